@@ -1,0 +1,74 @@
+/* Config files: one table per section makes the parser, --set, --help, the docs and the dump.
+ *
+ *   typedef struct train_config { int64_t steps; double lr; weft_i64_list shape; } train_config;
+ *   static const weft_key train_keys[] = {
+ *       {"steps", WEFT_KEY_I64, offsetof(train_config, steps), "1000", "", "optimizer steps", .min = 1, .max = 1e9},
+ *       {"lr", WEFT_KEY_F64, offsetof(train_config, lr), "1e-4", "", "learning rate", .min = 0, .max = 1}, ...
+ *   };
+ *   const weft_section train_section = {"train", "the training loop", sizeof(train_config), train_keys, WEFT_COUNT(train_keys)};
+ *
+ * Unknown keys are errors that give file, line and the nearest known name. */
+#ifndef WEFT_BASE_CONFIG_H
+#define WEFT_BASE_CONFIG_H
+
+#include "base/memory.h"
+
+#define WEFT_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+typedef enum weft_key_type {
+    WEFT_KEY_BOOL,         /* bool */
+    WEFT_KEY_I64,          /* int64_t; 1e9, 4k, 2M, 1G, 80GiB are understood */
+    WEFT_KEY_F64,          /* double */
+    WEFT_KEY_STRING,       /* const char *, arena */
+    WEFT_KEY_ENUM,         /* int: index into `choices` */
+    WEFT_KEY_I64_LIST,     /* weft_i64_list */
+    WEFT_KEY_F64_LIST,     /* weft_f64_list */
+    WEFT_KEY_STRING_LIST,  /* weft_string_list */
+    WEFT_KEY_SECTION,      /* a nested struct, described by `section` */
+    WEFT_KEY_SECTION_LIST, /* weft_section_list of structs described by `section` */
+} weft_key_type;
+
+typedef struct weft_i64_list { int64_t count; int64_t *item; } weft_i64_list;
+typedef struct weft_f64_list { int64_t count; double *item; } weft_f64_list;
+typedef struct weft_string_list { int64_t count; const char **item; } weft_string_list;
+/* `item` is an array of the section's struct. */
+typedef struct weft_section_list { int64_t count; void *item; } weft_section_list;
+
+typedef struct weft_section weft_section;
+typedef struct weft_key {
+    const char *name;
+    weft_key_type type;
+    size_t offset;        /* in the section's struct */
+    const char *fallback; /* default, as YAML; NULL: the key must be given; unused for sections */
+    const char *unit;     /* "s", "bytes", "" */
+    const char *help;
+    double min, max;            /* numbers (and items of lists); both 0: no limit */
+    const char *const *choices; /* ENUM: NULL-terminated */
+    const weft_section *section;
+} weft_key;
+struct weft_section {
+    const char *name;
+    const char *help;
+    size_t bytes; /* of the struct */
+    const weft_key *keys;
+    int key_count;
+};
+
+/* Reads `path` (NULL: defaults only), then applies `--set a.b=value` overrides in order
+ * ("buckets.0.frames=9" reaches into lists), checks everything and fills *out. Strings and lists
+ * live in `arena`. */
+weft_status weft_config_load(weft_arena *arena, const char *path, const char *const *overrides,
+                             int override_count, const weft_section *root, void *out);
+/* The same from text in memory; `name` stands for the path in messages. */
+weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
+                              const char *const *overrides, int override_count,
+                              const weft_section *root, void *out);
+/* The resolved config as YAML that loads back to the same values. */
+void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
+/* Every key with type, unit, default, range and help: plain text, or a Markdown table. */
+void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
+
+/* The nearest of `names` to `word` by edit distance, or NULL when none is near. */
+const char *weft_nearest_name(const char *word, const char *const *names, int count);
+
+#endif

@@ -1,0 +1,50 @@
+/* Files and folders. Errors name the path. */
+#ifndef WEFT_BASE_FS_H
+#define WEFT_BASE_FS_H
+
+#include "base/memory.h"
+
+/* "dir/name"; heap, free with weft_free; NULL: out of memory. */
+char *weft_path_join(const char *dir, const char *name);
+const char *weft_path_base(const char *path);      /* after the last '/' */
+const char *weft_path_extension(const char *path); /* after the last '.' of the base, or "" */
+bool weft_path_exists(const char *path);
+bool weft_path_is_dir(const char *path);
+
+weft_status weft_make_dirs(const char *path); /* like mkdir -p */
+weft_status weft_remove_tree(const char *path);
+
+/* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
+weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);
+
+/* Atomic writing: bytes go to "<path>.tmp.<pid>"; commit does fsync, rename, fsync of the folder.
+ * weft_file_abort (also after a failed write or commit) removes the temporary file. */
+typedef struct weft_file_writer {
+    int fd;
+    char *path, *temporary; /* owned */
+    int64_t bytes;          /* written so far */
+} weft_file_writer;
+weft_status weft_file_begin(weft_file_writer *writer, const char *path);
+weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t bytes);
+weft_status weft_file_commit(weft_file_writer *writer);
+void weft_file_abort(weft_file_writer *writer); /* harmless after commit */
+weft_status weft_file_write_atomic(const char *path, const void *data, int64_t bytes);
+
+/* Read-only memory map; bytes 0 gives data NULL. */
+typedef struct weft_map {
+    const unsigned char *data;
+    int64_t bytes;
+} weft_map;
+weft_status weft_map_open(const char *path, weft_map *map);
+void weft_map_close(weft_map *map);
+
+/* Names in a folder, sorted by bytes, without "." and ".."; recursive gives paths relative to
+ * `dir` of regular files only (symbolic links to files are followed, to folders are not). */
+typedef struct weft_names {
+    char **name; /* owned, each too */
+    int64_t count, capacity;
+} weft_names;
+weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names);
+void weft_names_free(weft_names *names);
+
+#endif

@@ -1,0 +1,141 @@
+#include "base/json.h"
+
+#include "base/fs.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { JSON_LIMIT = 1 << 30 };
+
+weft_status weft_json_parse(const char *text, int64_t bytes, const char *name, json_t **json)
+{
+    json_error_t error;
+    json_t *parsed = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!parsed)
+        return weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", name, error.line,
+                         error.column, error.text);
+    *json = parsed;
+    return WEFT_OK;
+}
+
+weft_status weft_json_load(const char *path, json_t **json)
+{
+    char *text;
+    int64_t bytes;
+    WEFT_TRY(weft_file_read(path, JSON_LIMIT, &text, &bytes));
+    const weft_status_code status = weft_json_parse(text, bytes, path, json);
+    weft_free(text);
+    return status;
+}
+
+weft_status weft_json_save(const char *path, const json_t *json)
+{
+    char *text = json_dumps(json, JSON_INDENT(1));
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory, or a number that JSON cannot hold", path);
+    const size_t len = strlen(text);
+    text[len] = '\n'; /* over the NUL: the length is passed on */
+    const weft_status_code status = weft_file_write_atomic(path, text, (int64_t)len + 1);
+    free(text);
+    return status;
+}
+
+char *weft_json_line(const json_t *json)
+{
+    char *text = json_dumps(json, JSON_COMPACT);
+    char *copy = text ? weft_strdup(text) : NULL;
+    free(text);
+    return copy;
+}
+
+/* The member, or NULL when missing or null. */
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static weft_status wrong(const char *where, const char *key, const char *wanted, const json_t *value)
+{
+    if (!value)
+        return weft_fail(WEFT_E_FORMAT, "%s: key \"%s\" is missing; %s is needed", where, key, wanted);
+    char *text = weft_json_line(value);
+    const weft_status_code code = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not %s", where, key,
+                                       text ? text : json_is_string(value) ? "a string" : "?", wanted);
+    weft_free(text);
+    return code;
+}
+
+weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where, int64_t *out)
+{
+    const json_t *value = member(object, key);
+    if (json_is_integer(value)) {
+        *out = json_integer_value(value);
+        return WEFT_OK;
+    }
+    const double real = json_is_real(value) ? json_real_value(value) : 0.5;
+    if (real == floor(real) && fabs(real) < 9e15) {
+        *out = (int64_t)real;
+        return WEFT_OK;
+    }
+    return wrong(where, key, "an integer", value);
+}
+
+weft_status weft_json_get_f64(const json_t *object, const char *key, const char *where, double *out)
+{
+    const json_t *value = member(object, key);
+    if (!json_is_number(value))
+        return wrong(where, key, "a number", value);
+    *out = json_number_value(value);
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_bool(const json_t *object, const char *key, const char *where, bool *out)
+{
+    const json_t *value = member(object, key);
+    if (!json_is_boolean(value))
+        return wrong(where, key, "true or false", value);
+    *out = json_is_true(value);
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_string(const json_t *object, const char *key, const char *where, const char **out)
+{
+    const json_t *value = member(object, key);
+    if (!json_is_string(value))
+        return wrong(where, key, "a string", value);
+    *out = json_string_value(value);
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out)
+{
+    if (member(object, key))
+        return weft_json_get_i64(object, key, where, out);
+    *out = fallback;
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where, double fallback, double *out)
+{
+    if (member(object, key))
+        return weft_json_get_f64(object, key, where, out);
+    *out = fallback;
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where, bool fallback, bool *out)
+{
+    if (member(object, key))
+        return weft_json_get_bool(object, key, where, out);
+    *out = fallback;
+    return WEFT_OK;
+}
+
+weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where, const char *fallback, const char **out)
+{
+    if (member(object, key))
+        return weft_json_get_string(object, key, where, out);
+    *out = fallback;
+    return WEFT_OK;
+}

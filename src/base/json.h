@@ -1,0 +1,32 @@
+/* Thin helpers over jansson: errors carry file, line and key. */
+#ifndef WEFT_BASE_JSON_H
+#define WEFT_BASE_JSON_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The caller owns *json (json_decref). Duplicate keys are errors. */
+weft_status weft_json_load(const char *path, json_t **json);
+weft_status weft_json_parse(const char *text, int64_t bytes, const char *name, json_t **json);
+/* Atomic; indent 1, keys in insertion order, newline at the end. */
+weft_status weft_json_save(const char *path, const json_t *json);
+/* One line, heap, free with weft_free; NULL: out of memory. */
+char *weft_json_line(const json_t *json);
+
+/* Typed members of `object`; `where` (a file or path in it) begins the message. Missing is an error
+ * in the plain forms; the _or forms give the fallback when missing or null. Integers accept a real
+ * with an integral value. */
+weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where, int64_t *out);
+weft_status weft_json_get_f64(const json_t *object, const char *key, const char *where, double *out);
+weft_status weft_json_get_bool(const json_t *object, const char *key, const char *where, bool *out);
+/* Borrowed from the object. */
+weft_status weft_json_get_string(const json_t *object, const char *key, const char *where, const char **out);
+weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out);
+weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where, double fallback, double *out);
+weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where, bool fallback, bool *out);
+weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where, const char *fallback, const char **out);
+
+#endif

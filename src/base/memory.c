@@ -1,0 +1,250 @@
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local int64_t fail_at;
+static _Thread_local int64_t allocation_count;
+
+static bool allocation_allowed(int64_t bytes)
+{
+    allocation_count++;
+    if (fail_at > 0 && --fail_at == 0)
+        return false;
+    return bytes >= 0;
+}
+
+void weft_alloc_fail_at(int64_t n)
+{
+    fail_at = n;
+}
+
+int64_t weft_alloc_count(void)
+{
+    return allocation_count;
+}
+
+void *weft_alloc(int64_t bytes)
+{
+    if (!allocation_allowed(bytes))
+        return NULL;
+    return calloc(1, bytes ? (size_t)bytes : 1);
+}
+
+void *weft_realloc(void *ptr, int64_t bytes)
+{
+    if (!allocation_allowed(bytes))
+        return NULL;
+    return realloc(ptr, bytes ? (size_t)bytes : 1);
+}
+
+void weft_free(void *ptr)
+{
+    free(ptr);
+}
+
+void *weft_alloc_aligned(int64_t bytes)
+{
+    if (!allocation_allowed(bytes) || bytes > INT64_MAX - 64)
+        return NULL;
+    const int64_t rounded = (bytes + 63) / 64 * 64;
+    return aligned_alloc(64, rounded ? (size_t)rounded : 64);
+}
+
+char *weft_strdup(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = weft_alloc((int64_t)bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+/* Arena: a chain of blocks, the newest first. Large requests get a block of their own. */
+typedef struct block {
+    struct block *next;
+    int64_t capacity, used; /* bytes of `data` */
+    _Alignas(16) unsigned char data[];
+} block;
+
+struct weft_arena {
+    block *head;
+    int64_t reserved;
+};
+
+enum { BLOCK_BYTES = 64 * 1024 };
+
+weft_arena *weft_arena_create(void)
+{
+    return weft_alloc(sizeof(weft_arena));
+}
+
+void weft_arena_free(weft_arena *arena)
+{
+    if (!arena)
+        return;
+    for (block *b = arena->head; b;) {
+        block *next = b->next;
+        weft_free(b);
+        b = next;
+    }
+    weft_free(arena);
+}
+
+void *weft_arena_alloc(weft_arena *arena, int64_t bytes)
+{
+    if (bytes < 0 || bytes > INT64_MAX - BLOCK_BYTES - (int64_t)sizeof(block))
+        return NULL;
+    const int64_t rounded = (bytes + 15) / 16 * 16;
+    block *b = arena->head;
+    if (!b || b->capacity - b->used < rounded) {
+        const int64_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES;
+        b = weft_alloc((int64_t)sizeof(block) + capacity);
+        if (!b)
+            return NULL;
+        b->capacity = capacity;
+        b->next = arena->head;
+        arena->head = b;
+        arena->reserved += (int64_t)sizeof(block) + capacity;
+    }
+    void *result = b->data + b->used;
+    b->used += rounded;
+    return result;
+}
+
+char *weft_arena_strdup(weft_arena *arena, const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = weft_arena_alloc(arena, (int64_t)bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    const int len = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    char *text = len < 0 ? NULL : weft_arena_alloc(arena, len + 1);
+    if (text)
+        vsnprintf(text, (size_t)len + 1, fmt, again);
+    va_end(again);
+    return text;
+}
+
+int64_t weft_arena_bytes(const weft_arena *arena)
+{
+    return arena->reserved;
+}
+
+static bool buf_reserve(weft_buf *buf, int64_t extra)
+{
+    if (buf->failed || extra < 0 || extra > INT64_MAX / 2 - buf->len - 1) {
+        buf->failed = true;
+        return false;
+    }
+    const int64_t needed = buf->len + extra + 1;
+    if (needed <= buf->capacity)
+        return true;
+    int64_t capacity = buf->capacity ? buf->capacity : 64;
+    while (capacity < needed)
+        capacity *= 2;
+    char *data = weft_realloc(buf->data, capacity);
+    if (!data) {
+        buf->failed = true;
+        return false;
+    }
+    buf->data = data;
+    buf->capacity = capacity;
+    return true;
+}
+
+void weft_buf_append(weft_buf *buf, const void *bytes, int64_t len)
+{
+    if (!buf_reserve(buf, len))
+        return;
+    if (len)
+        memcpy(buf->data + buf->len, bytes, (size_t)len);
+    buf->len += len;
+    buf->data[buf->len] = '\0';
+}
+
+void weft_buf_vprintf(weft_buf *buf, const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    const int len = vsnprintf(NULL, 0, fmt, args);
+    if (len >= 0 && buf_reserve(buf, len)) {
+        vsnprintf(buf->data + buf->len, (size_t)len + 1, fmt, again);
+        buf->len += len;
+    } else {
+        buf->failed = true;
+    }
+    va_end(again);
+}
+
+void weft_buf_printf(weft_buf *buf, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    weft_buf_vprintf(buf, fmt, args);
+    va_end(args);
+}
+
+weft_status weft_buf_check(const weft_buf *buf)
+{
+    if (buf->failed)
+        return weft_fail(WEFT_E_MEMORY, "out of memory after %lld bytes of text",
+                         (long long)buf->len);
+    return WEFT_OK;
+}
+
+void weft_buf_free(weft_buf *buf)
+{
+    weft_free(buf->data);
+    *buf = (weft_buf){0};
+}
+
+weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes)
+{
+    if (count < *capacity)
+        return WEFT_OK;
+    const int64_t larger = *capacity ? *capacity * 2 : 8;
+    void *grown = larger > INT64_MAX / element_bytes ? NULL
+                                                     : weft_realloc(*array, larger * element_bytes);
+    if (!grown)
+        return weft_fail(WEFT_E_MEMORY, "out of memory growing a list to %lld elements of %lld bytes",
+                         (long long)larger, (long long)element_bytes);
+    *array = grown;
+    *capacity = larger;
+    return WEFT_OK;
+}
+
+const char *weft_format_bytes(int64_t bytes, char text[32])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int u = 0;
+    while (value >= 1024 && u < 6) {
+        value /= 1024;
+        u++;
+    }
+    snprintf(text, 32, u ? "%.2f %s" : "%.0f %s", value, unit[u]);
+    return text;
+}
+
+const char *weft_format_seconds(double seconds, char text[32])
+{
+    if (!(seconds >= 0))
+        snprintf(text, 32, "?");
+    else if (seconds < 1)
+        snprintf(text, 32, "%.0f ms", seconds * 1e3);
+    else if (seconds < 60)
+        snprintf(text, 32, "%.1f s", seconds);
+    else if (seconds < 3600)
+        snprintf(text, 32, "%d min %02d s", (int)seconds / 60, (int)seconds % 60);
+    else
+        snprintf(text, 32, "%.0f h %02d min", (double)((int64_t)seconds / 3600),
+                 (int)((int64_t)seconds / 60 % 60));
+    return text;
+}

@@ -1,0 +1,61 @@
+/* Allocation: checked heap calls with a failure switch for tests, arenas, growable buffers. */
+#ifndef WEFT_BASE_MEMORY_H
+#define WEFT_BASE_MEMORY_H
+
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Heap. NULL on failure (no message: the caller says what it was for). Memory is zeroed. */
+void *weft_alloc(int64_t bytes);
+void *weft_realloc(void *ptr, int64_t bytes); /* new bytes are not zeroed */
+void weft_free(void *ptr);                    /* accepts NULL */
+char *weft_strdup(const char *text);
+/* 64-byte aligned, not zeroed; free with weft_free. */
+void *weft_alloc_aligned(int64_t bytes);
+
+/* Tests: the n-th allocation of this thread from now (1 = the next) fails, once; 0 switches off.
+ * weft_alloc_count() counts this thread's allocations, to find where the loop over n ends. */
+void weft_alloc_fail_at(int64_t n);
+int64_t weft_alloc_count(void);
+
+/* Arena: objects that live and die together. Not thread safe. */
+typedef struct weft_arena weft_arena;
+weft_arena *weft_arena_create(void); /* NULL: out of memory */
+void weft_arena_free(weft_arena *arena);
+/* Zeroed, 16-byte aligned; NULL: out of memory. */
+void *weft_arena_alloc(weft_arena *arena, int64_t bytes);
+char *weft_arena_strdup(weft_arena *arena, const char *text);
+char *weft_arena_printf(weft_arena *arena, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+int64_t weft_arena_bytes(const weft_arena *arena); /* reserved in all */
+
+/* Growable byte buffer and string builder. Zero-initialise; `data` is always NUL-terminated once
+ * something was appended. Sticky failure: after an allocation fails `failed` is set, further
+ * appends do nothing, and weft_buf_check() reports it. */
+typedef struct weft_buf {
+    char *data;
+    int64_t len; /* bytes, without the NUL */
+    int64_t capacity;
+    bool failed;
+} weft_buf;
+void weft_buf_append(weft_buf *buf, const void *bytes, int64_t len);
+void weft_buf_printf(weft_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void weft_buf_vprintf(weft_buf *buf, const char *fmt, va_list args);
+weft_status weft_buf_check(const weft_buf *buf);
+void weft_buf_free(weft_buf *buf);
+
+/* Makes room for one more element in a heap array of `count` elements whose capacity is kept in
+ * *capacity: WEFT_E_MEMORY leaves the array as it was.
+ *   WEFT_TRY(weft_grow((void **)&list, count, &capacity, sizeof *list)); list[count++] = ...; */
+weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes);
+
+/* "12.3 MiB" in text[32]; returns text. */
+const char *weft_format_bytes(int64_t bytes, char text[32]);
+/* "1 h 02 min", "3 min 20 s", "4.2 s", "12 ms". */
+const char *weft_format_seconds(double seconds, char text[32]);
+
+#endif

@@ -1,0 +1,40 @@
+#include "base/rng.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+
+/* Known answers of Philox4x32-10 from the Random123 distribution (kat_vectors). */
+Test(rng, philox_known_answers)
+{
+    uint32_t out[4];
+    weft_philox(0, 0, 0, out);
+    cr_assert_eq(out[0], 0x6627e8d5u);
+    cr_assert_eq(out[1], 0xe169c58du);
+    cr_assert_eq(out[2], 0xbc57ac4cu);
+    cr_assert_eq(out[3], 0x9b00dbd8u);
+    weft_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX, out);
+    cr_assert_eq(out[0], 0x408f276du);
+    cr_assert_eq(out[1], 0x41c83b0eu);
+    cr_assert_eq(out[2], 0xa20bc7c6u);
+    cr_assert_eq(out[3], 0x6d5451fdu);
+}
+
+Test(rng, moments)
+{
+    double sum = 0, square = 0;
+    const int n = 200000;
+    for (int i = 0; i < n; i++) {
+        const double x = (double)weft_random_normal(7, WEFT_RNG_NOISE, (uint64_t)i);
+        cr_assert(isfinite(x));
+        sum += x;
+        square += x * x;
+    }
+    cr_assert_float_eq(sum / n, 0, 0.01);
+    cr_assert_float_eq(square / n, 1, 0.015);
+}
+
+Test(rng, streams_differ)
+{
+    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5), weft_random_normal(7, WEFT_RNG_INIT, 5));
+    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5), weft_random_normal(8, WEFT_RNG_NOISE, 5));
+}

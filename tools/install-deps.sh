@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs the Debian packages that weft needs to build and run, and with --tests those of the tests.
+set -eu
+build="gcc make pkg-config libc6-dev
+ libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
+ libopenblas-openmp-dev libdnnl-dev openmpi-bin libopenmpi-dev
+ libjansson-dev libyaml-dev libarchive-dev libcurl4-openssl-dev libxxhash-dev libpng-dev
+ libhwloc-dev libsqlite3-dev libgsl-dev libxgboost-dev"
+tests="libcriterion-dev ffmpeg python3 sqlite3 coinor-libcbc-dev libsimgrid-dev"
+wanted=$build
+[ "${1-}" = --tests ] && wanted="$build $tests"
+missing=
+for p in $wanted; do
+    dpkg-query -W -f='${db:Status-Abbrev}' "$p" 2>/dev/null | grep -q '^ii' || missing="$missing $p"
+done
+[ -z "$missing" ] && exit 0
+if ! command -v apt-get >/dev/null; then
+    echo "install-deps: this is not a Debian system; install the equivalents of:$missing" >&2
+    exit 1
+fi
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+echo "installing:$missing"
+$sudo apt-get update -qq
+# shellcheck disable=SC2086
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
