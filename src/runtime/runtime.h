@@ -1,0 +1,68 @@
+/* Programs: a graph compiled once, every buffer placed, run many times without allocating.
+ *
+ *   store (params, states)  <-- shared by programs: buckets, sampling, EMA
+ *   program = graph after passes + memory plan + instructions
+ *   comm    = ranks of the mesh                                                              */
+#ifndef WEFT_RUNTIME_RUNTIME_H
+#define WEFT_RUNTIME_RUNTIME_H
+
+#include "kernel/kernel.h"
+#include "pass/pass.h"
+
+/* ---- communicator ---- */
+typedef struct weft_comm weft_comm;
+/* All ranks of this job; one rank when not started by mpirun. Raw MPI calls live in runtime/comm_mpi.c. */
+weft_status weft_comm_open_mpi(weft_comm **comm);
+void weft_comm_free(weft_comm *comm);
+int weft_comm_rank(const weft_comm *comm);
+int weft_comm_ranks(const weft_comm *comm);
+/* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default 120). */
+void weft_comm_set_deadline(weft_comm *comm, double seconds);
+weft_status weft_comm_barrier(weft_comm *comm);
+weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
+
+/* ---- store ---- */
+typedef struct weft_store weft_store;
+weft_store *weft_store_create(void);
+void weft_store_free(weft_store *store);
+typedef struct weft_tensor {
+    const char *name; /* owned by the store */
+    weft_dtype dtype;
+    weft_shape shape;
+    void *data; /* owned by the store; 64-byte aligned */
+} weft_tensor;
+weft_tensor *weft_store_find(weft_store *store, const char *name); /* NULL: none */
+int64_t weft_store_count(const weft_store *store);
+weft_tensor *weft_store_at(weft_store *store, int64_t index); /* in order of adding */
+weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape, weft_tensor **out);
+/* Adds every param and state of `graph` that is not there yet, initialised as the graph says. */
+weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
+int64_t weft_store_bytes(const weft_store *store);
+
+/* ---- program ---- */
+typedef struct weft_program weft_program;
+typedef struct weft_program_options {
+    const weft_backend *backend; /* NULL: cpu */
+    weft_comm *comm;             /* NULL: one rank; borrowed */
+    const weft_mesh *mesh;       /* the mesh the graph was sharded for */
+    bool guard;                  /* guard bytes around every buffer, checked after each run (tests) */
+    bool profile;                /* time every node */
+} weft_program_options;
+/* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program. Plans
+ * memory, allocates nothing yet. */
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out);
+void weft_program_free(weft_program *program);
+const weft_memory_plan *weft_program_plan(const weft_program *program);
+/* Bytes that weft_program_bind reserves: arena + workspace + inputs. */
+int64_t weft_program_bytes(const weft_program *program);
+/* Reserves the memory and connects params and states to the store, which must have all of them. */
+weft_status weft_program_bind(weft_program *program, weft_store *store);
+/* Local (this rank's) buffers, valid until free: inputs to fill, outputs to read after a run. NULL: no
+ * such name. */
+weft_tensor *weft_program_input(weft_program *program, const char *name);
+const weft_tensor *weft_program_output(weft_program *program, const char *name);
+weft_status weft_program_run(weft_program *program);
+/* profile: seconds and calls per node index. */
+const double *weft_program_seconds(const weft_program *program, int64_t *runs);
+
+#endif
