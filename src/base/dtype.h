@@ -1,0 +1,100 @@
+/* Element types of tensors, and the narrow float conversions. */
+#ifndef WEFT_BASE_DTYPE_H
+#define WEFT_BASE_DTYPE_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* Append only: the numbers are in caches and traces. */
+typedef enum weft_dtype {
+    WEFT_F32,
+    WEFT_BF16,
+    WEFT_F16,
+    WEFT_F8E4M3,
+    WEFT_I32,
+    WEFT_I64,
+    WEFT_U8,
+    WEFT_F64, /* reference backend only */
+    WEFT_DTYPE_COUNT
+} weft_dtype;
+
+/* Bytes of one element. */
+static inline int64_t weft_dtype_bytes(weft_dtype dtype)
+{
+    static const int8_t bytes[WEFT_DTYPE_COUNT] = {4, 2, 2, 1, 4, 8, 1, 8};
+    return bytes[dtype];
+}
+
+/* "f32", "bf16", "f16", "f8e4m3", "i32", "i64", "u8", "f64". */
+static inline const char *weft_dtype_name(weft_dtype dtype)
+{
+    static const char *const name[WEFT_DTYPE_COUNT] = {"f32", "bf16", "f16", "f8e4m3",
+                                                       "i32", "i64",  "u8",  "f64"};
+    return name[dtype];
+}
+
+static inline int weft_dtype_is_float(weft_dtype dtype)
+{
+    return dtype <= WEFT_F8E4M3 || dtype == WEFT_F64;
+}
+
+static inline float weft_bf16_to_f32(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+/* Round to nearest, ties to even; a NaN stays a NaN. */
+static inline uint16_t weft_f32_to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float weft_f16_to_f32(uint16_t bits)
+{
+    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
+    const uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    uint32_t wide;
+    float value;
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24 */
+        value = (float)fraction * 0x1p-24f;
+        memcpy(&wide, &value, sizeof wide);
+        wide |= sign;
+    } else if (exponent == 31) {
+        wide = sign | 0x7f800000 | fraction << 13;
+    } else {
+        wide = sign | (exponent + 112) << 23 | fraction << 13;
+    }
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+/* Round to nearest, ties to even; over the range becomes infinite. */
+static inline uint16_t weft_f32_to_f16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00);
+    if (bits >= 0x477ff000) /* 65520 and more */
+        return (uint16_t)(sign | 0x7c00);
+    if (bits < 0x38800000) { /* subnormal in f16: adding 0.5 leaves the rounded fraction */
+        float tiny;
+        memcpy(&tiny, &bits, sizeof tiny);
+        tiny += 0.5f;
+        memcpy(&bits, &tiny, sizeof bits);
+        return (uint16_t)(sign | (bits - 0x3f000000));
+    }
+    bits += 0xc8000fff + (bits >> 13 & 1); /* exponent bias 127 -> 15, and rounding */
+    return (uint16_t)(sign | bits >> 13);
+}
+
+#endif
