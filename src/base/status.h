@@ -31,7 +31,9 @@ typedef enum weft_status_code {
     WEFT_E_INTERNAL,  /* a bug in weft */
 } weft_status_code;
 
-typedef weft_status_code weft_status __attribute__((warn_unused_result));
+/* The return type: as an attribute of the function, because gcc has none for enum types. Locals that
+ * hold a status are weft_status_code. */
+#define weft_status __attribute__((warn_unused_result)) weft_status_code
 
 /* Records the message for this thread and returns `code`. printf-style; no trailing newline.
  * Messages name the file, line, value and what to do. */

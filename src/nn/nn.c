@@ -1,0 +1,111 @@
+#include "nn/nn.h"
+
+#include <math.h>
+
+int64_t weft_dim(const weft_graph *g, weft_value v, int d)
+{
+    return weft_value_ok(v) ? weft_value_get(g, v)->shape.dim[d] : 1;
+}
+
+static int64_t last_dim(const weft_graph *g, weft_value v)
+{
+    return weft_value_ok(v) ? weft_dim(g, v, weft_value_get(g, v)->shape.rank - 1) : 1;
+}
+
+weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out, weft_linear_init init)
+{
+    const int64_t in = last_dim(g, x);
+    const weft_init zero = {.kind = WEFT_INIT_ZERO};
+    const weft_init xavier = {.kind = WEFT_INIT_UNIFORM, .value = sqrt(6.0 / (double)(in + out))};
+    weft_graph_push(g, "%s", name);
+    const weft_value weight =
+        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in), init == WEFT_LINEAR_ZERO ? zero : xavier);
+    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), zero);
+    const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
+    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, weight, bias}, 3, &attr);
+    weft_graph_pop(g);
+    return y;
+}
+
+weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps)
+{
+    const int64_t c = last_dim(g, x);
+    weft_graph_push(g, "%s", name);
+    const weft_value weight =
+        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
+    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_ZERO});
+    const weft_attr_norm attr = {.eps = eps};
+    const weft_value y = weft_emit(g, WEFT_OP_LAYER_NORM, (weft_value[]){x, weight, bias}, 3, &attr);
+    weft_graph_pop(g);
+    return y;
+}
+
+weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
+{
+    const weft_attr_norm attr = {.eps = eps};
+    return weft_emit(g, WEFT_OP_LAYER_NORM, &x, 1, &attr);
+}
+
+weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps)
+{
+    weft_graph_push(g, "%s", name);
+    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(last_dim(g, x)),
+                                         (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
+    const weft_attr_norm attr = {.eps = eps};
+    const weft_value y = weft_emit(g, WEFT_OP_RMS_NORM, (weft_value[]){x, weight}, 2, &attr);
+    weft_graph_pop(g);
+    return y;
+}
+
+weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out, weft_conv_shape shape, bool two_d)
+{
+    const int64_t in = last_dim(g, x);
+    const int64_t *k = shape.kernel;
+    const double half_width = 1.0 / sqrt((double)(in * k[0] * k[1] * k[2]));
+    const weft_init init = {.kind = WEFT_INIT_UNIFORM, .value = half_width};
+    weft_graph_push(g, "%s", name);
+    weft_value weight;
+    if (two_d) {
+        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[1], k[2]), init);
+        weight = weft_reshape(g, weight, WEFT_SHAPE(out, in, 1, k[1], k[2]));
+    } else {
+        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[0], k[1], k[2]), init);
+    }
+    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), (weft_init){.kind = WEFT_INIT_ZERO});
+    weft_attr_conv attr = {0};
+    for (int i = 0; i < 3; i++) {
+        attr.stride[i] = shape.stride[i];
+        attr.before[i] = shape.before[i];
+        attr.after[i] = shape.after[i];
+        attr.kernel[i] = k[i];
+    }
+    const weft_value y = weft_emit(g, WEFT_OP_CONV3D, (weft_value[]){x, weight, bias}, 3, &attr);
+    weft_graph_pop(g);
+    return y;
+}
+
+static weft_value split_heads(weft_graph *g, weft_value x, int64_t heads, const weft_value *rope_cos_sin)
+{
+    const weft_value x_bshd = weft_reshape(
+        g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, weft_dim(g, x, 2) / heads));
+    if (!rope_cos_sin)
+        return x_bshd;
+    const weft_attr_rope attr = {.inverse = false};
+    return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, rope_cos_sin[0], rope_cos_sin[1]}, 3, &attr);
+}
+
+weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc, int64_t heads,
+                             const weft_value *rope_cos_sin)
+{
+    const int64_t c = weft_dim(g, q_bsc, 2);
+    if (c % heads)
+        return weft_graph_fail(g, WEFT_E_SHAPE, "attention: width %lld does not divide into %lld heads", (long long)c,
+                               (long long)heads);
+    const weft_value q = split_heads(g, q_bsc, heads, rope_cos_sin);
+    const weft_value k = split_heads(g, k_bsc, heads, rope_cos_sin);
+    const weft_value v = split_heads(g, v_bsc, heads, NULL);
+    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)(c / heads))};
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v}, 3, &attr, out);
+    return weft_reshape(g, out[0], WEFT_SHAPE(weft_dim(g, q_bsc, 0), weft_dim(g, q_bsc, 1), c));
+}
