@@ -1,0 +1,61 @@
+#include "diffusion/flow.h"
+
+static const weft_key flow_keys[] = {
+    {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "", "mean of the normal whose sigmoid is sigma",
+     .min = -10, .max = 10},
+    {"logit_std", WEFT_KEY_F64, offsetof(weft_flow_config, logit_std), "1", "", "its standard deviation", .min = 0,
+     .max = 10},
+    {"shift", WEFT_KEY_F64, offsetof(weft_flow_config, shift), "1", "",
+     "moves sigma towards noise: s sigma / (1 + (s - 1) sigma); 3 to 5 suits large videos", .min = 0.01, .max = 100},
+};
+const weft_section weft_flow_section = {"flow", "flow matching: how noise levels are drawn", sizeof(weft_flow_config),
+                                        flow_keys, WEFT_COUNT(flow_keys)};
+
+double weft_flow_shift(double shift, double sigma)
+{
+    return shift * sigma / (1 + (shift - 1) * sigma);
+}
+
+weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b)
+{
+    const int64_t batch = weft_value_ok(key_b) ? weft_value_get(g, key_b)->shape.dim[0] : 1;
+    weft_value sigma = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key_b, WEFT_RNG_TIMESTEP, WEFT_SHAPE(batch));
+    sigma = weft_unary(g, WEFT_OP_SIGMOID, weft_affine(g, sigma, config->logit_std, config->logit_mean));
+    if (config->shift == 1)
+        return sigma;
+    return weft_div(g, weft_affine(g, sigma, config->shift, 0), weft_affine(g, sigma, config->shift - 1, 1));
+}
+
+/* (B) -> (B,1,...,1) of the rank of `like`. */
+static weft_value per_sample(weft_graph *g, weft_value x_b, weft_value like)
+{
+    if (!weft_value_ok(like) || !weft_value_ok(x_b))
+        return WEFT_NONE;
+    weft_shape shape = weft_value_get(g, like)->shape;
+    for (int d = 1; d < shape.rank; d++)
+        shape.dim[d] = 1;
+    return weft_reshape(g, x_b, shape);
+}
+
+weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b)
+{
+    const weft_value sigma = per_sample(g, sigma_b, data);
+    const weft_value clean = weft_mul(g, data, weft_affine(g, sigma, -1, 1));
+    return weft_add(g, clean, weft_mul(g, noise, sigma));
+}
+
+weft_value weft_flow_loss(weft_graph *g, weft_value prediction, weft_value data, weft_value noise)
+{
+    const weft_value error = weft_sub(g, prediction, weft_sub(g, noise, data));
+    return weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
+}
+
+void weft_flow_schedule(int64_t steps, double shift, double *sigma)
+{
+    const double last = weft_flow_shift(shift, 0.001);
+    for (int64_t i = 0; i < steps; i++) {
+        const double even = steps > 1 ? 1 + (last - 1) * (double)i / (double)(steps - 1) : 1;
+        sigma[i] = weft_flow_shift(shift, even);
+    }
+    sigma[steps] = 0;
+}

@@ -1,0 +1,87 @@
+#include "graph/graph.h"
+#include "model/model.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static weft_model model_of(const char *text)
+{
+    json_t *json;
+    weft_model model;
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "test", &json), WEFT_OK);
+    cr_assert_eq(weft_model_read(json, "test", &model), WEFT_OK, "%s", weft_error_message());
+    json_decref(json);
+    return model;
+}
+
+static int64_t params_of(const char *config, weft_model_size size)
+{
+    const weft_model model = model_of(config);
+    weft_graph *g = weft_graph_create();
+    weft_model_build(g, &model, &size);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    const int64_t params = weft_graph_param_count(g);
+    weft_graph_free(g);
+    return params;
+}
+
+/* The public models' exact sizes. */
+Test(sizes, wan_1_3b)
+{
+    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,\"attention_head_dim\":128,"
+                           "\"ffn_dim\":8960,\"num_layers\":30}",
+                           (weft_model_size){1, 21, 60, 104, 512}),
+                 1418996800);
+}
+
+Test(sizes, wan_14b)
+{
+    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\"}", (weft_model_size){1, 1, 60, 104, 512}), 14288491584);
+}
+
+Test(sizes, wan_vae)
+{
+    cr_assert_eq(params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 9, 64, 64, 0}), 126892531);
+    /* a single frame never reaches the temporal convolutions, which exist all the same */
+    cr_assert_eq(params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 1, 64, 64, 0}), 126892531);
+}
+
+Test(sizes, shape_errors_name_the_model_scope)
+{
+    const weft_model model = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8}");
+    weft_graph *g = weft_graph_create();
+    weft_model_build(g, &model, &(weft_model_size){1, 6, 64, 64, 0});
+    cr_assert_eq(weft_graph_check(g), WEFT_E_SHAPE);
+    cr_assert(strstr(weft_error_message(), "1 + 4 n frames, not 6"), "%s", weft_error_message());
+    weft_graph_free(g);
+}
+
+Test(sizes, configs_write_what_they_read)
+{
+    const char *const texts[] = {
+        "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":3,\"patch_size\":[2,2,1],\"cross_attn_norm\":false}",
+        "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":4,\"dim_mult\":[1,2],\"temperal_downsample\":[true],"
+        "\"latents_mean\":[1,2,3,4]}",
+        "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
+    };
+    for (int i = 0; i < 3; i++) {
+        const weft_model model = model_of(texts[i]);
+        json_t *json = weft_model_write(&model);
+        cr_assert(json);
+        weft_model again;
+        cr_assert_eq(weft_model_read(json, "written", &again), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(memcmp(&model, &again, sizeof model), 0);
+        json_decref(json);
+    }
+}
+
+Test(sizes, unsupported_fields_are_refused)
+{
+    json_t *json;
+    weft_model model;
+    const char *text = "{\"_class_name\":\"WanTransformer3DModel\",\"image_dim\":1280}";
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "x.json", &json), WEFT_OK);
+    cr_assert_eq(weft_model_read(json, "x.json", &model), WEFT_E_UNSUPPORTED);
+    cr_assert(strstr(weft_error_message(), "image_dim"));
+    json_decref(json);
+}
