@@ -10,7 +10,7 @@
 #ifndef WEFT_PLAN_PARTITION_H
 #define WEFT_PLAN_PARTITION_H
 
-#include "base/memory.h"
+#include "plan/cost.h"
 
 /* One operator of a sequence, for one microbatch. All numbers finite and >= 0. */
 typedef struct weft_pipe_op {
@@ -22,15 +22,10 @@ typedef struct weft_pipe_op {
     double activation_bytes; /* kept from forward to backward */
 } weft_pipe_op;
 
-typedef struct weft_skip {
-    int64_t from, to; /* operators, from < to */
-    double bytes;     /* of the skip tensor; the reader puts output_bytes of `from` by default */
-} weft_skip;
-
 typedef struct weft_pipe_costs {
     weft_pipe_op *op; /* [op_count] */
     int64_t op_count;
-    weft_skip *skip; /* [skip_count] */
+    weft_skip *skip; /* [skip_count]; from < to */
     int64_t skip_count;
     double lambda;    /* weight of communication in Eq. 1 */
     double bandwidth; /* bytes/s between devices; needed when lambda > 0 */
