@@ -405,9 +405,10 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
     weft_status_code status = WEFT_OK;
     weft_schedule best = {0}, trial = {0};
     double best_seconds = INFINITY, best_peak = INFINITY;
-    for (int64_t slack = 3; slack >= -1; slack--)
+    const int64_t slacks[] = {0, 1, 2, 3, shape->devices - 1, -1};
+    for (int k = 0; k < 6; k++)
         for (int variant = 0; variant < 4; variant++) {
-            const rule r = {variant & 1, variant >> 1, slack};
+            const rule r = {variant & 1, variant >> 1, slacks[k]};
             WEFT_GO(order_by_rule(shape, times, r, o));
             WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
                                              shape->microbatches, shape->split, o->task, o->count, &trial));
