@@ -2,6 +2,7 @@
 # Variables: O=DIR another build folder, SAN=1 address and undefined-behaviour sanitizers,
 #            CC=..., PREFIX=/usr/local, MPI=mpicc.openmpi.
 
+comma   := ,
 VERSION := $(shell cat VERSION)
 O       ?= build$(if $(SAN),/asan)
 PREFIX  ?= /usr/local
@@ -33,7 +34,6 @@ LIBS   := $(if $(BLAS_LIB),-L$(BLAS_LIB) -Wl$(comma)-rpath$(comma)$(BLAS_LIB)) -
           $(shell pkg-config --libs $(PKG) 2>/dev/null) \
           $(addprefix -L,$(shell $(MPICC) --showme:libdirs 2>/dev/null)) -lmpi \
           -lxgboost -ldl -lpthread -lm
-comma  := ,
 SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 ALLFLAGS = $(CSTD) $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp -fPIC -MMD -MP -DWEFT_VERSION='"$(VERSION)"' $(INC)
 
