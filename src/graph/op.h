@@ -43,12 +43,18 @@ typedef struct weft_init {
 /* input: fed before each run. param: persistent and trainable unless frozen. state: persistent, not
  * trained (optimizer moments, EMA, streaming caches). The name is the value's. */
 typedef struct weft_attr_source {
+    weft_dtype dtype;
+    weft_shape shape;  /* this rank's */
     weft_init init;    /* param, state */
     bool frozen;       /* param: no gradient */
     weft_shape global; /* whole shape; equals the value's before sharding */
     int64_t start[WEFT_MAX_RANK]; /* where this rank's part begins in `global` */
 } weft_attr_source;
-typedef struct weft_attr_constant { const void *data; /* graph arena, value's dtype and shape */ } weft_attr_constant;
+typedef struct weft_attr_constant {
+    weft_dtype dtype;
+    weft_shape shape;
+    const void *data; /* graph arena */
+} weft_attr_constant;
 typedef struct weft_attr_fill { double value; weft_dtype dtype; weft_shape shape; } weft_attr_fill;
 /* key i64 (B); out f32 (B, ...): element (b, i) is weft_random_*(key[b], purpose, i), i the index
  * inside the sample in the *global* shape: a value does not depend on batch place or sharding. */
@@ -111,8 +117,8 @@ typedef struct weft_layout { int8_t kind, dim; } weft_layout;
 typedef struct weft_op_out { weft_dtype dtype; weft_shape shape; } weft_op_out;
 /* Shapes and dtypes of the outputs from those of the inputs; reports through the graph's sticky
  * error. *count is the number of outputs of this node (optional gradients may be absent). */
-typedef bool weft_infer_fn(weft_graph *graph, const weft_value *in, int in_count, const void *attr,
-                           weft_op_out *out, int *count);
+typedef bool weft_infer_fn(weft_graph *graph, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count);
 /* Emits nodes for the gradients of `node` given those of its outputs (WEFT_NONE: zero) and writes one
  * per input (WEFT_NONE: none). `wanted` says which are needed. */
 typedef void weft_vjp_fn(weft_graph *graph, const weft_node *node, const weft_value *out_grad,

@@ -1,0 +1,271 @@
+/* Verification, the text form, the hash. */
+#include "graph/internal.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- verify ------------------------------------------------------------------------------------ */
+
+static weft_status node_error(const weft_graph *g, int64_t index, const char *why)
+{
+    const weft_node *n = g->node[index];
+    return weft_fail(WEFT_E_INTERNAL, "illegal graph: node %lld (%s%s%s): %s", (long long)index,
+                     n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?", *n->scope ? " in " : "", n->scope, why);
+}
+
+static weft_status verify_node(const weft_graph *g, int64_t index)
+{
+    const weft_node *n = g->node[index];
+    if ((unsigned)n->op >= WEFT_OP_COUNT)
+        return node_error(g, index, "no such op");
+    const weft_op_info *info = weft_op_get(n->op);
+    if (n->in_count < info->min_inputs || n->in_count > info->max_inputs)
+        return node_error(g, index, "wrong number of inputs");
+    for (int i = 0; i < n->in_count; i++) {
+        if (!weft_value_ok(n->in[i])) {
+            if (i < info->min_inputs)
+                return node_error(g, index, "a needed input is absent");
+            continue;
+        }
+        if (n->in[i].id >= g->value_count || g->value[n->in[i].id].node >= index)
+            return node_error(g, index, "an input is made later or nowhere");
+    }
+    /* Shapes again, on a scratch graph head that shares our values: inference may only report errors. */
+    weft_graph scratch = *g;
+    scratch.arena = weft_arena_create();
+    scratch.scope = (weft_buf){0};
+    if (!scratch.arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory verifying a graph");
+    weft_op_out out[WEFT_MAX_OUTPUTS] = {0};
+    int count = 1;
+    const bool fits = info->infer(&scratch, n->op, n->in, n->in_count, n->attr, out, &count) && scratch.error == WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    if (!fits)
+        status = node_error(g, index, scratch.error_text ? scratch.error_text : "inputs do not fit");
+    weft_arena_free(scratch.arena);
+    WEFT_TRY(status);
+    if (count != n->out_count)
+        return node_error(g, index, "wrong number of outputs");
+    for (int i = 0; i < count; i++) {
+        if (!weft_value_ok(n->out[i]) || n->out[i].id >= g->value_count)
+            return node_error(g, index, "an output is no value of the graph");
+        const weft_value_info *v = &g->value[n->out[i].id];
+        if (v->node != index || v->output != i)
+            return node_error(g, index, "an output names another producer");
+        if (v->dtype != out[i].dtype || !weft_shape_equal(&v->shape, &out[i].shape))
+            return node_error(g, index, "an output has another shape or type than inference gives");
+    }
+    return WEFT_OK;
+}
+
+static weft_status verify_layouts(const weft_graph *g)
+{
+    for (int64_t i = 0; i < g->value_count; i++)
+        for (int a = 0; a < WEFT_MAX_AXES; a++) {
+            const weft_layout l = g->value[i].layout[a];
+            if (l.kind < WEFT_R || l.kind > WEFT_P || (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
+                (a >= g->mesh.axis_count && l.kind != WEFT_R))
+                return weft_fail(WEFT_E_INTERNAL, "illegal graph: value %%%lld has an illegal layout on axis %d", (long long)i, a);
+        }
+    return WEFT_OK;
+}
+
+weft_status weft_graph_verify(const weft_graph *g)
+{
+    WEFT_TRY(weft_graph_check(g));
+    for (int64_t i = 0; i < g->node_count; i++)
+        WEFT_TRY(verify_node(g, i));
+    WEFT_TRY(verify_layouts(g));
+    for (int64_t i = 0; i < g->output_count; i++)
+        if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)
+            return weft_fail(WEFT_E_INTERNAL, "illegal graph: output \"%s\" is no value", g->output[i].name);
+    for (int64_t i = 0; i < g->update_count; i++) {
+        const weft_value_info *to = &g->value[g->update[i].source.id], *from = &g->value[g->update[i].value.id];
+        const weft_op op = g->node[to->node]->op;
+        if ((op != WEFT_OP_PARAM && op != WEFT_OP_STATE) || to->dtype != from->dtype ||
+            !weft_shape_equal(&to->shape, &from->shape))
+            return weft_fail(WEFT_E_INTERNAL, "illegal graph: update %lld does not fit its source", (long long)i);
+        for (int64_t j = 0; j < i; j++)
+            if (g->update[j].source.id == g->update[i].source.id)
+                return weft_fail(WEFT_E_INTERNAL, "illegal graph: \"%s\" is updated twice", to->name);
+    }
+    return WEFT_OK;
+}
+
+/* ---- print ------------------------------------------------------------------------------------- */
+
+static void print_attr(const weft_node *n, weft_buf *out)
+{
+    char text[96];
+    switch (n->op) {
+    case WEFT_OP_PARAM:
+    case WEFT_OP_STATE: {
+        static const char *const kinds[] = {"zero", "fill", "normal", "uniform"};
+        const weft_attr_source *a = n->attr;
+        weft_buf_printf(out, " {init=%s %g%s global=%s}", kinds[a->init.kind], a->init.value, a->frozen ? " frozen" : "",
+                        weft_format_shape(&a->global, text));
+        return;
+    }
+    case WEFT_OP_FILL: weft_buf_printf(out, " {value=%g}", ((const weft_attr_fill *)n->attr)->value); return;
+    case WEFT_OP_RANDOM_NORMAL:
+    case WEFT_OP_RANDOM_UNIFORM:
+        weft_buf_printf(out, " {purpose=%d}", (int)((const weft_attr_random *)n->attr)->purpose);
+        return;
+    case WEFT_OP_AFFINE: {
+        const weft_attr_affine *a = n->attr;
+        weft_buf_printf(out, " {scale=%.9g offset=%.9g}", a->scale, a->offset);
+        return;
+    }
+    case WEFT_OP_CLAMP:
+    case WEFT_OP_CLAMP_GRAD: {
+        const weft_attr_clamp *a = n->attr;
+        weft_buf_printf(out, " {lo=%g hi=%g}", a->lo, a->hi);
+        return;
+    }
+    case WEFT_OP_GELU:
+    case WEFT_OP_GELU_GRAD:
+        weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
+        return;
+    case WEFT_OP_SUM: weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims); return;
+    case WEFT_OP_PERMUTE: {
+        const weft_attr_permute *a = n->attr;
+        weft_buf_printf(out, " {perm=%d%d%d%d%d%d}", a->perm[0], a->perm[1], a->perm[2], a->perm[3], a->perm[4], a->perm[5]);
+        return;
+    }
+    case WEFT_OP_SLICE: {
+        const weft_attr_slice *a = n->attr;
+        weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start, (long long)a->len);
+        return;
+    }
+    case WEFT_OP_PAD: {
+        const weft_attr_pad *a = n->attr;
+        weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before, (long long)a->after);
+        return;
+    }
+    case WEFT_OP_CONCAT: weft_buf_printf(out, " {dim=%d}", ((const weft_attr_concat *)n->attr)->dim); return;
+    case WEFT_OP_MATMUL: {
+        const weft_attr_matmul *a = n->attr;
+        weft_buf_printf(out, " {%c%c}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N');
+        return;
+    }
+    case WEFT_OP_LINEAR: {
+        static const char *const acts[] = {"none", "gelu_tanh", "silu"};
+        weft_buf_printf(out, " {act=%s}", acts[((const weft_attr_linear *)n->attr)->act]);
+        return;
+    }
+    case WEFT_OP_CONV3D:
+    case WEFT_OP_CONV3D_DX:
+    case WEFT_OP_CONV3D_DW: {
+        const weft_attr_conv *a = n->attr;
+        weft_buf_printf(out, " {stride=%lld,%lld,%lld before=%lld,%lld,%lld after=%lld,%lld,%lld}", (long long)a->stride[0],
+                        (long long)a->stride[1], (long long)a->stride[2], (long long)a->before[0], (long long)a->before[1],
+                        (long long)a->before[2], (long long)a->after[0], (long long)a->after[1], (long long)a->after[2]);
+        return;
+    }
+    case WEFT_OP_ATTENTION:
+    case WEFT_OP_ATTENTION_GRAD: {
+        const weft_attr_attention *a = n->attr;
+        weft_buf_printf(out, " {scale=%.9g%s}", a->scale, a->causal ? " causal" : "");
+        return;
+    }
+    case WEFT_OP_LAYER_NORM:
+    case WEFT_OP_LAYER_NORM_GRAD:
+    case WEFT_OP_RMS_NORM:
+    case WEFT_OP_RMS_NORM_GRAD: {
+        const weft_attr_norm *a = n->attr;
+        weft_buf_printf(out, " {eps=%g%s}", a->eps, a->l2 ? " l2" : "");
+        return;
+    }
+    case WEFT_OP_ROPE: weft_buf_printf(out, ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : ""); return;
+    case WEFT_OP_ADAMW: {
+        const weft_attr_adamw *a = n->attr;
+        weft_buf_printf(out, " {beta1=%g beta2=%g eps=%g weight_decay=%g}", a->beta1, a->beta2, a->eps, a->weight_decay);
+        return;
+    }
+    case WEFT_OP_VARY:
+    case WEFT_OP_ALL_REDUCE: weft_buf_printf(out, " {axis=%d}", ((const weft_attr_comm *)n->attr)->axis); return;
+    case WEFT_OP_ALL_GATHER:
+    case WEFT_OP_REDUCE_SCATTER:
+    case WEFT_OP_SLICE_OWN: {
+        const weft_attr_comm *a = n->attr;
+        weft_buf_printf(out, " {axis=%d dim=%d of %lld}", a->axis, a->dim, (long long)a->global);
+        return;
+    }
+    case WEFT_OP_ALL_TO_ALL: {
+        const weft_attr_comm *a = n->attr;
+        weft_buf_printf(out, " {axis=%d dim=%d of %lld to dim=%d of %lld}", a->axis, a->dim, (long long)a->global, a->dim2,
+                        (long long)a->global2);
+        return;
+    }
+    case WEFT_OP_RING_SHIFT: {
+        const weft_attr_comm *a = n->attr;
+        weft_buf_printf(out, " {axis=%d shift=%d}", a->axis, a->shift);
+        return;
+    }
+    default: return;
+    }
+}
+
+static void print_layout(const weft_graph *g, weft_value v, weft_buf *out)
+{
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        const weft_layout l = g->value[v.id].layout[a];
+        weft_buf_printf(out, l.kind == WEFT_S ? "%c%s:S(%d)" : "%c%s:%c", a ? ' ' : '<', g->mesh.axis[a].name,
+                        l.kind == WEFT_S ? l.dim : "RVSP"[l.kind]);
+    }
+    if (g->mesh.axis_count)
+        weft_buf_printf(out, ">");
+}
+
+static void print_node(const weft_graph *g, const weft_node *n, weft_buf *out)
+{
+    char text[96];
+    for (int i = 0; i < n->out_count; i++) {
+        weft_buf_printf(out, "%s%%%d %s", i ? ", " : "", n->out[i].id, weft_format_value(g, n->out[i], text));
+        print_layout(g, n->out[i], out);
+    }
+    weft_buf_printf(out, " = %s", weft_op_get(n->op)->name);
+    if (n->op <= WEFT_OP_STATE)
+        weft_buf_printf(out, " %s", g->value[n->out[0].id].name ? g->value[n->out[0].id].name : "?");
+    if (n->in_count) {
+        weft_buf_printf(out, "(");
+        for (int i = 0; i < n->in_count; i++)
+            weft_buf_printf(out, weft_value_ok(n->in[i]) ? "%s%%%d" : "%snone", i ? ", " : "", n->in[i].id);
+        weft_buf_printf(out, ")");
+    }
+    print_attr(n, out);
+    if (*n->scope)
+        weft_buf_printf(out, " @%s", n->scope);
+    weft_buf_printf(out, "%s%s\n", n->backward ? " backward" : "", n->recompute ? " recompute" : "");
+}
+
+void weft_graph_print(const weft_graph *g, weft_buf *out)
+{
+    if (g->error != WEFT_OK)
+        weft_buf_printf(out, "# error: %s\n", g->error_text ? g->error_text : "out of memory");
+    for (int64_t i = 0; i < g->node_count; i++)
+        print_node(g, g->node[i], out);
+    for (int64_t i = 0; i < g->output_count; i++)
+        weft_buf_printf(out, "output %s = %%%d\n", g->output[i].name, g->output[i].value.id);
+    for (int64_t i = 0; i < g->update_count; i++)
+        weft_buf_printf(out, "update %s = %%%d\n", g->value[g->update[i].source.id].name, g->update[i].value.id);
+}
+
+uint64_t weft_graph_hash(const weft_graph *g)
+{
+    weft_buf text = {0};
+    weft_graph_print(g, &text);
+    weft_buf_printf(&text, "rank %d\n", g->rank);
+    uint64_t hash = text.data ? XXH3_64bits(text.data, (size_t)text.len) : 0;
+    weft_buf_free(&text);
+    for (int64_t i = 0; i < g->node_count; i++) {
+        const weft_node *n = g->node[i];
+        if (n->op == WEFT_OP_CONSTANT) {
+            const weft_attr_constant *a = n->attr;
+            hash = XXH3_64bits_withSeed(a->data, (size_t)(weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype)), hash);
+        } else if (n->op >= WEFT_OP_RANDOM_NORMAL && n->op <= WEFT_OP_RANDOM_UNIFORM) {
+            hash = XXH3_64bits_withSeed(n->attr, sizeof(weft_attr_random), hash);
+        }
+    }
+    return hash;
+}

@@ -1,0 +1,482 @@
+/* The builder: nodes and values in an arena, scopes, the sticky error, outputs and updates. */
+#include "graph/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+weft_graph *weft_graph_create(void)
+{
+    weft_graph *g = weft_alloc(sizeof *g);
+    if (!g)
+        return NULL;
+    g->arena = weft_arena_create();
+    if (!g->arena) {
+        weft_free(g);
+        return NULL;
+    }
+    return g;
+}
+
+void weft_graph_free(weft_graph *g)
+{
+    if (!g)
+        return;
+    weft_arena_free(g->arena);
+    weft_free(g->node);
+    weft_free(g->value);
+    weft_free(g->output);
+    weft_free(g->update);
+    weft_buf_free(&g->scope);
+    weft_free(g->scope_mark);
+    weft_free(g->name_table);
+    weft_free(g);
+}
+
+weft_arena *weft_graph_arena(weft_graph *g)
+{
+    return g->arena;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt, ...)
+{
+    if (g->error != WEFT_OK)
+        return WEFT_NONE; /* the first error is the one that explains the rest */
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    g->error = code;
+    const bool scoped = g->scope.len > 0;
+    g->error_text = weft_arena_printf(g->arena, "%s%s%s", scoped ? g->scope.data : "", scoped ? ": " : "", text);
+    return WEFT_NONE;
+}
+
+static bool out_of_memory(weft_graph *g)
+{
+    weft_graph_fail(g, WEFT_E_MEMORY, "out of memory after %lld nodes", (long long)g->node_count);
+    return false;
+}
+
+weft_status weft_graph_check(const weft_graph *g)
+{
+    if (g->error == WEFT_OK)
+        return WEFT_OK;
+    return weft_fail(g->error, "%s", g->error_text ? g->error_text : "out of memory");
+}
+
+/* ---- scopes ------------------------------------------------------------------------------------ */
+
+void weft_graph_push(weft_graph *g, const char *fmt, ...)
+{
+    if (weft_grow((void **)&g->scope_mark, g->scope_depth, &g->scope_capacity, sizeof *g->scope_mark) != WEFT_OK) {
+        out_of_memory(g);
+        return;
+    }
+    g->scope_mark[g->scope_depth++] = g->scope.len;
+    if (g->scope.len)
+        weft_buf_printf(&g->scope, ".");
+    va_list args;
+    va_start(args, fmt);
+    weft_buf_vprintf(&g->scope, fmt, args);
+    va_end(args);
+    if (g->scope.failed)
+        out_of_memory(g);
+    g->scope_name = NULL;
+}
+
+void weft_graph_pop(weft_graph *g)
+{
+    if (g->error != WEFT_OK && g->scope_depth == 0)
+        return;
+    assert(g->scope_depth > 0 && "weft_graph_pop without push");
+    g->scope.len = g->scope_mark[--g->scope_depth];
+    if (g->scope.data)
+        g->scope.data[g->scope.len] = '\0';
+    g->scope_name = NULL;
+}
+
+static const char *scope_name(weft_graph *g)
+{
+    if (!g->scope_name)
+        g->scope_name = g->scope.len ? weft_arena_strdup(g->arena, g->scope.data) : "";
+    return g->scope_name;
+}
+
+/* ---- names of sources -------------------------------------------------------------------------- */
+
+static uint64_t hash_name(const char *name)
+{
+    uint64_t h = 1469598103934665603u; /* FNV-1a */
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * 1099511628211u;
+    return h;
+}
+
+/* The slot of `name`: its own, or the empty one where it would go. */
+static int64_t name_slot(const weft_graph *g, const char *name)
+{
+    int64_t slot = (int64_t)(hash_name(name) & (uint64_t)(g->name_slots - 1));
+    while (g->name_table[slot] && strcmp(g->value[g->name_table[slot] - 1].name, name) != 0)
+        slot = (slot + 1) & (g->name_slots - 1);
+    return slot;
+}
+
+static bool names_make_room(weft_graph *g)
+{
+    if (g->name_count * 2 < g->name_slots)
+        return true;
+    const int64_t old_slots = g->name_slots;
+    int32_t *old = g->name_table;
+    int32_t *larger = weft_alloc((old_slots ? old_slots * 2 : 64) * (int64_t)sizeof *larger);
+    if (!larger)
+        return out_of_memory(g);
+    g->name_table = larger;
+    g->name_slots = old_slots ? old_slots * 2 : 64;
+    for (int64_t i = 0; i < old_slots; i++)
+        if (old[i])
+            larger[name_slot(g, g->value[old[i] - 1].name)] = old[i];
+    weft_free(old);
+    return true;
+}
+
+/* False: the name is taken. */
+static bool name_add(weft_graph *g, weft_value v)
+{
+    if (!names_make_room(g))
+        return false;
+    const int64_t slot = name_slot(g, g->value[v.id].name);
+    if (g->name_table[slot]) {
+        weft_graph_fail(g, WEFT_E_ARG, "the name \"%s\" is used twice", g->value[v.id].name);
+        return false;
+    }
+    g->name_table[slot] = v.id + 1;
+    g->name_count++;
+    return true;
+}
+
+weft_value weft_graph_find(const weft_graph *g, const char *name)
+{
+    for (int64_t i = 0; i < g->output_count; i++)
+        if (!strcmp(g->output[i].name, name))
+            return g->output[i].value;
+    const int64_t slot = g->name_slots ? name_slot(g, name) : -1;
+    return slot >= 0 && g->name_table[slot] ? (weft_value){g->name_table[slot] - 1} : WEFT_NONE;
+}
+
+void weft_value_set_name(weft_graph *g, weft_value v, const char *name)
+{
+    if (g->error == WEFT_OK && weft_value_ok(v))
+        g->value[v.id].name = weft_arena_strdup(g->arena, name);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------- */
+
+static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_value *in, int in_count)
+{
+    if (in_count < info->min_inputs || in_count > info->max_inputs) {
+        weft_graph_fail(g, WEFT_E_INTERNAL, "%s: %d inputs, %d to %d wanted", info->name, in_count, info->min_inputs,
+                        info->max_inputs);
+        return false;
+    }
+    for (int i = 0; i < in_count; i++)
+        if ((!weft_value_ok(in[i]) && i < info->min_inputs) || in[i].id >= g->value_count) {
+            weft_graph_fail(g, WEFT_E_INTERNAL, "%s: input %d is no value of this graph", info->name, i);
+            return false;
+        }
+    return true;
+}
+
+static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                              const weft_op_out *outs, int out_count)
+{
+    weft_node *node = weft_arena_alloc(g->arena, sizeof *node);
+    const weft_op_info *info = weft_op_get(op);
+    void *own_attr = weft_arena_alloc(g->arena, info->attr_bytes);
+    const char *scope = scope_name(g);
+    if (!node || !own_attr || !scope ||
+        weft_grow((void **)&g->node, g->node_count, &g->node_capacity, sizeof *g->node) != WEFT_OK) {
+        out_of_memory(g);
+        return NULL;
+    }
+    if (attr)
+        memcpy(own_attr, attr, (size_t)info->attr_bytes);
+    *node = (weft_node){.op = op, .in_count = in_count, .out_count = out_count, .attr = own_attr, .scope = scope,
+                        .backward = g->building_backward};
+    for (int i = 0; i < WEFT_MAX_INPUTS; i++)
+        node->in[i] = i < in_count ? in[i] : WEFT_NONE;
+    for (int i = 0; i < WEFT_MAX_OUTPUTS; i++)
+        node->out[i] = WEFT_NONE;
+    for (int i = 0; i < out_count; i++) {
+        if (weft_grow((void **)&g->value, g->value_count, &g->value_capacity, sizeof *g->value) != WEFT_OK) {
+            out_of_memory(g);
+            return NULL;
+        }
+        node->out[i] = (weft_value){(int32_t)g->value_count};
+        g->value[g->value_count++] = (weft_value_info){
+            .dtype = outs[i].dtype, .shape = outs[i].shape, .node = (int32_t)g->node_count, .output = i};
+    }
+    g->node[g->node_count++] = node;
+    return node;
+}
+
+void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                   weft_value out[WEFT_MAX_OUTPUTS])
+{
+    for (int i = 0; i < WEFT_MAX_OUTPUTS; i++)
+        out[i] = WEFT_NONE;
+    if (g->error != WEFT_OK)
+        return;
+    static const weft_attr_none none = {0};
+    const weft_op_info *info = weft_op_get(op);
+    weft_op_out outs[WEFT_MAX_OUTPUTS] = {0};
+    int out_count = 1;
+    if (!check_inputs(g, info, in, in_count))
+        return;
+    if (!info->infer(g, op, in, in_count, attr ? attr : (const void *)&none, outs, &out_count)) {
+        weft_graph_fail(g, WEFT_E_SHAPE, "%s: inputs do not fit", info->name);
+        return;
+    }
+    weft_node *node = append_node(g, op, in, in_count, attr, outs, out_count);
+    if (node)
+        memcpy(out, node->out, sizeof node->out);
+}
+
+weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr)
+{
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, op, in, in_count, attr, out);
+    return out[0];
+}
+
+/* ---- sources ----------------------------------------------------------------------------------- */
+
+static weft_value source(weft_graph *g, weft_op op, const char *name, weft_attr_source attr)
+{
+    if (g->error != WEFT_OK)
+        return WEFT_NONE;
+    const char *scope = scope_name(g);
+    const char *full = weft_arena_printf(g->arena, "%s%s%s", scope ? scope : "", scope && *scope ? "." : "", name);
+    const weft_value v = weft_emit(g, op, NULL, 0, &attr);
+    if (!weft_value_ok(v))
+        return v;
+    if (!full) {
+        out_of_memory(g);
+        return WEFT_NONE;
+    }
+    g->value[v.id].name = full;
+    return name_add(g, v) ? v : WEFT_NONE;
+}
+
+weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape)
+{
+    return source(g, WEFT_OP_INPUT, name, (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape});
+}
+
+weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)
+{
+    return source(g, WEFT_OP_PARAM, name,
+                  (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
+}
+
+weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)
+{
+    return source(g, WEFT_OP_STATE, name,
+                  (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
+}
+
+weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data)
+{
+    if (g->error != WEFT_OK)
+        return WEFT_NONE;
+    const int64_t bytes = weft_shape_count(&shape) * weft_dtype_bytes(dtype);
+    void *copy = weft_arena_alloc(g->arena, bytes);
+    if (!copy) {
+        out_of_memory(g);
+        return WEFT_NONE;
+    }
+    memcpy(copy, data, (size_t)bytes);
+    return weft_emit(g, WEFT_OP_CONSTANT, NULL, 0,
+                     &(weft_attr_constant){.dtype = dtype, .shape = shape, .data = copy});
+}
+
+weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value)
+{
+    return weft_emit(g, WEFT_OP_FILL, NULL, 0, &(weft_attr_fill){.value = value, .dtype = dtype, .shape = shape});
+}
+
+/* ---- outputs and updates ----------------------------------------------------------------------- */
+
+void weft_output(weft_graph *g, const char *name, weft_value value)
+{
+    if (g->error != WEFT_OK || !weft_value_ok(value))
+        return;
+    for (int64_t i = 0; i < g->output_count; i++)
+        if (!strcmp(g->output[i].name, name)) {
+            weft_graph_fail(g, WEFT_E_ARG, "the output name \"%s\" is used twice", name);
+            return;
+        }
+    char *copy = weft_arena_strdup(g->arena, name);
+    if (!copy || weft_grow((void **)&g->output, g->output_count, &g->output_capacity, sizeof *g->output) != WEFT_OK) {
+        out_of_memory(g);
+        return;
+    }
+    g->output[g->output_count++] = (weft_named){copy, value};
+}
+
+void weft_update(weft_graph *g, weft_value source_value, weft_value value)
+{
+    if (g->error != WEFT_OK || !weft_value_ok(source_value) || !weft_value_ok(value))
+        return;
+    const weft_value_info *to = &g->value[source_value.id], *from = &g->value[value.id];
+    const weft_op op = g->node[to->node]->op;
+    if (op != WEFT_OP_PARAM && op != WEFT_OP_STATE) {
+        weft_graph_fail(g, WEFT_E_ARG, "update: only params and states persist");
+        return;
+    }
+    if (to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape)) {
+        char a[96], b[96];
+        weft_graph_fail(g, WEFT_E_SHAPE, "update of %s: %s does not fit %s", to->name, weft_format_value(g, value, a),
+                        weft_format_value(g, source_value, b));
+        return;
+    }
+    if (weft_grow((void **)&g->update, g->update_count, &g->update_capacity, sizeof *g->update) != WEFT_OK) {
+        out_of_memory(g);
+        return;
+    }
+    g->update[g->update_count++] = (weft_pair){source_value, value};
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+int32_t weft_graph_node_count(const weft_graph *g)
+{
+    return (int32_t)g->node_count;
+}
+
+const weft_node *weft_graph_node(const weft_graph *g, int32_t index)
+{
+    return g->node[index];
+}
+
+weft_node *weft_graph_node_mut(weft_graph *g, int32_t index)
+{
+    return g->node[index];
+}
+
+int32_t weft_graph_value_count(const weft_graph *g)
+{
+    return (int32_t)g->value_count;
+}
+
+const weft_value_info *weft_value_get(const weft_graph *g, weft_value v)
+{
+    assert(v.id >= 0 && v.id < g->value_count);
+    return &g->value[v.id];
+}
+
+const weft_named *weft_graph_outputs(const weft_graph *g, int *count)
+{
+    *count = (int)g->output_count;
+    return g->output;
+}
+
+const weft_pair *weft_graph_updates(const weft_graph *g, int *count)
+{
+    *count = (int)g->update_count;
+    return g->update;
+}
+
+const weft_mesh *weft_graph_mesh(const weft_graph *g)
+{
+    return &g->mesh;
+}
+
+int weft_graph_rank(const weft_graph *g)
+{
+    return g->rank;
+}
+
+void weft_graph_set_mesh(weft_graph *g, const weft_mesh *mesh, int rank)
+{
+    g->mesh = *mesh;
+    g->rank = rank;
+}
+
+void weft_graph_set_layout(weft_graph *g, weft_value v, const weft_layout layout[WEFT_MAX_AXES])
+{
+    if (g->error == WEFT_OK && weft_value_ok(v))
+        memcpy(g->value[v.id].layout, layout, sizeof g->value[v.id].layout);
+}
+
+weft_cost weft_node_cost(const weft_graph *g, int32_t node)
+{
+    return weft_op_get(g->node[node]->op)->cost(g, g->node[node]);
+}
+
+weft_cost weft_graph_cost(const weft_graph *g)
+{
+    weft_cost total = {0};
+    for (int64_t i = 0; i < g->node_count; i++) {
+        const weft_cost c = weft_node_cost(g, (int32_t)i);
+        total.flops += c.flops;
+        total.bytes += c.bytes;
+        total.wire_bytes += c.wire_bytes;
+    }
+    return total;
+}
+
+int64_t weft_graph_param_count(const weft_graph *g)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < g->node_count; i++)
+        if (g->node[i]->op == WEFT_OP_PARAM)
+            count += weft_shape_count(&((const weft_attr_source *)g->node[i]->attr)->global);
+    return count;
+}
+
+const weft_value *weft_graph_params(weft_graph *g, int *count)
+{
+    *count = 0;
+    weft_value *list = weft_arena_alloc(g->arena, (g->node_count + 1) * (int64_t)sizeof *list);
+    if (!list) {
+        out_of_memory(g);
+        return NULL;
+    }
+    for (int64_t i = 0; i < g->node_count; i++)
+        if (g->node[i]->op == WEFT_OP_PARAM && !((const weft_attr_source *)g->node[i]->attr)->frozen)
+            list[(*count)++] = g->node[i]->out[0];
+    return list;
+}
+
+void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index, weft_value *map)
+{
+    const weft_node *node = from->node[index];
+    if (to->error != WEFT_OK)
+        return;
+    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    for (int i = 0; i < node->in_count; i++)
+        in[i] = weft_value_ok(node->in[i]) ? map[node->in[i].id] : WEFT_NONE;
+    const bool was_backward = to->building_backward;
+    weft_graph_push(to, "%s", node->scope);
+    to->building_backward = node->backward;
+    weft_emit_all(to, node->op, in, node->in_count, node->attr, out);
+    to->building_backward = was_backward;
+    weft_graph_pop(to);
+    for (int i = 0; i < node->out_count; i++) {
+        map[node->out[i].id] = out[i];
+        if (!weft_value_ok(out[i]))
+            continue;
+        const char *name = from->value[node->out[i].id].name;
+        if (name) {
+            to->value[out[i].id].name = weft_arena_strdup(to->arena, name);
+            if (node->op <= WEFT_OP_STATE && to->value[out[i].id].name)
+                name_add(to, out[i]);
+        }
+    }
+    if (weft_value_ok(out[0]))
+        to->node[to->value[out[0].id].node]->recompute = node->recompute;
+}

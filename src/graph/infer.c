@@ -1,0 +1,639 @@
+/* Shape inference, one function per family of ops. Each reports what does not fit with op, operands and shapes. */
+#include "graph/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+weft_shape weft_shape_of(int rank, const int64_t *dims)
+{
+    weft_shape shape = {.rank = rank > WEFT_MAX_RANK ? WEFT_MAX_RANK + 1 : rank};
+    for (int i = 0; i < rank && i < WEFT_MAX_RANK; i++)
+        shape.dim[i] = dims[i];
+    return shape;
+}
+
+int64_t weft_shape_count(const weft_shape *shape)
+{
+    int64_t count = 1;
+    for (int i = 0; i < shape->rank && i < WEFT_MAX_RANK; i++)
+        count *= shape->dim[i];
+    return count;
+}
+
+bool weft_shape_equal(const weft_shape *a, const weft_shape *b)
+{
+    if (a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i])
+            return false;
+    return true;
+}
+
+const char *weft_format_shape(const weft_shape *shape, char text[96])
+{
+    int at = snprintf(text, 96, "[");
+    for (int i = 0; i < shape->rank && i < WEFT_MAX_RANK; i++)
+        at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? "," : "", (long long)shape->dim[i]);
+    snprintf(text + at, (size_t)(96 - at), "]");
+    return text;
+}
+
+const char *weft_format_value(const weft_graph *g, weft_value v, char text[96])
+{
+    if (!weft_value_ok(v)) {
+        snprintf(text, 96, "none");
+        return text;
+    }
+    char shape[96];
+    const weft_value_info *info = &g->value[v.id];
+    snprintf(text, 96, "%s%.88s", weft_dtype_name(info->dtype), weft_format_shape(&info->shape, shape));
+    return text;
+}
+
+static bool bad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const char *why)
+{
+    char text[512] = "", one[96];
+    for (int i = 0, at = 0; i < in_count && at < 400; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? ", " : "", weft_format_value(g, in[i], one));
+    weft_graph_fail(g, WEFT_E_SHAPE, "%s: %s; operands %s", weft_op_get(op)->name, why, text);
+    return false;
+}
+
+/* Sizes that no tensor can have: negative, or more elements than an int64_t of bytes holds. */
+static bool legal_shape(weft_graph *g, weft_op op, const weft_shape *shape)
+{
+    int64_t count = 1;
+    bool ok = shape->rank >= 0 && shape->rank <= WEFT_MAX_RANK;
+    for (int i = 0; ok && i < shape->rank; i++) {
+        ok = shape->dim[i] >= 0 && (shape->dim[i] == 0 || count <= INT64_MAX / 64 / shape->dim[i]);
+        count *= shape->dim[i];
+    }
+    if (!ok) {
+        char text[96];
+        weft_graph_fail(g, WEFT_E_SHAPE, "%s: %s is no legal shape (rank at most %d, sizes not negative)",
+                        weft_op_get(op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
+    }
+    return ok;
+}
+
+#define INFO(i) (&g->value[in[i].id])
+#define SHAPE(i) (&INFO(i)->shape)
+
+static bool is_float(weft_dtype dtype)
+{
+    return dtype == WEFT_F32 || dtype == WEFT_BF16 || dtype == WEFT_F16 || dtype == WEFT_F64;
+}
+
+/* The dtype of a result: narrow operands compute with wide ones; f32 wins. */
+static weft_dtype joint_dtype(weft_dtype a, weft_dtype b)
+{
+    return a == b ? a : is_float(a) && is_float(b) ? (a == WEFT_F64 || b == WEFT_F64 ? WEFT_F64 : WEFT_F32) : a;
+}
+
+/* ---- sources ----------------------------------------------------------------------------------- */
+
+bool weft_infer_source(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    (void)in, (void)in_count;
+    if (op == WEFT_OP_CONSTANT) {
+        const weft_attr_constant *a = attr;
+        out[0] = (weft_op_out){a->dtype, a->shape};
+    } else {
+        const weft_attr_source *a = attr;
+        out[0] = (weft_op_out){a->dtype, a->shape};
+    }
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_fill(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                     int *count)
+{
+    (void)in, (void)in_count;
+    const weft_attr_fill *a = attr;
+    out[0] = (weft_op_out){a->dtype, a->shape};
+    *count = 1;
+    return legal_shape(g, op, &a->shape);
+}
+
+bool weft_infer_random(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    const weft_attr_random *a = attr;
+    if (INFO(0)->dtype != WEFT_I64 || SHAPE(0)->rank != 1 || a->shape.rank < 1 || a->shape.dim[0] != SHAPE(0)->dim[0])
+        return bad(g, op, in, in_count, "wants keys i64 (B) and a shape (B, ...)");
+    out[0] = (weft_op_out){WEFT_F32, a->shape};
+    *count = 1;
+    return legal_shape(g, op, &a->shape);
+}
+
+/* ---- elementwise ------------------------------------------------------------------------------- */
+
+bool weft_infer_unary(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                      int *count)
+{
+    (void)in_count, (void)attr, (void)op;
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_cast(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                     int *count)
+{
+    (void)in_count, (void)op;
+    out[0] = (weft_op_out){((const weft_attr_cast *)attr)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_same2(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                      int *count)
+{
+    (void)attr;
+    if (!weft_shape_equal(SHAPE(0), SHAPE(1)))
+        return bad(g, op, in, in_count, "shapes must be equal");
+    out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_binary(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    (void)attr;
+    const weft_shape *a = SHAPE(0), *b = SHAPE(1);
+    if (a->rank != b->rank)
+        return bad(g, op, in, in_count, "ranks differ");
+    weft_shape shape = *a;
+    for (int i = 0; i < a->rank; i++) {
+        if (a->dim[i] != b->dim[i] && a->dim[i] != 1 && b->dim[i] != 1)
+            return bad(g, op, in, in_count, "sizes must be equal or 1");
+        shape.dim[i] = a->dim[i] == 1 ? b->dim[i] : a->dim[i];
+    }
+    out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), shape};
+    *count = 1;
+    return true;
+}
+
+/* ---- reductions and shapes --------------------------------------------------------------------- */
+
+bool weft_infer_sum(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                    int *count)
+{
+    const uint32_t dims = ((const weft_attr_sum *)attr)->dims;
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    if (dims >> SHAPE(0)->rank)
+        return bad(g, op, in, in_count, "a dim to reduce does not exist");
+    for (int i = 0; i < SHAPE(0)->rank; i++)
+        if (dims >> i & 1)
+            out[0].shape.dim[i] = 1;
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_broadcast(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                          int *count)
+{
+    const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
+    if (to->rank != SHAPE(0)->rank)
+        return bad(g, op, in, in_count, "ranks differ");
+    for (int i = 0; i < to->rank; i++)
+        if (SHAPE(0)->dim[i] != to->dim[i] && SHAPE(0)->dim[i] != 1)
+            return bad(g, op, in, in_count, "only sizes of 1 grow");
+    out[0] = (weft_op_out){INFO(0)->dtype, *to};
+    *count = 1;
+    return legal_shape(g, op, to);
+}
+
+bool weft_infer_reshape(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                        int *count)
+{
+    const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
+    if (!legal_shape(g, op, to))
+        return false;
+    if (weft_shape_count(to) != weft_shape_count(SHAPE(0))) {
+        char text[96], why[160];
+        snprintf(why, sizeof why, "cannot become %s: the number of elements differs", weft_format_shape(to, text));
+        return bad(g, op, in, in_count, why);
+    }
+    out[0] = (weft_op_out){INFO(0)->dtype, *to};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_permute(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                        int *count)
+{
+    const int *perm = ((const weft_attr_permute *)attr)->perm;
+    uint32_t seen = 0;
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    for (int i = 0; i < SHAPE(0)->rank; i++) {
+        if (perm[i] < 0 || perm[i] >= SHAPE(0)->rank || seen >> perm[i] & 1)
+            return bad(g, op, in, in_count, "not a permutation of the dims");
+        seen |= 1u << perm[i];
+        out[0].shape.dim[i] = SHAPE(0)->dim[perm[i]];
+    }
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_slice(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                      int *count)
+{
+    const weft_attr_slice *a = attr;
+    if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->start < 0 || a->len < 0 ||
+        a->start > SHAPE(0)->dim[a->dim] - a->len) {
+        char why[128];
+        snprintf(why, sizeof why, "[%lld, %lld) of dim %d is outside", (long long)a->start,
+                 (long long)(a->start + a->len), a->dim);
+        return bad(g, op, in, in_count, why);
+    }
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] = a->len;
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_pad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                    int *count)
+{
+    const weft_attr_pad *a = attr;
+    if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->before < 0 || a->after < 0)
+        return bad(g, op, in, in_count, "no such dim, or a negative padding");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] += a->before + a->after;
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    const int dim = ((const weft_attr_concat *)attr)->dim;
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    if (dim < 0 || dim >= SHAPE(0)->rank)
+        return bad(g, op, in, in_count, "no such dim");
+    for (int i = 1; i < in_count; i++) {
+        weft_shape expected = *SHAPE(0);
+        if (!weft_value_ok(in[i]) || SHAPE(i)->rank != expected.rank || INFO(i)->dtype != INFO(0)->dtype)
+            return bad(g, op, in, in_count, "ranks or types differ");
+        expected.dim[dim] = SHAPE(i)->dim[dim];
+        if (!weft_shape_equal(&expected, SHAPE(i)))
+            return bad(g, op, in, in_count, "sizes beside the joined dim differ");
+        out[0].shape.dim[dim] += SHAPE(i)->dim[dim];
+    }
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+/* ---- contractions ------------------------------------------------------------------------------ */
+
+bool weft_infer_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    const weft_attr_matmul *t = attr;
+    const weft_shape *a = SHAPE(0), *b = SHAPE(1);
+    if (a->rank < 2 || b->rank < 2 || (b->rank != a->rank && b->rank != 2))
+        return bad(g, op, in, in_count, "ranks must be 2 or more, and equal or the second 2");
+    const int64_t m = a->dim[a->rank - (t->trans_a ? 1 : 2)], ka = a->dim[a->rank - (t->trans_a ? 2 : 1)];
+    const int64_t n = b->dim[b->rank - (t->trans_b ? 2 : 1)], kb = b->dim[b->rank - (t->trans_b ? 1 : 2)];
+    if (ka != kb)
+        return bad(g, op, in, in_count, "contracted sizes differ");
+    for (int i = 0; b->rank == a->rank && i < a->rank - 2; i++)
+        if (a->dim[i] != b->dim[i])
+            return bad(g, op, in, in_count, "leading sizes differ");
+    out[0] = (weft_op_out){joint_dtype(INFO(0)->dtype, INFO(1)->dtype), *a};
+    out[0].shape.dim[a->rank - 2] = m;
+    out[0].shape.dim[a->rank - 1] = n;
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_linear(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    (void)attr;
+    const weft_shape *x = SHAPE(0), *w = SHAPE(1);
+    if (x->rank < 1 || w->rank != 2 || x->dim[x->rank - 1] != w->dim[1])
+        return bad(g, op, in, in_count, "wants x (..., K), w (N, K)");
+    if (in_count > 2 && weft_value_ok(in[2]) && (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
+        return bad(g, op, in, in_count, "wants a bias (N)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    out[0].shape.dim[x->rank - 1] = w->dim[0];
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_conv3d(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                       int *count)
+{
+    const weft_attr_conv *a = attr;
+    const weft_shape *x = SHAPE(0), *w = SHAPE(1);
+    if (x->rank != 5 || w->rank != 5 || x->dim[4] != w->dim[1])
+        return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), w (O,I,kt,ky,kx)");
+    if (in_count > 2 && weft_value_ok(in[2]) && (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
+        return bad(g, op, in, in_count, "wants a bias (O)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    out[0].shape.dim[4] = w->dim[0];
+    for (int i = 0; i < 3; i++) {
+        const int64_t padded = x->dim[1 + i] + a->before[i] + a->after[i];
+        if (a->stride[i] < 1 || a->before[i] < 0 || a->after[i] < 0 || padded < w->dim[2 + i])
+            return bad(g, op, in, in_count, "the kernel is larger than the padded input, or a stride is not positive");
+        out[0].shape.dim[1 + i] = (padded - w->dim[2 + i]) / a->stride[i] + 1;
+    }
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_conv3d_dx(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                          int *count)
+{
+    const weft_attr_conv *a = attr;
+    if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || a->x_shape.rank != 5 || SHAPE(0)->dim[4] != SHAPE(1)->dim[0] ||
+        a->x_shape.dim[4] != SHAPE(1)->dim[1])
+        return bad(g, op, in, in_count, "wants dy (B,T',Y',X',O), w (O,I,kt,ky,kx)");
+    out[0] = (weft_op_out){INFO(0)->dtype, a->x_shape};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_conv3d_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                          int *count)
+{
+    const weft_attr_conv *a = attr;
+    if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || SHAPE(0)->dim[0] != SHAPE(1)->dim[0])
+        return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), dy (B,T',Y',X',O)");
+    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(SHAPE(1)->dim[4], SHAPE(0)->dim[4], a->kernel[0], a->kernel[1], a->kernel[2])};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                          int *count)
+{
+    (void)attr;
+    const weft_shape *q = SHAPE(0), *k = SHAPE(1);
+    if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[2] != k->dim[2] || q->dim[3] != k->dim[3])
+        return bad(g, op, in, in_count, "wants q (B,Sq,H,D), k and v (B,Sk,H,D)");
+    const bool packed = in_count > 3 && weft_value_ok(in[3]);
+    if (packed && (INFO(3)->dtype != WEFT_I32 || SHAPE(3)->rank != 2 || SHAPE(3)->dim[1] != 4))
+        return bad(g, op, in, in_count, "segments are i32 (N,4)");
+    if (q->dim[0] != k->dim[0])
+        return bad(g, op, in, in_count, "batches differ");
+    out[0] = (weft_op_out){INFO(0)->dtype, *q};
+    out[1] = (weft_op_out){WEFT_F32, WEFT_SHAPE(q->dim[0], q->dim[2], q->dim[1])};
+    *count = 2;
+    return true;
+}
+
+bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                               weft_op_out *out, int *count)
+{
+    (void)attr;
+    if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) || !weft_shape_equal(SHAPE(0), SHAPE(5)) ||
+        !weft_shape_equal(SHAPE(1), SHAPE(2)))
+        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout");
+    for (int i = 0; i < 3; i++)
+        out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
+    *count = 3;
+    return true;
+}
+
+/* ---- normalisation and modulation -------------------------------------------------------------- */
+
+static bool is_row(const weft_graph *g, weft_value v, const weft_shape *x)
+{
+    if (!weft_value_ok(v))
+        return true;
+    const weft_shape *s = &g->value[v.id].shape;
+    return s->rank == 1 && s->dim[0] == x->dim[x->rank - 1];
+}
+
+bool weft_infer_norm(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                     int *count)
+{
+    (void)attr;
+    if (SHAPE(0)->rank < 1)
+        return bad(g, op, in, in_count, "wants x (..., C)");
+    for (int i = 1; i < in_count; i++)
+        if (!is_row(g, in[i], SHAPE(0)))
+            return bad(g, op, in, in_count, "gamma and beta are (C)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_norm_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                          int *count)
+{
+    (void)attr;
+    const bool affine = in_count > 2 && weft_value_ok(in[2]);
+    if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 || (affine && !is_row(g, in[2], SHAPE(0))))
+        return bad(g, op, in, in_count, "wants x and dy (..., C), gamma (C)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    *count = affine ? (op == WEFT_OP_LAYER_NORM_GRAD ? 3 : 2) : 1;
+    for (int i = 1; i < *count; i++)
+        out[i] = (weft_op_out){WEFT_F32, *SHAPE(2)};
+    return true;
+}
+
+static bool broadcasts_to(const weft_shape *small, const weft_shape *x)
+{
+    if (small->rank != x->rank)
+        return false;
+    for (int i = 0; i < x->rank; i++)
+        if (small->dim[i] != x->dim[i] && small->dim[i] != 1)
+            return false;
+    return true;
+}
+
+bool weft_infer_modulate(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                         int *count)
+{
+    (void)attr;
+    if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !broadcasts_to(SHAPE(2), SHAPE(0)) ||
+        (op == WEFT_OP_GATED_ADD && !weft_shape_equal(SHAPE(0), SHAPE(1))) ||
+        (op == WEFT_OP_MODULATE && !weft_shape_equal(SHAPE(1), SHAPE(2))))
+        return bad(g, op, in, in_count, "operands do not broadcast to the first");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_modulate_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                              weft_op_out *out, int *count)
+{
+    (void)attr;
+    if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
+        return bad(g, op, in, in_count, "wants x, scale, dy");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[1] = out[2] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    *count = 3;
+    return true;
+}
+
+bool weft_infer_gated_add_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                               weft_op_out *out, int *count)
+{
+    (void)attr;
+    if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
+        return bad(g, op, in, in_count, "wants y, gate, dout");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    *count = 2;
+    return true;
+}
+
+bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                     int *count)
+{
+    (void)attr;
+    const weft_shape *x = SHAPE(0), *c = SHAPE(1);
+    if (x->rank != 4 || x->dim[3] % 2 || c->rank != 2 || c->dim[0] != x->dim[1] || c->dim[1] * 2 != x->dim[3] ||
+        !weft_shape_equal(c, SHAPE(2)))
+        return bad(g, op, in, in_count, "wants x (B,S,H,D), cos and sin (S,D/2)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *x};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                      int *count)
+{
+    (void)attr;
+    if (SHAPE(0)->rank != 2 || INFO(1)->dtype != WEFT_I32 || SHAPE(1)->rank >= WEFT_MAX_RANK)
+        return bad(g, op, in, in_count, "wants a table (R,C) and ids i32");
+    out[0] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    out[0].shape.dim[out[0].shape.rank++] = SHAPE(0)->dim[1];
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                           int *count)
+{
+    if (INFO(0)->dtype != WEFT_I32 || SHAPE(1)->rank != SHAPE(0)->rank + 1)
+        return bad(g, op, in, in_count, "wants ids i32 and dy (..., C)");
+    out[0] = (weft_op_out){WEFT_F32,
+                           WEFT_SHAPE(((const weft_attr_embed *)attr)->rows, SHAPE(1)->dim[SHAPE(1)->rank - 1])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+/* ---- optimizer --------------------------------------------------------------------------------- */
+
+bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                            weft_op_out *out, int *count)
+{
+    (void)g, (void)op, (void)in, (void)in_count, (void)attr;
+    out[0] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_clip_scale(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                           int *count)
+{
+    (void)attr;
+    for (int i = 0; i < in_count; i++)
+        if (SHAPE(i)->rank != 0)
+            return bad(g, op, in, in_count, "wants scalars");
+    out[0] = out[1] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
+    *count = 2;
+    return true;
+}
+
+bool weft_infer_adamw(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                      int *count)
+{
+    (void)attr;
+    for (int i = 1; i < 4; i++)
+        if (!weft_shape_equal(SHAPE(0), SHAPE(i)))
+            return bad(g, op, in, in_count, "p, g, m and v have one shape");
+    for (int i = 4; i < 7; i++)
+        if (SHAPE(i)->rank != 0)
+            return bad(g, op, in, in_count, "lr, step and scale are scalars");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[1] = (weft_op_out){INFO(2)->dtype, *SHAPE(0)};
+    out[2] = (weft_op_out){INFO(3)->dtype, *SHAPE(0)};
+    *count = 3;
+    return true;
+}
+
+bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                    int *count)
+{
+    (void)attr;
+    if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(2)->rank != 0 || SHAPE(3)->rank != 0)
+        return bad(g, op, in, in_count, "wants e and p of one shape, scalars decay and scale");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    *count = 1;
+    return true;
+}
+
+/* ---- layout conversions ------------------------------------------------------------------------ */
+
+static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_count, const weft_attr_comm *a)
+{
+    if (a->axis < 0 || a->axis >= g->mesh.axis_count)
+        return bad(g, op, in, in_count, "no such mesh axis");
+    if (a->dim < 0 || a->dim >= SHAPE(0)->rank)
+        return bad(g, op, in, in_count, "no such dim");
+    return true;
+}
+
+static int64_t own_length(const weft_graph *g, int axis, int64_t n)
+{
+    int coordinate[WEFT_MAX_AXES];
+    int64_t start, len;
+    weft_mesh_coordinates(&g->mesh, g->rank, coordinate);
+    weft_part(n, g->mesh.axis[axis].size, coordinate[axis], &start, &len);
+    return len;
+}
+
+bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                           int *count)
+{
+    const weft_attr_comm *a = attr;
+    if (!check_comm(g, op, in, in_count, a))
+        return false;
+    if (SHAPE(0)->dim[a->dim] != own_length(g, a->axis, a->global))
+        return bad(g, op, in, in_count, "the size is not this rank's part");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] = a->global;
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_own_part(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                         int *count)
+{
+    const weft_attr_comm *a = attr;
+    if (!check_comm(g, op, in, in_count, a))
+        return false;
+    if (SHAPE(0)->dim[a->dim] != a->global)
+        return bad(g, op, in, in_count, "the size is not the whole one");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] = own_length(g, a->axis, a->global);
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_all_to_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
+                           int *count)
+{
+    const weft_attr_comm *a = attr;
+    if (!check_comm(g, op, in, in_count, a))
+        return false;
+    if (a->dim2 < 0 || a->dim2 >= SHAPE(0)->rank || a->dim2 == a->dim || SHAPE(0)->dim[a->dim2] != a->global2 ||
+        SHAPE(0)->dim[a->dim] != own_length(g, a->axis, a->global))
+        return bad(g, op, in, in_count, "sizes are not this rank's part of one dim and the whole of the other");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] = a->global;
+    out[0].shape.dim[a->dim2] = own_length(g, a->axis, a->global2);
+    *count = 1;
+    return true;
+}

@@ -1,0 +1,49 @@
+/* What the files of graph/ share: the graph's inside, and the functions that the op table names. */
+#ifndef WEFT_GRAPH_INTERNAL_H
+#define WEFT_GRAPH_INTERNAL_H
+
+#include "graph/graph.h"
+
+struct weft_graph {
+    weft_arena *arena;
+    weft_node **node; /* [node_count], topological; each in the arena, so pointers stay valid */
+    int64_t node_count, node_capacity;
+    weft_value_info *value; /* [value_count] */
+    int64_t value_count, value_capacity;
+    weft_named *output;
+    int64_t output_count, output_capacity;
+    weft_pair *update;
+    int64_t update_count, update_capacity;
+    weft_buf scope;          /* "blocks.3.attn1" */
+    int64_t *scope_mark;     /* lengths of `scope` before each push */
+    int64_t scope_depth, scope_capacity;
+    const char *scope_name;  /* arena copy of `scope`, NULL: to be made */
+    bool building_backward;  /* nodes made now belong to the backward */
+    weft_mesh mesh;
+    int rank;
+    /* open addressing over names of sources: value id + 1, 0 empty */
+    int32_t *name_table;
+    int64_t name_slots, name_count;
+    weft_status_code error;
+    char *error_text; /* arena */
+};
+
+/* Op table cells; the stems are those of op.def. */
+#define WEFT_OP(ENUM, name, imin, imax, omax, attr, infer, vjp, layout, cost, t32, t16) \
+    weft_infer_fn weft_infer_##infer;                                                    \
+    weft_vjp_fn weft_vjp_##vjp;                                                          \
+    weft_layout_fn weft_layout_##layout;                                                 \
+    weft_cost_fn weft_cost_##cost;
+#include "graph/op.def"
+#undef WEFT_OP
+
+/* Shape of an input; scalar for absent ones. */
+static inline const weft_value_info *weft_in_info(const weft_graph *g, weft_value v)
+{
+    return weft_value_ok(v) ? &g->value[v.id] : NULL;
+}
+/* "f32[2,3]" in text[96]. */
+const char *weft_format_value(const weft_graph *g, weft_value v, char text[96]);
+const char *weft_format_shape(const weft_shape *shape, char text[96]);
+
+#endif

@@ -1,0 +1,177 @@
+/* Short forms of the builder. */
+#include "graph/internal.h"
+
+#include <string.h>
+
+static const weft_value_info *info_of(const weft_graph *g, weft_value v)
+{
+    return g->error == WEFT_OK && weft_value_ok(v) ? &g->value[v.id] : NULL;
+}
+
+/* Prepends dims of 1 until `v` has `rank`. */
+static weft_value align_rank(weft_graph *g, weft_value v, int rank)
+{
+    const weft_value_info *info = info_of(g, v);
+    if (!info || info->shape.rank >= rank)
+        return v;
+    weft_shape shape = {.rank = rank};
+    const int missing = rank - info->shape.rank;
+    for (int i = 0; i < rank; i++)
+        shape.dim[i] = i < missing ? 1 : info->shape.dim[i - missing];
+    return weft_reshape(g, v, shape);
+}
+
+static weft_value binary(weft_graph *g, weft_op op, weft_value a, weft_value b)
+{
+    const weft_value_info *ia = info_of(g, a), *ib = info_of(g, b);
+    if (!ia || !ib)
+        return WEFT_NONE;
+    const int rank_a = ia->shape.rank, rank_b = ib->shape.rank;
+    a = align_rank(g, a, rank_b);
+    b = align_rank(g, b, rank_a);
+    return weft_emit(g, op, (weft_value[]){a, b}, 2, NULL);
+}
+
+weft_value weft_add(weft_graph *g, weft_value a, weft_value b)
+{
+    return binary(g, WEFT_OP_ADD, a, b);
+}
+
+weft_value weft_sub(weft_graph *g, weft_value a, weft_value b)
+{
+    return binary(g, WEFT_OP_SUB, a, b);
+}
+
+weft_value weft_mul(weft_graph *g, weft_value a, weft_value b)
+{
+    return binary(g, WEFT_OP_MUL, a, b);
+}
+
+weft_value weft_div(weft_graph *g, weft_value a, weft_value b)
+{
+    return binary(g, WEFT_OP_DIV, a, b);
+}
+
+weft_value weft_affine(weft_graph *g, weft_value x, double scale, double offset)
+{
+    return weft_emit(g, WEFT_OP_AFFINE, &x, 1, &(weft_attr_affine){scale, offset});
+}
+
+weft_value weft_unary(weft_graph *g, weft_op op, weft_value x)
+{
+    return weft_emit(g, op, &x, 1, NULL);
+}
+
+weft_value weft_gelu_tanh(weft_graph *g, weft_value x)
+{
+    return weft_emit(g, WEFT_OP_GELU, &x, 1, &(weft_attr_gelu){.exact = false});
+}
+
+weft_value weft_clamp(weft_graph *g, weft_value x, double lo, double hi)
+{
+    return weft_emit(g, WEFT_OP_CLAMP, &x, 1, &(weft_attr_clamp){lo, hi});
+}
+
+weft_value weft_cast(weft_graph *g, weft_value x, weft_dtype dtype)
+{
+    return weft_emit(g, WEFT_OP_CAST, &x, 1, &(weft_attr_cast){dtype});
+}
+
+weft_value weft_sum(weft_graph *g, weft_value x, uint32_t dims)
+{
+    return weft_emit(g, WEFT_OP_SUM, &x, 1, &(weft_attr_sum){dims});
+}
+
+weft_value weft_mean(weft_graph *g, weft_value x, uint32_t dims)
+{
+    const weft_value_info *info = info_of(g, x);
+    if (!info)
+        return WEFT_NONE;
+    int64_t count = 1;
+    for (int i = 0; i < info->shape.rank; i++)
+        count *= dims >> i & 1 ? info->shape.dim[i] : 1;
+    return weft_affine(g, weft_sum(g, x, dims), count ? 1.0 / (double)count : 0, 0);
+}
+
+weft_value weft_sum_all(weft_graph *g, weft_value x)
+{
+    const weft_value_info *info = info_of(g, x);
+    if (!info)
+        return WEFT_NONE;
+    if (info->shape.rank == 0)
+        return x;
+    return weft_reshape(g, weft_sum(g, x, (1u << info->shape.rank) - 1), WEFT_SCALAR);
+}
+
+weft_value weft_mean_all(weft_graph *g, weft_value x)
+{
+    const weft_value_info *info = info_of(g, x);
+    if (!info)
+        return WEFT_NONE;
+    const int64_t count = weft_shape_count(&info->shape);
+    return weft_affine(g, weft_sum_all(g, x), count ? 1.0 / (double)count : 0, 0);
+}
+
+weft_value weft_reshape(weft_graph *g, weft_value x, weft_shape shape)
+{
+    const weft_value_info *info = info_of(g, x);
+    if (!info)
+        return WEFT_NONE;
+    int64_t known = 1;
+    int free_dim = -1;
+    for (int i = 0; i < shape.rank && i < WEFT_MAX_RANK; i++) {
+        if (shape.dim[i] == -1 && free_dim < 0)
+            free_dim = i;
+        else
+            known *= shape.dim[i];
+    }
+    if (free_dim >= 0)
+        shape.dim[free_dim] = known ? weft_shape_count(&info->shape) / known : 0;
+    if (weft_shape_equal(&shape, &info->shape))
+        return x;
+    return weft_emit(g, WEFT_OP_RESHAPE, &x, 1, &(weft_attr_shape){shape});
+}
+
+weft_value weft_broadcast(weft_graph *g, weft_value x, weft_shape shape)
+{
+    return weft_emit(g, WEFT_OP_BROADCAST, &x, 1, &(weft_attr_shape){shape});
+}
+
+weft_value weft_permute(weft_graph *g, weft_value x, const int *perm)
+{
+    const weft_value_info *info = info_of(g, x);
+    weft_attr_permute attr = {{0}};
+    for (int i = 0; info && i < info->shape.rank; i++)
+        attr.perm[i] = perm[i];
+    return weft_emit(g, WEFT_OP_PERMUTE, &x, 1, &attr);
+}
+
+weft_value weft_slice(weft_graph *g, weft_value x, int dim, int64_t start, int64_t len)
+{
+    return weft_emit(g, WEFT_OP_SLICE, &x, 1, &(weft_attr_slice){dim, start, len});
+}
+
+weft_value weft_pad(weft_graph *g, weft_value x, int dim, int64_t before, int64_t after)
+{
+    if (before == 0 && after == 0)
+        return x;
+    return weft_emit(g, WEFT_OP_PAD, &x, 1, &(weft_attr_pad){dim, before, after});
+}
+
+weft_value weft_concat(weft_graph *g, const weft_value *in, int count, int dim)
+{
+    if (count == 1)
+        return in[0];
+    return weft_emit(g, WEFT_OP_CONCAT, in, count, &(weft_attr_concat){dim});
+}
+
+weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool trans_a, bool trans_b)
+{
+    return weft_emit(g, WEFT_OP_MATMUL, (weft_value[]){a, b}, 2, &(weft_attr_matmul){trans_a, trans_b});
+}
+
+weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose, weft_shape shape)
+{
+    const weft_attr_random attr = {.purpose = purpose, .shape = shape, .global = shape};
+    return weft_emit(g, op, &key, 1, &attr);
+}

@@ -1,0 +1,412 @@
+/* Gradients as rules: each emits nodes for the gradients of a node's inputs from those of its outputs. */
+#include "graph/internal.h"
+
+#include <string.h>
+
+#define RULE(name)                                                                                                     \
+    void weft_vjp_##name(weft_graph *g, const weft_node *n, const weft_value *dy, const bool *wanted, weft_value *dx)
+
+static weft_shape shape_of(const weft_graph *g, weft_value v)
+{
+    return weft_value_ok(v) ? g->value[v.id].shape : WEFT_SCALAR;
+}
+
+/* The sum over the dims along which `shape` was broadcast. */
+static weft_value sum_to(weft_graph *g, weft_value grad, weft_value like)
+{
+    if (!weft_value_ok(grad))
+        return grad;
+    const weft_shape from = shape_of(g, grad), to = shape_of(g, like);
+    uint32_t dims = 0;
+    for (int i = 0; i < from.rank; i++)
+        if (to.dim[i] == 1 && from.dim[i] != 1)
+            dims |= 1u << i;
+    return dims ? weft_sum(g, grad, dims) : grad;
+}
+
+static weft_value emit2(weft_graph *g, weft_op op, weft_value a, weft_value b, const void *attr)
+{
+    return weft_emit(g, op, (weft_value[]){a, b}, 2, attr);
+}
+
+RULE(none)
+{
+    (void)dy, (void)wanted, (void)dx;
+    weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s%s%s has no gradient", n->scope, *n->scope ? ": " : "",
+                    weft_op_get(n->op)->name);
+}
+
+/* ---- elementwise ------------------------------------------------------------------------------- */
+
+RULE(neg)
+{
+    (void)n, (void)wanted;
+    dx[0] = weft_unary(g, WEFT_OP_NEG, dy[0]);
+}
+
+RULE(affine)
+{
+    (void)wanted;
+    const double scale = ((const weft_attr_affine *)n->attr)->scale;
+    dx[0] = scale == 1 ? dy[0] : weft_affine(g, dy[0], scale, 0);
+}
+
+RULE(cast)
+{
+    (void)wanted;
+    dx[0] = weft_cast(g, dy[0], g->value[n->in[0].id].dtype);
+}
+
+RULE(exp)
+{
+    (void)wanted;
+    dx[0] = weft_mul(g, dy[0], n->out[0]);
+}
+
+RULE(log)
+{
+    (void)wanted;
+    dx[0] = weft_div(g, dy[0], n->in[0]);
+}
+
+RULE(sqrt) /* 1 / (2 y) */
+{
+    (void)wanted;
+    dx[0] = weft_affine(g, weft_div(g, dy[0], n->out[0]), 0.5, 0);
+}
+
+RULE(rsqrt) /* -y^3 / 2 */
+{
+    (void)wanted;
+    const weft_value cube = weft_mul(g, weft_unary(g, WEFT_OP_SQUARE, n->out[0]), n->out[0]);
+    dx[0] = weft_affine(g, weft_mul(g, dy[0], cube), -0.5, 0);
+}
+
+RULE(square)
+{
+    (void)wanted;
+    dx[0] = weft_affine(g, weft_mul(g, dy[0], n->in[0]), 2, 0);
+}
+
+RULE(sin)
+{
+    (void)wanted;
+    dx[0] = weft_mul(g, dy[0], weft_unary(g, WEFT_OP_COS, n->in[0]));
+}
+
+RULE(cos)
+{
+    (void)wanted;
+    dx[0] = weft_unary(g, WEFT_OP_NEG, weft_mul(g, dy[0], weft_unary(g, WEFT_OP_SIN, n->in[0])));
+}
+
+RULE(tanh) /* 1 - y^2 */
+{
+    (void)wanted;
+    dx[0] = weft_mul(g, dy[0], weft_affine(g, weft_unary(g, WEFT_OP_SQUARE, n->out[0]), -1, 1));
+}
+
+RULE(sigmoid) /* y (1 - y) */
+{
+    (void)wanted;
+    dx[0] = weft_mul(g, dy[0], weft_mul(g, n->out[0], weft_affine(g, n->out[0], -1, 1)));
+}
+
+RULE(silu)
+{
+    (void)wanted;
+    dx[0] = emit2(g, WEFT_OP_SILU_GRAD, n->in[0], dy[0], NULL);
+}
+
+RULE(gelu)
+{
+    (void)wanted;
+    dx[0] = emit2(g, WEFT_OP_GELU_GRAD, n->in[0], dy[0], n->attr);
+}
+
+RULE(clamp)
+{
+    (void)wanted;
+    dx[0] = emit2(g, WEFT_OP_CLAMP_GRAD, n->in[0], dy[0], n->attr);
+}
+
+RULE(add)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = sum_to(g, dy[0], n->in[i]);
+}
+
+RULE(sub)
+{
+    if (wanted[0])
+        dx[0] = sum_to(g, dy[0], n->in[0]);
+    if (wanted[1])
+        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, dy[0], n->in[1]));
+}
+
+RULE(mul)
+{
+    for (int i = 0; i < 2; i++)
+        if (wanted[i])
+            dx[i] = sum_to(g, weft_mul(g, dy[0], n->in[1 - i]), n->in[i]);
+}
+
+RULE(div) /* da = dy / b; db = -dy y / b */
+{
+    const weft_value quotient = weft_div(g, dy[0], n->in[1]);
+    if (wanted[0])
+        dx[0] = sum_to(g, quotient, n->in[0]);
+    if (wanted[1])
+        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, weft_mul(g, quotient, n->out[0]), n->in[1]));
+}
+
+/* ---- reductions and shapes --------------------------------------------------------------------- */
+
+RULE(sum)
+{
+    (void)wanted;
+    dx[0] = weft_broadcast(g, dy[0], shape_of(g, n->in[0]));
+}
+
+RULE(broadcast)
+{
+    (void)wanted;
+    dx[0] = sum_to(g, dy[0], n->in[0]);
+}
+
+RULE(reshape)
+{
+    (void)wanted;
+    dx[0] = weft_reshape(g, dy[0], shape_of(g, n->in[0]));
+}
+
+RULE(permute)
+{
+    (void)wanted;
+    const weft_attr_permute *a = n->attr;
+    int inverse[WEFT_MAX_RANK] = {0};
+    for (int i = 0; i < shape_of(g, n->in[0]).rank; i++)
+        inverse[a->perm[i]] = i;
+    dx[0] = weft_permute(g, dy[0], inverse);
+}
+
+RULE(slice)
+{
+    (void)wanted;
+    const weft_attr_slice *a = n->attr;
+    dx[0] = weft_pad(g, dy[0], a->dim, a->start, shape_of(g, n->in[0]).dim[a->dim] - a->start - a->len);
+}
+
+RULE(pad)
+{
+    (void)wanted;
+    const weft_attr_pad *a = n->attr;
+    dx[0] = weft_slice(g, dy[0], a->dim, a->before, shape_of(g, n->in[0]).dim[a->dim]);
+}
+
+RULE(concat)
+{
+    const int dim = ((const weft_attr_concat *)n->attr)->dim;
+    int64_t start = 0;
+    for (int i = 0; i < n->in_count; i++) {
+        const int64_t len = shape_of(g, n->in[i]).dim[dim];
+        if (wanted[i])
+            dx[i] = weft_slice(g, dy[0], dim, start, len);
+        start += len;
+    }
+}
+
+/* ---- contractions ------------------------------------------------------------------------------ */
+
+/* (..., C) as one matrix (rows, C). */
+static weft_value as_rows(weft_graph *g, weft_value v)
+{
+    const weft_shape s = shape_of(g, v);
+    int64_t rows = 1;
+    for (int i = 0; i < s.rank - 1; i++)
+        rows *= s.dim[i];
+    return weft_reshape(g, v, WEFT_SHAPE(rows, s.dim[s.rank - 1]));
+}
+
+/* Sum over all but the last dim: (C). */
+static weft_value sum_rows(weft_graph *g, weft_value v)
+{
+    const weft_shape s = shape_of(g, v);
+    if (s.rank <= 1)
+        return v;
+    return weft_reshape(g, weft_sum(g, v, (1u << (s.rank - 1)) - 1), WEFT_SHAPE(s.dim[s.rank - 1]));
+}
+
+RULE(matmul)
+{
+    const weft_attr_matmul *t = n->attr;
+    const weft_value a = n->in[0], b = n->in[1];
+    const weft_shape sa = shape_of(g, a), sb = shape_of(g, b);
+    if (wanted[0])
+        dx[0] = t->trans_a ? weft_matmul(g, b, dy[0], t->trans_b, true) : weft_matmul(g, dy[0], b, false, !t->trans_b);
+    if (t->trans_a && wanted[0] && sb.rank != sa.rank) {
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "matmul: no gradient for a transposed batch against one matrix");
+        return;
+    }
+    if (!wanted[1])
+        return;
+    if (sb.rank == sa.rank) {
+        dx[1] = t->trans_b ? weft_matmul(g, dy[0], a, true, t->trans_a) : weft_matmul(g, a, dy[0], !t->trans_a, false);
+        return;
+    }
+    if (t->trans_a) {
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "matmul: no gradient for a transposed batch against one matrix");
+        return;
+    }
+    const weft_value rows_a = as_rows(g, a), rows_y = as_rows(g, dy[0]);
+    dx[1] = t->trans_b ? weft_matmul(g, rows_y, rows_a, true, false) : weft_matmul(g, rows_a, rows_y, true, false);
+}
+
+RULE(linear)
+{
+    if (((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE) {
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s: linear with a fused activation has no gradient; fuse after autodiff",
+                        n->scope);
+        return;
+    }
+    if (wanted[0])
+        dx[0] = weft_matmul(g, dy[0], n->in[1], false, false);
+    if (wanted[1])
+        dx[1] = weft_matmul(g, as_rows(g, dy[0]), as_rows(g, n->in[0]), true, false);
+    if (n->in_count > 2 && wanted[2])
+        dx[2] = sum_rows(g, dy[0]);
+}
+
+RULE(conv3d)
+{
+    weft_attr_conv attr = *(const weft_attr_conv *)n->attr;
+    const weft_shape w = shape_of(g, n->in[1]);
+    attr.x_shape = shape_of(g, n->in[0]);
+    for (int i = 0; i < 3; i++)
+        attr.kernel[i] = w.dim[2 + i];
+    if (wanted[0])
+        dx[0] = emit2(g, WEFT_OP_CONV3D_DX, dy[0], n->in[1], &attr);
+    if (wanted[1])
+        dx[1] = emit2(g, WEFT_OP_CONV3D_DW, n->in[0], dy[0], &attr);
+    if (n->in_count > 2 && wanted[2])
+        dx[2] = sum_rows(g, dy[0]);
+}
+
+RULE(attention)
+{
+    weft_value in[7] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], dy[0], n->in[3]};
+    weft_value out[WEFT_MAX_OUTPUTS];
+    if (!weft_value_ok(dy[0]))
+        return;
+    weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, n->in_count > 3 && weft_value_ok(n->in[3]) ? 7 : 6, n->attr, out);
+    for (int i = 0; i < 3; i++)
+        if (wanted[i])
+            dx[i] = out[i];
+}
+
+/* ---- normalisation and modulation -------------------------------------------------------------- */
+
+static void norm_rule(weft_graph *g, weft_op op, const weft_node *n, weft_value dy, weft_value *dx)
+{
+    weft_value out[WEFT_MAX_OUTPUTS];
+    const bool affine = n->in_count > 1 && weft_value_ok(n->in[1]);
+    weft_emit_all(g, op, (weft_value[]){n->in[0], dy, n->in[1]}, affine ? 3 : 2, n->attr, out);
+    for (int i = 0; i < n->in_count; i++)
+        dx[i] = out[i];
+}
+
+RULE(layer_norm)
+{
+    (void)wanted;
+    norm_rule(g, WEFT_OP_LAYER_NORM_GRAD, n, dy[0], dx);
+}
+
+RULE(rms_norm)
+{
+    (void)wanted;
+    norm_rule(g, WEFT_OP_RMS_NORM_GRAD, n, dy[0], dx);
+}
+
+RULE(modulate)
+{
+    (void)wanted;
+    weft_emit_all(g, WEFT_OP_MODULATE_GRAD, (weft_value[]){n->in[0], n->in[1], dy[0]}, 3, NULL, dx);
+}
+
+RULE(gated_add)
+{
+    (void)wanted;
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_GATED_ADD_GRAD, (weft_value[]){n->in[1], n->in[2], dy[0]}, 3, NULL, out);
+    dx[0] = dy[0];
+    dx[1] = out[0];
+    dx[2] = out[1];
+}
+
+RULE(rope)
+{
+    (void)wanted;
+    const weft_attr_rope attr = {.inverse = !((const weft_attr_rope *)n->attr)->inverse};
+    dx[0] = weft_emit(g, WEFT_OP_ROPE, (weft_value[]){dy[0], n->in[1], n->in[2]}, 3, &attr);
+}
+
+RULE(embed)
+{
+    (void)wanted;
+    const weft_attr_embed attr = {.rows = shape_of(g, n->in[0]).dim[0]};
+    dx[0] = emit2(g, WEFT_OP_EMBED_GRAD, n->in[1], dy[0], &attr);
+}
+
+/* ---- layout conversions: the backward is the conversion back ----------------------------------- */
+
+static weft_value convert(weft_graph *g, weft_op op, weft_value v, const weft_attr_comm *attr)
+{
+    return weft_emit(g, op, &v, 1, attr);
+}
+
+RULE(vary)
+{
+    (void)wanted;
+    dx[0] = convert(g, WEFT_OP_ALL_REDUCE, dy[0], n->attr);
+}
+
+RULE(all_reduce)
+{
+    (void)wanted;
+    dx[0] = convert(g, WEFT_OP_VARY, dy[0], n->attr);
+}
+
+RULE(all_gather)
+{
+    (void)wanted;
+    dx[0] = convert(g, WEFT_OP_REDUCE_SCATTER, dy[0], n->attr);
+}
+
+RULE(reduce_scatter)
+{
+    (void)wanted;
+    dx[0] = convert(g, WEFT_OP_ALL_GATHER, dy[0], n->attr);
+}
+
+RULE(slice_own)
+{
+    (void)wanted;
+    dx[0] = convert(g, WEFT_OP_ALL_GATHER, dy[0], n->attr);
+}
+
+RULE(all_to_all)
+{
+    (void)wanted;
+    const weft_attr_comm *a = n->attr;
+    const weft_attr_comm back = {.axis = a->axis, .dim = a->dim2, .dim2 = a->dim, .global = a->global2, .global2 = a->global};
+    dx[0] = convert(g, WEFT_OP_ALL_TO_ALL, dy[0], &back);
+}
+
+RULE(ring_shift)
+{
+    (void)wanted;
+    weft_attr_comm back = *(const weft_attr_comm *)n->attr;
+    back.shift = -back.shift;
+    dx[0] = convert(g, WEFT_OP_RING_SHIFT, dy[0], &back);
+}
