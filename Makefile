@@ -53,21 +53,21 @@ TESTBIN  := $(TESTDIRS:%=$(O)/test/%)
 all: $(O)/weft
 
 $(O)/weft: $(O)/src/cli/main.o $(O)/libweft.a
-	$(MPICC) $(SANFLAGS) -fopenmp -rdynamic -o $@ $< $(O)/libweft.a $(LIBS)
+	@echo "  LINK $@"; $(MPICC) $(SANFLAGS) -fopenmp -rdynamic -o $@ $< $(O)/libweft.a $(LIBS)
 
 lib: $(O)/libweft.a
 $(O)/libweft.a: $(LIBOBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	@echo "  AR   $@"; ar rcs $@ $^
 
 $(O)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -c -o $@ $<
+	@echo "  CC   $<"; $(CC) $(ALLFLAGS) -c -o $@ $<
 
 define test_binary
 $(O)/test/$(1): $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(O)/libweft.a
 	@mkdir -p $$(@D)
-	$(CC) $(SANFLAGS) -fopenmp -o $$@ $$^ $(LIBS) -lcriterion $$(EXTRA_$(1))
+	@echo "  LINK $$@"; $(CC) $(SANFLAGS) -fopenmp -o $$@ $$^ $(LIBS) -lcriterion $$(EXTRA_$(1))
 endef
 $(foreach d,$(TESTDIRS),$(eval $(call test_binary,$(d))))
 
