@@ -97,4 +97,23 @@ static inline uint16_t weft_f32_to_f16(float value)
     return (uint16_t)(sign | bits >> 13);
 }
 
+/* The "fn" variant: no infinities, 0x7f and 0xff are NaN. */
+static inline float weft_f8e4m3_to_f32(uint8_t bits)
+{
+    const uint32_t sign = (uint32_t)(bits & 0x80) << 24, exponent = bits >> 3 & 15, fraction = bits & 7;
+    uint32_t wide;
+    float value;
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-9 */
+        value = (float)fraction * 0x1p-9f;
+        memcpy(&wide, &value, sizeof wide);
+        wide |= sign;
+    } else if (exponent == 15 && fraction == 7) {
+        wide = sign | 0x7fc00000;
+    } else {
+        wide = sign | (exponent + 120) << 23 | fraction << 20;
+    }
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
 #endif
