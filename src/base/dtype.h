@@ -116,4 +116,24 @@ static inline float weft_f8e4m3_to_f32(uint8_t bits)
     return value;
 }
 
+/* Round to nearest, ties to even; beyond 448 becomes NaN, as in the reference frameworks. */
+static inline uint8_t weft_f32_to_f8e4m3(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
+    bits &= 0x7fffffff;
+    if (bits > 0x43e80000) /* 464: halfway between 448 and the next, which does not exist */
+        return (uint8_t)(sign | 0x7f);
+    if (bits < 0x3c800000) { /* below 2^-6: a multiple of 2^-9; adding 2^14 leaves the rounded fraction */
+        float tiny;
+        memcpy(&tiny, &bits, sizeof tiny);
+        tiny += 16384.0f;
+        memcpy(&bits, &tiny, sizeof bits);
+        return (uint8_t)(sign | (bits - 0x46800000));
+    }
+    bits += 0xc407ffff + (bits >> 20 & 1); /* exponent bias 127 -> 7, and rounding */
+    return (uint8_t)(sign | bits >> 20);
+}
+
 #endif

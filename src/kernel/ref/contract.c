@@ -1,0 +1,303 @@
+/* Contractions: matmul, linear, convolution, attention. */
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+weft_status_code ref_matmul(const weft_kernel_args *args)
+{
+    const weft_attr_matmul *attr = args->attr;
+    const weft_view *a = &args->in[0], *b = &args->in[1], *out = &args->out[0];
+    const int rank = out->shape.rank;
+    const int64_t batch = shape_span(&out->shape, 0, rank - 2);
+    const int64_t M = out->shape.dim[rank - 2], N = out->shape.dim[rank - 1];
+    const int64_t K = a->shape.dim[a->shape.rank - (attr->trans_a ? 2 : 1)];
+    const bool shared = b->shape.rank == 2 && rank > 2; /* one b for all */
+    for (int64_t g = 0; g < batch; g++)
+        for (int64_t m = 0; m < M; m++)
+            for (int64_t n = 0; n < N; n++) {
+                double sum = 0;
+                for (int64_t k = 0; k < K; k++) {
+                    const int64_t ia = g * M * K + (attr->trans_a ? k * M + m : m * K + k);
+                    const int64_t ib = (shared ? 0 : g * K * N) + (attr->trans_b ? n * K + k : k * N + n);
+                    sum += view_get(a, ia) * view_get(b, ib);
+                }
+                view_set(out, (g * M + m) * N + n, sum);
+            }
+    return WEFT_OK;
+}
+
+weft_status_code ref_linear(const weft_kernel_args *args)
+{
+    const weft_attr_linear *attr = args->attr;
+    const weft_view *x = &args->in[0], *w = &args->in[1], *out = &args->out[0];
+    const weft_view *bias = args->in_count > 2 && view_present(&args->in[2]) ? &args->in[2] : NULL;
+    const int64_t N = w->shape.dim[0], K = w->shape.dim[1];
+    const int64_t M = shape_span(&x->shape, 0, x->shape.rank - 1);
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) {
+            double sum = bias ? view_get(bias, n) : 0;
+            for (int64_t k = 0; k < K; k++)
+                sum += view_get(x, m * K + k) * view_get(w, n * K + k);
+            if (attr->act == WEFT_ACT_SILU)
+                sum = sum / (1 + exp(-sum));
+            else if (attr->act == WEFT_ACT_GELU_TANH)
+                sum = 0.5 * sum * (1 + tanh(0.79788456080286535588 * (sum + 0.044715 * sum * sum * sum)));
+            view_set(out, m * N + n, sum);
+        }
+    return WEFT_OK;
+}
+
+/* ---- convolution ------------------------------------------------------------------------------ */
+
+/* Calls `visit` for every product y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx] of a convolution
+ * whose input is (B,T,Y,X,I), output (B,..,O), kernel k. Offsets are element numbers. */
+typedef struct conv_walk {
+    const weft_attr_conv *attr;
+    const weft_shape *x, *y;
+    int64_t k[3];
+} conv_walk;
+
+/* x index along one of the three dims that output index `y` meets under tap `k`; -1: padding. */
+static int64_t conv_place(const conv_walk *c, int d, int64_t y, int64_t k)
+{
+    const int64_t place = y * c->attr->stride[d] + k - c->attr->before[d];
+    return place < c->x->dim[1 + d] ? place : -1;
+}
+
+/* For output position (b, p[3]) and tap k[3]: the first element of the input's channels, or -1. */
+static int64_t conv_input(const conv_walk *c, int64_t b, const int64_t p[3], const int64_t k[3])
+{
+    int64_t offset = b;
+    for (int d = 0; d < 3; d++) {
+        const int64_t place = conv_place(c, d, p[d], k[d]);
+        if (place < 0)
+            return -1;
+        offset = offset * c->x->dim[1 + d] + place;
+    }
+    return offset * c->x->dim[4];
+}
+
+typedef void conv_visit(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi);
+
+static void conv_each(const weft_kernel_args *args, const conv_walk *c, conv_visit *visit)
+{
+    const int64_t I = c->x->dim[4], O = c->y->dim[4], taps = c->k[0] * c->k[1] * c->k[2];
+    const int64_t positions = shape_span(c->y, 0, 4);
+    int64_t p[WEFT_MAX_RANK] = {0}; /* b, t, y, x */
+    const weft_shape grid = {4, {c->y->dim[0], c->y->dim[1], c->y->dim[2], c->y->dim[3]}};
+    for (int64_t at = 0; at < positions; at++, shape_next(&grid, p))
+        for (int64_t tap = 0; tap < taps; tap++) {
+            const int64_t k[3] = {tap / (c->k[1] * c->k[2]), tap / c->k[2] % c->k[1], tap % c->k[2]};
+            const int64_t from = conv_input(c, p[0], p + 1, k);
+            if (from < 0)
+                continue;
+            for (int64_t o = 0; o < O; o++)
+                for (int64_t i = 0; i < I; i++)
+                    visit(args, from + i, (o * I + i) * taps + tap, at * O + o);
+        }
+}
+
+static void accumulate(const weft_view *v, int64_t i, double value)
+{
+    view_set(v, i, view_get(v, i) + value);
+}
+
+static void visit_forward(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+{
+    accumulate(&args->out[0], yi, view_get(&args->in[0], xi) * view_get(&args->in[1], wi));
+}
+
+static void visit_dx(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+{
+    accumulate(&args->out[0], xi, view_get(&args->in[0], yi) * view_get(&args->in[1], wi));
+}
+
+static void visit_dw(const weft_kernel_args *args, int64_t xi, int64_t wi, int64_t yi)
+{
+    accumulate(&args->out[0], wi, view_get(&args->in[0], xi) * view_get(&args->in[1], yi));
+}
+
+weft_status_code ref_conv3d(const weft_kernel_args *args)
+{
+    const weft_shape *w = &args->in[1].shape;
+    const weft_view *out = &args->out[0];
+    const weft_view *bias = args->in_count > 2 && view_present(&args->in[2]) ? &args->in[2] : NULL;
+    const int64_t count = view_count(out), O = w->dim[0];
+    for (int64_t i = 0; i < count; i++)
+        view_set(out, i, bias ? view_get(bias, i % O) : 0);
+    const conv_walk walk = {args->attr, &args->in[0].shape, &out->shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    conv_each(args, &walk, visit_forward);
+    return WEFT_OK;
+}
+
+/* dy, w -> dx */
+weft_status_code ref_conv3d_dx(const weft_kernel_args *args)
+{
+    const weft_shape *w = &args->in[1].shape;
+    const weft_view *out = &args->out[0];
+    const int64_t count = view_count(out);
+    for (int64_t i = 0; i < count; i++)
+        view_set(out, i, 0);
+    const conv_walk walk = {args->attr, &out->shape, &args->in[0].shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    conv_each(args, &walk, visit_dx);
+    return WEFT_OK;
+}
+
+/* x, dy -> dw */
+weft_status_code ref_conv3d_dw(const weft_kernel_args *args)
+{
+    const weft_view *out = &args->out[0];
+    const weft_shape *w = &out->shape;
+    const int64_t count = view_count(out);
+    for (int64_t i = 0; i < count; i++)
+        view_set(out, i, 0);
+    const conv_walk walk = {args->attr, &args->in[0].shape, &args->in[1].shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    conv_each(args, &walk, visit_dw);
+    return WEFT_OK;
+}
+
+/* ---- attention -------------------------------------------------------------------------------- */
+
+/* One run of queries against one run of keys. Positions are rows of the flattened (B*S, H, D). */
+typedef struct segment {
+    int64_t q0, q1, k0, k1;
+} segment;
+
+static int64_t segment_count(const weft_view *q, const weft_view *segments)
+{
+    return segments ? segments->shape.dim[0] : q->shape.dim[0];
+}
+
+static segment segment_at(const weft_view *q, const weft_view *k, const weft_view *segments, int64_t n)
+{
+    if (segments)
+        return (segment){view_get_int(segments, n * 4), view_get_int(segments, n * 4 + 1),
+                         view_get_int(segments, n * 4 + 2), view_get_int(segments, n * 4 + 3)};
+    const int64_t sq = q->shape.dim[1], sk = k->shape.dim[1];
+    return (segment){n * sq, (n + 1) * sq, n * sk, (n + 1) * sk};
+}
+
+static weft_status_code segment_check(const segment *s, int64_t q_rows, int64_t k_rows, int64_t n)
+{
+    if (s->q0 < 0 || s->q0 > s->q1 || s->q1 > q_rows || s->k0 < 0 || s->k0 > s->k1 || s->k1 > k_rows)
+        return weft_fail(WEFT_E_ARG, "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
+                         (long long)n, (long long)s->q0, (long long)s->q1, (long long)s->k0,
+                         (long long)s->k1, (long long)q_rows, (long long)k_rows);
+    return WEFT_OK;
+}
+
+/* Keys that query i of a segment sees: a prefix. */
+static int64_t visible_keys(const segment *s, int64_t i, bool causal)
+{
+    const int64_t nq = s->q1 - s->q0, nk = s->k1 - s->k0;
+    if (!causal)
+        return nk;
+    const int64_t n = i + (nk - nq) + 1;
+    return n < 0 ? 0 : n > nk ? nk : n;
+}
+
+/* Element of q, k, v, out: row of the flattened sequence, head, place. */
+static int64_t at(const weft_view *v, int64_t row, int64_t head, int64_t d)
+{
+    return (row * v->shape.dim[2] + head) * v->shape.dim[3] + d;
+}
+
+static int64_t lse_at(const weft_view *q, int64_t row, int64_t head)
+{
+    const int64_t sq = q->shape.dim[1], heads = q->shape.dim[2];
+    return (row / sq * heads + head) * sq + row % sq;
+}
+
+static double dot(const weft_view *a, int64_t ia, const weft_view *b, int64_t ib, int64_t n)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < n; d++)
+        sum += view_get(a, ia + d) * view_get(b, ib + d);
+    return sum;
+}
+
+int64_t ref_attention_workspace(const weft_kernel_args *args)
+{
+    const weft_shape *k = &args->in[1].shape;
+    return k->dim[0] * k->dim[1] * 8; /* the scores of one query */
+}
+
+weft_status_code ref_attention(const weft_kernel_args *args)
+{
+    const weft_attr_attention *attr = args->attr;
+    const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
+    const weft_view *segments = args->in_count > 3 && view_present(&args->in[3]) ? &args->in[3] : NULL;
+    const weft_view *out = &args->out[0], *lse = &args->out[1];
+    const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
+    double *p = args->workspace;
+    for (int64_t i = 0, n = view_count(out); i < n; i++)
+        view_set(out, i, 0);
+    for (int64_t i = 0, n = view_count(lse); i < n; i++)
+        view_set(lse, i, 0); /* a query that sees nothing */
+    for (int64_t g = 0; g < segment_count(q, segments); g++) {
+        const segment s = segment_at(q, k, segments, g);
+        WEFT_TRY(segment_check(&s, shape_span(&q->shape, 0, 2), shape_span(&k->shape, 0, 2), g));
+        for (int64_t i = s.q0; i < s.q1; i++)
+            for (int64_t h = 0; h < heads; h++) {
+                const int64_t keys = visible_keys(&s, i - s.q0, attr->causal);
+                if (keys == 0)
+                    continue;
+                double most = -INFINITY, sum = 0;
+                for (int64_t j = 0; j < keys; j++) {
+                    p[j] = attr->scale * dot(q, at(q, i, h, 0), k, at(k, s.k0 + j, h, 0), D);
+                    most = fmax(most, p[j]);
+                }
+                for (int64_t j = 0; j < keys; j++)
+                    sum += p[j] = exp(p[j] - most);
+                for (int64_t d = 0; d < D; d++) {
+                    double o = 0;
+                    for (int64_t j = 0; j < keys; j++)
+                        o += p[j] * view_get(v, at(v, s.k0 + j, h, d));
+                    view_set(out, at(out, i, h, d), o / sum);
+                }
+                view_set(lse, lse_at(q, i, h), most + log(sum));
+            }
+    }
+    return WEFT_OK;
+}
+
+int64_t ref_attention_grad_workspace(const weft_kernel_args *args)
+{
+    (void)args;
+    return 0;
+}
+
+/* With P = softmax(S), S = scale q k^T: dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out);
+ * dq = scale dS k; dk = scale dS^T q. P is rebuilt from the log-sum-exp. */
+weft_status_code ref_attention_grad(const weft_kernel_args *args)
+{
+    const weft_attr_attention *attr = args->attr;
+    const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->in[3];
+    const weft_view *lse = &args->in[4], *dout = &args->in[5];
+    const weft_view *segments = args->in_count > 6 && view_present(&args->in[6]) ? &args->in[6] : NULL;
+    const weft_view *dq = &args->out[0], *dk = &args->out[1], *dv = &args->out[2];
+    const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
+    for (int o = 0; o < 3; o++)
+        for (int64_t i = 0, n = view_count(&args->out[o]); i < n; i++)
+            view_set(&args->out[o], i, 0);
+    for (int64_t g = 0; g < segment_count(q, segments); g++) {
+        const segment s = segment_at(q, k, segments, g);
+        WEFT_TRY(segment_check(&s, shape_span(&q->shape, 0, 2), shape_span(&k->shape, 0, 2), g));
+        for (int64_t i = s.q0; i < s.q1; i++)
+            for (int64_t h = 0; h < heads; h++) {
+                const int64_t keys = visible_keys(&s, i - s.q0, attr->causal), qi = at(q, i, h, 0);
+                const double delta = dot(out, qi, dout, qi, D);
+                for (int64_t j = s.k0; j < s.k0 + keys; j++) {
+                    const int64_t kj = at(k, j, h, 0);
+                    const double p = exp(attr->scale * dot(q, qi, k, kj, D) - view_get(lse, lse_at(q, i, h)));
+                    const double ds = attr->scale * p * (dot(dout, qi, v, kj, D) - delta);
+                    for (int64_t d = 0; d < D; d++) {
+                        accumulate(dv, kj + d, p * view_get(dout, qi + d));
+                        accumulate(dq, qi + d, ds * view_get(k, kj + d));
+                        accumulate(dk, kj + d, ds * view_get(q, qi + d));
+                    }
+                }
+            }
+    }
+    return WEFT_OK;
+}

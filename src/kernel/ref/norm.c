@@ -1,0 +1,199 @@
+/* Normalisation, modulation, rope. */
+#include "kernel/ref/ref.h"
+
+#include <math.h>
+
+static const weft_view *optional(const weft_kernel_args *args, int i)
+{
+    return args->in_count > i && view_present(&args->in[i]) ? &args->in[i] : NULL;
+}
+
+static double gamma_at(const weft_view *gamma, int64_t c)
+{
+    return gamma ? view_get(gamma, c) : 1;
+}
+
+weft_status_code ref_layer_norm(const weft_kernel_args *args)
+{
+    const weft_attr_norm *attr = args->attr;
+    const weft_view *x = &args->in[0], *gamma = optional(args, 1), *beta = optional(args, 2);
+    const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double mean = 0, var = 0;
+        for (int64_t c = 0; c < C; c++)
+            mean += view_get(x, r * C + c) / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            var += pow(view_get(x, r * C + c) - mean, 2) / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            view_set(&args->out[0], r * C + c,
+                     (view_get(x, r * C + c) - mean) / sqrt(var + attr->eps) * gamma_at(gamma, c) +
+                         (beta ? view_get(beta, c) : 0));
+    }
+    return WEFT_OK;
+}
+
+static void clear_weight_grads(const weft_kernel_args *args)
+{
+    for (int o = 1; o < args->out_count; o++)
+        for (int64_t i = 0, n = view_count(&args->out[o]); i < n; i++)
+            view_set(&args->out[o], i, 0);
+}
+
+static void accumulate(const weft_view *v, int64_t i, double value)
+{
+    view_set(v, i, view_get(v, i) + value);
+}
+
+/* With h = (x - mean) r, r = 1/sqrt(var + eps), g = dy gamma:
+ * dx = r (g - mean(g) - h mean(g h)), dgamma = sum dy h, dbeta = sum dy. */
+weft_status_code ref_layer_norm_grad(const weft_kernel_args *args)
+{
+    const weft_attr_norm *attr = args->attr;
+    const weft_view *x = &args->in[0], *dy = &args->in[1], *gamma = optional(args, 2);
+    const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
+    clear_weight_grads(args);
+    for (int64_t r = 0; r < rows; r++) {
+        double mean = 0, var = 0, g_mean = 0, gh_mean = 0;
+        for (int64_t c = 0; c < C; c++)
+            mean += view_get(x, r * C + c) / (double)C;
+        for (int64_t c = 0; c < C; c++)
+            var += pow(view_get(x, r * C + c) - mean, 2) / (double)C;
+        const double rstd = 1 / sqrt(var + attr->eps);
+        for (int64_t c = 0; c < C; c++) {
+            const double g = view_get(dy, r * C + c) * gamma_at(gamma, c);
+            g_mean += g / (double)C;
+            gh_mean += g * (view_get(x, r * C + c) - mean) * rstd / (double)C;
+        }
+        for (int64_t c = 0; c < C; c++) {
+            const double d = view_get(dy, r * C + c), h = (view_get(x, r * C + c) - mean) * rstd;
+            view_set(&args->out[0], r * C + c, rstd * (d * gamma_at(gamma, c) - g_mean - h * gh_mean));
+            if (args->out_count > 1)
+                accumulate(&args->out[1], c, d * h);
+            if (args->out_count > 2)
+                accumulate(&args->out[2], c, d);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* The factor f of one row, y = f x gamma, and *slope with df/dx_c = slope x_c. */
+static double rms_factor(const weft_view *x, int64_t row, int64_t C, const weft_attr_norm *attr, double *slope)
+{
+    double square = 0;
+    for (int64_t c = 0; c < C; c++)
+        square += pow(view_get(x, row * C + c), 2);
+    if (attr->l2) { /* sqrt(C) / max(||x||, eps): constant below eps */
+        const double norm = sqrt(square), f = sqrt((double)C) / fmax(norm, attr->eps);
+        *slope = norm > attr->eps ? -f / square : 0;
+        return f;
+    }
+    const double f = 1 / sqrt(square / (double)C + attr->eps);
+    *slope = -f * f * f / (double)C;
+    return f;
+}
+
+weft_status_code ref_rms_norm(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *gamma = optional(args, 1);
+    const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double slope;
+        const double f = rms_factor(x, r, C, args->attr, &slope);
+        for (int64_t c = 0; c < C; c++)
+            view_set(&args->out[0], r * C + c, view_get(x, r * C + c) * f * gamma_at(gamma, c));
+    }
+    return WEFT_OK;
+}
+
+/* y_c = f x_c gamma_c: dx_c = f g_c + slope x_c sum(g x), dgamma = sum dy f x. */
+weft_status_code ref_rms_norm_grad(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *dy = &args->in[1], *gamma = optional(args, 2);
+    const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
+    clear_weight_grads(args);
+    for (int64_t r = 0; r < rows; r++) {
+        double slope, gx = 0;
+        const double f = rms_factor(x, r, C, args->attr, &slope);
+        for (int64_t c = 0; c < C; c++)
+            gx += view_get(dy, r * C + c) * gamma_at(gamma, c) * view_get(x, r * C + c);
+        for (int64_t c = 0; c < C; c++) {
+            const double d = view_get(dy, r * C + c), xc = view_get(x, r * C + c);
+            view_set(&args->out[0], r * C + c, f * d * gamma_at(gamma, c) + slope * xc * gx);
+            if (args->out_count > 1)
+                accumulate(&args->out[1], c, d * f * xc);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Offset into a tensor that is broadcast to `index`. */
+static int64_t place(const weft_view *v, const int64_t *index)
+{
+    int64_t stride[WEFT_MAX_RANK], sum = 0;
+    shape_strides(&v->shape, stride);
+    for (int d = 0; d < v->shape.rank; d++)
+        sum += index[d] * stride[d];
+    return sum;
+}
+
+weft_status_code ref_modulate(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *scale = &args->in[1], *shift = &args->in[2];
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
+        view_set(&args->out[0], i,
+                 view_get(x, i) * (1 + view_get(scale, place(scale, index))) + view_get(shift, place(shift, index)));
+    return WEFT_OK;
+}
+
+weft_status_code ref_modulate_grad(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *scale = &args->in[1], *dy = &args->in[2];
+    const weft_view *dscale = &args->out[1], *dshift = &args->out[2];
+    int64_t index[WEFT_MAX_RANK] = {0};
+    clear_weight_grads(args);
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index)) {
+        const double d = view_get(dy, i);
+        view_set(&args->out[0], i, d * (1 + view_get(scale, place(scale, index))));
+        accumulate(dscale, place(dscale, index), d * view_get(x, i));
+        accumulate(dshift, place(dshift, index), d);
+    }
+    return WEFT_OK;
+}
+
+weft_status_code ref_gated_add(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *y = &args->in[1], *gate = &args->in[2];
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
+        view_set(&args->out[0], i, view_get(x, i) + view_get(gate, place(gate, index)) * view_get(y, i));
+    return WEFT_OK;
+}
+
+weft_status_code ref_gated_add_grad(const weft_kernel_args *args)
+{
+    const weft_view *y = &args->in[0], *gate = &args->in[1], *dout = &args->in[2], *dgate = &args->out[1];
+    int64_t index[WEFT_MAX_RANK] = {0};
+    clear_weight_grads(args);
+    for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
+        const double d = view_get(dout, i);
+        view_set(&args->out[0], i, d * view_get(gate, place(gate, index)));
+        accumulate(dgate, place(dgate, index), d * view_get(y, i));
+    }
+    return WEFT_OK;
+}
+
+weft_status_code ref_rope(const weft_kernel_args *args)
+{
+    const weft_attr_rope *attr = args->attr;
+    const weft_view *x = &args->in[0], *cosine = &args->in[1], *sine = &args->in[2];
+    const int64_t S = x->shape.dim[1], H = x->shape.dim[2], half = x->shape.dim[3] / 2;
+    for (int64_t pair = 0, n = view_count(x) / 2; pair < n; pair++) {
+        const int64_t angle = pair / (half * H) % S * half + pair % half;
+        const double c = view_get(cosine, angle), s = view_get(sine, angle) * (attr->inverse ? -1 : 1);
+        const double a = view_get(x, 2 * pair), b = view_get(x, 2 * pair + 1);
+        view_set(&args->out[0], 2 * pair, a * c - b * s);
+        view_set(&args->out[0], 2 * pair + 1, a * s + b * c);
+    }
+    return WEFT_OK;
+}

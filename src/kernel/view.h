@@ -1,0 +1,72 @@
+/* Walking over views: counts, strides, and elements of any dtype as f64. For `ref`, and for the
+ * corners of `cpu` where speed does not matter. */
+#ifndef WEFT_KERNEL_VIEW_H
+#define WEFT_KERNEL_VIEW_H
+
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+static inline int64_t view_count(const weft_view *v)
+{
+    int64_t count = 1;
+    for (int d = 0; d < v->shape.rank; d++)
+        count *= v->shape.dim[d];
+    return count;
+}
+
+/* An optional input or output that is there. */
+static inline bool view_present(const weft_view *v)
+{
+    return v->shape.rank >= 0;
+}
+
+/* Product of the dims from `from` (included) to `to` (not included). */
+static inline int64_t shape_span(const weft_shape *s, int from, int to)
+{
+    int64_t count = 1;
+    for (int d = from; d < to; d++)
+        count *= s->dim[d];
+    return count;
+}
+
+static inline int64_t view_last(const weft_view *v)
+{
+    return v->shape.rank > 0 ? v->shape.dim[v->shape.rank - 1] : 1;
+}
+
+/* Strides (in elements) of the dense tensor `s`, 0 along dims of length 1: with them an index into
+ * the broadcast shape becomes an offset into `s`. */
+static inline void shape_strides(const weft_shape *s, int64_t stride[WEFT_MAX_RANK])
+{
+    int64_t step = 1;
+    for (int d = s->rank - 1; d >= 0; d--) {
+        stride[d] = s->dim[d] == 1 ? 0 : step;
+        step *= s->dim[d];
+    }
+}
+
+/* Steps a row-major index through `s`; false when it wraps to the start. */
+static inline bool shape_next(const weft_shape *s, int64_t index[WEFT_MAX_RANK])
+{
+    for (int d = s->rank - 1; d >= 0; d--) {
+        if (++index[d] < s->dim[d])
+            return true;
+        index[d] = 0;
+    }
+    return false;
+}
+
+double view_get(const weft_view *v, int64_t i);
+int64_t view_get_int(const weft_view *v, int64_t i); /* integers exactly */
+void view_set(const weft_view *v, int64_t i, double value);
+
+static inline bool dtype_is_int(weft_dtype dtype)
+{
+    return dtype == WEFT_I32 || dtype == WEFT_I64 || dtype == WEFT_U8;
+}
+
+/* Ids of embed and embed_grad, checked: WEFT_E_ARG names the first one outside [0, rows). */
+weft_status_code embed_check_ids(const weft_view *ids, int64_t rows);
+
+#endif
