@@ -1,0 +1,180 @@
+#include "video/clip.h"
+
+#include "base/memory.h"
+#include "video/image.h"
+#include "video/reader.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The largest rectangle of the bucket's aspect inside the picture. */
+static void cover_crop(const weft_video_info *info, const weft_clip_request *q,
+                       weft_video_options *o)
+{
+    const double aspect = (double)q->width / (double)q->height;
+    int64_t w = info->width, h = info->height;
+    if ((double)w / (double)h > aspect)
+        w = llround((double)h * aspect);
+    else
+        h = llround((double)w / aspect);
+    w = w < 1 ? 1 : w > info->width ? info->width : w;
+    h = h < 1 ? 1 : h > info->height ? info->height : h;
+    o->crop_w = w;
+    o->crop_h = h;
+    o->crop_x = llround((double)(info->width - w) * q->crop_x);
+    o->crop_y = llround((double)(info->height - h) * q->crop_y);
+}
+
+static weft_status check_request(const char *name, const weft_clip_request *q)
+{
+    if (q->frames < 1 || q->height < 1 || q->width < 1 || q->fps < 0 || !(q->crop_x >= 0) ||
+        q->crop_x > 1 || !(q->crop_y >= 0) || q->crop_y > 1)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: clip request of %lld frames, %lld x %lld, fps %g, crop (%g, %g): sizes "
+                         "start at 1, crops lie in 0 .. 1",
+                         name, (long long)q->frames, (long long)q->width, (long long)q->height,
+                         q->fps, q->crop_x, q->crop_y);
+    return WEFT_OK;
+}
+
+static void copy_rows(const weft_video_frame *f, uint8_t *to)
+{
+    for (int64_t y = 0; y < f->height; y++)
+        memcpy(to + y * f->width * 3, f->plane[0] + y * f->stride[0], (size_t)f->width * 3);
+}
+
+/* Fills rgb with the frames shown at start + k / fps: the last one whose time is not later. Half a
+ * tick of tolerance absorbs rounded time stamps. */
+static weft_status take_frames(weft_video_reader *r, const char *name, const weft_clip_request *q,
+                               uint8_t *rgb)
+{
+    const int64_t bytes = q->height * q->width * 3;
+    const double own_fps = weft_video_reader_info(r)->fps;
+    const double slack = own_fps > 0 ? 0.5 / own_fps : 0.01;
+    int64_t done = 0, seen = 0;
+    double end = 0;
+    weft_video_frame f;
+    bool got;
+    while (done < q->frames) {
+        WEFT_TRY(weft_video_reader_next(r, &f, &got));
+        if (!got)
+            break;
+        seen++;
+        if (f.seconds + slack < q->start_seconds)
+            continue;
+        if (q->fps <= 0) {
+            copy_rows(&f, rgb + done++ * bytes);
+            continue;
+        }
+        /* Wanted times before this frame show the one before, which is already in place. */
+        while (done > 0 && done < q->frames &&
+               q->start_seconds + (double)done / q->fps + slack < f.seconds) {
+            memcpy(rgb + done * bytes, rgb + (done - 1) * bytes, (size_t)bytes);
+            done++;
+        }
+        if (done < q->frames && q->start_seconds + (double)done / q->fps < f.seconds + slack)
+            copy_rows(&f, rgb + done++ * bytes);
+        end = f.seconds;
+    }
+    /* The last frame is shown for one more tick. */
+    while (q->fps > 0 && done > 0 && done < q->frames &&
+           q->start_seconds + (double)done / q->fps < end + slack * 2 - 1e-6) {
+        memcpy(rgb + done * bytes, rgb + (done - 1) * bytes, (size_t)bytes);
+        done++;
+    }
+    if (done < q->frames)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: %lld frames from %.3f s at %g fps wanted, the video gives %lld (it has "
+                         "%lld frames)",
+                         name, (long long)q->frames, q->start_seconds, q->fps, (long long)done,
+                         (long long)seen);
+    return WEFT_OK;
+}
+
+/* Exactly one of path and bytes is given. */
+static weft_status read_u8(const char *path, const void *bytes, int64_t size,
+                           const weft_clip_request *q, uint8_t *rgb)
+{
+    WEFT_TRY(check_request(path, q));
+    weft_video_info info;
+    weft_video_reader *r = NULL;
+    weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
+    /* The crop depends on the size, which the header tells. */
+    if (bytes) {
+        WEFT_TRY(weft_video_reader_open_memory(bytes, size, path, &o, &r));
+    } else {
+        WEFT_TRY(weft_video_reader_open(path, &o, &r));
+    }
+    info = *weft_video_reader_info(r);
+    weft_video_reader_close(r);
+    o = (weft_video_options){.format = WEFT_VIDEO_RGB24,
+                             .width = q->width,
+                             .height = q->height,
+                             .threads = q->threads};
+    cover_crop(&info, q, &o);
+    if (bytes) {
+        WEFT_TRY(weft_video_reader_open_memory(bytes, size, path, &o, &r));
+    } else {
+        WEFT_TRY(weft_video_reader_open(path, &o, &r));
+    }
+    weft_status_code status = take_frames(r, path, q, rgb);
+    weft_video_reader_close(r);
+    return status;
+}
+
+weft_status weft_clip_read_u8(const char *path, const weft_clip_request *q, uint8_t *rgb)
+{
+    return read_u8(path, NULL, 0, q, rgb);
+}
+
+static weft_status read_float(const char *path, const void *bytes, int64_t size,
+                              const weft_clip_request *q, float *clip)
+{
+    WEFT_TRY(check_request(path, q));
+    const int64_t count = q->frames * q->height * q->width * 3;
+    uint8_t *rgb = weft_alloc_aligned(count);
+    if (!rgb)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld frames", path,
+                         (long long)q->frames);
+    weft_status_code status = read_u8(path, bytes, size, q, rgb);
+    if (status == WEFT_OK)
+        for (int64_t i = 0; i < count; i++)
+            clip[i] = (float)rgb[i] * (1 / 127.5f) - 1;
+    weft_free(rgb);
+    return status;
+}
+
+weft_status weft_clip_read(const char *path, const weft_clip_request *q, float *clip)
+{
+    return read_float(path, NULL, 0, q, clip);
+}
+
+weft_status weft_clip_read_memory(const void *bytes, int64_t size, const char *name,
+                                  const weft_clip_request *q, float *clip)
+{
+    return read_float(name, bytes, size, q, clip);
+}
+
+weft_status weft_clip_count(const char *path, double fps, int64_t *frames)
+{
+    weft_video_reader *r;
+    const weft_video_options o = {
+        .format = WEFT_VIDEO_SMALL, .width = 8, .height = 8, .fast = true};
+    WEFT_TRY(weft_video_reader_open(path, &o, &r));
+    const double own_fps = weft_video_reader_info(r)->fps;
+    weft_video_frame f;
+    bool got = true;
+    int64_t count = 0;
+    double end = 0;
+    weft_status_code status = WEFT_OK;
+    while (status == WEFT_OK && (status = weft_video_reader_next(r, &f, &got)) == WEFT_OK && got) {
+        count++;
+        end = f.seconds;
+    }
+    weft_video_reader_close(r);
+    if (status != WEFT_OK)
+        return status;
+    const double tick = own_fps > 0 ? 1 / own_fps : 0.04;
+    *frames = fps > 0 && count ? (int64_t)ceil((end + tick - 1e-6) * fps) : count;
+    return WEFT_OK;
+}

@@ -1,0 +1,434 @@
+#include "video/convert.h"
+
+#include "base/memory.h"
+
+#include <libavutil/pixdesc.h>
+#include <libswscale/swscale.h>
+#include <math.h>
+#include <string.h>
+
+/* Linear light by 16-bit code value, and 8-bit sRGB-like code by 12-bit linear light. */
+typedef struct tone_table {
+    int transfer;
+    float linear[65536];
+    uint8_t encoded[4097];
+} tone_table;
+
+struct weft_converter {
+    weft_video_options options;
+    int rotation;
+    int64_t display_w, display_h;
+    int64_t flat_w, flat_h; /* output size before the rotation */
+    struct SwsContext *scale, *second;
+    uint8_t *flat[3], *turned[3], *wide; /* plane buffers; wide: RGB48 of HDR */
+    int64_t flat_stride[3];
+    uint32_t *row_sum;
+    int64_t row_sum_capacity;
+    tone_table *tone;
+};
+
+bool weft_transfer_is_hdr(int transfer)
+{
+    return transfer == AVCOL_TRC_SMPTE2084 || transfer == AVCOL_TRC_ARIB_STD_B67;
+}
+
+static int64_t plane_bytes_per_pixel(weft_video_format format)
+{
+    return format == WEFT_VIDEO_RGB24 ? 3 : 1;
+}
+
+static int plane_count(weft_video_format format)
+{
+    return format == WEFT_VIDEO_RGB24 ? 1 : 3;
+}
+
+/* Size of plane p of an image of w x h. */
+static void plane_size(weft_video_format format, int p, int64_t w, int64_t h, int64_t *pw,
+                       int64_t *ph)
+{
+    const bool half = format == WEFT_VIDEO_YUV420P && p > 0;
+    *pw = half ? (w + 1) / 2 : w;
+    *ph = half ? (h + 1) / 2 : h;
+}
+
+weft_status weft_converter_create(const weft_video_options *options, int rotation,
+                                  int64_t display_w, int64_t display_h, weft_converter **out)
+{
+    weft_converter *c = weft_alloc(sizeof *c);
+    if (!c)
+        return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+    c->options = *options;
+    if (c->options.crop_w <= 0 || c->options.crop_h <= 0) {
+        c->options.crop_x = c->options.crop_y = 0;
+        c->options.crop_w = display_w;
+        c->options.crop_h = display_h;
+    }
+    c->rotation = rotation;
+    c->display_w = display_w;
+    c->display_h = display_h;
+    const bool sideways = rotation == 90 || rotation == 270;
+    c->flat_w = sideways ? options->height : options->width;
+    c->flat_h = sideways ? options->width : options->height;
+    for (int p = 0; p < plane_count(options->format); p++) {
+        int64_t w, h;
+        plane_size(options->format, p, c->flat_w, c->flat_h, &w, &h);
+        /* Rows are padded for the vector code of libswscale. */
+        c->flat_stride[p] = (w * plane_bytes_per_pixel(options->format) + 63) / 64 * 64 + 64;
+        c->flat[p] = weft_alloc_aligned(c->flat_stride[p] * (h + 1));
+        c->turned[p] =
+            rotation ? weft_alloc_aligned(w * h * plane_bytes_per_pixel(options->format)) : NULL;
+        if (!c->flat[p] || (rotation && !c->turned[p])) {
+            weft_converter_free(c);
+            return weft_fail(WEFT_E_MEMORY, "frame converter: no memory for a %lld x %lld frame",
+                             (long long)options->width, (long long)options->height);
+        }
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
+void weft_converter_free(weft_converter *c)
+{
+    if (!c)
+        return;
+    for (int p = 0; p < 3; p++) {
+        weft_free(c->flat[p]);
+        weft_free(c->turned[p]);
+    }
+    weft_free(c->wide);
+    weft_free(c->row_sum);
+    weft_free(c->tone);
+    sws_freeContext(c->scale);
+    sws_freeContext(c->second);
+    weft_free(c);
+}
+
+/* The crop in stored pixels: the rotation is undone and the axes are scaled from display to stored
+ * size, which also undoes the pixel aspect. The corner is moved onto the chroma grid. */
+static void stored_crop(const weft_converter *c, const AVFrame *frame,
+                        const AVPixFmtDescriptor *desc, int64_t rect[4])
+{
+    const weft_video_options *o = &c->options;
+    const double dw = (double)c->display_w, dh = (double)c->display_h;
+    double x0 = (double)o->crop_x / dw, y0 = (double)o->crop_y / dh;
+    double x1 = x0 + (double)o->crop_w / dw, y1 = y0 + (double)o->crop_h / dh;
+    double sx0 = x0, sx1 = x1, sy0 = y0, sy1 = y1;
+    if (c->rotation == 90) /* stored (x, y) shows at (1 - y, x) */
+        sx0 = y0, sx1 = y1, sy0 = 1 - x1, sy1 = 1 - x0;
+    else if (c->rotation == 180)
+        sx0 = 1 - x1, sx1 = 1 - x0, sy0 = 1 - y1, sy1 = 1 - y0;
+    else if (c->rotation == 270)
+        sx0 = 1 - y1, sx1 = 1 - y0, sy0 = x0, sy1 = x1;
+    const int64_t ax = 1 << desc->log2_chroma_w, ay = 1 << desc->log2_chroma_h;
+    int64_t left = llround(sx0 * frame->width) / ax * ax, right = llround(sx1 * frame->width);
+    int64_t top = llround(sy0 * frame->height) / ay * ay, bottom = llround(sy1 * frame->height);
+    left = left < 0 ? 0 : left > frame->width - 1 ? (frame->width - 1) / ax * ax : left;
+    top = top < 0 ? 0 : top > frame->height - 1 ? (frame->height - 1) / ay * ay : top;
+    right = right > frame->width ? frame->width : right <= left ? left + 1 : right;
+    bottom = bottom > frame->height ? frame->height : bottom <= top ? top + 1 : bottom;
+    rect[0] = left, rect[1] = top, rect[2] = right - left, rect[3] = bottom - top;
+}
+
+/* The planes of `frame` moved to the crop's corner. */
+static void crop_planes(const AVFrame *frame, const AVPixFmtDescriptor *desc, const int64_t rect[4],
+                        const uint8_t *plane[4])
+{
+    for (int p = 0; p < 4; p++)
+        plane[p] = frame->data[p];
+    if (desc->flags & (AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM))
+        return; /* rect is then the whole frame, or the crop is lost: such video is a curiosity */
+    bool moved[4] = {false};
+    for (int k = 0; k < desc->nb_components; k++) {
+        const AVComponentDescriptor *comp = &desc->comp[k];
+        if (moved[comp->plane] || !plane[comp->plane])
+            continue;
+        moved[comp->plane] = true;
+        const bool chroma = (k == 1 || k == 2) && !(desc->flags & AV_PIX_FMT_FLAG_RGB);
+        const int64_t x = rect[0] >> (chroma ? desc->log2_chroma_w : 0);
+        const int64_t y = rect[1] >> (chroma ? desc->log2_chroma_h : 0);
+        plane[comp->plane] += y * frame->linesize[comp->plane] + x * comp->step;
+    }
+}
+
+static bool full_range(const AVFrame *frame)
+{
+    return frame->color_range == AVCOL_RANGE_JPEG || frame->format == AV_PIX_FMT_YUVJ420P ||
+           frame->format == AV_PIX_FMT_YUVJ422P || frame->format == AV_PIX_FMT_YUVJ444P ||
+           frame->format == AV_PIX_FMT_YUVJ440P;
+}
+
+static const int *matrix_of(const AVFrame *frame)
+{
+    int space = SWS_CS_ITU601;
+    switch (frame->colorspace) {
+    case AVCOL_SPC_BT709: space = SWS_CS_ITU709; break;
+    case AVCOL_SPC_BT2020_NCL:
+    case AVCOL_SPC_BT2020_CL: space = SWS_CS_BT2020; break;
+    case AVCOL_SPC_SMPTE240M: space = SWS_CS_SMPTE240M; break;
+    case AVCOL_SPC_FCC: space = SWS_CS_FCC; break;
+    case AVCOL_SPC_UNSPECIFIED: space = frame->height >= 720 ? SWS_CS_ITU709 : SWS_CS_ITU601; break;
+    default: break;
+    }
+    return sws_getCoefficients(space);
+}
+
+static weft_status scale_to(struct SwsContext **context, const uint8_t *const plane[4],
+                            const int stride[4], int from_w, int from_h, int from_format,
+                            const int *from_matrix, bool from_full, uint8_t *const to[4],
+                            const int to_stride[4], int to_w, int to_h, int to_format)
+{
+    const int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT;
+    *context = sws_getCachedContext(*context, from_w, from_h, from_format, to_w, to_h, to_format,
+                                    flags, NULL, NULL, NULL);
+    if (!*context)
+        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d",
+                         av_get_pix_fmt_name(from_format), from_w, from_h);
+    const bool to_rgb = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE;
+    sws_setColorspaceDetails(*context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709),
+                             to_rgb, 0, 1 << 16, 1 << 16);
+    if (sws_scale(*context, plane, stride, 0, from_h, to, to_stride) <= 0)
+        return weft_fail(WEFT_E_FORMAT, "conversion of a frame fails");
+    return WEFT_OK;
+}
+
+/* SMPTE ST 2084 (PQ) and ARIB STD-B67 (HLG, on a 1000 nit display), in units of the reference white
+ * of 203 nit (ITU-R BT.2408). */
+static double hdr_linear(int transfer, double code)
+{
+    if (transfer == AVCOL_TRC_SMPTE2084) {
+        const double p = pow(code, 1 / 78.84375);
+        const double l = pow(fmax(p - 0.8359375, 0) / (18.8515625 - 18.6875 * p), 1 / 0.1593017578125);
+        return l * 10000 / 203;
+    }
+    const double a = 0.17883277, b = 0.28466892, cc = 0.55991073;
+    const double scene = code <= 0.5 ? code * code / 3 : (exp((code - cc) / a) + b) / 12;
+    return pow(scene, 1.2) * 1000 / 203;
+}
+
+static weft_status make_tone_table(weft_converter *c, int transfer)
+{
+    if (c->tone && c->tone->transfer == transfer)
+        return WEFT_OK;
+    if (!c->tone)
+        c->tone = weft_alloc(sizeof *c->tone);
+    if (!c->tone)
+        return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+    c->tone->transfer = transfer;
+    for (int i = 0; i < 65536; i++)
+        c->tone->linear[i] = (float)hdr_linear(transfer, i / 65535.0);
+    for (int i = 0; i <= 4096; i++) {
+        const double v = i / 4096.0;
+        const double g = v <= 0.0031308 ? 12.92 * v : 1.055 * pow(v, 1 / 2.4) - 0.055;
+        c->tone->encoded[i] = (uint8_t)lround(255 * g);
+    }
+    return WEFT_OK;
+}
+
+/* Linear up to the knee, then an exponential shoulder that reaches 1 at infinity. */
+static float shoulder(float v)
+{
+    const float knee = 0.6f;
+    return v <= knee ? (v < 0 ? 0 : v) : knee + (1 - knee) * (1 - expf(-(v - knee) / (1 - knee)));
+}
+
+/* RGB48 with an HDR transfer and BT.2020 primaries to RGB24. */
+static void tone_map(const tone_table *t, const uint8_t *wide, int64_t wide_stride, uint8_t *rgb,
+                     int64_t stride, int64_t w, int64_t h)
+{
+    for (int64_t y = 0; y < h; y++) {
+        const uint16_t *from = (const uint16_t *)(const void *)(wide + y * wide_stride);
+        uint8_t *to = rgb + y * stride;
+        for (int64_t x = 0; x < w; x++, from += 3, to += 3) {
+            const float r = t->linear[from[0]], g = t->linear[from[1]], b = t->linear[from[2]];
+            const float out[3] = {1.6605f * r - 0.5876f * g - 0.0728f * b,
+                                  -0.1246f * r + 1.1329f * g - 0.0083f * b,
+                                  -0.0182f * r - 0.1006f * g + 1.1187f * b};
+            for (int k = 0; k < 3; k++)
+                to[k] = t->encoded[(int)(shoulder(out[k]) * 4096)];
+        }
+    }
+}
+
+static weft_status convert_hdr(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
+                               const int64_t rect[4], uint8_t *rgb, int64_t rgb_stride)
+{
+    const int64_t wide_stride = c->flat_w * 6 + 64;
+    if (!c->wide)
+        c->wide = weft_alloc_aligned(wide_stride * c->flat_h);
+    if (!c->wide)
+        return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+    WEFT_TRY(make_tone_table(c, frame->color_trc));
+    uint8_t *const to[4] = {c->wide};
+    const int to_stride[4] = {(int)wide_stride};
+    WEFT_TRY(scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3], frame->format,
+                      matrix_of(frame), full_range(frame), to, to_stride, (int)c->flat_w,
+                      (int)c->flat_h, AV_PIX_FMT_RGB48LE));
+    tone_map(c->tone, c->wide, wide_stride, rgb, rgb_stride, c->flat_w, c->flat_h);
+    return WEFT_OK;
+}
+
+/* Means of the pixels of each output cell. Loop order: output row, its source rows (added up over
+ * the whole width, vectorised), output columns. Reads each source byte once. */
+static void box_average(const uint8_t *from, int64_t stride, const AVComponentDescriptor *comp,
+                        int64_t w, int64_t h, uint32_t *sum, const uint8_t map[256], uint8_t *to,
+                        int64_t to_stride, int64_t to_w, int64_t to_h)
+{
+    const int64_t step = comp->step;
+    const bool deep = comp->depth > 8;
+    const int shift = comp->shift + comp->depth - 8;
+    for (int64_t oy = 0; oy < to_h; oy++) {
+        const int64_t y0 = oy * h / to_h;
+        int64_t y1 = (oy + 1) * h / to_h;
+        y1 = y1 > y0 ? y1 : y0 + 1;
+        memset(sum, 0, (size_t)w * sizeof *sum);
+        for (int64_t y = y0; y < y1; y++) {
+            const uint8_t *row = from + y * stride + comp->offset;
+            const uint16_t *row16 = (const uint16_t *)(const void *)row;
+            if (deep)
+                for (int64_t x = 0; x < w; x++)
+                    sum[x] += (uint32_t)row16[x * (step / 2)] >> shift;
+            else if (step == 1)
+                for (int64_t x = 0; x < w; x++)
+                    sum[x] += row[x];
+            else
+                for (int64_t x = 0; x < w; x++)
+                    sum[x] += row[x * step];
+        }
+        for (int64_t ox = 0; ox < to_w; ox++) {
+            const int64_t x0 = ox * w / to_w;
+            int64_t x1 = (ox + 1) * w / to_w;
+            x1 = x1 > x0 ? x1 : x0 + 1;
+            uint32_t total = 0;
+            for (int64_t x = x0; x < x1; x++)
+                total += sum[x];
+            const uint32_t n = (uint32_t)((x1 - x0) * (y1 - y0));
+            const uint32_t mean = (total + n / 2) / n;
+            to[oy * to_stride + ox] = map[mean > 255 ? 255 : mean];
+        }
+    }
+}
+
+static void range_map(bool full, bool chroma, uint8_t map[256])
+{
+    for (int i = 0; i < 256; i++) {
+        const double v = full     ? i
+                         : chroma ? 128 + (i - 128) * 255.0 / 224
+                                  : (i - 16) * 255.0 / 219;
+        map[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : lround(v));
+    }
+}
+
+/* Whether box_average can read the format directly: planar or semi-planar YUV or gray of 8 to 16
+ * little-endian bits. */
+static bool simple_yuv(const AVPixFmtDescriptor *desc)
+{
+    if (desc->flags & (AV_PIX_FMT_FLAG_RGB | AV_PIX_FMT_FLAG_PAL | AV_PIX_FMT_FLAG_BITSTREAM |
+                       AV_PIX_FMT_FLAG_HWACCEL | AV_PIX_FMT_FLAG_FLOAT))
+        return false;
+    for (int k = 0; k < desc->nb_components; k++)
+        if (desc->comp[k].depth > 8 && (desc->flags & AV_PIX_FMT_FLAG_BE))
+            return false;
+    return desc->nb_components == 1 || desc->nb_components == 3;
+}
+
+static weft_status convert_small(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
+                                 const AVPixFmtDescriptor *desc, const int64_t rect[4])
+{
+    if (!simple_yuv(desc)) {
+        const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1],
+                               (int)c->flat_stride[2]};
+        uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
+        return scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3],
+                        frame->format, matrix_of(frame), full_range(frame), to, stride,
+                        (int)c->flat_w, (int)c->flat_h, AV_PIX_FMT_YUVJ444P);
+    }
+    if (c->row_sum_capacity < rect[2]) {
+        weft_free(c->row_sum);
+        c->row_sum = weft_alloc_aligned(rect[2] * (int64_t)sizeof *c->row_sum);
+        c->row_sum_capacity = c->row_sum ? rect[2] : 0;
+        if (!c->row_sum)
+            return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+    }
+    for (int k = 0; k < 3; k++) {
+        if (k >= desc->nb_components) { /* gray */
+            memset(c->flat[k], 128, (size_t)(c->flat_stride[k] * c->flat_h));
+            continue;
+        }
+        uint8_t map[256];
+        range_map(full_range(frame), k > 0, map);
+        const int64_t w = k ? AV_CEIL_RSHIFT(rect[2], desc->log2_chroma_w) : rect[2];
+        const int64_t h = k ? AV_CEIL_RSHIFT(rect[3], desc->log2_chroma_h) : rect[3];
+        box_average(plane[desc->comp[k].plane], frame->linesize[desc->comp[k].plane],
+                    &desc->comp[k], w, h, c->row_sum, map, c->flat[k], c->flat_stride[k],
+                    c->flat_w, c->flat_h);
+    }
+    return WEFT_OK;
+}
+
+static void turn_plane(const uint8_t *from, int64_t stride, int64_t w, int64_t h, int64_t bytes,
+                       int rotation, uint8_t *to)
+{
+    const int64_t to_w = rotation == 180 ? w : h;
+    for (int64_t y = 0; y < h; y++)
+        for (int64_t x = 0; x < w; x++) {
+            int64_t tx = w - 1 - x, ty = h - 1 - y; /* 180 */
+            if (rotation == 90)
+                tx = h - 1 - y, ty = x;
+            else if (rotation == 270)
+                tx = y, ty = w - 1 - x;
+            memcpy(to + (ty * to_w + tx) * bytes, from + y * stride + x * bytes, (size_t)bytes);
+        }
+}
+
+weft_status weft_converter_run(weft_converter *c, const AVFrame *frame, weft_video_frame *out)
+{
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(frame->format);
+    if (!desc || frame->width < 1 || frame->height < 1)
+        return weft_fail(WEFT_E_FORMAT, "a decoded frame has no picture");
+    const weft_video_format format = c->options.format;
+    int64_t rect[4];
+    const uint8_t *plane[4];
+    stored_crop(c, frame, desc, rect);
+    crop_planes(frame, desc, rect, plane);
+    uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
+    const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1], (int)c->flat_stride[2]};
+    const bool hdr = weft_transfer_is_hdr(frame->color_trc) && desc->comp[0].depth > 8;
+    if (format == WEFT_VIDEO_SMALL) {
+        WEFT_TRY(convert_small(c, frame, plane, desc, rect));
+    } else if (hdr && format == WEFT_VIDEO_RGB24) {
+        WEFT_TRY(convert_hdr(c, frame, plane, rect, c->flat[0], c->flat_stride[0]));
+    } else if (hdr) {
+        const int rgb_stride[4] = {(int)(c->flat_w * 3)};
+        uint8_t *rgb = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
+        if (!rgb)
+            return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
+        const uint8_t *const from[4] = {rgb};
+        weft_status_code status = convert_hdr(c, frame, plane, rect, rgb, rgb_stride[0]);
+        if (status == WEFT_OK)
+            status = scale_to(&c->second, from, rgb_stride, (int)c->flat_w, (int)c->flat_h,
+                              AV_PIX_FMT_RGB24, sws_getCoefficients(SWS_CS_ITU709), true, to,
+                              stride, (int)c->flat_w, (int)c->flat_h, AV_PIX_FMT_YUV420P);
+        weft_free(rgb);
+        WEFT_TRY(status);
+    } else {
+        WEFT_TRY(scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3],
+                          frame->format, matrix_of(frame), full_range(frame), to, stride,
+                          (int)c->flat_w, (int)c->flat_h,
+                          format == WEFT_VIDEO_RGB24 ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_YUV420P));
+    }
+    for (int p = 0; p < plane_count(format); p++) {
+        int64_t w, h;
+        const int64_t bytes = plane_bytes_per_pixel(format);
+        plane_size(format, p, c->flat_w, c->flat_h, &w, &h);
+        out->plane[p] = c->flat[p];
+        out->stride[p] = c->flat_stride[p];
+        if (c->rotation) {
+            turn_plane(c->flat[p], c->flat_stride[p], w, h, bytes, c->rotation, c->turned[p]);
+            out->plane[p] = c->turned[p];
+            out->stride[p] = (c->rotation == 180 ? w : h) * bytes;
+        }
+    }
+    out->width = c->options.width;
+    out->height = c->options.height;
+    return WEFT_OK;
+}

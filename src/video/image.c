@@ -1,0 +1,156 @@
+#include "video/image.h"
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <png.h>
+#include <setjmp.h>
+#include <string.h>
+
+static void png_append(png_structp png, png_bytep bytes, size_t count)
+{
+    weft_buf_append(png_get_io_ptr(png), bytes, (int64_t)count);
+}
+
+static void png_flush_nothing(png_structp png)
+{
+    (void)png;
+}
+
+weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, uint8_t **out,
+                            int64_t *bytes)
+{
+    if (width < 1 || height < 1 || width > 1000000 || height > 1000000)
+        return weft_fail(WEFT_E_ARG, "PNG of %lld x %lld pixels", (long long)width,
+                         (long long)height);
+    weft_buf buf = {0};
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    if (!info) {
+        png_destroy_write_struct(&png, NULL);
+        return weft_fail(WEFT_E_MEMORY, "PNG: out of memory");
+    }
+    if (setjmp(png_jmpbuf(png))) {
+        png_destroy_write_struct(&png, &info);
+        weft_buf_free(&buf);
+        return weft_fail(WEFT_E_INTERNAL, "PNG: libpng refuses %lld x %lld pixels",
+                         (long long)width, (long long)height);
+    }
+    png_set_write_fn(png, &buf, png_append, png_flush_nothing);
+    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, 8, PNG_COLOR_TYPE_RGB,
+                 PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png, info);
+    for (int64_t y = 0; y < height; y++)
+        png_write_row(png, rgb + y * width * 3);
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+    weft_status_code status = weft_buf_check(&buf);
+    if (status != WEFT_OK) {
+        weft_buf_free(&buf);
+        return status;
+    }
+    *out = (uint8_t *)buf.data;
+    *bytes = buf.len;
+    return WEFT_OK;
+}
+
+weft_status weft_png_write(const char *path, const uint8_t *rgb, int64_t width, int64_t height)
+{
+    uint8_t *png;
+    int64_t bytes;
+    weft_status_code status = weft_png_encode(rgb, width, height, &png, &bytes);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "%s", path);
+    status = weft_file_write_atomic(path, png, bytes);
+    weft_free(png);
+    return status;
+}
+
+/* One axis: output cell i averages [i, i + 1) * scale of the input when shrinking, and interpolates
+ * around its centre when growing. */
+static float axis_weight(double cell0, double cell1, int64_t at)
+{
+    const double lo = fmax(cell0, (double)at), hi = fmin(cell1, (double)at + 1);
+    return hi > lo ? (float)(hi - lo) : 0;
+}
+
+void weft_image_resize(const uint8_t *from, int64_t from_w, int64_t from_h, int64_t channels,
+                       uint8_t *to, int64_t to_w, int64_t to_h)
+{
+    const double sx = (double)from_w / (double)to_w, sy = (double)from_h / (double)to_h;
+    for (int64_t y = 0; y < to_h; y++) {
+        double y0 = (double)y * sy, y1 = y0 + sy;
+        if (sy < 1) /* growing: a window of one input pixel around the centre is bilinear */
+            y0 = ((double)y + 0.5) * sy - 0.5, y1 = y0 + 1;
+        for (int64_t x = 0; x < to_w; x++) {
+            double x0 = (double)x * sx, x1 = x0 + sx;
+            if (sx < 1)
+                x0 = ((double)x + 0.5) * sx - 0.5, x1 = x0 + 1;
+            float sum[4] = {0}, total = 0;
+            for (int64_t v = (int64_t)floor(y0); v < (int64_t)ceil(y1); v++) {
+                const int64_t cv = v < 0 ? 0 : v >= from_h ? from_h - 1 : v;
+                const float wy = axis_weight(y0, y1, v);
+                for (int64_t u = (int64_t)floor(x0); u < (int64_t)ceil(x1); u++) {
+                    const int64_t cu = u < 0 ? 0 : u >= from_w ? from_w - 1 : u;
+                    const float w = wy * axis_weight(x0, x1, u);
+                    for (int64_t c = 0; c < channels && c < 4; c++)
+                        sum[c] += w * from[(cv * from_w + cu) * channels + c];
+                    total += w;
+                }
+            }
+            for (int64_t c = 0; c < channels && c < 4; c++)
+                to[(y * to_w + x) * channels + c] =
+                    (uint8_t)(total > 0 ? sum[c] / total + 0.5f : 0);
+        }
+    }
+}
+
+weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, int64_t videos,
+                            int64_t width, int64_t height, int64_t columns, int64_t cell_w,
+                            int64_t cell_h, int64_t gap, uint8_t **sheet, int64_t *sheet_w,
+                            int64_t *sheet_h)
+{
+    if (videos < 1 || columns < 1 || cell_w < 1 || cell_h < 1 || gap < 0)
+        return weft_fail(WEFT_E_ARG, "contact sheet of %lld rows and %lld columns",
+                         (long long)videos, (long long)columns);
+    const int64_t w = columns * (cell_w + gap) + gap, h = videos * (cell_h + gap) + gap;
+    uint8_t *out = weft_alloc(w * h * 3);
+    uint8_t *cell = weft_alloc(cell_w * cell_h * 3);
+    if (!out || !cell) {
+        weft_free(out);
+        weft_free(cell);
+        return weft_fail(WEFT_E_MEMORY, "contact sheet: out of memory for %lld x %lld pixels",
+                         (long long)w, (long long)h);
+    }
+    memset(out, 24, (size_t)(w * h * 3));
+    for (int64_t v = 0; v < videos; v++)
+        for (int64_t k = 0; k < columns && frames[v] > 0; k++) {
+            const int64_t t = columns > 1 ? k * (frames[v] - 1) / (columns - 1) : 0;
+            weft_image_resize(rgb[v] + t * height * width * 3, width, height, 3, cell, cell_w,
+                              cell_h);
+            for (int64_t y = 0; y < cell_h; y++)
+                memcpy(out + ((gap + v * (cell_h + gap) + y) * w + gap + k * (cell_w + gap)) * 3,
+                       cell + y * cell_w * 3, (size_t)cell_w * 3);
+        }
+    weft_free(cell);
+    *sheet = out;
+    *sheet_w = w;
+    *sheet_h = h;
+    return WEFT_OK;
+}
+
+uint8_t weft_float_to_u8(float v)
+{
+    const float u = (v + 1) * 127.5f;
+    return !(u > 0) ? 0 : u >= 255 ? 255 : (uint8_t)(u + 0.5f);
+}
+
+void weft_clip_to_u8(const float *clip, int64_t frames, int64_t height, int64_t width,
+                     bool channels_first, uint8_t *rgb)
+{
+    const int64_t area = height * width, volume = frames * area;
+    for (int64_t i = 0; i < volume; i++)
+        for (int64_t c = 0; c < 3; c++)
+            rgb[i * 3 + c] = weft_float_to_u8(channels_first ? clip[c * volume + i] : clip[i * 3 + c]);
+}

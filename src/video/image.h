@@ -1,0 +1,34 @@
+/* Still pictures: PNG files, contact sheets, resizing, float conversion. */
+#ifndef WEFT_VIDEO_IMAGE_H
+#define WEFT_VIDEO_IMAGE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* 8-bit RGB PNG from packed u8 [height, width, 3], written atomically. */
+weft_status weft_png_write(const char *path, const uint8_t *rgb, int64_t width, int64_t height);
+/* The same into memory; *png is heap, free with weft_free. */
+weft_status weft_png_encode(const uint8_t *rgb, int64_t width, int64_t height, uint8_t **png,
+                            int64_t *bytes);
+
+/* A contact sheet: one row per video, `columns` frames spread evenly from first to last, cells of
+ * cell_w x cell_h with a gap of `gap` pixels. rgb[i] is u8 [frames[i], height, width, 3].
+ * *sheet is heap u8 [*sheet_h, *sheet_w, 3], free with weft_free. */
+weft_status weft_sheet_make(const uint8_t *const *rgb, const int64_t *frames, int64_t videos,
+                            int64_t width, int64_t height, int64_t columns, int64_t cell_w,
+                            int64_t cell_h, int64_t gap, uint8_t **sheet, int64_t *sheet_w,
+                            int64_t *sheet_h);
+
+/* Area average when shrinking, bilinear when growing; u8 [h, w, channels]. */
+void weft_image_resize(const uint8_t *from, int64_t from_w, int64_t from_h, int64_t channels,
+                       uint8_t *to, int64_t to_w, int64_t to_h);
+
+/* v in [-1, 1] -> round((v + 1) * 127.5), clamped, NaN gives 0; and back: u / 127.5 - 1. */
+uint8_t weft_float_to_u8(float v);
+/* u8 [T, H, W, 3] from floats [T, H, W, 3], or [3, T, H, W] when channels_first. */
+void weft_clip_to_u8(const float *clip, int64_t frames, int64_t height, int64_t width,
+                     bool channels_first, uint8_t *rgb);
+
+#endif

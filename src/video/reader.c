@@ -1,0 +1,645 @@
+#include "video/reader.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "video/convert.h"
+
+#include <libavcodec/avcodec.h>
+#include <libavformat/avformat.h>
+#include <libavutil/display.h>
+#include <libavutil/motion_vector.h>
+#include <libavutil/pixdesc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define IO_BUFFER 65536
+
+typedef struct memory_source {
+    const uint8_t *data;
+    int64_t bytes, at;
+} memory_source;
+
+struct weft_video_reader {
+    char *name; /* path, or what stands for it in messages */
+    weft_video_options options;
+    weft_video_info info;
+    bool from_memory;
+    memory_source memory;
+    AVIOContext *io; /* only from_memory */
+    AVFormatContext *demux;
+    AVCodecContext *decoder;
+    AVPacket *packet;
+    AVFrame *frame;
+    weft_converter *converter;
+    int stream;
+    bool draining, ended;
+    int64_t next_index;
+    int64_t skip_before; /* frames of smaller index are decoded, not delivered */
+    int64_t start_pts;   /* of the first frame; AV_NOPTS_VALUE: not seen yet */
+    double last_seconds;
+    int64_t errors;
+    int consecutive_errors;
+    double deadline;
+    weft_motion *motion;
+    int64_t motion_capacity;
+    int64_t *index; /* presentation times of all packets, ascending; NULL: not made */
+    int64_t index_count;
+    bool index_usable;
+};
+
+static int stall_callback(void *opaque)
+{
+    const weft_video_reader *r = opaque;
+    return weft_now() > r->deadline;
+}
+
+static void reset_deadline(weft_video_reader *r)
+{
+    r->deadline = weft_now() + (r->options.stall_seconds > 0 ? r->options.stall_seconds : 30);
+}
+
+static int memory_read(void *opaque, uint8_t *to, int size)
+{
+    memory_source *m = opaque;
+    const int64_t left = m->bytes - m->at, n = left < size ? left : size;
+    if (n <= 0)
+        return AVERROR_EOF;
+    memcpy(to, m->data + m->at, (size_t)n);
+    m->at += n;
+    return (int)n;
+}
+
+static int64_t memory_seek(void *opaque, int64_t offset, int whence)
+{
+    memory_source *m = opaque;
+    if (whence == AVSEEK_SIZE)
+        return m->bytes;
+    const int64_t base = whence == SEEK_CUR ? m->at : whence == SEEK_END ? m->bytes : 0;
+    if (base + offset < 0 || base + offset > m->bytes)
+        return AVERROR(EINVAL);
+    return m->at = base + offset;
+}
+
+static weft_status_code fail_av(weft_status_code code, const char *name, const char *what, int error)
+{
+    char text[AV_ERROR_MAX_STRING_SIZE];
+    if (error == AVERROR(ENOMEM))
+        code = WEFT_E_MEMORY;
+    if (error == AVERROR(EACCES) || error == AVERROR(EPERM))
+        code = WEFT_E_PERMISSION;
+    if (error == AVERROR(ENOENT))
+        code = WEFT_E_NOT_FOUND;
+    if (error == AVERROR_EXIT)
+        return weft_fail(WEFT_E_IO, "%s: reading stalled", name);
+    return weft_fail(code, "%s: %s (%s)", name, what,
+                     av_make_error_string(text, sizeof text, error));
+}
+
+/* The stream that ffmpeg would take: the one with most pixels that is not a cover picture and that
+ * has a decoder; -1: none, and *why is the codec of one that has no decoder. */
+static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, const char **why)
+{
+    int best = -1;
+    int64_t best_pixels = -1;
+    *why = NULL;
+    for (unsigned i = 0; i < demux->nb_streams; i++) {
+        const AVStream *s = demux->streams[i];
+        if (s->codecpar->codec_type != AVMEDIA_TYPE_VIDEO ||
+            (s->disposition & AV_DISPOSITION_ATTACHED_PIC))
+            continue;
+        const AVCodec *c = avcodec_find_decoder(s->codecpar->codec_id);
+        if (!c) {
+            *why = avcodec_get_name(s->codecpar->codec_id);
+            continue;
+        }
+        const int64_t pixels = (int64_t)s->codecpar->width * s->codecpar->height;
+        if (pixels > best_pixels) {
+            best_pixels = pixels;
+            best = (int)i;
+            *codec = c;
+        }
+    }
+    return best;
+}
+
+static int stream_rotation(AVStream *stream)
+{
+    const uint8_t *matrix = av_stream_get_side_data(stream, AV_PKT_DATA_DISPLAYMATRIX, NULL);
+    if (!matrix)
+        return 0;
+    const double angle = -av_display_rotation_get((const int32_t *)(const void *)matrix);
+    if (isnan(angle))
+        return 0;
+    return (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
+}
+
+static void fill_info(weft_video_reader *r)
+{
+    AVStream *s = r->demux->streams[r->stream];
+    const AVCodecParameters *par = s->codecpar;
+    weft_video_info *info = &r->info;
+    const AVRational fps = s->avg_frame_rate.num ? s->avg_frame_rate : s->r_frame_rate;
+    *info = (weft_video_info){.coded_width = par->width, .coded_height = par->height};
+    info->fps = fps.num && fps.den ? av_q2d(fps) : 0;
+    if (s->duration != AV_NOPTS_VALUE && s->duration > 0)
+        info->seconds = (double)s->duration * av_q2d(s->time_base);
+    else if (r->demux->duration != AV_NOPTS_VALUE && r->demux->duration > 0)
+        info->seconds = (double)r->demux->duration / AV_TIME_BASE;
+    info->frames = s->nb_frames > 0 ? s->nb_frames : llround(info->seconds * info->fps);
+    info->bit_rate = par->bit_rate > 0 ? par->bit_rate : r->demux->bit_rate;
+    info->rotation = stream_rotation(s);
+    const AVRational sar =
+        s->sample_aspect_ratio.num ? s->sample_aspect_ratio : par->sample_aspect_ratio;
+    info->pixel_aspect = sar.num > 0 && sar.den > 0 ? av_q2d(sar) : 1;
+    if (info->pixel_aspect < 0.1 || info->pixel_aspect > 10)
+        info->pixel_aspect = 1;
+    int64_t w = llround((double)par->width * info->pixel_aspect), h = par->height;
+    if (info->rotation == 90 || info->rotation == 270) {
+        const int64_t t = w;
+        w = h;
+        h = t;
+    }
+    info->width = w;
+    info->height = h;
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(par->format);
+    info->bit_depth = desc ? desc->comp[0].depth : 8;
+    info->hdr = weft_transfer_is_hdr(par->color_trc);
+    info->interlaced = par->field_order > AV_FIELD_PROGRESSIVE;
+    for (unsigned i = 0; i < r->demux->nb_streams; i++)
+        info->has_audio |= r->demux->streams[i]->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
+    snprintf(info->codec, sizeof info->codec, "%s", avcodec_get_name(par->codec_id));
+    snprintf(info->pixel_format, sizeof info->pixel_format, "%s",
+             desc ? desc->name : "unknown");
+    snprintf(info->container, sizeof info->container, "%s", r->demux->iformat->name);
+}
+
+static void close_input(weft_video_reader *r)
+{
+    avcodec_free_context(&r->decoder);
+    avformat_close_input(&r->demux);
+    if (r->io) {
+        av_freep(&r->io->buffer);
+        avio_context_free(&r->io);
+    }
+}
+
+static weft_status open_demuxer(weft_video_reader *r)
+{
+    r->demux = avformat_alloc_context();
+    if (!r->demux)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    r->demux->interrupt_callback = (AVIOInterruptCB){stall_callback, r};
+    if (r->from_memory) {
+        uint8_t *buffer = av_malloc(IO_BUFFER);
+        r->memory.at = 0;
+        r->io = buffer ? avio_alloc_context(buffer, IO_BUFFER, 0, &r->memory, memory_read, NULL,
+                                            memory_seek)
+                       : NULL;
+        if (!r->io) {
+            av_free(buffer);
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+        }
+        r->demux->pb = r->io;
+    }
+    reset_deadline(r);
+    /* "file:" keeps names such as "a:b.mp4" from being taken for protocols. */
+    char *url = NULL;
+    if (!r->from_memory) {
+        weft_buf text = {0};
+        weft_buf_printf(&text, "file:%s", r->name);
+        WEFT_TRY(weft_buf_check(&text));
+        url = text.data;
+    }
+    int error = avformat_open_input(&r->demux, url, NULL, NULL);
+    weft_free(url);
+    if (error < 0)
+        return fail_av(WEFT_E_FORMAT, r->name, "not a readable video file", error);
+    reset_deadline(r);
+    error = avformat_find_stream_info(r->demux, NULL);
+    if (error < 0)
+        return fail_av(WEFT_E_FORMAT, r->name, "no stream can be read", error);
+    return WEFT_OK;
+}
+
+static weft_status open_decoder(weft_video_reader *r)
+{
+    const AVCodec *codec = NULL;
+    const char *missing;
+    r->stream = choose_stream(r->demux, &codec, &missing);
+    if (r->stream < 0 && missing)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: no decoder for codec %s", r->name, missing);
+    if (r->stream < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: no video stream in it", r->name);
+    AVStream *s = r->demux->streams[r->stream];
+    for (unsigned i = 0; i < r->demux->nb_streams; i++)
+        if ((int)i != r->stream)
+            r->demux->streams[i]->discard = AVDISCARD_ALL;
+    if (s->codecpar->width < 1 || s->codecpar->height < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: the video stream has no picture size", r->name);
+    r->decoder = avcodec_alloc_context3(codec);
+    if (!r->decoder)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    int error = avcodec_parameters_to_context(r->decoder, s->codecpar);
+    r->decoder->pkt_timebase = s->time_base;
+    r->decoder->thread_count = r->options.threads > 0 ? r->options.threads : 1;
+    if (r->options.fast) {
+        r->decoder->skip_loop_filter = AVDISCARD_NONREF;
+        r->decoder->flags2 |= AV_CODEC_FLAG2_FAST;
+    }
+    if (r->options.motion_vectors)
+        r->decoder->flags2 |= AV_CODEC_FLAG2_EXPORT_MVS;
+    if (error >= 0)
+        error = avcodec_open2(r->decoder, codec, NULL);
+    if (error < 0)
+        return fail_av(WEFT_E_UNSUPPORTED, r->name, "the decoder does not start", error);
+    return WEFT_OK;
+}
+
+/* (Re)opens the input at its start. */
+static weft_status open_input(weft_video_reader *r)
+{
+    close_input(r);
+    WEFT_TRY(open_demuxer(r));
+    WEFT_TRY(open_decoder(r));
+    r->draining = r->ended = false;
+    r->next_index = 0;
+    r->skip_before = 0;
+    r->last_seconds = -1;
+    r->consecutive_errors = 0;
+    return WEFT_OK;
+}
+
+static weft_status check_options(const weft_video_reader *r)
+{
+    const weft_video_options *o = &r->options;
+    if (o->width < 0 || o->height < 0 || o->width > 32768 || o->height > 32768)
+        return weft_fail(WEFT_E_ARG, "%s: frame size %lld x %lld is outside 1 .. 32768", r->name,
+                         (long long)o->width, (long long)o->height);
+    if (o->format == WEFT_VIDEO_SMALL && (o->width == 0 || o->height == 0))
+        return weft_fail(WEFT_E_ARG, "%s: small frames need a width and a height", r->name);
+    if (o->crop_w < 0 || o->crop_h < 0 || o->crop_x < 0 || o->crop_y < 0 ||
+        o->crop_x + o->crop_w > r->info.width || o->crop_y + o->crop_h > r->info.height)
+        return weft_fail(WEFT_E_ARG, "%s: crop %lldx%lld+%lld+%lld is outside the %lld x %lld picture",
+                         r->name, (long long)o->crop_w, (long long)o->crop_h, (long long)o->crop_x,
+                         (long long)o->crop_y, (long long)r->info.width,
+                         (long long)r->info.height);
+    return WEFT_OK;
+}
+
+static weft_status open_reader(weft_video_reader *r, const weft_video_options *options)
+{
+    const char *level = getenv("WEFT_LOG");
+    av_log_set_level(level && strcmp(level, "debug") == 0 ? AV_LOG_VERBOSE : AV_LOG_QUIET);
+    if (options)
+        r->options = *options;
+    r->start_pts = AV_NOPTS_VALUE;
+    r->packet = av_packet_alloc();
+    r->frame = av_frame_alloc();
+    if (!r->packet || !r->frame)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    WEFT_TRY(open_input(r));
+    fill_info(r);
+    WEFT_TRY(check_options(r));
+    if (r->options.width == 0 || r->options.height == 0) {
+        r->options.width = r->options.crop_w ? r->options.crop_w : r->info.width;
+        r->options.height = r->options.crop_h ? r->options.crop_h : r->info.height;
+    }
+    return weft_converter_create(&r->options, r->info.rotation, r->info.width, r->info.height,
+                                 &r->converter);
+}
+
+weft_status weft_video_reader_open(const char *path, const weft_video_options *options,
+                                   weft_video_reader **out)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return weft_fail_errno("%s", path);
+    if (S_ISDIR(st.st_mode))
+        return weft_fail(WEFT_E_ARG, "%s: is a folder, not a video file", path);
+    if (S_ISREG(st.st_mode) && st.st_size == 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: the file is empty", path);
+    weft_video_reader *r = weft_alloc(sizeof *r);
+    if (!r || !(r->name = weft_strdup(path))) {
+        weft_free(r);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    weft_status_code status = open_reader(r, options);
+    if (status != WEFT_OK) {
+        weft_video_reader_close(r);
+        return status;
+    }
+    *out = r;
+    return WEFT_OK;
+}
+
+weft_status weft_video_reader_open_memory(const void *bytes, int64_t size, const char *name,
+                                          const weft_video_options *options,
+                                          weft_video_reader **out)
+{
+    if (size <= 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: the file is empty", name);
+    weft_video_reader *r = weft_alloc(sizeof *r);
+    if (!r || !(r->name = weft_strdup(name))) {
+        weft_free(r);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    }
+    r->from_memory = true;
+    r->memory = (memory_source){.data = bytes, .bytes = size};
+    weft_status_code status = open_reader(r, options);
+    if (status != WEFT_OK) {
+        weft_video_reader_close(r);
+        return status;
+    }
+    *out = r;
+    return WEFT_OK;
+}
+
+const weft_video_info *weft_video_reader_info(const weft_video_reader *r)
+{
+    return &r->info;
+}
+
+/* Gives the decoder its next packet; *more is false when everything was given. */
+static weft_status feed(weft_video_reader *r, bool *more)
+{
+    *more = true;
+    for (;;) {
+        reset_deadline(r);
+        int error = av_read_frame(r->demux, r->packet);
+        if (error == AVERROR_EXIT)
+            return weft_fail(WEFT_E_IO, "%s: reading stalled", r->name);
+        if (error < 0) {
+            if (error != AVERROR_EOF)
+                r->errors++;
+            if (!r->draining)
+                avcodec_send_packet(r->decoder, NULL);
+            r->draining = true;
+            *more = false;
+            return WEFT_OK;
+        }
+        if (r->packet->stream_index != r->stream) {
+            av_packet_unref(r->packet);
+            continue;
+        }
+        if (r->packet->flags & AV_PKT_FLAG_CORRUPT)
+            r->errors++;
+        error = avcodec_send_packet(r->decoder, r->packet);
+        av_packet_unref(r->packet);
+        if (error == AVERROR(ENOMEM))
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory in the decoder", r->name);
+        if (error < 0) {
+            r->errors++;
+            if (++r->consecutive_errors > 1000)
+                return weft_fail(WEFT_E_FORMAT, "%s: 1000 packets in a row cannot be decoded",
+                                 r->name);
+            continue;
+        }
+        return WEFT_OK;
+    }
+}
+
+/* Decodes into r->frame without converting. */
+static weft_status decode_frame(weft_video_reader *r, bool *got)
+{
+    *got = false;
+    while (!r->ended) {
+        const int error = avcodec_receive_frame(r->decoder, r->frame);
+        if (error == 0) {
+            r->consecutive_errors = 0;
+            *got = true;
+            return WEFT_OK;
+        }
+        if (error == AVERROR_EOF) {
+            r->ended = true;
+            return WEFT_OK;
+        }
+        if (error != AVERROR(EAGAIN)) {
+            r->errors++;
+            if (++r->consecutive_errors > 1000)
+                return weft_fail(WEFT_E_FORMAT, "%s: the decoder fails again and again", r->name);
+            if (!r->draining)
+                continue;
+        }
+        if (r->draining && error == AVERROR(EAGAIN)) { /* a decoder that does not drain */
+            r->ended = true;
+            return WEFT_OK;
+        }
+        bool more = true;
+        if (!r->draining)
+            WEFT_TRY(feed(r, &more));
+    }
+    return WEFT_OK;
+}
+
+static double frame_seconds(weft_video_reader *r)
+{
+    const AVStream *s = r->demux->streams[r->stream];
+    const int64_t pts = r->frame->best_effort_timestamp;
+    const double tick = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
+    double seconds;
+    if (pts == AV_NOPTS_VALUE) {
+        seconds = r->last_seconds < 0 ? 0 : r->last_seconds + tick;
+    } else {
+        if (r->start_pts == AV_NOPTS_VALUE)
+            r->start_pts = pts;
+        seconds = (double)(pts - r->start_pts) * av_q2d(s->time_base);
+    }
+    if (seconds <= r->last_seconds && r->last_seconds >= 0) /* times that go back are damage */
+        seconds = r->last_seconds + tick * 1e-3;
+    r->last_seconds = seconds;
+    return seconds;
+}
+
+/* FFmpeg gives vectors in stored pixels; they are scaled and turned like the picture. */
+static weft_status export_motion(weft_video_reader *r, weft_video_frame *out)
+{
+    const AVFrameSideData *side = av_frame_get_side_data(r->frame, AV_FRAME_DATA_MOTION_VECTORS);
+    out->motion = NULL;
+    out->motion_count = 0;
+    if (!side)
+        return WEFT_OK;
+    const AVMotionVector *mv = (const AVMotionVector *)(const void *)side->data;
+    const int64_t count = (int64_t)(side->size / sizeof *mv);
+    if (count > r->motion_capacity) {
+        weft_motion *grown = weft_realloc(r->motion, count * (int64_t)sizeof *grown);
+        if (!grown)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for motion vectors", r->name);
+        r->motion = grown;
+        r->motion_capacity = count;
+    }
+    const double sx = r->info.pixel_aspect;
+    const double fw = r->frame->width * sx, fh = r->frame->height;
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (mv[i].source >= 0) /* only from past pictures */
+            continue;
+        const double scale = mv[i].motion_scale ? mv[i].motion_scale : 1;
+        const double x = mv[i].dst_x * sx, y = mv[i].dst_y, w = mv[i].w * sx, h = mv[i].h;
+        const double dx = -mv[i].motion_x / scale * sx, dy = -mv[i].motion_y / scale;
+        weft_motion m = {(float)x, (float)y, (float)w, (float)h, (float)dx, (float)dy};
+        if (r->info.rotation == 90)
+            m = (weft_motion){(float)(fh - y), (float)x, (float)h, (float)w, (float)-dy, (float)dx};
+        else if (r->info.rotation == 180)
+            m = (weft_motion){(float)(fw - x), (float)(fh - y), (float)w,
+                              (float)h,        (float)-dx,      (float)-dy};
+        else if (r->info.rotation == 270)
+            m = (weft_motion){(float)y, (float)(fw - x), (float)h, (float)w, (float)dy, (float)-dx};
+        r->motion[kept++] = m;
+    }
+    out->motion = r->motion;
+    out->motion_count = kept;
+    return WEFT_OK;
+}
+
+weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame, bool *got)
+{
+    for (;;) {
+        bool have;
+        WEFT_TRY(decode_frame(r, &have));
+        if (!have) {
+            *got = false;
+            return WEFT_OK;
+        }
+        weft_video_frame out = {.index = r->next_index++, .seconds = frame_seconds(r)};
+        if (out.index < r->skip_before)
+            continue;
+        out.key = r->frame->key_frame;
+        out.damaged = r->frame->decode_error_flags || (r->frame->flags & AV_FRAME_FLAG_CORRUPT);
+        weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "%s: frame %lld", r->name, (long long)out.index);
+        WEFT_TRY(export_motion(r, &out));
+        *frame = out;
+        *got = true;
+        return WEFT_OK;
+    }
+}
+
+static int compare_i64(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Reads all packets for their presentation times. The index serves only when every packet has a
+ * time of its own, so that the i-th time is the i-th frame. */
+static weft_status build_index(weft_video_reader *r)
+{
+    int64_t capacity = 0, count = 0, *times = NULL;
+    WEFT_TRY(open_input(r));
+    bool usable = true;
+    for (;;) {
+        reset_deadline(r);
+        const int error = av_read_frame(r->demux, r->packet);
+        if (error < 0) {
+            usable &= error == AVERROR_EOF;
+            break;
+        }
+        if (r->packet->stream_index == r->stream && !(r->packet->flags & AV_PKT_FLAG_DISCARD)) {
+            usable &= r->packet->pts != AV_NOPTS_VALUE && !(r->packet->flags & AV_PKT_FLAG_CORRUPT);
+            if (weft_grow((void **)&times, count, &capacity, sizeof *times) != WEFT_OK) {
+                weft_free(times);
+                av_packet_unref(r->packet);
+                return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the frame index", r->name);
+            }
+            times[count++] = r->packet->pts;
+        }
+        av_packet_unref(r->packet);
+    }
+    if (count)
+        qsort(times, (size_t)count, sizeof *times, compare_i64);
+    for (int64_t i = 1; i < count; i++)
+        usable &= times[i] > times[i - 1];
+    weft_free(r->index);
+    r->index = times;
+    r->index_count = count;
+    r->index_usable = usable && count > 0 && r->errors == 0;
+    return WEFT_OK;
+}
+
+/* Position of `pts` in the index, or -1. */
+static int64_t index_of(const weft_video_reader *r, int64_t pts)
+{
+    const int64_t *at =
+        bsearch(&pts, r->index, (size_t)r->index_count, sizeof *r->index, compare_i64);
+    return at ? at - r->index : -1;
+}
+
+weft_status weft_video_reader_seek(weft_video_reader *r, int64_t target)
+{
+    if (target < 0)
+        return weft_fail(WEFT_E_ARG, "%s: frame %lld: frame numbers start at 0", r->name,
+                         (long long)target);
+    if (target >= r->next_index && target - r->next_index < 32) { /* near: decode on */
+        r->skip_before = target;
+        return WEFT_OK;
+    }
+    if (!r->index)
+        WEFT_TRY(build_index(r));
+    if (r->index_usable && target < r->index_count) {
+        /* Two tries: the second starts one second earlier, for leading pictures that refer back. */
+        for (int64_t back = 0; back < 2; back++) {
+            const AVRational tb = r->demux->streams[r->stream]->time_base;
+            const int64_t pts = r->index[target] - (back ? llround(1 / av_q2d(tb)) : 0);
+            WEFT_TRY(open_input(r));
+            if (av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) < 0)
+                break;
+            bool have;
+            WEFT_TRY(decode_frame(r, &have));
+            const int64_t first = have ? index_of(r, r->frame->best_effort_timestamp) : -1;
+            if (first < 0 || first > target)
+                continue;
+            /* The frame that told where we are is decoded once more from here. */
+            WEFT_TRY(open_input(r));
+            if (av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) < 0)
+                break;
+            if (r->start_pts == AV_NOPTS_VALUE)
+                r->start_pts = r->index[0];
+            r->next_index = first;
+            r->skip_before = target;
+            return WEFT_OK;
+        }
+    }
+    WEFT_TRY(open_input(r));
+    r->skip_before = target;
+    return WEFT_OK;
+}
+
+int64_t weft_video_reader_errors(const weft_video_reader *r)
+{
+    return r->errors;
+}
+
+bool weft_video_reader_truncated(const weft_video_reader *r)
+{
+    const double tick = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
+    return r->ended && r->info.seconds > 0 &&
+           r->last_seconds + tick < r->info.seconds * 0.9 - 0.5;
+}
+
+void weft_video_reader_close(weft_video_reader *r)
+{
+    if (!r)
+        return;
+    close_input(r);
+    av_packet_free(&r->packet);
+    av_frame_free(&r->frame);
+    weft_converter_free(r->converter);
+    weft_free(r->motion);
+    weft_free(r->index);
+    weft_free(r->name);
+    weft_free(r);
+}
+
+weft_status weft_video_probe(const char *path, weft_video_info *info)
+{
+    weft_video_reader *r;
+    const weft_video_options tiny = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
+    WEFT_TRY(weft_video_reader_open(path, &tiny, &r));
+    *info = r->info;
+    weft_video_reader_close(r);
+    return WEFT_OK;
+}
