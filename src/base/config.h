@@ -39,7 +39,9 @@ typedef struct weft_key {
     const char *name;
     weft_key_type type;
     size_t offset;        /* in the section's struct */
-    const char *fallback; /* default, as YAML; NULL: the key must be given; unused for sections */
+    /* default: the text of a number, string or choice as it is, a list as YAML ("[1, 2]"); NULL: the
+     * key must be given. Unused for sections: an absent one has its defaults, an absent list none. */
+    const char *fallback;
     const char *unit;     /* "s", "bytes", "" */
     const char *help;
     double min, max;            /* numbers (and items of lists); both 0: no limit */
@@ -55,8 +57,9 @@ struct weft_section {
 };
 
 /* Reads `path` (NULL: defaults only), then applies `--set a.b=value` overrides in order
- * ("buckets.0.frames=9" reaches into lists), checks everything and fills *out. Strings and lists
- * live in `arena`. */
+ * ("buckets.0.frames=9" reaches into lists, an index one past the end appends), checks everything
+ * and fills *out. Strings and lists live in `arena`. A null value ("key:", "key: null") stands for
+ * the default. Errors are WEFT_E_CONFIG and begin with "file:line: " or "--set text: ". */
 weft_status weft_config_load(weft_arena *arena, const char *path, const char *const *overrides,
                              int override_count, const weft_section *root, void *out);
 /* The same from text in memory; `name` stands for the path in messages. */
@@ -67,6 +70,11 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
 void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
 /* Every key with type, unit, default, range and help: plain text, or a Markdown table. */
 void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
+
+/* "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, a "B" behind
+ * them changes nothing. False if `text` is none of these, or has a fraction, or leaves int64_t. */
+bool weft_parse_i64(const char *text, int64_t *out);
+bool weft_parse_f64(const char *text, double *out); /* a finite number and nothing behind it */
 
 /* The nearest of `names` to `word` by edit distance, or NULL when none is near. */
 const char *weft_nearest_name(const char *word, const char *const *names, int count);

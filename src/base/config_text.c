@@ -1,0 +1,240 @@
+/* Configs as text: the dump that loads back, and help from the tables. */
+#include "base/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- dump -------------------------------------------------------------------------------------- */
+
+static void put_indent(weft_buf *out, int depth)
+{
+    weft_buf_printf(out, "%*s", 2 * depth, "");
+}
+
+/* The shortest text that strtod reads back to the same bits. */
+static void put_f64(weft_buf *out, double value)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    weft_buf_printf(out, "%s", text);
+}
+
+static void put_string(weft_buf *out, const char *text)
+{
+    weft_buf_append(out, "\"", 1);
+    for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++) {
+        if (*c == '"' || *c == '\\')
+            weft_buf_printf(out, "\\%c", *c);
+        else if (*c == '\n')
+            weft_buf_printf(out, "\\n");
+        else if (*c == '\t')
+            weft_buf_printf(out, "\\t");
+        else if (*c < 0x20 || *c == 0x7f)
+            weft_buf_printf(out, "\\x%02x", *c);
+        else
+            weft_buf_append(out, c, 1);
+    }
+    weft_buf_append(out, "\"", 1);
+}
+
+static void put_scalar_list(weft_buf *out, const weft_key *key, const void *slot)
+{
+    const weft_i64_list *integers = slot;
+    const weft_f64_list *reals = slot;
+    const weft_string_list *strings = slot;
+    weft_buf_printf(out, "[");
+    for (int64_t i = 0; i < integers->count; i++) {
+        weft_buf_printf(out, i ? ", " : "");
+        if (key->type == WEFT_KEY_I64_LIST)
+            weft_buf_printf(out, "%lld", (long long)integers->item[i]);
+        else if (key->type == WEFT_KEY_F64_LIST)
+            put_f64(out, reals->item[i]);
+        else
+            put_string(out, strings->item[i]);
+    }
+    weft_buf_printf(out, "]");
+}
+
+static void dump_section(const weft_section *section, const char *config, int depth, bool in_item,
+                         weft_buf *out);
+
+static void dump_section_list(const weft_key *key, const weft_section_list *list, int depth,
+                              weft_buf *out)
+{
+    if (list->count == 0) {
+        weft_buf_printf(out, " []\n");
+        return;
+    }
+    weft_buf_printf(out, "\n");
+    for (int64_t i = 0; i < list->count; i++) {
+        put_indent(out, depth + 1);
+        weft_buf_printf(out, "- ");
+        const char *item = (const char *)list->item + i * (int64_t)key->section->bytes;
+        dump_section(key->section, item, depth + 2, true, out);
+    }
+}
+
+/* `in_item`: the first line goes on behind "- ". */
+static void dump_section(const weft_section *section, const char *config, int depth, bool in_item,
+                         weft_buf *out)
+{
+    if (section->key_count == 0)
+        weft_buf_printf(out, "{}\n");
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        const void *slot = config + key->offset;
+        if (!in_item || i > 0)
+            put_indent(out, depth);
+        weft_buf_printf(out, "%s:", key->name);
+        if (key->type == WEFT_KEY_SECTION) {
+            weft_buf_printf(out, "\n");
+            dump_section(key->section, slot, depth + 1, false, out);
+            continue;
+        }
+        if (key->type == WEFT_KEY_SECTION_LIST) {
+            dump_section_list(key, slot, depth, out);
+            continue;
+        }
+        weft_buf_printf(out, " ");
+        switch (key->type) {
+        case WEFT_KEY_BOOL:
+            weft_buf_printf(out, "%s", *(const bool *)slot ? "true" : "false");
+            break;
+        case WEFT_KEY_I64:
+            weft_buf_printf(out, "%lld", (long long)*(const int64_t *)slot);
+            break;
+        case WEFT_KEY_F64:
+            put_f64(out, *(const double *)slot);
+            break;
+        case WEFT_KEY_STRING:
+            put_string(out, *(const char *const *)slot);
+            break;
+        case WEFT_KEY_ENUM:
+            put_string(out, key->choices[*(const int *)slot]);
+            break;
+        default:
+            put_scalar_list(out, key, slot);
+            break;
+        }
+        weft_buf_printf(out, "\n");
+    }
+}
+
+void weft_config_dump(const weft_section *root, const void *config, weft_buf *out)
+{
+    dump_section(root, config, 0, false, out);
+}
+
+/* ---- help -------------------------------------------------------------------------------------- */
+
+static const char *type_word(weft_key_type type)
+{
+    static const char *const words[] = {
+        [WEFT_KEY_BOOL] = "true/false",      [WEFT_KEY_I64] = "integer",
+        [WEFT_KEY_F64] = "number",           [WEFT_KEY_STRING] = "text",
+        [WEFT_KEY_ENUM] = "choice",          [WEFT_KEY_I64_LIST] = "integers",
+        [WEFT_KEY_F64_LIST] = "numbers",     [WEFT_KEY_STRING_LIST] = "texts",
+        [WEFT_KEY_SECTION] = "section",      [WEFT_KEY_SECTION_LIST] = "list of sections",
+    };
+    return words[type];
+}
+
+/* "integer (s), 1 to 100" */
+static void put_type(weft_buf *out, const weft_key *key, const char *bar)
+{
+    if (key->type == WEFT_KEY_ENUM) {
+        for (int i = 0; key->choices[i]; i++)
+            weft_buf_printf(out, "%s%s", i ? bar : "", key->choices[i]);
+        return;
+    }
+    weft_buf_printf(out, "%s", type_word(key->type));
+    if (key->unit && key->unit[0])
+        weft_buf_printf(out, " (%s)", key->unit);
+    if (key->min != 0 || key->max != 0)
+        weft_buf_printf(out, ", %.15g to %.15g", key->min, key->max);
+}
+
+static const char *default_text(const weft_key *key)
+{
+    if (!key->fallback)
+        return "required";
+    return key->fallback[0] ? key->fallback : "\"\"";
+}
+
+/* Markdown cells: a bar would end the cell. */
+static void put_cell(weft_buf *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|')
+            weft_buf_append(out, "\\", 1);
+        weft_buf_append(out, text, 1);
+    }
+}
+
+static void help_text(const weft_section *section, const char *prefix, weft_buf *out)
+{
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        char name[256];
+        snprintf(name, sizeof name, "%s%s", prefix, key->name);
+        if (key->section) {
+            bool list = key->type == WEFT_KEY_SECTION_LIST;
+            const char *help = key->help && key->help[0] ? key->help : key->section->help;
+            weft_buf_printf(out, "  %s%s: %s\n", name, list ? ".N" : "", help);
+            snprintf(name, sizeof name, "%s%s%s", prefix, key->name, list ? ".N." : ".");
+            help_text(key->section, name, out);
+            continue;
+        }
+        weft_buf_printf(out, "  %-28s %s\n", name, key->help);
+        weft_buf_printf(out, "  %-28s [", "");
+        put_type(out, key, " | ");
+        if (key->fallback)
+            weft_buf_printf(out, "; default %s]\n", default_text(key));
+        else
+            weft_buf_printf(out, "; required]\n");
+    }
+}
+
+static void help_markdown(const weft_section *section, const char *prefix, weft_buf *out)
+{
+    bool open = false;
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        if (key->section)
+            continue;
+        if (!open)
+            weft_buf_printf(out, "| key | type | default | meaning |\n|---|---|---|---|\n");
+        open = true;
+        weft_buf_printf(out, "| `%s%s` | ", prefix, key->name);
+        put_type(out, key, ", ");
+        weft_buf_printf(out, key->fallback ? " | `" : " | ");
+        put_cell(out, default_text(key));
+        weft_buf_printf(out, key->fallback ? "` | " : " | ");
+        put_cell(out, key->help);
+        weft_buf_printf(out, " |\n");
+    }
+    for (int i = 0; i < section->key_count; i++) {
+        const weft_key *key = &section->keys[i];
+        if (!key->section)
+            continue;
+        bool list = key->type == WEFT_KEY_SECTION_LIST;
+        const char *help = key->help && key->help[0] ? key->help : key->section->help;
+        weft_buf_printf(out, "\n`%s%s`%s: %s\n\n", prefix, key->name, list ? " (a list)" : "", help);
+        char name[256];
+        snprintf(name, sizeof name, "%s%s%s", prefix, key->name, list ? ".N." : ".");
+        help_markdown(key->section, name, out);
+    }
+}
+
+void weft_config_help(const weft_section *root, bool markdown, weft_buf *out)
+{
+    if (markdown)
+        help_markdown(root, "", out);
+    else
+        help_text(root, "", out);
+}

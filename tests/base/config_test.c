@@ -1,0 +1,226 @@
+#include "base/config.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct bucket { int64_t frames; double weight; const char *label; } bucket;
+typedef struct optimizer { double rate; weft_f64_list betas; int kind; } optimizer;
+typedef struct run {
+    int64_t steps, memory;
+    bool quick;
+    const char *name;
+    weft_i64_list shape;
+    weft_string_list words;
+    optimizer optimizer;
+    weft_section_list buckets;
+} run;
+
+static const char *const kinds[] = {"adamw", "sgd", NULL};
+static const weft_key bucket_keys[] = {
+    {"frames", WEFT_KEY_I64, offsetof(bucket, frames), NULL, "frames", "frames", .min = 1, .max = 99},
+    {"weight", WEFT_KEY_F64, offsetof(bucket, weight), "1", "", "share"},
+    {"label", WEFT_KEY_STRING, offsetof(bucket, label), "", "", "name"},
+};
+static const weft_section bucket_section = {"bucket", "shapes", sizeof(bucket), bucket_keys,
+                                            WEFT_COUNT(bucket_keys)};
+static const weft_key optimizer_keys[] = {
+    {"rate", WEFT_KEY_F64, offsetof(optimizer, rate), "1e-4", "", "rate", .min = 0, .max = 1},
+    {"betas", WEFT_KEY_F64_LIST, offsetof(optimizer, betas), "[0.9, 0.95]", "", "decay"},
+    {"kind", WEFT_KEY_ENUM, offsetof(optimizer, kind), "adamw", "", "which", .choices = kinds},
+};
+static const weft_section optimizer_section = {"optimizer", "updates", sizeof(optimizer),
+                                               optimizer_keys, WEFT_COUNT(optimizer_keys)};
+static const weft_key run_keys[] = {
+    {"steps", WEFT_KEY_I64, offsetof(run, steps), "1000", "", "steps", .min = 1, .max = 1e9},
+    {"memory", WEFT_KEY_I64, offsetof(run, memory), "1GiB", "bytes", "room"},
+    {"quick", WEFT_KEY_BOOL, offsetof(run, quick), "false", "", "quick"},
+    {"name", WEFT_KEY_STRING, offsetof(run, name), "x", "", "name"},
+    {"shape", WEFT_KEY_I64_LIST, offsetof(run, shape), "[1, 2]", "", "dims", .min = 0, .max = 512},
+    {"words", WEFT_KEY_STRING_LIST, offsetof(run, words), "[]", "", "words"},
+    {"optimizer", WEFT_KEY_SECTION, offsetof(run, optimizer), .section = &optimizer_section},
+    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(run, buckets), .section = &bucket_section},
+};
+static const weft_section run_section = {"run", "a run", sizeof(run), run_keys, WEFT_COUNT(run_keys)};
+
+static weft_arena *arena;
+static run got;
+static void open_arena(void) { arena = weft_arena_create(); }
+static void close_arena(void) { weft_arena_free(arena); }
+TestSuite(config, .init = open_arena, .fini = close_arena);
+
+static weft_status parse(const char *text, const char *const *overrides, int count)
+{
+    return weft_config_parse(arena, text, (int64_t)strlen(text), "run.yaml", overrides, count,
+                             &run_section, &got);
+}
+
+#define FAILS(text, message)                                          \
+    do {                                                              \
+        cr_assert_eq(parse(text, NULL, 0), WEFT_E_CONFIG, "%s", text); \
+        cr_assert_str_eq(weft_error_message(), message);              \
+    } while (0)
+#define SET_FAILS(set, message)                                                                 \
+    do {                                                                                        \
+        cr_assert_eq(parse("buckets: [{frames: 5}]", (const char *[]){set}, 1), WEFT_E_CONFIG); \
+        cr_assert_str_eq(weft_error_message(), message);                                        \
+    } while (0)
+
+Test(config, defaults_and_values)
+{
+    cr_assert_eq(parse("", NULL, 0), WEFT_OK, "%s", weft_error_message());
+    cr_assert(got.steps == 1000 && got.memory == 1 << 30 && !got.quick);
+    cr_assert(got.shape.count == 2 && got.shape.item[1] == 2 && got.buckets.count == 0);
+    cr_assert_eq(got.optimizer.betas.item[1], 0.95);
+    const char *text = "steps: 4k\nmemory: 80GiB\nquick: yes\nname: \"a: b\"\nwords: [x, 'y z']\n"
+                       "optimizer: &o\n  kind: sgd\n  betas: [0.5]\n"
+                       "buckets:\n - frames: 9\n - {frames: 17, weight: 2.5, label: l}\n";
+    cr_assert_eq(parse(text, NULL, 0), WEFT_OK, "%s", weft_error_message());
+    cr_assert(got.steps == 4000 && got.memory == (int64_t)80 << 30 && got.quick);
+    cr_assert_str_eq(got.name, "a: b");
+    cr_assert_str_eq(got.words.item[1], "y z");
+    cr_assert(got.optimizer.kind == 1 && got.optimizer.rate == 1e-4 && got.optimizer.betas.count == 1);
+    const bucket *b = got.buckets.item;
+    cr_assert(got.buckets.count == 2 && b[0].frames == 9 && b[0].weight == 1 && b[1].weight == 2.5);
+}
+
+Test(config, refusals_name_place_and_remedy)
+{
+    FAILS("steps: 5\nstesp: 6", "run.yaml:2: unknown key 'stesp' at the top level (did you mean 'steps'?)");
+    FAILS("rate: 5", "run.yaml:1: unknown key 'rate' at the top level (did you mean 'optimizer.rate'?)");
+    FAILS("optimizer:\n  zzz: 1",
+          "run.yaml:2: unknown key 'zzz' in 'optimizer' (known: rate, betas, kind)");
+    FAILS("steps: many", "run.yaml:1: steps: 'many' is not an integer from 1 to 1000000000");
+    FAILS("steps: 1.5", "run.yaml:1: steps: '1.5' is not an integer from 1 to 1000000000");
+    FAILS("steps: 0", "run.yaml:1: steps: '0' is not an integer from 1 to 1000000000");
+    FAILS("steps: [1]", "run.yaml:1: steps: a list is given, expected is an integer from 1 to 1000000000");
+    FAILS("shape: [3, 600]", "run.yaml:1: shape.1: '600' is not an integer from 0 to 512");
+    FAILS("optimizer: {kind: adam}", "run.yaml:1: optimizer.kind: 'adam' is not one of adamw, sgd");
+    FAILS("optimizer: {rate: nan}", "run.yaml:1: optimizer.rate: 'nan' is not a number from 0 to 1");
+    FAILS("quick: 3", "run.yaml:1: quick: '3' is not true or false");
+    FAILS("buckets:\n - weight: 3", "run.yaml:2: missing key 'buckets.0.frames': frames");
+    FAILS("buckets: 3", "run.yaml:1: buckets: '3' is not a list, each item a mapping of keys to values");
+    FAILS("steps: 1\nsteps: 2", "run.yaml:2: 'steps' is given twice (first at run.yaml:1)");
+    FAILS("- 1", "run.yaml:1: not a config: expected are lines like 'key: value'");
+    FAILS("steps: 1\n---\nsteps: 2", "run.yaml:3: a second document ('---'); a config is one");
+    cr_assert_eq(parse("steps: [1\nname: x", NULL, 0), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "run.yaml:2: not valid YAML"), "%s", weft_error_message());
+    cr_assert_eq(weft_config_load(arena, "/nonexistent.yaml", NULL, 0, &run_section, &got),
+                 WEFT_E_NOT_FOUND);
+}
+
+Test(config, overrides)
+{
+    const char *sets[] = {"steps=7",          "buckets.0.frames=9", "buckets.1.frames=3", "shape.2=8",
+                          "optimizer.rate=1", "name=a: [b",         "words=[p, q]",       "words.1=r: s"};
+    cr_assert_eq(parse("buckets: [{frames: 5}]", sets, 8), WEFT_OK, "%s", weft_error_message());
+    const bucket *b = got.buckets.item;
+    cr_assert(got.steps == 7 && got.buckets.count == 2 && b[0].frames == 9 && b[1].frames == 3);
+    cr_assert(got.shape.count == 3 && got.shape.item[0] == 1 && got.shape.item[2] == 8);
+    cr_assert_str_eq(got.name, "a: [b");
+    cr_assert_str_eq(got.words.item[1], "r: s");
+    SET_FAILS("stepz=1", "--set stepz=1: unknown key 'stepz' at the top level (did you mean 'steps'?)");
+    SET_FAILS("steps=x", "--set steps=x: steps: 'x' is not an integer from 1 to 1000000000");
+    SET_FAILS("steps", "--set steps: expected is KEY=VALUE, as in train.steps=100");
+    SET_FAILS("steps.a=1", "--set steps.a=1: 'steps' is a single value, it has no 'a'");
+    SET_FAILS("buckets.4.frames=1", "--set buckets.4.frames=1: index 4 is past the end of 'buckets', which has 1");
+    SET_FAILS("buckets.x.frames=1", "--set buckets.x.frames=1: 'buckets' is a list: 'x' must be an index from 0");
+    SET_FAILS("a..b=1", "--set a..b=1: an empty name between two dots");
+}
+
+Test(config, alias_bombs_and_cycles_end)
+{
+    char bomb[4096] = "name: &a0 [x, x]\n";
+    for (int i = 1; i < 40; i++)
+        sprintf(bomb + strlen(bomb), "k%d: &a%d [*a%d, *a%d]\n", i, i, i - 1, i - 1);
+    cr_assert_eq(parse(bomb, NULL, 0), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "more than 20000 values"), "%s", weft_error_message());
+    cr_assert_eq(parse("words: &a [x, *a]", NULL, 0), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "nested deeper"), "%s", weft_error_message());
+    char deep[4001];
+    memset(deep, '[', 4000);
+    deep[4000] = 0;
+    cr_assert_eq(parse(deep, NULL, 0), WEFT_E_CONFIG);
+}
+
+Test(config, dump_loads_back)
+{
+    const char *text = "name: \"a\\\"\\n#: é\"\nmemory: 123456789012345678\nwords: ['', '- x', 'null']\n"
+                       "optimizer: {rate: 0.1, betas: [0.3333333333333333, 1e-300]}\n"
+                       "buckets: [{frames: 1, label: 'true'}, {frames: 2}]\n";
+    cr_assert_eq(parse(text, NULL, 0), WEFT_OK, "%s", weft_error_message());
+    weft_buf first = {0}, second = {0};
+    weft_config_dump(&run_section, &got, &first);
+    cr_assert_eq(parse(first.data, NULL, 0), WEFT_OK, "%s\n%s", weft_error_message(), first.data);
+    weft_config_dump(&run_section, &got, &second);
+    cr_assert_str_eq(first.data, second.data);
+    cr_assert_str_eq(got.name, "a\"\n#: é");
+    cr_assert_str_eq(got.words.item[2], "null");
+    cr_assert(got.memory == 123456789012345678 && got.optimizer.betas.item[1] == 1e-300);
+    cr_assert_str_eq(((bucket *)got.buckets.item)[0].label, "true");
+    weft_buf_free(&first);
+    weft_buf_free(&second);
+}
+
+Test(config, numbers_with_sizes)
+{
+    static const struct { const char *text; int64_t value; } good[] = {
+        {"0", 0}, {"-3", -3}, {"4k", 4000}, {"2M", 2000000}, {"1.5K", 1500}, {"1e9", 1000000000},
+        {"64KiB", 65536}, {"1 GiB", 1 << 30}, {"3MB", 3000000}, {"2Gi", (int64_t)2 << 30}, {"5B", 5},
+        {"9223372036854775807", INT64_MAX},
+    };
+    for (int i = 0; i < WEFT_COUNT(good); i++) {
+        int64_t value;
+        cr_assert(weft_parse_i64(good[i].text, &value), "%s", good[i].text);
+        cr_assert_eq(value, good[i].value, "%s", good[i].text);
+    }
+    static const char *const bad[] = {"", " 1", "x", "1.5", "0x10", "inf", "nan", "1kk", "1e30", "4 kb x",
+                                      "9223372036854775808", "k", "1ki2"};
+    for (int i = 0; i < WEFT_COUNT(bad); i++) {
+        int64_t value;
+        cr_assert_not(weft_parse_i64(bad[i], &value), "%s", bad[i]);
+    }
+}
+
+Test(config, allocation_failures_are_reported)
+{
+    const char *text = "name: b\nwords: [a]\nbuckets: [{frames: 1}]\n";
+    const char *sets[] = {"shape.2=8", "buckets.1.frames=2"};
+    int failures = 0;
+    for (int64_t n = 1;; n++) {
+        weft_alloc_fail_at(n);
+        weft_arena *own = weft_arena_create();
+        weft_status status = WEFT_E_MEMORY;
+        if (own)
+            status = weft_config_parse(own, text, (int64_t)strlen(text), "run.yaml", sets, 2,
+                                       &run_section, &got);
+        weft_alloc_fail_at(0);
+        weft_arena_free(own);
+        if (status == WEFT_OK)
+            break;
+        cr_assert_eq(status, WEFT_E_MEMORY);
+        cr_assert_lt(++failures, 1000);
+    }
+    cr_assert_geq(failures, 2);
+}
+
+Test(config, help_lists_every_key)
+{
+    weft_buf text = {0}, markdown = {0};
+    weft_config_help(&run_section, false, &text);
+    weft_config_help(&run_section, true, &markdown);
+    cr_assert(strstr(text.data, "optimizer.kind") && strstr(text.data, "adamw | sgd; default adamw"));
+    cr_assert(strstr(text.data, "buckets.N.frames") && strstr(text.data, "required"));
+    cr_assert(strstr(markdown.data, "| `buckets.N.frames` | integer (frames), 1 to 99 | required |"));
+    weft_buf_free(&text);
+    weft_buf_free(&markdown);
+}
+
+Test(nearest, names)
+{
+    static const char *const names[] = {"train", "generate", "curate", "frames_per_clip"};
+    cr_assert_str_eq(weft_nearest_name("trian", names, 4), "train");
+    cr_assert_str_eq(weft_nearest_name("Generat", names, 4), "generate");
+    cr_assert_str_eq(weft_nearest_name("frames", names, 4), "frames_per_clip");
+    cr_assert_null(weft_nearest_name("xyzzy", names, 4));
+}
