@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,21 +154,20 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
     int count = 0;
     for (; count < section->key_count && count < 256; count++)
         names[count] = section->keys[count].name;
-    char elsewhere[256];
     char place[320] = "at the top level";
     if (path[0])
         snprintf(place, sizeof place, "in '%s'", path);
-    const char *near = weft_nearest_name(name, names, count);
+    char elsewhere[256]; /* the right name at the wrong level beats a similar one */
+    const char *near = elsewhere;
+    if (!find_elsewhere(root, name, "", elsewhere))
+        near = weft_nearest_name(name, names, count);
     if (near)
         return weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (did you mean '%s'?)", where,
                          name, place, near);
-    if (find_elsewhere(root, name, "", elsewhere))
-        return weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (did you mean '%s'?)", where,
-                         name, place, elsewhere);
     weft_buf known = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&known, "%s%s", i ? ", " : "", names[i]);
-    weft_status status = weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (known: %s)", where,
+    weft_status_code status = weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (known: %s)", where,
                                    name, place, known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;
@@ -229,7 +229,7 @@ static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, co
         weft_buf_printf(&expected, "a list, each item ");
     describe_expected(key, &expected);
     const char *text = expected.data ? expected.data : "another type";
-    weft_status status;
+    weft_status_code status;
     if (node->kind == WEFT_YAML_SCALAR)
         status = weft_fail(WEFT_E_CONFIG, "%s: %s: '%.80s' is not %s", node->where, path,
                            node->text, text);
@@ -339,8 +339,9 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
     if (!items)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
     for (int64_t i = 0; i < node->count; i++) {
-        char item_path[320];
-        snprintf(item_path, sizeof item_path, "%s.%lld", path, (long long)i);
+        const char *item_path = weft_arena_printf(l->scratch, "%s.%lld", path, (long long)i);
+        if (!item_path)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
         if (key->type == WEFT_KEY_SECTION_LIST) {
             if (node->child[i]->kind != WEFT_YAML_MAP)
                 return bad_value(node->child[i], key, item_path);
@@ -399,8 +400,9 @@ static weft_status read_section(loader *l, const weft_yaml_node *node, const wef
     }
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
-        char key_path[320];
-        snprintf(key_path, sizeof key_path, "%s%s%s", path, path[0] ? "." : "", key->name);
+        const char *key_path = weft_arena_printf(l->scratch, "%s%s%s", path, path[0] ? "." : "", key->name);
+        if (!key_path)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", key->name);
         WEFT_TRY(read_key(l, node, key, key_path, out + key->offset));
     }
     return WEFT_OK;
@@ -502,7 +504,7 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         section = key->section;
         if (!list)
             continue;
-        int64_t index;
+        int64_t index = 0;
         WEFT_TRY(list_index(node, where, done, word, &index));
         snprintf(done + strlen(done), sizeof done - strlen(done), ".%s", word);
         word = strtok_r(NULL, ".", &save);
@@ -545,7 +547,7 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
                               const char *const *overrides, int override_count,
                               const weft_section *root, void *out)
 {
-    weft_status status = WEFT_OK;
+    weft_status_code status = WEFT_OK;
     loader l = {.arena = arena, .scratch = weft_arena_create(), .root = root};
     void *made = weft_alloc((int64_t)root->bytes);
     weft_yaml_node *tree;
@@ -578,7 +580,7 @@ weft_status weft_config_load(weft_arena *arena, const char *path, const char *co
     int64_t bytes = 0;
     if (path)
         WEFT_TRY(weft_file_read(path, MAX_CONFIG_BYTES, &text, &bytes));
-    weft_status status = weft_config_parse(arena, text ? text : "", bytes, path ? path : "config",
+    weft_status_code status = weft_config_parse(arena, text ? text : "", bytes, path ? path : "config",
                                            overrides, override_count, root, out);
     weft_free(text);
     return status;

@@ -188,7 +188,7 @@ static weft_status parser_error(const yaml_parser_t *parser, const char *name, b
 weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
                             bool fixed_place, weft_yaml_node **root)
 {
-    weft_status status = WEFT_OK;
+    weft_status_code status = WEFT_OK;
     yaml_parser_t parser;
     yaml_document_t document, second;
     if (!yaml_parser_initialize(&parser))

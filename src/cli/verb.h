@@ -27,8 +27,30 @@ typedef struct weft_verb {
     int option_count;
     const weft_section *config; /* the config's root section, or NULL */
     int min_positional, max_positional; /* max -1: any number */
+    bool hidden;        /* not in `weft --help` */
+    bool stops_cleanly; /* asks weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
 } weft_verb;
+
+/* Every verb of verbs.def, in that order. */
+extern const weft_verb *const weft_verbs[];
+extern const int weft_verb_count;
+const weft_verb *weft_verb_find(const char *name); /* NULL: none */
+
+/* Reads argv (what follows the verb's name); WEFT_E_ARG says what is wrong. Every verb has --help, and
+ * one with a config has --set; both may be left out of its table. */
+weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, weft_args **args);
+void weft_args_free(weft_args *args);
+bool weft_args_wants_help(const weft_args *args);
+/* True after a getter below refused a value: the program then exits with 2 as for a parse error. */
+bool weft_args_refused(const weft_args *args);
+
+/* What the tables say, as text for a terminal, a Markdown page, the man page, and completion. */
+void weft_help_overview(weft_buf *out);
+void weft_help_verb(const weft_verb *verb, weft_buf *out);
+void weft_help_markdown(const weft_verb *verb, weft_buf *out);
+void weft_help_man(weft_buf *out);
+void weft_help_bash(weft_buf *out);
 
 /* The value of an option (its default if not given, else NULL); asserts that the table has it. */
 const char *weft_args_string(const weft_args *args, const char *option);

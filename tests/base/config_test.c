@@ -190,7 +190,7 @@ Test(config, allocation_failures_are_reported)
     for (int64_t n = 1;; n++) {
         weft_alloc_fail_at(n);
         weft_arena *own = weft_arena_create();
-        weft_status status = WEFT_E_MEMORY;
+        weft_status_code status = WEFT_E_MEMORY;
         if (own)
             status = weft_config_parse(own, text, (int64_t)strlen(text), "run.yaml", sets, 2,
                                        &run_section, &got);

@@ -1,0 +1,87 @@
+/* weft: finds the verb, reads its arguments, runs it, and turns its status into an exit status:
+ * 0 done, 1 failed, 2 wrong usage, 130 stopped by the user. */
+#include "base/interrupt.h"
+#include "cli/verb.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 130 };
+
+static int print_and_free(weft_buf *text)
+{
+    int code = text->failed || fwrite(text->data, 1, (size_t)text->len, stdout) != (size_t)text->len;
+    weft_buf_free(text);
+    return code ? EXIT_FAILED : EXIT_DONE;
+}
+
+static int unknown_verb(const char *word)
+{
+    const char *names[64];
+    int count = 0;
+    for (int i = 0; i < weft_verb_count && count < 64; i++) {
+        if (!weft_verbs[i]->hidden)
+            names[count++] = weft_verbs[i]->name;
+    }
+    const char *near = weft_nearest_name(word, names, count);
+    if (near)
+        fprintf(stderr, "weft: unknown verb '%.80s' (did you mean '%s'?)\n", word, near);
+    else
+        fprintf(stderr, "weft: unknown verb '%.80s' (weft --help lists them)\n", word);
+    return EXIT_USAGE;
+}
+
+static int exit_code(const weft_verb *verb, const weft_args *args, weft_status_code status)
+{
+    if (status == WEFT_OK)
+        return EXIT_DONE;
+    fprintf(stderr, "weft %s: %s\n", verb->name, weft_error_message());
+    if (status == WEFT_E_CANCELLED)
+        return EXIT_STOPPED;
+    return !args || weft_args_refused(args) ? EXIT_USAGE : EXIT_FAILED;
+}
+
+static int run_verb(const weft_verb *verb, int argc, char *const *argv)
+{
+    weft_args *args;
+    weft_status_code status = weft_args_parse(verb, argc, argv, &args);
+    if (status != WEFT_OK)
+        return exit_code(verb, NULL, status);
+    int code;
+    if (weft_args_wants_help(args)) {
+        weft_buf text = {0};
+        weft_help_verb(verb, &text);
+        code = print_and_free(&text);
+    } else {
+        if (verb->stops_cleanly)
+            weft_interrupt_catch();
+        status = verb->run(args);
+        /* a full disk or a closed pipe behind standard output is a failure too */
+        if (fflush(stdout) != 0 && status == WEFT_OK)
+            status = weft_fail_errno("standard output");
+        code = exit_code(verb, args, status);
+    }
+    weft_args_free(args);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "--help";
+    weft_buf text = {0};
+    if (!strcmp(word, "--version")) {
+        printf("weft %s\n", WEFT_VERSION);
+        return EXIT_DONE;
+    }
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
+        weft_help_overview(&text);
+        int code = print_and_free(&text);
+        return argc > 1 ? code : EXIT_USAGE;
+    }
+    if (word[0] == '-') {
+        fprintf(stderr, "weft: unknown option '%.80s' (weft --help)\n", word);
+        return EXIT_USAGE;
+    }
+    const weft_verb *verb = weft_verb_find(word);
+    return verb ? run_verb(verb, argc - 2, argv + 2) : unknown_verb(word);
+}

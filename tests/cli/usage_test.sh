@@ -1,0 +1,38 @@
+#!/bin/bash
+# Exit statuses and messages of the command line itself.
+set -u
+failures=0
+# expect STATUS PATTERN ARGUMENTS...: exit status, and a line of the output that matches
+expect() {
+    local status=$1 pattern=$2
+    shift 2
+    "$WEFT" "$@" >out 2>&1
+    local got=$?
+    if [ $got != "$status" ] || ! grep -qE -- "$pattern" out; then
+        echo "weft $*: status $got, expected $status and '$pattern':"
+        cat out
+        failures=$((failures + 1))
+    fi
+}
+expect 0 "^weft $(cat "$SRC/VERSION")$" --version
+expect 0 '^usage: weft VERB' --help
+expect 2 '^usage: weft VERB'
+expect 2 "unknown verb 'docter' \(did you mean 'doctor'\?\)" docter
+expect 2 "unknown option '--hlep' \(did you mean '--help'\?\)" doctor --hlep
+expect 2 "unexpected argument 'x'" doctor x
+expect 0 '^usage: weft doctor' doctor --help
+expect 0 '^usage: weft doctor' help doctor
+expect 2 '--markdown needs a value' help --markdown
+expect 2 '--man takes no value' help --man=1
+expect 2 '--man is given twice' help --man --man
+expect 0 '^# weft doctor' help --markdown=doctor
+for verb in $("$WEFT" help --verbs); do
+    expect 0 "^usage: weft $verb" "$verb" --help
+    expect 2 "unknown option '--no-such-option'" "$verb" --no-such-option
+done
+# a full disk behind standard output is a failure
+if [ -w /dev/full ]; then
+    "$WEFT" doctor >/dev/full 2>err
+    [ $? = 1 ] || { echo "weft doctor >/dev/full must fail"; failures=$((failures + 1)); }
+fi
+exit $((failures > 0))
