@@ -1,0 +1,77 @@
+#!/bin/bash
+# The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
+# has at most 1,500 lines, a function at most 150.
+exec python3 - "$SRC" <<'PY'
+import os, re, sys
+
+root = sys.argv[1]
+FLOORS = [
+    ["base"], ["graph", "video", "format"], ["nn", "pass", "kernel", "plan"], ["runtime", "model"],
+    ["diffusion", "data"], ["train", "generate", "serve", "curate"], ["cli"],
+]
+FLOOR = {folder: i for i, folders in enumerate(FLOORS) for folder in folders}
+# lower floors that a folder nevertheless must not know
+NEVER = {"graph": {"runtime", "kernel"}, "nn": {"runtime", "kernel"}, "model": {"runtime", "kernel"},
+         "pass": {"runtime", "kernel"}, "plan": {"runtime", "kernel", "model"}, "kernel": {"model"}}
+MAX_FILE, MAX_FUNCTION = 1500, 150
+problems = []
+
+
+def includes(path):
+    with open(path, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
+            if match:
+                yield number, match.group(1)
+
+
+def check_floor(path, relative):
+    own = relative.split("/")[1]
+    if own not in FLOOR:
+        problems.append(f"{relative}: folder src/{own} is on no floor")
+        return
+    for number, header in includes(path):
+        other = header.split("/")[0] if "/" in header else own
+        if other == "weft" or other == own:
+            continue
+        if other not in FLOOR:
+            if not os.path.exists(os.path.join(os.path.dirname(path), header)):
+                problems.append(f"{relative}:{number}: {header} is in no folder of src/")
+        elif FLOOR[other] >= FLOOR[own]:
+            problems.append(f"{relative}:{number}: src/{own} (floor {FLOOR[own] + 1}) must not include "
+                            f"{header} (floor {FLOOR[other] + 1})")
+        elif other in NEVER.get(own, ()):
+            problems.append(f"{relative}:{number}: src/{own} must not know {header}")
+
+
+def check_length(path, relative):
+    with open(path, encoding="utf-8") as f:
+        lines = f.read().split("\n")
+    if len(lines) > MAX_FILE:
+        problems.append(f"{relative}: {len(lines)} lines, at most {MAX_FILE}")
+    # clang-format puts the braces of a function, and of nothing else with ')' before, in column 0
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line.startswith("}") and start is not None:
+            if number - start > MAX_FUNCTION:
+                problems.append(f"{relative}:{start}: a function of {number - start} lines, at most "
+                                f"{MAX_FUNCTION}")
+            start = None
+
+
+count = 0
+for folder, _, files in os.walk(os.path.join(root, "src")):
+    for name in sorted(files):
+        path = os.path.join(folder, name)
+        relative = os.path.relpath(path, root)
+        if name.endswith((".c", ".h", ".cu", ".def", ".inc")):
+            count += 1
+            check_floor(path, relative)
+            check_length(path, relative)
+for problem in sorted(problems):
+    print(problem)
+print(f"{count} files, {len(problems)} problems")
+sys.exit(1 if problems or count < 20 else 0)
+PY
