@@ -793,14 +793,11 @@ weft_status weft_partition_blockwise(const weft_pipe_costs *costs, int64_t stage
     int64_t *cut = weft_alloc((stages + 1) * (int64_t)sizeof *cut);
     if (!cut)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
-    const int64_t each = blocks / stages, larger = blocks % stages;
-    int64_t seen = 0, stage = 0, end = each + (larger > 0); /* blocks before the next cut */
-    for (int64_t i = 1; i < n; i++) {
-        seen += block ? block[i] != block[i - 1] : 1;
-        if (seen == end && stage + 1 < stages) {
-            cut[++stage] = i;
-            end += each + (stage < larger);
-        }
+    for (int64_t i = 1, seen = 0, stage = 1; i < n; i++) {
+        const bool starts = block ? block[i] != block[i - 1] : true;
+        seen += starts; /* q blocks lie before the cut of stage q n / stages, rounded */
+        if (starts && stage < stages && seen == (2 * stage * blocks + stages) / (2 * stages))
+            cut[stage++] = i;
     }
     cut[stages] = n;
     const weft_status_code status =

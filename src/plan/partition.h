@@ -58,8 +58,8 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs);
 weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages, weft_collocation mode,
                                  weft_partition *out);
 
-/* The baseline: as equal numbers of operators per stage as possible (larger stages first),
- * whatever they cost and whatever skips. `block` (NULL: every operator is one) gives a rising block
+/* The baseline: as equal numbers of operators per stage as possible (cuts at the rounded
+ * fractions), whatever they cost and whatever skips. `block` (NULL: every operator is one) gives a rising block
  * number per operator; blocks are not cut. */
 weft_status weft_partition_blockwise(const weft_pipe_costs *costs, int64_t stages,
                                      const int64_t *block, weft_partition *out);

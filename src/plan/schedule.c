@@ -220,6 +220,8 @@ typedef struct machine {
     int64_t *cap;    /* [S] */
     double *end;     /* [3][S][M]; NAN: not yet */
     double *free_at; /* [D] */
+    weft_task *planned; /* [D] what a device does next, */
+    double *start;      /* [D] and when; NAN: to be chosen anew, INFINITY: nothing known */
     int64_t *first;  /* [D + 1] into `local` */
     int64_t *local;  /* [S] stages by device */
 } machine;
@@ -330,11 +332,11 @@ static weft_status machine_run(machine *x, order *o)
         weft_task best = {0};
         double when = INFINITY;
         for (int64_t d = 0; d < s->devices; d++) {
-            weft_task task;
-            double start;
-            if (choose(x, d, &task, &start) && start < when) {
-                when = start;
-                best = task;
+            if (isnan(x->start[d]) && !choose(x, d, &x->planned[d], &x->start[d]))
+                x->start[d] = INFINITY;
+            if (x->start[d] < when) {
+                when = x->start[d];
+                best = x->planned[d];
             }
         }
         if (isinf(when))
@@ -346,6 +348,12 @@ static weft_status machine_run(machine *x, order *o)
         x->free_at[best.device] = end;
         if (x->times && x->times->blocking)
             x->free_at[best.device] += send_seconds(s, x->times, best.kind, best.stage);
+        /* only the device itself and those that wait for this result may decide otherwise now */
+        x->start[best.device] = NAN;
+        if (best.stage > 0)
+            x->start[s->device_of[best.stage - 1]] = NAN;
+        if (best.stage + 1 < s->stages)
+            x->start[s->device_of[best.stage + 1]] = NAN;
         o->task[o->count++] = best;
     }
     return WEFT_OK;
@@ -362,8 +370,11 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
     x.first = weft_alloc((devices + 2) * i64);
     x.end = weft_alloc(3 * stages * s->microbatches * (int64_t)sizeof(double));
     x.free_at = weft_alloc(devices * (int64_t)sizeof(double));
+    x.start = weft_alloc(devices * (int64_t)sizeof(double));
+    x.planned = weft_alloc(devices * (int64_t)sizeof(weft_task));
     weft_status_code status = WEFT_OK;
-    if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at)
+    if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start ||
+        !x.planned)
         WEFT_GO(out_of_memory(stages, s->microbatches));
     for (int64_t i = 0; i < 3 * stages * s->microbatches; i++)
         x.end[i] = NAN;
@@ -371,8 +382,10 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
         x.cap[i] = (devices * (stages - i) + stages - 1) / stages + r.slack;
         x.first[s->device_of[i] + 2]++;
     }
-    for (int64_t d = 0; d < devices; d++)
+    for (int64_t d = 0; d < devices; d++) {
+        x.start[d] = NAN;
         x.first[d + 2] += x.first[d + 1];
+    }
     for (int64_t i = 0; i < stages; i++)
         x.local[x.first[s->device_of[i] + 1]++] = i;
     o->count = 0;
@@ -384,6 +397,8 @@ out:
     weft_free(x.first);
     weft_free(x.end);
     weft_free(x.free_at);
+    weft_free(x.start);
+    weft_free(x.planned);
     return status;
 }
 
