@@ -35,7 +35,7 @@ static weft_value moment(weft_graph *g, const char *kind, weft_value param)
     return weft_state(g, name, WEFT_F32, info->shape, (weft_init){.kind = WEFT_INIT_ZERO});
 }
 
-/* The EMA begins as a copy of the initial weights: same init, and the initialiser goes by the name behind "ema.". */
+/* Begins as a copy of the weights, which whoever fills the store makes (weft_optimizer_begin). */
 static weft_value average(weft_graph *g, weft_value param)
 {
     const weft_value_info *info = weft_value_get(g, param);
