@@ -30,25 +30,64 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
 
 /* ---- lifetime: a place for every buffer ---- */
+
+/* Where a value's bytes are. */
+typedef enum weft_region {
+    WEFT_REGION_ARENA,    /* activations: `offset` in the program's arena */
+    WEFT_REGION_STORE,    /* params and states: the store's own memory */
+    WEFT_REGION_INPUT,    /* `offset` in the input area */
+    WEFT_REGION_CONSTANT, /* `offset` in the constant area, for backends that keep copies of them */
+} weft_region;
+
 typedef struct weft_place {
-    int64_t offset;      /* bytes in the arena; -1: not there (source in the store, or an alias) */
-    int64_t bytes;       /* rounded up to 64 */
+    weft_region region;  /* of the storage; for an alias that of its root */
+    int64_t offset;      /* bytes in the region; -1: in the store, or an alias */
+    int64_t bytes;       /* of the storage as kept by the backend, rounded up to 64 */
     int32_t alias_of;    /* value id that this one shares storage with, or -1 */
-    int32_t first, last; /* node indices between which it is live, inclusive */
+    int32_t first, last; /* node indices between which it is live, inclusive; last = node count: to the
+                            end of the run and until the next one */
 } weft_place;
+
+/* What the pass has to know about a backend; all members may be 0. */
+typedef struct weft_lifetime_options {
+    void *user;
+    /* Bytes of scratch that the kernel for `node` needs. */
+    int64_t (*workspace)(void *user, const weft_graph *g, int32_t node);
+    /* Bit i: output 0 may be the storage of input i. adamw: any bit allows output o in input {0,2,3}[o]. */
+    uint32_t (*in_place)(void *user, const weft_graph *g, int32_t node);
+    /* Bytes of one element in storage (ref keeps floats as f64); NULL: weft_dtype_bytes. */
+    int64_t (*element_bytes)(void *user, weft_dtype dtype);
+    int64_t guard; /* bytes kept free before and after every arena buffer, a multiple of 64 */
+    bool no_alias; /* no sharing except reshape and vary: each value is seen after the run (debugging) */
+} weft_lifetime_options;
+
 typedef struct weft_memory_plan {
     weft_place *place; /* by value id; owned */
     int32_t count;
+    int32_t *wait; /* by node index; owned. For a collective: it starts at its own place and is waited for
+                      before this node (the first that reads its result; node count: at the end of the
+                      run). -1 for other nodes. */
+    int32_t node_count;
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
+    int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */
     int64_t workspace_bytes; /* the largest kernel workspace, reserved once */
     int64_t source_bytes;    /* params and states of this graph on this rank */
     int64_t input_bytes;
+    int64_t constant_bytes;
 } weft_memory_plan;
-/* Bytes of scratch that the backend's kernel for `node` needs. */
-typedef int64_t weft_workspace_fn(void *user, const weft_graph *g, int32_t node);
-weft_status weft_pass_lifetime(const weft_graph *g, weft_workspace_fn *workspace, void *user, weft_memory_plan *plan);
-/* Independent of how the plan was made: recomputes liveness and proves that no two live buffers overlap. */
+/* Sharing: reshape and vary are their input; an output takes the storage of an input that dies there
+ * when the kernel allows it; an updated source is written where it is when nothing reads the old value
+ * later. `options` NULL: no workspace, no in-place kernels. */
+weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options, weft_memory_plan *plan);
+/* Independent of how the plan was made: runs through the nodes with the bytes that each owns and
+ * proves that whatever a node reads is still what was written there. */
 weft_status weft_memory_plan_check(const weft_graph *g, const weft_memory_plan *plan);
 void weft_memory_plan_free(weft_memory_plan *plan);
+/* The value that holds v's storage (v itself if it is no alias). */
+int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value);
+/* True for reshape and vary: output 0 is input 0's bytes and nothing is computed. */
+bool weft_op_is_alias(weft_op op);
+/* True for the ops that exchange data between ranks (all_reduce ... ring_shift). */
+bool weft_op_is_collective(weft_op op);
 
 #endif
