@@ -81,7 +81,7 @@ typedef struct weft_memory_plan {
 weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options, weft_memory_plan *plan);
 /* Independent of how the plan was made: runs through the nodes with the bytes that each owns and
  * proves that whatever a node reads is still what was written there. */
-weft_status weft_memory_plan_check(const weft_graph *g, const weft_memory_plan *plan);
+weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options, const weft_memory_plan *plan);
 void weft_memory_plan_free(weft_memory_plan *plan);
 /* The value that holds v's storage (v itself if it is no alias). */
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value);

@@ -1,0 +1,272 @@
+/* The memory plan's independent checker. It knows nothing of how the plan was made: it runs through the
+ * nodes with a list of "value v is intact at these bytes", strikes out whatever a write touches, and
+ * demands that what a node reads, what a collective in flight uses, and what must be there at the end is on
+ * the list. */
+#include "pass/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct span {
+    int32_t area;      /* -1 - region, or >= 0: the storage of that source */
+    int64_t low, high; /* bytes [low, high) */
+} span;
+
+typedef struct holder { /* an intact value, or (value -1) a collective in flight */
+    int32_t value, node;
+    span at;
+} holder;
+
+typedef struct checker {
+    const weft_graph *graph;
+    const weft_lifetime_options *options;
+    const weft_memory_plan *plan;
+    int32_t *reads_left; /* by value: reads by nodes, outputs, updates, and of its aliases */
+    int32_t *struck_by;  /* by value: the node that overwrote it, or -1 */
+    holder *held;
+    int64_t held_count, held_capacity;
+} checker;
+
+static bool overlap(const span *a, const span *b)
+{
+    return a->area == b->area && a->low < b->high && b->low < a->high;
+}
+
+static weft_status span_of(const checker *c, int32_t value, span *out)
+{
+    int32_t root = value, steps = 0;
+    while (c->plan->place[root].alias_of >= 0) {
+        root = c->plan->place[root].alias_of;
+        if (root >= c->plan->count || ++steps > c->plan->count)
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d: its aliases form a ring", (int)value);
+    }
+    const weft_place *place = &c->plan->place[root];
+    const weft_value_info *info = weft_value_get(c->graph, (weft_value){value});
+    const int64_t bytes = c->plan->place[value].bytes;
+    if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) || bytes > place->bytes)
+        return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d has %lld bytes, which is too few or more than its storage %%%d",
+                         (int)value, (long long)bytes, (int)root);
+    if (place->region == WEFT_REGION_STORE) {
+        *out = (span){.area = root, .low = 0, .high = bytes};
+        return WEFT_OK;
+    }
+    const int64_t limit = place->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
+                          : place->region == WEFT_REGION_INPUT ? c->plan->input_bytes
+                                                               : c->plan->constant_bytes;
+    if (place->offset < 0 || place->offset % 64 || place->offset + bytes > limit)
+        return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d at %lld of %lld bytes is outside its area or not aligned",
+                         (int)value, (long long)place->offset, (long long)limit);
+    *out = (span){.area = -1 - (int32_t)place->region, .low = place->offset, .high = place->offset + bytes};
+    return WEFT_OK;
+}
+
+static weft_status hold(checker *c, int32_t value, int32_t node, const span *at)
+{
+    WEFT_TRY(weft_grow((void **)&c->held, c->held_count, &c->held_capacity, sizeof *c->held));
+    c->held[c->held_count++] = (holder){.value = value, .node = node, .at = *at};
+    return WEFT_OK;
+}
+
+/* Node n writes `at`: values there are lost, and a collective that uses those bytes is an error. */
+static weft_status strike(checker *c, int32_t n, const span *at)
+{
+    int64_t kept = 0;
+    for (int64_t h = 0; h < c->held_count; h++) {
+        const holder *held = &c->held[h];
+        if (overlap(&held->at, at)) {
+            if (held->value < 0)
+                return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d writes bytes that the collective at node %d still uses",
+                                 (int)n, (int)held->node);
+            c->struck_by[held->value] = n;
+            continue;
+        }
+        c->held[kept++] = *held;
+    }
+    c->held_count = kept;
+    return WEFT_OK;
+}
+
+static weft_status demand(checker *c, int32_t value, int32_t n)
+{
+    if (c->struck_by[value] >= 0)
+        return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d reads %%%d, which node %d overwrote", (int)n, (int)value,
+                         (int)c->struck_by[value]);
+    return WEFT_OK;
+}
+
+/* Forgets value `value` once nothing needs it any more, so that the list stays short. */
+static void release(checker *c, int32_t value)
+{
+    if (--c->reads_left[value] > 0)
+        return;
+    for (int64_t h = 0; h < c->held_count; h++) {
+        if (c->held[h].value == value) {
+            c->held[h] = c->held[--c->held_count];
+            return;
+        }
+    }
+}
+
+static void land(checker *c, int32_t collective)
+{
+    int64_t kept = 0;
+    for (int64_t h = 0; h < c->held_count; h++)
+        if (c->held[h].value >= 0 || c->held[h].node != collective)
+            c->held[kept++] = c->held[h];
+    c->held_count = kept;
+}
+
+/* An output on top of an input of its own node needs the kernel's leave, and the very same bytes. */
+static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
+{
+    static const uint32_t adamw_slot[3] = {1 << 0, 1 << 2, 1 << 3};
+    const weft_node *node = weft_graph_node(c->graph, n);
+    uint32_t slots = c->options->in_place ? c->options->in_place(c->options->user, c->graph, n) : 0;
+    if (node->op == WEFT_OP_ADAMW)
+        slots = slots ? adamw_slot[o] : 0;
+    else if (node->op == WEFT_OP_ALL_REDUCE)
+        slots = 1;
+    else if (o > 0)
+        slots = 0;
+    for (int i = 0; i < node->in_count; i++) {
+        if (!weft_value_ok(node->in[i]))
+            continue;
+        span in;
+        WEFT_TRY(span_of(c, node->in[i].id, &in));
+        if (overlap(&in, at) && (!(slots >> i & 1) || in.low != at->low || in.high != at->high))
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d (%s) writes output %d over its input %d", (int)n,
+                             weft_op_get(node->op)->name, o, i);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *flying_count)
+{
+    const weft_node *node = weft_graph_node(c->graph, n);
+    const bool alias = weft_op_is_alias(node->op);
+    for (int32_t f = 0; f < *flying_count; f++) {
+        if (c->plan->wait[flying[f]] > n)
+            continue;
+        land(c, flying[f]);
+        flying[f--] = flying[--*flying_count];
+    }
+    for (int i = 0; i < node->in_count; i++) {
+        if (!weft_value_ok(node->in[i]))
+            continue;
+        WEFT_TRY(demand(c, node->in[i].id, n));
+        span at;
+        WEFT_TRY(span_of(c, node->in[i].id, &at));
+        for (int32_t f = 0; f < *flying_count && !alias; f++) { /* a result that has not landed */
+            const weft_node *other = weft_graph_node(c->graph, flying[f]);
+            span result;
+            WEFT_TRY(span_of(c, other->out[0].id, &result));
+            if (overlap(&at, &result))
+                return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d reads %%%d before node %d has been waited for", (int)n,
+                                 (int)node->in[i].id, (int)flying[f]);
+        }
+    }
+    for (int o = 0; o < node->out_count; o++) {
+        if (!weft_value_ok(node->out[o]))
+            continue;
+        span at;
+        WEFT_TRY(span_of(c, node->out[o].id, &at));
+        if (!alias) {
+            WEFT_TRY(check_in_place(c, n, o, &at));
+            WEFT_TRY(strike(c, n, &at));
+        }
+        if (c->reads_left[node->out[o].id] > 0)
+            WEFT_TRY(hold(c, node->out[o].id, n, &at));
+    }
+    for (int o = 0; o < node->out_count; o++) /* outputs of one node must not share bytes either */
+        if (weft_value_ok(node->out[o]))
+            WEFT_TRY(demand(c, node->out[o].id, n));
+    if (weft_op_is_collective(node->op)) {
+        if (c->plan->wait[n] <= n)
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: the collective at node %d has no wait", (int)n);
+        for (int i = 0; i < 2; i++) {
+            span at;
+            WEFT_TRY(span_of(c, i ? node->out[0].id : node->in[0].id, &at));
+            WEFT_TRY(hold(c, -1, n, &at));
+        }
+        flying[(*flying_count)++] = n;
+    }
+    for (int i = 0; i < node->in_count; i++)
+        if (weft_value_ok(node->in[i]))
+            release(c, node->in[i].id);
+    return WEFT_OK;
+}
+
+static weft_status check_end(checker *c)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(c->graph, &count);
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(demand(c, output[i].value.id, c->plan->node_count));
+    const weft_pair *update = weft_graph_updates(c->graph, &count);
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(demand(c, update[i].value.id, c->plan->node_count));
+    for (int i = 0; i < count; i++) { /* a source that was overwritten during the run holds its update */
+        span source, value;
+        WEFT_TRY(span_of(c, update[i].source.id, &source));
+        WEFT_TRY(span_of(c, update[i].value.id, &value));
+        if (c->struck_by[update[i].source.id] >= 0 && source.area != value.area)
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: \"%s\" was overwritten by something else than its update",
+                             weft_value_get(c->graph, update[i].source)->name);
+    }
+    for (int32_t v = 0; v < c->plan->count; v++) { /* and one that is not updated is untouched */
+        const weft_value_info *info = weft_value_get(c->graph, (weft_value){v});
+        const weft_op op = weft_graph_node(c->graph, info->node)->op;
+        if (c->struck_by[v] < 0 || (op != WEFT_OP_PARAM && op != WEFT_OP_STATE && op != WEFT_OP_CONSTANT && op != WEFT_OP_INPUT))
+            continue;
+        bool updated = false;
+        for (int i = 0; i < count; i++)
+            updated = updated || update[i].source.id == v;
+        if (!updated)
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: \"%s\" is overwritten by node %d but has no update",
+                             info->name ? info->name : "constant", (int)c->struck_by[v]);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options, const weft_memory_plan *plan)
+{
+    static const weft_lifetime_options plain = {0};
+    checker c = {.graph = g, .options = options ? options : &plain, .plan = plan};
+    int32_t *flying = NULL, flying_count = 0;
+    weft_status_code status = WEFT_OK;
+    if (plan->count != weft_graph_value_count(g) || plan->node_count != weft_graph_node_count(g))
+        return weft_fail(WEFT_E_ARG, "memory plan of another graph: %d values and %d nodes, the graph has %d and %d",
+                         (int)plan->count, (int)plan->node_count, (int)weft_graph_value_count(g), (int)weft_graph_node_count(g));
+    c.reads_left = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.reads_left);
+    c.struck_by = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.struck_by);
+    flying = weft_alloc((int64_t)plan->node_count * (int64_t)sizeof *flying);
+    if (!c.reads_left || !c.struck_by || !flying) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory to check a memory plan");
+        goto out;
+    }
+    memset(c.struck_by, 0xff, (size_t)plan->count * sizeof *c.struck_by);
+    for (int32_t n = 0; n < plan->node_count; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        for (int i = 0; i < node->in_count; i++)
+            if (weft_value_ok(node->in[i]))
+                c.reads_left[node->in[i].id]++;
+        if (node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE || node->op == WEFT_OP_INPUT || node->op == WEFT_OP_CONSTANT)
+            c.reads_left[node->out[0].id]++; /* the next run reads it */
+    }
+    int count;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++)
+        c.reads_left[output[i].value.id]++;
+    const weft_pair *update = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++)
+        c.reads_left[update[i].value.id]++;
+    for (int32_t n = 0; n < plan->node_count; n++)
+        WEFT_GO(check_node(&c, n, flying, &flying_count));
+    WEFT_GO(check_end(&c));
+out:
+    weft_free(c.reads_left);
+    weft_free(c.struck_by);
+    weft_free(c.held);
+    weft_free(flying);
+    return status;
+}
