@@ -2,7 +2,12 @@
  *
  *   store (params, states)  <-- shared by programs: buckets, sampling, EMA
  *   program = graph after passes + memory plan + instructions
- *   comm    = ranks of the mesh                                                              */
+ *   comm    = ranks of the mesh
+ *
+ * The reference backend keeps floats as f64. Callers do not see it: inputs are filled and outputs read in
+ * the graph's types, and the store holds the graph's types too. A source's f64 value survives from run to run
+ * as long as the store holds its rounding, so that ref steps do not lose precision to the store; what somebody
+ * else writes into the store is taken over. Option `wide` shows inputs and outputs as f64. */
 #ifndef WEFT_RUNTIME_RUNTIME_H
 #define WEFT_RUNTIME_RUNTIME_H
 
@@ -11,15 +16,25 @@
 
 /* ---- communicator ---- */
 typedef struct weft_comm weft_comm;
-/* All ranks of this job; one rank when not started by mpirun. Raw MPI calls live in runtime/comm_mpi.c. */
+/* All ranks of this job; one rank when not started by mpirun (MPI is not even initialised then). Raw MPI
+ * calls live in runtime/comm_mpi.c. MPI can be started once per process. */
 weft_status weft_comm_open_mpi(weft_comm **comm);
+/* `ranks` communicators of one process, to be used from one thread each: any world size without MPI. */
+weft_status weft_comm_open_fake(int ranks, weft_comm **comms);
+/* Fake only: the rank behaves from now on as if its process had been killed. */
+void weft_comm_fake_kill(weft_comm *comm);
 void weft_comm_free(weft_comm *comm);
 int weft_comm_rank(const weft_comm *comm);
 int weft_comm_ranks(const weft_comm *comm);
-/* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default 120). */
+/* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default 120). A
+ * rank whose process on this machine has died is noticed within about a second. */
 void weft_comm_set_deadline(weft_comm *comm, double seconds);
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
+/* out: ranks x bytes, in the order of the ranks. */
+weft_status weft_comm_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
+/* Sums in the order of the ranks, the same bits everywhere. */
+weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
 
 /* ---- store ---- */
 typedef struct weft_store weft_store;
@@ -47,13 +62,17 @@ typedef struct weft_program_options {
     const weft_mesh *mesh;       /* the mesh the graph was sharded for */
     bool guard;                  /* guard bytes around every buffer, checked after each run (tests) */
     bool profile;                /* time every node */
+    bool wide;                   /* ref: inputs and outputs are its own f64 instead of the graph's types */
+    bool double_inputs;          /* two sets of inputs: one to fill while the other is computed with */
+    bool no_overlap;             /* wait for every collective where it starts (to measure) */
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program. Plans
  * memory, allocates nothing yet. */
 weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out);
 void weft_program_free(weft_program *program);
 const weft_memory_plan *weft_program_plan(const weft_program *program);
-/* Bytes that weft_program_bind reserves: arena + workspace + inputs. */
+/* Bytes that weft_program_bind reserves, in one piece: arena, workspace, inputs, scratch of the collectives,
+ * and for ref its f64 copies of sources, constants, inputs and outputs. */
 int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory and connects params and states to the store, which must have all of them. */
 weft_status weft_program_bind(weft_program *program, weft_store *store);
@@ -62,7 +81,14 @@ weft_status weft_program_bind(weft_program *program, weft_store *store);
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);
 weft_status weft_program_run(weft_program *program);
+/* double_inputs: the other set, for the run after the next weft_program_swap_inputs(). */
+weft_tensor *weft_program_next_input(weft_program *program, const char *name);
+void weft_program_swap_inputs(weft_program *program);
 /* profile: seconds and calls per node index. */
 const double *weft_program_seconds(const weft_program *program, int64_t *runs);
+/* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels had to
+ * wait; and the bytes this rank sends in a run. */
+typedef struct weft_comm_times { double busy, exposed; int64_t wire_bytes; int collectives; } weft_comm_times;
+weft_comm_times weft_program_comm_times(const weft_program *program);
 
 #endif
