@@ -40,6 +40,7 @@ typedef struct weft_transport {
     weft_status (*send)(void *self, int slot, int peer, int tag, const void *data, int64_t bytes);
     weft_status (*recv)(void *self, int slot, int peer, int tag, void *data, int64_t bytes);
     weft_status (*test)(void *self, int slot, bool *done);
+    void (*cancel)(void *self); /* all pending messages; their memory may be freed afterwards */
     /* Control messages: fire and forget; poll gives one that has arrived, from *peer (-1: none). */
     void (*note)(void *self, int peer, const char text[WEFT_COMM_NOTE]);
     void (*poll)(void *self, int *peer, char text[WEFT_COMM_NOTE]);

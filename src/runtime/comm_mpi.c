@@ -1,0 +1,279 @@
+/* The transport over MPI: the only file that calls MPI_*.
+ *
+ * MPI is initialised when a communicator is opened and a launcher is found in the environment, so that a
+ * program on its own pays nothing. The progress thread of comm.c is the only caller afterwards; at the end the
+ * opening thread calls MPI_Finalize after that thread is gone. */
+#include "runtime/comm.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NOTE_TAG = 1, NOTES_OUT = 64 };
+
+/* A process that can be looked up by its peers on the same machine. */
+typedef struct identity {
+    char host[64];
+    char boot[40];           /* of the kernel that runs it */
+    int64_t space;           /* its namespace of process numbers */
+    int64_t pid, started;    /* started: in clock ticks since boot, against reuse of the number */
+} identity;
+
+typedef struct mpi_transport {
+    MPI_Comm data, notes;
+    MPI_Request *request; /* by slot */
+    int slots;
+    identity *peer; /* by rank */
+    int rank, ranks;
+    MPI_Request note_request[NOTES_OUT];
+    char note_text[NOTES_OUT][WEFT_COMM_NOTE];
+    int next_note;
+} mpi_transport;
+
+static weft_status check(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return WEFT_OK;
+    MPI_Error_string(code, text, &length);
+    return weft_fail(WEFT_E_COMM, "MPI: %s: %s", what, text);
+}
+
+static weft_status mpi_reserve(void *self, int slots)
+{
+    mpi_transport *t = self;
+    if (slots <= t->slots)
+        return WEFT_OK;
+    MPI_Request *request = weft_realloc(t->request, slots * (int64_t)sizeof *request);
+    if (!request)
+        return weft_fail(WEFT_E_MEMORY, "no memory for %d messages", slots);
+    for (int i = t->slots; i < slots; i++)
+        request[i] = MPI_REQUEST_NULL;
+    t->request = request;
+    t->slots = slots;
+    return WEFT_OK;
+}
+
+/* Segments are a few MiB, so a count of bytes fits an int. */
+static weft_status mpi_send(void *self, int slot, int peer, int tag, const void *data, int64_t bytes)
+{
+    mpi_transport *t = self;
+    return check(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]), "send");
+}
+
+static weft_status mpi_recv(void *self, int slot, int peer, int tag, void *data, int64_t bytes)
+{
+    mpi_transport *t = self;
+    return check(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]), "receive");
+}
+
+static weft_status mpi_test(void *self, int slot, bool *done)
+{
+    mpi_transport *t = self;
+    int flag = 0;
+    WEFT_TRY(check(MPI_Test(&t->request[slot], &flag, MPI_STATUS_IGNORE), "test"));
+    *done = flag != 0;
+    return WEFT_OK;
+}
+
+static void mpi_cancel(void *self)
+{
+    mpi_transport *t = self;
+    for (int i = 0; i < t->slots; i++) {
+        int done = 0;
+        if (t->request[i] == MPI_REQUEST_NULL)
+            continue;
+        MPI_Cancel(&t->request[i]);
+        MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE);
+        if (!done)
+            MPI_Request_free(&t->request[i]);
+    }
+}
+
+static void mpi_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
+{
+    mpi_transport *t = self;
+    const int slot = t->next_note++ % NOTES_OUT;
+    int done = 1;
+    if (t->note_request[slot] != MPI_REQUEST_NULL)
+        MPI_Test(&t->note_request[slot], &done, MPI_STATUS_IGNORE);
+    if (!done)
+        return; /* nobody takes them: one message less does not matter */
+    memcpy(t->note_text[slot], text, WEFT_COMM_NOTE);
+    MPI_Isend(t->note_text[slot], WEFT_COMM_NOTE, MPI_CHAR, peer, NOTE_TAG, t->notes, &t->note_request[slot]);
+}
+
+static void mpi_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
+{
+    mpi_transport *t = self;
+    MPI_Status status;
+    int flag = 0;
+    *peer = -1;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, NOTE_TAG, t->notes, &flag, &status) != MPI_SUCCESS || !flag)
+        return;
+    if (MPI_Recv(text, WEFT_COMM_NOTE, MPI_CHAR, status.MPI_SOURCE, NOTE_TAG, t->notes, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+        *peer = status.MPI_SOURCE;
+}
+
+/* Field 22 of /proc/<pid>/stat, counted after the closing parenthesis of the name; false when there is no
+ * such process or it is a zombie. */
+static bool process_started(int64_t pid, int64_t *started)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    FILE *file = fopen(path, "r");
+    if (!file)
+        return false;
+    const size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = 0;
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X')
+        return false;
+    at += 2;
+    for (int field = 3; field < 22 && at; field++) {
+        at = strchr(at, ' ');
+        at = at ? at + 1 : NULL;
+    }
+    *started = at ? strtoll(at, NULL, 10) : 0;
+    return true;
+}
+
+static void who_am_i(identity *me)
+{
+    struct stat info;
+    *me = (identity){.pid = getpid()};
+    gethostname(me->host, sizeof me->host - 1);
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file) {
+        if (!fgets(me->boot, sizeof me->boot, file))
+            me->boot[0] = 0;
+        fclose(file);
+    }
+    if (stat("/proc/self/ns/pid", &info) == 0)
+        me->space = (int64_t)info.st_ino;
+    process_started(me->pid, &me->started);
+}
+
+static bool mpi_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
+{
+    mpi_transport *t = self;
+    const identity *me = &t->peer[t->rank], *other = &t->peer[peer];
+    int64_t started = 0;
+    snprintf(who, WEFT_COMM_NOTE, "process %lld on %s", (long long)other->pid, other->host);
+    if (!me->boot[0] || strcmp(me->boot, other->boot) != 0 || me->space != other->space)
+        return true; /* on another machine: not known */
+    return process_started(other->pid, &started) && started == other->started;
+}
+
+/* All ranks are at the end, or `seconds` have passed. */
+static bool all_here(const mpi_transport *t, double seconds)
+{
+    MPI_Request request;
+    int done = 0;
+    if (MPI_Ibarrier(t->notes, &request) != MPI_SUCCESS)
+        return false;
+    for (const double until = weft_now() + seconds; !done && weft_now() < until;) {
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            return false;
+        if (!done)
+            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+    return done != 0;
+}
+
+static void mpi_free(void *self, bool broken)
+{
+    mpi_transport *t = self;
+    /* With a rank missing MPI_Finalize would wait for it for ever. */
+    if (broken) { /* let farewell notes leave */
+        for (const double until = weft_now() + 0.5; weft_now() < until;) {
+            int all = 1;
+            MPI_Testall(NOTES_OUT, t->note_request, &all, MPI_STATUSES_IGNORE);
+            if (all)
+                break;
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
+    } else if (all_here(t, 60)) {
+        MPI_Comm_free(&t->data);
+        MPI_Comm_free(&t->notes);
+        MPI_Finalize();
+    } else {
+        weft_warn("the other ranks did not reach the end within a minute; leaving without them");
+    }
+    weft_free(t->request);
+    weft_free(t->peer);
+    weft_free(t);
+}
+
+/* A launcher says in the environment how many ranks there are. */
+static int launched_ranks(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text)
+            return atoi(text);
+    }
+    return getenv("PMIX_RANK") ? 2 : 1; /* PMIx does not say; MPI will */
+}
+
+static weft_status open_alone(weft_comm **comm)
+{
+    return weft_comm_create(&(weft_transport){.rank = 0, .ranks = 1}, comm);
+}
+
+weft_status weft_comm_open_mpi(weft_comm **comm)
+{
+    int flag = 0, provided = 0;
+    if (launched_ranks() <= 1)
+        return open_alone(comm);
+    MPI_Finalized(&flag);
+    if (flag)
+        return weft_fail(WEFT_E_UNSUPPORTED, "MPI was closed before; it can be started once per process");
+    MPI_Initialized(&flag);
+    if (flag)
+        return weft_fail(WEFT_E_UNSUPPORTED, "MPI is in use already; open the communicator once and share it");
+    WEFT_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided), "start"));
+    if (provided < MPI_THREAD_SERIALIZED)
+        return weft_fail(WEFT_E_UNSUPPORTED, "this MPI was built without threads (level %d, needed: serialized)", provided);
+    mpi_transport *t = weft_alloc(sizeof *t);
+    if (!t)
+        return weft_fail(WEFT_E_MEMORY, "no memory for MPI");
+    MPI_Comm_rank(MPI_COMM_WORLD, &t->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);
+    for (int i = 0; i < NOTES_OUT; i++)
+        t->note_request[i] = MPI_REQUEST_NULL;
+    weft_status_code status = WEFT_OK;
+    t->peer = weft_alloc(t->ranks * (int64_t)sizeof *t->peer);
+    if (!t->peer) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory for MPI");
+        goto out;
+    }
+    identity me;
+    who_am_i(&me);
+    WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->data), "copy the communicator"));
+    WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->notes), "copy the communicator"));
+    MPI_Comm_set_errhandler(t->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
+    WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->data), "exchange identities"));
+    return weft_comm_create(&(weft_transport){.rank = t->rank, .ranks = t->ranks, .self = t, .reserve = mpi_reserve,
+                                              .send = mpi_send, .recv = mpi_recv, .test = mpi_test, .cancel = mpi_cancel, .note = mpi_note,
+                                              .poll = mpi_poll, .alive = mpi_alive, .free = mpi_free},
+                            comm);
+out:
+    weft_free(t->peer);
+    weft_free(t);
+    return status;
+}

@@ -1,0 +1,10 @@
+/* Copies of dense tensors between element types. */
+#ifndef WEFT_RUNTIME_CONVERT_H
+#define WEFT_RUNTIME_CONVERT_H
+
+#include "base/dtype.h"
+
+/* Floats to floats (rounded to nearest), integers to integers (truncated); a plain copy when equal. */
+void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype, int64_t count);
+
+#endif

@@ -1,0 +1,162 @@
+/* Params and states by name, in the order of adding. */
+#include "runtime/runtime.h"
+
+#include "runtime/convert.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+struct weft_store {
+    weft_tensor **tensor; /* each of its own allocation, so that pointers stay valid */
+    int64_t count, capacity;
+    int64_t *slot; /* open addressing: index + 1, 0 empty */
+    int64_t slots;
+};
+
+weft_store *weft_store_create(void)
+{
+    return weft_alloc(sizeof(weft_store));
+}
+
+void weft_store_free(weft_store *store)
+{
+    if (!store)
+        return;
+    for (int64_t i = 0; i < store->count; i++) {
+        weft_free(store->tensor[i]->data);
+        weft_free((char *)(uintptr_t)store->tensor[i]->name);
+        weft_free(store->tensor[i]);
+    }
+    weft_free(store->tensor);
+    weft_free(store->slot);
+    weft_free(store);
+}
+
+/* The slot of `name`, or the empty one where it belongs; the table is never full. */
+static int64_t slot_of(const weft_store *store, const char *name)
+{
+    int64_t at = (int64_t)(XXH3_64bits(name, strlen(name)) & (uint64_t)(store->slots - 1));
+    while (store->slot[at] && strcmp(store->tensor[store->slot[at] - 1]->name, name) != 0)
+        at = (at + 1) & (store->slots - 1);
+    return at;
+}
+
+weft_tensor *weft_store_find(weft_store *store, const char *name)
+{
+    const int64_t index = store->slots ? store->slot[slot_of(store, name)] : 0;
+    return index ? store->tensor[index - 1] : NULL;
+}
+
+int64_t weft_store_count(const weft_store *store)
+{
+    return store->count;
+}
+
+weft_tensor *weft_store_at(weft_store *store, int64_t index)
+{
+    return store->tensor[index];
+}
+
+int64_t weft_store_bytes(const weft_store *store)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < store->count; i++)
+        bytes += (weft_shape_count(&store->tensor[i]->shape) * weft_dtype_bytes(store->tensor[i]->dtype) + 63) / 64 * 64;
+    return bytes;
+}
+
+static weft_status grow_table(weft_store *store)
+{
+    if (2 * (store->count + 1) <= store->slots)
+        return WEFT_OK;
+    const int64_t slots = store->slots ? 2 * store->slots : 64;
+    int64_t *slot = weft_alloc(slots * (int64_t)sizeof *slot);
+    if (!slot)
+        return weft_fail(WEFT_E_MEMORY, "no memory for the names of %lld tensors", (long long)store->count);
+    weft_free(store->slot);
+    store->slot = slot;
+    store->slots = slots;
+    for (int64_t i = 0; i < store->count; i++)
+        store->slot[slot_of(store, store->tensor[i]->name)] = i + 1;
+    return WEFT_OK;
+}
+
+weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape, weft_tensor **out)
+{
+    if (weft_store_find(store, name))
+        return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", name);
+    WEFT_TRY(grow_table(store));
+    WEFT_TRY(weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
+    const int64_t bytes = weft_shape_count(&shape) * weft_dtype_bytes(dtype);
+    weft_tensor *tensor = weft_alloc(sizeof *tensor);
+    char *copy = weft_strdup(name);
+    void *data = weft_alloc_aligned(bytes);
+    if (!tensor || !copy || !data) {
+        char text[32];
+        weft_free(tensor);
+        weft_free(copy);
+        weft_free(data);
+        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name, weft_format_bytes(bytes, text));
+    }
+    memset(data, 0, (size_t)bytes);
+    *tensor = (weft_tensor){.name = copy, .dtype = dtype, .shape = shape, .data = data};
+    store->slot[slot_of(store, name)] = store->count + 1;
+    store->tensor[store->count++] = tensor;
+    *out = tensor;
+    return WEFT_OK;
+}
+
+/* ---- initial values ---- */
+
+/* Fills this rank's part row by row: element i of the whole tensor is a function of (key, i). */
+static void fill(const weft_tensor *tensor, const weft_attr_source *source, uint64_t key)
+{
+    const weft_shape *s = &tensor->shape, *whole = source->global.rank == s->rank ? &source->global : s;
+    const int64_t row = s->rank ? s->dim[s->rank - 1] : 1;
+    const int64_t rows = row ? weft_shape_count(s) / row : 0;
+    const weft_init init = source->init;
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t index = 0, step = 1, left = r;
+        if (s->rank)
+            index = source->start[s->rank - 1], step = whole->dim[s->rank - 1];
+        for (int d = s->rank - 2; d >= 0; d--) {
+            index += (source->start[d] + left % s->dim[d]) * step;
+            step *= whole->dim[d];
+            left /= s->dim[d];
+        }
+        for (int64_t c = 0; c < row; c++) {
+            const uint64_t i = (uint64_t)(index + c);
+            double value = 0;
+            if (init.kind == WEFT_INIT_FILL)
+                value = init.value;
+            else if (init.kind == WEFT_INIT_NORMAL)
+                value = init.value * (double)weft_random_normal(key, WEFT_RNG_INIT, i);
+            else if (init.kind == WEFT_INIT_UNIFORM)
+                value = init.value * (2 * (double)weft_random_uniform(key, WEFT_RNG_INIT, i) - 1);
+            char *at = (char *)tensor->data + (r * row + c) * weft_dtype_bytes(tensor->dtype);
+            weft_convert(at, tensor->dtype, &value, WEFT_F64, 1);
+        }
+    }
+}
+
+weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
+        const weft_node *node = weft_graph_node(graph, n);
+        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+            continue;
+        const weft_value_info *info = weft_value_get(graph, node->out[0]);
+        weft_tensor *tensor = weft_store_find(store, info->name);
+        if (tensor) {
+            if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
+                return weft_fail(WEFT_E_SHAPE, "\"%s\" in the store is not what this graph needs (another shape or type)", info->name);
+            continue;
+        }
+        WEFT_TRY(weft_store_add(store, info->name, info->dtype, info->shape, &tensor));
+        const weft_attr_source *source = node->attr;
+        if (source->init.kind != WEFT_INIT_ZERO)
+            fill(tensor, source, weft_seed_mix(seed, XXH64(info->name, strlen(info->name), 0)));
+    }
+    return WEFT_OK;
+}
