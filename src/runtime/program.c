@@ -1,0 +1,499 @@
+/* Compiling a graph into a program, and binding it to memory and to a store. */
+#include "runtime/program.h"
+
+#include "runtime/convert.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GUARD = 64 };
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+weft_dtype weft_program_storage_type(const weft_program *p, weft_dtype dtype)
+{
+    return p->f64 && weft_dtype_is_float(dtype) ? WEFT_F64 : dtype;
+}
+
+static int64_t value_bytes(const weft_program *p, int32_t value, bool storage)
+{
+    const weft_value_info *info = weft_value_get(p->graph, (weft_value){value});
+    const weft_dtype dtype = storage ? weft_program_storage_type(p, info->dtype) : info->dtype;
+    return weft_shape_count(&info->shape) * weft_dtype_bytes(dtype);
+}
+
+/* ---- what the lifetime pass asks ---- */
+
+static void fill_views(const weft_program *p, const weft_node *node, weft_view *in, weft_view *out)
+{
+    const weft_view none = {.shape = {.rank = -1}};
+    for (int i = 0; i < node->in_count; i++)
+        in[i] = weft_value_ok(node->in[i]) ? p->view[node->in[i].id] : none;
+    for (int o = 0; o < node->out_count; o++)
+        out[o] = weft_value_ok(node->out[o]) ? p->view[node->out[o].id] : none;
+}
+
+static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
+{
+    const weft_program *p = user;
+    const weft_node *node = weft_graph_node(g, n);
+    const weft_kernel *kernel = &p->backend->kernel[node->op];
+    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    if (!kernel->workspace)
+        return 0;
+    fill_views(p, node, in, out);
+    return kernel->workspace(&(weft_kernel_args){.in = in, .in_count = node->in_count, .out = out,
+                                                 .out_count = node->out_count, .attr = node->attr});
+}
+
+static uint32_t ask_in_place(void *user, const weft_graph *g, int32_t n)
+{
+    const weft_program *p = user;
+    return p->backend->kernel[weft_graph_node(g, n)->op].in_place;
+}
+
+static int64_t ask_element_bytes(void *user, weft_dtype dtype)
+{
+    return weft_dtype_bytes(weft_program_storage_type(user, dtype));
+}
+
+static weft_lifetime_options lifetime_options(const weft_program *p)
+{
+    return (weft_lifetime_options){.user = (void *)(uintptr_t)p, .workspace = ask_workspace, .in_place = ask_in_place,
+                                   .element_bytes = ask_element_bytes, .guard = p->options.guard ? GUARD : 0};
+}
+
+/* ---- compile ---- */
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "no memory to compile a program");
+}
+
+static weft_status make_tables(weft_program *p)
+{
+    const int64_t values = weft_graph_value_count(p->graph), nodes = weft_graph_node_count(p->graph);
+    p->view = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->view);
+    p->source_offset = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->source_offset);
+    p->stored = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->stored);
+    p->exchange = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->exchange);
+    p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
+    p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
+    p->seconds = p->options.profile ? weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->seconds) : NULL;
+    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->cache || !p->code || (p->options.profile && !p->seconds))
+        return no_memory();
+    for (int32_t v = 0; v < values; v++) {
+        const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
+        p->view[v] = (weft_view){.dtype = weft_program_storage_type(p, info->dtype), .shape = info->shape};
+    }
+    return WEFT_OK;
+}
+
+/* Elements of the dim before this rank's part, and a check that the output is that part. */
+static weft_status slice_start(const weft_program *p, const weft_node *node, int64_t *start)
+{
+    const weft_attr_comm *attr = node->attr;
+    int coordinate[WEFT_MAX_AXES];
+    int64_t len;
+    if (attr->axis >= p->mesh.axis_count)
+        return weft_fail(WEFT_E_ARG, "slice_own on axis %d, but the mesh has %d", attr->axis, p->mesh.axis_count);
+    weft_mesh_coordinates(&p->mesh, weft_comm_rank(p->options.comm), coordinate);
+    weft_part(p->view[node->in[0].id].shape.dim[attr->dim], p->mesh.axis[attr->axis].size, coordinate[attr->axis], start, &len);
+    if (p->view[node->out[0].id].shape.dim[attr->dim] != len)
+        return weft_fail(WEFT_E_SHAPE, "slice_own: the graph was made for another rank");
+    return WEFT_OK;
+}
+
+static weft_status compile_collective(weft_program *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->graph, n);
+    const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
+    char what[96];
+    snprintf(what, sizeof what, "%%%d (%.64s)", (int)node->out[0].id, node->scope ? node->scope : "");
+    WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, node->op, node->attr, &in->shape, &out->shape, in->dtype, what,
+                                  &p->exchange[n]));
+    const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
+    p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
+    p->code[p->code_count++] = (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
+    return WEFT_OK;
+}
+
+static weft_status compile_node(weft_program *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->graph, n);
+    if (node->op <= WEFT_OP_CONSTANT || weft_op_is_alias(node->op))
+        return WEFT_OK;
+    if (weft_op_is_collective(node->op))
+        return compile_collective(p, n);
+    instruction *code = &p->code[p->code_count++];
+    weft_view *view = weft_arena_alloc(p->meta, (node->in_count + node->out_count) * (int64_t)sizeof *view);
+    if (!view)
+        return no_memory();
+    *code = (instruction){.kind = INSTR_KERNEL, .node = n, .kernel = &p->backend->kernel[node->op]};
+    code->args = (weft_kernel_args){.in = view, .in_count = node->in_count, .out = view + node->in_count,
+                                    .out_count = node->out_count, .attr = node->attr};
+    code->workspace_bytes = ask_workspace(p, p->graph, n);
+    if (node->op == WEFT_OP_SLICE_OWN) {
+        code->kind = INSTR_SLICE;
+        return slice_start(p, node, &code->slice_start);
+    }
+    if (!code->kernel->run)
+        return weft_fail(WEFT_E_UNSUPPORTED, "backend \"%s\" has no kernel for %s (at %s)", p->backend->name,
+                         weft_op_get(node->op)->name, node->scope ? node->scope : "");
+    return WEFT_OK;
+}
+
+static weft_status compile_code(weft_program *p)
+{
+    const int32_t nodes = weft_graph_node_count(p->graph);
+    /* Collectives by the node before which they are waited for: a list per node. */
+    int32_t *next = weft_alloc((int64_t)nodes * (int64_t)sizeof *next);
+    int32_t *first = weft_alloc((int64_t)(nodes + 1) * (int64_t)sizeof *first);
+    weft_status_code status = WEFT_OK;
+    if (!next || !first) {
+        status = no_memory();
+        goto out;
+    }
+    memset(first, 0xff, (size_t)(nodes + 1) * sizeof *first);
+    for (int32_t n = nodes - 1; n >= 0; n--) { /* so that lists are in the order of starting */
+        if (p->plan.wait[n] < 0)
+            continue;
+        const int32_t at = p->options.no_overlap ? n + 1 : p->plan.wait[n];
+        next[n] = first[at];
+        first[at] = n;
+    }
+    for (int32_t n = 0; n <= nodes; n++) {
+        for (int32_t c = first[n]; c >= 0; c = next[c])
+            p->code[p->code_count++] = (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[c]};
+        if (n < nodes)
+            WEFT_GO(compile_node(p, n));
+    }
+out:
+    weft_free(next);
+    weft_free(first);
+    return status;
+}
+
+/* Inputs and outputs. In ref the caller's bytes are apart from the storage, unless `wide`. */
+static weft_status make_ports(weft_program *p, int64_t *ports_bytes)
+{
+    int count;
+    const weft_named *named = weft_graph_outputs(p->graph, &count);
+    const int32_t nodes = weft_graph_node_count(p->graph);
+    for (int32_t n = 0; n < nodes; n++)
+        p->input_count += weft_graph_node(p->graph, n)->op == WEFT_OP_INPUT;
+    p->input = weft_arena_alloc(p->meta, (p->input_count + 1) * (int64_t)sizeof *p->input);
+    p->output = weft_arena_alloc(p->meta, (count + 1) * (int64_t)sizeof *p->output);
+    if (!p->input || !p->output)
+        return no_memory();
+    p->output_count = count;
+    for (int32_t i = 0, n = 0; n < nodes; n++) {
+        const weft_node *node = weft_graph_node(p->graph, n);
+        if (node->op == WEFT_OP_INPUT)
+            p->input[i++] = (port){.value = node->out[0].id, .tensor[0].name = weft_value_get(p->graph, node->out[0])->name};
+    }
+    for (int i = 0; i < count; i++)
+        p->output[i] = (port){.value = named[i].value.id, .tensor[0].name = named[i].name};
+    for (int i = 0; i < p->input_count + p->output_count; i++) {
+        port *at = i < p->input_count ? &p->input[i] : &p->output[i - p->input_count];
+        const weft_value_info *info = weft_value_get(p->graph, (weft_value){at->value});
+        const weft_dtype storage = weft_program_storage_type(p, info->dtype);
+        const bool apart = storage != info->dtype && !p->options.wide;
+        at->tensor[0].dtype = apart ? info->dtype : storage;
+        at->tensor[0].shape = info->shape;
+        at->tensor[1] = at->tensor[0];
+        at->offset = at->offset2 = -1;
+        if (apart) {
+            at->offset = *ports_bytes;
+            *ports_bytes += round_up(value_bytes(p, at->value, false));
+        }
+        if (apart && i < p->input_count && p->options.double_inputs) {
+            at->offset2 = *ports_bytes;
+            *ports_bytes += round_up(value_bytes(p, at->value, false));
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status make_updates(weft_program *p)
+{
+    int count;
+    const weft_pair *pairs = weft_graph_updates(p->graph, &count);
+    p->update = weft_arena_alloc(p->meta, (count + 1) * (int64_t)sizeof *p->update);
+    if (!p->update)
+        return no_memory();
+    p->update_count = count;
+    for (int i = 0; i < count; i++)
+        p->update[i] = (update){.source = pairs[i].source.id, .value = pairs[i].value.id,
+                                .in_place = weft_memory_plan_root(&p->plan, pairs[i].value.id) == pairs[i].source.id};
+    return WEFT_OK;
+}
+
+static void lay_out(weft_program *p, int64_t ports_bytes)
+{
+    int64_t sources = 0;
+    for (int32_t v = 0; v < p->plan.count && p->f64; v++) {
+        const weft_place *place = &p->plan.place[v];
+        const weft_dtype dtype = weft_value_get(p->graph, (weft_value){v})->dtype;
+        p->source_offset[v] = -1;
+        if (place->region == WEFT_REGION_STORE && place->alias_of < 0 && weft_dtype_is_float(dtype)) {
+            p->source_offset[v] = sources;
+            sources += round_up(value_bytes(p, v, true));
+        }
+    }
+    p->workspace_at = p->plan.arena_bytes;
+    p->inputs_at = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
+    p->constants_at = p->inputs_at + p->plan.input_bytes * (p->options.double_inputs && !p->f64 ? 2 : 1);
+    p->sources_at = p->constants_at + (p->f64 ? p->plan.constant_bytes : 0);
+    p->scratch_at = p->sources_at + sources;
+    p->ports_at = p->scratch_at + p->scratch_bytes;
+    p->bytes = p->ports_at + ports_bytes;
+}
+
+static weft_status check_world(const weft_program *p)
+{
+    const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1;
+    if (p->mesh.axis_count && ranks != weft_comm_ranks(p->options.comm))
+        return weft_fail(WEFT_E_ARG, "the graph is for a mesh of %d ranks, but this job has %d", ranks, weft_comm_ranks(p->options.comm));
+    if (ranks > 1 && weft_graph_rank(p->graph) != weft_comm_rank(p->options.comm))
+        return weft_fail(WEFT_E_ARG, "the graph is for rank %d of the mesh, this is rank %d", weft_graph_rank(p->graph),
+                         weft_comm_rank(p->options.comm));
+    if (p->f64 && p->options.wide && p->options.double_inputs)
+        return weft_fail(WEFT_E_UNSUPPORTED, "two sets of inputs are not there for wide reference programs");
+    return WEFT_OK;
+}
+
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out)
+{
+    weft_status_code status = WEFT_OK;
+    weft_program *p = weft_alloc(sizeof *p);
+    int64_t ports_bytes = 0;
+    if (!p)
+        return no_memory();
+    p->graph = graph;
+    p->options = options ? *options : (weft_program_options){0};
+    const weft_mesh *mesh = p->options.mesh ? p->options.mesh : weft_graph_mesh(graph);
+    if (mesh)
+        p->mesh = *mesh;
+    p->backend = p->options.backend ? p->options.backend : &weft_backend_cpu;
+    p->f64 = p->backend == &weft_backend_ref;
+    p->meta = weft_arena_create();
+    if (!p->meta) {
+        status = no_memory();
+        goto out;
+    }
+    WEFT_GO(weft_graph_check(graph));
+    WEFT_GO(check_world(p));
+    WEFT_GO(make_tables(p));
+    const weft_lifetime_options lifetime = lifetime_options(p);
+    WEFT_GO(weft_pass_lifetime(graph, &lifetime, &p->plan));
+    if (p->options.guard)
+        WEFT_GO(weft_memory_plan_check(graph, &lifetime, &p->plan));
+    WEFT_GO(compile_code(p));
+    WEFT_GO(make_ports(p, &ports_bytes));
+    WEFT_GO(make_updates(p));
+    lay_out(p, ports_bytes);
+    *out = p;
+    return WEFT_OK;
+out:
+    weft_program_free(p);
+    return status;
+}
+
+void weft_program_free(weft_program *p)
+{
+    if (!p)
+        return;
+    for (int32_t n = 0; p->exchange && n < weft_graph_node_count(p->graph); n++)
+        weft_exchange_free(p->exchange[n]);
+    for (int32_t i = 0; i < p->code_count; i++)
+        if (p->cache[p->code[i].node])
+            p->code[i].kernel->release(p->cache[p->code[i].node]);
+    weft_memory_plan_free(&p->plan);
+    weft_free(p->memory);
+    weft_arena_free(p->meta);
+    weft_free(p);
+}
+
+const weft_memory_plan *weft_program_plan(const weft_program *p)
+{
+    return &p->plan;
+}
+
+int64_t weft_program_bytes(const weft_program *p)
+{
+    return p->bytes;
+}
+
+/* ---- bind ---- */
+
+void *weft_program_locate(const weft_program *p, int32_t value)
+{
+    const int32_t root = weft_memory_plan_root(&p->plan, value);
+    const weft_place *place = &p->plan.place[root];
+    const weft_value_info *info = weft_value_get(p->graph, (weft_value){root});
+    const weft_attr_constant *constant;
+    switch (place->region) {
+    case WEFT_REGION_ARENA: return p->memory + place->offset;
+    case WEFT_REGION_INPUT:
+        return p->memory + p->inputs_at + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
+    case WEFT_REGION_STORE:
+        return p->f64 && p->source_offset[root] >= 0 ? (void *)(p->memory + p->sources_at + p->source_offset[root])
+                                                     : p->stored[root]->data;
+    case WEFT_REGION_CONSTANT:
+        constant = weft_graph_node(p->graph, info->node)->attr;
+        return p->f64 ? (void *)(p->memory + p->constants_at + place->offset) : (void *)(uintptr_t)constant->data;
+    }
+    return NULL;
+}
+
+static void point_ports(weft_program *p)
+{
+    for (int i = 0; i < p->input_count; i++) {
+        port *at = &p->input[i];
+        char *own = weft_program_locate(p, at->value);
+        const int64_t other = p->options.double_inputs && !p->f64 ? (p->input_set ? -p->plan.input_bytes : p->plan.input_bytes) : 0;
+        char *const staged[2] = {p->memory + p->ports_at + at->offset, p->memory + p->ports_at + at->offset2};
+        at->tensor[0].data = at->offset < 0 ? own : staged[p->input_set];
+        at->tensor[1].data = at->offset2 < 0 ? own + other : staged[!p->input_set];
+    }
+    for (int i = 0; i < p->output_count; i++) {
+        port *at = &p->output[i];
+        at->tensor[0].data = at->offset < 0 ? weft_program_locate(p, at->value) : p->memory + p->ports_at + at->offset;
+    }
+}
+
+void weft_program_point_views(weft_program *p)
+{
+    for (int32_t v = 0; v < p->plan.count; v++)
+        p->view[v].data = weft_program_locate(p, v);
+    for (int32_t i = 0; i < p->code_count; i++) {
+        instruction *code = &p->code[i];
+        const weft_node *node = weft_graph_node(p->graph, code->node);
+        if (code->kind == INSTR_KERNEL || code->kind == INSTR_SLICE) {
+            fill_views(p, node, (weft_view *)(uintptr_t)code->args.in, code->args.out);
+            code->args.workspace = p->memory + p->workspace_at;
+        } else if (code->kind == INSTR_START) {
+            weft_exchange_bind(code->exchange, p->view[node->in[0].id].data, p->view[node->out[0].id].data, p->memory + p->scratch_at);
+        }
+    }
+    point_ports(p);
+}
+
+static weft_status connect(weft_program *p, weft_store *store)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
+        const weft_node *node = weft_graph_node(p->graph, n);
+        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+            continue;
+        const weft_value_info *info = weft_value_get(p->graph, node->out[0]);
+        weft_tensor *tensor = store ? weft_store_find(store, info->name) : NULL;
+        if (!tensor)
+            return weft_fail(WEFT_E_NOT_FOUND, "the program needs \"%s\", which is not in the store", info->name);
+        if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
+            return weft_fail(WEFT_E_SHAPE, "\"%s\" in the store has another shape or type than the program needs", info->name);
+        p->stored[node->out[0].id] = tensor;
+    }
+    for (int i = 0; i < p->update_count; i++)
+        p->update[i].tensor = p->stored[p->update[i].source];
+    return WEFT_OK;
+}
+
+/* ref: f64 copies of constants and sources. */
+static void widen(weft_program *p)
+{
+    for (int32_t v = 0; v < p->plan.count; v++) {
+        const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
+        const weft_node *node = weft_graph_node(p->graph, info->node);
+        const int64_t count = weft_shape_count(&info->shape);
+        if (node->op == WEFT_OP_CONSTANT)
+            weft_convert(p->view[v].data, p->view[v].dtype, ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
+        else if (p->stored[v] && p->source_offset[v] >= 0)
+            weft_convert(p->view[v].data, WEFT_F64, p->stored[v]->data, info->dtype, count);
+    }
+}
+
+weft_status weft_program_bind(weft_program *p, weft_store *store)
+{
+    if (p->memory)
+        return weft_fail(WEFT_E_ARG, "the program is bound already");
+    WEFT_TRY(connect(p, store));
+    p->memory = weft_alloc_aligned(p->bytes);
+    if (!p->memory) {
+        char text[32];
+        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give", weft_format_bytes(p->bytes, text));
+    }
+    memset(p->memory + p->inputs_at, 0, (size_t)(p->constants_at - p->inputs_at));
+    weft_program_point_views(p);
+    if (p->f64)
+        widen(p);
+    memset(p->memory + p->ports_at, 0, (size_t)(p->bytes - p->ports_at));
+    for (int32_t i = 0; i < p->code_count; i++) {
+        const instruction *code = &p->code[i];
+        if (code->kind == INSTR_KERNEL && code->kernel->prepare) {
+            const weft_status_code status = code->kernel->prepare(&code->args, &p->cache[code->node]);
+            if (status != WEFT_OK) {
+                weft_free(p->memory);
+                p->memory = NULL;
+                return weft_fail_context(status, "node %d", (int)code->node);
+            }
+        }
+        p->code[i].args.cache = p->cache[code->node];
+    }
+    return WEFT_OK;
+}
+
+static weft_tensor *find_port(port *ports, int count, const char *name, int set)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(ports[i].tensor[0].name, name) == 0)
+            return &ports[i].tensor[set];
+    return NULL;
+}
+
+weft_tensor *weft_program_input(weft_program *p, const char *name)
+{
+    return find_port(p->input, p->input_count, name, 0);
+}
+
+weft_tensor *weft_program_next_input(weft_program *p, const char *name)
+{
+    return p->options.double_inputs ? find_port(p->input, p->input_count, name, 1) : NULL;
+}
+
+void weft_program_swap_inputs(weft_program *p)
+{
+    if (!p->options.double_inputs)
+        return;
+    p->input_set = !p->input_set;
+    weft_program_point_views(p);
+}
+
+const weft_tensor *weft_program_output(weft_program *p, const char *name)
+{
+    return find_port(p->output, p->output_count, name, 0);
+}
+
+const double *weft_program_seconds(const weft_program *p, int64_t *runs)
+{
+    *runs = p->runs;
+    return p->seconds;
+}
+
+weft_comm_times weft_program_comm_times(const weft_program *p)
+{
+    weft_comm_times times = {0};
+    for (int32_t i = 0; i < p->code_count; i++) {
+        if (p->code[i].kind != INSTR_START)
+            continue;
+        double waited;
+        times.busy += weft_exchange_seconds(p->code[i].exchange, &waited);
+        times.exposed += waited;
+        times.wire_bytes += weft_exchange_wire_bytes(p->code[i].exchange);
+        times.collectives++;
+    }
+    return times;
+}

@@ -1,0 +1,71 @@
+/* Inside a program: shared by program.c (compile, bind) and run.c (the step loop).
+ *
+ * One piece of memory, areas in this order, each a multiple of 64 bytes:
+ *
+ *   | arena | workspace | inputs (1 or 2 sets) | constants | sources (ref) | scratch | inputs, outputs (ref) |
+ *     plan     plan       plan                   copies in the storage type            in the graph's types    */
+#ifndef WEFT_RUNTIME_PROGRAM_H
+#define WEFT_RUNTIME_PROGRAM_H
+
+#include "runtime/comm.h"
+
+typedef enum instruction_kind { INSTR_KERNEL, INSTR_START, INSTR_WAIT, INSTR_SLICE } instruction_kind;
+
+typedef struct instruction {
+    instruction_kind kind;
+    int32_t node;
+    weft_kernel_args args;   /* KERNEL, SLICE */
+    const weft_kernel *kernel;
+    weft_exchange *exchange; /* START, WAIT */
+    int64_t slice_start;     /* SLICE: along the dim, elements */
+    int64_t workspace_bytes;
+} instruction;
+
+/* An input or output as the caller sees it. */
+typedef struct port {
+    weft_tensor tensor[2]; /* the second: the other set of double_inputs */
+    int32_t value;
+    int64_t offset;        /* of the caller's bytes in its area; -1: the storage itself */
+    int64_t offset2;       /* the same of the second set */
+} port;
+
+typedef struct update {
+    int32_t source, value;
+    bool in_place;
+    weft_tensor *tensor;
+} update;
+
+struct weft_program {
+    weft_arena *meta; /* everything below that is not tensor data */
+    const weft_graph *graph;
+    weft_program_options options;
+    weft_mesh mesh;
+    const weft_backend *backend;
+    bool f64;         /* the backend keeps floats as f64 */
+    weft_memory_plan plan;
+    int64_t workspace_at, inputs_at, constants_at, sources_at, scratch_at, ports_at, bytes;
+    int64_t scratch_bytes;
+    int64_t *source_offset; /* by value: f64 copies of params and states */
+    weft_tensor **stored;   /* by value: the store's tensor of params and states */
+    weft_view *view;        /* by value */
+    instruction *code;
+    int32_t code_count;
+    weft_exchange **exchange; /* by node */
+    void **cache;             /* by node: prepared kernels */
+    port *input, *output;
+    int input_count, output_count;
+    int input_set;            /* which of the two sets the next run reads */
+    update *update;
+    int update_count;
+    char *memory;             /* NULL: not bound */
+    double *seconds;          /* by node; NULL: no profile */
+    int64_t runs;
+};
+
+weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
+/* Where the bytes of a value are; after bind. */
+void *weft_program_locate(const weft_program *program, int32_t value);
+/* Points every view at its bytes: at bind, and after a swap of inputs. */
+void weft_program_point_views(weft_program *program);
+
+#endif
