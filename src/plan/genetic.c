@@ -266,7 +266,7 @@ static void anneal(island *x)
     while (!over(x)) {
         /* with a deadline the share of work is unknown: cool in rounds of the standard length */
         const double part =
-            fmod((double)(x->spent - begun) / (double)(x->deadline > 0 ? ISLAND_WORK : x->work - begun + 1), 1.0);
+            fmod((double)(x->spent - begun) / (double)(x->work == INT64_MAX ? ISLAND_WORK : x->work - begun + 1), 1.0);
         const double heat = 0.012 * x->best.makespan * (1 - part) * (1 - part);
         memcpy(next.option, now.option, (size_t)n * sizeof *now.option);
         memcpy(next.bias, now.bias, (size_t)n * sizeof *now.bias);
@@ -324,9 +324,9 @@ static void run_island(island *x, double scale, bool no_genetic)
     anneal(x);
 }
 
-/* The heuristic part: all islands, the best of them. */
+/* The heuristic part: all islands, the best of them. `endless`: until the deadline. */
 static weft_status search_islands(const weft_cascade_problem *p, const weft_cascade_search *search,
-                                  double deadline, weft_cascade_result *result)
+                                  double deadline, bool endless, weft_cascade_result *result)
 {
     island *list = weft_alloc(ISLANDS * (int64_t)sizeof *list);
     if (!list)
@@ -340,7 +340,7 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
             break;
         list[made].deadline = deadline;
         /* large problems need some evaluations however long they are */
-        list[made].work = search->seconds > 0 ? INT64_MAX
+        list[made].work = endless ? INT64_MAX
                           : ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
     }
     if (status == WEFT_OK) {
@@ -385,10 +385,12 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     /* a small problem: some heuristic, then the exact search, then what time is left */
     const bool exact = !search->no_exact && p->count <= 40 && p->devices <= 64;
     const double share = exact ? 0.3 : 1;
-    WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, &r));
+    WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact, &r));
     if (exact && !closed(&r)) {
         const int64_t nodes = search->exact_nodes > 0 ? search->exact_nodes
-                              : timed ? INT64_MAX : 20000;
+                              : timed                 ? INT64_MAX
+                              : p->count <= 16        ? 150000
+                                                      : 20000;
         bool proved;
         WEFT_TRY(weft_cascade_exact(p, nodes, timed ? begun + search->seconds : 0, &r.schedule,
                                     &proved, &r.exact_nodes));

@@ -1,0 +1,326 @@
+/* The cascade planner against brute force and against CBC on the MILP of Arachne Eq. 1-7. */
+#include "base/rng.h"
+#include "plan/cascade.h"
+
+#include <coin/Cbc_C_Interface.h>
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_OPTIONS = 16 };
+
+static weft_cascade_list random_list(weft_arena *arena, weft_rng *rng, int64_t count, int64_t devices,
+                                     int options, bool whole)
+{
+    weft_cascade_list list = {.count = count};
+    list.item = weft_arena_alloc(arena, count * (int64_t)sizeof *list.item);
+    for (int64_t c = 0; c < count; c++) {
+        weft_cascade *x = &list.item[c];
+        x->id = weft_arena_printf(arena, "c%d", (int)c);
+        x->option = weft_arena_alloc(arena, MAX_OPTIONS * (int64_t)sizeof *x->option);
+        x->after = weft_arena_alloc(arena, 2 * (int64_t)sizeof *x->after);
+        double work = 2 + 20 * weft_rng_f64(rng);
+        int64_t degree = 1 + (int64_t)weft_rng_below(rng, 2);
+        for (int k = 0; k < options && degree <= devices; k++) {
+            double seconds = work / (double)degree + 0.3 * weft_rng_f64(rng);
+            if (whole)
+                seconds = fmax(1, round(seconds / 3));
+            x->option[x->option_count++] = (weft_cascade_option){degree, seconds, work / (double)degree};
+            degree += 1 + (int64_t)weft_rng_below(rng, 3);
+        }
+        for (int k = 0; c > 0 && k < 2; k++)
+            if (weft_rng_below(rng, 3) == 0) {
+                const int32_t q = (int32_t)weft_rng_below(rng, (uint64_t)c);
+                if (!x->after_count || x->after[0] != q)
+                    x->after[x->after_count++] = q;
+            }
+    }
+    return list;
+}
+
+/* All orders and all degrees, each placed at the earliest time in a list of device-free times. The
+ * sequence is by start, so nothing starts before the one placed last. */
+typedef struct brute {
+    const weft_cascade_problem *p;
+    double best, end[16];
+} brute;
+
+static void brute_force(brute *b, uint32_t done, double now, const double *free_at, double span)
+{
+    const weft_cascade_problem *p = b->p;
+    if (done + 1 == 1u << p->count) {
+        b->best = fmin(b->best, span);
+        return;
+    }
+    for (int32_t c = 0; c < p->count; c++) {
+        if (done >> c & 1)
+            continue;
+        double ready = now;
+        bool waits = false;
+        for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++) {
+            waits |= !(done >> p->after[e] & 1);
+            ready = fmax(ready, b->end[p->after[e]]);
+        }
+        if (waits)
+            continue;
+        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++) {
+            double next[16], start = fmax(ready, free_at[p->degree[o] - 1]);
+            const double end = start + p->seconds[o];
+            if (end >= b->best)
+                continue;
+            for (int64_t d = 0; d < p->devices; d++)
+                next[d] = d < p->degree[o] ? end : free_at[d];
+            for (int64_t i = 1; i < p->devices; i++)
+                for (int64_t j = i; j > 0 && next[j] < next[j - 1]; j--) {
+                    const double swap = next[j];
+                    next[j] = next[j - 1];
+                    next[j - 1] = swap;
+                }
+            b->end[c] = end;
+            brute_force(b, done | 1u << c, start, next, fmax(span, end));
+        }
+    }
+}
+
+static weft_cascade_result solve(const weft_cascade_problem *p, weft_arena *arena,
+                                 weft_cascade_search search)
+{
+    weft_cascade_result r;
+    cr_assert_eq(weft_cascade_solve(p, &search, arena, &r), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_cascade_schedule_check(p, &r.schedule), WEFT_OK, "%s", weft_error_message());
+    cr_assert(r.bound.value <= r.schedule.makespan);
+    return r;
+}
+
+/* 200 random cases: the heuristics alone are within 1 % of the optimum, the bound never above it,
+ * and the exact search finds it. */
+Test(cascade, brute_force_agrees)
+{
+    weft_rng rng = weft_rng_make(11, WEFT_RNG_TEST);
+    double worst = 0, gap = 0;
+    for (int round = 0; round < 200; round++) {
+        weft_arena *arena = weft_arena_create();
+        const int64_t count = 2 + (int64_t)weft_rng_below(&rng, 5);
+        const int64_t devices = 1 + (int64_t)weft_rng_below(&rng, 6);
+        weft_cascade_list list = random_list(arena, &rng, count, devices > 1 ? devices : 2, 3, false);
+        weft_cascade_problem p;
+        cr_assert_eq(weft_cascade_problem_create(&list, devices > 1 ? devices : 2, 0, &p), WEFT_OK, "%s",
+                     weft_error_message());
+        brute b = {.p = &p, .best = INFINITY};
+        const double zero[16] = {0};
+        brute_force(&b, 0, 0, zero, 0);
+        const weft_cascade_result h = solve(&p, arena, (weft_cascade_search){.seed = 1, .no_exact = true});
+        worst = fmax(worst, h.schedule.makespan / b.best - 1);
+        gap += b.best / h.bound.value - 1;
+        cr_assert(h.schedule.makespan <= b.best * 1.01, "round %d: %g, optimum %g", round,
+                  h.schedule.makespan, b.best);
+        cr_assert(h.schedule.makespan >= b.best * (1 - 1e-12));
+        cr_assert(h.bound.value <= b.best * (1 + 1e-12), "round %d: bound %.17g over optimum %.17g", round,
+                  h.bound.value, b.best);
+        weft_cascade_schedule exact;
+        bool proved;
+        int64_t nodes;
+        cr_assert_eq(weft_cascade_schedule_create(arena, p.count, &exact), WEFT_OK);
+        cr_assert_eq(weft_cascade_exact(&p, 1000000, 0, &exact, &proved, &nodes), WEFT_OK);
+        cr_assert(proved, "round %d", round);
+        cr_assert_float_eq(exact.makespan, b.best, 1e-9 * b.best, "round %d: exact %.17g, brute %.17g",
+                           round, exact.makespan, b.best);
+        cr_assert_eq(weft_cascade_schedule_check(&p, &exact), WEFT_OK, "%s", weft_error_message());
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
+    fprintf(stderr, "200 cases: heuristics at most %.3f %% over the optimum, the bound %.2f %% under it on average\n",
+            100 * worst, 100 * gap / 200);
+}
+
+/* Eq. 1-7 with whole seconds: x[c][k][t] = 1 when c starts at t with option k. */
+static double by_cbc(const weft_cascade_problem *p, int horizon)
+{
+    Cbc_Model *m = Cbc_newModel();
+    Cbc_setParameter(m, "logLevel", "0");
+    const int options = p->first_option[p->count];
+    int index[64 * 64];
+    double value[64 * 64];
+    Cbc_addCol(m, "T", 0, horizon, 1, 0, 0, NULL, NULL);
+    for (int o = 0; o < options; o++)
+        for (int t = 0; t < horizon; t++)
+            Cbc_addCol(m, "x", 0, t + p->seconds[o] <= horizon ? 1 : 0, 0, 1, 0, NULL, NULL);
+    for (int c = 0; c < p->count; c++) {
+        int n = 0;
+        for (int o = p->first_option[c]; o < p->first_option[c + 1]; o++)
+            for (int t = 0; t < horizon; t++, n++) {
+                index[n] = 1 + o * horizon + t;
+                value[n] = 1;
+            }
+        Cbc_addRow(m, "one", n, index, value, 'E', 1); /* Eq. 5 */
+        n = 0;
+        for (int o = p->first_option[c]; o < p->first_option[c + 1]; o++)
+            for (int t = 0; t < horizon; t++, n++)
+                value[n] = t + p->seconds[o];
+        index[n] = 0;
+        value[n++] = -1;
+        Cbc_addRow(m, "end", n, index, value, 'L', 0); /* Eq. 2, 3 */
+        for (int e = p->first_after[c]; e < p->first_after[c + 1]; e++) {
+            n = 0; /* Eq. 4 */
+            const int q = p->after[e];
+            for (int o = p->first_option[q]; o < p->first_option[q + 1]; o++)
+                for (int t = 0; t < horizon; t++, n++) {
+                    index[n] = 1 + o * horizon + t;
+                    value[n] = t + p->seconds[o];
+                }
+            for (int o = p->first_option[c]; o < p->first_option[c + 1]; o++)
+                for (int t = 0; t < horizon; t++, n++) {
+                    index[n] = 1 + o * horizon + t;
+                    value[n] = -t;
+                }
+            Cbc_addRow(m, "after", n, index, value, 'L', 0);
+        }
+    }
+    for (int now = 0; now < horizon; now++) { /* Eq. 7 */
+        int n = 0;
+        for (int o = 0; o < options; o++)
+            for (int t = 0; t <= now; t++)
+                if (t + p->seconds[o] > now) {
+                    index[n] = 1 + o * horizon + t;
+                    value[n++] = p->degree[o];
+                }
+        Cbc_addRow(m, "devices", n, index, value, 'L', (double)p->devices);
+    }
+    Cbc_setParameter(m, "sec", "60");
+    cr_assert_eq(Cbc_solve(m), 0);
+    cr_assert(Cbc_isProvenOptimal(m));
+    const double best = Cbc_getObjValue(m);
+    Cbc_deleteModel(m);
+    return best;
+}
+
+Test(cascade, cbc_agrees, .timeout = 120)
+{
+    weft_rng rng = weft_rng_make(5, WEFT_RNG_TEST);
+    for (int round = 0; round < 12; round++) {
+        weft_arena *arena = weft_arena_create();
+        const int64_t devices = 4 + (int64_t)weft_rng_below(&rng, 5);
+        weft_cascade_list list =
+            random_list(arena, &rng, 6 + (int64_t)weft_rng_below(&rng, 3), devices, 3, true);
+        weft_cascade_problem p;
+        cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK, "%s", weft_error_message());
+        const weft_cascade_result r = solve(&p, arena, (weft_cascade_search){.seed = 3, .exact_nodes = 2000000});
+        cr_assert(r.proved, "round %d", round);
+        const double best = by_cbc(&p, (int)r.schedule.makespan + 1);
+        cr_assert_float_eq(r.schedule.makespan, best, 1e-6, "round %d: %g, CBC %g", round,
+                           r.schedule.makespan, best);
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
+}
+
+Test(cascade, same_plan_on_any_threads)
+{
+    weft_rng rng = weft_rng_make(23, WEFT_RNG_TEST);
+    weft_arena *arena = weft_arena_create();
+    weft_cascade_list list = random_list(arena, &rng, 60, 16, 8, false);
+    weft_cascade_problem p;
+    cr_assert_eq(weft_cascade_problem_create(&list, 16, 0, &p), WEFT_OK);
+    const weft_cascade_result a = solve(&p, arena, (weft_cascade_search){.seed = 9, .threads = 1});
+    const weft_cascade_result b = solve(&p, arena, (weft_cascade_search){.seed = 9, .threads = 4});
+    cr_assert_eq(a.schedule.makespan, b.schedule.makespan);
+    cr_assert_eq(memcmp(a.schedule.option, b.schedule.option, 60 * sizeof(int32_t)), 0);
+    cr_assert_eq(memcmp(a.schedule.start, b.schedule.start, 60 * sizeof(double)), 0);
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+}
+
+/* Larger random problems: every schedule is legal, devices do not overlap. */
+Test(cascade, devices_are_legal)
+{
+    weft_rng rng = weft_rng_make(77, WEFT_RNG_TEST);
+    for (int round = 0; round < 10; round++) {
+        weft_arena *arena = weft_arena_create();
+        const int64_t n = 20 + (int64_t)weft_rng_below(&rng, 60), devices = 3 + (int64_t)weft_rng_below(&rng, 30);
+        weft_cascade_list list = random_list(arena, &rng, n, devices, 6, false);
+        weft_cascade_problem p;
+        cr_assert_eq(weft_cascade_problem_create(&list, devices, 15, &p), WEFT_OK, "%s", weft_error_message());
+        const weft_cascade_result r = solve(&p, arena, (weft_cascade_search){.seed = 2});
+        int32_t *first, *device;
+        cr_assert_eq(weft_cascade_devices(&p, &r.schedule, arena, &first, &device), WEFT_OK);
+        for (int32_t a = 0; a < n; a++) {
+            cr_assert_eq(first[a + 1] - first[a], p.degree[r.schedule.option[a]]);
+            cr_assert(list.item[a].option[p.source[r.schedule.option[a]]].bytes <= 15);
+            for (int32_t b = a + 1; b < n; b++) {
+                if (r.schedule.end[a] <= r.schedule.start[b] || r.schedule.end[b] <= r.schedule.start[a])
+                    continue;
+                for (int32_t i = first[a]; i < first[a + 1]; i++)
+                    for (int32_t j = first[b]; j < first[b + 1]; j++)
+                        cr_assert_neq(device[i], device[j]);
+            }
+        }
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
+}
+
+static weft_status_code refuse(weft_cascade_list list, int64_t devices, double memory)
+{
+    weft_cascade_problem p;
+    return weft_cascade_problem_create(&list, devices, memory, &p);
+}
+
+Test(cascade, refusals_say_why)
+{
+    int32_t one = 1, zero = 0;
+    weft_cascade_option wide[] = {{4, 2.0, 96.2 * 1073741824}, {6, 1.5, 64e9}};
+    weft_cascade_option plain[] = {{1, 2.0, 0}};
+    weft_cascade a[] = {{.id = "a", .option = wide, .option_count = 2}};
+    const weft_cascade_list single = {a, 1};
+    cr_assert_eq(refuse(single, 0, 0), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "0 devices"));
+    cr_assert_eq(refuse((weft_cascade_list){a, 0}, 4, 0), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "empty"));
+    cr_assert_eq(refuse(single, 4, 80 * 1073741824.0), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "needs 96.2 GiB per device at degree 4, limit 80 GiB; smallest feasible degree 6"),
+              "%s", weft_error_message());
+    cr_assert_eq(refuse(single, 3, 0), WEFT_E_INFEASIBLE);
+    cr_assert_eq(refuse(single, 6, 80 * 1073741824.0), WEFT_OK);
+    for (int i = 0; i < 4; i++) {
+        const double bad[] = {NAN, 0, -1, INFINITY};
+        weft_cascade_option o[] = {{1, bad[i], 0}};
+        weft_cascade c[] = {{.id = "c", .option = o, .option_count = 1}};
+        cr_assert_eq(refuse((weft_cascade_list){c, 1}, 4, 0), WEFT_E_ARG);
+    }
+    weft_cascade ring[] = {{.id = "p", .option = plain, .option_count = 1, .after = &one, .after_count = 1},
+                           {.id = "q", .option = plain, .option_count = 1, .after = &zero, .after_count = 1}};
+    cr_assert_eq(refuse((weft_cascade_list){ring, 2}, 4, 0), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "p after q after p") || strstr(weft_error_message(), "q after p after q"),
+              "%s", weft_error_message());
+}
+
+/* Every allocation of a solve fails once: an error, no crash, no leak under ASan. */
+Test(cascade, survives_failing_allocations)
+{
+    weft_rng rng = weft_rng_make(3, WEFT_RNG_TEST);
+    weft_arena *arena = weft_arena_create();
+    weft_cascade_list list = random_list(arena, &rng, 3, 4, 3, false);
+    for (int64_t n = 1;; n++) {
+        weft_arena *scratch = weft_arena_create();
+        weft_cascade_problem p;
+        weft_cascade_result r;
+        weft_alloc_fail_at(n);
+        const int64_t before = weft_alloc_count();
+        weft_status_code status = weft_cascade_problem_create(&list, 4, 0, &p);
+        if (status == WEFT_OK) {
+            status = weft_cascade_solve(&p, &(weft_cascade_search){.seed = 1, .threads = 1}, scratch, &r);
+            weft_cascade_problem_free(&p);
+        }
+        const bool reached = weft_alloc_count() - before >= n;
+        weft_alloc_fail_at(0);
+        weft_arena_free(scratch);
+        if (!reached) {
+            cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
+            break;
+        }
+        cr_assert_eq(status, WEFT_E_MEMORY, "allocation %d: %s", (int)n, weft_error_message());
+        cr_assert(n < 500);
+    }
+    weft_arena_free(arena);
+}
