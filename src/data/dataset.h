@@ -1,0 +1,49 @@
+/* A dataset: WebDataset shards mapped into memory, grouped into samples.
+ *
+ * A member's key is its path up to the first dot of the file name, its suffix what follows, in lower case; members
+ * of one key that stand together make a sample (webdataset's rule). Names "__...__" are metadata and skipped. */
+#ifndef WEFT_DATA_DATASET_H
+#define WEFT_DATA_DATASET_H
+
+#include "base/memory.h"
+
+enum { WEFT_SAMPLE_MAX_PARTS = 12 };
+
+typedef struct weft_part_data {
+    const char *suffix; /* "mp4", "json", "latent.npy" */
+    const unsigned char *data; /* in the map */
+    int64_t bytes;
+} weft_part_data;
+
+typedef struct weft_sample {
+    const char *key;
+    uint64_t id; /* XXH3-64 of the key: the sample's address for random numbers, on any machine */
+    int shard;   /* index of its file */
+    int part_count;
+    weft_part_data part[WEFT_SAMPLE_MAX_PARTS];
+    /* From the .json part, or 0 / "" where it says nothing. */
+    const char *caption;
+    int64_t frames, width, height;
+    double fps, seconds;
+} weft_sample;
+
+typedef struct weft_dataset weft_dataset;
+
+/* `path`: a folder of shards, a shard, or a pattern with {000..012} braces. With `split` not NULL only shards whose name
+ * begins with "<split>-". A damaged shard gives its whole members and a warning; with `strict` it is an error. Two
+ * samples of one key, or a suffix twice in one, are errors that name the shard. */
+weft_status weft_dataset_open(const char *path, const char *split, bool strict, weft_dataset **dataset);
+void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
+int64_t weft_dataset_count(const weft_dataset *dataset);
+const weft_sample *weft_dataset_at(const weft_dataset *dataset, int64_t index); /* in order of shards and members */
+/* NULL: the sample has no such part. */
+const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix);
+/* Shards that were damaged, and samples that lost a part by it. */
+int64_t weft_dataset_damaged(const weft_dataset *dataset);
+int64_t weft_dataset_bytes(const weft_dataset *dataset); /* of all shards */
+
+/* Splits a member's path at webdataset's point. False: no key (a folder entry, "__name__", no dot). `key_len` is a
+ * length in `name`; *suffix points into it. */
+bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix);
+
+#endif

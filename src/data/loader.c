@@ -1,0 +1,617 @@
+/* Plan, decode ahead, hand over.
+ *
+ *   plan:   step -> (bucket, positions) -> samples          sequential, in the caller's thread
+ *   slots:  a ring of `prefetch` batches; step s lives in slot s mod prefetch
+ *   workers take the next undecoded item of the earliest planned batch
+ *
+ * A slot's items are written by workers without the lock; `done` counts them under it, so a full slot is safe to read. */
+#include "data/loader.h"
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "data/order.h"
+#include "graph/mesh.h"
+#include "format/npy.h"
+#include "video/clip.h"
+#include "video/reader.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static const weft_key bucket_keys[] = {
+    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), NULL, "clips", "clips per step, over all ranks", .min = 1, .max = 65536},
+    {"frames", WEFT_KEY_I64, offsetof(weft_bucket, frames), NULL, "frames", "clip length", .min = 1, .max = 65536},
+    {"height", WEFT_KEY_I64, offsetof(weft_bucket, height), NULL, "pixels", "clip height", .min = 1, .max = 16384},
+    {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "clip width", .min = 1, .max = 16384},
+};
+const weft_section weft_bucket_section = {"buckets", "clip sizes that are trained on; each sample goes to the longest that it fills",
+                                          sizeof(weft_bucket), bucket_keys, WEFT_COUNT(bucket_keys)};
+
+static const weft_key loader_keys[] = {
+    {"shards", WEFT_KEY_STRING, offsetof(weft_loader_config, shards), "", "", "folder of WebDataset shards, a shard, or a {000..012} pattern"},
+    {"split", WEFT_KEY_STRING, offsetof(weft_loader_config, split), "train", "", "only shards named <split>-*.tar"},
+    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_loader_config, buckets), NULL, "", "clip sizes", .section = &weft_bucket_section},
+    {"fps", WEFT_KEY_F64, offsetof(weft_loader_config, fps), "0", "frames/s", "frame rate of the clips; 0 keeps each video's own", .min = 0, .max = 1000},
+    {"seed", WEFT_KEY_I64, offsetof(weft_loader_config, seed), "0", "", "of the order, crops and caption dropout", .min = 0, .max = 9e15},
+    {"threads", WEFT_KEY_I64, offsetof(weft_loader_config, threads), "1", "", "decoder threads", .min = 1, .max = 256},
+    {"prefetch", WEFT_KEY_I64, offsetof(weft_loader_config, prefetch), "3", "batches", "batches decoded ahead", .min = 1, .max = 1024},
+    {"caption_dropout", WEFT_KEY_F64, offsetof(weft_loader_config, caption_dropout), "0", "", "share of captions replaced by the empty prompt, for guidance", .min = 0, .max = 1},
+    {"strict", WEFT_KEY_BOOL, offsetof(weft_loader_config, strict), "false", "", "stop at damaged shards instead of using what is whole"},
+    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_crop), "false", "", "crop anywhere instead of the centre"},
+    {"random_start", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_start), "true", "", "begin anywhere in the clip instead of at its first frame"},
+};
+const weft_section weft_loader_section = {"data", "the training data", sizeof(weft_loader_config), loader_keys, WEFT_COUNT(loader_keys)};
+
+typedef struct permutation {
+    int64_t epoch; /* -1: none yet */
+    weft_order_item *item;
+} permutation;
+
+typedef struct lane { /* a bucket and its samples */
+    weft_bucket size;
+    weft_order_item *item; /* in order of the dataset */
+    int64_t count, capacity;
+    int64_t item_floats;
+    permutation cache[2]; /* of this epoch and the next */
+} lane;
+
+typedef struct slot {
+    int64_t step; /* -1: empty */
+    int bucket;
+    int64_t count, first;
+    int64_t taken, done; /* items handed to workers, items finished */
+    weft_status_code status;
+    char *message; /* heap, when status is set */
+    uint64_t *id;
+    int64_t *epoch, *sample;
+    const char **caption;
+    float *data;
+} slot;
+
+struct weft_loader {
+    weft_loader_config config;
+    weft_dataset *dataset;
+    int rank, ranks;
+    const char *part;
+    int64_t channels;
+    lane *lane;
+    int lanes;
+    int64_t *lane_samples, *lane_batch;
+    int64_t *planned, *returned; /* samples taken per lane: by the plan, by next() */
+    int64_t plan_step, next_step;
+    weft_loader_report report;
+    uint64_t fingerprint;
+
+    slot *slots;
+    int64_t slot_count;
+    pthread_mutex_t lock;
+    pthread_cond_t work, ready;
+    pthread_t *worker;
+    int64_t workers, busy;
+    bool quit;
+};
+
+/* ---- dealing samples to buckets ---------------------------------------------------------------- */
+
+static const char *const video_suffixes[] = {"mp4", "webm", "mkv", "mov", "avi", "ogv", "png", "jpg", "jpeg", "webp"};
+
+static const weft_part_data *video_part(const weft_sample *s)
+{
+    for (size_t i = 0; i < sizeof video_suffixes / sizeof *video_suffixes; i++) {
+        const weft_part_data *p = weft_sample_part(s, video_suffixes[i]);
+        if (p)
+            return p;
+    }
+    return NULL;
+}
+
+/* Length and size: from the .json part, else from the container. */
+static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, int64_t *frames, int64_t *w, int64_t *h)
+{
+    double own_fps = s->fps, seconds = s->seconds;
+    *frames = s->frames;
+    *w = s->width;
+    *h = s->height;
+    if (*frames <= 0 || *w <= 0 || *h <= 0) {
+        weft_video_reader *reader;
+        if (weft_video_reader_open_memory(p->data, p->bytes, s->key, NULL, &reader) != WEFT_OK)
+            return false;
+        const weft_video_info *info = weft_video_reader_info(reader);
+        *w = info->width;
+        *h = info->height;
+        own_fps = info->fps;
+        seconds = info->seconds;
+        *frames = info->frames > 0 ? info->frames : (int64_t)floor(seconds * own_fps + 0.5);
+        if (*frames < 1)
+            *frames = 1;
+        weft_video_reader_close(reader);
+    }
+    if (fps > 0 && own_fps > 0)
+        *frames = (int64_t)floor((double)(*frames - 1) / own_fps * fps + 1e-6) + 1;
+    return true;
+}
+
+/* The longest bucket that the clip fills, then the one nearest in aspect, then the largest. -1: none. */
+static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t h, bool *long_enough)
+{
+    int best = -1;
+    double best_aspect = 0;
+    *long_enough = false;
+    for (int i = 0; i < l->lanes; i++) {
+        const weft_bucket *b = &l->lane[i].size;
+        if (frames < b->frames)
+            continue;
+        *long_enough = true;
+        if (w < b->width || h < b->height)
+            continue;
+        const double aspect = fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
+        const weft_bucket *c = best >= 0 ? &l->lane[best].size : NULL;
+        if (!c || b->frames > c->frames ||
+            (b->frames == c->frames && (aspect < best_aspect - 1e-9 || (aspect < best_aspect + 1e-9 && b->width * b->height > c->width * c->height)))) {
+            best = i;
+            best_aspect = aspect;
+        }
+    }
+    return best;
+}
+
+static weft_status deal_part(weft_loader *l, const weft_sample *s, int *chosen)
+{
+    const weft_part_data *p = weft_sample_part(s, l->part);
+    *chosen = -1;
+    if (!p) {
+        l->report.without_part++;
+        return WEFT_OK;
+    }
+    weft_npy npy;
+    WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
+    for (int i = 0; i < l->lanes && npy.rank == 4; i++) {
+        const weft_bucket *b = &l->lane[i].size;
+        if (npy.dim[0] == b->frames && npy.dim[1] == b->height && npy.dim[2] == b->width && npy.dim[3] == l->channels)
+            *chosen = i;
+    }
+    if (*chosen < 0)
+        l->report.too_small++;
+    return WEFT_OK;
+}
+
+static weft_status deal(weft_loader *l)
+{
+    for (int64_t i = 0; i < weft_dataset_count(l->dataset); i++) {
+        const weft_sample *s = weft_dataset_at(l->dataset, i);
+        int chosen = -1;
+        l->report.samples++;
+        if (l->part) {
+            WEFT_TRY(deal_part(l, s, &chosen));
+        } else {
+            const weft_part_data *p = video_part(s);
+            int64_t frames, w, h;
+            bool long_enough = false;
+            if (!p || !facts_of(s, p, l->config.fps, &frames, &w, &h)) {
+                l->report.without_part++;
+                continue;
+            }
+            chosen = choose_lane(l, frames, w, h, &long_enough);
+            if (chosen < 0)
+                long_enough ? l->report.too_small++ : l->report.too_short++;
+        }
+        if (chosen < 0)
+            continue;
+        lane *to = &l->lane[chosen];
+        WEFT_TRY(weft_grow((void **)&to->item, to->count, &to->capacity, sizeof *to->item));
+        to->item[to->count++] = (weft_order_item){.id = s->id, .sample = i};
+    }
+    l->report.damaged_shards = weft_dataset_damaged(l->dataset);
+    int64_t usable = 0;
+    for (int i = 0; i < l->lanes; i++) {
+        l->lane_samples[i] = l->lane[i].count;
+        l->lane_batch[i] = l->lane[i].size.batch;
+        usable += l->lane[i].count;
+        l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->lane[i].size.batch);
+        for (int64_t k = 0; k < l->lane[i].count; k++)
+            l->fingerprint = weft_seed_mix(l->fingerprint, l->lane[i].item[k].id);
+    }
+    if (usable)
+        return WEFT_OK;
+    weft_buf why = {0};
+    weft_loader_explain(l, &why);
+    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s: none of %lld samples fits a bucket\n%s", l->config.shards,
+                                         (long long)l->report.samples, why.data ? why.data : "");
+    weft_buf_free(&why);
+    return status;
+}
+
+void weft_loader_explain(const weft_loader *l, weft_buf *out)
+{
+    const weft_loader_report *r = &l->report;
+    if (r->too_short)
+        weft_buf_printf(out, "%lld of %lld samples are shorter than every bucket\n", (long long)r->too_short, (long long)r->samples);
+    if (r->too_small)
+        weft_buf_printf(out, l->part ? "%lld of %lld samples have a .%s of another size than every bucket\n"
+                                     : "%lld of %lld samples have fewer pixels than every bucket that they are long enough for%s\n",
+                        (long long)r->too_small, (long long)r->samples, l->part ? l->part : "");
+    if (r->without_part)
+        weft_buf_printf(out, "%lld of %lld samples have no readable %s\n", (long long)r->without_part, (long long)r->samples,
+                        l->part ? l->part : "video");
+    if (r->damaged_shards)
+        weft_buf_printf(out, "%lld shards are damaged\n", (long long)r->damaged_shards);
+}
+
+/* ---- planning ---------------------------------------------------------------------------------- */
+
+/* The order of `epoch` in a lane. Two epochs are kept: batches reach over the border of one to the next. */
+static weft_status order_of(weft_loader *l, lane *a, int64_t epoch, const weft_order_item **items)
+{
+    permutation *p = &a->cache[epoch % 2];
+    if (p->epoch != epoch) {
+        memcpy(p->item, a->item, (size_t)a->count * sizeof *p->item);
+        weft_order_shuffle(p->item, a->count, (uint64_t)l->config.seed, (uint64_t)epoch);
+        p->epoch = epoch;
+    }
+    *items = p->item;
+    return WEFT_OK;
+}
+
+static bool caption_dropped(const weft_loader *l, uint64_t id, int64_t epoch)
+{
+    const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
+    return l->config.caption_dropout > 0 && (double)weft_random_uniform(seed, WEFT_RNG_DROP, id) < l->config.caption_dropout;
+}
+
+static void set_item(const weft_loader *l, slot *s, int64_t i, int64_t sample, int64_t epoch)
+{
+    const weft_sample *from = weft_dataset_at(l->dataset, sample);
+    s->id[i] = from->id;
+    s->epoch[i] = epoch;
+    s->sample[i] = sample;
+    s->caption[i] = caption_dropped(l, from->id, epoch) ? "" : from->caption;
+}
+
+/* Fills the slot of plan_step with the items of this rank. */
+static weft_status plan_next(weft_loader *l)
+{
+    slot *s = &l->slots[l->plan_step % l->slot_count];
+    const int b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, l->planned);
+    lane *a = &l->lane[b];
+    const int64_t at = l->planned[b] - a->size.batch;
+    int64_t start, count;
+    weft_part(a->size.batch, l->ranks, l->rank, &start, &count);
+    s->bucket = b;
+    s->count = count;
+    s->first = start;
+    s->taken = s->done = 0;
+    s->status = WEFT_OK;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t position = at + start + i, epoch = position / a->count;
+        const weft_order_item *items;
+        WEFT_TRY(order_of(l, a, epoch, &items));
+        set_item(l, s, i, items[position % a->count].sample, epoch);
+    }
+    s->step = l->plan_step++;
+    return WEFT_OK;
+}
+
+/* ---- decoding ---------------------------------------------------------------------------------- */
+
+static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sample *s, int64_t epoch, float *out)
+{
+    const weft_part_data *p = video_part(s);
+    const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
+    weft_clip_request request = {.frames = a->size.frames, .height = a->size.height, .width = a->size.width,
+                                 .fps = l->config.fps, .crop_x = 0.5, .crop_y = 0.5, .threads = 1};
+    if (l->config.random_crop) {
+        request.crop_x = (double)weft_random_uniform(weft_seed_mix(seed, 1), WEFT_RNG_CROP, s->id);
+        request.crop_y = (double)weft_random_uniform(weft_seed_mix(seed, 2), WEFT_RNG_CROP, s->id);
+    }
+    int64_t frames, w, h;
+    const double fps = l->config.fps > 0 ? l->config.fps : s->fps;
+    if (l->config.random_start && fps > 0 && facts_of(s, p, l->config.fps, &frames, &w, &h) && frames > a->size.frames) {
+        const double u = (double)weft_random_uniform(weft_seed_mix(seed, 3), WEFT_RNG_CROP, s->id);
+        request.start_seconds = floor(u * (double)(frames - a->size.frames + 1)) / fps;
+    }
+    return weft_clip_read_memory(p->data, p->bytes, s->key, &request, out);
+}
+
+static weft_status read_part(const weft_loader *l, const lane *a, const weft_sample *s, float *out)
+{
+    const weft_part_data *p = weft_sample_part(s, l->part);
+    weft_npy npy;
+    WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
+    if (npy.count != a->item_floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
+        return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key, l->part);
+    if (npy.dtype == WEFT_F32) {
+        memcpy(out, npy.data, (size_t)npy.count * 4);
+        return WEFT_OK;
+    }
+    const unsigned char *from = npy.data;
+    for (int64_t i = 0; i < npy.count; i++)
+        out[i] = weft_f16_to_f32((uint16_t)(from[2 * i] | from[2 * i + 1] << 8));
+    return WEFT_OK;
+}
+
+/* A sample that does not decode is replaced by the next one of the dataset's list in its lane: deterministic, since
+ * the same bytes fail everywhere. */
+static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
+{
+    enum { TRIES = 16 };
+    const lane *a = &l->lane[s->bucket];
+    float *out = s->data + i * a->item_floats;
+    weft_status_code status = WEFT_OK;
+    for (int t = 0; t < TRIES && t < a->count; t++) {
+        const weft_sample *sample = weft_dataset_at(l->dataset, s->sample[i]);
+        status = l->part ? read_part(l, a, sample, out) : read_clip(l, a, sample, s->epoch[i], out);
+        if (status == WEFT_OK)
+            return WEFT_OK;
+        weft_warn("%s: %s; another sample takes its place", sample->key, weft_error_message());
+        pthread_mutex_lock(&l->lock);
+        l->report.replaced++;
+        pthread_mutex_unlock(&l->lock);
+        int64_t k = 0;
+        while (k < a->count && a->item[k].sample != s->sample[i])
+            k++;
+        set_item(l, s, i, a->item[(k + 1) % a->count].sample, s->epoch[i]);
+    }
+    return weft_fail_context(status, "%d samples in a row do not decode", TRIES);
+}
+
+/* The earliest batch with an item that nobody has taken. */
+static slot *next_work(weft_loader *l)
+{
+    slot *best = NULL;
+    for (int64_t i = 0; i < l->slot_count; i++) {
+        slot *s = &l->slots[i];
+        if (s->step >= 0 && s->taken < s->count && (!best || s->step < best->step))
+            best = s;
+    }
+    return best;
+}
+
+static void *work(void *user)
+{
+    weft_loader *l = user;
+    pthread_mutex_lock(&l->lock);
+    while (!l->quit) {
+        slot *s = next_work(l);
+        if (!s) {
+            pthread_cond_wait(&l->work, &l->lock);
+            continue;
+        }
+        const int64_t item = s->taken++;
+        l->busy++;
+        pthread_mutex_unlock(&l->lock);
+        const weft_status_code status = decode_item(l, s, item);
+        pthread_mutex_lock(&l->lock);
+        l->busy--;
+        s->done++;
+        if (status != WEFT_OK && s->status == WEFT_OK) {
+            s->status = status;
+            weft_free(s->message);
+            s->message = weft_strdup(weft_error_message());
+        }
+        pthread_cond_broadcast(&l->ready);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------- */
+
+static weft_status allocate(weft_loader *l)
+{
+    int64_t items = 0, floats = 0;
+    for (int i = 0; i < l->lanes; i++) {
+        lane *a = &l->lane[i];
+        int64_t start, count;
+        weft_part(a->size.batch, l->ranks, 0, &start, &count); /* the largest part */
+        items = count > items ? count : items;
+        floats = count * a->item_floats > floats ? count * a->item_floats : floats;
+        for (int e = 0; e < 2; e++) {
+            a->cache[e].epoch = -1;
+            a->cache[e].item = weft_alloc((a->count + 1) * (int64_t)sizeof(weft_order_item));
+            if (!a->cache[e].item)
+                goto fail;
+        }
+    }
+    l->slot_count = l->config.prefetch + 1; /* one is in the caller's hands */
+    l->slots = weft_alloc(l->slot_count * (int64_t)sizeof *l->slots);
+    if (!l->slots)
+        goto fail;
+    for (int64_t i = 0; i < l->slot_count; i++) {
+        slot *s = &l->slots[i];
+        s->step = -1;
+        s->id = weft_alloc(items * (int64_t)sizeof *s->id);
+        s->epoch = weft_alloc(items * (int64_t)sizeof *s->epoch);
+        s->sample = weft_alloc(items * (int64_t)sizeof *s->sample);
+        s->caption = weft_alloc(items * (int64_t)sizeof *s->caption);
+        s->data = weft_alloc_aligned(floats * 4);
+        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->data)
+            goto fail;
+    }
+    return WEFT_OK;
+fail:
+    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld batches of %lld floats", (long long)l->slot_count, (long long)floats);
+}
+
+static weft_status start_workers(weft_loader *l)
+{
+    l->worker = weft_alloc(l->config.threads * (int64_t)sizeof *l->worker);
+    if (!l->worker)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld threads", (long long)l->config.threads);
+    for (; l->workers < l->config.threads; l->workers++)
+        if (pthread_create(&l->worker[l->workers], NULL, work, l) != 0)
+            return weft_fail(WEFT_E_MEMORY, "cannot start decoder thread %lld", (long long)l->workers);
+    return WEFT_OK;
+}
+
+weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks, const char *part, int64_t channels,
+                             weft_loader **loader)
+{
+    if (config->buckets.count < 1)
+        return weft_fail(WEFT_E_CONFIG, "data.buckets: at least one bucket {batch, frames, height, width} is needed");
+    weft_loader *l = weft_alloc(sizeof *l);
+    if (!l)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    l->config = *config;
+    l->rank = rank;
+    l->ranks = ranks;
+    l->part = part;
+    l->channels = part ? channels : 3;
+    l->lanes = (int)config->buckets.count;
+    l->lane = weft_alloc(l->lanes * (int64_t)sizeof *l->lane);
+    l->lane_samples = weft_alloc(l->lanes * 8);
+    l->lane_batch = weft_alloc(l->lanes * 8);
+    l->planned = weft_alloc(l->lanes * 8);
+    l->returned = weft_alloc(l->lanes * 8);
+    weft_status_code status = WEFT_OK;
+    if (!l->lane || !l->lane_samples || !l->lane_batch || !l->planned || !l->returned) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
+        goto out;
+    }
+    for (int i = 0; i < l->lanes; i++) {
+        l->lane[i].size = ((const weft_bucket *)config->buckets.item)[i];
+        l->lane[i].item_floats = l->lane[i].size.frames * l->lane[i].size.height * l->lane[i].size.width * l->channels;
+    }
+    WEFT_GO(weft_dataset_open(config->shards, config->split && *config->split ? config->split : NULL, config->strict, &l->dataset));
+    WEFT_GO(deal(l));
+    WEFT_GO(allocate(l));
+    WEFT_GO(start_workers(l));
+    *loader = l;
+    return WEFT_OK;
+out:
+    weft_loader_close(l);
+    return status;
+}
+
+void weft_loader_close(weft_loader *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->quit = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    for (int64_t i = 0; i < l->workers; i++)
+        pthread_join(l->worker[i], NULL);
+    for (int64_t i = 0; l->slots && i < l->slot_count; i++) {
+        slot *s = &l->slots[i];
+        weft_free(s->id);
+        weft_free(s->epoch);
+        weft_free(s->sample);
+        weft_free(s->caption);
+        weft_free(s->data);
+        weft_free(s->message);
+    }
+    for (int i = 0; l->lane && i < l->lanes; i++) {
+        weft_free(l->lane[i].item);
+        weft_free(l->lane[i].cache[0].item);
+        weft_free(l->lane[i].cache[1].item);
+    }
+    weft_free(l->slots);
+    weft_free(l->lane);
+    weft_free(l->lane_samples);
+    weft_free(l->lane_batch);
+    weft_free(l->planned);
+    weft_free(l->returned);
+    weft_free(l->worker);
+    weft_dataset_close(l->dataset);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->ready);
+    pthread_mutex_destroy(&l->lock);
+    weft_free(l);
+}
+
+/* ---- handing over ------------------------------------------------------------------------------ */
+
+const weft_dataset *weft_loader_dataset(const weft_loader *l)
+{
+    return l->dataset;
+}
+
+int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
+{
+    return l->lane_samples[bucket];
+}
+
+weft_loader_report weft_loader_get_report(const weft_loader *l)
+{
+    return l->report;
+}
+
+/* Plans until every slot but the caller's is in use. */
+static weft_status plan_ahead(weft_loader *l)
+{
+    while (l->plan_step < l->next_step + l->slot_count - 1)
+        WEFT_TRY(plan_next(l));
+    pthread_cond_broadcast(&l->work);
+    return WEFT_OK;
+}
+
+weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
+{
+    pthread_mutex_lock(&l->lock);
+    weft_status_code status = plan_ahead(l);
+    slot *s = &l->slots[l->next_step % l->slot_count];
+    const double began = weft_now();
+    while (status == WEFT_OK && s->done < s->count)
+        pthread_cond_wait(&l->ready, &l->lock);
+    l->report.waited_ms += (int64_t)(1e3 * (weft_now() - began));
+    if (status == WEFT_OK && s->status != WEFT_OK)
+        status = weft_fail(s->status, "%s", s->message ? s->message : "a sample does not decode");
+    if (status == WEFT_OK) {
+        *batch = (weft_batch){.step = s->step, .bucket = s->bucket, .count = s->count, .first = s->first, .id = s->id,
+                              .epoch = s->epoch, .sample = s->sample, .caption = s->caption};
+        if (l->part)
+            batch->part = s->data;
+        else
+            batch->video = s->data;
+        l->returned[s->bucket] += l->lane_batch[s->bucket];
+        l->next_step++;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+/* ---- state ------------------------------------------------------------------------------------- */
+
+json_t *weft_loader_state(const weft_loader *l)
+{
+    json_t *taken = json_array();
+    char fingerprint[32];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)l->fingerprint);
+    for (int i = 0; i < l->lanes; i++)
+        json_array_append_new(taken, json_integer(l->returned[i]));
+    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->next_step, "seed", (json_int_t)l->config.seed, "samples",
+                     fingerprint, "taken", taken);
+}
+
+weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char *where)
+{
+    int64_t step, seed;
+    const char *fingerprint;
+    char own[32];
+    const json_t *taken = json_object_get(state, "taken");
+    WEFT_TRY(weft_json_get_i64(state, "step", where, &step));
+    WEFT_TRY(weft_json_get_i64(state, "seed", where, &seed));
+    WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
+    snprintf(own, sizeof own, "%016llx", (unsigned long long)l->fingerprint);
+    if (seed != l->config.seed || strcmp(fingerprint, own) != 0 || (int)json_array_size(taken) != l->lanes || step < 0)
+        return weft_fail(WEFT_E_CONFIG, "%s: the loader stood in other data (shards, buckets or data.seed changed); restore them, "
+                         "or begin with a new output folder", where);
+    pthread_mutex_lock(&l->lock);
+    for (int64_t i = 0; i < l->slot_count; i++)
+        l->slots[i].taken = l->slots[i].count; /* nobody begins another item */
+    while (l->busy > 0)
+        pthread_cond_wait(&l->ready, &l->lock);
+    for (int64_t i = 0; i < l->slot_count; i++)
+        l->slots[i].step = -1;
+    for (int i = 0; i < l->lanes; i++)
+        l->planned[i] = l->returned[i] = json_integer_value(json_array_get(taken, (size_t)i));
+    l->plan_step = l->next_step = step;
+    pthread_mutex_unlock(&l->lock);
+    return WEFT_OK;
+}
