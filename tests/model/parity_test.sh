@@ -1,0 +1,27 @@
+#!/bin/bash
+# Every golden file passes; a file with one changed number fails; a missing parameter is named.
+set -eu
+golden=$SRC/tests/golden
+for name in wan_t2v_tiny wan_t2v_batch wan_vae_image wan_vae_tiny wan_train30; do
+    "$WEFT" parity "$golden/$name.safetensors" "$golden/$name.json"
+done
+"$WEFT" parity --backend ref "$golden/wan_t2v_tiny.safetensors" "$golden/wan_t2v_tiny.json"
+python3 - "$golden/wan_t2v_tiny.safetensors" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8:8 + n]), bytearray(data[8 + n:])
+at = header["out.sample"]["data_offsets"][0]
+body[at:at + 4] = struct.pack("<f", struct.unpack("<f", body[at:at + 4])[0] + 1.0)
+open("changed.safetensors", "wb").write(data[:8 + n] + body)
+renamed = {("param.typo" if k == "param.proj_out.bias" else k): v for k, v in header.items()}
+text = json.dumps(renamed).encode()
+open("renamed.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+PY
+if "$WEFT" parity changed.safetensors "$golden/wan_t2v_tiny.json"; then
+    echo "a changed output passed"; exit 1
+fi
+if "$WEFT" parity renamed.safetensors "$golden/wan_t2v_tiny.json" 2>err; then
+    echo "a missing parameter passed"; exit 1
+fi
+grep -q "proj_out.bias" err
