@@ -1,0 +1,31 @@
+/* From curated clips to WebDataset shards.
+ *
+ *   in:  <in>/clips/<id>.mp4, <in>/metas/<id>.json (caption, frames, width, height, fps, ...)
+ *   out: <out>/train-000000.tar ..., <out>/heldout-000000.tar ..., <out>/index.json
+ *
+ * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). Which split and which shard a clip goes to depends on
+ * its id and on nothing else, so running again over the same clips writes the same bytes. Each shard is written under
+ * a temporary name and renamed; index.json, which lists shards with counts, bytes and XXH3 checksums, comes last. */
+#ifndef WEFT_DATA_SHARD_H
+#define WEFT_DATA_SHARD_H
+
+#include "base/config.h"
+
+typedef struct weft_shard_config {
+    double heldout;           /* share of clips kept from training */
+    int64_t max_samples;      /* per shard */
+    int64_t max_bytes;        /* per shard */
+    int64_t seed;             /* of the split and the order */
+    bool need_caption;        /* clips without a caption are dropped (and counted) */
+} weft_shard_config;
+extern const weft_section weft_shard_section;
+
+typedef struct weft_shard_report {
+    int64_t clips, written, train, heldout, shards, kept_shards, bytes;
+    int64_t without_meta, without_clip, without_caption, damaged_meta, duplicate;
+} weft_shard_report;
+
+/* Shards that an earlier, interrupted run finished and that hold just what they should are kept (kept_shards). */
+weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out, weft_shard_report *report);
+
+#endif
