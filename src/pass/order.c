@@ -1,0 +1,250 @@
+/* Order: dead nodes go, collectives start as early as their operands allow (those that only need sources: a little ahead
+ * of their use, so that memory stays bounded), and while one is under way nodes that do not need it come first.
+ *
+ *   before   g1  R1  n1(R1)  g2  R2  n2(R2)  ...        R: a collective, n(R): reads its result
+ *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
+ *
+ * Every rank must start its collectives in the same order, and local shapes can differ between ranks; so work is
+ * counted by kinds of nodes, never by sizes. */
+#include "pass/rewrite.h"
+
+#include <string.h>
+
+enum {
+    AHEAD = 96,    /* nodes of the old order that are looked at for something to do */
+    FLYING = 16,   /* collectives under way at most, of those that need only sources */
+    COVER = 24,    /* work after which a collective counts as finished; */
+    HEAVY_WORK = 8 /* a contraction, an attention, a convolution; other nodes are 1 */
+};
+
+typedef struct order {
+    weft_rewrite r;
+    const weft_graph *from;
+    int32_t nodes;
+    bool *alive, *done;
+    bool *early;      /* by node: depends on sources only */
+    int32_t *unready; /* by node: producers not placed yet */
+    int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
+    int32_t *left;    /* by collective: work until it counts as finished; 0: finished, or not started */
+    int32_t *behind;  /* by value: the collective that makes it (through aliases), or -1 */
+    int32_t *queue;   /* collectives under way, oldest first */
+    int32_t queue_count, early_flying;
+    int32_t first;    /* all nodes before it are placed */
+} order;
+
+static bool is_free(weft_op op)
+{
+    return op <= WEFT_OP_CONSTANT || weft_op_is_alias(op);
+}
+
+static int32_t work(weft_op op)
+{
+    switch (op) {
+    case WEFT_OP_MATMUL:
+    case WEFT_OP_LINEAR:
+    case WEFT_OP_CONV3D:
+    case WEFT_OP_CONV3D_DX:
+    case WEFT_OP_CONV3D_DW:
+    case WEFT_OP_ATTENTION:
+    case WEFT_OP_ATTENTION_GRAD: return HEAVY_WORK;
+    default: return is_free(op) ? 0 : 1;
+    }
+}
+
+static void mark_alive(order *o)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(o->from, &count);
+    for (int i = 0; i < count; i++)
+        o->alive[weft_value_get(o->from, output[i].value)->node] = true;
+    const weft_pair *update = weft_graph_updates(o->from, &count);
+    for (int i = 0; i < count; i++)
+        o->alive[weft_value_get(o->from, update[i].value)->node] = true;
+    for (int32_t n = o->nodes - 1; n >= 0; n--) {
+        const weft_node *node = weft_graph_node(o->from, n);
+        if (node->op <= WEFT_OP_STATE) /* who fills or saves them finds them in every program */
+            o->alive[n] = true;
+        for (int i = 0; i < node->in_count && o->alive[n]; i++)
+            if (weft_value_ok(node->in[i]))
+                o->alive[weft_value_get(o->from, node->in[i])->node] = true;
+    }
+}
+
+/* The distinct producer of a node's inputs. */
+static int producers(const order *o, const weft_node *node, int32_t producer[WEFT_MAX_INPUTS])
+{
+    int count = 0;
+    for (int i = 0; i < node->in_count; i++) {
+        if (!weft_value_ok(node->in[i]))
+            continue;
+        const int32_t made = weft_value_get(o->from, node->in[i])->node;
+        bool seen = false;
+        for (int k = 0; k < count; k++)
+            seen = seen || producer[k] == made;
+        if (!seen)
+            producer[count++] = made;
+    }
+    return count;
+}
+
+static void link_users(order *o)
+{
+    int32_t producer[WEFT_MAX_INPUTS];
+    for (int32_t n = 0; n < o->nodes; n++) {
+        const weft_node *node = weft_graph_node(o->from, n);
+        const int count = o->alive[n] ? producers(o, node, producer) : 0;
+        o->unready[n] = count;
+        o->early[n] = node->op <= WEFT_OP_CONSTANT || (count > 0 && (weft_op_is_alias(node->op) || weft_op_is_collective(node->op)));
+        for (int k = 0; k < count; k++) {
+            o->first_user[producer[k] + 1]++;
+            o->early[n] = o->early[n] && o->early[producer[k]];
+        }
+    }
+    for (int32_t n = 0; n < o->nodes; n++)
+        o->first_user[n + 1] += o->first_user[n];
+    int32_t *at = o->left; /* borrowed as a cursor, cleared below */
+    for (int32_t n = 0; n < o->nodes; n++) {
+        const int count = o->alive[n] ? producers(o, weft_graph_node(o->from, n), producer) : 0;
+        for (int k = 0; k < count; k++)
+            o->user[o->first_user[producer[k]] + at[producer[k]]++] = n;
+    }
+    memset(at, 0, (size_t)o->nodes * sizeof *at);
+}
+
+static void place(order *o, int32_t n)
+{
+    const weft_node *node = weft_graph_node(o->from, n);
+    weft_rewrite_node(&o->r, n, NULL);
+    o->done[n] = true;
+    for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++)
+        o->unready[o->user[u]]--;
+    for (int i = 0; i < node->out_count; i++)
+        if (weft_value_ok(node->out[i]))
+            o->behind[node->out[i].id] = weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
+    if (weft_op_is_collective(node->op)) {
+        o->left[n] = COVER;
+        o->queue[o->queue_count++] = n;
+        o->early_flying += o->early[n];
+        o->behind[node->out[0].id] = n;
+    }
+    while (o->first < o->nodes && (o->done[o->first] || !o->alive[o->first]))
+        o->first++;
+}
+
+static void finish_oldest(order *o)
+{
+    o->left[o->queue[0]] = 0;
+    o->early_flying -= o->early[o->queue[0]];
+    memmove(o->queue, o->queue + 1, (size_t)--o->queue_count * sizeof *o->queue);
+}
+
+/* The lane runs one collective after the other: work covers the oldest first. */
+static void cover(order *o, int32_t amount)
+{
+    while (amount > 0 && o->queue_count) {
+        int32_t *left = &o->left[o->queue[0]];
+        const int32_t part = *left < amount ? *left : amount;
+        *left -= part;
+        amount -= part;
+        if (*left == 0)
+            finish_oldest(o);
+    }
+}
+
+/* Whether the node needs a collective under way; with `wait` those count as finished from now on. */
+static bool waits(order *o, int32_t n, bool wait)
+{
+    const weft_node *node = weft_graph_node(o->from, n);
+    bool any = false;
+    for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++) {
+        const int32_t c = weft_value_ok(node->in[i]) ? o->behind[node->in[i].id] : -1;
+        if (c < 0 || !o->left[c])
+            continue;
+        any = true;
+        while (wait && o->left[c])
+            finish_oldest(o);
+    }
+    return any;
+}
+
+/* Places what costs nothing and is ready, then collectives that are ready. True if anything was. */
+static bool start_ready(order *o)
+{
+    bool any = false;
+    int32_t seen = 0;
+    for (int32_t n = o->first; n < o->nodes && seen < AHEAD; n++) {
+        if (!o->alive[n] || o->done[n])
+            continue;
+        seen++;
+        const weft_op op = weft_graph_node(o->from, n)->op;
+        if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)))
+            continue;
+        if (weft_op_is_collective(op) && (waits(o, n, false) || (o->early[n] && o->early_flying >= FLYING)))
+            continue;
+        place(o, n);
+        any = true;
+    }
+    return any;
+}
+
+static void schedule(order *o)
+{
+    while (o->first < o->nodes && weft_graph_check(o->r.to) == WEFT_OK) {
+        if (start_ready(o))
+            continue;
+        int32_t chosen = -1, seen = 0;
+        for (int32_t n = o->first; n < o->nodes && seen < AHEAD && chosen < 0; n++) {
+            if (!o->alive[n] || o->done[n])
+                continue;
+            seen++;
+            if (!o->unready[n] && !weft_op_is_collective(weft_graph_node(o->from, n)->op) && !waits(o, n, false))
+                chosen = n;
+        }
+        if (chosen < 0) {
+            chosen = o->first;
+            waits(o, chosen, true);
+        }
+        place(o, chosen);
+        cover(o, work(weft_graph_node(o->from, chosen)->op));
+    }
+}
+
+weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
+{
+    order o = {.from = g, .nodes = weft_graph_node_count(g)};
+    weft_status_code status = WEFT_OK;
+    const int64_t nodes = o.nodes + 2, values = weft_graph_value_count(g) + 1, word = (int64_t)sizeof(int32_t);
+    WEFT_TRY(weft_rewrite_begin(g, &o.r));
+    o.alive = weft_alloc(nodes);
+    o.done = weft_alloc(nodes);
+    o.early = weft_alloc(nodes);
+    o.unready = weft_alloc(nodes * word);
+    o.first_user = weft_alloc(nodes * word);
+    o.user = weft_alloc(nodes * WEFT_MAX_INPUTS * word);
+    o.left = weft_alloc(nodes * word);
+    o.behind = weft_alloc(values * word);
+    o.queue = weft_alloc(nodes * word);
+    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.left || !o.behind || !o.queue) {
+        weft_rewrite_abandon(&o.r);
+        status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
+        goto out;
+    }
+    mark_alive(&o);
+    link_users(&o);
+    memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
+    while (o.first < o.nodes && !o.alive[o.first])
+        o.first++;
+    schedule(&o);
+    status = weft_rewrite_finish(&o.r, "order", out);
+out:
+    weft_free(o.alive);
+    weft_free(o.done);
+    weft_free(o.early);
+    weft_free(o.unready);
+    weft_free(o.first_user);
+    weft_free(o.user);
+    weft_free(o.left);
+    weft_free(o.behind);
+    weft_free(o.queue);
+    return status;
+}

@@ -1,0 +1,71 @@
+#include "pass/rewrite.h"
+
+weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *r)
+{
+    WEFT_TRY(weft_graph_check(from));
+    const int64_t values = weft_graph_value_count(from);
+    *r = (weft_rewrite){.from = from, .to = weft_graph_create(), .map = weft_alloc((values + 1) * (int64_t)sizeof *r->map)};
+    if (!r->to || !r->map) {
+        weft_rewrite_abandon(r);
+        return weft_fail(WEFT_E_MEMORY, "no memory to rewrite a graph of %lld values", (long long)values);
+    }
+    for (int64_t v = 0; v < values; v++)
+        r->map[v] = WEFT_NONE;
+    weft_graph_set_mesh(r->to, weft_graph_mesh(from), weft_graph_rank(from));
+    return WEFT_OK;
+}
+
+void weft_rewrite_abandon(weft_rewrite *r)
+{
+    weft_graph_free(r->to);
+    weft_free(r->map);
+    *r = (weft_rewrite){0};
+}
+
+void weft_rewrite_node(weft_rewrite *r, int32_t n, weft_value *map)
+{
+    const weft_node *node = weft_graph_node(r->from, n);
+    map = map ? map : r->map;
+    weft_graph_copy_node(r->to, r->from, n, map);
+    for (int o = 0; o < node->out_count; o++)
+        if (weft_value_ok(node->out[o]) && weft_value_ok(map[node->out[o].id]))
+            weft_graph_set_layout(r->to, map[node->out[o].id], weft_value_get(r->from, node->out[o])->layout);
+}
+
+weft_status weft_rewrite_finish(weft_rewrite *r, const char *pass, weft_graph **out)
+{
+    int count;
+    weft_status_code status = WEFT_OK;
+    const weft_named *output = weft_graph_outputs(r->from, &count);
+    for (int i = 0; i < count; i++)
+        weft_output(r->to, output[i].name, r->map[output[i].value.id]);
+    const weft_pair *update = weft_graph_updates(r->from, &count);
+    for (int i = 0; i < count; i++)
+        weft_update(r->to, r->map[update[i].source.id], r->map[update[i].value.id]);
+    WEFT_GO(weft_graph_check(r->to));
+#ifndef NDEBUG
+    WEFT_GO(weft_graph_verify(r->to));
+#endif
+    *out = r->to;
+    r->to = NULL;
+out:
+    weft_rewrite_abandon(r);
+    return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "pass %s", pass);
+}
+
+bool weft_name_matches(const char *pattern, const char *name)
+{
+    for (; *pattern; pattern++, name++) {
+        if (*pattern == '*') {
+            for (;; name++) {
+                if (weft_name_matches(pattern + 1, name))
+                    return true;
+                if (!*name)
+                    return false;
+            }
+        }
+        if (*pattern != *name)
+            return false;
+    }
+    return !*name;
+}
