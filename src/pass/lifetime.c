@@ -27,6 +27,7 @@ typedef struct lifetime {
     int32_t *last;   /* by root value: last node during which its storage is in use */
     int32_t *reader; /* by root value: last node that reads it; earlier than `last` when a collective
                         reads it until its wait */
+    int32_t *flight; /* by root value: last node before which a collective that reads it is waited for */
     bool *pinned;  /* by root value: named output or pending update, live to the end */
     bool *given;   /* by value: input, param, state or constant */
 } lifetime;
@@ -144,6 +145,8 @@ static void set_lives(lifetime *l)
                 continue;
             const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
             l->reader[root] = n;
+            if (l->plan->wait[n] > l->flight[root])
+                l->flight[root] = l->plan->wait[n];
             if (l->last[root] < until)
                 l->last[root] = until;
         }
@@ -205,7 +208,7 @@ static weft_status place_updates(lifetime *l)
                                      weft_value_get(l->graph, (weft_value){root})->name);
         }
         const bool own = root == v && !l->given[v] && !l->pinned[v] && !weft_op_is_collective(node->op);
-        if (own && l->last[s] <= info->node && !l->pinned[s] && l->plan->place[s].bytes == l->plan->place[v].bytes &&
+        if (own && l->last[s] <= info->node && l->flight[s] <= info->node && !l->pinned[s] && l->plan->place[s].bytes == l->plan->place[v].bytes &&
             reads_only_as(l, node, s, in_place_slots(l, info->node, info->output), &info->shape) && !l->options->no_alias) {
             l->plan->place[v].alias_of = s;
             l->last[s] = l->nodes;
@@ -229,6 +232,7 @@ static void share_dying_inputs(lifetime *l)
 {
     if (l->options->no_alias)
         return;
+    memset(l->flight, 0, (size_t)l->values * sizeof *l->flight); /* from here on: of the nodes before n */
     for (int32_t n = 0; n < l->nodes; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
         for (int o = 0; o < node->out_count; o++) {
@@ -243,7 +247,7 @@ static void share_dying_inputs(lifetime *l)
                 const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
                 const int32_t dies = l->plan->wait[n] > n + 1 ? l->plan->wait[n] - 1 : n;
                 if (l->plan->place[root].region != WEFT_REGION_ARENA || l->pinned[root] ||
-                    l->reader[root] > n || l->last[root] > dies || l->plan->place[root].bytes != l->plan->place[v].bytes ||
+                    l->reader[root] > n || l->last[root] > dies || l->flight[root] > n || l->plan->place[root].bytes != l->plan->place[v].bytes ||
                     !reads_only_as(l, node, root, slots, &info->shape))
                     continue;
                 l->plan->place[v].alias_of = root;
@@ -253,6 +257,10 @@ static void share_dying_inputs(lifetime *l)
                 l->pinned[root] = l->pinned[v];
                 break;
             }
+        }
+        for (int i = 0; i < node->in_count && l->plan->wait[n] >= 0; i++) {
+            int32_t *flight = &l->flight[weft_memory_plan_root(l->plan, node->in[i].id)];
+            *flight = l->plan->wait[n] > *flight ? l->plan->wait[n] : *flight;
         }
     }
 }
@@ -385,9 +393,10 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     plan->wait = weft_alloc((int64_t)l.nodes * (int64_t)sizeof *plan->wait);
     l.last = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.last);
     l.reader = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.reader);
+    l.flight = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.flight);
     l.pinned = weft_alloc((int64_t)l.values);
     l.given = weft_alloc((int64_t)l.values);
-    if (!plan->place || !plan->wait || !l.last || !l.reader || !l.pinned || !l.given) {
+    if (!plan->place || !plan->wait || !l.last || !l.reader || !l.flight || !l.pinned || !l.given) {
         status = weft_fail(WEFT_E_MEMORY, "no memory for the memory plan of %d values", (int)l.values);
         goto out;
     }
@@ -410,6 +419,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
 out:
     weft_free(l.last);
     weft_free(l.reader);
+    weft_free(l.flight);
     weft_free(l.pinned);
     weft_free(l.given);
     if (status != WEFT_OK)

@@ -1,0 +1,248 @@
+/* Passes from graph to graph, run on the reference backend: recompute and order leave every bit of loss and weights
+ * as it was, fuse stays close; and they do what they are for. */
+#include "training_graph.h"
+
+#include "runtime/runtime.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+enum { STEPS = 3 };
+
+static void fill(weft_tensor *t, uint64_t seed)
+{
+    for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
+        ((float *)t->data)[i] = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)i);
+}
+
+/* Weights away from the zeros that projections begin with. */
+static void stir(weft_store *store)
+{
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        weft_tensor *t = weft_store_at(store, i);
+        for (int64_t k = 0; k < weft_shape_count(&t->shape) && strncmp(t->name, "adamw", 5) != 0; k++)
+            ((float *)t->data)[k] += 0.05f * weft_random_normal(77 + (uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
+    }
+}
+
+typedef struct outcome {
+    float loss[STEPS];
+    weft_store *store;
+} outcome;
+
+static void put(weft_program *p, const char *name, float value)
+{
+    *(float *)weft_program_input(p, name)->data = value;
+}
+
+/* A few training steps from the same beginning. */
+static outcome train(const weft_graph *g)
+{
+    outcome o = {.store = weft_store_create()};
+    weft_program *p;
+    cr_assert_eq(weft_store_init(o.store, g, 5), WEFT_OK);
+    stir(o.store);
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref, .guard = true}, &p), WEFT_OK,
+                 "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, o.store), WEFT_OK, "%s", weft_error_message());
+    for (int s = 0; s < STEPS; s++) {
+        fill(weft_program_input(p, "batch.latents"), 1 + (uint64_t)s);
+        fill(weft_program_input(p, "batch.text"), 2);
+        fill(weft_program_input(p, "batch.target"), 3);
+        for (int b = 0; b < 2; b++)
+            ((float *)weft_program_input(p, "batch.timestep")->data)[b] = 100.0f + 300.0f * (float)b;
+        put(p, "optimizer.lr", 1e-2f);
+        put(p, "optimizer.step", (float)(s + 1));
+        put(p, "optimizer.loss_limit", INFINITY);
+        put(p, "optimizer.norm_limit", INFINITY);
+        cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+        o.loss[s] = *(const float *)weft_program_output(p, "loss")->data;
+    }
+    weft_program_free(p);
+    return o;
+}
+
+static void expect_bitwise(const outcome *a, const outcome *b)
+{
+    cr_expect_arr_eq(a->loss, b->loss, sizeof a->loss);
+    cr_expect(isfinite(a->loss[0]) && a->loss[1] != a->loss[0]);
+    for (int64_t i = 0; i < weft_store_count(a->store); i++) {
+        const weft_tensor *x = weft_store_at(a->store, i), *y = weft_store_find(b->store, x->name);
+        cr_assert(y, "%s is not there", x->name);
+        cr_expect_arr_eq(x->data, y->data, (size_t)weft_shape_count(&x->shape) * 4, "%s differs", x->name);
+    }
+}
+
+static int count_ops(const weft_graph *g, weft_op op)
+{
+    int count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        count += weft_graph_node(g, n)->op == op;
+    return count;
+}
+
+Test(rewrite, recompute_is_bitwise)
+{
+    weft_graph *g = training_graph(4, 4), *blocks, *ops, *both;
+    const char *by_block[] = {"blocks.*"}, *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(blocks, &both), WEFT_OK, "%s", weft_error_message());
+    const outcome plain = train(g), a = train(blocks), b = train(ops), c = train(both);
+    expect_bitwise(&plain, &a);
+    expect_bitwise(&plain, &b);
+    expect_bitwise(&plain, &c);
+    cr_expect_gt(count_ops(blocks, WEFT_OP_ATTENTION), count_ops(g, WEFT_OP_ATTENTION));
+    weft_store_free(plain.store);
+    weft_store_free(a.store);
+    weft_store_free(b.store);
+    weft_store_free(c.store);
+    weft_graph_free(g);
+    weft_graph_free(blocks);
+    weft_graph_free(ops);
+    weft_graph_free(both);
+}
+
+static int64_t peak(const weft_graph *g)
+{
+    weft_memory_plan plan;
+    cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK);
+    cr_assert_eq(weft_memory_plan_check(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    const int64_t bytes = plan.arena_bytes;
+    weft_memory_plan_free(&plan);
+    return bytes;
+}
+
+/* With more tokens than parameters, a block at a time is what stays. */
+Test(rewrite, recompute_saves)
+{
+    weft_graph *g = training_graph(8, 16), *blocks, *ops;
+    const char *by_block[] = {"blocks.*"}, *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
+    const double plain = (double)peak(g), a = (double)peak(blocks), b = (double)peak(ops);
+    cr_expect_lt(a, 0.4 * plain, "%g of %g", a, plain);
+    cr_expect_lt(b, 0.8 * plain, "%g of %g", b, plain);
+    weft_graph_free(g);
+    weft_graph_free(blocks);
+    weft_graph_free(ops);
+}
+
+Test(rewrite, order_is_bitwise_and_drops_dead_nodes)
+{
+    weft_graph *g = training_graph(2, 4), *ordered;
+    const weft_value dead = weft_affine(g, weft_graph_find(g, "batch.text"), 3, 1);
+    weft_unary(g, WEFT_OP_EXP, dead);
+    cr_assert_eq(weft_pass_order(g, &ordered), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(ordered, WEFT_OP_EXP), count_ops(g, WEFT_OP_EXP) - 1);
+    const outcome plain = train(g), a = train(ordered);
+    expect_bitwise(&plain, &a);
+    weft_store_free(plain.store);
+    weft_store_free(a.store);
+    weft_graph_free(g);
+    weft_graph_free(ordered);
+}
+
+/* Collectives before the work that does not need them, whoever reads their results behind it. */
+Test(rewrite, order_puts_work_behind_collectives)
+{
+    weft_graph *g = weft_graph_create(), *ordered;
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(8, 8)), sum = WEFT_NONE;
+    for (int i = 0; i < 6; i++) {
+        const weft_attr_comm attr = {.axis = 0};
+        x = weft_matmul(g, x, x, false, false);
+        const weft_value r = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &attr);
+        const weft_value used = weft_sum_all(g, r);
+        sum = weft_value_ok(sum) ? weft_add(g, sum, used) : used;
+    }
+    weft_output(g, "sum", sum);
+    weft_output(g, "x", x);
+    cr_assert_eq(weft_pass_order(g, &ordered), WEFT_OK, "%s", weft_error_message());
+    int last_matmul = 0, after = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(ordered); n++)
+        if (weft_graph_node(ordered, n)->op == WEFT_OP_MATMUL)
+            last_matmul = n;
+    for (int32_t n = 0; n < last_matmul; n++)
+        after += weft_graph_node(ordered, n)->op == WEFT_OP_ALL_REDUCE;
+    cr_expect_eq(after, 5);
+    weft_memory_plan before_plan, plan;
+    cr_assert_eq(weft_pass_lifetime(g, NULL, &before_plan), WEFT_OK);
+    cr_assert_eq(weft_pass_lifetime(ordered, NULL, &plan), WEFT_OK);
+    cr_assert_eq(weft_memory_plan_check(ordered, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    int64_t room = 0, room_before = 0; /* nodes between start and wait */
+    for (int32_t n = 0; n < plan.node_count; n++)
+        room += plan.wait[n] < 0 ? 0 : plan.wait[n] - n;
+    for (int32_t n = 0; n < before_plan.node_count; n++)
+        room_before += before_plan.wait[n] < 0 ? 0 : before_plan.wait[n] - n;
+    cr_expect_gt(room, room_before);
+    weft_memory_plan_free(&plan);
+    weft_memory_plan_free(&before_plan);
+    weft_graph_free(g);
+    weft_graph_free(ordered);
+}
+
+Test(rewrite, fuse_is_close_and_leaves_training_alone)
+{
+    weft_graph *g = forward_graph(2), *fused, *training = training_graph(2, 4), *same;
+    cr_assert_eq(weft_pass_fuse(g, &fused), WEFT_OK, "%s", weft_error_message());
+    cr_expect_lt(weft_graph_node_count(fused), weft_graph_node_count(g));
+    cr_expect_eq(count_ops(fused, WEFT_OP_GELU), 0);
+    cr_assert_eq(weft_pass_fuse(training, &same), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(count_ops(same, WEFT_OP_GELU), count_ops(training, WEFT_OP_GELU));
+    weft_store *store = weft_store_create();
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
+    stir(store);
+    const weft_graph *both[2] = {g, fused};
+    weft_program *p[2];
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(weft_program_compile(both[i], &(weft_program_options){.backend = &weft_backend_ref}, &p[i]), WEFT_OK);
+        cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
+        fill(weft_program_input(p[i], "batch.latents"), 1);
+        fill(weft_program_input(p[i], "batch.text"), 2);
+        for (int b = 0; b < 2; b++)
+            ((float *)weft_program_input(p[i], "batch.timestep")->data)[b] = 77;
+        cr_assert_eq(weft_program_run(p[i]), WEFT_OK, "%s", weft_error_message());
+    }
+    const weft_tensor *a = weft_program_output(p[0], "prediction"), *b = weft_program_output(p[1], "prediction");
+    double size = 0;
+    for (int64_t i = 0; i < weft_shape_count(&a->shape); i++) {
+        const float x = ((const float *)a->data)[i], y = ((const float *)b->data)[i];
+        cr_assert(isfinite(x) && fabsf(x - y) <= 1e-5f * (1 + fabsf(x)), "%g and %g", x, y);
+        size += fabsf(x);
+    }
+    cr_expect_gt(size, 0.1);
+    for (int i = 0; i < 2; i++)
+        weft_program_free(p[i]);
+    weft_store_free(store);
+    weft_graph_free(g);
+    weft_graph_free(fused);
+    weft_graph_free(training);
+    weft_graph_free(same);
+}
+
+static weft_status_code pass(int which, const weft_graph *g, weft_graph **out)
+{
+    static const char *const pattern[] = {"blocks.*"};
+    return which == 0 ? weft_pass_order(g, out) : which == 1 ? weft_pass_recompute(g, pattern, 1, out) : weft_pass_fuse(g, out);
+}
+
+Test(rewrite, every_allocation_may_fail)
+{
+    weft_graph *g = training_graph(1, 4), *out;
+    for (int which = 0; which < 3; which++)
+        for (int64_t n = 1;; n++) {
+            weft_alloc_fail_at(n);
+            const weft_status_code status = pass(which, g, &out);
+            weft_alloc_fail_at(0);
+            if (status == WEFT_OK) {
+                weft_graph_free(out);
+                break;
+            }
+            cr_assert_eq(status, WEFT_E_MEMORY, "pass %d, allocation %d: %s", which, (int)n, weft_error_message());
+            cr_assert_lt(n, 2000);
+        }
+    weft_graph_free(g);
+}

@@ -1,0 +1,11 @@
+/* A training step of a small model, as the passes see it: DiT, mean square loss, autodiff, optimizer. */
+#ifndef WEFT_TESTS_PASS_TRAINING_GRAPH_H
+#define WEFT_TESTS_PASS_TRAINING_GRAPH_H
+
+#include "model/wan_dit.h"
+#include "train/optimizer.h"
+
+weft_graph *training_graph(int layers, int size);
+weft_graph *forward_graph(int layers);
+
+#endif
