@@ -188,7 +188,8 @@ static void print_attr(const weft_node *n, weft_buf *out)
     case WEFT_OP_REDUCE_SCATTER:
     case WEFT_OP_SLICE_OWN: {
         const weft_attr_comm *a = n->attr;
-        weft_buf_printf(out, " {axis=%d dim=%d of %lld}", a->axis, a->dim, (long long)a->global);
+        weft_buf_printf(out, " {axis=%d dim=%d of %lld%s}", a->axis, a->dim, (long long)a->global,
+                        n->op == WEFT_OP_ALL_GATHER && a->invariant ? " invariant" : "");
         return;
     }
     case WEFT_OP_ALL_TO_ALL: {

@@ -254,21 +254,49 @@ weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_cou
 
 /* ---- sources ----------------------------------------------------------------------------------- */
 
+weft_value weft_source(weft_graph *g, weft_op op, const char *full_name, const weft_attr_source *attr)
+{
+    const weft_value v = weft_emit(g, op, NULL, 0, attr);
+    if (!weft_value_ok(v))
+        return v;
+    g->value[v.id].name = weft_arena_strdup(g->arena, full_name);
+    if (!g->value[v.id].name) {
+        out_of_memory(g);
+        return WEFT_NONE;
+    }
+    return name_add(g, v) ? v : WEFT_NONE;
+}
+
 static weft_value source(weft_graph *g, weft_op op, const char *name, weft_attr_source attr)
 {
     if (g->error != WEFT_OK)
         return WEFT_NONE;
     const char *scope = scope_name(g);
-    const char *full = weft_arena_printf(g->arena, "%s%s%s", scope ? scope : "", scope && *scope ? "." : "", name);
-    const weft_value v = weft_emit(g, op, NULL, 0, &attr);
-    if (!weft_value_ok(v))
-        return v;
+    const char *full = scope ? weft_arena_printf(g->arena, "%s%s%s", scope, *scope ? "." : "", name) : NULL;
     if (!full) {
         out_of_memory(g);
         return WEFT_NONE;
     }
-    g->value[v.id].name = full;
-    return name_add(g, v) ? v : WEFT_NONE;
+    return weft_source(g, op, full, &attr);
+}
+
+weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like, weft_init init)
+{
+    if (g->error != WEFT_OK || !weft_value_ok(like))
+        return WEFT_NONE;
+    const weft_value_info *info = &g->value[like.id];
+    weft_layout layout[WEFT_MAX_AXES];
+    memcpy(layout, info->layout, sizeof layout);
+    weft_attr_source attr = {.dtype = info->dtype, .shape = info->shape, .global = info->shape};
+    const weft_node *node = g->node[info->node];
+    if (node->op <= WEFT_OP_STATE)
+        attr = *(const weft_attr_source *)node->attr;
+    attr.dtype = dtype;
+    attr.init = init;
+    attr.frozen = false;
+    const weft_value v = source(g, WEFT_OP_STATE, name, attr);
+    weft_graph_set_layout(g, v, layout);
+    return v;
 }
 
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape)
@@ -470,6 +498,7 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
         map[node->out[i].id] = out[i];
         if (!weft_value_ok(out[i]))
             continue;
+        memcpy(to->value[out[i].id].layout, from->value[node->out[i].id].layout, sizeof to->value[out[i].id].layout);
         const char *name = from->value[node->out[i].id].name;
         if (name) {
             to->value[out[i].id].name = weft_arena_strdup(to->arena, name);

@@ -51,6 +51,10 @@ bool weft_shape_equal(const weft_shape *a, const weft_shape *b);
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape);
 weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init);
 weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init);
+/* A source with every attribute given, under its full name (passes). */
+weft_value weft_source(weft_graph *g, weft_op op, const char *full_name, const weft_attr_source *attr);
+/* A state of the shape and the split of `like`: optimizer moments, averages. */
+weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like, weft_init init);
 weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data); /* copied */
 weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value);
 
@@ -132,7 +136,8 @@ weft_status weft_graph_verify(const weft_graph *g);
 void weft_graph_print(const weft_graph *g, weft_buf *out);
 uint64_t weft_graph_hash(const weft_graph *g); /* of the printed form and constants */
 
-/* Copying for passes: emits `node` into `to` with inputs mapped by map[old value id] (sources too). */
+/* Copying for passes: emits `node` into `to` with inputs mapped by map[old value id] (sources too); names, layouts
+ * and flags are kept. */
 void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t node, weft_value *map);
 
 #endif

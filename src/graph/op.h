@@ -99,7 +99,13 @@ typedef struct weft_attr_adamw { double beta1, beta2, eps, weight_decay; } weft_
 /* Layout conversions (design: layouts and collectives). `axis` indexes the graph's mesh; `dim` is
  * the tensor dim, `dim2` the target dim of all_to_all; `global` the whole length of dim, `global2` of
  * dim2. A dim of n over k ranks: chunk = ceil(n/k), the last parts are shorter, maybe empty. */
-typedef struct weft_attr_comm { int axis; int dim, dim2; int64_t global, global2; int shift; } weft_attr_comm;
+typedef struct weft_attr_comm {
+    int axis;
+    int dim, dim2;
+    int64_t global, global2;
+    int shift;
+    bool invariant; /* all_gather: the result is R, not V: its gradient is the same on all ranks */
+} weft_attr_comm;
 
 /* ---- the row ---------------------------------------------------------------------------------- */
 
@@ -123,10 +129,14 @@ typedef bool weft_infer_fn(weft_graph *graph, weft_op op, const weft_value *in, 
  * per input (WEFT_NONE: none). `wanted` says which are needed. */
 typedef void weft_vjp_fn(weft_graph *graph, const weft_node *node, const weft_value *out_grad,
                          const bool *wanted, weft_value *in_grad);
-/* One axis at a time: given the layouts of the inputs, writes the layout that each input must be
- * converted to and those of the outputs. False: no legal choice for this rule. */
-typedef bool weft_layout_fn(const weft_graph *graph, const weft_node *node, const weft_layout *in,
-                            weft_layout *need, weft_layout *out);
+/* One legal way to compute a node with its operands laid out over one axis: the layout that each input
+ * must have and those that the outputs then have. R beside S or P means "whole": it becomes V. */
+typedef struct weft_layout_choice { weft_layout need[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS]; } weft_layout_choice;
+enum { WEFT_MAX_CHOICES = 16 };
+/* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is always
+ * legal; returns how many. Shapes in `graph` are those before the split. */
+typedef int weft_layout_fn(const weft_graph *graph, const weft_node *node, int ranks,
+                           weft_layout_choice choice[WEFT_MAX_CHOICES]);
 /* FLOPs, bytes read and written, bytes that this rank puts on the wire. */
 typedef struct weft_cost { int64_t flops, bytes, wire_bytes; } weft_cost;
 typedef weft_cost weft_cost_fn(const weft_graph *graph, const weft_node *node);

@@ -11,6 +11,7 @@ static const weft_op_info table[WEFT_OP_COUNT] = {
                         .attr_bytes = (int64_t)sizeof(attr),                                           \
                         .infer = weft_infer_##infer_fn,                                                \
                         .vjp = weft_vjp_##vjp_fn,                                                      \
+                        .layout = weft_layout_##layout_fn,                                             \
                         .cost = weft_cost_##cost_fn,                                                   \
                         .tolerance_f32 = t32,                                                          \
                         .tolerance_bf16 = t16},

@@ -11,16 +11,25 @@ static weft_shape shape_of(const weft_graph *g, weft_value v)
     return weft_value_ok(v) ? g->value[v.id].shape : WEFT_SCALAR;
 }
 
-/* The sum over the dims along which `shape` was broadcast. */
-static weft_value sum_to(weft_graph *g, weft_value grad, weft_value like)
+static bool is_split(const weft_graph *g, weft_value v, int dim)
+{
+    for (int a = 0; a < g->mesh.axis_count; a++)
+        if (g->value[v.id].layout[a].kind == WEFT_S && g->value[v.id].layout[a].dim == dim)
+            return true;
+    return false;
+}
+
+/* The sum over the dims along which operand `i` was broadcast. A part of the result may have size 1 on this rank and
+ * not on others: the layouts tell, so that all ranks get the same nodes. */
+static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int i)
 {
     if (!weft_value_ok(grad))
         return grad;
-    const weft_shape from = shape_of(g, grad), to = shape_of(g, like);
+    const weft_shape from = shape_of(g, grad), to = shape_of(g, n->in[i]);
     uint32_t dims = 0;
-    for (int i = 0; i < from.rank; i++)
-        if (to.dim[i] == 1 && from.dim[i] != 1)
-            dims |= 1u << i;
+    for (int d = 0; d < from.rank; d++)
+        if (to.dim[d] == 1 && (from.dim[d] != 1 || (is_split(g, n->out[0], d) && !is_split(g, n->in[i], d))))
+            dims |= 1u << d;
     return dims ? weft_sum(g, grad, dims) : grad;
 }
 
@@ -134,31 +143,31 @@ RULE(add)
 {
     for (int i = 0; i < 2; i++)
         if (wanted[i])
-            dx[i] = sum_to(g, dy[0], n->in[i]);
+            dx[i] = sum_to(g, dy[0], n, i);
 }
 
 RULE(sub)
 {
     if (wanted[0])
-        dx[0] = sum_to(g, dy[0], n->in[0]);
+        dx[0] = sum_to(g, dy[0], n, 0);
     if (wanted[1])
-        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, dy[0], n->in[1]));
+        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, dy[0], n, 1));
 }
 
 RULE(mul)
 {
     for (int i = 0; i < 2; i++)
         if (wanted[i])
-            dx[i] = sum_to(g, weft_mul(g, dy[0], n->in[1 - i]), n->in[i]);
+            dx[i] = sum_to(g, weft_mul(g, dy[0], n->in[1 - i]), n, i);
 }
 
 RULE(div) /* da = dy / b; db = -dy y / b */
 {
     const weft_value quotient = weft_div(g, dy[0], n->in[1]);
     if (wanted[0])
-        dx[0] = sum_to(g, quotient, n->in[0]);
+        dx[0] = sum_to(g, quotient, n, 0);
     if (wanted[1])
-        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, weft_mul(g, quotient, n->out[0]), n->in[1]));
+        dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, weft_mul(g, quotient, n->out[0]), n, 1));
 }
 
 /* ---- reductions and shapes --------------------------------------------------------------------- */
@@ -172,7 +181,7 @@ RULE(sum)
 RULE(broadcast)
 {
     (void)wanted;
-    dx[0] = sum_to(g, dy[0], n->in[0]);
+    dx[0] = sum_to(g, dy[0], n, 0);
 }
 
 RULE(reshape)
@@ -346,7 +355,10 @@ RULE(gated_add)
 
 RULE(rope)
 {
-    (void)wanted;
+    if (wanted[1] || wanted[2]) {
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "rope has no gradient for its angles");
+        return;
+    }
     const weft_attr_rope attr = {.inverse = !((const weft_attr_rope *)n->attr)->inverse};
     dx[0] = weft_emit(g, WEFT_OP_ROPE, (weft_value[]){dy[0], n->in[1], n->in[2]}, 3, &attr);
 }
@@ -380,7 +392,9 @@ RULE(all_reduce)
 RULE(all_gather)
 {
     (void)wanted;
-    dx[0] = convert(g, WEFT_OP_REDUCE_SCATTER, dy[0], n->attr);
+    /* An invariant result has one gradient, known to every rank; a varying one has each rank's own term. */
+    const bool invariant = ((const weft_attr_comm *)n->attr)->invariant;
+    dx[0] = convert(g, invariant ? WEFT_OP_SLICE_OWN : WEFT_OP_REDUCE_SCATTER, dy[0], n->attr);
 }
 
 RULE(reduce_scatter)

@@ -7,12 +7,22 @@
 #include "graph/graph.h"
 
 /* ---- shard (design: layouts and collectives) ---- */
-/* A recipe is data: patterns over names of params, inputs, states and outputs ('*' any text) -> layout
- * on one axis. First match wins; what nothing matches is R. */
-typedef struct weft_recipe_row { const char *pattern; const char *axis; weft_layout layout; } weft_recipe_row;
+/* A recipe is data: rows "pattern over names, mesh axis -> layout" ('*' is any text). Names are those of inputs,
+ * params, states and outputs, and "scope:op" for what a node makes ("blocks.0.attn1:attention"); such an activation is
+ * converted to the layout right where it is made. Per name and axis the first match wins. What nothing matches is R
+ * (sources, outputs) or what the layout rules give (activations). Rows of axes that the mesh lacks do nothing. Where
+ * several axes split one dim, the axis that the recipe names first splits it first. */
+typedef struct weft_recipe_row {
+    const char *pattern;
+    const char *axis;
+    weft_layout layout; /* R or S */
+    bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
+} weft_recipe_row;
 typedef struct weft_recipe { const char *name; const weft_recipe_row *row; int count; } weft_recipe;
 /* Data parallel: inputs "batch.*" are S(0) on dp, everything else R. */
 extern const weft_recipe weft_recipe_dp;
+/* NULL: no such recipe. */
+const weft_recipe *weft_recipe_find(const char *name);
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,

@@ -1,0 +1,535 @@
+/* Layout rules: the legal ways to compute an op with its operands laid out over the ranks of one mesh axis.
+ *
+ * A rule lists rows (what each input must be, what the outputs then are) and decides nothing: which row is cheapest
+ * is the shard pass' business. "Everything replicated" is legal for every op and is not listed. R in a row with
+ * anything else means "whole on every rank": the pass makes it V there, so that its gradient is summed. */
+#include "graph/internal.h"
+
+#define RULE(name) int weft_layout_##name(const weft_graph *g, const weft_node *n, int ranks, weft_layout_choice *choice)
+
+static const weft_layout whole = {WEFT_R, 0}, partial = {WEFT_P, 0};
+
+static weft_layout split(int dim)
+{
+    return (weft_layout){WEFT_S, (int8_t)dim};
+}
+
+static const weft_shape *shape_of(const weft_graph *g, weft_value v)
+{
+    return &g->value[v.id].shape;
+}
+
+static bool has_input(const weft_node *n, int i)
+{
+    return i < n->in_count && weft_value_ok(n->in[i]);
+}
+
+static weft_layout_choice *add_row(weft_layout_choice *choice, int *count)
+{
+    weft_layout_choice *row = &choice[(*count)++];
+    *row = (weft_layout_choice){0}; /* WEFT_R everywhere */
+    return row;
+}
+
+/* One input, one output. */
+static void add_map(weft_layout_choice *choice, int *count, weft_layout in, weft_layout out)
+{
+    weft_layout_choice *row = add_row(choice, count);
+    row->need[0] = in;
+    row->out[0] = out;
+}
+
+/* The layout of an operand that is broadcast to a result split along `dim`. */
+static weft_layout split_or_whole(const weft_graph *g, weft_value operand, int dim, int64_t size)
+{
+    return shape_of(g, operand)->dim[dim] == size ? split(dim) : whole;
+}
+
+/* P in one operand of a product, the others whole: the result is P. */
+static void add_bilinear(weft_layout_choice *choice, int *count)
+{
+    for (int i = 0; i < 2; i++) {
+        weft_layout_choice *row = add_row(choice, count);
+        row->need[i] = partial;
+        row->out[0] = partial;
+    }
+}
+
+/* ---- sources ----------------------------------------------------------------------------------- */
+
+/* The recipe says. */
+RULE(source)
+{
+    (void)g, (void)n, (void)ranks, (void)choice;
+    return 0;
+}
+
+/* Each rank makes its own part. */
+RULE(fill)
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
+        add_map(choice, &count, whole, split(d));
+    return count;
+}
+
+RULE(random)
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
+        add_map(choice, &count, d ? whole : split(0), split(d));
+    return count;
+}
+
+/* ---- elementwise ------------------------------------------------------------------------------- */
+
+RULE(elementwise)
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->out[0])->rank; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        for (int i = 0; i < n->in_count; i++)
+            row->need[i] = split(d);
+        row->out[0] = split(d);
+    }
+    return count;
+}
+
+RULE(linear_unary)
+{
+    int count = weft_layout_elementwise(g, n, ranks, choice);
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+/* An offset would be added once per rank. */
+RULE(affine)
+{
+    int count = weft_layout_elementwise(g, n, ranks, choice);
+    if (((const weft_attr_affine *)n->attr)->offset == 0)
+        add_map(choice, &count, partial, partial);
+    return count;
+}
+
+static int broadcast_rows(const weft_graph *g, const weft_node *n, weft_layout_choice *choice)
+{
+    const weft_shape *out = shape_of(g, n->out[0]);
+    int count = 0;
+    for (int d = 0; d < out->rank; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        for (int i = 0; i < n->in_count; i++)
+            row->need[i] = split_or_whole(g, n->in[i], d, out->dim[d]);
+        row->out[0] = split(d);
+    }
+    return count;
+}
+
+RULE(add)
+{
+    (void)ranks;
+    int count = broadcast_rows(g, n, choice);
+    weft_layout_choice *row = add_row(choice, &count);
+    row->need[0] = row->need[1] = row->out[0] = partial;
+    return count;
+}
+
+RULE(mul)
+{
+    (void)ranks;
+    int count = broadcast_rows(g, n, choice);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+RULE(div)
+{
+    (void)ranks;
+    int count = broadcast_rows(g, n, choice);
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+/* ---- reductions and shapes --------------------------------------------------------------------- */
+
+RULE(sum)
+{
+    (void)ranks;
+    const uint32_t dims = ((const weft_attr_sum *)n->attr)->dims;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank; d++)
+        add_map(choice, &count, split(d), dims >> d & 1 ? partial : split(d));
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+RULE(broadcast)
+{
+    (void)ranks;
+    const weft_shape *to = shape_of(g, n->out[0]);
+    int count = 0;
+    for (int d = 0; d < to->rank; d++)
+        add_map(choice, &count, split_or_whole(g, n->in[0], d, to->dim[d]), split(d));
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+/* Splits after a reshape: dims of both sides fall into groups of equal products, and inside a group the parts of the
+ * leading dim that is not 1 coincide if the chunks have as many elements on both sides. */
+RULE(reshape)
+{
+    const weft_shape *a = shape_of(g, n->in[0]), *b = shape_of(g, n->out[0]);
+    int count = 0;
+    if (weft_shape_count(a) == 0)
+        return 0;
+    for (int i = 0, j = 0; i < a->rank && j < b->rank;) {
+        const int first_i = i, first_j = j;
+        int64_t size_a = a->dim[i++], size_b = b->dim[j++];
+        while (size_a != size_b) {
+            if (size_a < size_b)
+                size_a *= a->dim[i++];
+            else
+                size_b *= b->dim[j++];
+        }
+        int from = first_i, to = first_j;
+        while (from < i - 1 && a->dim[from] == 1)
+            from++;
+        while (to < j - 1 && b->dim[to] == 1)
+            to++;
+        const int64_t inner_a = size_a / a->dim[from], inner_b = size_b / b->dim[to];
+        const int64_t chunk_a = (a->dim[from] + ranks - 1) / ranks, chunk_b = (b->dim[to] + ranks - 1) / ranks;
+        if (chunk_a * inner_a == chunk_b * inner_b)
+            add_map(choice, &count, split(from), split(to));
+    }
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+RULE(permute)
+{
+    (void)ranks;
+    const int *perm = ((const weft_attr_permute *)n->attr)->perm;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
+        add_map(choice, &count, split(perm[d]), split(d));
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+/* The dims beside `dim` of an op that works along it. */
+static int beside_rows(const weft_graph *g, const weft_node *n, int dim, weft_layout_choice *choice)
+{
+    int count = 0;
+    for (int d = 0; d <= shape_of(g, n->out[0])->rank; d++) {
+        const bool last = d == shape_of(g, n->out[0])->rank;
+        if (d == dim)
+            continue;
+        weft_layout_choice *row = add_row(choice, &count);
+        for (int i = 0; i < n->in_count; i++)
+            row->need[i] = last ? partial : split(d);
+        row->out[0] = last ? partial : split(d);
+    }
+    return count;
+}
+
+RULE(slice)
+{
+    (void)ranks;
+    return beside_rows(g, n, ((const weft_attr_slice *)n->attr)->dim, choice);
+}
+
+RULE(pad)
+{
+    (void)ranks;
+    return beside_rows(g, n, ((const weft_attr_pad *)n->attr)->dim, choice);
+}
+
+RULE(concat)
+{
+    (void)ranks;
+    return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, choice);
+}
+
+/* ---- contractions ------------------------------------------------------------------------------ */
+
+static void add_product(weft_layout_choice *choice, int *count, weft_layout a, weft_layout b, weft_layout out)
+{
+    weft_layout_choice *row = add_row(choice, count);
+    row->need[0] = a;
+    row->need[1] = b;
+    row->out[0] = out;
+}
+
+RULE(matmul)
+{
+    (void)ranks;
+    const weft_attr_matmul *t = n->attr;
+    const int ra = shape_of(g, n->in[0])->rank, rb = shape_of(g, n->in[1])->rank;
+    int count = 0;
+    for (int d = 0; d < ra - 2; d++)
+        add_product(choice, &count, split(d), ra == rb ? split(d) : whole, split(d));
+    add_product(choice, &count, split(t->trans_a ? ra - 1 : ra - 2), whole, split(ra - 2));
+    add_product(choice, &count, whole, split(t->trans_b ? rb - 2 : rb - 1), split(ra - 1));
+    add_product(choice, &count, split(t->trans_a ? ra - 2 : ra - 1), split(t->trans_b ? rb - 1 : rb - 2), partial);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+/* A bias would be added once per rank to a result that is P. */
+RULE(linear)
+{
+    (void)ranks;
+    const int rank = shape_of(g, n->in[0])->rank;
+    int count = 0;
+    for (int d = 0; d < rank - 1; d++)
+        add_product(choice, &count, split(d), whole, split(d));
+    add_product(choice, &count, whole, split(0), split(rank - 1));
+    choice[count - 1].need[2] = split(0);
+    if (has_input(n, 2) || ((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE)
+        return count;
+    add_product(choice, &count, split(rank - 1), split(1), partial);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+/* Along T, Y or X the parts are independent where kernel and stride are equal (patches), nothing is padded, and every
+ * rank has the same whole number of windows. */
+static bool windows_split(const weft_attr_conv *a, const weft_shape *x, const weft_shape *y, int d, int ranks,
+                          int64_t kernel)
+{
+    return a->before[d] == 0 && a->after[d] == 0 && a->stride[d] == kernel && x->dim[1 + d] == y->dim[1 + d] * kernel &&
+           y->dim[1 + d] % ranks == 0 && y->dim[1 + d] > 0;
+}
+
+RULE(conv3d)
+{
+    const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]), *y = shape_of(g, n->out[0]);
+    int count = 0;
+    add_product(choice, &count, split(0), whole, split(0));
+    for (int d = 0; d < 3; d++)
+        if (windows_split(n->attr, x, y, d, ranks, w->dim[2 + d]))
+            add_product(choice, &count, split(1 + d), whole, split(1 + d));
+    add_product(choice, &count, whole, split(0), split(4));
+    choice[count - 1].need[2] = split(0);
+    if (has_input(n, 2))
+        return count;
+    add_product(choice, &count, split(4), split(1), partial);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+RULE(conv3d_dx) /* dy, w -> dx */
+{
+    const weft_shape *dy = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]), *x = shape_of(g, n->out[0]);
+    int count = 0;
+    add_product(choice, &count, split(0), whole, split(0));
+    for (int d = 0; d < 3; d++)
+        if (windows_split(n->attr, x, dy, d, ranks, w->dim[2 + d]))
+            add_product(choice, &count, split(1 + d), whole, split(1 + d));
+    add_product(choice, &count, whole, split(1), split(4));
+    add_product(choice, &count, split(4), split(0), partial);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
+{
+    const weft_attr_conv *a = n->attr;
+    const weft_shape *x = shape_of(g, n->in[0]), *dy = shape_of(g, n->in[1]);
+    int count = 0;
+    add_product(choice, &count, split(0), split(0), partial);
+    for (int d = 0; d < 3; d++)
+        if (windows_split(a, x, dy, d, ranks, a->kernel[d]))
+            add_product(choice, &count, split(1 + d), split(1 + d), partial);
+    add_product(choice, &count, whole, split(4), split(0));
+    add_product(choice, &count, split(4), whole, split(1));
+    add_bilinear(choice, &count);
+    return count;
+}
+
+/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, or the queries against all keys. Segments are rows of B*S of
+ * all samples, so only heads may be split beside them. */
+RULE(attention)
+{
+    (void)g, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < 3; d++) {
+        if ((d < 2 && has_input(n, 3)) || (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+            continue;
+        weft_layout_choice *row = add_row(choice, &count);
+        row->need[0] = row->out[0] = split(d);
+        row->need[1] = row->need[2] = d == 1 ? whole : split(d);
+        row->out[1] = split((int[]){0, 2, 1}[d]);
+    }
+    return count;
+}
+
+RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
+{
+    (void)g, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < 3; d++) {
+        if ((d < 2 && has_input(n, 6)) || (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+            continue;
+        weft_layout_choice *row = add_row(choice, &count);
+        row->need[0] = row->need[3] = row->need[5] = row->out[0] = split(d);
+        row->need[1] = row->need[2] = d == 1 ? whole : split(d);
+        row->need[4] = split((int[]){0, 2, 1}[d]);
+        row->out[1] = row->out[2] = d == 1 ? partial : split(d);
+    }
+    return count;
+}
+
+/* ---- normalisation and modulation -------------------------------------------------------------- */
+
+RULE(norm)
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank - 1; d++)
+        add_map(choice, &count, split(d), split(d));
+    return count;
+}
+
+RULE(norm_grad) /* x, dy, gamma -> dx, dgamma, dbeta */
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank - 1; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        row->need[0] = row->need[1] = row->out[0] = split(d);
+        row->out[1] = row->out[2] = partial;
+    }
+    return count;
+}
+
+RULE(modulate)
+{
+    (void)ranks;
+    return broadcast_rows(g, n, choice);
+}
+
+/* Gradients of the operand `small` that was broadcast to the shape of input 0. */
+static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small, weft_layout_choice *choice)
+{
+    const weft_shape *x = shape_of(g, n->in[0]);
+    int count = 0;
+    for (int d = 0; d < x->rank; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        const weft_layout l = split_or_whole(g, n->in[small], d, x->dim[d]);
+        for (int i = 0; i < n->in_count; i++)
+            row->need[i] = i == small ? l : split(d);
+        row->out[0] = split(d);
+        for (int o = 1; o < n->out_count; o++)
+            row->out[o] = l.kind == WEFT_S ? l : partial;
+    }
+    return count;
+}
+
+RULE(modulate_grad) /* x, scale, dy -> dx, dscale, dshift */
+{
+    (void)ranks;
+    return broadcast_grad_rows(g, n, 1, choice);
+}
+
+RULE(gated_add)
+{
+    (void)ranks;
+    int count = broadcast_rows(g, n, choice);
+    weft_layout_choice *row = add_row(choice, &count);
+    row->need[0] = row->need[1] = row->out[0] = partial;
+    return count;
+}
+
+RULE(gated_add_grad) /* y, gate, dout -> dy, dgate */
+{
+    (void)ranks;
+    return broadcast_grad_rows(g, n, 1, choice);
+}
+
+RULE(rope) /* x (B,S,H,D), cos, sin (S,D/2) */
+{
+    (void)g, (void)n, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < 3; d++) {
+        add_map(choice, &count, split(d), split(d));
+        if (d == 1)
+            choice[count - 1].need[1] = choice[count - 1].need[2] = split(0);
+    }
+    add_map(choice, &count, partial, partial);
+    return count;
+}
+
+RULE(embed) /* table (R,C), ids (...) -> (..., C) */
+{
+    (void)ranks;
+    const int rank = shape_of(g, n->in[1])->rank;
+    int count = 0;
+    for (int d = 0; d < rank; d++)
+        add_product(choice, &count, whole, split(d), split(d));
+    add_product(choice, &count, split(1), whole, split(rank));
+    add_product(choice, &count, partial, whole, partial);
+    return count;
+}
+
+RULE(embed_grad) /* ids, dy -> dtable */
+{
+    (void)ranks;
+    const int rank = shape_of(g, n->in[0])->rank;
+    int count = 0;
+    for (int d = 0; d < rank; d++)
+        add_product(choice, &count, split(d), split(d), partial);
+    add_product(choice, &count, whole, split(rank), split(1));
+    add_product(choice, &count, whole, partial, partial);
+    return count;
+}
+
+/* ---- optimizer --------------------------------------------------------------------------------- */
+
+RULE(sum_squares)
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank; d++)
+        add_map(choice, &count, split(d), partial);
+    return count;
+}
+
+RULE(replicated)
+{
+    (void)g, (void)n, (void)ranks, (void)choice;
+    return 0;
+}
+
+RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
+{
+    (void)ranks;
+    const int tensors = n->op == WEFT_OP_ADAMW ? 4 : 2;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        for (int i = 0; i < tensors; i++)
+            row->need[i] = split(d);
+        for (int o = 0; o < n->out_count; o++)
+            row->out[o] = split(d);
+    }
+    return count;
+}
+
+/* ---- layout conversions of another axis -------------------------------------------------------- */
+
+RULE(converted)
+{
+    (void)ranks;
+    const weft_attr_comm *a = n->attr;
+    const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER || n->op == WEFT_OP_SLICE_OWN ||
+                       n->op == WEFT_OP_ALL_TO_ALL;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
+        if (!moves || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
+            add_map(choice, &count, split(d), split(d));
+    add_map(choice, &count, partial, partial);
+    return count;
+}

@@ -1,0 +1,619 @@
+/* From the graph of whole tensors to the graph of one rank.
+ *
+ * One mesh axis at a time: the result of one axis, collectives included, is the input of the next, so that no rule
+ * ever sees two axes and nested splits of one dim come by themselves. Per axis each node takes the cheapest of the
+ * choices that its layout rule lists, its operands are converted to what that choice needs, and the node is emitted
+ * with local shapes. A value keeps all its conversions (`version`), so each is made once: one all_gather serves
+ * q, k and v, and one `vary` a parameter that many nodes read, whose gradient is then reduced once.
+ *
+ * Ranks must agree on every choice, or their collectives would not meet. After the first axis their local shapes may
+ * differ, so the choices are made on the graph of rank 0, which has the largest parts, and replayed on this rank's;
+ * the graph of the last rank, with the smallest, shows which parts are uneven. */
+#include "pass/pass.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SLOT_R, SLOT_V, SLOT_P, SLOT_S, SLOTS = SLOT_S + WEFT_MAX_RANK };
+
+static const weft_layout whole = {WEFT_R, 0};
+
+typedef struct axis_pass {
+    const weft_graph *from;
+    weft_graph *to;
+    const weft_recipe *recipe;
+    const char *axis_name;
+    int axis, ranks, index;        /* index: this rank's coordinate */
+    weft_value (*version)[SLOTS];  /* by value of `from`: values of `to` */
+    weft_layout *home;             /* by value of `from`: the layout it is made in */
+    bool *gather;                  /* by value of `from`: a parameter split in memory only */
+    const weft_graph *smallest;    /* like `from`, of the last rank */
+    weft_layout_choice *plan;      /* by node of `from` */
+    bool decides;                  /* writes `plan`; else follows it */
+} axis_pass;
+
+static int slot_of(weft_layout l)
+{
+    static const int slot[] = {[WEFT_R] = SLOT_R, [WEFT_V] = SLOT_V, [WEFT_P] = SLOT_P, [WEFT_S] = SLOT_S};
+    return slot[l.kind] + (l.kind == WEFT_S ? l.dim : 0);
+}
+
+static bool same(weft_layout a, weft_layout b)
+{
+    return a.kind == b.kind && (a.kind != WEFT_S || a.dim == b.dim);
+}
+
+static const weft_value_info *info_of(const axis_pass *p, weft_value v)
+{
+    return weft_value_get(p->from, v);
+}
+
+/* ---- recipe ------------------------------------------------------------------------------------ */
+
+static bool matches(const char *pattern, const char *name)
+{
+    for (; *pattern; pattern++, name++) {
+        if (*pattern == '*') {
+            for (;; name++) {
+                if (matches(pattern + 1, name))
+                    return true;
+                if (!*name)
+                    return false;
+            }
+        }
+        if (*pattern != *name)
+            return false;
+    }
+    return !*name;
+}
+
+/* "blocks.0.*" names sources and outputs only, "blocks.0.*:attention" what nodes make. */
+static const weft_recipe_row *row_for(const weft_recipe *recipe, const char *axis, const char *name)
+{
+    const bool is_node = strchr(name, ':') != NULL;
+    for (int i = 0; i < recipe->count; i++) {
+        const weft_recipe_row *row = &recipe->row[i];
+        if (!strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == is_node && matches(row->pattern, name))
+            return row;
+    }
+    return NULL;
+}
+
+static const weft_recipe_row *row_for_node(const axis_pass *p, const weft_node *n)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
+    return row_for(p->recipe, p->axis_name, name);
+}
+
+static bool check_row(axis_pass *p, const weft_recipe_row *row, const char *name, int rank)
+{
+    const weft_layout l = row->layout;
+    if (l.kind == WEFT_S && (l.dim < 0 || l.dim >= rank))
+        weft_graph_fail(p->to, WEFT_E_SHAPE, "recipe %s: row \"%s\" splits dim %d on axis %s, but %s has rank %d",
+                        p->recipe->name, row->pattern, l.dim, row->axis, name, rank);
+    else if (l.kind == WEFT_V || l.kind == WEFT_P)
+        weft_graph_fail(p->to, WEFT_E_ARG, "recipe %s: row \"%s\": %s can only be whole or split on axis %s",
+                        p->recipe->name, row->pattern, name, row->axis);
+    else
+        return true;
+    return false;
+}
+
+/* ---- emitting ---------------------------------------------------------------------------------- */
+
+/* Copies the layouts on the axes before, and sets the one of this axis. */
+static void put_version(axis_pass *p, weft_value of, weft_layout layout, weft_value made)
+{
+    if (!weft_value_ok(made))
+        return;
+    weft_layout all[WEFT_MAX_AXES];
+    memcpy(all, info_of(p, of)->layout, sizeof all);
+    all[p->axis] = layout;
+    weft_graph_set_layout(p->to, made, all);
+    p->version[of.id][slot_of(layout)] = made;
+}
+
+static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value in, weft_attr_comm attr, weft_layout to)
+{
+    attr.axis = p->axis;
+    const weft_value made = weft_emit(p->to, op, &in, 1, &attr);
+    put_version(p, of, to, made);
+    return made;
+}
+
+typedef union local_attr {
+    weft_attr_constant constant;
+    weft_attr_fill fill;
+    weft_attr_random random;
+    weft_attr_shape shape;
+    weft_attr_conv conv;
+} local_attr;
+
+/* The part [start, start + len) along `dim` of dense data. */
+static const void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start, int64_t len)
+{
+    int64_t outer = 1, inner = weft_dtype_bytes(a->dtype);
+    for (int i = 0; i < a->shape.rank; i++) {
+        outer *= i < dim ? a->shape.dim[i] : 1;
+        inner *= i > dim ? a->shape.dim[i] : 1;
+    }
+    const int64_t row = a->shape.dim[dim] * inner;
+    char *own = weft_arena_alloc(weft_graph_arena(p->to), outer * len * inner);
+    if (!own) {
+        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory for a part of a constant");
+        return NULL;
+    }
+    for (int64_t i = 0; i < outer; i++)
+        memcpy(own + i * len * inner, (const char *)a->data + i * row + start * inner, (size_t)(len * inner));
+    return own;
+}
+
+/* The attribute of the node when its output is split along out.dim; most ops have none that depends on it. */
+static const void *localise(axis_pass *p, const weft_node *n, weft_layout out, local_attr *own)
+{
+    if (out.kind != WEFT_S)
+        return n->attr;
+    int64_t start, len;
+    weft_part(info_of(p, n->out[0])->shape.dim[out.dim], p->ranks, p->index, &start, &len);
+    switch (n->op) {
+    case WEFT_OP_CONSTANT:
+        own->constant = *(const weft_attr_constant *)n->attr;
+        own->constant.data = part_of_data(p, n->attr, out.dim, start, len);
+        own->constant.shape.dim[out.dim] = len;
+        break;
+    case WEFT_OP_FILL:
+        own->fill = *(const weft_attr_fill *)n->attr;
+        own->fill.shape.dim[out.dim] = len;
+        break;
+    case WEFT_OP_RANDOM_NORMAL:
+    case WEFT_OP_RANDOM_UNIFORM:
+        own->random = *(const weft_attr_random *)n->attr;
+        own->random.shape.dim[out.dim] = len;
+        own->random.start[out.dim] += out.dim ? start : 0; /* samples are told apart by their keys */
+        break;
+    case WEFT_OP_RESHAPE:
+    case WEFT_OP_BROADCAST:
+        own->shape = *(const weft_attr_shape *)n->attr;
+        own->shape.shape.dim[out.dim] = len;
+        break;
+    case WEFT_OP_CONV3D_DX:
+        own->conv = *(const weft_attr_conv *)n->attr;
+        own->conv.x_shape.dim[out.dim] = len;
+        break;
+    default: return n->attr;
+    }
+    return own;
+}
+
+/* A second proof of every rule: the local output is exactly this rank's part of the whole one. */
+static void check_local_shape(axis_pass *p, const weft_node *n, weft_value of, weft_layout layout, weft_value made)
+{
+    if (!weft_value_ok(made))
+        return;
+    weft_shape expected = info_of(p, of)->shape;
+    int64_t start;
+    if (layout.kind == WEFT_S)
+        weft_part(expected.dim[layout.dim], p->ranks, p->index, &start, &expected.dim[layout.dim]);
+    if (!weft_shape_equal(&expected, &weft_value_get(p->to, made)->shape))
+        weft_graph_fail(p->to, WEFT_E_INTERNAL, "layout rule of %s on axis %s: the local shape is not the part",
+                        weft_op_get(n->op)->name, p->axis_name);
+}
+
+static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in, const weft_layout *out_layout)
+{
+    local_attr own;
+    weft_value made[WEFT_MAX_OUTPUTS];
+    const void *attr = localise(p, n, out_layout[0], &own);
+    weft_emit_all(p->to, n->op, in, n->in_count, attr, made);
+    for (int o = 0; o < n->out_count; o++) {
+        put_version(p, n->out[o], out_layout[o], made[o]);
+        check_local_shape(p, n, n->out[o], out_layout[o], made[o]);
+    }
+    if (weft_graph_check(p->to) == WEFT_OK)
+        weft_graph_node_mut(p->to, weft_value_get(p->to, made[0])->node)->backward = n->backward;
+}
+
+/* ---- conversions ------------------------------------------------------------------------------- */
+
+/* What each rank can make by itself in any split: constants, fills, random numbers of whole keys. */
+static bool remake(axis_pass *p, weft_value v, weft_layout to)
+{
+    const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
+    const bool random = n->op == WEFT_OP_RANDOM_NORMAL || n->op == WEFT_OP_RANDOM_UNIFORM;
+    if (!(n->op == WEFT_OP_CONSTANT || n->op == WEFT_OP_FILL || (random && to.dim > 0)))
+        return false;
+    emit_node(p, n, random ? &p->version[n->in[0].id][SLOT_R] : NULL, &to);
+    return true;
+}
+
+static bool needs_no_vary(const axis_pass *p, weft_value v)
+{
+    const weft_op op = weft_graph_node(p->from, info_of(p, v)->node)->op;
+    return op == WEFT_OP_CONSTANT || op == WEFT_OP_FILL || !weft_dtype_is_float(info_of(p, v)->dtype);
+}
+
+static weft_value convert(axis_pass *p, weft_value v, weft_layout to);
+
+static weft_value split_version(axis_pass *p, weft_value v, weft_layout to)
+{
+    const weft_layout home = p->home[v.id];
+    const int64_t n = info_of(p, v)->shape.dim[to.dim];
+    weft_attr_comm attr = {.dim = to.dim, .global = n};
+    if (home.kind == WEFT_P)
+        return emit_comm(p, WEFT_OP_REDUCE_SCATTER, v, p->version[v.id][SLOT_P], attr, to);
+    if (home.kind == WEFT_R) {
+        if (remake(p, v, to))
+            return p->version[v.id][slot_of(to)];
+        return emit_comm(p, WEFT_OP_SLICE_OWN, v, p->version[v.id][SLOT_R], attr, to);
+    }
+    attr = (weft_attr_comm){.dim = home.dim, .global = info_of(p, v)->shape.dim[home.dim], .dim2 = to.dim, .global2 = n};
+    return emit_comm(p, WEFT_OP_ALL_TO_ALL, v, p->version[v.id][slot_of(home)], attr, to);
+}
+
+/* From the layout in which the value was made to `to`. */
+static weft_value convert(axis_pass *p, weft_value v, weft_layout to)
+{
+    const weft_value done = p->version[v.id][slot_of(to)];
+    if (weft_value_ok(done) || weft_graph_check(p->to) != WEFT_OK)
+        return done;
+    const weft_layout home = p->home[v.id];
+    const weft_value at_home = p->version[v.id][slot_of(home)];
+    if (to.kind == WEFT_S)
+        return split_version(p, v, to);
+    if (home.kind == WEFT_S) {
+        const weft_attr_comm attr = {.dim = home.dim, .global = info_of(p, v)->shape.dim[home.dim],
+                                     .invariant = to.kind == WEFT_R};
+        return emit_comm(p, WEFT_OP_ALL_GATHER, v, at_home, attr, to);
+    }
+    if (to.kind == WEFT_R)
+        return emit_comm(p, WEFT_OP_ALL_REDUCE, v, at_home, (weft_attr_comm){0}, to);
+    const weft_value invariant = convert(p, v, whole);
+    if (needs_no_vary(p, v)) {
+        p->version[v.id][SLOT_V] = invariant;
+        return invariant;
+    }
+    return emit_comm(p, WEFT_OP_VARY, v, invariant, (weft_attr_comm){0}, to);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------- */
+
+static double bytes_of(const axis_pass *p, weft_value v)
+{
+    const weft_value_info *info = info_of(p, v);
+    return (double)weft_shape_count(&info->shape) * (double)weft_dtype_bytes(info->dtype);
+}
+
+/* The largest part times the ranks over the whole: what uneven splits waste. */
+static double imbalance(const axis_pass *p, weft_value v, weft_layout l)
+{
+    if (l.kind != WEFT_S)
+        return 1;
+    const int64_t n = info_of(p, v)->shape.dim[l.dim], chunk = (n + p->ranks - 1) / p->ranks;
+    return n ? (double)(chunk * p->ranks) / (double)n : 1;
+}
+
+/* Bytes on the wire of a ring algorithm, in the forward. Work without the wire counts a little, so that of two free
+ * choices the one with less of it wins. A parameter that is split for good is not gathered for less than a
+ * thousand times its size. */
+static double conversion_cost(const axis_pass *p, weft_value v, weft_layout to)
+{
+    const weft_layout home = p->home[v.id];
+    const double bytes = bytes_of(p, v), others = (double)(p->ranks - 1) / p->ranks;
+    if (same(home, to))
+        return 0;
+    if (to.kind == WEFT_P)
+        return INFINITY;
+    if (home.kind == WEFT_R)
+        return bytes * (to.kind == WEFT_V ? 1e-7 : 1e-6);
+    if (home.kind == WEFT_P)
+        return bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) : 2);
+    if (p->gather[v.id] && to.kind != WEFT_S)
+        return bytes * 1e-6;
+    const double kept = weft_graph_node(p->from, info_of(p, v)->node)->op == WEFT_OP_PARAM && !p->gather[v.id] ? 1e3 : 1;
+    return kept * bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) / p->ranks : 1);
+}
+
+/* Whole operands of a node that does different work on each rank are V. */
+static void mark_varying(const weft_node *n, weft_layout_choice *c)
+{
+    bool differs = false;
+    for (int i = 0; i < n->in_count; i++)
+        differs |= weft_value_ok(n->in[i]) && c->need[i].kind != WEFT_R;
+    for (int o = 0; o < n->out_count; o++)
+        differs |= c->out[o].kind != WEFT_R;
+    for (int i = 0; differs && i < n->in_count; i++)
+        if (c->need[i].kind == WEFT_R)
+            c->need[i].kind = WEFT_V;
+}
+
+static double choice_cost(const axis_pass *p, const weft_node *n, const weft_layout_choice *c)
+{
+    double cost = 0;
+    for (int i = 0; i < n->in_count; i++)
+        if (weft_value_ok(n->in[i]))
+            cost += conversion_cost(p, n->in[i], c->need[i]);
+    for (int o = 0; o < n->out_count; o++)
+        if (c->out[o].kind == WEFT_P)
+            cost += bytes_of(p, n->out[o]) * (p->ranks - 1) / p->ranks;
+    return cost;
+}
+
+/* Rules that look at how parts fit (reshape, windows of convolutions) hold for rank 0; along dims whose parts differ
+ * between ranks nothing is known of the others. */
+static bool fits_all_ranks(const axis_pass *p, const weft_node *n, const weft_layout_choice *c)
+{
+    if (n->op != WEFT_OP_RESHAPE && n->op != WEFT_OP_CONV3D && n->op != WEFT_OP_CONV3D_DX && n->op != WEFT_OP_CONV3D_DW)
+        return true;
+    for (int i = 0; i < n->in_count + n->out_count; i++) {
+        const weft_value v = i < n->in_count ? n->in[i] : n->out[i - n->in_count];
+        const weft_layout l = i < n->in_count ? c->need[i] : c->out[i - n->in_count];
+        if (weft_value_ok(v) && l.kind == WEFT_S &&
+            info_of(p, v)->shape.dim[l.dim] != weft_value_get(p->smallest, v)->shape.dim[l.dim])
+            return false;
+    }
+    return true;
+}
+
+static void choose(const axis_pass *p, const weft_node *n, weft_layout_choice *best)
+{
+    weft_layout_choice choice[WEFT_MAX_CHOICES];
+    const int count = weft_op_get(n->op)->layout(p->from, n, p->ranks, choice);
+    *best = (weft_layout_choice){0}; /* everything R */
+    double least = choice_cost(p, n, best);
+    for (int i = 0; i < count; i++) {
+        if (!fits_all_ranks(p, n, &choice[i]))
+            continue;
+        mark_varying(n, &choice[i]);
+        const double cost = choice_cost(p, n, &choice[i]);
+        if (cost < least) {
+            least = cost;
+            *best = choice[i];
+        }
+    }
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------- */
+
+static void shard_source(axis_pass *p, const weft_node *n)
+{
+    const weft_value v = n->out[0];
+    const weft_value_info *info = info_of(p, v);
+    weft_attr_source attr = *(const weft_attr_source *)n->attr;
+    weft_layout layout = whole;
+    const weft_recipe_row *row = row_for(p->recipe, p->axis_name, info->name);
+    if (row) {
+        if (!check_row(p, row, info->name, info->shape.rank))
+            return;
+        layout = row->layout;
+        p->gather[v.id] = row->gather && n->op == WEFT_OP_PARAM;
+    }
+    if (layout.kind == WEFT_S) {
+        int64_t start;
+        weft_part(attr.shape.dim[layout.dim], p->ranks, p->index, &start, &attr.shape.dim[layout.dim]);
+        attr.start[layout.dim] += start;
+    }
+    p->home[v.id] = layout;
+    put_version(p, v, layout, weft_source(p->to, n->op, info->name, &attr));
+}
+
+static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *choice)
+{
+    weft_value in[WEFT_MAX_INPUTS];
+    if (p->decides)
+        choose(p, n, choice);
+    for (int i = 0; i < n->in_count; i++)
+        in[i] = weft_value_ok(n->in[i]) ? convert(p, n->in[i], choice->need[i]) : WEFT_NONE;
+    for (int o = 0; o < n->out_count; o++)
+        p->home[n->out[o].id] = choice->out[o];
+    emit_node(p, n, in, choice->out);
+    const weft_recipe_row *row = row_for_node(p, n);
+    if (row && weft_graph_check(p->to) == WEFT_OK && check_row(p, row, n->scope, info_of(p, n->out[0])->shape.rank)) {
+        convert(p, n->out[0], row->layout);
+        p->home[n->out[0].id] = row->layout;
+    }
+}
+
+static void shard_ends(axis_pass *p)
+{
+    int count;
+    const weft_named *outputs = weft_graph_outputs(p->from, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_recipe_row *row = row_for(p->recipe, p->axis_name, outputs[i].name);
+        if (row && !check_row(p, row, outputs[i].name, info_of(p, outputs[i].value)->shape.rank))
+            return;
+        weft_output(p->to, outputs[i].name, convert(p, outputs[i].value, row ? row->layout : whole));
+    }
+    const weft_pair *updates = weft_graph_updates(p->from, &count);
+    for (int i = 0; i < count; i++) {
+        const weft_layout home = p->home[updates[i].source.id];
+        weft_update(p->to, p->version[updates[i].source.id][slot_of(home)], convert(p, updates[i].value, home));
+    }
+}
+
+static bool is_source(weft_op op)
+{
+    return op == WEFT_OP_INPUT || op == WEFT_OP_PARAM || op == WEFT_OP_STATE;
+}
+
+static weft_status shard_axis(axis_pass *p)
+{
+    weft_status_code status = WEFT_OK;
+    const int64_t values = weft_graph_value_count(p->from);
+    p->version = weft_alloc(values * (int64_t)sizeof *p->version);
+    p->home = weft_alloc(values * (int64_t)sizeof *p->home);
+    p->gather = weft_alloc(values);
+    if (!p->version || !p->home || !p->gather) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values", (long long)values);
+        goto out;
+    }
+    for (int64_t v = 0; v < values; v++)
+        for (int s = 0; s < SLOTS; s++)
+            p->version[v][s] = WEFT_NONE;
+    for (int32_t i = 0; i < weft_graph_node_count(p->from) && weft_graph_check(p->to) == WEFT_OK; i++) {
+        const weft_node *n = weft_graph_node(p->from, i);
+        if (is_source(n->op)) {
+            shard_source(p, n);
+            continue;
+        }
+        weft_graph_push(p->to, "%s", n->scope);
+        shard_node(p, n, &p->plan[i]);
+        weft_graph_pop(p->to);
+    }
+    if (weft_graph_check(p->to) == WEFT_OK)
+        shard_ends(p);
+    status = weft_graph_check(p->to);
+out:
+    weft_free(p->version);
+    weft_free(p->home);
+    weft_free(p->gather);
+    return status;
+}
+
+/* ---- bias of row-split weights ----------------------------------------------------------------- */
+
+/* linear and conv3d whose weight the recipe splits along its inputs (dim 1) give a pending sum, to which a bias must
+ * not be added on every rank: it becomes an addition behind. */
+static bool splits_contraction(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+{
+    if ((n->op != WEFT_OP_LINEAR && n->op != WEFT_OP_CONV3D) || n->in_count < 3 || !weft_value_ok(n->in[2]))
+        return false;
+    if (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE)
+        return false;
+    const char *name = weft_value_get(g, n->in[1])->name;
+    for (int a = 0; name && a < mesh->axis_count; a++) {
+        const weft_recipe_row *row = mesh->axis[a].size > 1 ? row_for(recipe, mesh->axis[a].name, name) : NULL;
+        if (row && row->layout.kind == WEFT_S && row->layout.dim == 1 && !row->gather)
+            return true;
+    }
+    return false;
+}
+
+static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n, const weft_value *map)
+{
+    const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
+    weft_shape row = {.rank = weft_value_get(from, n->out[0])->shape.rank};
+    for (int i = 0; i < row.rank; i++)
+        row.dim[i] = i == row.rank - 1 ? weft_value_get(from, n->in[2])->shape.dim[0] : 1;
+    weft_graph_push(to, "%s", n->scope);
+    const weft_value y = weft_emit(to, n->op, in, 2, n->attr);
+    const weft_value sum = weft_add(to, y, weft_reshape(to, map[n->in[2].id], row));
+    weft_graph_pop(to);
+    return sum;
+}
+
+/* A copy of `g`, with those biases behind. */
+static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank, const weft_recipe *recipe, weft_graph *to)
+{
+    weft_value *map = weft_alloc((int64_t)weft_graph_value_count(g) * (int64_t)sizeof *map);
+    if (!map)
+        return weft_fail(WEFT_E_MEMORY, "out of memory copying a graph");
+    weft_graph_set_mesh(to, mesh, rank);
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        if (splits_contraction(g, mesh, recipe, n))
+            map[n->out[0].id] = emit_bias_behind(to, g, n, map);
+        else
+            weft_graph_copy_node(to, g, i, map);
+    }
+    int count;
+    const weft_named *outputs = weft_graph_outputs(g, &count);
+    for (int i = 0; i < count; i++)
+        weft_output(to, outputs[i].name, map[outputs[i].value.id]);
+    const weft_pair *updates = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++)
+        weft_update(to, map[updates[i].source.id], map[updates[i].value.id]);
+    weft_free(map);
+    return weft_graph_check(to);
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------- */
+
+/* Axes of more than one rank in the order in which the recipe first names them; the others leave all values R. */
+static int axis_order(const weft_mesh *mesh, const weft_recipe *recipe, int order[WEFT_MAX_AXES])
+{
+    int count = 0;
+    for (int r = 0; r < recipe->count; r++) {
+        const int axis = weft_mesh_axis(mesh, recipe->row[r].axis);
+        bool known = axis < 0 || mesh->axis[axis].size == 1;
+        for (int i = 0; i < count; i++)
+            known |= order[i] == axis;
+        if (!known)
+            order[count++] = axis;
+    }
+    return count;
+}
+
+/* The graphs that are split in step: that on which the choices are made first. */
+typedef struct team {
+    int count;
+    int rank[3];
+    weft_graph *graph[3]; /* owned */
+} team;
+
+static void team_free(team *t)
+{
+    for (int i = 0; i < t->count; i++)
+        weft_graph_free(t->graph[i]);
+}
+
+static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const weft_recipe *recipe)
+{
+    weft_status_code status = WEFT_OK;
+    weft_graph *next[3] = {NULL};
+    const int64_t nodes = weft_graph_node_count(t->graph[0]);
+    weft_layout_choice *plan = weft_alloc((nodes + 1) * (int64_t)sizeof *plan);
+    if (!plan)
+        return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld nodes", (long long)nodes);
+    for (int i = 0; i < t->count && status == WEFT_OK; i++) {
+        int coordinate[WEFT_MAX_AXES];
+        weft_mesh_coordinates(mesh, t->rank[i], coordinate);
+        next[i] = weft_graph_create();
+        if (!next[i]) {
+            status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
+            break;
+        }
+        weft_graph_set_mesh(next[i], mesh, t->rank[i]);
+        axis_pass p = {.from = t->graph[i], .to = next[i], .recipe = recipe, .axis_name = mesh->axis[axis].name,
+                       .axis = axis, .ranks = mesh->axis[axis].size, .index = coordinate[axis],
+                       .smallest = t->graph[t->count > 1 ? 1 : 0], .plan = plan, .decides = i == 0};
+        status = shard_axis(&p);
+    }
+    weft_free(plan);
+    for (int i = 0; i < t->count; i++) {
+        weft_graph_free(status == WEFT_OK ? t->graph[i] : next[i]);
+        t->graph[i] = status == WEFT_OK ? next[i] : t->graph[i];
+    }
+    return status;
+}
+
+weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank, const weft_recipe *recipe, weft_graph **out)
+{
+    WEFT_TRY(weft_graph_check(g));
+    const int ranks = weft_mesh_ranks(mesh);
+    if (rank < 0 || rank >= ranks)
+        return weft_fail(WEFT_E_ARG, "rank %d is not in a mesh of %d ranks", rank, ranks);
+    int order[WEFT_MAX_AXES];
+    const int axes = axis_order(mesh, recipe, order);
+    team t = {.count = 1, .rank = {rank}};
+    if (axes > 1) /* the extremes, and this rank where it is neither */
+        t = (team){.count = rank == 0 || rank == ranks - 1 ? 2 : 3, .rank = {0, ranks - 1, rank}};
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < t.count && status == WEFT_OK; i++) {
+        t.graph[i] = weft_graph_create();
+        status = t.graph[i] ? copy_whole(g, mesh, t.rank[i], recipe, t.graph[i])
+                            : weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
+    }
+    for (int i = 0; i < axes && status == WEFT_OK; i++)
+        status = team_step(&t, mesh, order[i], recipe);
+    const int own = axes > 1 && rank > 0 ? t.count - 1 : 0;
+    if (status == WEFT_OK)
+        status = weft_graph_verify(t.graph[own]);
+    if (status == WEFT_OK) {
+        *out = t.graph[own];
+        t.graph[own] = NULL;
+    }
+    team_free(&t);
+    return status;
+}
