@@ -28,11 +28,11 @@ static const weft_attr_attention attention = {.scale = 0.4}, causal = {.scale = 
 static const weft_attr_adamw adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.02};
 
 static const op_case table[] = {
-    {WEFT_OP_FILL, 0, {NO_INPUT}, ATTR(weft_attr_fill, .value = 1.5, .dtype = WEFT_F32, .shape = {2, {3, 5}}), 0, 1, 1},
+    {WEFT_OP_FILL, 0, {NO_INPUT}, ATTR(weft_attr_fill, .value = 1.5, .dtype = WEFT_F32, .shape = {2, {3, 5}}), 0, 1, 0},
     {WEFT_OP_RANDOM_NORMAL, 1, {INTS(WEFT_I64, keys, 5)},
-     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {3, {5, 4, 3}}, .global = {3, {5, 4, 3}}), 0, 1, 1},
+     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {3, {5, 4, 3}}, .global = {3, {5, 4, 3}}), 0, 1, 0},
     {WEFT_OP_RANDOM_UNIFORM, 1, {INTS(WEFT_I64, keys, 3)},
-     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {2, {3, 7}}, .global = {2, {3, 7}}), 0, 1, 1},
+     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {2, {3, 7}}, .global = {2, {3, 7}}), 0, 1, 0},
     UNARY(WEFT_OP_NEG), UNARY(WEFT_OP_EXP), UNARY(WEFT_OP_SQUARE), UNARY(WEFT_OP_SIN), UNARY(WEFT_OP_COS),
     UNARY(WEFT_OP_TANH), UNARY(WEFT_OP_SIGMOID), UNARY(WEFT_OP_SILU),
     POSITIVE(WEFT_OP_LOG), POSITIVE(WEFT_OP_SQRT), POSITIVE(WEFT_OP_RSQRT),
