@@ -73,7 +73,4 @@ weft_status weft_exchange_wait(weft_exchange *exchange);
 /* Seconds from start to completion of the last run, and those that the caller spent in wait. */
 double weft_exchange_seconds(const weft_exchange *exchange, double *waited);
 
-/* Tells the other ranks that this one gives up, with this thread's error message. */
-void weft_comm_give_up(weft_comm *comm);
-
 #endif

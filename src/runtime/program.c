@@ -112,7 +112,7 @@ static weft_status compile_collective(weft_program *p, int32_t n)
     const weft_node *node = weft_graph_node(p->graph, n);
     const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
     char what[96];
-    snprintf(what, sizeof what, "%%%d (%.64s)", (int)node->out[0].id, node->scope ? node->scope : "");
+    snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "", node->scope);
     WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, node->op, node->attr, &in->shape, &out->shape, in->dtype, what,
                                   &p->exchange[n]));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));

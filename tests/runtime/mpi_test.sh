@@ -1,0 +1,41 @@
+#!/bin/bash
+# The communicator over MPI: 2 and 3 ranks give the losses of 1 rank, twice the same bits, ordered or not; a rank that
+# dies, sleeps or fails ends the others with a message that names it.
+set -u
+command -v mpirun.openmpi >/dev/null || { echo "mpirun.openmpi is not there"; exit 77; }
+export OMP_NUM_THREADS=1
+ranks=$WEFT_BUILD/test-tools/ranks
+failed=0
+complain() { echo "FAILED: $*"; failed=1; }
+mpi() { timeout 60 mpirun.openmpi "$@"; }
+
+"$ranks" train 12 >one || complain "one rank"
+for n in 2 3; do
+    mpi -n $n "$ranks" train 12 >a.$n || complain "$n ranks"
+    mpi -n $n "$ranks" train 12 >b.$n || complain "$n ranks again"
+    mpi -n $n "$ranks" train 12 order >c.$n || complain "$n ranks, ordered"
+    cmp a.$n b.$n || complain "$n ranks: two runs differ"
+    cmp a.$n c.$n || complain "$n ranks: pass order changes bits"
+    [ "$(grep -c '^weights' a.$n)" = $n ] || complain "$n ranks: no checksums"
+    [ "$(awk '/^weights/{print $NF}' a.$n | sort -u | wc -l)" = 1 ] || complain "$n ranks: weights differ between ranks"
+    paste <(grep ^step one) <(grep ^step a.$n) | awk '{d=$5-$10; if (d<0) d=-d; if (!(d<=1e-5*$5) || $2!=$7) bad=1} END{exit bad||NR!=12}' ||
+        complain "$n ranks: losses differ from one rank"
+done
+
+expect() { # MODE PATTERN EXTRA...: every surviving rank says PATTERN, the exit code is not 0
+    local mode=$1 pattern=$2
+    shift 2
+    local begin=$SECONDS
+    mpi -n 3 "$@" "$ranks" "$mode" >out 2>err
+    local status=$?
+    [ $status -ne 0 ] || complain "$mode: exit code 0"
+    grep -q "$pattern" err || { cat err; complain "$mode: no message like \"$pattern\""; }
+    [ $((SECONDS - begin)) -lt 15 ] || complain "$mode: took $((SECONDS - begin)) s"
+}
+expect stall 'rank [02] waited 3.[0-9] s in all_reduce .* axis dp for rank 1 (alive'
+expect fail 'rank [02] .*rank 1 gave up: the loss is not a number'
+# the launcher may end the others before they can speak; without its help they must notice themselves
+mpi -n 3 "$ranks" kill >out 2>err && complain "kill: exit code 0"
+mpi -n 3 --enable-recovery "$ranks" kill >out 2>err
+[ "$(grep -c 'rank [02] .*rank 1 is gone (process' err)" = 2 ] || { cat err; complain "kill: the others do not say who is gone"; }
+exit $failed

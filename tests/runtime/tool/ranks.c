@@ -1,0 +1,158 @@
+/* A data-parallel training loop of a small network under mpirun, written with the collectives by hand:
+ *   ranks train STEPS [plain|order]   prints every loss and a checksum of the weights, in hexadecimal
+ *   ranks stall | kill | fail | memory    what happens to the others when rank 1 sleeps, dies, or has an error */
+#include "base/log.h"
+#include "kernel/kernel.h"
+#include "runtime/runtime.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { BATCH = 12, WIDTH = 24, LAYERS = 4 };
+
+typedef struct setup {
+    weft_mesh mesh;
+    int rank, ranks;
+    int64_t start, len; /* this rank's samples */
+} setup;
+
+static weft_value reduce(weft_graph *g, weft_value term)
+{
+    return weft_emit(g, WEFT_OP_ALL_REDUCE, &term, 1, &(weft_attr_comm){.axis = 0});
+}
+
+/* x -> LAYERS of silu(x w^T + b) -> mean square error to y over the whole batch; AdamW. */
+static weft_graph *network(const setup *s)
+{
+    weft_graph *g = weft_graph_create();
+    if (s->ranks > 1)
+        weft_graph_set_mesh(g, &s->mesh, s->rank);
+    weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(s->len, WIDTH));
+    const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(s->len, WIDTH));
+    weft_value param[2 * LAYERS], grad[2 * LAYERS];
+    for (int l = 0; l < LAYERS; l++) {
+        weft_graph_push(g, "layers.%d", l);
+        param[2 * l] = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(WIDTH, WIDTH), (weft_init){WEFT_INIT_NORMAL, 0.3});
+        param[2 * l + 1] = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(WIDTH), (weft_init){WEFT_INIT_NORMAL, 0.1});
+        weft_value in[3] = {x, param[2 * l], param[2 * l + 1]};
+        for (int i = 1; i < 3 && s->ranks > 1; i++)
+            in[i] = weft_emit(g, WEFT_OP_VARY, &in[i], 1, &(weft_attr_comm){.axis = 0});
+        x = weft_unary(g, WEFT_OP_SILU, weft_emit(g, WEFT_OP_LINEAR, in, 3, &(weft_attr_linear){WEFT_ACT_NONE}));
+        weft_graph_pop(g);
+    }
+    const weft_value error = weft_sub(g, x, y);
+    weft_value loss = weft_affine(g, weft_sum_all(g, weft_mul(g, error, error)), 1.0 / (BATCH * WIDTH), 0);
+    if (s->ranks > 1)
+        loss = reduce(g, loss);
+    weft_autodiff(g, loss, param, 2 * LAYERS, grad);
+    const weft_value lr = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1e-2), one = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1);
+    const weft_value step = weft_input(g, "step", WEFT_F32, WEFT_SCALAR);
+    for (int i = 0; i < 2 * LAYERS; i++) {
+        const weft_shape shape = weft_value_get(g, param[i])->shape;
+        char name[32];
+        snprintf(name, sizeof name, "m.%d", i);
+        const weft_value m = weft_state(g, name, WEFT_F32, shape, (weft_init){0});
+        name[0] = 'v';
+        const weft_value v = weft_state(g, name, WEFT_F32, shape, (weft_init){0});
+        weft_value out[WEFT_MAX_OUTPUTS];
+        weft_emit_all(g, WEFT_OP_ADAMW, (weft_value[]){param[i], grad[i], m, v, lr, step, one}, 7,
+                      &(weft_attr_adamw){0.9, 0.99, 1e-8, 0.01}, out);
+        weft_update(g, param[i], out[0]);
+        weft_update(g, m, out[1]);
+        weft_update(g, v, out[2]);
+    }
+    weft_output(g, "loss", loss);
+    return g;
+}
+
+static void feed(weft_program *p, const setup *s, int step)
+{
+    float *x = weft_program_input(p, "x")->data, *y = weft_program_input(p, "y")->data;
+    for (int64_t i = 0; i < s->len * WIDTH; i++) {
+        x[i] = weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)(s->start * WIDTH + i + (step % 3) * 100000));
+        y[i] = weft_random_normal(2, WEFT_RNG_TEST, (uint64_t)(s->start * WIDTH + i + (step % 3) * 100000));
+    }
+    *(float *)weft_program_input(p, "step")->data = (float)step;
+}
+
+static uint64_t checksum(weft_store *store)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        const weft_tensor *t = weft_store_at(store, i);
+        sum = weft_seed_mix(sum, XXH64(t->data, (size_t)weft_shape_count(&t->shape) * 4, 0));
+    }
+    return sum;
+}
+
+/* Rank 1 gets into trouble at step 3. */
+static weft_status trouble(const char *mode, const setup *s, weft_comm *comm, int step)
+{
+    if (s->rank != 1 || step != 3)
+        return WEFT_OK;
+    if (!strcmp(mode, "stall"))
+        sleep(30);
+    if (!strcmp(mode, "kill"))
+        raise(SIGKILL);
+    if (!strcmp(mode, "fail")) {
+        const weft_status_code status = weft_fail(WEFT_E_NUMERIC, "the loss is not a number");
+        weft_comm_give_up(comm);
+        return status;
+    }
+    return WEFT_OK;
+}
+
+static weft_status train(const char *mode, int steps, bool ordered, weft_comm *comm)
+{
+    setup s = {.rank = weft_comm_rank(comm), .ranks = weft_comm_ranks(comm)};
+    s.mesh = (weft_mesh){.axis_count = 1, .axis[0] = {"dp", s.ranks}};
+    weft_part(BATCH, s.ranks, s.rank, &s.start, &s.len);
+    weft_graph *g = network(&s), *final = NULL;
+    weft_store *store = weft_store_create();
+    weft_program *p = NULL;
+    weft_status_code status = WEFT_OK;
+    if (ordered)
+        WEFT_GO(weft_pass_order(g, &final));
+    const weft_program_options options = {.comm = comm, .guard = true, .backend = weft_backend_find("cpu")};
+    WEFT_GO(weft_store_init(store, g, 3));
+    WEFT_GO(weft_program_compile(ordered ? final : g, &options, &p));
+    WEFT_GO(weft_program_bind(p, store));
+    for (int step = 1; step <= steps; step++) {
+        WEFT_GO(trouble(mode, &s, comm, step));
+        feed(p, &s, step);
+        WEFT_GO(weft_program_run(p));
+        const float loss = *(const float *)weft_program_output(p, "loss")->data;
+        if (s.rank == 0)
+            printf("step %d loss %a %.9g\n", step, (double)loss, (double)loss);
+    }
+    uint64_t mine = checksum(store), all[64];
+    WEFT_GO(weft_comm_gather(comm, &mine, sizeof mine, all));
+    for (int r = 0; r < s.ranks && s.rank == 0; r++)
+        printf("weights of rank %d: %016llx\n", r, (unsigned long long)all[r]);
+out:
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(final);
+    weft_graph_free(g);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    weft_comm *comm = NULL;
+    const char *mode = argc > 1 ? argv[1] : "train";
+    weft_status_code status = weft_comm_open_mpi(&comm);
+    const double begin = weft_now();
+    if (status == WEFT_OK) {
+        weft_comm_set_deadline(comm, 3);
+        status = train(mode, argc > 2 ? atoi(argv[2]) : 5, argc > 3 && !strcmp(argv[3], "order"), comm);
+    }
+    if (status != WEFT_OK)
+        fprintf(stderr, "rank %d after %.1f s: %s\n", weft_comm_rank(comm), weft_now() - begin, weft_error_message());
+    weft_comm_free(comm);
+    return status == WEFT_OK ? 0 : 3;
+}
