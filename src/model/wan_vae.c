@@ -128,7 +128,6 @@ typedef struct coder {
     weft_graph *g;
     weft_vae_stream stream;
     int caches;
-    const char *side; /* "encoder", "decoder" */
 } coder;
 
 /* The cached `frames` last frames of the tensor that x continues; zeros at the beginning. Keeps the last frames
@@ -138,8 +137,8 @@ static weft_value take_cache(coder *co, weft_value x, int64_t frames)
     weft_graph *g = co->g;
     if (co->stream == WEFT_VAE_ALONE)
         return WEFT_NONE;
-    char name[64];
-    snprintf(name, sizeof name, "%s.cache.%d", co->side, co->caches++);
+    char name[32];
+    snprintf(name, sizeof name, "cache.%d", co->caches++);
     const weft_shape whole = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
     weft_shape shape = whole;
     shape.dim[1] = frames;
@@ -294,8 +293,8 @@ static weft_value upsample_frames(coder *co, weft_value x)
     if (co->stream == WEFT_VAE_FIRST) {
         weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
         shape.dim[1] = 2;
-        char name[64];
-        snprintf(name, sizeof name, "%s.cache.%d", co->side, co->caches++);
+        char name[32];
+        snprintf(name, sizeof name, "cache.%d", co->caches++);
         const weft_value cache = weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
         weft_update(g, cache, weft_fill(g, WEFT_F32, shape, 0));
     }
@@ -333,7 +332,7 @@ static bool attends_at(const weft_wan_vae_config *c, double scale)
 
 weft_value weft_wan_vae_encode(weft_graph *g, const weft_wan_vae_config *c, weft_vae_stream stream, weft_value video_btyxc)
 {
-    coder co = {.g = g, .stream = stream, .side = "encoder"};
+    coder co = {.g = g, .stream = stream};
     const int64_t frames = weft_dim(g, video_btyxc, 1), factor = weft_wan_vae_time_factor(c);
     const int64_t space = weft_wan_vae_space_factor(c), y = weft_dim(g, video_btyxc, 2), w = weft_dim(g, video_btyxc, 3);
     if (weft_value_ok(video_btyxc) && (frames - (stream == WEFT_VAE_NEXT ? 0 : 1)) % factor)
@@ -371,7 +370,7 @@ weft_value weft_wan_vae_encode(weft_graph *g, const weft_wan_vae_config *c, weft
 
 weft_value weft_wan_vae_decode(weft_graph *g, const weft_wan_vae_config *c, weft_vae_stream stream, weft_value latents_btyxc)
 {
-    coder co = {.g = g, .stream = stream, .side = "decoder"};
+    coder co = {.g = g, .stream = stream};
     weft_value x = causal_conv(&co, "post_quant_conv", latents_btyxc, c->z_dim, 1, 1);
     weft_graph_push(g, "decoder");
     x = causal_conv(&co, "conv_in", x, c->decoder_base_dim * c->dim_mult[c->levels - 1], 3, 3);

@@ -30,8 +30,8 @@ int64_t weft_wan_vae_space_factor(const weft_wan_vae_config *config); /* 8 */
 int64_t weft_wan_vae_latent_frames(const weft_wan_vae_config *config, int64_t frames); /* 1 + (frames - 1) / 4 */
 
 /* How a graph takes part in a stream. ALONE is the whole video at once (training). FIRST is the beginning of a
- * stream and NEXT its continuation: both leave the last frames of every causal convolution in states named
- * "encoder.cache.N" / "decoder.cache.N", which NEXT reads. The two graphs share one store. */
+ * stream and NEXT its continuation: both leave the last frames of every causal convolution in states
+ * (".cache.N" in its scope), which NEXT reads. The two graphs share one store. */
 typedef enum weft_vae_stream { WEFT_VAE_ALONE, WEFT_VAE_FIRST, WEFT_VAE_NEXT } weft_vae_stream;
 
 /* video (B,T,Y,X,in) in [-1,1] -> mean and logvar, (B,T',Y',X',2 z). T is 1 + 4n (ALONE, FIRST) or 4n (NEXT);

@@ -1,0 +1,179 @@
+#include "generate/vae_stream.h"
+
+#include "runtime/weights.h"
+
+#include <string.h>
+
+/* One program of a stream: the beginning or the continuation of one half. */
+typedef struct stage {
+    weft_graph *graph;
+    weft_program *program;
+    int64_t in_frames, out_frames;
+} stage;
+
+struct weft_vae {
+    weft_wan_vae_config config;
+    char *folder;
+    int64_t height, width, time_factor, space_factor;
+    weft_store *store;
+    stage encode[2], decode[2]; /* FIRST, NEXT; graph NULL when the half is not wanted */
+};
+
+static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_vae_stream stream)
+{
+    const weft_wan_vae_config *c = &v->config;
+    const int64_t y = v->height / v->space_factor, x = v->width / v->space_factor;
+    weft_graph *g = s->graph = weft_graph_create();
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE's graph");
+    const int64_t chunk = stream == WEFT_VAE_FIRST ? 1 : v->time_factor;
+    s->in_frames = decoder ? 1 : chunk;
+    s->out_frames = decoder ? chunk : 1;
+    if (decoder) {
+        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, y, x, c->z_dim));
+        weft_output(g, "out", weft_clamp(g, weft_wan_vae_decode(g, c, stream, in), -1, 1));
+    } else {
+        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, chunk, v->height, v->width, c->in_channels));
+        weft_value mean, logvar;
+        weft_wan_vae_moments(g, weft_wan_vae_encode(g, c, stream, in), &mean, &logvar);
+        weft_output(g, "out", mean);
+    }
+    WEFT_TRY(weft_graph_check(g));
+    return weft_program_compile(g, &(weft_program_options){0}, &s->program);
+}
+
+static void stage_free(stage *s)
+{
+    weft_program_free(s->program);
+    weft_graph_free(s->graph);
+}
+
+weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width, weft_vae **vae)
+{
+    weft_model model;
+    WEFT_TRY(weft_model_open(folder, &model));
+    if (model.family != WEFT_FAMILY_WAN_VAE)
+        return weft_fail(WEFT_E_ARG, "%s holds a %s, not a video autoencoder", folder, weft_model_class(&model));
+    weft_vae *v = weft_alloc(sizeof *v);
+    if (!v)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
+    v->config = model.vae;
+    v->height = height;
+    v->width = width;
+    v->time_factor = weft_wan_vae_time_factor(&v->config);
+    v->space_factor = weft_wan_vae_space_factor(&v->config);
+    v->folder = weft_strdup(folder);
+    v->store = weft_store_create();
+    weft_status_code status = WEFT_OK;
+    if (!v->folder || !v->store) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
+        goto out;
+    }
+    if (height < 1 || width < 1 || height % v->space_factor || width % v->space_factor) {
+        status = weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lld pixels", (long long)width, (long long)height,
+                           (long long)v->space_factor);
+        goto out;
+    }
+    for (int i = 0; i < 2; i++) {
+        const weft_vae_stream stream = i ? WEFT_VAE_NEXT : WEFT_VAE_FIRST;
+        if (halves & WEFT_VAE_ENCODER)
+            WEFT_GO(build_stage(v, &v->encode[i], false, stream));
+        if (halves & WEFT_VAE_DECODER)
+            WEFT_GO(build_stage(v, &v->decode[i], true, stream));
+    }
+    *vae = v;
+    return WEFT_OK;
+out:
+    weft_vae_free(v);
+    return status;
+}
+
+void weft_vae_free(weft_vae *v)
+{
+    if (!v)
+        return;
+    for (int i = 0; i < 2; i++) {
+        stage_free(&v->encode[i]);
+        stage_free(&v->decode[i]);
+    }
+    weft_store_free(v->store);
+    weft_free(v->folder);
+    weft_free(v);
+}
+
+const weft_wan_vae_config *weft_vae_config(const weft_vae *v)
+{
+    return &v->config;
+}
+
+int64_t weft_vae_bytes(const weft_vae *v)
+{
+    int64_t bytes = 0;
+    const stage *all[4] = {&v->encode[0], &v->encode[1], &v->decode[0], &v->decode[1]};
+    for (int i = 0; i < 4; i++) {
+        if (!all[i]->program)
+            continue;
+        bytes += weft_program_bytes(all[i]->program);
+        if (i % 2) /* params and caches are shared by FIRST and NEXT */
+            bytes += weft_program_plan(all[i]->program)->source_bytes;
+    }
+    return bytes;
+}
+
+static weft_status bind_half(weft_vae *v, stage s[2])
+{
+    for (int i = 0; i < 2; i++)
+        WEFT_TRY(weft_store_init(v->store, s[i].graph, 0));
+    WEFT_TRY(weft_weights_load(v->store, s[1].graph, "", v->folder, true));
+    for (int i = 0; i < 2; i++)
+        WEFT_TRY(weft_program_bind(s[i].program, v->store));
+    return WEFT_OK;
+}
+
+weft_status weft_vae_bind(weft_vae *v)
+{
+    if (v->encode[0].program)
+        WEFT_TRY(bind_half(v, v->encode));
+    if (v->decode[0].program)
+        WEFT_TRY(bind_half(v, v->decode));
+    return WEFT_OK;
+}
+
+static weft_status run_stage(stage *s, const float *in, const float **out)
+{
+    weft_tensor *input = weft_program_input(s->program, "in");
+    memcpy(input->data, in, (size_t)weft_shape_count(&input->shape) * sizeof(float));
+    WEFT_TRY(weft_program_run(s->program));
+    *out = weft_program_output(s->program, "out")->data;
+    return WEFT_OK;
+}
+
+weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
+{
+    if (frames < 1 || (frames - 1) % v->time_factor)
+        return weft_fail(WEFT_E_SHAPE, "the VAE takes 1 + %lld n frames, not %lld", (long long)v->time_factor, (long long)frames);
+    const int64_t frame = v->height * v->width * v->config.in_channels;
+    const int64_t latent = (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    for (int64_t at = 0, t = 0; at < frames; t++) {
+        stage *s = &v->encode[at ? 1 : 0];
+        const float *out;
+        WEFT_TRY(run_stage(s, video + at * frame, &out));
+        memcpy(latents + t * latent, out, (size_t)latent * sizeof(float));
+        at += s->in_frames;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames, weft_frames_fn *sink, void *user)
+{
+    const int64_t latent = (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    int64_t frame = 0;
+    for (int64_t t = 0; t < latent_frames; t++) {
+        stage *s = &v->decode[t ? 1 : 0];
+        const float *out;
+        WEFT_TRY(run_stage(s, latents + t * latent, &out));
+        WEFT_TRY(sink(user, frame, s->out_frames, out));
+        frame += s->out_frames;
+    }
+    return WEFT_OK;
+}
