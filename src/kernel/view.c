@@ -40,6 +40,16 @@ void view_set(const weft_view *v, int64_t i, double value)
     }
 }
 
+void view_set_int(const weft_view *v, int64_t i, int64_t value)
+{
+    switch (v->dtype) {
+    case WEFT_I32: ((int32_t *)v->data)[i] = (int32_t)value; break;
+    case WEFT_I64: ((int64_t *)v->data)[i] = value; break;
+    case WEFT_U8: ((uint8_t *)v->data)[i] = (uint8_t)value; break;
+    default: view_set(v, i, (double)value);
+    }
+}
+
 weft_status_code embed_check_ids(const weft_view *ids, int64_t rows)
 {
     const int64_t count = view_count(ids);

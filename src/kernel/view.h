@@ -60,6 +60,7 @@ static inline bool shape_next(const weft_shape *s, int64_t index[WEFT_MAX_RANK])
 double view_get(const weft_view *v, int64_t i);
 int64_t view_get_int(const weft_view *v, int64_t i); /* integers exactly */
 void view_set(const weft_view *v, int64_t i, double value);
+void view_set_int(const weft_view *v, int64_t i, int64_t value);
 
 static inline bool dtype_is_int(weft_dtype dtype)
 {

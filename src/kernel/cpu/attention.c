@@ -1,0 +1,168 @@
+/* Attention over batch, heads, segments: which piece runs on which thread. The maths is in attention.inc.
+ *
+ * Forward tasks are (segment, head, 384 queries), backward tasks (segment, head): pieces that write disjoint rows,
+ * so there are no atomics and the result does not depend on the number of threads. */
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/simd.h"
+
+#include <omp.h>
+
+/* Scratch per thread of the widest vectors, in floats. */
+static int64_t forward_scratch(int64_t D)
+{
+    const int64_t Dp = D + 16, rows = CPU_ATTENTION_CHUNK + 16;
+    return rows * (D + Dp + 1 + 16) + CPU_ATTENTION_BK * (D + Dp) + 112 * CPU_ATTENTION_BK + 64;
+}
+
+static int64_t backward_scratch(int64_t D)
+{
+    const int64_t Dp = D + 16, keys = CPU_ATTENTION_BK + 16;
+    return keys * (2 * D + 3 * Dp) + 112 * 3 * Dp + 112 * 2 * (CPU_ATTENTION_BK + 1) + 4 * 112;
+}
+
+static int64_t align(int64_t floats)
+{
+    return (floats + 63) & ~(int64_t)63;
+}
+
+int64_t cpu_attention_workspace(const weft_kernel_args *args)
+{
+    return omp_get_max_threads() * align(forward_scratch(args->in[0].shape.dim[3])) * 4;
+}
+
+int64_t cpu_attention_grad_workspace(const weft_kernel_args *args)
+{
+    return omp_get_max_threads() * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
+}
+
+/* The workspace is for as many threads as there were then. */
+weft_status_code cpu_attention_prepare(const weft_kernel_args *args, void **cache)
+{
+    (void)args;
+    int *threads = weft_alloc(sizeof *threads);
+    if (!threads)
+        return weft_fail(WEFT_E_MEMORY, "attention: no memory");
+    *threads = omp_get_max_threads();
+    *cache = threads;
+    return WEFT_OK;
+}
+
+static int team(const weft_kernel_args *args)
+{
+    const int reserved = args->cache ? *(const int *)args->cache : 1, now = omp_in_parallel() ? 1 : omp_get_max_threads();
+    return reserved < now ? reserved : now;
+}
+
+typedef struct attention_job {
+    const weft_kernel_args *args;
+    const weft_attr_attention *attr;
+    const weft_view *q, *k, *segments; /* segments NULL: one per batch item */
+    int64_t count, sq, sk, heads, D;
+} attention_job;
+
+static attention_job job_of(const weft_kernel_args *args, int segments_at)
+{
+    attention_job job = {.args = args, .attr = args->attr, .q = &args->in[0], .k = &args->in[1]};
+    if (args->in_count > segments_at && view_present(&args->in[segments_at]))
+        job.segments = &args->in[segments_at];
+    job.sq = job.q->shape.dim[1];
+    job.sk = job.k->shape.dim[1];
+    job.heads = job.q->shape.dim[2];
+    job.D = job.q->shape.dim[3];
+    job.count = job.segments ? job.segments->shape.dim[0] : job.q->shape.dim[0];
+    return job;
+}
+
+static void segment_rows(const attention_job *job, int64_t n, int64_t row[4])
+{
+    if (job->segments) {
+        const int32_t *s = (const int32_t *)job->segments->data + n * 4;
+        for (int i = 0; i < 4; i++)
+            row[i] = s[i];
+        return;
+    }
+    row[0] = n * job->sq;
+    row[1] = row[0] + job->sq;
+    row[2] = n * job->sk;
+    row[3] = row[2] + job->sk;
+}
+
+static weft_status_code check_segments(const attention_job *job)
+{
+    const int64_t q_rows = job->q->shape.dim[0] * job->sq, k_rows = job->k->shape.dim[0] * job->sk;
+    for (int64_t n = 0; job->segments && n < job->count; n++) {
+        int64_t r[4];
+        segment_rows(job, n, r);
+        if (r[0] < 0 || r[0] > r[1] || r[1] > q_rows || r[2] < 0 || r[2] > r[3] || r[3] > k_rows)
+            return weft_fail(WEFT_E_ARG, "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
+                             (long long)n, (long long)r[0], (long long)r[1], (long long)r[2], (long long)r[3],
+                             (long long)q_rows, (long long)k_rows);
+    }
+    return WEFT_OK;
+}
+
+static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t head)
+{
+    int64_t r[4];
+    segment_rows(job, n, r);
+    const int64_t stride = job->heads * job->D, q = r[0] * stride + head * job->D, k = r[2] * stride + head * job->D;
+    return (cpu_attention_head){
+        .nq = r[1] - r[0], .nk = r[3] - r[2], .D = job->D, .q_stride = stride, .k_stride = stride,
+        .scale = (float)job->attr->scale, .causal = job->attr->causal,
+        .q = (const float *)job->q->data + q, .k = (const float *)job->k->data + k,
+        .v = (const float *)job->args->in[2].data + k,
+        .row = r[0], .sq = job->sq, .heads = job->heads, .head = head,
+    };
+}
+
+weft_status_code cpu_attention(const weft_kernel_args *args)
+{
+    const attention_job job = job_of(args, 3);
+    const cpu_isa *isa = cpu_isa_get();
+    const int64_t space = align(forward_scratch(job.D));
+    float *out = args->out[0].data, *lse = args->out[1].data;
+    WEFT_TRY(check_segments(&job));
+    if (job.segments) { /* queries outside all of them */
+        memset(out, 0, (size_t)view_count(&args->out[0]) * 4);
+        memset(lse, 0, (size_t)view_count(&args->out[1]) * 4);
+    }
+    const int64_t longest = job.segments ? job.q->shape.dim[0] * job.sq : job.sq;
+    const int64_t chunks = (longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
+    const int64_t tasks = job.count * job.heads * chunks;
+#pragma omp parallel for schedule(dynamic) num_threads(team(args))
+    for (int64_t task = 0; task < tasks; task++) {
+        cpu_attention_head h = head_of(&job, task / chunks / job.heads, task / chunks % job.heads);
+        const int64_t q0 = task % chunks * CPU_ATTENTION_CHUNK;
+        if (q0 >= h.nq)
+            continue;
+        h.out = out + (h.q - (const float *)job.q->data);
+        h.lse = lse;
+        isa->attention(&h, q0, q0 + CPU_ATTENTION_CHUNK < h.nq ? q0 + CPU_ATTENTION_CHUNK : h.nq,
+                       (float *)args->workspace + omp_get_thread_num() * space);
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_attention_grad(const weft_kernel_args *args)
+{
+    const attention_job job = job_of(args, 6);
+    const cpu_isa *isa = cpu_isa_get();
+    const int64_t space = align(backward_scratch(job.D)), tasks = job.count * job.heads;
+    WEFT_TRY(check_segments(&job));
+    if (job.segments)
+        for (int o = 0; o < 3; o++)
+            memset(args->out[o].data, 0, (size_t)view_count(&args->out[o]) * 4);
+#pragma omp parallel for schedule(dynamic) num_threads(team(args))
+    for (int64_t task = 0; task < tasks; task++) {
+        cpu_attention_head h = head_of(&job, task / job.heads, task % job.heads);
+        const int64_t q = h.q - (const float *)job.q->data, k = h.k - (const float *)job.k->data;
+        h.out_in = (const float *)args->in[3].data + q;
+        h.lse_in = args->in[4].data;
+        h.dout = (const float *)args->in[5].data + q;
+        h.dq = (float *)args->out[0].data + q;
+        h.dk = (float *)args->out[1].data + k;
+        h.dv = (float *)args->out[2].data + k;
+        isa->attention_grad(&h, (float *)args->workspace + omp_get_thread_num() * space);
+    }
+    return WEFT_OK;
+}

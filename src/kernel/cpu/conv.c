@@ -1,0 +1,322 @@
+/* conv3d, its data gradient and its weight gradient.
+ *
+ * FLOPs 2 B T'Y'X' O I kt ky kx each. Activations stay channels-last, as the graph has them, and oneDNN pads
+ * by index, so there is no copy of an activation; only the weights (O,I,kt,ky,kx) are reordered to the
+ * blocked form that the generated kernel wants and, for the weight gradient, back. 1x1x1 convolutions
+ * are plain matrix products. Primitives are made in prepare(); their scratch is in the workspace. */
+#include "kernel/cpu/cpu.h"
+
+#include <dnnl.h>
+
+typedef enum conv_kind { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS } conv_kind;
+
+typedef struct conv_shape {
+    conv_kind kind;
+    bool bias;
+    weft_shape x, w, y;
+    const weft_attr_conv *attr;
+} conv_shape;
+
+typedef struct conv_cache {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    dnnl_primitive_t conv, reorder;
+    /* src, weights (blocked), dst, bias, scratch, weights (plain), reorder's scratch */
+    dnnl_memory_t x, w, y, bias, scratch, plain;
+    int64_t w_bytes, scratch_bytes;
+} conv_cache;
+
+static conv_shape conv_of(const weft_kernel_args *args, conv_kind kind)
+{
+    conv_shape s = {.kind = kind, .attr = args->attr};
+    s.x = kind == CONV_DATA ? args->out[0].shape : args->in[0].shape;
+    s.w = kind == CONV_WEIGHTS ? args->out[0].shape : args->in[1].shape;
+    s.y = kind == CONV_FORWARD ? args->out[0].shape : kind == CONV_DATA ? args->in[0].shape : args->in[1].shape;
+    s.bias = kind == CONV_FORWARD && args->in_count > 2 && view_present(&args->in[2]);
+    return s;
+}
+
+static bool is_empty(const conv_shape *s)
+{
+    return shape_span(&s->x, 0, 5) == 0 || shape_span(&s->y, 0, 5) == 0 || shape_span(&s->w, 0, 5) == 0;
+}
+
+/* A product of (positions, I) and (O, I). */
+static bool is_pointwise(const conv_shape *s)
+{
+    for (int d = 0; d < 3; d++)
+        if (s->w.dim[2 + d] != 1 || s->attr->stride[d] != 1 || s->attr->before[d] || s->attr->after[d])
+            return false;
+    return true;
+}
+
+static void ncdhw(const weft_shape *s, dnnl_dims_t dims)
+{
+    dims[0] = s->dim[0];
+    dims[1] = s->dim[4];
+    for (int d = 0; d < 3; d++)
+        dims[2 + d] = s->dim[1 + d];
+}
+
+static weft_status_code dnnl_check(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success)
+        return WEFT_OK;
+    return weft_fail(status == dnnl_out_of_memory ? WEFT_E_MEMORY : WEFT_E_UNSUPPORTED,
+                     "conv3d: oneDNN refuses (%s, status %d)", what, (int)status);
+}
+
+static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
+                                     dnnl_primitive_desc_t *out)
+{
+    dnnl_dims_t xd, yd, wd, bd = {s->w.dim[0]}, stride, left, right, dilation = {0, 0, 0};
+    ncdhw(&s->x, xd);
+    ncdhw(&s->y, yd);
+    for (int d = 0; d < 5; d++)
+        wd[d] = s->w.dim[d];
+    for (int d = 0; d < 3; d++) {
+        stride[d] = s->attr->stride[d];
+        left[d] = s->attr->before[d];
+        right[d] = s->attr->after[d];
+    }
+    dnnl_memory_desc_t x, w, y, b;
+    dnnl_memory_desc_init_by_tag(&x, 5, xd, dnnl_f32, dnnl_ndhwc);
+    dnnl_memory_desc_init_by_tag(&y, 5, yd, dnnl_f32, dnnl_ndhwc);
+    dnnl_memory_desc_init_by_tag(&w, 5, wd, dnnl_f32, dnnl_format_tag_any);
+    dnnl_memory_desc_init_by_tag(&b, 1, bd, dnnl_f32, dnnl_a);
+    dnnl_convolution_desc_t forward, desc;
+    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
+        &forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, s->bias ? &b : NULL, &y, stride, dilation,
+        left, right);
+    if (status != dnnl_success)
+        return status;
+    if (s->kind == CONV_FORWARD)
+        return dnnl_primitive_desc_create(out, &forward, attr, engine, NULL);
+    status = s->kind == CONV_DATA
+                 ? dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &x, &w, &y, stride,
+                                                                    dilation, left, right)
+                 : dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &x, &w, NULL, &y,
+                                                                       stride, dilation, left, right);
+    if (status != dnnl_success)
+        return status;
+    dnnl_primitive_desc_t hint;
+    status = dnnl_primitive_desc_create(&hint, &forward, attr, engine, NULL);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_desc_create(out, &desc, attr, engine, hint);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* The descriptor with its scratch in our hands, and the bytes of blocked weights and scratch. */
+static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine, dnnl_primitive_desc_t *out,
+                                  int64_t *w_bytes, int64_t *scratch_bytes)
+{
+    dnnl_primitive_attr_t attr;
+    WEFT_TRY(dnnl_check(dnnl_primitive_attr_create(&attr), "attributes"));
+    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    const dnnl_status_t status = conv_descriptor(s, engine, attr, out);
+    dnnl_primitive_attr_destroy(attr);
+    WEFT_TRY(dnnl_check(status, "descriptor"));
+    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(
+        *out, s->kind == CONV_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(*out, dnnl_query_scratchpad_md, 0);
+    *w_bytes = ((int64_t)dnnl_memory_desc_get_size(w) + 63) & ~(int64_t)63;
+    *scratch_bytes = scratch ? (int64_t)dnnl_memory_desc_get_size(scratch) : 0;
+    return WEFT_OK;
+}
+
+static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
+{
+    const conv_shape s = conv_of(args, kind);
+    dnnl_engine_t engine;
+    dnnl_primitive_desc_t desc;
+    int64_t w_bytes = 0, scratch_bytes = 0;
+    if (is_empty(&s) || is_pointwise(&s) || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+        return 0;
+    if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
+        dnnl_primitive_desc_destroy(desc);
+    dnnl_engine_destroy(engine);
+    return w_bytes + scratch_bytes;
+}
+
+void cpu_conv_release(void *cache)
+{
+    conv_cache *c = cache;
+    if (!c)
+        return;
+    dnnl_memory_t memory[] = {c->x, c->w, c->y, c->bias, c->scratch, c->plain};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i])
+            dnnl_memory_destroy(memory[i]);
+    if (c->conv)
+        dnnl_primitive_destroy(c->conv);
+    if (c->reorder)
+        dnnl_primitive_destroy(c->reorder);
+    if (c->stream)
+        dnnl_stream_destroy(c->stream);
+    if (c->engine)
+        dnnl_engine_destroy(c->engine);
+    weft_free(c);
+}
+
+static weft_status_code conv_memories(conv_cache *c, const conv_shape *s, dnnl_primitive_desc_t desc)
+{
+    const bool dw = s->kind == CONV_WEIGHTS, dx = s->kind == CONV_DATA, forward = s->kind == CONV_FORWARD;
+    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(desc, dx ? dnnl_query_diff_src_md : dnnl_query_src_md, 0);
+    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(desc, dw ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    const dnnl_memory_desc_t *y = dnnl_primitive_desc_query_md(desc, forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0);
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->x, x, c->engine, DNNL_MEMORY_NONE), "input"));
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->w, w, c->engine, DNNL_MEMORY_NONE), "weights"));
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->y, y, c->engine, DNNL_MEMORY_NONE), "output"));
+    if (s->bias)
+        WEFT_TRY(dnnl_check(dnnl_memory_create(&c->bias, dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
+                                               c->engine, DNNL_MEMORY_NONE), "bias"));
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->scratch, dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0),
+                                           c->engine, DNNL_MEMORY_NONE), "scratch"));
+    dnnl_dims_t wd;
+    dnnl_memory_desc_t plain;
+    for (int d = 0; d < 5; d++)
+        wd[d] = s->w.dim[d];
+    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_tag(&plain, 5, wd, dnnl_f32, dnnl_oidhw), "plain weights"));
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE), "plain weights"));
+    dnnl_primitive_desc_t reorder;
+    WEFT_TRY(dnnl_check(dw ? dnnl_reorder_primitive_desc_create(&reorder, w, c->engine, &plain, c->engine, NULL)
+                           : dnnl_reorder_primitive_desc_create(&reorder, &plain, c->engine, w, c->engine, NULL),
+                        "weight reorder"));
+    const dnnl_status_t status = dnnl_primitive_create(&c->reorder, reorder);
+    dnnl_primitive_desc_destroy(reorder);
+    return dnnl_check(status, "weight reorder");
+}
+
+static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kind, void **cache)
+{
+    const conv_shape s = conv_of(args, kind);
+    weft_status_code status = WEFT_OK;
+    dnnl_primitive_desc_t desc = NULL;
+    *cache = NULL;
+    if (is_empty(&s) || is_pointwise(&s))
+        return WEFT_OK;
+    conv_cache *c = weft_alloc(sizeof *c);
+    if (!c)
+        return weft_fail(WEFT_E_MEMORY, "conv3d: no memory for its primitives");
+    WEFT_GO(dnnl_check(dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine"));
+    WEFT_GO(dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
+    WEFT_GO(conv_plan(&s, c->engine, &desc, &c->w_bytes, &c->scratch_bytes));
+    WEFT_GO(dnnl_check(dnnl_primitive_create(&c->conv, desc), "primitive"));
+    WEFT_GO(conv_memories(c, &s, desc));
+    *cache = c;
+    c = NULL;
+out:
+    if (desc)
+        dnnl_primitive_desc_destroy(desc);
+    cpu_conv_release(c);
+    return status;
+}
+
+static weft_status_code reorder_weights(const conv_cache *c, dnnl_memory_t from, dnnl_memory_t to)
+{
+    const dnnl_exec_arg_t list[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    return dnnl_check(dnnl_primitive_execute(c->reorder, c->stream, 2, list), "weight reorder");
+}
+
+/* x, w, y by their place in the convolution, whichever is the result. */
+static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kind, void *x, void *w, void *y, void *bias)
+{
+    const conv_cache *c = args->cache;
+    char *space = args->workspace;
+    dnnl_memory_set_data_handle(c->x, x);
+    dnnl_memory_set_data_handle(c->y, y);
+    dnnl_memory_set_data_handle(c->plain, w);
+    dnnl_memory_set_data_handle(c->w, space);
+    dnnl_memory_set_data_handle(c->scratch, space + c->w_bytes);
+    if (c->bias)
+        dnnl_memory_set_data_handle(c->bias, bias);
+    if (kind != CONV_WEIGHTS)
+        WEFT_TRY(reorder_weights(c, c->plain, c->w));
+    const dnnl_exec_arg_t list[] = {
+        {kind == CONV_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, c->x},
+        {kind == CONV_WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, c->w},
+        {kind == CONV_FORWARD ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, c->y},
+        {DNNL_ARG_SCRATCHPAD, c->scratch},
+        {DNNL_ARG_BIAS, c->bias},
+    };
+    WEFT_TRY(dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute"));
+    if (kind == CONV_WEIGHTS)
+        WEFT_TRY(reorder_weights(c, c->w, c->plain));
+    return dnnl_check(dnnl_stream_wait(c->stream), "wait");
+}
+
+/* What an empty operand leaves: zeros, plus the bias. */
+static void conv_of_nothing(const weft_view *out, const float *bias)
+{
+    const int64_t count = view_count(out), O = view_last(out);
+    float *y = out->data;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = bias ? bias[i % O] : 0;
+}
+
+weft_status_code cpu_conv3d(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_FORWARD);
+    float *bias = s.bias ? args->in[2].data : NULL;
+    if (is_empty(&s)) {
+        conv_of_nothing(&args->out[0], bias);
+        return WEFT_OK;
+    }
+    if (is_pointwise(&s)) {
+        weft_view in[3] = {args->in[0], args->in[1]};
+        if (s.bias)
+            in[2] = args->in[2];
+        in[1].shape = (weft_shape){2, {s.w.dim[0], s.w.dim[1]}};
+        const weft_attr_linear attr = {WEFT_ACT_NONE};
+        return cpu_linear(&(weft_kernel_args){.in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1,
+                                              .attr = &attr});
+    }
+    return conv_execute(args, CONV_FORWARD, args->in[0].data, args->in[1].data, args->out[0].data, bias);
+}
+
+weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_DATA);
+    if (is_empty(&s)) {
+        conv_of_nothing(&args->out[0], NULL);
+        return WEFT_OK;
+    }
+    if (is_pointwise(&s)) {
+        const int64_t O = s.w.dim[0], I = s.w.dim[1];
+        cpu_gemm(false, false, shape_span(&s.x, 0, 4), I, O, 1, args->in[0].data, O, args->in[1].data, I, 0,
+                 args->out[0].data, I);
+        return WEFT_OK;
+    }
+    return conv_execute(args, CONV_DATA, args->out[0].data, args->in[1].data, args->in[0].data, NULL);
+}
+
+weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
+{
+    const conv_shape s = conv_of(args, CONV_WEIGHTS);
+    if (is_empty(&s)) {
+        conv_of_nothing(&args->out[0], NULL);
+        return WEFT_OK;
+    }
+    if (is_pointwise(&s)) {
+        const int64_t O = s.w.dim[0], I = s.w.dim[1];
+        cpu_gemm(true, false, O, I, shape_span(&s.x, 0, 4), 1, args->in[1].data, O, args->in[0].data, I, 0,
+                 args->out[0].data, I);
+        return WEFT_OK;
+    }
+    return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data, NULL);
+}
+
+#define ENTRIES(name, kind)                                                                  \
+    int64_t cpu_##name##_workspace(const weft_kernel_args *args)                             \
+    {                                                                                        \
+        return conv_workspace(args, kind);                                                   \
+    }                                                                                        \
+    weft_status_code cpu_##name##_prepare(const weft_kernel_args *args, void **cache)        \
+    {                                                                                        \
+        return conv_prepare(args, kind, cache);                                              \
+    }
+ENTRIES(conv3d, CONV_FORWARD)
+ENTRIES(conv3d_dx, CONV_DATA)
+ENTRIES(conv3d_dw, CONV_WEIGHTS)

@@ -1,0 +1,292 @@
+/* Element by element. Every op is one pass over memory; threads take fixed pieces of it. */
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/simd.h"
+
+#include <math.h>
+
+enum { PIECE = 8192 }; /* elements: three operands fit in the first-level cache */
+
+#define EACH_PIECE(count)                                                     \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads(count))") \
+    for (int64_t at = 0; at < (count); at += PIECE)
+#define PIECE_LEN(count) ((count) - at < PIECE ? (count) - at : PIECE)
+
+weft_status_code cpu_fill(const weft_kernel_args *args)
+{
+    const weft_attr_fill *attr = args->attr;
+    const weft_view *out = &args->out[0];
+    const int64_t count = view_count(out), bytes = weft_dtype_bytes(out->dtype);
+    if (count == 0)
+        return WEFT_OK;
+    view_set(out, 0, attr->value);
+    char *data = out->data;
+    for (int64_t done = 1; done < count; done *= 2) /* doubling copies */
+        memcpy(data + done * bytes, data, (size_t)((count - done < done ? count - done : done) * bytes));
+    return WEFT_OK;
+}
+
+/* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape): the scalar
+ * functions of base/rng.h, so that every backend and every sharding draws the same numbers. */
+static void random_fill(const weft_kernel_args *args,
+                        float (*draw)(uint64_t seed, weft_rng_purpose purpose, uint64_t index))
+{
+    const weft_attr_random *attr = args->attr;
+    const weft_view *out = &args->out[0];
+    const weft_shape *s = &out->shape;
+    const int64_t count = view_count(out), width = s->rank > 1 ? s->dim[s->rank - 1] : 1;
+    const int64_t rows = width ? count / width : 0, rows_per_sample = rows && s->dim[0] ? rows / s->dim[0] : 1;
+    float *y = out->data;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count * 16))
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t global = 0, rest = row % rows_per_sample, index[WEFT_MAX_RANK] = {0};
+        for (int d = s->rank - 2; d >= 1; d--) {
+            index[d] = rest % s->dim[d];
+            rest /= s->dim[d];
+        }
+        for (int d = 1; d < s->rank; d++)
+            global = global * attr->global.dim[d] + attr->start[d] + index[d];
+        const uint64_t key = (uint64_t)view_get_int(&args->in[0], row / rows_per_sample);
+        for (int64_t i = 0; i < width; i++)
+            y[row * width + i] = draw(key, attr->purpose, (uint64_t)(global + i));
+    }
+}
+
+weft_status_code cpu_random_normal(const weft_kernel_args *args)
+{
+    random_fill(args, weft_random_normal);
+    return WEFT_OK;
+}
+
+weft_status_code cpu_random_uniform(const weft_kernel_args *args)
+{
+    random_fill(args, weft_random_uniform);
+    return WEFT_OK;
+}
+
+static weft_status_code cpu_gelu_tanh(const weft_kernel_args *args);
+static weft_status_code cpu_gelu_erf(const weft_kernel_args *args);
+
+#define VECTOR_UNARY(name, ENUM)                                                \
+    weft_status_code cpu_##name(const weft_kernel_args *args)                   \
+    {                                                                           \
+        const int64_t count = view_count(&args->out[0]);                        \
+        const float *x = args->in[0].data;                                      \
+        float *y = args->out[0].data;                                           \
+        void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[ENUM]; \
+        EACH_PIECE(count)                                                       \
+            run(x + at, y + at, PIECE_LEN(count));                              \
+        return WEFT_OK;                                                         \
+    }
+
+VECTOR_UNARY(exp, CPU_EXP)
+VECTOR_UNARY(tanh, CPU_TANH)
+VECTOR_UNARY(sigmoid, CPU_SIGMOID)
+VECTOR_UNARY(silu, CPU_SILU)
+VECTOR_UNARY(sqrt, CPU_SQRT)
+VECTOR_UNARY(rsqrt, CPU_RSQRT)
+VECTOR_UNARY(square, CPU_SQUARE)
+VECTOR_UNARY(gelu_tanh, CPU_GELU)
+
+/* log, sin, cos are used on scalars and on embeddings of time; erf by text encoders: libm is enough. */
+#define SCALAR_UNARY(name, expression)                                          \
+    weft_status_code cpu_##name(const weft_kernel_args *args)                   \
+    {                                                                           \
+        const int64_t count = view_count(&args->out[0]);                        \
+        const float *in = args->in[0].data;                                     \
+        float *y = args->out[0].data;                                           \
+        EACH_PIECE(count)                                                       \
+            for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++) { \
+                const float x = in[i];                                          \
+                y[i] = expression;                                              \
+            }                                                                   \
+        return WEFT_OK;                                                         \
+    }
+
+SCALAR_UNARY(log, (float)log((double)x))
+SCALAR_UNARY(sin, (float)sin((double)x))
+SCALAR_UNARY(cos, (float)cos((double)x))
+SCALAR_UNARY(gelu_erf, 0.5f * x * erfcf(-0.70710678f * x))
+
+weft_status_code cpu_gelu(const weft_kernel_args *args)
+{
+    return ((const weft_attr_gelu *)args->attr)->exact ? cpu_gelu_erf(args) : cpu_gelu_tanh(args);
+}
+
+weft_status_code cpu_silu_grad(const weft_kernel_args *args)
+{
+    const int64_t count = view_count(&args->out[0]);
+    const float *x = args->in[0].data, *dy = args->in[1].data;
+    float *dx = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_PIECE(count)
+        isa->silu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
+    return WEFT_OK;
+}
+
+weft_status_code cpu_gelu_grad(const weft_kernel_args *args)
+{
+    const int64_t count = view_count(&args->out[0]);
+    const float *x = args->in[0].data, *dy = args->in[1].data;
+    float *dx = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    if (((const weft_attr_gelu *)args->attr)->exact) {
+        EACH_PIECE(count)
+            for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+                dx[i] = dy[i] * (0.5f * erfcf(-0.70710678f * x[i]) + x[i] * expf(-0.5f * x[i] * x[i]) * 0.39894228f);
+        return WEFT_OK;
+    }
+    EACH_PIECE(count)
+        isa->gelu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
+    return WEFT_OK;
+}
+
+static void affine(const weft_kernel_args *args, float scale, float offset)
+{
+    const int64_t count = view_count(&args->out[0]);
+    const float *x = args->in[0].data;
+    float *y = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_PIECE(count)
+        isa->affine(x + at, y + at, PIECE_LEN(count), scale, offset);
+}
+
+weft_status_code cpu_affine(const weft_kernel_args *args)
+{
+    const weft_attr_affine *a = args->attr;
+    affine(args, (float)a->scale, (float)a->offset);
+    return WEFT_OK;
+}
+
+weft_status_code cpu_neg(const weft_kernel_args *args)
+{
+    affine(args, -1, -0.0f);
+    return WEFT_OK;
+}
+
+weft_status_code cpu_clamp(const weft_kernel_args *args)
+{
+    const weft_attr_clamp *a = args->attr;
+    const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data;
+    float *y = args->out[0].data;
+    const int64_t count = view_count(&args->out[0]);
+    EACH_PIECE(count)
+        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+            y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
+    return WEFT_OK;
+}
+
+weft_status_code cpu_clamp_grad(const weft_kernel_args *args)
+{
+    const weft_attr_clamp *a = args->attr;
+    const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data, *dy = args->in[1].data;
+    float *dx = args->out[0].data;
+    const int64_t count = view_count(&args->out[0]);
+    EACH_PIECE(count)
+        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+            dx[i] = x[i] < lo || x[i] > hi ? 0 : dy[i];
+    return WEFT_OK;
+}
+
+weft_status_code cpu_cast(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *y = &args->out[0];
+    const int64_t count = view_count(y);
+    if (x->dtype == y->dtype)
+        memmove(y->data, x->data, (size_t)(count * weft_dtype_bytes(x->dtype)));
+    else if (y->dtype == WEFT_F32 && !dtype_is_int(x->dtype))
+        cpu_widen(x->dtype, x->data, y->data, count);
+    else if (x->dtype == WEFT_F32 && !dtype_is_int(y->dtype))
+        cpu_narrow(y->dtype, x->data, y->data, count);
+    else if (dtype_is_int(x->dtype) && dtype_is_int(y->dtype))
+        for (int64_t i = 0; i < count; i++)
+            view_set_int(y, i, view_get_int(x, i));
+    else {
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
+        for (int64_t i = 0; i < count; i++)
+            view_set(y, i, view_get(x, i));
+    }
+    return WEFT_OK;
+}
+
+/* ---- two inputs with broadcast ------------------------------------------------------------------- */
+
+/* The dims of `out` with neighbours joined where both inputs walk through them as through one. */
+typedef struct walk {
+    int rank;
+    int64_t dim[WEFT_MAX_RANK], a[WEFT_MAX_RANK], b[WEFT_MAX_RANK]; /* strides, 0: broadcast */
+} walk;
+
+static walk walk_of(const weft_shape *out, const weft_shape *a, const weft_shape *b)
+{
+    int64_t sa[WEFT_MAX_RANK], sb[WEFT_MAX_RANK];
+    walk w = {0};
+    shape_strides(a, sa);
+    shape_strides(b, sb);
+    for (int d = 0; d < out->rank; d++) {
+        if (out->dim[d] == 1)
+            continue;
+        const int last = w.rank - 1;
+        if (w.rank && w.a[last] == sa[d] * out->dim[d] && w.b[last] == sb[d] * out->dim[d]) {
+            w.dim[last] *= out->dim[d];
+            w.a[last] = sa[d];
+            w.b[last] = sb[d];
+            continue;
+        }
+        w.dim[w.rank] = out->dim[d];
+        w.a[w.rank] = sa[d];
+        w.b[w.rank] = sb[d];
+        w.rank++;
+    }
+    if (w.rank == 0)
+        w = (walk){.rank = 1, .dim = {1}};
+    return w;
+}
+
+static weft_status_code binary(const weft_kernel_args *args, int op)
+{
+    const weft_view *out = &args->out[0];
+    const int64_t count = view_count(out);
+    if (count == 0)
+        return WEFT_OK;
+    const walk w = walk_of(&out->shape, &args->in[0].shape, &args->in[1].shape);
+    const int inner = w.rank - 1;
+    const int64_t len = w.dim[inner], rows = count / len;
+    const float *a = args->in[0].data, *b = args->in[1].data;
+    float *y = out->data;
+    void (*run)(const float *, int, const float *, int, float *, int64_t) = cpu_isa_get()->binary[op];
+    const int a_step = w.a[inner] != 0, b_step = w.b[inner] != 0;
+    const int64_t pieces = (len + PIECE - 1) / PIECE;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
+    for (int64_t task = 0; task < rows * pieces; task++) {
+        const int64_t at = task % pieces * PIECE;
+        int64_t row = task / pieces, ia = 0, ib = 0;
+        for (int d = inner - 1; d >= 0; d--) {
+            const int64_t i = row % w.dim[d];
+            row /= w.dim[d];
+            ia += i * w.a[d];
+            ib += i * w.b[d];
+        }
+        run(a + ia + at * a_step, a_step, b + ib + at * b_step, b_step, y + task / pieces * len + at, PIECE_LEN(len));
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_add(const weft_kernel_args *args)
+{
+    return binary(args, CPU_ADD);
+}
+
+weft_status_code cpu_sub(const weft_kernel_args *args)
+{
+    return binary(args, CPU_SUB);
+}
+
+weft_status_code cpu_mul(const weft_kernel_args *args)
+{
+    return binary(args, CPU_MUL);
+}
+
+weft_status_code cpu_div(const weft_kernel_args *args)
+{
+    return binary(args, CPU_DIV);
+}

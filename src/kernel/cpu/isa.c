@@ -1,0 +1,60 @@
+#include "kernel/cpu/simd.h"
+
+#include "kernel/cpu/cpu.h"
+
+#include <stdlib.h>
+
+static bool runs(const cpu_isa *isa)
+{
+#if defined(__x86_64__)
+    if (isa == &cpu_isa_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512cd");
+    if (isa == &cpu_isa_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#endif
+    return isa == &cpu_isa_base;
+}
+
+const cpu_isa *cpu_isa_get(void)
+{
+    const cpu_isa *const widest_first[] = {
+#if defined(__x86_64__)
+        &cpu_isa_avx512, &cpu_isa_avx2,
+#endif
+        &cpu_isa_base};
+    const char *wanted = getenv("WEFT_CPU_ISA");
+    const cpu_isa *best = NULL;
+    for (size_t i = 0; i < sizeof widest_first / sizeof *widest_first; i++)
+        if (runs(widest_first[i])) {
+            if (wanted && strcmp(wanted, widest_first[i]->name) == 0)
+                return widest_first[i];
+            if (!best)
+                best = widest_first[i];
+        }
+    return best;
+}
+
+void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n)
+{
+    const int threads = cpu_threads(n);
+    if (dtype == WEFT_BF16) {
+#pragma omp parallel for simd schedule(static) num_threads(threads)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = weft_bf16_to_f32(((const uint16_t *)from)[i]);
+        return;
+    }
+    const weft_view view = {.data = (void *)(uintptr_t)from, .dtype = dtype};
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)view_get(&view, i);
+}
+
+void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)
+{
+    const weft_view view = {.data = to, .dtype = dtype};
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(n))
+    for (int64_t i = 0; i < n; i++)
+        view_set(&view, i, from[i]);
+}

@@ -1,0 +1,310 @@
+/* Norms, modulation, rope: rows of C on threads. Gradients of what is shared by many rows are summed in a fixed
+ * number of chunks of rows (partial sums in the workspace), then over the chunks in order: the result does not
+ * depend on the number of threads. */
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/simd.h"
+
+enum { MAX_CHUNKS = 64, MIN_ROWS = 16 };
+
+static int64_t chunk_count(int64_t rows)
+{
+    const int64_t chunks = (rows + MIN_ROWS - 1) / MIN_ROWS;
+    return chunks < 1 ? 1 : chunks < MAX_CHUNKS ? chunks : MAX_CHUNKS;
+}
+
+static const float *optional(const weft_kernel_args *args, int i)
+{
+    return args->in_count > i && view_present(&args->in[i]) ? args->in[i].data : NULL;
+}
+
+typedef struct rows_of {
+    int64_t rows, C, chunks;
+} rows_of;
+
+static rows_of rows_in(const weft_view *x)
+{
+    rows_of r = {.C = view_last(x)};
+    r.rows = r.C ? view_count(x) / r.C : 0;
+    r.chunks = chunk_count(r.rows);
+    return r;
+}
+
+#define EACH_CHUNK(r)                                                                       \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") \
+    for (int64_t chunk = 0; chunk < (r).chunks; chunk++)
+#define CHUNK_START(r) ((r).rows * chunk / (r).chunks)
+#define CHUNK_ROWS(r) ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
+
+weft_status_code cpu_layer_norm(const weft_kernel_args *args)
+{
+    const weft_attr_norm *attr = args->attr;
+    const rows_of r = rows_in(&args->in[0]);
+    const float *x = args->in[0].data, *gamma = optional(args, 1), *beta = optional(args, 2);
+    float *y = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_CHUNK(r)
+    {
+        const int64_t at = CHUNK_START(r) * r.C;
+        isa->layer_norm(x + at, gamma, beta, y + at, CHUNK_ROWS(r), r.C, (float)attr->eps);
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_rms_norm(const weft_kernel_args *args)
+{
+    const weft_attr_norm *attr = args->attr;
+    const rows_of r = rows_in(&args->in[0]);
+    const float *x = args->in[0].data, *gamma = optional(args, 1);
+    float *y = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_CHUNK(r)
+    {
+        const int64_t at = CHUNK_START(r) * r.C;
+        isa->rms_norm(x + at, gamma, y + at, CHUNK_ROWS(r), r.C, (float)attr->eps, attr->l2);
+    }
+    return WEFT_OK;
+}
+
+/* Partial sums: [chunk][2][C], and out[k] = sum over chunks. */
+int64_t cpu_norm_grad_workspace(const weft_kernel_args *args)
+{
+    const rows_of r = rows_in(&args->in[0]);
+    return r.chunks * 2 * r.C * 4;
+}
+
+static void gather_partials(const float *partial, int64_t chunks, int64_t C, int k, float *out)
+{
+    memset(out, 0, (size_t)C * sizeof *out);
+    for (int64_t chunk = 0; chunk < chunks; chunk++)
+        for (int64_t c = 0; c < C; c++)
+            out[c] += partial[(chunk * 2 + k) * C + c];
+}
+
+static weft_status_code norm_grad(const weft_kernel_args *args, bool layer)
+{
+    const weft_attr_norm *attr = args->attr;
+    const rows_of r = rows_in(&args->in[0]);
+    const float *x = args->in[0].data, *dy = args->in[1].data, *gamma = optional(args, 2);
+    float *dx = args->out[0].data, *partial = args->workspace;
+    const bool weights = args->out_count > 1;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_CHUNK(r)
+    {
+        const int64_t at = CHUNK_START(r) * r.C;
+        float *dgamma = weights ? partial + chunk * 2 * r.C : NULL, *dbeta = weights ? dgamma + r.C : NULL;
+        if (weights)
+            memset(dgamma, 0, (size_t)(2 * r.C) * sizeof *dgamma);
+        if (layer)
+            isa->layer_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, dbeta, CHUNK_ROWS(r), r.C, (float)attr->eps);
+        else
+            isa->rms_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, CHUNK_ROWS(r), r.C, (float)attr->eps, attr->l2);
+    }
+    for (int o = 1; o < args->out_count; o++)
+        gather_partials(partial, r.chunks, r.C, o - 1, args->out[o].data);
+    return WEFT_OK;
+}
+
+weft_status_code cpu_layer_norm_grad(const weft_kernel_args *args)
+{
+    return norm_grad(args, true);
+}
+
+weft_status_code cpu_rms_norm_grad(const weft_kernel_args *args)
+{
+    return norm_grad(args, false);
+}
+
+/* ---- modulation ---------------------------------------------------------------------------------------- */
+
+/* x seen as (groups, rows, C) where the small operand is (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), and the
+ * whole size (rows = 1). */
+typedef struct groups_of {
+    int64_t groups, rows, C, chunks; /* chunks per group */
+} groups_of;
+
+/* False for other broadcasts, which take the plain loops at the end of this file. */
+static bool groups_in(const weft_shape *x, const weft_shape *small, groups_of *g)
+{
+    if (x->rank == 0)
+        return false;
+    int shared = 0;
+    while (shared < x->rank - 1 && small->dim[shared] == x->dim[shared])
+        shared++;
+    for (int d = shared; d < x->rank - 1; d++)
+        if (small->dim[d] != 1)
+            return false;
+    if (small->dim[x->rank - 1] != x->dim[x->rank - 1])
+        return false;
+    g->groups = shape_span(x, 0, shared);
+    g->rows = shape_span(x, shared, x->rank - 1);
+    g->C = x->dim[x->rank - 1];
+    g->chunks = chunk_count(g->rows);
+    return true;
+}
+
+static bool same_shape(const weft_shape *a, const weft_shape *b)
+{
+    if (a->rank != b->rank)
+        return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->dim[d] != b->dim[d])
+            return false;
+    return true;
+}
+
+typedef struct piece {
+    int64_t group, at, rows; /* `at`: first element in x */
+} piece;
+
+static piece piece_of(const groups_of *g, int64_t task)
+{
+    const int64_t group = task / g->chunks, chunk = task % g->chunks;
+    const int64_t start = g->rows * chunk / g->chunks, stop = g->rows * (chunk + 1) / g->chunks;
+    return (piece){group, (group * g->rows + start) * g->C, stop - start};
+}
+
+#define EACH_TASK(g)                                                                                  \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((g).groups * (g).rows * (g).C))") \
+    for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
+
+static int64_t place(const weft_view *v, const int64_t *index)
+{
+    int64_t stride[WEFT_MAX_RANK], sum = 0;
+    shape_strides(&v->shape, stride);
+    for (int d = 0; d < v->shape.rank; d++)
+        sum += index[d] * stride[d];
+    return sum;
+}
+
+weft_status_code cpu_modulate(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *scale = &args->in[1], *shift = &args->in[2];
+    const float *px = x->data, *ps = scale->data, *pt = shift->data;
+    float *y = args->out[0].data;
+    groups_of g;
+    if (groups_in(&x->shape, &scale->shape, &g) && same_shape(&scale->shape, &shift->shape)) {
+        const cpu_isa *isa = cpu_isa_get();
+        EACH_TASK(g)
+        {
+            const piece p = piece_of(&g, task);
+            isa->modulate(px + p.at, ps + p.group * g.C, pt + p.group * g.C, y + p.at, p.rows, g.C);
+        }
+        return WEFT_OK;
+    }
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
+        y[i] = px[i] * (1 + ps[place(scale, index)]) + pt[place(shift, index)];
+    return WEFT_OK;
+}
+
+weft_status_code cpu_gated_add(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *gate = &args->in[2];
+    const float *px = x->data, *py = args->in[1].data, *pg = gate->data;
+    float *out = args->out[0].data;
+    groups_of g;
+    if (groups_in(&x->shape, &gate->shape, &g)) {
+        const cpu_isa *isa = cpu_isa_get();
+        EACH_TASK(g)
+        {
+            const piece p = piece_of(&g, task);
+            isa->gated_add(px + p.at, py + p.at, pg + p.group * g.C, out + p.at, p.rows, g.C);
+        }
+        return WEFT_OK;
+    }
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
+        out[i] = px[i] + pg[place(gate, index)] * py[i];
+    return WEFT_OK;
+}
+
+/* Partial sums [group][chunk][2][C] of modulate_grad and gated_add_grad; in[1] is the small operand. */
+int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args)
+{
+    groups_of g;
+    return groups_in(&args->in[0].shape, &args->in[1].shape, &g) ? g.groups * g.chunks * 2 * g.C * 4 : 0;
+}
+
+static void gather_groups(const groups_of *g, const float *partial, int k, float *out)
+{
+    for (int64_t group = 0; group < g->groups; group++)
+        gather_partials(partial + group * g->chunks * 2 * g->C, g->chunks, g->C, k, out + group * g->C);
+}
+
+weft_status_code cpu_modulate_grad(const weft_kernel_args *args)
+{
+    const weft_view *x = &args->in[0], *scale = &args->in[1];
+    const float *px = x->data, *ps = scale->data, *dy = args->in[2].data;
+    float *dx = args->out[0].data, *dscale = args->out[1].data, *dshift = args->out[2].data;
+    groups_of g;
+    if (groups_in(&x->shape, &scale->shape, &g)) {
+        float *partial = args->workspace;
+        const cpu_isa *isa = cpu_isa_get();
+        EACH_TASK(g)
+        {
+            const piece p = piece_of(&g, task);
+            float *sums = partial + task * 2 * g.C;
+            memset(sums, 0, (size_t)(2 * g.C) * sizeof *sums);
+            isa->modulate_grad(px + p.at, ps + p.group * g.C, dy + p.at, dx + p.at, sums, sums + g.C, p.rows, g.C);
+        }
+        gather_groups(&g, partial, 0, dscale);
+        gather_groups(&g, partial, 1, dshift);
+        return WEFT_OK;
+    }
+    memset(dscale, 0, (size_t)view_count(&args->out[1]) * sizeof *dscale);
+    memset(dshift, 0, (size_t)view_count(&args->out[2]) * sizeof *dshift);
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index)) {
+        const int64_t at = place(scale, index);
+        const float d = dy[i];
+        dscale[at] += d * px[i];
+        dshift[at] += d;
+        dx[i] = d * (1 + ps[at]);
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_gated_add_grad(const weft_kernel_args *args)
+{
+    const weft_view *y = &args->in[0], *gate = &args->in[1];
+    const float *py = y->data, *pg = gate->data, *dout = args->in[2].data;
+    float *dy = args->out[0].data, *dgate = args->out[1].data;
+    groups_of g;
+    if (groups_in(&y->shape, &gate->shape, &g)) {
+        float *partial = args->workspace;
+        const cpu_isa *isa = cpu_isa_get();
+        EACH_TASK(g)
+        {
+            const piece p = piece_of(&g, task);
+            float *sums = partial + task * 2 * g.C;
+            memset(sums, 0, (size_t)g.C * sizeof *sums);
+            isa->gated_add_grad(py + p.at, pg + p.group * g.C, dout + p.at, dy + p.at, sums, p.rows, g.C);
+        }
+        gather_groups(&g, partial, 0, dgate);
+        return WEFT_OK;
+    }
+    memset(dgate, 0, (size_t)view_count(&args->out[1]) * sizeof *dgate);
+    int64_t index[WEFT_MAX_RANK] = {0};
+    for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
+        const int64_t at = place(gate, index);
+        const float d = dout[i];
+        dgate[at] += d * py[i];
+        dy[i] = d * pg[at];
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_rope(const weft_kernel_args *args)
+{
+    const weft_attr_rope *attr = args->attr;
+    const weft_shape *s = &args->in[0].shape;
+    const int64_t tokens = s->dim[0] * s->dim[1], H = s->dim[2], D = s->dim[3];
+    const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
+    float *y = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(tokens * H * D))
+    for (int64_t t = 0; t < tokens; t++)
+        isa->rope(x + t * H * D, cosine + t % s->dim[1] * (D / 2), sine + t % s->dim[1] * (D / 2),
+                  attr->inverse ? -1.0f : 1.0f, y + t * H * D, H, D);
+    return WEFT_OK;
+}

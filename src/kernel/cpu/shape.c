@@ -1,0 +1,305 @@
+/* Data movement (any dtype, by element size), sums, embedding. */
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/simd.h"
+
+/* ---- one dim: (outer, dim, inner) ---------------------------------------------------------------- */
+
+/* Copies `rows` runs of `bytes`, from and to with their own distances. */
+static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_step, int64_t bytes, int64_t rows)
+{
+    if (bytes == 0)
+        return;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows * bytes / 4))
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
+}
+
+weft_status_code cpu_slice(const weft_kernel_args *args)
+{
+    const weft_attr_slice *attr = args->attr;
+    const weft_shape *s = &args->in[0].shape;
+    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
+    copy_rows((const char *)args->in[0].data + attr->start * inner, s->dim[attr->dim] * inner, args->out[0].data,
+              attr->len * inner, attr->len * inner, shape_span(s, 0, attr->dim));
+    return WEFT_OK;
+}
+
+weft_status_code cpu_pad(const weft_kernel_args *args)
+{
+    const weft_attr_pad *attr = args->attr;
+    const weft_shape *s = &args->in[0].shape;
+    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
+    const int64_t len = s->dim[attr->dim] * inner, before = attr->before * inner, after = attr->after * inner;
+    const int64_t outer = shape_span(s, 0, attr->dim), step = before + len + after;
+    char *to = args->out[0].data;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(outer * step / 4))
+    for (int64_t o = 0; o < outer; o++) {
+        memset(to + o * step, 0, (size_t)before);
+        if (len)
+            memcpy(to + o * step + before, (const char *)args->in[0].data + o * len, (size_t)len);
+        memset(to + o * step + before + len, 0, (size_t)after);
+    }
+    return WEFT_OK;
+}
+
+weft_status_code cpu_concat(const weft_kernel_args *args)
+{
+    const weft_attr_concat *attr = args->attr;
+    const weft_shape *s = &args->out[0].shape;
+    const int64_t outer = shape_span(s, 0, attr->dim);
+    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->out[0].dtype);
+    int64_t start = 0;
+    for (int n = 0; n < args->in_count; n++) {
+        const int64_t len = args->in[n].shape.dim[attr->dim];
+        copy_rows(args->in[n].data, len * inner, (char *)args->out[0].data + start * inner,
+                  s->dim[attr->dim] * inner, len * inner, outer);
+        start += len;
+    }
+    return WEFT_OK;
+}
+
+/* ---- strided copies: permute and broadcast -------------------------------------------------------- */
+
+/* The out dims, joined where the input walks through two as through one; strides in elements. */
+typedef struct walk {
+    int rank;
+    int64_t dim[WEFT_MAX_RANK], stride[WEFT_MAX_RANK];
+} walk;
+
+static walk walk_of(const weft_shape *out, const int64_t *stride)
+{
+    walk w = {0};
+    for (int d = 0; d < out->rank; d++) {
+        if (out->dim[d] == 1)
+            continue;
+        if (w.rank && w.stride[w.rank - 1] == stride[d] * out->dim[d]) {
+            w.dim[w.rank - 1] *= out->dim[d];
+            w.stride[w.rank - 1] = stride[d];
+            continue;
+        }
+        w.dim[w.rank] = out->dim[d];
+        w.stride[w.rank++] = stride[d];
+    }
+    if (w.rank == 0)
+        w = (walk){.rank = 1, .dim = {1}, .stride = {1}};
+    return w;
+}
+
+#define STRIDED(type)                                              \
+    do {                                                           \
+        const type *x = (const type *)from + at;                   \
+        type *y = (type *)to + row * len;                          \
+        for (int64_t i = 0; i < len; i++)                          \
+            y[i] = x[i * stride];                                  \
+    } while (0)
+
+static int64_t walk_offset(const walk *w, int64_t row)
+{
+    int64_t at = 0;
+    for (int d = w->rank - 2; d >= 0; d--) {
+        at += row % w->dim[d] * w->stride[d];
+        row /= w->dim[d];
+    }
+    return at;
+}
+
+/* The last two dims transposed: 16 x 16 tiles, so that both sides use whole cache lines. */
+static void transpose4(const walk *w, const char *from, char *to, int64_t count)
+{
+    const int64_t M = w->dim[w->rank - 2], N = w->dim[w->rank - 1], stride = w->stride[w->rank - 1];
+    const int64_t strips = (M + 15) / 16;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
+    for (int64_t task = 0; task < count / (M * N) * strips; task++) {
+        const int64_t m0 = task % strips * 16, m1 = m0 + 16 < M ? m0 + 16 : M, row = task / strips * M;
+        const uint32_t *x = (const uint32_t *)from + walk_offset(w, row);
+        uint32_t *y = (uint32_t *)to + row * N;
+        for (int64_t n0 = 0; n0 < N; n0 += 16)
+            for (int64_t m = m0; m < m1; m++)
+                for (int64_t n = n0; n < (n0 + 16 < N ? n0 + 16 : N); n++)
+                    y[m * N + n] = x[m + n * stride];
+    }
+}
+
+static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
+{
+    const weft_view *out = &args->out[0];
+    const int64_t count = view_count(out), bytes = weft_dtype_bytes(out->dtype);
+    if (count == 0)
+        return;
+    const walk w = walk_of(&out->shape, strides);
+    const int64_t len = w.dim[w.rank - 1], stride = w.stride[w.rank - 1], rows = count / len;
+    const char *from = args->in[0].data;
+    char *to = out->data;
+    if (bytes == 4 && w.rank > 1 && stride > 1 && w.stride[w.rank - 2] == 1) {
+        transpose4(&w, from, to, count);
+        return;
+    }
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count * bytes / 4))
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = walk_offset(&w, row);
+        if (stride == 1)
+            memcpy(to + row * len * bytes, from + at * bytes, (size_t)(len * bytes));
+        else if (bytes == 4)
+            STRIDED(uint32_t);
+        else if (bytes == 2)
+            STRIDED(uint16_t);
+        else if (bytes == 8)
+            STRIDED(uint64_t);
+        else
+            STRIDED(uint8_t);
+    }
+}
+
+weft_status_code cpu_permute(const weft_kernel_args *args)
+{
+    const weft_attr_permute *attr = args->attr;
+    int64_t own[WEFT_MAX_RANK], stride[WEFT_MAX_RANK];
+    shape_strides(&args->in[0].shape, own);
+    for (int d = 0; d < args->in[0].shape.rank; d++)
+        stride[d] = own[attr->perm[d]];
+    strided_copy(args, stride);
+    return WEFT_OK;
+}
+
+weft_status_code cpu_broadcast(const weft_kernel_args *args)
+{
+    int64_t stride[WEFT_MAX_RANK];
+    shape_strides(&args->in[0].shape, stride);
+    strided_copy(args, stride);
+    return WEFT_OK;
+}
+
+/* ---- sum -------------------------------------------------------------------------------------------- */
+
+/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is kept. */
+static int sum_runs(const weft_shape *s, uint32_t dims, int64_t sizes[WEFT_MAX_RANK + 2])
+{
+    int count = 1;
+    sizes[0] = 1;
+    for (int d = 0; d < s->rank; d++) {
+        if (s->dim[d] == 1)
+            continue;
+        const bool reduced = dims >> d & 1;
+        if (reduced != (count % 2 == 0))
+            sizes[count++] = 1;
+        sizes[count - 1] *= s->dim[d];
+    }
+    if (count % 2 == 0)
+        sizes[count++] = 1;
+    return count; /* odd: kept, reduced, kept, ... , kept */
+}
+
+enum { SUM_ROWS = 256, MAX_PARTS = 64 };
+
+static int64_t sum_parts(int64_t rows)
+{
+    const int64_t parts = (rows + SUM_ROWS - 1) / SUM_ROWS;
+    return parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
+}
+
+/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in order. */
+int64_t cpu_sum_workspace(const weft_kernel_args *args)
+{
+    int64_t sizes[WEFT_MAX_RANK + 2];
+    const int runs = sum_runs(&args->in[0].shape, ((const weft_attr_sum *)args->attr)->dims, sizes);
+    return runs == 3 && sizes[2] > 1 ? sizes[0] * sum_parts(sizes[1]) * sizes[2] * 4 : 0;
+}
+
+static void sum_inner(const float *x, int64_t K, int64_t R, float *y)
+{
+    const cpu_isa *isa = cpu_isa_get();
+    if (K >= 16 || R < 65536) {
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(K * R))
+        for (int64_t k = 0; k < K; k++)
+            y[k] = (float)isa->total(x + k * R, R);
+        return;
+    }
+    for (int64_t k = 0; k < K; k++) {
+        double part[MAX_PARTS];
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(R))
+        for (int64_t p = 0; p < MAX_PARTS; p++)
+            part[p] = isa->total(x + k * R + R * p / MAX_PARTS, R * (p + 1) / MAX_PARTS - R * p / MAX_PARTS);
+        double sum = 0;
+        for (int64_t p = 0; p < MAX_PARTS; p++)
+            sum += part[p];
+        y[k] = (float)sum;
+    }
+}
+
+static void sum_columns(const float *x, int64_t K, int64_t R, int64_t C, float *y, float *partial)
+{
+    const int64_t parts = sum_parts(R);
+    const cpu_isa *isa = cpu_isa_get();
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(K * R * C))
+    for (int64_t task = 0; task < K * parts; task++) {
+        const int64_t k = task / parts, p = task % parts, from = R * p / parts, to = R * (p + 1) / parts;
+        memset(partial + task * C, 0, (size_t)C * sizeof *partial);
+        isa->column_sums(x + (k * R + from) * C, to - from, C, partial + task * C);
+    }
+    memset(y, 0, (size_t)(K * C) * sizeof *y);
+    for (int64_t k = 0; k < K; k++)
+        isa->column_sums(partial + k * parts * C, parts, C, y + k * C);
+}
+
+weft_status_code cpu_sum(const weft_kernel_args *args)
+{
+    const weft_view *in = &args->in[0], *out = &args->out[0];
+    const float *x = in->data;
+    float *y = out->data;
+    int64_t sizes[WEFT_MAX_RANK + 2], index[WEFT_MAX_RANK] = {0}, so[WEFT_MAX_RANK];
+    const int runs = sum_runs(&in->shape, ((const weft_attr_sum *)args->attr)->dims, sizes);
+    if (view_count(in) == 0)
+        memset(y, 0, (size_t)view_count(out) * sizeof *y);
+    else if (runs == 1)
+        memmove(y, x, (size_t)sizes[0] * sizeof *y);
+    else if (runs == 3 && sizes[2] == 1)
+        sum_inner(x, sizes[0], sizes[1], y);
+    else if (runs == 3)
+        sum_columns(x, sizes[0], sizes[1], sizes[2], y, args->workspace);
+    else { /* rare: reduced dims in two places */
+        memset(y, 0, (size_t)view_count(out) * sizeof *y);
+        shape_strides(&out->shape, so);
+        for (int64_t i = 0, n = view_count(in); i < n; i++, shape_next(&in->shape, index)) {
+            int64_t place = 0;
+            for (int d = 0; d < in->shape.rank; d++)
+                place += index[d] * so[d];
+            y[place] += x[i];
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- embedding ----------------------------------------------------------------------------------------- */
+
+weft_status_code cpu_embed(const weft_kernel_args *args)
+{
+    const weft_view *table = &args->in[0], *ids = &args->in[1];
+    const int64_t count = view_count(ids), width = table->shape.dim[1], bytes = weft_dtype_bytes(table->dtype);
+    float *y = args->out[0].data;
+    WEFT_TRY(embed_check_ids(ids, table->shape.dim[0]));
+    for (int64_t i = 0; i < count; i++)
+        cpu_widen(table->dtype, (const char *)table->data + view_get_int(ids, i) * width * bytes, y + i * width, width);
+    return WEFT_OK;
+}
+
+/* In the order of the ids; threads own columns, so nothing is written twice at once. */
+weft_status_code cpu_embed_grad(const weft_kernel_args *args)
+{
+    const weft_view *ids = &args->in[0], *out = &args->out[0];
+    const int64_t count = view_count(ids), rows = out->shape.dim[0], width = out->shape.dim[1];
+    const float *dy = args->in[1].data;
+    float *y = out->data;
+    WEFT_TRY(embed_check_ids(ids, rows));
+    memset(y, 0, (size_t)(rows * width) * sizeof *y);
+    const int64_t strips = (width + 63) / 64;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count * width))
+    for (int64_t strip = 0; strip < strips; strip++) {
+        const int64_t c0 = strip * 64, c1 = c0 + 64 < width ? c0 + 64 : width;
+        for (int64_t i = 0; i < count; i++) {
+            float *to = y + view_get_int(ids, i) * width;
+            for (int64_t c = c0; c < c1; c++)
+                to[c] += dy[i * width + c];
+        }
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,77 @@
+/* The vector code, once per instruction set: isa.inc is compiled for the baseline, AVX2 and AVX-512, and
+ * cpu_isa_get() takes the widest that the processor has. All functions here run on one thread over a range;
+ * callers cut the work into ranges that do not depend on the number of threads. */
+#ifndef WEFT_KERNEL_CPU_SIMD_H
+#define WEFT_KERNEL_CPU_SIMD_H
+
+#include "kernel/kernel.h"
+
+/* Everything of one head of one segment that the attention needs. Rows of q, out, dout, dq are `q_stride`
+ * floats apart, rows of k, v, dk, dv `k_stride`; pointers are to the segment's first row. */
+typedef struct cpu_attention_head {
+    int64_t nq, nk, D;
+    int64_t q_stride, k_stride;
+    float scale;
+    bool causal;
+    const float *q, *k, *v;
+    float *out, *lse;                              /* forward writes */
+    const float *out_in, *lse_in, *dout;           /* backward reads */
+    float *dq, *dk, *dv;                           /* backward writes */
+    int64_t row, sq, heads, head; /* place in lse (B,H,Sq): row of the first query in B*Sq */
+} cpu_attention_head;
+
+/* Keys per block, and queries per call of `attention` at most. */
+enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
+
+typedef struct cpu_isa {
+    const char *name;
+    void (*unary[8])(const float *x, float *y, int64_t n); /* by cpu_unary */
+    void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    /* y = act(y + bias); bias may be NULL */
+    void (*bias_act)(const float *bias, float *y, int64_t n, int act);
+    void (*affine)(const float *x, float *y, int64_t n, float scale, float offset);
+    /* op by cpu_binary; a_step and b_step are 0 or 1 */
+    void (*binary[4])(const float *a, int a_step, const float *b, int b_step, float *y, int64_t n);
+    /* sums[c] += x[r][c] over `rows` rows */
+    void (*column_sums)(const float *x, int64_t rows, int64_t C, float *sums);
+    double (*total)(const float *x, int64_t n);
+    double (*sum_squares)(const float *x, int64_t n);
+    void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y, int64_t rows, int64_t C, float eps);
+    /* dgamma[c] += ..., dbeta[c] += ...; NULL: not wanted */
+    void (*layer_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx, float *dgamma,
+                            float *dbeta, int64_t rows, int64_t C, float eps);
+    void (*rms_norm)(const float *x, const float *gamma, float *y, int64_t rows, int64_t C, float eps, bool l2);
+    void (*rms_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx, float *dgamma,
+                          int64_t rows, int64_t C, float eps, bool l2);
+    void (*modulate)(const float *x, const float *scale, const float *shift, float *y, int64_t rows, int64_t C);
+    void (*modulate_grad)(const float *x, const float *scale, const float *dy, float *dx, float *dscale,
+                          float *dshift, int64_t rows, int64_t C);
+    void (*gated_add)(const float *x, const float *y, const float *gate, float *out, int64_t rows, int64_t C);
+    void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy, float *dgate,
+                           int64_t rows, int64_t C);
+    /* `heads` heads of one token */
+    void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y, int64_t heads, int64_t D);
+    void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2, float *m2, float *v2,
+                  int64_t n, const float c[8]);
+    void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
+    void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
+    void (*attention_grad)(const cpu_attention_head *h, void *scratch);
+} cpu_isa;
+
+enum cpu_unary { CPU_EXP, CPU_TANH, CPU_SIGMOID, CPU_SILU, CPU_GELU, CPU_SQRT, CPU_RSQRT, CPU_SQUARE };
+enum cpu_binary { CPU_ADD, CPU_SUB, CPU_MUL, CPU_DIV };
+
+extern const cpu_isa cpu_isa_base;
+#if defined(__x86_64__)
+extern const cpu_isa cpu_isa_avx2, cpu_isa_avx512;
+#endif
+
+/* The widest that the processor has, or what WEFT_CPU_ISA names ("base", "avx2", "avx512") if it has that. */
+const cpu_isa *cpu_isa_get(void);
+
+/* n elements of bf16, f16, f8 or f32 to f32, and back; threaded. */
+void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
+void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
+
+#endif

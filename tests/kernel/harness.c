@@ -1,0 +1,251 @@
+#include "harness.h"
+
+#include "base/memory.h"
+#include "base/rng.h"
+#include "kernel/view.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { GUARD = 64, PATTERN = 0xA5 };
+
+/* A buffer between guard bytes. Fresh memory is NaN in every float type. */
+static void *guarded(int64_t bytes)
+{
+    char *base = weft_alloc_aligned(bytes + 2 * GUARD);
+    cr_assert_not_null(base);
+    memset(base, PATTERN, (size_t)(bytes + 2 * GUARD));
+    memset(base + GUARD, 0xFF, (size_t)bytes);
+    return base + GUARD;
+}
+
+static bool guards_hold(const void *data, int64_t bytes)
+{
+    const unsigned char *p = data;
+    for (int i = 1; i <= GUARD; i++)
+        if (p[-i] != PATTERN || p[bytes + i - 1] != PATTERN)
+            return false;
+    return true;
+}
+
+static void free_guarded(void *data)
+{
+    if (data)
+        weft_free((char *)data - GUARD);
+}
+
+static weft_dtype storage(weft_dtype dtype, bool ref)
+{
+    return ref && weft_dtype_is_float(dtype) ? WEFT_F64 : dtype;
+}
+
+static int64_t bytes_of(const weft_view *v)
+{
+    return view_count(v) * weft_dtype_bytes(v->dtype);
+}
+
+static weft_shape shape_of(const operand *o)
+{
+    weft_shape s = {.rank = o->rank};
+    for (int d = 0; d < o->rank; d++)
+        s.dim[d] = o->dim[d];
+    return s;
+}
+
+static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v, weft_dtype graph_dtype)
+{
+    weft_rng rng = weft_rng_make(seed * 16 + (uint64_t)place, WEFT_RNG_TEST);
+    for (int64_t i = 0, n = view_count(v); i < n; i++) {
+        double x = weft_rng_normal(&rng) * (o->value != 0 && o->fill == NORMAL ? o->value : 1);
+        if (o->fill == POSITIVE)
+            x = fabs(x) + 0.1;
+        else if (o->fill == IDS)
+            x = (double)weft_rng_below(&rng, (uint64_t)o->value);
+        else if (o->fill == VALUE)
+            x = o->value;
+        else if (o->fill == LISTED)
+            x = o->list[i];
+        if (o->fill == KEYS) {
+            ((int64_t *)v->data)[i] = (int64_t)weft_seed_mix(seed, (uint64_t)i);
+            continue;
+        }
+        /* What the narrow storage holds is the truth for both. */
+        if (graph_dtype == WEFT_F32)
+            x = (float)x;
+        else if (graph_dtype == WEFT_BF16)
+            x = weft_bf16_to_f32(weft_f32_to_bf16((float)x));
+        else if (graph_dtype == WEFT_F16)
+            x = weft_f16_to_f32(weft_f32_to_f16((float)x));
+        view_set(v, i, x);
+    }
+}
+
+/* One run: views, scratch and what must be freed. */
+typedef struct run {
+    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_kernel_args args;
+    weft_dtype out_dtype[WEFT_MAX_OUTPUTS]; /* as the graph says */
+    int64_t workspace_bytes;
+} run;
+
+static int input_count(const op_case *c)
+{
+    if (c->count)
+        return c->count;
+    int n = WEFT_MAX_INPUTS;
+    while (n > 0 && c->in[n - 1].rank == 0 && c->in[n - 1].fill == NORMAL && c->in[n - 1].value == 0)
+        n--;
+    return n;
+}
+
+static void infer(const op_case *c, run *r)
+{
+    weft_graph *g = weft_graph_create();
+    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    const int n = input_count(c);
+    for (int i = 0; i < n; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "in%d", i);
+        in[i] = c->in[i].rank < 0 ? WEFT_NONE : weft_input(g, name, c->in[i].dtype, shape_of(&c->in[i]));
+    }
+    weft_emit_all(g, c->op, in, n, c->attr, out);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s: %s", c->label, weft_error_message());
+    r->args.out_count = 0;
+    for (int i = 0; i < WEFT_MAX_OUTPUTS && weft_value_ok(out[i]); i++) {
+        const weft_value_info *info = weft_value_get(g, out[i]);
+        r->out[i] = (weft_view){.dtype = info->dtype, .shape = info->shape};
+        r->out_dtype[i] = info->dtype;
+        r->args.out_count++;
+    }
+    weft_graph_free(g);
+}
+
+static void fill_attention_inputs(const op_case *c, run *r, bool ref);
+
+static void execute(const op_case *c, const weft_backend *backend, run *r)
+{
+    const bool ref = backend == &weft_backend_ref;
+    const weft_kernel *k = &backend->kernel[c->op];
+    infer(c, r);
+    r->args.in = r->in;
+    r->args.out = r->out;
+    r->args.in_count = input_count(c);
+    r->args.attr = c->attr;
+    weft_view saved[WEFT_MAX_INPUTS];
+    for (int i = 0; i < r->args.in_count; i++)
+        r->in[i] = (weft_view){.dtype = storage(c->in[i].dtype, ref), .shape = shape_of(&c->in[i])};
+    for (int i = 0; i < r->args.out_count; i++)
+        r->out[i].dtype = storage(r->out[i].dtype, ref);
+    r->workspace_bytes = k->workspace ? k->workspace(&r->args) : 0;
+    if (k->prepare)
+        cr_assert_eq(k->prepare(&r->args, &r->args.cache), WEFT_OK, "%s: %s", c->label, weft_error_message());
+    for (int i = 0; i < r->args.in_count; i++) {
+        if (c->in[i].rank < 0)
+            continue;
+        r->in[i].data = guarded(bytes_of(&r->in[i]));
+        fill_view(&c->in[i], c->seed + 1, i, &r->in[i], c->in[i].dtype);
+    }
+    fill_attention_inputs(c, r, ref);
+    for (int i = 0; i < r->args.in_count; i++)
+        if (r->in[i].data) {
+            saved[i].data = weft_alloc(bytes_of(&r->in[i]) + 1);
+            memcpy(saved[i].data, r->in[i].data, (size_t)bytes_of(&r->in[i]));
+        }
+    for (int i = 0; i < r->args.out_count; i++)
+        r->out[i].data = guarded(bytes_of(&r->out[i]));
+    r->args.workspace = guarded(r->workspace_bytes);
+    cr_assert_eq(k->run(&r->args), WEFT_OK, "%s: %s", c->label, weft_error_message());
+    cr_assert(guards_hold(r->args.workspace, r->workspace_bytes), "%s: workspace overrun", c->label);
+    for (int i = 0; i < r->args.out_count; i++)
+        cr_assert(guards_hold(r->out[i].data, bytes_of(&r->out[i])), "%s: output %d overrun", c->label, i);
+    for (int i = 0; i < r->args.in_count; i++)
+        if (r->in[i].data) {
+            cr_assert(guards_hold(r->in[i].data, bytes_of(&r->in[i])), "%s: input %d overrun", c->label, i);
+            cr_assert_eq(memcmp(saved[i].data, r->in[i].data, (size_t)bytes_of(&r->in[i])), 0, "%s: input %d changed", c->label, i);
+            weft_free(saved[i].data);
+        }
+    if (k->release)
+        k->release(r->args.cache);
+}
+
+static void finish(run *r)
+{
+    for (int i = 0; i < r->args.in_count; i++)
+        free_guarded(r->in[i].data);
+    for (int i = 0; i < r->args.out_count; i++)
+        free_guarded(r->out[i].data);
+    free_guarded(r->args.workspace);
+}
+
+/* attention_grad wants what the forward made: by ref, rounded to f32. */
+static void fill_attention_inputs(const op_case *c, run *r, bool ref)
+{
+    if (c->op != WEFT_OP_ATTENTION_GRAD)
+        return;
+    op_case forward = *c;
+    forward.op = WEFT_OP_ATTENTION;
+    forward.in[3] = c->in[6];
+    forward.count = input_count(c) > 6 ? 4 : 3;
+    run f = {0};
+    execute(&forward, &weft_backend_ref, &f);
+    for (int o = 0; o < 2; o++)
+        for (int64_t i = 0, n = view_count(&r->in[3 + o]); i < n; i++)
+            view_set(&r->in[3 + o], i, (float)view_get(&f.out[o], i));
+    (void)ref;
+    finish(&f);
+}
+
+int run_case(const op_case *c, const weft_backend *backend, double **out, int64_t *count)
+{
+    run r = {0};
+    execute(c, backend, &r);
+    for (int i = 0; i < r.args.out_count; i++) {
+        count[i] = view_count(&r.out[i]);
+        out[i] = weft_alloc(count[i] * 8 + 8);
+        for (int64_t j = 0; j < count[i]; j++)
+            out[i][j] = view_get(&r.out[i], j);
+    }
+    const int n = r.args.out_count;
+    finish(&r);
+    return n;
+}
+
+/* Finite first, then !(error <= tolerance): norm-wise, relative to the reference. */
+static void compare(const op_case *c, int which, const double *got, const double *want, int64_t n, double tolerance)
+{
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        cr_assert(isfinite(got[i]), "%s: output %d: element %lld of %lld is %g", c->label, which, (long long)i, (long long)n, got[i]);
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    const double relative = size > 0 ? sqrt(error / size) : sqrt(error);
+    cr_assert(!!(relative <= tolerance), "%s: output %d: error %.3g, tolerance %.3g (seed %llu)", c->label, which, relative,
+              tolerance, (unsigned long long)c->seed);
+}
+
+void check_case(const op_case *c)
+{
+    run cpu = {0}, ref = {0};
+    execute(c, &weft_backend_cpu, &cpu);
+    execute(c, &weft_backend_ref, &ref);
+    cr_assert_eq(cpu.args.out_count, ref.args.out_count);
+    const weft_op_info *info = weft_op_get(c->op);
+    for (int o = 0; o < cpu.args.out_count; o++) {
+        const int64_t n = view_count(&cpu.out[o]);
+        double *got = weft_alloc(n * 8 + 8), *want = weft_alloc(n * 8 + 8);
+        for (int64_t i = 0; i < n; i++) {
+            got[i] = view_get(&cpu.out[o], i);
+            want[i] = view_get(&ref.out[o], i);
+            if (info->tolerance_f32 == 0 && cpu.out_dtype[o] == WEFT_F32)
+                want[i] = (float)want[i]; /* exact ops: exact in the storage type */
+        }
+        const bool narrow = cpu.out_dtype[o] == WEFT_BF16 || cpu.out_dtype[o] == WEFT_F16;
+        compare(c, o, got, want, n, c->tolerance ? c->tolerance : narrow ? info->tolerance_bf16 : info->tolerance_f32);
+        weft_free(got);
+        weft_free(want);
+    }
+    finish(&cpu);
+    finish(&ref);
+}

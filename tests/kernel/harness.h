@@ -1,0 +1,45 @@
+/* Runs one op on a backend as the runtime would, and compares `cpu` with `ref`. */
+#ifndef WEFT_TESTS_KERNEL_HARNESS_H
+#define WEFT_TESTS_KERNEL_HARNESS_H
+
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+
+/* How an input is filled, from a fixed seed. */
+typedef enum fill {
+    NORMAL,   /* standard normal */
+    POSITIVE, /* |normal| + 0.1 */
+    IDS,      /* integers in [0, value) */
+    KEYS,     /* 64-bit numbers */
+    VALUE,    /* `value` */
+    LISTED,   /* i32 from `list` */
+    LSE,      /* the lse of attention run on inputs 0..2 (and segments) by ref */
+    OUT,      /* its output */
+} fill;
+
+typedef struct operand {
+    int rank; /* -1: absent */
+    int64_t dim[WEFT_MAX_RANK];
+    fill fill;
+    double value; /* NORMAL: factor, 0 means 1 */
+    weft_dtype dtype;
+    const int32_t *list;
+} operand;
+
+typedef struct op_case {
+    const char *label;
+    weft_op op;
+    const void *attr;
+    operand in[WEFT_MAX_INPUTS]; /* up to the first with rank 0, dim[0] 0 and fill 0, unless `count` says */
+    int count;
+    uint64_t seed;
+    double tolerance; /* 0: the op row's */
+} op_case;
+
+/* Fails the running test with label, output and error when cpu and ref disagree, when a guard byte or an
+ * input changed, or when a result is not finite. */
+void check_case(const op_case *c);
+/* The outputs of one backend as f64 arrays (caller frees with weft_free); returns their number. */
+int run_case(const op_case *c, const weft_backend *backend, double **out, int64_t *count);
+
+#endif
