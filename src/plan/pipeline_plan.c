@@ -98,6 +98,38 @@ weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_
     return status;
 }
 
+weft_status weft_pipe_costs_from_list(weft_arena *arena, const weft_op_list *list,
+                                      const weft_device_type *device, double microbatch,
+                                      weft_pipe_costs *out)
+{
+    weft_pipe_costs c = {.op_count = list->count, .skip_count = list->skip_count};
+    if (!isfinite(microbatch) || !(microbatch > 0))
+        return weft_fail(WEFT_E_ARG, "a microbatch of %g samples", microbatch);
+    c.op = weft_arena_alloc(arena, (c.op_count + 1) * (int64_t)sizeof *c.op);
+    c.skip = weft_arena_alloc(arena, (c.skip_count + 1) * (int64_t)sizeof *c.skip);
+    if (!c.op || !c.skip)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators", (long long)c.op_count);
+    for (int64_t i = 0; i < c.op_count; i++) {
+        const weft_op_cost *x = &list->op[i];
+        /* weights are read once per microbatch, activations per sample */
+        const double forward = fmax(0, x->forward_bytes - x->param_bytes) * microbatch + x->param_bytes;
+        const double backward =
+            fmax(0, x->backward_bytes - 2 * x->param_bytes) * microbatch + 2 * x->param_bytes;
+        c.op[i] = (weft_pipe_op){
+            .name = x->name,
+            .forward = weft_device_seconds(device, x->kind, x->forward_flops * microbatch, forward),
+            .backward = weft_device_seconds(device, x->kind, x->backward_flops * microbatch, backward),
+            .output_bytes = x->output_bytes * microbatch, .parameter_bytes = x->param_bytes,
+            .activation_bytes = x->activation_bytes * microbatch};
+    }
+    for (int64_t k = 0; k < c.skip_count; k++) {
+        c.skip[k] = list->skip[k];
+        c.skip[k].bytes *= microbatch;
+    }
+    *out = c;
+    return WEFT_OK;
+}
+
 /* ---- the plan ---- */
 
 /* What the trials share. */

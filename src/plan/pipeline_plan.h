@@ -11,11 +11,18 @@
 #define WEFT_PLAN_PIPELINE_PLAN_H
 
 #include "base/json.h"
+#include "plan/cluster.h"
 #include "plan/schedule.h"
 
 /* Reads and checks; all of it lives in `arena`. `name` stands for the file in messages. */
 weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_costs *out);
 weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
+                                      weft_pipe_costs *out);
+
+/* Seconds and bytes of a microbatch of `microbatch` samples on a device; lambda, bandwidth and latency
+ * are left 0. */
+weft_status weft_pipe_costs_from_list(weft_arena *arena, const weft_op_list *list,
+                                      const weft_device_type *device, double microbatch,
                                       weft_pipe_costs *out);
 
 typedef struct weft_pipeline_options {
@@ -64,5 +71,8 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out);
 /* The table that people read; `explain` adds the candidates. */
 void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_plan *plan,
                               bool explain, weft_buf *out);
+/* A row per device, a bar per task on the clock; forward, backward and weight gradients by colour, the
+ * microbatch as number, what the device holds as a line below. Appends an SVG document. */
+void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out);
 
 #endif

@@ -1,0 +1,185 @@
+/* weft plan pipeline: bare numbers with --costs, or a model on a cluster from a config. */
+#include "base/fs.h"
+#include "cli/plan.h"
+#include "plan/dit_costs.h"
+#include "plan/pipeline_plan.h"
+#include "plan/tune.h"
+#include "plan/unet_costs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct pipeline_config {
+    const char *model, *cluster;
+    int64_t stages, devices, microbatch, microbatches;
+    double lambda;
+} pipeline_config;
+
+static const weft_key keys[] = {
+    {"model", WEFT_KEY_STRING, offsetof(pipeline_config, model), NULL, "",
+     "uvit-1b, uvit-2.7b, uvit-6b, sdv2-0.9b to sdv2-7.2b, hunyuan-dit-0.8b to hunyuan-dit-3b, dit-7b-8k to dit-28b-74k"},
+    {"cluster", WEFT_KEY_STRING, offsetof(pipeline_config, cluster), "v100:2", "", "preset, preset:NODES, or a YAML file"},
+    {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "", "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
+    {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "", "devices of one pipeline", .min = 1, .max = 4096},
+    {"microbatch", WEFT_KEY_I64, offsetof(pipeline_config, microbatch), "1", "samples", "samples per microbatch", .min = 1, .max = 65536},
+    {"microbatches", WEFT_KEY_I64, offsetof(pipeline_config, microbatches), "0", "", "per iteration; 0: as many as devices", .min = 0, .max = 65536},
+    {"lambda", WEFT_KEY_F64, offsetof(pipeline_config, lambda), "1", "", "weight of communication in the partition (Eq. 1)", .min = 0, .max = 1e6},
+};
+const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages", sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
+
+weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out)
+{
+    const weft_dit_shape *dit = weft_dit_preset(name);
+    if (dit)
+        return weft_dit_costs(arena, dit, out);
+    weft_unet_list unet;
+    WEFT_TRY(weft_unet_costs(arena, name, &unet));
+    *out = unet.list;
+    return WEFT_OK;
+}
+
+static weft_status choose(const weft_args *args, const char *option, const char *const *names, int count, int *out)
+{
+    const char *word = weft_args_string(args, option);
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], word) == 0) {
+            *out = i;
+            return WEFT_OK;
+        }
+    weft_buf list = {0};
+    for (int i = 0; i < count; i++)
+        weft_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
+    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s %s: it must be one of %s", option, word, list.data ? list.data : "?");
+    weft_buf_free(&list);
+    return status;
+}
+
+static weft_status read_options(const weft_args *args, weft_pipeline_options *o)
+{
+    static const char *const skips[] = {"auto", "collocate", "price", "ignore"};
+    const char *schedules[WEFT_SCHEDULE_KIND_COUNT + 1] = {"auto"};
+    for (int k = 0; k < WEFT_SCHEDULE_KIND_COUNT; k++)
+        schedules[k + 1] = weft_schedule_kind_name((weft_schedule_kind)k);
+    int mode, schedule;
+    int64_t memory;
+    WEFT_TRY(weft_args_i64(args, "--stages", 0, INT64_MAX, &o->stages));
+    WEFT_TRY(weft_args_i64(args, "--devices", 0, INT64_MAX, &o->devices));
+    WEFT_TRY(weft_args_i64(args, "--microbatches", 0, INT64_MAX, &o->microbatches));
+    WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
+    WEFT_TRY(choose(args, "--skips", skips, 4, &mode));
+    WEFT_TRY(choose(args, "--schedule", schedules, WEFT_SCHEDULE_KIND_COUNT + 1, &schedule));
+    o->memory = (double)memory;
+    o->skips = (weft_collocation)mode;
+    o->schedule = schedule - 1;
+    o->blocking = weft_args_flag(args, "--blocking");
+    return WEFT_OK;
+}
+
+static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
+                               weft_pipeline_options *o, weft_pipe_costs *costs)
+{
+    int count;
+    const char *const *set = weft_args_list(args, "--set", &count);
+    pipeline_config config;
+    WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_pipeline_section, &config));
+    weft_op_list model;
+    weft_cluster cluster;
+    WEFT_TRY(weft_plan_model_load(arena, config.model, &model));
+    WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
+    if (config.devices > weft_cluster_devices(&cluster))
+        return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld", path,
+                         (long long)config.devices, (long long)weft_cluster_devices(&cluster));
+    WEFT_TRY(weft_pipe_costs_from_list(arena, &model, &cluster.device, (double)config.microbatch, costs));
+    const weft_fabric f = weft_fabric_from_cluster(&cluster);
+    const bool inside = config.devices <= cluster.devices;
+    costs->bandwidth = inside ? f.intra : f.inter * (double)cluster.devices;
+    costs->latency = inside ? f.intra_latency : f.inter_latency;
+    costs->lambda = config.lambda;
+    o->devices = o->devices > 0 ? o->devices : config.devices;
+    o->microbatches = o->microbatches > 0 ? o->microbatches : config.microbatches;
+    if (o->stages == 0)
+        o->stages = config.stages > 0 ? config.stages : costs->skip_count > 0 ? 2 * o->devices : o->devices;
+    if (o->memory <= 0)
+        o->memory = weft_fabric_usable(&f);
+    /* mixed precision keeps 7 times the 16-bit weights: gradients, master weights, moments (Eq. 14) */
+    for (int64_t i = 0; i < costs->op_count; i++)
+        costs->op[i].parameter_bytes *= 7;
+    return WEFT_OK;
+}
+
+static weft_status write_svg(const weft_pipeline_plan *plan, const char *path)
+{
+    weft_buf svg = {0};
+    weft_pipeline_plan_draw(plan, &svg);
+    weft_status_code status = weft_buf_check(&svg);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, svg.data, svg.len);
+    weft_buf_free(&svg);
+    return status;
+}
+
+weft_status weft_plan_print_json(const json_t *json)
+{
+    if (!json)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON");
+    if (json_dumpf(json, stdout, JSON_INDENT(1)) != 0)
+        return weft_fail(WEFT_E_IO, "standard output cannot be written");
+    putchar('\n');
+    return WEFT_OK;
+}
+
+static weft_status output(const weft_args *args, const weft_pipe_costs *costs, const weft_pipeline_plan *plan)
+{
+    json_t *json = weft_pipeline_plan_json(costs, plan);
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
+    if (!json)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
+    if (weft_args_string(args, "--out"))
+        WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
+    if (weft_args_string(args, "--svg"))
+        WEFT_GO(write_svg(plan, weft_args_string(args, "--svg")));
+    if (weft_args_flag(args, "--json")) {
+        WEFT_GO(weft_plan_print_json(json));
+    } else {
+        weft_pipeline_plan_print(costs, plan, weft_args_flag(args, "--explain"), &text);
+        WEFT_GO(weft_buf_check(&text));
+        fputs(text.data, stdout);
+    }
+out:
+    weft_buf_free(&text);
+    json_decref(json);
+    return status;
+}
+
+weft_status weft_plan_pipeline_run(const weft_args *args)
+{
+    int count;
+    const char *const *words = weft_args_positional(args, &count);
+    const char *bare = weft_args_string(args, "--costs");
+    weft_pipeline_options options = {0};
+    weft_pipe_costs costs;
+    weft_pipeline_plan plan = {0};
+    weft_status_code status = WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(read_options(args, &options));
+    if (bare && count > 1)
+        WEFT_GO(weft_fail(WEFT_E_ARG, "give either a config (%s) or --costs", words[1]));
+    if (!bare && count < 2)
+        WEFT_GO(weft_fail(WEFT_E_ARG, "give a config, or --costs FILE.json with --stages P"));
+    if (bare) {
+        if (options.stages < 1)
+            WEFT_GO(weft_fail(WEFT_E_ARG, "--costs needs --stages P, at least 1"));
+        WEFT_GO(weft_pipe_costs_load(arena, bare, &costs));
+    } else {
+        WEFT_GO(load_config(args, arena, words[1], &options, &costs));
+    }
+    WEFT_GO(weft_pipeline_plan_make(&costs, &options, &plan));
+    WEFT_GO(output(args, &costs, &plan));
+out:
+    weft_pipeline_plan_free(&plan);
+    weft_arena_free(arena);
+    return status;
+}
