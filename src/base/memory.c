@@ -237,8 +237,12 @@ const char *weft_format_seconds(double seconds, char text[32])
 {
     if (!(seconds >= 0))
         snprintf(text, 32, "?");
+    else if (seconds < 1e-3)
+        snprintf(text, 32, "%.0f us", seconds * 1e6);
     else if (seconds < 1)
-        snprintf(text, 32, "%.0f ms", seconds * 1e3);
+        snprintf(text, 32, "%.*f ms", seconds < 0.01 ? 2 : seconds < 0.1 ? 1 : 0, seconds * 1e3);
+    else if (seconds < 10)
+        snprintf(text, 32, "%.2f s", seconds);
     else if (seconds < 60)
         snprintf(text, 32, "%.1f s", seconds);
     else if (seconds < 3600)

@@ -55,7 +55,7 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
 
 /* "12.3 MiB" in text[32]; returns text. */
 const char *weft_format_bytes(int64_t bytes, char text[32]);
-/* "1 h 02 min", "3 min 20 s", "4.2 s", "12 ms". */
+/* "1 h 02 min", "3 min 20 s", "42.1 s", "4.21 s", "12.3 ms", "85 us". */
 const char *weft_format_seconds(double seconds, char text[32]);
 
 #endif

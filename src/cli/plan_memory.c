@@ -96,9 +96,9 @@ weft_status weft_plan_memory_run(const weft_args *args)
     const char *const *words = weft_args_positional(args, &count);
     const char *bare = weft_args_string(args, "--costs");
     weft_memory_choice greedy = {0}, exact = {0};
-    weft_memory_item *item;
-    int64_t items;
-    double window, limit;
+    weft_memory_item *item = NULL;
+    int64_t items = 0;
+    double window = 0, limit = 0;
     weft_status_code status = WEFT_OK;
     weft_arena *arena = weft_arena_create();
     if (!arena)

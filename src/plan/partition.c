@@ -13,6 +13,8 @@
 enum { WORD = 64 };
 /* Above this many transitions the exact search with priced skips gives way to the greedy one. */
 static const double price_work_limit = 3e9;
+/* and the choice among partitions of equal bottleneck is left to chance */
+static const double balance_work_limit = 1e9;
 
 static weft_status check_number(double value, const char *what, const char *kind, int64_t index)
 {
@@ -465,6 +467,10 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
 
 typedef struct priced {
     const problem *p;
+    /* when the skips are all collocated: stages stay within `bound`, states within the legal suffix
+     * starts of fold_init, and a pair counts as the sum of its stages (what its device has to do) */
+    const fold *legal; /* NULL: skips may be sent */
+    double bound;
     double *between; /* [n + 1][n + 1]: bytes of skips with from < x and to < y */
     double *best[2]; /* [n + 1][n + 1] of the last two levels */
     int32_t *step;   /* [levels + 1][n + 1][n + 1][2]: where a state came from */
@@ -483,6 +489,10 @@ static double skip_bytes(const priced *s, int64_t a, int64_t b, int64_t c, int64
 static double pair_cost(const priced *s, int64_t x, int64_t i, int64_t j, int64_t y)
 {
     const int64_t n = s->p->n;
+    if (s->legal) {
+        const double a = cost(s->p, x, i), b = cost(s->p, j, y);
+        return a > s->bound || b > s->bound || j < s->legal->from_j[i] || j > s->legal->to_j[i] ? INFINITY : a + b;
+    }
     const double left = cost(s->p, x, i) +
                         s->p->per_byte * (skip_bytes(s, x, i, i, n) - skip_bytes(s, x, i, j, y));
     const double right = cost(s->p, j, y) + s->p->per_byte * skip_bytes(s, j, y, y, n);
@@ -491,7 +501,10 @@ static double pair_cost(const priced *s, int64_t x, int64_t i, int64_t j, int64_
 
 static double middle_cost(const priced *s, int64_t i, int64_t j)
 {
-    return cost(s->p, i, j) + s->p->per_byte * skip_bytes(s, i, j, j, s->p->n);
+    const double seconds = cost(s->p, i, j);
+    if (s->legal)
+        return seconds > s->bound ? INFINITY : seconds;
+    return seconds + s->p->per_byte * skip_bytes(s, i, j, j, s->p->n);
 }
 
 static void priced_free(priced *s)
@@ -533,6 +546,7 @@ static void priced_level(priced *s, int64_t k, double limit)
     const double *old = s->best[(k - 1) % 2];
     double *now = s->best[k % 2];
     int32_t *step = s->step + k * w * w * 2;
+    const double longest = s->legal && s->bound < limit ? s->bound : limit;
     for (int64_t c = 0; c < w * w; c++)
         now[c] = INFINITY;
     for (int64_t x = k - 1; x <= n; x++)
@@ -541,10 +555,10 @@ static void priced_level(priced *s, int64_t k, double limit)
             if (!(before < limit))
                 continue;
             for (int64_t i = x + 1; i <= y; i++) {
-                if ((double)(s->p->prefix[i] - s->p->prefix[x]) >= limit)
+                if ((double)(s->p->prefix[i] - s->p->prefix[x]) > longest)
                     break;
                 for (int64_t j = y - 1; j >= i; j--) {
-                    if ((double)(s->p->prefix[y] - s->p->prefix[j]) >= limit)
+                    if ((double)(s->p->prefix[y] - s->p->prefix[j]) > longest)
                         break;
                     double value = pair_cost(s, x, i, j, y);
                     value = value > before ? value : before;
@@ -558,12 +572,15 @@ static void priced_level(priced *s, int64_t k, double limit)
         }
 }
 
-/* Looks for a plan better than `limit`; *found false: there is none. */
-static weft_status solve_priced(const problem *p, double limit, int64_t *cut, bool *found)
+/* Looks for a plan better than `limit`; *found false: there is none. `legal` and `bound` as above. */
+static weft_status solve_priced(const problem *p, const fold *legal, double bound, double limit, int64_t *cut,
+                                bool *found)
 {
     const int64_t n = p->n, w = n + 1, levels = p->stages / 2;
     priced s;
     WEFT_TRY(priced_init(p, &s));
+    s.legal = legal;
+    s.bound = bound;
     for (int64_t c = 0; c < w * w; c++)
         s.best[0][c] = INFINITY;
     s.best[0][n] = 0; /* state (0, n) */
@@ -614,6 +631,34 @@ static double priced_work(const problem *p, double limit)
     }
     const double states = 0.5 * (double)p->n * (double)p->n;
     return states * (double)(longest * longest) * (double)(p->stages / 2);
+}
+
+/* Among the partitions of the optimal bottleneck, the one whose busiest device (a pair of mirrored
+ * stages) has least to do: Eq. 1 does not ask for it, but the wave's iteration time does. Skipped where
+ * it would take long. */
+static weft_status balance_pairs(const problem *p, int64_t *cut)
+{
+    const double bound = worst_stage(p, cut) * (1 + 1e-12);
+    double heaviest = 0;
+    for (int64_t q = 0; q < (p->stages + 1) / 2; q++) {
+        const int64_t r = p->stages - 1 - q;
+        const double pair = cost(p, cut[q], cut[q + 1]) + (r > q ? cost(p, cut[r], cut[r + 1]) : 0);
+        heaviest = pair > heaviest ? pair : heaviest;
+    }
+    const double w = (double)p->n + 1;
+    if (priced_work(p, bound) > balance_work_limit || (double)(p->stages / 2 + 3) * w * w * 8 > 4e8)
+        return WEFT_OK;
+    fold legal;
+    WEFT_TRY(fold_init(p, NULL, &legal));
+    int64_t *other = weft_alloc((p->stages + 1) * (int64_t)sizeof *other);
+    bool found = false;
+    weft_status_code status = other ? solve_priced(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
+                                    : weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)p->stages);
+    if (status == WEFT_OK && found)
+        memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
+    weft_free(other);
+    fold_free(&legal);
+    return status;
 }
 
 /* Drops the lightest active skip after the other until the rest can be collocated; then tries to
@@ -673,7 +718,7 @@ static weft_status solve_price(const problem *p, int64_t *cut, bool *proved)
     *proved = priced_work(p, best) <= price_work_limit;
     if (*proved) {
         bool found;
-        WEFT_GO(solve_priced(p, best, other, &found));
+        WEFT_GO(solve_priced(p, NULL, INFINITY, best, other, &found));
         if (found)
             memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
     }
@@ -763,6 +808,8 @@ weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages, w
         WEFT_GO(solve_price(&p, cut, &proved));
     } else {
         WEFT_GO(solve_collocated(&p, NULL, cut, &feasible));
+        if (feasible)
+            WEFT_GO(balance_pairs(&p, cut));
         if (!feasible && mode == WEFT_COLLOCATE_ALL)
             WEFT_GO(explain_infeasible(costs, stages, cut, active));
         if (!feasible)

@@ -5,6 +5,7 @@
  * skip tensor in its own memory), or when both lie in the middle stage of an odd number of stages.
  * The objective is the slowest stage,
  *     max over q of  sum of forward seconds + lambda * (latency + output bytes / bandwidth),
+ * and among partitions that are equal in it the busiest pair of mirrored stages decides. This is
  * Eq. 1 with the latency of Eq. 2; "output bytes" are those of the stage's last operator, and of the
  * skips that leave the stage without being collocated, where the mode allows that. */
 #ifndef WEFT_PLAN_PARTITION_H
