@@ -410,7 +410,9 @@ static double highest(const double *values, int64_t count)
     return most;
 }
 
-/* Tries every rule; keeps the shortest by the clock, then the one that holds least. */
+/* Tries every rule, guided by the real times, by those without sends, and by unit steps (a list
+ * scheduler may be led astray by small differences); keeps the shortest by the clock, then the one that
+ * holds least. */
 static weft_status best_rule(const char *name, weft_schedule *shape, const weft_stage_times *times,
                              order *o, weft_schedule *out)
 {
@@ -421,10 +423,13 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
     weft_schedule best = {0}, trial = {0};
     double best_seconds = INFINITY, best_peak = INFINITY;
     const int64_t slacks[] = {0, 1, 2, 3, shape->devices - 1, -1};
-    for (int k = 0; k < 6; k++)
-        for (int variant = 0; variant < 4; variant++) {
-            const rule r = {variant & 1, variant >> 1, slacks[k]};
-            WEFT_GO(order_by_rule(shape, times, r, o));
+    weft_stage_times without = times ? *times : (weft_stage_times){0};
+    without.send = without.send_back = NULL;
+    const weft_stage_times *guides[] = {times, times ? &without : NULL, NULL};
+    for (int guide = 0; guide < (times ? 3 : 1); guide++)
+        for (int k = 0; k < 6 * 4; k++) {
+            const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
+            WEFT_GO(order_by_rule(shape, guides[guide], r, o));
             WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
                                              shape->microbatches, shape->split, o->task, o->count, &trial));
             weft_schedule_timing timing;
