@@ -56,10 +56,10 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
 
 typedef struct weft_exchange weft_exchange;
 
-/* A collective of a program: `op` with `attr` (NULL: none) on `axis` of `mesh`, shapes of this rank. The
- * element type is that of the storage. */
-weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, weft_op op, const weft_attr_comm *attr,
-                                 const weft_shape *in, const weft_shape *out, weft_dtype dtype,
+/* A collective of a program: `op` with `attr` on mesh axis attr->axis, shapes of this `rank`. The element type is
+ * that of the storage. `comm` NULL: for planning only, cannot be started. */
+weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
+                                 const weft_attr_comm *attr, const weft_shape *in, const weft_shape *out, weft_dtype dtype,
                                  const char *what, weft_exchange **exchange);
 void weft_exchange_free(weft_exchange *exchange);
 int64_t weft_exchange_scratch(const weft_exchange *exchange); /* bytes */

@@ -44,13 +44,12 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Group, arrays; `axis` -1: the world. */
-static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int axis, weft_dtype dtype, weft_exchange **out)
+static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype, weft_exchange **out)
 {
     weft_arena *arena = weft_arena_create();
     weft_exchange *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
     if (!x)
         goto memory;
-    const int rank = weft_comm_rank(comm);
     int coordinate[WEFT_MAX_AXES] = {0};
     x->arena = arena;
     x->comm = comm;
@@ -197,7 +196,7 @@ static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr
     }
 }
 
-weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, weft_op op, const weft_attr_comm *attr,
+weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op, const weft_attr_comm *attr,
                                  const weft_shape *in, const weft_shape *out, weft_dtype dtype, const char *what,
                                  weft_exchange **exchange)
 {
@@ -206,11 +205,11 @@ weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, weft_op
     const bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
     if (attr->axis < 0 || attr->axis >= mesh->axis_count)
         return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis, mesh->axis_count);
-    if (weft_mesh_ranks(mesh) != weft_comm_ranks(comm))
+    if (comm && weft_mesh_ranks(mesh) != weft_comm_ranks(comm))
         return weft_fail(WEFT_E_ARG, "%s: the mesh has %d ranks, the job %d", what, weft_mesh_ranks(mesh), weft_comm_ranks(comm));
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: no sum of %s", what, weft_dtype_name(dtype));
-    WEFT_TRY(begin(comm, mesh, attr->axis, dtype, &x));
+    WEFT_TRY(begin(comm, mesh, rank, attr->axis, dtype, &x));
     snprintf(x->what, sizeof x->what, "%s of %s on axis %s", weft_op_get(op)->name, what, mesh->axis[attr->axis].name);
     WEFT_GO(plan(x, op, attr, in, out));
     finish(x);
@@ -226,7 +225,7 @@ weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_d
 {
     static const char *const name[] = {"a barrier", "a broadcast", "a gather", "a sum"};
     weft_exchange *x;
-    WEFT_TRY(begin(comm, NULL, -1, dtype, &x));
+    WEFT_TRY(begin(comm, NULL, weft_comm_rank(comm), -1, dtype, &x));
     snprintf(x->what, sizeof x->what, "%s of all ranks", name[op]);
     x->round_count = 1;
     if (op == WEFT_WORLD_BARRIER || op == WEFT_WORLD_SUM) {

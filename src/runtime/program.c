@@ -100,7 +100,7 @@ static weft_status slice_start(const weft_program *p, const weft_node *node, int
     int64_t len;
     if (attr->axis >= p->mesh.axis_count)
         return weft_fail(WEFT_E_ARG, "slice_own on axis %d, but the mesh has %d", attr->axis, p->mesh.axis_count);
-    weft_mesh_coordinates(&p->mesh, weft_comm_rank(p->options.comm), coordinate);
+    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), coordinate);
     weft_part(p->view[node->in[0].id].shape.dim[attr->dim], p->mesh.axis[attr->axis].size, coordinate[attr->axis], start, &len);
     if (p->view[node->out[0].id].shape.dim[attr->dim] != len)
         return weft_fail(WEFT_E_SHAPE, "slice_own: the graph was made for another rank");
@@ -113,7 +113,7 @@ static weft_status compile_collective(weft_program *p, int32_t n)
     const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
     char what[96];
     snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "", node->scope);
-    WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, node->op, node->attr, &in->shape, &out->shape, in->dtype, what,
+    WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph), node->op, node->attr, &in->shape, &out->shape, in->dtype, what,
                                   &p->exchange[n]));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
     p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
@@ -256,13 +256,13 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
 static weft_status check_world(const weft_program *p)
 {
     const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1;
+    if (!p->options.comm) /* to plan for a world that is not here; bind refuses */
+        return WEFT_OK;
     if (p->mesh.axis_count && ranks != weft_comm_ranks(p->options.comm))
         return weft_fail(WEFT_E_ARG, "the graph is for a mesh of %d ranks, but this job has %d", ranks, weft_comm_ranks(p->options.comm));
     if (ranks > 1 && weft_graph_rank(p->graph) != weft_comm_rank(p->options.comm))
         return weft_fail(WEFT_E_ARG, "the graph is for rank %d of the mesh, this is rank %d", weft_graph_rank(p->graph),
                          weft_comm_rank(p->options.comm));
-    if (p->f64 && p->options.wide && p->options.double_inputs)
-        return weft_fail(WEFT_E_UNSUPPORTED, "two sets of inputs are not there for wide reference programs");
     return WEFT_OK;
 }
 
@@ -287,6 +287,10 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
     }
     WEFT_GO(weft_graph_check(graph));
     WEFT_GO(check_world(p));
+    if (p->f64 && p->options.wide && p->options.double_inputs) {
+        status = weft_fail(WEFT_E_UNSUPPORTED, "two sets of inputs are not there for wide reference programs");
+        goto out;
+    }
     WEFT_GO(make_tables(p));
     const weft_lifetime_options lifetime = lifetime_options(p);
     WEFT_GO(weft_pass_lifetime(graph, &lifetime, &p->plan));
@@ -420,6 +424,8 @@ weft_status weft_program_bind(weft_program *p, weft_store *store)
 {
     if (p->memory)
         return weft_fail(WEFT_E_ARG, "the program is bound already");
+    if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
+        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run", weft_mesh_ranks(&p->mesh));
     WEFT_TRY(connect(p, store));
     p->memory = weft_alloc_aligned(p->bytes);
     if (!p->memory) {

@@ -61,7 +61,7 @@ int64_t weft_store_bytes(const weft_store *store);
 typedef struct weft_program weft_program;
 typedef struct weft_program_options {
     const weft_backend *backend; /* NULL: cpu */
-    weft_comm *comm;             /* NULL: one rank; borrowed */
+    weft_comm *comm;             /* borrowed; NULL: one rank, or (mesh of several) only to plan */
     const weft_mesh *mesh;       /* the mesh the graph was sharded for */
     bool guard;                  /* guard bytes around every buffer, checked after each run (tests) */
     bool profile;                /* time every node */

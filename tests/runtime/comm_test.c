@@ -94,7 +94,7 @@ static void *run_job(void *argument)
     }
     const bool adds = j->op == WEFT_OP_ALL_REDUCE || j->op == WEFT_OP_REDUCE_SCATTER;
     weft_exchange *x;
-    if (weft_exchange_create(j->comm, j->mesh, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK) {
+    if (weft_exchange_create(j->comm, j->mesh, j->rank, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK) {
         j->error = strcpy(j->text, weft_error_message());
         return NULL;
     }

@@ -1,0 +1,386 @@
+/* weft inspect: what a model or a run costs, before anything is allocated. */
+#include "cli/verb.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "model/model.h"
+#include "runtime/runtime.h"
+#include "train/optimizer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct request {
+    const weft_args *args;
+    weft_model_size video; /* pixels, or latents with --latents */
+    bool latents, train, print;
+    const char *const *recompute;
+    int recompute_count;
+    weft_mesh mesh;
+} request;
+
+static const weft_option options[] = {
+    {"--batch", "N", "1", "samples in a step (of all ranks together)"},
+    {"--frames", "N", "81", "frames of the video: 1 + 4 n"},
+    {"--height", "N", "480", "rows of the video"},
+    {"--width", "N", "832", "columns of the video"},
+    {"--text", "N", "512", "text tokens per sample"},
+    {"--latents", NULL, NULL, "frames, height and width are given in latents (a DiT sees 1/4, 1/8, 1/8 of the video)"},
+    {"--train", NULL, NULL, "a whole training step: forward, backward, AdamW with clipping and EMA"},
+    {"--recompute", "PATTERN", NULL, "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
+    {"--mesh", "AXES", "", "as rank 0 of a mesh sees it, e.g. dp=2"},
+    {"--backend", "NAME", "cpu", "whose kernels: cpu or ref"},
+    {"--top", "N", "8", "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
+    {"--graph", NULL, NULL, "print the graph, one node a line"},
+    {"--json", NULL, NULL, "print the figures as one JSON object"},
+};
+
+/* ---- the graph --------------------------------------------------------------------------------- */
+
+static weft_model_size model_size(const request *r, const weft_model *model)
+{
+    weft_model_size size = r->video;
+    if (model->family == WEFT_FAMILY_WAN_DIT && !r->latents) {
+        size.frames = 1 + (size.frames - 1) / 4;
+        size.height /= 8;
+        size.width /= 8;
+    }
+    return size;
+}
+
+/* Samples over the ranks, everything else whole. */
+static const weft_recipe_row by_sample[] = {
+    {"latents", "dp", {WEFT_S, 0}}, {"timestep", "dp", {WEFT_S, 0}}, {"text", "dp", {WEFT_S, 0}},
+    {"video", "dp", {WEFT_S, 0}},   {"noise", "dp", {WEFT_S, 0}},    {"tokens", "dp", {WEFT_S, 0}},
+    {"target", "dp", {WEFT_S, 0}},  {"prediction", "dp", {WEFT_S, 0}}, {"mean", "dp", {WEFT_S, 0}},
+    {"logvar", "dp", {WEFT_S, 0}},  {"reconstruction", "dp", {WEFT_S, 0}},
+};
+static const weft_recipe data_parallel = {"samples", by_sample, WEFT_COUNT(by_sample)};
+
+/* The mean square of the last output stands for the loss: what the real one adds is small beside the model. */
+static void add_loss(weft_graph *g)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(g, &count);
+    if (weft_graph_check(g) != WEFT_OK || count == 0)
+        return;
+    const weft_value y = output[count - 1].value;
+    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, y)->shape);
+    weft_output(g, "model_loss", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
+}
+
+static void add_step(weft_graph *g)
+{
+    weft_optimizer_build(g, weft_graph_find(g, "model_loss"),
+                         &(weft_optimizer_config){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.999});
+}
+
+/* Replaces *g by what a pass made of it. */
+static weft_status replace(weft_graph **g, weft_status_code status, weft_graph **made)
+{
+    if (status == WEFT_OK) {
+        weft_graph_free(*g);
+        *g = *made;
+    }
+    return status;
+}
+
+static weft_status build(const request *r, const weft_model *model, weft_graph **out, int64_t *params, weft_cost *forward)
+{
+    const weft_model_size size = model_size(r, model);
+    weft_graph *g = weft_graph_create(), *made = NULL;
+    weft_status_code status = WEFT_OK;
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+    weft_model_build(g, model, &size);
+    WEFT_GO(weft_graph_check(g));
+    *params = weft_graph_param_count(g);
+    *forward = weft_graph_cost(g);
+    if (r->train)
+        add_loss(g);
+    if (weft_mesh_ranks(&r->mesh) > 1)
+        WEFT_GO(replace(&g, weft_pass_shard(g, &r->mesh, 0, &data_parallel, &made), &made));
+    if (r->train)
+        add_step(g);
+    WEFT_GO(weft_graph_check(g));
+    if (r->train && r->recompute_count)
+        WEFT_GO(replace(&g, weft_pass_recompute(g, r->recompute, r->recompute_count, &made), &made));
+    if (!r->train)
+        WEFT_GO(replace(&g, weft_pass_fuse(g, &made), &made));
+    WEFT_GO(replace(&g, weft_pass_order(g, &made), &made));
+    *out = g;
+    return WEFT_OK;
+out:
+    weft_graph_free(g);
+    return status;
+}
+
+/* ---- figures ----------------------------------------------------------------------------------- */
+
+typedef struct figures {
+    const char *name;
+    int64_t params, nodes, program_bytes;
+    weft_cost forward, step;
+    weft_memory_plan plan; /* borrowed */
+    int64_t peak;          /* arena + weights and states */
+    double seconds;
+} figures;
+
+static void group_digits(int64_t n, char text[32])
+{
+    char plain[32];
+    const int length = snprintf(plain, sizeof plain, "%lld", (long long)n);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i && (length - i) % 3 == 0)
+            text[at++] = ',';
+        text[at++] = plain[i];
+    }
+    text[at] = 0;
+}
+
+static void print_bytes(const char *what, int64_t bytes, const char *note)
+{
+    char text[32], exact[32];
+    group_digits(bytes, exact);
+    printf("  %-22s %12s  %s bytes%s%s\n", what, weft_format_bytes(bytes, text), exact, note[0] ? "; " : "", note);
+}
+
+static void print_figures(const request *r, const figures *f, const weft_model_size *size)
+{
+    char text[32];
+    group_digits(f->params, text);
+    printf("%s\n  %-22s %s\n", f->name, "parameters", text);
+    printf("  %-22s %lld x %lld x %lld x %lld%s, %lld text tokens\n", "sample size", (long long)size->batch, (long long)size->frames,
+           (long long)size->height, (long long)size->width, r->latents || size->frames != r->video.frames ? " (latents)" : "",
+           (long long)size->text);
+    printf("  %-22s %.4g forward", "FLOPs", (double)f->forward.flops);
+    if (r->train)
+        printf(", %.4g training step", (double)f->step.flops);
+    printf("%s\n", weft_mesh_ranks(&r->mesh) > 1 ? " (this rank)" : "");
+    if (f->step.wire_bytes)
+        print_bytes("sent in a step", f->step.wire_bytes, "");
+    group_digits(f->nodes, text);
+    printf("  %-22s %s\n", "nodes", text);
+    print_bytes(r->train ? "weights and states" : "weights", f->plan.source_bytes, r->train ? "with optimizer moments and EMA" : "");
+    print_bytes("activations", f->plan.arena_bytes, "the arena that a run reserves");
+    print_bytes("  live at the peak", f->plan.live_bytes, "what no placement can beat");
+    print_bytes("workspace", f->plan.workspace_bytes, "");
+    print_bytes("inputs", f->plan.input_bytes, "");
+    print_bytes("reserved by a program", f->program_bytes, "activations, workspace, inputs, collectives");
+    print_bytes("predicted peak", f->peak, "that and the weights");
+    printf("  %-22s %.2f s\n", "built and planned in", f->seconds);
+}
+
+typedef struct ranked { const char *name; int64_t amount, count; int32_t value; } ranked;
+
+static void insert(ranked *list, int limit, ranked item)
+{
+    int at = limit;
+    while (at > 0 && list[at - 1].amount < item.amount) {
+        if (at < limit)
+            list[at] = list[at - 1];
+        at--;
+    }
+    if (at < limit)
+        list[at] = item;
+}
+
+static void print_top_ops(const weft_graph *g, int top)
+{
+    ranked ops[WEFT_OP_COUNT] = {0}, list[64] = {0};
+    double total = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_op op = weft_graph_node(g, n)->op;
+        ops[op].name = weft_op_get(op)->name;
+        ops[op].amount += weft_node_cost(g, n).flops;
+        ops[op].count++;
+        total += (double)weft_node_cost(g, n).flops;
+    }
+    for (int op = 0; op < WEFT_OP_COUNT; op++)
+        if (ops[op].amount)
+            insert(list, top, ops[op]);
+    printf("  FLOPs by kind of node\n");
+    for (int i = 0; i < top && list[i].amount; i++)
+        printf("    %-18s %6lld nodes  %10.4g  %5.1f %%\n", list[i].name, (long long)list[i].count, (double)list[i].amount,
+               100 * (double)list[i].amount / total);
+}
+
+/* The node at which most bytes are live, and the largest buffers there. */
+static void print_top_buffers(const weft_graph *g, const weft_memory_plan *plan, int top)
+{
+    int64_t *change = weft_alloc((plan->node_count + 3) * (int64_t)sizeof *change), live = 0, most = -1;
+    int32_t peak = 0;
+    ranked list[64] = {0};
+    if (!change)
+        return;
+    for (int32_t v = 0; v < plan->count; v++) {
+        const weft_place *p = &plan->place[v];
+        if (p->region != WEFT_REGION_ARENA || p->alias_of >= 0)
+            continue;
+        change[p->first] += p->bytes;
+        change[p->last + 1] -= p->bytes;
+    }
+    for (int32_t n = 0; n <= plan->node_count; n++) {
+        live += change[n];
+        if (live > most)
+            most = live, peak = n;
+    }
+    weft_free(change);
+    for (int32_t v = 0; v < plan->count; v++) {
+        const weft_place *p = &plan->place[v];
+        if (p->region == WEFT_REGION_ARENA && p->alias_of < 0 && p->first <= peak && peak <= p->last)
+            insert(list, top, (ranked){.amount = p->bytes, .value = v});
+    }
+    const weft_node *at = peak < plan->node_count ? weft_graph_node(g, peak) : NULL;
+    printf("  largest buffers at the peak (node %d%s%s)\n", (int)peak, at && at->scope[0] ? " of " : "", at ? at->scope : "");
+    for (int i = 0; i < top && list[i].amount; i++) {
+        const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){list[i].value})->node);
+        char text[32];
+        printf("    %12s  %%%d = %s%s%s%s\n", weft_format_bytes(list[i].amount, text), (int)list[i].value,
+               weft_op_get(node->op)->name, node->scope[0] ? " of " : "", node->scope, node->backward ? " (backward)" : "");
+    }
+}
+
+static weft_status print_json(const figures *f)
+{
+    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", f->name, "parameters",
+                             (json_int_t)f->params, "flops_forward", (json_int_t)f->forward.flops, "flops_step",
+                             (json_int_t)f->step.flops, "wire_bytes", (json_int_t)f->step.wire_bytes, "nodes", (json_int_t)f->nodes,
+                             "weight_bytes", (json_int_t)f->plan.source_bytes, "arena_bytes", (json_int_t)f->plan.arena_bytes,
+                             "live_bytes", (json_int_t)f->plan.live_bytes, "workspace_bytes", (json_int_t)f->plan.workspace_bytes,
+                             "program_bytes", (json_int_t)f->program_bytes, "peak_bytes", (json_int_t)f->peak, "seconds", f->seconds);
+    char *line = json ? weft_json_line(json) : NULL;
+    json_decref(json);
+    if (!line)
+        return weft_fail(WEFT_E_MEMORY, "no memory for the figures");
+    printf("%s\n", line);
+    weft_free(line);
+    return WEFT_OK;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------- */
+
+static weft_status inspect_model(const request *r, const weft_model *model, const char *path)
+{
+    figures f = {0};
+    weft_graph *g = NULL;
+    weft_program *program = NULL;
+    char name[512];
+    int64_t top;
+    weft_status_code status = WEFT_OK;
+    const double begin = weft_now();
+    WEFT_TRY(weft_args_i64(r->args, "--top", 0, 64, &top));
+    const weft_backend *backend = weft_backend_find(weft_args_string(r->args, "--backend"));
+    if (!backend)
+        return weft_fail(WEFT_E_ARG, "--backend %s: there are cpu and ref", weft_args_string(r->args, "--backend"));
+    snprintf(name, sizeof name, "%s (%s)", weft_model_class(model), path);
+    f.name = name;
+    WEFT_GO(build(r, model, &g, &f.params, &f.forward));
+    WEFT_GO(weft_program_compile(g, &(weft_program_options){.backend = backend}, &program));
+    f.plan = *weft_program_plan(program);
+    f.step = weft_graph_cost(g);
+    f.nodes = weft_graph_node_count(g);
+    f.program_bytes = weft_program_bytes(program);
+    f.peak = f.program_bytes + f.plan.source_bytes;
+    f.seconds = weft_now() - begin;
+    if (weft_args_flag(r->args, "--json")) {
+        status = print_json(&f);
+    } else {
+        const weft_model_size size = model_size(r, model);
+        print_figures(r, &f, &size);
+        if (top > 0) {
+            print_top_ops(g, (int)top);
+            print_top_buffers(g, &f.plan, (int)top);
+        }
+    }
+    if (r->print) {
+        weft_buf text = {0};
+        weft_graph_print(g, &text);
+        status = weft_buf_check(&text);
+        if (status == WEFT_OK)
+            fwrite(text.data, 1, (size_t)text.len, stdout);
+        weft_buf_free(&text);
+    }
+out:
+    weft_program_free(program);
+    weft_graph_free(g);
+    return status;
+}
+
+/* A pipeline folder has its models in folders of their own, listed in model_index.json. */
+static weft_status inspect_path(const request *r, const char *path)
+{
+    static const char *const parts[] = {"text_encoder", "transformer", "vae"};
+    weft_model model;
+    bool any = false;
+    char *index = weft_path_join(path, "model_index.json");
+    if (!index)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a path");
+    const bool pipeline = weft_path_exists(index);
+    weft_free(index);
+    if (!pipeline) {
+        WEFT_TRY(weft_model_open(path, &model));
+        return inspect_model(r, &model, path);
+    }
+    for (int i = 0; i < WEFT_COUNT(parts); i++) {
+        char *part = weft_path_join(path, parts[i]);
+        if (!part)
+            return weft_fail(WEFT_E_MEMORY, "no memory for a path");
+        weft_status_code status = WEFT_OK;
+        if (weft_path_is_dir(part)) {
+            any = true;
+            status = weft_model_open(part, &model);
+            if (status == WEFT_E_UNSUPPORTED)
+                printf("%s: %s\n", part, weft_error_message());
+            else if (status == WEFT_OK)
+                status = inspect_model(r, &model, part);
+        }
+        weft_free(part);
+        if (status != WEFT_OK && status != WEFT_E_UNSUPPORTED)
+            return status;
+    }
+    return any ? WEFT_OK : weft_fail(WEFT_E_NOT_FOUND, "%s has a model_index.json but none of text_encoder, transformer, vae", path);
+}
+
+static weft_status run_inspect(const weft_args *args)
+{
+    int count;
+    const char *const *words = weft_args_positional(args, &count);
+    request r = {.args = args, .latents = weft_args_flag(args, "--latents"), .train = weft_args_flag(args, "--train"),
+                 .print = weft_args_flag(args, "--graph")};
+    r.recompute = weft_args_list(args, "--recompute", &r.recompute_count);
+    WEFT_TRY(weft_args_i64(args, "--batch", 1, 1 << 20, &r.video.batch));
+    WEFT_TRY(weft_args_i64(args, "--frames", 1, 1 << 20, &r.video.frames));
+    WEFT_TRY(weft_args_i64(args, "--height", 1, 1 << 20, &r.video.height));
+    WEFT_TRY(weft_args_i64(args, "--width", 1, 1 << 20, &r.video.width));
+    WEFT_TRY(weft_args_i64(args, "--text", 1, 1 << 20, &r.video.text));
+    WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &r.mesh));
+    if (!strcmp(words[0], "model"))
+        return inspect_path(&r, words[1]);
+    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be model", words[0]);
+}
+
+const weft_verb weft_verb_inspect = {
+    .name = "inspect",
+    .summary = "what a model costs: parameters, FLOPs, memory, its graph",
+    .usage = "model PATH [options]",
+    .details =
+        "Reads a diffusers folder (model_index.json with transformer/, vae/, text_encoder/), the folder of one model, or a "
+        "bare config.json; weights are neither needed nor allocated. Builds the graph for one video size, runs the passes, "
+        "places every buffer, and prints:\n\n"
+        "  parameters    elements of all weights, exactly\n"
+        "  FLOPs         of a forward pass, and of a training step with --train (a multiply-add is two)\n"
+        "  activations   the arena that a run reserves: the peak, exactly\n"
+        "  predicted peak  arena, workspace of the kernels, inputs, and weights (with --train also AdamW's moments, the EMA)\n\n"
+        "The bytes that `reserved by a program` says are the bytes that a run of this graph reserves. Exit code 0, or not 0 "
+        "when the config is not understood or the size does not fit the model.",
+    .examples = "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
+                "weft inspect model config.json --train --recompute 'blocks.*'\n"
+                "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
+    .options = options,
+    .option_count = WEFT_COUNT(options),
+    .min_positional = 2,
+    .max_positional = 2,
+    .run = run_inspect,
+};

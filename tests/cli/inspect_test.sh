@@ -1,0 +1,56 @@
+#!/bin/bash
+# weft inspect model: exact parameter counts, time, figures that hang together, errors.
+set -u
+failed=0
+complain() { echo "FAILED: $*"; failed=1; }
+field() { python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$1" "$2"; }
+
+echo '{"_class_name":"WanTransformer3DModel","num_attention_heads":12,"attention_head_dim":128,"ffn_dim":8960,"num_layers":30}' >small.json
+echo '{"_class_name":"WanTransformer3DModel"}' >large.json
+echo '{"_class_name":"AutoencoderKLWan"}' >vae.json
+for pair in small:1418996800 large:14288491584 vae:126892531; do
+    "$WEFT" inspect model ${pair%:*}.json --frames 9 --height 64 --width 64 --json >out.json || complain "$pair"
+    [ "$(field out.json parameters)" = ${pair#*:} ] || complain "$pair: $(field out.json parameters) parameters"
+done
+
+# the whole 1.3B training step at 81x480x832: no weights allocated (1 GiB of address space), in under 2 s
+(ulimit -v 1500000; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --train --json >train.json) || complain "1.3B"
+python3 - <<'P' || complain "figures of 1.3B"
+import json
+t = json.load(open("train.json"))
+assert t["seconds"] < 2, t
+assert t["parameters"] == 1418996800
+assert t["weight_bytes"] >= 4 * 4 * t["parameters"]      # weights, two moments, the average
+assert 2.7 < t["flops_step"] / t["flops_forward"] < 4, t # the backward is about twice the forward
+assert t["arena_bytes"] >= t["live_bytes"] > 0
+assert t["peak_bytes"] == t["program_bytes"] + t["weight_bytes"]
+P
+"$WEFT" inspect model small.json --train --recompute 'blocks.*' --json >less.json || complain "recompute"
+python3 -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
+    complain "recompute does not save"
+"$WEFT" inspect model small.json --train --batch 4 --mesh dp=2 --json >dp.json || complain "dp=2"
+"$WEFT" inspect model small.json --train --batch 2 --json >one.json || complain "batch 2"
+python3 -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||
+    complain "a rank of two with four samples is not like one rank with two"
+
+mkdir -p pipeline/transformer pipeline/vae
+echo '{}' >pipeline/model_index.json
+cp small.json pipeline/transformer/config.json
+cp vae.json pipeline/vae/config.json
+"$WEFT" inspect model pipeline --frames 5 --height 64 --width 64 >text || complain "pipeline folder"
+grep -q 1,418,996,800 text && grep -q 126,892,531 text || complain "pipeline folder: counts"
+"$WEFT" inspect model pipeline/vae --graph --top 0 --frames 5 --height 32 --width 32 | grep -q '= conv3d(' || complain "--graph"
+
+refuse() { # PATTERN ARGS...
+    local pattern=$1
+    shift
+    "$WEFT" inspect "$@" >out 2>err && complain "accepted: $*"
+    grep -q "$pattern" err || { cat err; complain "$*: no message like $pattern"; }
+}
+refuse 'nothere' model nothere.json
+echo '{"_class_name":"Nobody"}' >other.json
+refuse 'Nobody' model other.json
+refuse 'first word' shape small.json
+refuse 'mesh' model small.json --mesh dp=x
+refuse 'frames' model vae.json --frames 6
+exit $failed
