@@ -1,0 +1,198 @@
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "cli/verb.h"
+#include "generate/gallery.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct prompts {
+    char **text; /* owned, each too */
+    uint64_t *seed;
+    int64_t count, capacity;
+} prompts;
+
+static weft_status add_prompt(prompts *p, const char *text, size_t len)
+{
+    WEFT_TRY(weft_grow((void **)&p->text, p->count, &p->capacity, sizeof *p->text));
+    char *copy = weft_alloc((int64_t)len + 1);
+    if (!copy)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a prompt");
+    memcpy(copy, text, len);
+    p->text[p->count++] = copy;
+    return WEFT_OK;
+}
+
+/* One prompt a line; empty lines and lines that begin with # are skipped. */
+static weft_status add_file(prompts *p, const char *path)
+{
+    char *data;
+    int64_t bytes;
+    WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
+    weft_status_code status = WEFT_OK;
+    for (char *line = data; status == WEFT_OK && line < data + bytes;) {
+        const size_t len = strcspn(line, "\r\n");
+        if (len && *line != '#')
+            status = add_prompt(p, line, len);
+        line += len;
+        line += strspn(line, "\r\n");
+        if (len == 0 && *line == '\0')
+            break;
+    }
+    weft_free(data);
+    return status;
+}
+
+static weft_status read_prompts(const weft_args *args, prompts *p)
+{
+    int count;
+    const char *const *given = weft_args_list(args, "--prompt", &count);
+    int64_t seed;
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(add_prompt(p, given[i], strlen(given[i])));
+    if (weft_args_string(args, "--prompts"))
+        WEFT_TRY(add_file(p, weft_args_string(args, "--prompts")));
+    if (p->count == 0)
+        return weft_fail(WEFT_E_ARG, "give at least one --prompt TEXT, or --prompts FILE");
+    WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &seed));
+    p->seed = weft_alloc(p->count * (int64_t)sizeof *p->seed);
+    if (!p->seed)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)p->count);
+    for (int64_t i = 0; i < p->count; i++)
+        p->seed[i] = (uint64_t)(seed + i);
+    return WEFT_OK;
+}
+
+static weft_status read_options(const weft_args *args, int64_t prompt_count, weft_pipeline_options *o)
+{
+    WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
+    WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
+    WEFT_TRY(weft_args_i64(args, "--width", 0, 16384, &o->width));
+    WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o->steps));
+    WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o->batch));
+    WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
+    WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
+    o->batch = o->batch < prompt_count ? o->batch : prompt_count;
+    const char *name = weft_args_string(args, "--sampler");
+    for (o->sampler = 0; weft_sampler_names[o->sampler]; o->sampler++)
+        if (!strcmp(name, weft_sampler_names[o->sampler]))
+            return WEFT_OK;
+    return weft_fail(WEFT_E_ARG, "--sampler %s: known are euler and heun", name);
+}
+
+typedef struct show {
+    weft_gallery *gallery; /* rank 0 */
+    weft_progress progress;
+    int64_t count, batch, steps;
+    bool first_rank;
+} show;
+
+static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
+{
+    show *s = user;
+    char detail[64];
+    WEFT_TRY(weft_interrupt_check());
+    if (!s->first_rank)
+        return WEFT_OK;
+    snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld", (long long)first_prompt + 1, (long long)done, (long long)steps);
+    weft_progress_update(&s->progress, first_prompt / s->batch * steps + done, detail);
+    return WEFT_OK;
+}
+
+static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames)
+{
+    const show *s = user;
+    return weft_gallery_frames(s->gallery, prompt, first_frame, count, frames);
+}
+
+static weft_status run_pipeline(const weft_args *args, weft_pipeline *pipeline, weft_comm *comm, const prompts *p)
+{
+    const weft_pipeline_options *o = weft_pipeline_settings(pipeline);
+    char bytes[32];
+    double fps;
+    WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
+    show s = {.count = p->count, .batch = o->batch, .steps = o->steps, .first_rank = weft_comm_rank(comm) == 0};
+    if (s.first_rank)
+        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s a rank besides the program",
+                  (long long)p->count, (long long)o->width, (long long)o->height, (long long)o->frames, (long long)o->steps,
+                  weft_sampler_names[o->sampler], o->guidance, weft_format_bytes(weft_pipeline_bytes(pipeline), bytes));
+    WEFT_TRY(weft_pipeline_bind(pipeline));
+    if (s.first_rank)
+        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"), weft_args_string(args, "--sheet"), (const char *const *)p->text,
+                                   p->seed, p->count, o, fps > 0 ? fps : weft_pipeline_fps(pipeline), &s.gallery));
+    const int64_t rounds = (p->count + o->batch - 1) / o->batch;
+    weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
+    const weft_pipeline_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
+    weft_status_code status = weft_pipeline_run(pipeline, (const char *const *)p->text, p->seed, p->count, &sink);
+    if (status == WEFT_OK && s.first_rank) {
+        weft_progress_end(&s.progress, rounds * o->steps, "");
+        status = weft_gallery_finish(s.gallery);
+    }
+    weft_gallery_free(s.gallery);
+    return status;
+}
+
+static weft_status run_generate(const weft_args *args)
+{
+    weft_interrupt_catch();
+    prompts p = {0};
+    weft_pipeline_options o = {0};
+    weft_comm *comm = NULL;
+    weft_pipeline *pipeline = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(read_prompts(args, &p));
+    WEFT_GO(read_options(args, p.count, &o));
+    WEFT_GO(weft_comm_open_mpi(&comm));
+    WEFT_GO(weft_pipeline_open(weft_args_string(args, "--model"), &o, comm, &pipeline));
+    WEFT_GO(run_pipeline(args, pipeline, comm, &p));
+    if (weft_comm_rank(comm) == 0)
+        printf("%s%s%s\n", weft_args_string(args, "--out"), weft_args_string(args, "--sheet") ? "\n" : "",
+               weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
+out:
+    weft_pipeline_free(pipeline);
+    weft_comm_free(comm);
+    for (int64_t i = 0; i < p.count; i++)
+        weft_free(p.text[i]);
+    weft_free(p.text);
+    weft_free(p.seed);
+    return status;
+}
+
+static const weft_option options[] = {
+    {.name = "--model", .value_name = "DIR", .help = "model folder: transformer/, text_encoder/, vae/, scheduler/", .required = true},
+    {.name = "--prompt", .value_name = "TEXT", .help = "what to show; may be given several times", .repeated = true},
+    {.name = "--prompts", .value_name = "FILE", .help = "prompts, one a line (# begins a comment)"},
+    {.name = "--out", .value_name = "PATH", .fallback = "generated", .help = "an .mp4 for one prompt, else a folder"},
+    {.name = "--sheet", .value_name = "FILE.png", .help = "also write a contact sheet, one row a prompt"},
+    {.name = "--seed", .value_name = "N", .fallback = "0", .help = "of the first prompt; the next ones take N+1, N+2, ..."},
+    {.name = "--steps", .value_name = "N", .fallback = "30", .help = "denoising steps"},
+    {.name = "--guidance", .value_name = "G", .fallback = "4", .help = "classifier-free guidance scale; 1 switches it off and halves the work"},
+    {.name = "--sampler", .value_name = "NAME", .fallback = "euler", .help = "euler, or heun (two model calls a step)"},
+    {.name = "--shift", .value_name = "S", .fallback = "0", .help = "noise schedule shift; 0 takes the model's"},
+    {.name = "--frames", .value_name = "N", .fallback = "0", .help = "frames, 1 + 4 n; 0: as trained"},
+    {.name = "--height", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
+    {.name = "--width", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
+    {.name = "--fps", .value_name = "F", .fallback = "0", .help = "frame rate of the files; 0: as trained"},
+    {.name = "--batch", .value_name = "N", .fallback = "1", .help = "prompts denoised together: faster, more memory"},
+};
+
+const weft_verb weft_verb_generate = {
+    .name = "generate",
+    .summary = "make videos from prompts",
+    .usage = "--model DIR --prompt TEXT [--out FILE.mp4] [options]",
+    .details =
+        "Says the predicted peak of memory before it starts, shows each denoising step, and decodes the latents as a\n"
+        "stream, one latent frame at a time: memory for decoding does not grow with the number of frames.\n\n"
+        "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows them). The noise of a video\n"
+        "depends on its seed alone: the same seed gives the same video, bit for bit, whatever other prompts run beside it.\n"
+        "Under mpirun the denoising batch (prompts x guidance halves) is split over the ranks.\n\n"
+        "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt and seed of each.",
+    .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out red.mp4 --sheet red.png\n"
+                "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out videos --batch 4\n",
+    .options = options,
+    .option_count = WEFT_COUNT(options),
+    .min_positional = 0,
+    .max_positional = 0,
+    .run = run_generate,
+};

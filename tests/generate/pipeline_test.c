@@ -1,0 +1,190 @@
+#include "base/fs.h"
+#include "generate/pipeline.h"
+#include "runtime/weights.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char folder[] = "/tmp/weft-generate-XXXXXX";
+
+static weft_model model_of(const char *text)
+{
+    json_t *json;
+    weft_model model;
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "test", &json), WEFT_OK);
+    cr_assert_eq(weft_model_read(json, "test", &model), WEFT_OK, "%s", weft_error_message());
+    json_decref(json);
+    return model;
+}
+
+/* Random weights, config and files of one part, all parameters non-zero. */
+static void make_part(const char *name, const char *config, weft_model_size size, const char *stem)
+{
+    char path[200];
+    const weft_model model = model_of(config);
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_model_build(g, &model, &size);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        weft_tensor *t = weft_store_at(store, i);
+        float *x = t->data;
+        for (int64_t k = 0; k < weft_shape_count(&t->shape); k++)
+            x[k] += 0.05f * weft_random_normal((uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    cr_assert_eq(weft_weights_save(store, g, "", NULL, path, stem, WEFT_F32, 0), WEFT_OK, "%s", weft_error_message());
+    snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
+    cr_assert_eq(weft_file_write_atomic(path, config, (int64_t)strlen(config)), WEFT_OK);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+static const char vae_config[] = "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,\"z_dim\":4,\"num_res_blocks\":1,"
+                                 "\"latents_mean\":[0.1,0.2,0,0],\"latents_std\":[1,2,1,1]}";
+
+static void setup(void)
+{
+    char path[200];
+    cr_assert(mkdtemp(folder));
+    make_part("vae", vae_config, (weft_model_size){1, 9, 16, 16, 0}, "diffusion_pytorch_model");
+    make_part("transformer",
+              "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":12,\"in_channels\":4,"
+              "\"out_channels\":4,\"text_dim\":8,\"freq_dim\":16,\"ffn_dim\":32,\"num_layers\":1}",
+              (weft_model_size){1, 3, 2, 4, 6}, "diffusion_pytorch_model");
+    make_part("text_encoder", "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,\"num_layers\":1,\"max_length\":6}",
+              (weft_model_size){1, 0, 0, 0, 6}, "model");
+    snprintf(path, sizeof path, "%s/weft.json", folder);
+    const char *sizes = "{\"frames\":9,\"height\":16,\"width\":32,\"fps\":8}";
+    cr_assert_eq(weft_file_write_atomic(path, sizes, (int64_t)strlen(sizes)), WEFT_OK);
+}
+
+static void teardown(void)
+{
+    (void)!weft_remove_tree(folder);
+}
+
+enum { FRAME = 16 * 32 * 3, VIDEO = 9 * FRAME };
+
+static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames)
+{
+    memcpy((float *)user + prompt * VIDEO + first_frame * FRAME, frames, sizeof(float) * (size_t)(count * FRAME));
+    return WEFT_OK;
+}
+
+static void generate(int64_t count, int64_t batch, int sampler, const uint64_t *seeds, float *videos)
+{
+    static const char *const prompts[] = {"red", "blue", "green"};
+    const weft_pipeline_options options = {.steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
+    weft_pipeline *p;
+    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_OK, "%s", weft_error_message());
+    cr_assert_gt(weft_pipeline_bytes(p), 0);
+    cr_assert_eq(weft_pipeline_bind(p), WEFT_OK, "%s", weft_error_message());
+    const weft_pipeline_sink sink = {.frames = collect, .user = videos};
+    cr_assert_eq(weft_pipeline_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s", weft_error_message());
+    weft_pipeline_free(p);
+}
+
+static double relative(const float *a, const float *b, int count)
+{
+    double sum = 0, norm = 0;
+    for (int i = 0; i < count; i++) {
+        sum += (double)(a[i] - b[i]) * (double)(a[i] - b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(sum / norm);
+}
+
+static double distance(const float *a, const float *b)
+{
+    return relative(a, b, VIDEO);
+}
+
+Test(pipeline, same_seed_same_bits, .init = setup, .fini = teardown)
+{
+    const uint64_t seeds[] = {7, 8, 9};
+    float *a = calloc(3 * VIDEO, 4), *b = calloc(3 * VIDEO, 4), *c = calloc(3 * VIDEO, 4);
+    generate(3, 1, WEFT_SAMPLER_EULER, seeds, a);
+    generate(3, 1, WEFT_SAMPLER_EULER, seeds, b);
+    cr_assert_eq(memcmp(a, b, 3 * VIDEO * 4), 0);
+    for (int i = 0; i < 3 * VIDEO; i++)
+        cr_assert(isfinite(a[i]) && fabsf(a[i]) <= 1.0f);
+    /* together they are close: batched products may sum in another order */
+    generate(3, 2, WEFT_SAMPLER_EULER, seeds, c);
+    for (int i = 0; i < 3; i++)
+        cr_assert(distance(c + i * VIDEO, a + i * VIDEO) < 1e-5, "prompt %d: %g", i, distance(c + i * VIDEO, a + i * VIDEO));
+    cr_assert_gt(distance(a, a + VIDEO), 1e-3);
+    /* another seed and another sampler give other videos */
+    const uint64_t other[] = {70, 8, 9};
+    generate(2, 1, WEFT_SAMPLER_EULER, other, b);
+    cr_assert_gt(distance(b, a), 1e-3);
+    cr_assert_eq(memcmp(b + VIDEO, a + VIDEO, VIDEO * 4), 0);
+    generate(1, 1, WEFT_SAMPLER_HEUN, seeds, b);
+    cr_assert_gt(distance(b, a), 1e-6);
+    free(a);
+    free(b);
+    free(c);
+}
+
+Test(pipeline, wrong_sizes_are_explained, .init = setup, .fini = teardown)
+{
+    weft_pipeline_options options = {.steps = 3, .guidance = 2, .batch = 1, .frames = 10};
+    weft_pipeline *p;
+    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "the nearest is 9"), "%s", weft_error_message());
+    options = (weft_pipeline_options){.steps = 3, .guidance = 2, .batch = 1, .height = 20};
+    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_E_SHAPE);
+}
+
+static weft_status_code append(void *user, int64_t first_frame, int64_t count, const float *frames)
+{
+    memcpy((float *)user + first_frame * 16 * 16 * 3, frames, sizeof(float) * (size_t)(count * 16 * 16 * 3));
+    return WEFT_OK;
+}
+
+/* The stream against the whole video at once: the same sums, so close to rounding; its memory does not grow. */
+Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
+{
+    enum { T = 17, N = T * 16 * 16 * 3, L = 5 * 2 * 2 * 4 };
+    char path[200];
+    snprintf(path, sizeof path, "%s/vae", folder);
+    float *video = malloc(N * 4), latents[L], *decoded = malloc(N * 4);
+    for (int i = 0; i < N; i++)
+        video[i] = tanhf(weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i));
+
+    const weft_model model = model_of(vae_config);
+    const weft_model_size size = {1, T, 16, 16, 0};
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_program *program;
+    weft_model_build(g, &model, &size);
+    cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK);
+    cr_assert_eq(weft_weights_load(store, g, "", path, false), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){0}, &program), WEFT_OK);
+    cr_assert_eq(weft_program_bind(program, store), WEFT_OK);
+    memcpy(weft_program_input(program, "video")->data, video, N * 4);
+    memset(weft_program_input(program, "noise")->data, 0, L * 4);
+    cr_assert_eq(weft_program_run(program), WEFT_OK);
+    const float *mean = weft_program_output(program, "mean")->data;
+    const float *whole = weft_program_output(program, "reconstruction")->data;
+
+    weft_vae *vae;
+    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, 16, 16, &vae), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_bind(vae), WEFT_OK);
+    for (int round = 0; round < 2; round++) { /* a second video does not see the first one's caches */
+        cr_assert_eq(weft_vae_encode(vae, video, T, latents), WEFT_OK);
+        cr_assert_eq(weft_vae_decode(vae, latents, 5, append, decoded), WEFT_OK);
+        cr_assert(relative(latents, mean, L) <= 2e-6, "latents differ by %g", relative(latents, mean, L));
+        cr_assert(relative(decoded, whole, N) <= 2e-6, "frames differ by %g", relative(decoded, whole, N));
+    }
+    weft_vae_free(vae);
+    weft_program_free(program);
+    weft_store_free(store);
+    weft_graph_free(g);
+    free(video);
+    free(decoded);
+}
