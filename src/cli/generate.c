@@ -64,7 +64,7 @@ static weft_status read_prompts(const weft_args *args, prompts *p)
     return WEFT_OK;
 }
 
-static weft_status read_options(const weft_args *args, int64_t prompt_count, weft_pipeline_options *o)
+static weft_status read_options(const weft_args *args, int64_t prompt_count, weft_generator_options *o)
 {
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
     WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
@@ -106,9 +106,9 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_fram
     return weft_gallery_frames(s->gallery, prompt, first_frame, count, frames);
 }
 
-static weft_status run_pipeline(const weft_args *args, weft_pipeline *pipeline, weft_comm *comm, const prompts *p)
+static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm, const prompts *p)
 {
-    const weft_pipeline_options *o = weft_pipeline_settings(pipeline);
+    const weft_generator_options *o = weft_generator_settings(generator);
     char bytes[32];
     double fps;
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
@@ -116,15 +116,15 @@ static weft_status run_pipeline(const weft_args *args, weft_pipeline *pipeline, 
     if (s.first_rank)
         weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s a rank besides the program",
                   (long long)p->count, (long long)o->width, (long long)o->height, (long long)o->frames, (long long)o->steps,
-                  weft_sampler_names[o->sampler], o->guidance, weft_format_bytes(weft_pipeline_bytes(pipeline), bytes));
-    WEFT_TRY(weft_pipeline_bind(pipeline));
+                  weft_sampler_names[o->sampler], o->guidance, weft_format_bytes(weft_generator_bytes(generator), bytes));
+    WEFT_TRY(weft_generator_bind(generator));
     if (s.first_rank)
         WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"), weft_args_string(args, "--sheet"), (const char *const *)p->text,
-                                   p->seed, p->count, o, fps > 0 ? fps : weft_pipeline_fps(pipeline), &s.gallery));
+                                   p->seed, p->count, o, fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
     const int64_t rounds = (p->count + o->batch - 1) / o->batch;
     weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
-    const weft_pipeline_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
-    weft_status_code status = weft_pipeline_run(pipeline, (const char *const *)p->text, p->seed, p->count, &sink);
+    const weft_generator_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
+    weft_status_code status = weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
     if (status == WEFT_OK && s.first_rank) {
         weft_progress_end(&s.progress, rounds * o->steps, "");
         status = weft_gallery_finish(s.gallery);
@@ -137,20 +137,20 @@ static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
     prompts p = {0};
-    weft_pipeline_options o = {0};
+    weft_generator_options o = {0};
     weft_comm *comm = NULL;
-    weft_pipeline *pipeline = NULL;
+    weft_generator *generator = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
-    WEFT_GO(weft_pipeline_open(weft_args_string(args, "--model"), &o, comm, &pipeline));
-    WEFT_GO(run_pipeline(args, pipeline, comm, &p));
+    WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
+    WEFT_GO(run_pipeline(args, generator, comm, &p));
     if (weft_comm_rank(comm) == 0)
         printf("%s%s%s\n", weft_args_string(args, "--out"), weft_args_string(args, "--sheet") ? "\n" : "",
                weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
 out:
-    weft_pipeline_free(pipeline);
+    weft_generator_free(generator);
     weft_comm_free(comm);
     for (int64_t i = 0; i < p.count; i++)
         weft_free(p.text[i]);

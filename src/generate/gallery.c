@@ -14,7 +14,7 @@ struct weft_gallery {
     const char *const *prompts;
     const uint64_t *seeds;
     int64_t count;
-    weft_pipeline_options settings;
+    weft_generator_options settings;
     double fps;
     char *out, *sheet;
     bool folder;
@@ -26,7 +26,7 @@ struct weft_gallery {
 };
 
 weft_status weft_gallery_open(const char *out, const char *sheet, const char *const *prompts, const uint64_t *seeds,
-                              int64_t count, const weft_pipeline_options *settings, double fps, weft_gallery **gallery)
+                              int64_t count, const weft_generator_options *settings, double fps, weft_gallery **gallery)
 {
     const bool folder = strcmp(weft_path_extension(out), "mp4") != 0;
     if (!folder && count != 1)

@@ -2,15 +2,15 @@
 #ifndef WEFT_GENERATE_GALLERY_H
 #define WEFT_GENERATE_GALLERY_H
 
-#include "generate/pipeline.h"
+#include "generate/generator.h"
 
 typedef struct weft_gallery weft_gallery;
 
 /* One file when `out` ends in .mp4 (then count must be 1), else a folder with 0000.mp4 ... and prompts.jsonl. `sheet` may
  * be NULL. Prompts and seeds are borrowed. */
 weft_status weft_gallery_open(const char *out, const char *sheet, const char *const *prompts, const uint64_t *seeds,
-                              int64_t count, const weft_pipeline_options *settings, double fps, weft_gallery **gallery);
-/* As weft_pipeline_sink.frames. */
+                              int64_t count, const weft_generator_options *settings, double fps, weft_gallery **gallery);
+/* As weft_generator_sink.frames. */
 weft_status weft_gallery_frames(weft_gallery *gallery, int64_t prompt, int64_t first_frame, int64_t count, const float *frames);
 /* Finishes the last file, writes prompts.jsonl and the sheet. */
 weft_status weft_gallery_finish(weft_gallery *gallery);

@@ -1,4 +1,4 @@
-#include "generate/pipeline.h"
+#include "generate/generator.h"
 
 #include "base/fs.h"
 #include "base/rng.h"
@@ -14,8 +14,8 @@ typedef struct part {
     weft_program *program;
 } part;
 
-struct weft_pipeline {
-    weft_pipeline_options options;
+struct weft_generator {
+    weft_generator_options options;
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
@@ -59,10 +59,10 @@ static weft_status load_json(const char *folder, const char *name, json_t **json
 
 /* Sizes and rate that the model was trained on; scheduler shift. Public folders have no weft.json: then the options
  * must say the size. */
-static weft_status read_settings(weft_pipeline *p)
+static weft_status read_settings(weft_generator *p)
 {
     json_t *own = NULL, *scheduler = NULL;
-    weft_pipeline_options *o = &p->options;
+    weft_generator_options *o = &p->options;
     weft_status_code status = load_json(p->folder, "weft.json", &own);
     if (status == WEFT_OK)
         status = load_json(p->folder, "scheduler/scheduler_config.json", &scheduler);
@@ -87,7 +87,7 @@ out:
     return status;
 }
 
-static weft_status check_sizes(weft_pipeline *p)
+static weft_status check_sizes(weft_generator *p)
 {
     const weft_wan_vae_config *vae = weft_vae_config(p->vae);
     const int64_t t = weft_wan_vae_time_factor(vae), s = weft_wan_vae_space_factor(vae);
@@ -110,7 +110,7 @@ static weft_status check_sizes(weft_pipeline *p)
 
 /* ---- graphs ------------------------------------------------------------------------------------ */
 
-static weft_status finish_part(weft_pipeline *p, part *s)
+static weft_status finish_part(weft_generator *p, part *s)
 {
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
@@ -121,7 +121,7 @@ static weft_status finish_part(weft_pipeline *p, part *s)
     return weft_program_compile(s->own, &options, &s->program);
 }
 
-static weft_status build_parts(weft_pipeline *p)
+static weft_status build_parts(weft_generator *p)
 {
     const weft_wan_dit_config *c = &p->dit;
     weft_graph *g = p->encoder.graph = weft_graph_create();
@@ -154,9 +154,9 @@ static void part_free(part *s)
     weft_graph_free(s->graph);
 }
 
-weft_status weft_pipeline_open(const char *folder, const weft_pipeline_options *options, weft_comm *comm, weft_pipeline **pipeline)
+weft_status weft_generator_open(const char *folder, const weft_generator_options *options, weft_comm *comm, weft_generator **generator)
 {
-    weft_pipeline *p = weft_alloc(sizeof *p);
+    weft_generator *p = weft_alloc(sizeof *p);
     char *vae_folder = weft_path_join(folder, "vae");
     weft_status_code status = WEFT_OK;
     if (!p || !vae_folder) {
@@ -182,15 +182,15 @@ weft_status weft_pipeline_open(const char *folder, const weft_pipeline_options *
     WEFT_GO(check_sizes(p));
     p->rows = p->options.batch * (p->options.guidance != 1 ? 2 : 1);
     WEFT_GO(build_parts(p));
-    *pipeline = p;
+    *generator = p;
     p = NULL;
 out:
-    weft_pipeline_free(p);
+    weft_generator_free(p);
     weft_free(vae_folder);
     return status;
 }
 
-void weft_pipeline_free(weft_pipeline *p)
+void weft_generator_free(weft_generator *p)
 {
     if (!p)
         return;
@@ -207,13 +207,13 @@ void weft_pipeline_free(weft_pipeline *p)
     weft_free(p);
 }
 
-static int64_t host_floats(const weft_pipeline *p)
+static int64_t host_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     return 2 * all + weft_sampler_work((weft_sampler_kind)p->options.sampler, all) + p->rows * p->text_floats;
 }
 
-int64_t weft_pipeline_bytes(const weft_pipeline *p)
+int64_t weft_generator_bytes(const weft_generator *p)
 {
     int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_vae_bytes(p->vae);
     const part *all[2] = {&p->encoder, &p->denoiser};
@@ -222,7 +222,7 @@ int64_t weft_pipeline_bytes(const weft_pipeline *p)
     return bytes;
 }
 
-static weft_status bind_part(weft_pipeline *p, part *s, const char *prefix, const char *name)
+static weft_status bind_part(weft_generator *p, part *s, const char *prefix, const char *name)
 {
     char *path = weft_path_join(p->folder, name);
     if (!path)
@@ -236,7 +236,7 @@ static weft_status bind_part(weft_pipeline *p, part *s, const char *prefix, cons
     return status;
 }
 
-weft_status weft_pipeline_bind(weft_pipeline *p)
+weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     p->sigma = weft_alloc((p->options.steps + 1) * (int64_t)sizeof *p->sigma);
@@ -252,12 +252,12 @@ weft_status weft_pipeline_bind(weft_pipeline *p)
     return weft_vae_bind(p->vae);
 }
 
-const weft_pipeline_options *weft_pipeline_settings(const weft_pipeline *p)
+const weft_generator_options *weft_generator_settings(const weft_generator *p)
 {
     return &p->options;
 }
 
-double weft_pipeline_fps(const weft_pipeline *p)
+double weft_generator_fps(const weft_generator *p)
 {
     return p->fps;
 }
@@ -265,7 +265,7 @@ double weft_pipeline_fps(const weft_pipeline *p)
 /* ---- running ----------------------------------------------------------------------------------- */
 
 /* Where this rank's rows of the denoising batch begin. */
-static int64_t own_rows(const weft_pipeline *p, int64_t *first)
+static int64_t own_rows(const weft_generator *p, int64_t *first)
 {
     int64_t count;
     weft_part(p->rows, p->comm ? weft_comm_ranks(p->comm) : 1, p->comm ? weft_comm_rank(p->comm) : 0, first, &count);
@@ -273,7 +273,7 @@ static int64_t own_rows(const weft_pipeline *p, int64_t *first)
 }
 
 /* Rows 0..batch-1 are the prompts, rows batch.. the empty prompt. */
-static weft_status encode_text(weft_pipeline *p, const char *const *prompts, int64_t count)
+static weft_status encode_text(weft_generator *p, const char *const *prompts, int64_t count)
 {
     weft_tensor *tokens = weft_program_input(p->encoder.program, "batch.tokens");
     int64_t first;
@@ -289,7 +289,7 @@ static weft_status encode_text(weft_pipeline *p, const char *const *prompts, int
 
 static weft_status_code velocity_of(void *user, const float *x, double sigma, float *velocity)
 {
-    weft_pipeline *p = user;
+    weft_generator *p = user;
     float *latents = weft_program_input(p->denoiser.program, "batch.latents")->data;
     float *timestep = weft_program_input(p->denoiser.program, "batch.timestep")->data;
     float *text = weft_program_input(p->denoiser.program, "batch.text")->data;
@@ -310,14 +310,14 @@ static weft_status_code velocity_of(void *user, const float *x, double sigma, fl
 }
 
 typedef struct run_state {
-    weft_pipeline *pipeline;
-    const weft_pipeline_sink *sink;
+    weft_generator *generator;
+    const weft_generator_sink *sink;
     int64_t first, prompt;
 } run_state;
 
 static weft_status_code on_velocity(void *user, const float *x, double sigma, float *velocity)
 {
-    return velocity_of(((run_state *)user)->pipeline, x, sigma, velocity);
+    return velocity_of(((run_state *)user)->generator, x, sigma, velocity);
 }
 
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
@@ -332,7 +332,7 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
     return r->sink->frames(r->sink->user, r->prompt, first_frame, count, frames);
 }
 
-static weft_status decode_all(weft_pipeline *p, run_state *r, int64_t count)
+static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
     const weft_wan_vae_config *vae = weft_vae_config(p->vae);
     for (int64_t i = 0; i < count; i++) {
@@ -345,11 +345,11 @@ static weft_status decode_all(weft_pipeline *p, run_state *r, int64_t count)
     return WEFT_OK;
 }
 
-weft_status weft_pipeline_run(weft_pipeline *p, const char *const *prompts, const uint64_t *seeds, int64_t count,
-                              const weft_pipeline_sink *sink)
+weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds, int64_t count,
+                              const weft_generator_sink *sink)
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    run_state r = {.pipeline = p, .sink = sink};
+    run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {.velocity = on_velocity, .progress = on_step, .user = &r};
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;

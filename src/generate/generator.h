@@ -1,44 +1,44 @@
 /* From prompts to videos: text encoder, denoising with guidance, streaming VAE decode. */
-#ifndef WEFT_GENERATE_PIPELINE_H
-#define WEFT_GENERATE_PIPELINE_H
+#ifndef WEFT_GENERATE_GENERATOR_H
+#define WEFT_GENERATE_GENERATOR_H
 
 #include "diffusion/sampler.h"
 #include "generate/vae_stream.h"
 
-typedef struct weft_pipeline_options {
+typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
     int64_t steps;
     double guidance; /* 1: none, and half the work */
     double shift;    /* 0: the model's scheduler's */
     int sampler;     /* weft_sampler_kind */
     int64_t batch;   /* prompts denoised together */
-} weft_pipeline_options;
+} weft_generator_options;
 
-typedef struct weft_pipeline weft_pipeline;
+typedef struct weft_generator weft_generator;
 
 /* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json), builds and plans everything. No weights are
- * loaded and nothing large is reserved, so that weft_pipeline_bytes() can be told first. `comm` may be NULL. With several
+ * loaded and nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL. With several
  * ranks the denoising batch (prompts x guidance halves) is split over them. */
-weft_status weft_pipeline_open(const char *folder, const weft_pipeline_options *options, weft_comm *comm, weft_pipeline **pipeline);
-void weft_pipeline_free(weft_pipeline *pipeline); /* accepts NULL */
+weft_status weft_generator_open(const char *folder, const weft_generator_options *options, weft_comm *comm, weft_generator **generator);
+void weft_generator_free(weft_generator *generator); /* accepts NULL */
 /* Bytes that binding reserves on this rank: programs, weights, caches, latents. */
-int64_t weft_pipeline_bytes(const weft_pipeline *pipeline);
-weft_status weft_pipeline_bind(weft_pipeline *pipeline);
+int64_t weft_generator_bytes(const weft_generator *generator);
+weft_status weft_generator_bind(weft_generator *generator);
 /* With what the options left open filled in; fps is the model's. */
-const weft_pipeline_options *weft_pipeline_settings(const weft_pipeline *pipeline);
-double weft_pipeline_fps(const weft_pipeline *pipeline);
+const weft_generator_options *weft_generator_settings(const weft_generator *generator);
+double weft_generator_fps(const weft_generator *generator);
 
-typedef struct weft_pipeline_sink {
+typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
     /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. */
     weft_status_code (*frames)(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames);
     void *user;
-} weft_pipeline_sink;
+} weft_generator_sink;
 
 /* Noise of prompt i is a function of seeds[i] and the place in the video alone: the same seed gives the same bits,
  * whatever else is generated with it. */
-weft_status weft_pipeline_run(weft_pipeline *pipeline, const char *const *prompts, const uint64_t *seeds, int64_t count,
-                              const weft_pipeline_sink *sink);
+weft_status weft_generator_run(weft_generator *generator, const char *const *prompts, const uint64_t *seeds, int64_t count,
+                              const weft_generator_sink *sink);
 
 #endif

@@ -1,5 +1,5 @@
 #include "base/fs.h"
-#include "generate/pipeline.h"
+#include "generate/generator.h"
 #include "runtime/weights.h"
 
 #include <criterion/criterion.h>
@@ -79,14 +79,14 @@ static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame,
 static void generate(int64_t count, int64_t batch, int sampler, const uint64_t *seeds, float *videos)
 {
     static const char *const prompts[] = {"red", "blue", "green"};
-    const weft_pipeline_options options = {.steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
-    weft_pipeline *p;
-    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_OK, "%s", weft_error_message());
-    cr_assert_gt(weft_pipeline_bytes(p), 0);
-    cr_assert_eq(weft_pipeline_bind(p), WEFT_OK, "%s", weft_error_message());
-    const weft_pipeline_sink sink = {.frames = collect, .user = videos};
-    cr_assert_eq(weft_pipeline_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s", weft_error_message());
-    weft_pipeline_free(p);
+    const weft_generator_options options = {.steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
+    weft_generator *p;
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s", weft_error_message());
+    cr_assert_gt(weft_generator_bytes(p), 0);
+    cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
+    const weft_generator_sink sink = {.frames = collect, .user = videos};
+    cr_assert_eq(weft_generator_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s", weft_error_message());
+    weft_generator_free(p);
 }
 
 static double relative(const float *a, const float *b, int count)
@@ -104,7 +104,7 @@ static double distance(const float *a, const float *b)
     return relative(a, b, VIDEO);
 }
 
-Test(pipeline, same_seed_same_bits, .init = setup, .fini = teardown)
+Test(generator, same_seed_same_bits, .init = setup, .fini = teardown)
 {
     const uint64_t seeds[] = {7, 8, 9};
     float *a = calloc(3 * VIDEO, 4), *b = calloc(3 * VIDEO, 4), *c = calloc(3 * VIDEO, 4);
@@ -130,14 +130,14 @@ Test(pipeline, same_seed_same_bits, .init = setup, .fini = teardown)
     free(c);
 }
 
-Test(pipeline, wrong_sizes_are_explained, .init = setup, .fini = teardown)
+Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)
 {
-    weft_pipeline_options options = {.steps = 3, .guidance = 2, .batch = 1, .frames = 10};
-    weft_pipeline *p;
-    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_E_ARG);
+    weft_generator_options options = {.steps = 3, .guidance = 2, .batch = 1, .frames = 10};
+    weft_generator *p;
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_ARG);
     cr_assert(strstr(weft_error_message(), "the nearest is 9"), "%s", weft_error_message());
-    options = (weft_pipeline_options){.steps = 3, .guidance = 2, .batch = 1, .height = 20};
-    cr_assert_eq(weft_pipeline_open(folder, &options, NULL, &p), WEFT_E_SHAPE);
+    options = (weft_generator_options){.steps = 3, .guidance = 2, .batch = 1, .height = 20};
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_SHAPE);
 }
 
 static weft_status_code append(void *user, int64_t first_frame, int64_t count, const float *frames)
