@@ -124,14 +124,25 @@ static int layouts_of(const op_case *c, int i)
     return 1 + rank + (weft_dtype_is_float(c->in[i].dtype) && rank < WEFT_MAX_RANK && !c->in[i].fixed ? 1 : 0);
 }
 
+/* Also what follows the op has layouts: R, S(0), S(1), ... of the weights in the loss. */
+static int weight_layouts(const op_case *c)
+{
+    weft_graph *g = case_graph(c, 0);
+    const weft_value w = weft_graph_find(g, "w");
+    const int layouts = weft_value_ok(w) ? 1 + weft_value_get(g, w)->shape.rank : 1;
+    weft_graph_free(g);
+    return layouts;
+}
+
 static int64_t sweep_case(const op_case *c, int ranks)
 {
     weft_mesh mesh = {.axis_count = 1, .axis = {{"t", ranks}}};
     static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
-    int64_t total = 1, tried = 0;
+    const int weights = weight_layouts(c);
+    int64_t total = weights, tried = 0;
     for (int i = 0; i < c->in_count; i++)
         total *= layouts_of(c, i);
-    const int64_t stride = total > 400 ? total / 331 * 2 + 1 : 1; /* the largest products are sampled */
+    const int64_t stride = total > 1500 ? total / 1201 * 2 + 1 : 1; /* the largest products are sampled */
     for (int64_t n = 0; n < total; n += stride) {
         weft_recipe_row row[MAX_SOURCES];
         int rows = 0;
@@ -147,12 +158,9 @@ static int64_t sweep_case(const op_case *c, int ranks)
             const int dim = layout == c->in[i].shape.rank + 1 ? 0 : layout - 1;
             row[rows++] = (weft_recipe_row){names[i], "t", {WEFT_S, (int8_t)dim}};
         }
-        const int w = (int)(n % 3); /* also what follows has layouts: R, S(0), S(1) */
-        weft_graph *g = case_graph(c, 0);
-        const weft_value weight = weft_graph_find(g, "w");
-        if (w && weft_value_ok(weight) && weft_value_get(g, weight)->shape.rank >= w)
+        const int w = (int)(rest % weights);
+        if (w > 0)
             row[rows++] = (weft_recipe_row){"w", "t", {WEFT_S, (int8_t)(w - 1)}};
-        weft_graph_free(g);
         const weft_recipe recipe = {"sweep", row, rows};
         if (!try_recipe(c, pending, &mesh, &recipe)) {
             for (int i = 0; i < rows; i++)
