@@ -191,3 +191,56 @@ Test(shard, every_op_under_every_layout_on_3_ranks)
 {
     sweep(3);
 }
+
+/* ---- two axes: nested splits of one dim, mixed ones, other axes' collectives under this axis ---- */
+
+static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, int tries)
+{
+    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    const int weights = weight_layouts(c);
+    for (int t = 0; t < tries; t++) {
+        weft_recipe_row row[2 * MAX_SOURCES];
+        int rows = 0;
+        const bool swapped = weft_rng_below(rng, 2); /* which axis splits first */
+        for (int i = 0; i <= c->in_count; i++)
+            for (int a = 0; a < 2; a++) {
+                const int layouts = i < c->in_count ? c->in[i].shape.rank + 1 : weights;
+                const int layout = (int)weft_rng_below(rng, (uint64_t)layouts);
+                if (layout)
+                    row[rows++] = (weft_recipe_row){i < c->in_count ? names[i] : "w", (a ^ swapped) ? "b" : "a",
+                                                    {WEFT_S, (int8_t)(layout - 1)}};
+            }
+        const weft_recipe recipe = {"two axes", row, rows};
+        if (!try_recipe(c, 0, mesh, &recipe)) {
+            for (int i = 0; i < rows; i++)
+                fprintf(stderr, "  %s: %s S(%d)\n", row[i].pattern, row[i].axis, row[i].layout.dim);
+            cr_assert_fail("%s on two axes", weft_op_get(c->op)->name);
+        }
+    }
+}
+
+static void sweep_mesh(const char *text, uint64_t seed)
+{
+    weft_mesh mesh;
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
+    cr_assert_eq(weft_mesh_parse(text, &mesh), WEFT_OK);
+    int count;
+    const op_case *c = op_cases(&count);
+    for (int i = 0; i < count; i++)
+        sweep_two(&c[i], &mesh, &rng, 40);
+}
+
+Test(shard, two_axes_2x2)
+{
+    sweep_mesh("a=2,b=2", 1);
+}
+
+Test(shard, two_axes_2x3)
+{
+    sweep_mesh("a=2,b=3", 2);
+}
+
+Test(shard, two_axes_3x2)
+{
+    sweep_mesh("a=3,b=2", 3);
+}
