@@ -51,6 +51,7 @@ static const op_case table[] = {
     {WEFT_OP_RESHAPE, 1, {S(2, 6, 5)}, ATTR(weft_attr_shape, {3, {12, 1, 5}}), -2, 2, 0},
     {WEFT_OP_RESHAPE, 1, {S(5, 12)}, ATTR(weft_attr_shape, {4, {1, 5, 6, 2}}), -2, 2, 0},
     {WEFT_OP_RESHAPE, 1, {S(4, 6)}, ATTR(weft_attr_shape, {2, {3, 8}}), -2, 2, 0},
+    {WEFT_OP_RESHAPE, 1, {S(22)}, ATTR(weft_attr_shape, {2, {11, 2}}), -2, 2, 0},
     {WEFT_OP_PERMUTE, 1, {S(3, 4, 5)}, ATTR(weft_attr_permute, {2, 0, 1}), -2, 2, 0},
     {WEFT_OP_SLICE, 1, {S(3, 7)}, ATTR(weft_attr_slice, 1, 2, 4), -2, 2, 0},
     {WEFT_OP_PAD, 1, {S(3, 4)}, ATTR(weft_attr_pad, 1, 1, 2), -2, 2, 0},
