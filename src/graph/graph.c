@@ -190,6 +190,19 @@ static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_val
     return true;
 }
 
+/* A constant owns its data: the graph that it is copied from may be freed first. */
+static bool own_constant(weft_graph *g, weft_attr_constant *a)
+{
+    const int64_t bytes = weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype);
+    void *copy = weft_arena_alloc(g->arena, bytes);
+    if (!copy)
+        return out_of_memory(g);
+    if (bytes)
+        memcpy(copy, a->data, (size_t)bytes);
+    a->data = copy;
+    return true;
+}
+
 static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
                               const weft_op_out *outs, int out_count)
 {
@@ -204,6 +217,8 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
     }
     if (attr)
         memcpy(own_attr, attr, (size_t)info->attr_bytes);
+    if (op == WEFT_OP_CONSTANT && !own_constant(g, own_attr))
+        return NULL;
     *node = (weft_node){.op = op, .in_count = in_count, .out_count = out_count, .attr = own_attr, .scope = scope,
                         .backward = g->building_backward};
     for (int i = 0; i < WEFT_MAX_INPUTS; i++)
@@ -320,15 +335,7 @@ weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, cons
 {
     if (g->error != WEFT_OK)
         return WEFT_NONE;
-    const int64_t bytes = weft_shape_count(&shape) * weft_dtype_bytes(dtype);
-    void *copy = weft_arena_alloc(g->arena, bytes);
-    if (!copy) {
-        out_of_memory(g);
-        return WEFT_NONE;
-    }
-    memcpy(copy, data, (size_t)bytes);
-    return weft_emit(g, WEFT_OP_CONSTANT, NULL, 0,
-                     &(weft_attr_constant){.dtype = dtype, .shape = shape, .data = copy});
+    return weft_emit(g, WEFT_OP_CONSTANT, NULL, 0, &(weft_attr_constant){.dtype = dtype, .shape = shape, .data = data});
 }
 
 weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value)

@@ -21,6 +21,9 @@ typedef struct weft_recipe_row {
 typedef struct weft_recipe { const char *name; const weft_recipe_row *row; int count; } weft_recipe;
 /* Data parallel: inputs "batch.*" are S(0) on dp, everything else R. */
 extern const weft_recipe weft_recipe_dp;
+/* fsdp: batch and parameters split on axis fsdp. wan: dp, tensor parallel on tp and Ulysses on cp for the Wan DiT;
+ * wan_sp: the same with sequence parallelism on tp. A mesh without an axis leaves its rows out. */
+extern const weft_recipe weft_recipe_fsdp, weft_recipe_wan, weft_recipe_wan_sp;
 /* NULL: no such recipe. */
 const weft_recipe *weft_recipe_find(const char *name);
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the

@@ -131,8 +131,8 @@ typedef union local_attr {
     weft_attr_conv conv;
 } local_attr;
 
-/* The part [start, start + len) along `dim` of dense data. */
-static const void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start, int64_t len)
+/* The part [start, start + len) along `dim` of dense data; freed by the caller. */
+static void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start, int64_t len)
 {
     int64_t outer = 1, inner = weft_dtype_bytes(a->dtype);
     for (int i = 0; i < a->shape.rank; i++) {
@@ -140,7 +140,7 @@ static const void *part_of_data(axis_pass *p, const weft_attr_constant *a, int d
         inner *= i > dim ? a->shape.dim[i] : 1;
     }
     const int64_t row = a->shape.dim[dim] * inner;
-    char *own = weft_arena_alloc(weft_graph_arena(p->to), outer * len * inner);
+    char *own = weft_alloc(outer * len * inner + 1);
     if (!own) {
         weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory for a part of a constant");
         return NULL;
@@ -207,6 +207,8 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in, co
     weft_value made[WEFT_MAX_OUTPUTS];
     const void *attr = localise(p, n, out_layout[0], &own);
     weft_emit_all(p->to, n->op, in, n->in_count, attr, made);
+    if (n->op == WEFT_OP_CONSTANT && attr == &own)
+        weft_free((void *)(uintptr_t)own.constant.data); /* the node has a copy */
     for (int o = 0; o < n->out_count; o++) {
         put_version(p, n->out[o], out_layout[o], made[o]);
         check_local_shape(p, n, n->out[o], out_layout[o], made[o]);
@@ -471,39 +473,65 @@ out:
     return status;
 }
 
-/* ---- bias of row-split weights ----------------------------------------------------------------- */
+/* ---- nodes that a recipe splits inside --------------------------------------------------------- */
 
-/* linear and conv3d whose weight the recipe splits along its inputs (dim 1) give a pending sum, to which a bias must
- * not be added on every rank: it becomes an addition behind. */
-static bool splits_contraction(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+/* The recipe keeps `param` split along `dim` on some axis of the mesh. */
+static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, weft_value param, int dim)
 {
-    if ((n->op != WEFT_OP_LINEAR && n->op != WEFT_OP_CONV3D) || n->in_count < 3 || !weft_value_ok(n->in[2]))
-        return false;
-    if (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE)
-        return false;
-    const char *name = weft_value_get(g, n->in[1])->name;
+    const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
     for (int a = 0; name && a < mesh->axis_count; a++) {
         const weft_recipe_row *row = mesh->axis[a].size > 1 ? row_for(recipe, mesh->axis[a].name, name) : NULL;
-        if (row && row->layout.kind == WEFT_S && row->layout.dim == 1 && !row->gather)
+        if (row && row->layout.kind == WEFT_S && row->layout.dim == dim && !row->gather)
             return true;
     }
     return false;
 }
 
+/* (C) as (1, ..., 1, C). */
+static weft_value as_row(weft_graph *g, weft_value v, int rank, int64_t size)
+{
+    weft_shape shape = {.rank = rank};
+    for (int i = 0; i < rank; i++)
+        shape.dim[i] = i == rank - 1 ? size : 1;
+    return weft_reshape(g, v, shape);
+}
+
+/* linear and conv3d whose weight is split along its inputs (dim 1) give a pending sum, to which a bias must not be
+ * added on every rank: it becomes an addition behind. */
+static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+{
+    const bool plain = n->op == WEFT_OP_CONV3D ||
+                       (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
+    return plain && n->in_count == 3 && weft_value_ok(n->in[2]) && keeps_split(g, mesh, recipe, n->in[1], 1);
+}
+
 static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n, const weft_value *map)
 {
     const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
-    weft_shape row = {.rank = weft_value_get(from, n->out[0])->shape.rank};
-    for (int i = 0; i < row.rank; i++)
-        row.dim[i] = i == row.rank - 1 ? weft_value_get(from, n->in[2])->shape.dim[0] : 1;
-    weft_graph_push(to, "%s", n->scope);
+    const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
     const weft_value y = weft_emit(to, n->op, in, 2, n->attr);
-    const weft_value sum = weft_add(to, y, weft_reshape(to, map[n->in[2].id], row));
-    weft_graph_pop(to);
-    return sum;
+    return weft_add(to, y, as_row(to, map[n->in[2].id], out->rank, out->dim[out->rank - 1]));
 }
 
-/* A copy of `g`, with those biases behind. */
+/* rms_norm over a dim that is split with its weight: x rsqrt(sum(x^2) / C + eps) gamma, the sum being over ranks. */
+static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+{
+    return n->op == WEFT_OP_RMS_NORM && !((const weft_attr_norm *)n->attr)->l2 && n->in_count > 1 &&
+           keeps_split(g, mesh, recipe, n->in[1], 0);
+}
+
+static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const weft_node *n, const weft_value *map)
+{
+    const weft_value x = map[n->in[0].id];
+    const weft_shape *shape = &weft_value_get(from, n->in[0])->shape;
+    const int last = shape->rank - 1;
+    const double eps = ((const weft_attr_norm *)n->attr)->eps;
+    weft_value scale = weft_mean(to, weft_unary(to, WEFT_OP_SQUARE, x), 1u << last);
+    scale = weft_unary(to, WEFT_OP_RSQRT, weft_affine(to, scale, 1, eps));
+    return weft_mul(to, weft_mul(to, x, scale), as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
+}
+
+/* A copy of `g`, with those nodes taken apart. */
 static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank, const weft_recipe *recipe, weft_graph *to)
 {
     weft_value *map = weft_alloc((int64_t)weft_graph_value_count(g) * (int64_t)sizeof *map);
@@ -512,10 +540,14 @@ static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int ra
     weft_graph_set_mesh(to, mesh, rank);
     for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
         const weft_node *n = weft_graph_node(g, i);
-        if (splits_contraction(g, mesh, recipe, n))
-            map[n->out[0].id] = emit_bias_behind(to, g, n, map);
-        else
+        const bool bias = bias_goes_behind(g, mesh, recipe, n);
+        if (!bias && !norm_opens(g, mesh, recipe, n)) {
             weft_graph_copy_node(to, g, i, map);
+            continue;
+        }
+        weft_graph_push(to, "%s", n->scope);
+        map[n->out[0].id] = bias ? emit_bias_behind(to, g, n, map) : emit_open_norm(to, g, n, map);
+        weft_graph_pop(to);
     }
     int count;
     const weft_named *outputs = weft_graph_outputs(g, &count);

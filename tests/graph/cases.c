@@ -117,7 +117,8 @@ weft_graph *case_graph(const op_case *c, unsigned pending)
         snprintf(name, sizeof name, "in%d", i);
         weft_shape shape = c->in[i].shape;
         if (!(pending >> i & 1)) {
-            in[i] = weft_input(g, name, c->in[i].dtype, shape);
+            in[i] = c->in[i].fixed ? weft_state(g, name, c->in[i].dtype, shape, (weft_init){0})
+                                   : weft_input(g, name, c->in[i].dtype, shape);
             continue;
         }
         weft_shape terms = {.rank = shape.rank + 1, .dim = {3}};

@@ -1,120 +1,32 @@
 /* Ops under every layout of their inputs, on meshes of several ranks, against one rank: outputs and gradients. */
 #include "cases.h"
-#include "lockstep.h"
-#include "pass/pass.h"
+#include "sharded.h"
 
 #include <criterion/criterion.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { MAX_SOURCES = WEFT_MAX_INPUTS + 1, MAX_RANKS = 8 };
+enum { MAX_SOURCES = WEFT_MAX_INPUTS + 1 };
 
-/* Appends the gradients of "loss" by all float inputs as outputs "grad.<name>". */
-static void add_gradients(weft_graph *g, const op_case *c)
+typedef struct variant {
+    const op_case *c;
+    unsigned pending;
+} variant;
+
+static weft_graph *build(void *user)
 {
-    weft_value wrt[MAX_SOURCES], grad[MAX_SOURCES];
-    char name[MAX_SOURCES][16];
-    int count = 0;
-    for (int i = 0; i <= c->in_count; i++) {
-        if (i < c->in_count && (!weft_dtype_is_float(c->in[i].dtype) || c->in[i].fixed))
-            continue;
-        snprintf(name[count], sizeof name[count], i < c->in_count ? "in%d" : "w", i);
-        wrt[count] = weft_graph_find(g, name[count]);
-        count++;
-    }
-    weft_autodiff(g, weft_graph_find(g, "loss"), wrt, count, grad);
-    for (int i = 0; i < count; i++) {
-        char output[160];
-        snprintf(output, sizeof output, "grad.%s", name[i]);
-        weft_output(g, output, grad[i]);
-    }
+    const variant *v = user;
+    return case_graph(v->c, v->pending);
 }
 
-/* Where the local tensor of `output` begins in the whole one: gradients lie like their sources, all else is whole. */
-static const int64_t *start_of(const weft_graph *g, const char *output)
+static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
 {
-    static const int64_t zero[WEFT_MAX_RANK] = {0};
-    if (strncmp(output, "grad.", 5) != 0)
-        return zero;
-    const weft_value source = weft_graph_find(g, output + 5);
-    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, source)->node)->attr)->start;
+    return case_fill((void *)(uintptr_t)((const variant *)user)->c, name, dtype, index);
 }
 
-static bool close_to(const weft_view *part, const int64_t *start, const weft_view *all, double *worst)
-{
-    int64_t index[WEFT_MAX_RANK] = {0};
-    double largest = 1e-6;
-    for (int64_t i = 0; i < view_count(all); i++)
-        largest = fmax(largest, fabs(view_get(all, i)));
-    *worst = 0;
-    for (int64_t i = 0; i < view_count(part); i++, shape_next(&part->shape, index)) {
-        int64_t at = 0;
-        for (int d = 0; d < part->shape.rank; d++)
-            at = at * all->shape.dim[d] + index[d] + start[d];
-        const double error = fabs(view_get(part, i) - view_get(all, at)) / largest;
-        if (!(error <= *worst))
-            *worst = error;
-    }
-    return *worst <= 1e-9;
-}
-
-/* "" or what differs. */
-static void compare(const lockstep *one, const lockstep *many, char why[300])
-{
-    int count;
-    const weft_named *outputs = weft_graph_outputs(one->graph[0], &count);
-    why[0] = '\0';
-    for (int o = 0; o < count; o++)
-        for (int r = 0; r < many->ranks && !why[0]; r++) {
-            const weft_value v = weft_graph_find(many->graph[r], outputs[o].name);
-            double worst;
-            if (!weft_value_ok(v))
-                snprintf(why, 300, "%s is missing on rank %d", outputs[o].name, r);
-            else if (!close_to(&many->value[r][v.id], start_of(many->graph[r], outputs[o].name),
-                               &one->value[0][outputs[o].value.id], &worst))
-                snprintf(why, 300, "%s of rank %d is off by %g", outputs[o].name, r, worst);
-        }
-}
-
-static void print_graph(const weft_graph *g)
-{
-    weft_buf text = {0};
-    weft_graph_print(g, &text);
-    fprintf(stderr, "%s\n", text.data);
-    weft_buf_free(&text);
-}
-
-/* One case under one recipe: true if it agrees with one rank. */
 static bool try_recipe(const op_case *c, unsigned pending, const weft_mesh *mesh, const weft_recipe *recipe)
 {
-    const int ranks = weft_mesh_ranks(mesh);
-    weft_graph *whole = case_graph(c, pending), *part[MAX_RANKS];
-    for (int r = 0; r < ranks; r++) {
-        const weft_status_code status = weft_pass_shard(whole, mesh, r, recipe, &part[r]);
-        cr_assert_eq(status, WEFT_OK, "%s: %s", weft_op_get(c->op)->name, weft_error_message());
-        if (!c->no_gradient)
-            add_gradients(part[r], c);
-        cr_assert_eq(weft_graph_verify(part[r]), WEFT_OK, "%s: %s", weft_op_get(c->op)->name, weft_error_message());
-    }
-    if (!c->no_gradient)
-        add_gradients(whole, c);
-    lockstep *one = lockstep_run(1, &whole, case_fill, (void *)(uintptr_t)c);
-    lockstep *many = lockstep_run(ranks, part, case_fill, (void *)(uintptr_t)c);
-    char why[300];
-    compare(one, many, why);
-    const bool ok = !one->error[0] && !many->error[0] && !why[0];
-    if (!ok) {
-        fprintf(stderr, "%s on %d ranks: %s %s %s\n", weft_op_get(c->op)->name, ranks, one->error, many->error, why);
-        print_graph(part[0]);
-    }
-    lockstep_free(one);
-    lockstep_free(many);
-    weft_graph_free(whole);
-    for (int r = 0; r < ranks; r++)
-        weft_graph_free(part[r]);
-    return ok;
+    variant v = {c, pending};
+    return sharded_agrees(build, fill, &v, mesh, recipe, 1e-9);
 }
 
 /* Layout number `n` of a source of `rank`: R, S(0), S(1), ..., and last a pending sum. */

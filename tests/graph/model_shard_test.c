@@ -1,0 +1,96 @@
+/* The Wan DiT with its training objective under every recipe and pairs of them against one rank: loss, prediction and
+ * the gradients of all parameters, in f64, so that only a wrong rule can make a difference. */
+#include "diffusion/flow.h"
+#include "model/wan_dit.h"
+#include "sharded.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct setup {
+    int64_t batch, heads, frames, height, width;
+} setup;
+
+static weft_graph *build(void *user)
+{
+    const setup *s = user;
+    const weft_wan_dit_config config = {.patch = {1, 2, 2}, .heads = s->heads, .head_dim = 6, .in_channels = 2,
+                                        .out_channels = 2, .text_dim = 5, .freq_dim = 4, .ffn_dim = 10, .layers = 2,
+                                        .cross_attn_norm = true, .eps = 1e-5, .rope_max_seq_len = 32};
+    const weft_flow_config flow = {.logit_std = 1, .shift = 2};
+    weft_graph *g = weft_graph_create();
+    const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 2);
+    const weft_value data = weft_input(g, "batch.latents", WEFT_F32, shape);
+    const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(s->batch, 3, 5));
+    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
+    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
+    const weft_value sigma = weft_flow_sigma(g, &flow, key);
+    const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
+    const weft_value prediction = weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
+    weft_output(g, "prediction", prediction);
+    weft_output(g, "loss", weft_flow_loss(g, prediction, data, noise));
+    return g;
+}
+
+static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    (void)user;
+    uint64_t seed = 5;
+    for (const char *c = name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
+    if (!weft_dtype_is_float(dtype))
+        return (double)(100 + index);
+    return 0.5 * (double)weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
+}
+
+static void check(const char *recipe, const char *mesh_text, setup s)
+{
+    weft_mesh mesh;
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
+    cr_expect(sharded_agrees(build, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9), "%s on %s", recipe, mesh_text);
+}
+
+static const setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
+
+Test(model_shard, data_parallel)
+{
+    check("dp", "dp=2", even);
+    check("dp", "dp=2", odd);
+    check("dp", "dp=4", odd); /* one rank has no sample at all */
+}
+
+Test(model_shard, fully_sharded_data_parallel)
+{
+    check("fsdp", "fsdp=2", even);
+    check("fsdp", "fsdp=3", even);
+    check("fsdp", "dp=2,fsdp=2", even);
+}
+
+Test(model_shard, tensor_parallel)
+{
+    check("wan", "tp=2", even);
+    check("wan", "tp=3", even); /* heads do not divide */
+    check("wan", "tp=2", odd);
+    check("wan-sp", "tp=2", even);
+    check("wan-sp", "tp=4", single);
+    check("wan-sp", "tp=2", odd);
+}
+
+Test(model_shard, context_parallel)
+{
+    check("wan", "cp=2", even);
+    check("wan", "cp=3", even);
+    check("wan", "cp=2", odd);
+    check("wan", "cp=4", single);
+}
+
+Test(model_shard, pairs_and_three)
+{
+    check("wan", "dp=2,tp=2", even);
+    check("wan", "dp=2,cp=2", odd);
+    check("wan", "cp=2,tp=2", single);
+    check("wan", "tp=2,cp=2", odd);
+    check("wan-sp", "cp=2,tp=2", even);
+    check("wan", "dp=2,tp=2,cp=2", even);
+}

@@ -1,0 +1,140 @@
+#include "sharded.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool wants_gradient(const weft_graph *g, const weft_node *n)
+{
+    return (n->op == WEFT_OP_INPUT || n->op == WEFT_OP_PARAM) && !((const weft_attr_source *)n->attr)->frozen &&
+           weft_dtype_is_float(weft_value_get(g, n->out[0])->dtype);
+}
+
+/* Appends the gradients of "loss" as outputs "grad.<source>". */
+static void add_gradients(weft_graph *g)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    weft_value *wrt = calloc((size_t)nodes, sizeof *wrt), *grad = calloc((size_t)nodes, sizeof *grad);
+    int count = 0;
+    for (int32_t i = 0; i < nodes; i++)
+        if (wants_gradient(g, weft_graph_node(g, i)))
+            wrt[count++] = weft_graph_node(g, i)->out[0];
+    weft_autodiff(g, weft_graph_find(g, "loss"), wrt, count, grad);
+    for (int i = 0; i < count; i++) {
+        char name[512];
+        snprintf(name, sizeof name, "grad.%s", weft_value_get(g, wrt[i])->name);
+        weft_output(g, name, grad[i]);
+    }
+    free(wrt);
+    free(grad);
+}
+
+/* Where the local tensor of `output` begins in the whole one: gradients lie like their sources, all else is whole. */
+static const int64_t *start_of(const weft_graph *g, const char *output)
+{
+    static const int64_t zero[WEFT_MAX_RANK] = {0};
+    if (strncmp(output, "grad.", 5) != 0)
+        return zero;
+    const weft_value source = weft_graph_find(g, output + 5);
+    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, source)->node)->attr)->start;
+}
+
+/* The largest error over the largest element; NaN stays NaN. */
+static double error_of(const weft_view *part, const int64_t *start, const weft_view *all)
+{
+    int64_t index[WEFT_MAX_RANK] = {0};
+    double largest = 1e-6, worst = 0;
+    for (int64_t i = 0; i < view_count(all); i++)
+        largest = fmax(largest, fabs(view_get(all, i)));
+    for (int64_t i = 0; i < view_count(part); i++, shape_next(&part->shape, index)) {
+        int64_t at = 0;
+        for (int d = 0; d < part->shape.rank; d++)
+            at = at * all->shape.dim[d] + index[d] + start[d];
+        const double error = fabs(view_get(part, i) - view_get(all, at)) / largest;
+        if (!(error <= worst))
+            worst = error;
+    }
+    return worst;
+}
+
+static void compare(const lockstep *one, const lockstep *many, double tolerance, char why[300])
+{
+    int count;
+    const weft_named *outputs = weft_graph_outputs(one->graph[0], &count);
+    for (int o = 0; o < count; o++)
+        for (int r = 0; r < many->ranks && !why[0]; r++) {
+            const weft_value v = weft_graph_find(many->graph[r], outputs[o].name);
+            if (!weft_value_ok(v)) {
+                snprintf(why, 300, "%s is missing on rank %d", outputs[o].name, r);
+                return;
+            }
+            const double error = error_of(&many->value[r][v.id], start_of(many->graph[r], outputs[o].name),
+                                          &one->value[0][outputs[o].value.id]);
+            if (!(error <= tolerance))
+                snprintf(why, 300, "%s of rank %d is off by %g", outputs[o].name, r, error);
+        }
+}
+
+/* The sizes of the local sources add up to the whole ones. */
+static void check_sources(weft_graph *const *part, int ranks, char why[300])
+{
+    for (int32_t i = 0; i < weft_graph_node_count(part[0]) && !why[0]; i++)
+        for (int r = 0; r < ranks; r++) {
+            const weft_node *n = weft_graph_node(part[r], i);
+            if (n->op > WEFT_OP_STATE)
+                continue;
+            const weft_attr_source *a = n->attr;
+            for (int d = 0; d < a->shape.rank; d++)
+                if (a->start[d] < 0 || a->start[d] + a->shape.dim[d] > a->global.dim[d])
+                    snprintf(why, 300, "a part of %s is outside", weft_value_get(part[r], n->out[0])->name);
+        }
+}
+
+static void print_graph(const weft_graph *g)
+{
+    weft_buf text = {0};
+    weft_graph_print(g, &text);
+    fprintf(stderr, "%s\n", text.data);
+    weft_buf_free(&text);
+}
+
+bool sharded_agrees(weft_graph *(*build)(void *user), lockstep_fill *fill, void *user, const weft_mesh *mesh,
+                    const weft_recipe *recipe, double tolerance)
+{
+    const int ranks = weft_mesh_ranks(mesh);
+    weft_graph *whole = build(user), *part[SHARDED_MAX_RANKS] = {NULL};
+    const bool has_loss = weft_value_ok(weft_graph_find(whole, "loss"));
+    char why[300] = "";
+    for (int r = 0; r < ranks && !why[0]; r++) {
+        if (weft_pass_shard(whole, mesh, r, recipe, &part[r]) != WEFT_OK) {
+            snprintf(why, sizeof why, "%s", weft_error_message());
+            break;
+        }
+        if (has_loss)
+            add_gradients(part[r]);
+        if (weft_graph_verify(part[r]) != WEFT_OK)
+            snprintf(why, sizeof why, "%s", weft_error_message());
+    }
+    if (has_loss)
+        add_gradients(whole);
+    if (!why[0]) {
+        lockstep *one = lockstep_run(1, &whole, fill, user), *many = lockstep_run(ranks, part, fill, user);
+        snprintf(why, sizeof why, "%s", one->error[0] ? one->error : many->error);
+        if (!why[0])
+            check_sources(part, ranks, why);
+        if (!why[0])
+            compare(one, many, tolerance, why);
+        lockstep_free(one);
+        lockstep_free(many);
+    }
+    if (why[0]) {
+        fprintf(stderr, "recipe %s on %d ranks: %s\n", recipe->name, ranks, why);
+        if (part[0])
+            print_graph(part[0]);
+    }
+    weft_graph_free(whole);
+    for (int r = 0; r < ranks; r++)
+        weft_graph_free(part[r]);
+    return !why[0];
+}
