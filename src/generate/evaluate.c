@@ -1,0 +1,331 @@
+#include "generate/evaluate.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "curate/shapes.h"
+#include "data/dataset.h"
+#include "generate/gallery.h"
+#include "generate/quality.h"
+#include "video/clip.h"
+#include "video/image.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- VAE --------------------------------------------------------------------------------------- */
+
+enum { SHEET_CLIPS = 8, SHEET_COLUMNS = 8 };
+
+typedef struct vae_eval {
+    const weft_vae_eval_options *o;
+    weft_vae *vae;
+    weft_dataset *dataset;
+    int64_t values, latent_values; /* of one clip */
+    float *clip, *latents;
+    uint8_t *rgb[3]; /* original, reconstruction, box average */
+    uint8_t *sheet[2 * SHEET_CLIPS];
+    int64_t sheet_clips;
+    json_t *each;
+    int64_t clips, skipped;
+    double sum[4]; /* psnr, ssim, box psnr, box ssim */
+} vae_eval;
+
+static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count, const float *frames)
+{
+    const vae_eval *e = user;
+    const int64_t frame = e->o->height * e->o->width * 3;
+    weft_clip_to_u8(frames, count, e->o->height, e->o->width, false, e->rgb[1] + first_frame * frame);
+    return WEFT_OK;
+}
+
+static const weft_part_data *video_of(const weft_sample *s)
+{
+    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov", "avi"};
+    for (int i = 0; i < 5; i++)
+        if (weft_sample_part(s, suffixes[i]))
+            return weft_sample_part(s, suffixes[i]);
+    return NULL;
+}
+
+static weft_status keep_for_sheet(vae_eval *e)
+{
+    for (int i = 0; i < 2; i++) {
+        uint8_t *copy = weft_alloc(e->values);
+        if (!copy)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for the sheet");
+        memcpy(copy, e->rgb[i], (size_t)e->values);
+        e->sheet[2 * e->sheet_clips + i] = copy;
+    }
+    e->sheet_clips++;
+    return WEFT_OK;
+}
+
+static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part_data *video)
+{
+    const weft_vae_eval_options *o = e->o;
+    const weft_clip_request request = {.frames = o->frames, .height = o->height, .width = o->width, .fps = o->fps, .crop_x = 0.5,
+                                       .crop_y = 0.5, .threads = 1};
+    if (weft_clip_read_memory(video->data, video->bytes, s->key, &request, e->clip) != WEFT_OK) {
+        weft_debug("%s left out: %s", s->key, weft_error_message());
+        e->skipped++;
+        return WEFT_OK;
+    }
+    weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
+    WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
+    WEFT_TRY(weft_vae_decode(e->vae, e->latents, weft_wan_vae_latent_frames(weft_vae_config(e->vae), o->frames), keep_frames, e));
+    const int64_t space = weft_wan_vae_space_factor(weft_vae_config(e->vae));
+    weft_box_average(e->rgb[0], o->frames, o->height, o->width, weft_wan_vae_time_factor(weft_vae_config(e->vae)), space, space, e->rgb[2]);
+    double score[4];
+    for (int i = 0; i < 2; i++) {
+        score[2 * i] = weft_psnr(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width);
+        WEFT_TRY(weft_ssim(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width, &score[2 * i + 1]));
+    }
+    for (int i = 0; i < 4; i++)
+        e->sum[i] += score[i];
+    e->clips++;
+    json_array_append_new(e->each, json_pack("{s:s, s:f, s:f}", "key", s->key, "psnr", score[0], "ssim", score[1]));
+    return o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e) : WEFT_OK;
+}
+
+static weft_status write_vae_sheet(vae_eval *e)
+{
+    uint8_t *sheet = NULL;
+    int64_t w, h, frames[2 * SHEET_CLIPS];
+    for (int i = 0; i < 2 * SHEET_CLIPS; i++)
+        frames[i] = e->o->frames;
+    const int64_t zoom = e->o->width <= 128 ? 2 : 1;
+    weft_status_code status = weft_sheet_make((const uint8_t *const *)e->sheet, frames, 2 * e->sheet_clips, e->o->width, e->o->height,
+                                         SHEET_COLUMNS, e->o->width * zoom, e->o->height * zoom, 4, &sheet, &w, &h);
+    if (status == WEFT_OK)
+        status = weft_png_write(e->o->sheet, sheet, w, h);
+    weft_free(sheet);
+    return status;
+}
+
+static weft_status prepare_vae(vae_eval *e)
+{
+    const weft_vae_eval_options *o = e->o;
+    WEFT_TRY(weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->height, o->width, &e->vae));
+    WEFT_TRY(weft_vae_bind(e->vae));
+    WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
+    const weft_wan_vae_config *c = weft_vae_config(e->vae);
+    const int64_t space = weft_wan_vae_space_factor(c);
+    e->values = o->frames * o->height * o->width * 3;
+    e->latent_values = weft_wan_vae_latent_frames(c, o->frames) * (o->height / space) * (o->width / space) * c->z_dim;
+    e->clip = weft_alloc(e->values * 4);
+    e->latents = weft_alloc(e->latent_values * 4);
+    e->each = json_array();
+    bool ok = e->clip && e->latents && e->each;
+    for (int i = 0; i < 3; i++) {
+        e->rgb[i] = weft_alloc(e->values);
+        ok &= e->rgb[i] != NULL;
+    }
+    return ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a clip of %lld values", (long long)e->values);
+}
+
+weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result)
+{
+    vae_eval e = {.o = options};
+    weft_status_code status = prepare_vae(&e);
+    weft_progress progress;
+    const int64_t total = status == WEFT_OK ? weft_dataset_count(e.dataset) : 0;
+    weft_progress_begin(&progress, "eval vae", total, 0);
+    for (int64_t i = 0; i < total && status == WEFT_OK && (options->limit == 0 || e.clips < options->limit); i++) {
+        const weft_sample *s = weft_dataset_at(e.dataset, i);
+        const weft_part_data *video = video_of(s);
+        if (video)
+            status = judge_clip(&e, s, video);
+        else
+            e.skipped++;
+        weft_progress_update(&progress, i + 1, s->key);
+    }
+    if (status == WEFT_OK) {
+        weft_progress_end(&progress, e.clips + e.skipped, "");
+        if (e.clips == 0)
+            status = weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld", options->shards, (long long)total,
+                               (long long)options->frames, (long long)options->width, (long long)options->height);
+        else if (options->sheet)
+            status = write_vae_sheet(&e);
+    }
+    if (status == WEFT_OK) {
+        const double n = (double)e.clips;
+        *result = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:O}", "clips", (json_int_t)e.clips, "skipped", (json_int_t)e.skipped, "psnr",
+                            e.sum[0] / n, "ssim", e.sum[1] / n, "box_psnr", e.sum[2] / n, "box_ssim", e.sum[3] / n, "each", e.each);
+    }
+    for (int i = 0; i < 2 * SHEET_CLIPS; i++)
+        weft_free(e.sheet[i]);
+    for (int i = 0; i < 3; i++)
+        weft_free(e.rgb[i]);
+    weft_free(e.clip);
+    weft_free(e.latents);
+    json_decref(e.each);
+    weft_dataset_close(e.dataset);
+    weft_vae_free(e.vae);
+    return status;
+}
+
+/* ---- prompts ----------------------------------------------------------------------------------- */
+
+typedef struct prompt {
+    char text[64];
+    weft_shape_words words;
+    bool held_out;
+} prompt;
+
+typedef struct prompt_eval {
+    const weft_prompt_eval_options *o;
+    weft_generator *generator;
+    weft_gallery *gallery;
+    prompt *list;
+    int64_t count;
+    const char **text;
+    uint64_t *seed;
+    uint8_t *rgb; /* the video that is being decoded */
+    json_t *each;
+    double score[2][4]; /* seen, held out x colour, shape, direction, all */
+    int64_t prompts[2];
+    weft_progress progress;
+} prompt_eval;
+
+/* Held-out combinations, each `repeats` times, then `seen` others, evenly from the rest. */
+static weft_status list_prompts(prompt_eval *e, const json_t *json)
+{
+    const weft_prompt_eval_options *o = e->o;
+    const json_t *held = json_object_get(json, "held_out");
+    bool is_held[WEFT_SHAPE_COMBINATIONS] = {false};
+    int64_t held_count = 0;
+    for (size_t i = 0; i < json_array_size(held); i++) {
+        const char *caption = json_string_value(json_object_get(json_array_get(held, i), "caption"));
+        const weft_shape_words w = caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
+        if (w.colour < 0 || w.shape < 0 || w.direction < 0)
+            return weft_fail(WEFT_E_FORMAT, "%s: held_out[%zu] has no caption of a colour, a shape and a direction", o->heldout, i);
+        is_held[weft_shape_combination(w)] = true;
+    }
+    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
+        held_count += is_held[i];
+    const int64_t others = WEFT_SHAPE_COMBINATIONS - held_count;
+    e->count = held_count * o->repeats + (others ? o->seen : 0);
+    if (e->count == 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: no held-out combinations, and no others asked for", o->heldout);
+    e->list = weft_alloc(e->count * (int64_t)sizeof *e->list);
+    e->text = weft_alloc(e->count * (int64_t)sizeof *e->text);
+    e->seed = weft_alloc(e->count * (int64_t)sizeof *e->seed);
+    if (!e->list || !e->text || !e->seed)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)e->count);
+    int64_t n = 0;
+    for (int64_t r = 0; r < o->repeats; r++)
+        for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
+            if (is_held[i])
+                e->list[n++] = (prompt){.words = weft_shape_words_of(i), .held_out = true};
+    for (int64_t k = 0; n < e->count; k++) { /* the k-th seen combination, spread over all of them */
+        int64_t want = o->seen < others ? k * others / o->seen : k % others;
+        int i = 0;
+        for (; i < WEFT_SHAPE_COMBINATIONS; i++)
+            if (!is_held[i] && want-- == 0)
+                break;
+        e->list[n++] = (prompt){.words = weft_shape_words_of(i)};
+    }
+    for (int64_t i = 0; i < e->count; i++) {
+        e->text[i] = weft_shape_caption(e->list[i].words, e->list[i].text);
+        e->seed[i] = (uint64_t)(o->seed + i);
+    }
+    return WEFT_OK;
+}
+
+static weft_status judge_video(prompt_eval *e, int64_t index)
+{
+    const weft_generator_options *s = weft_generator_settings(e->generator);
+    const prompt *p = &e->list[index];
+    weft_shape_reading r;
+    WEFT_TRY(weft_shape_read(e->rgb, s->frames, s->height, s->width, &r));
+    const bool colour = r.found && r.words.colour == p->words.colour, shape = r.found && r.words.shape == p->words.shape;
+    const bool direction = r.found && r.words.direction == p->words.direction;
+    double *score = e->score[p->held_out];
+    score[0] += colour;
+    score[1] += shape;
+    score[2] += direction;
+    score[3] += colour && shape && direction;
+    e->prompts[p->held_out]++;
+    char text[64] = "nothing";
+    if (r.found)
+        weft_shape_caption(r.words, text);
+    json_array_append_new(e->each, json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:b}", "prompt", p->text, "seed", (json_int_t)e->seed[index],
+                                             "read", text, "held_out", p->held_out, "colour", colour, "shape", shape, "direction",
+                                             direction));
+    return WEFT_OK;
+}
+
+static weft_status_code on_eval_frames(void *user, int64_t index, int64_t first_frame, int64_t count, const float *frames)
+{
+    prompt_eval *e = user;
+    const weft_generator_options *s = weft_generator_settings(e->generator);
+    weft_clip_to_u8(frames, count, s->height, s->width, false, e->rgb + first_frame * s->height * s->width * 3);
+    WEFT_TRY(weft_gallery_frames(e->gallery, index, first_frame, count, frames));
+    return first_frame + count == s->frames ? judge_video(e, index) : WEFT_OK;
+}
+
+static weft_status_code on_eval_step(void *user, int64_t first_prompt, int64_t done, int64_t steps)
+{
+    prompt_eval *e = user;
+    const int64_t batch = weft_generator_settings(e->generator)->batch;
+    weft_progress_update(&e->progress, first_prompt / batch * steps + done, "");
+    return WEFT_OK;
+}
+
+static weft_status generate_all(prompt_eval *e)
+{
+    const weft_prompt_eval_options *o = e->o;
+    WEFT_TRY(weft_generator_open(o->model, &o->generator, NULL, &e->generator));
+    WEFT_TRY(weft_generator_bind(e->generator));
+    const weft_generator_options *s = weft_generator_settings(e->generator);
+    e->rgb = weft_alloc(s->frames * s->height * s->width * 3);
+    e->each = json_array();
+    if (!e->rgb || !e->each)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a video");
+    char *sheet = weft_path_join(o->out, "sheet.png");
+    weft_status_code status = sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = weft_gallery_open(o->out, sheet, e->text, e->seed, e->count, s, weft_generator_fps(e->generator), &e->gallery);
+    weft_free(sheet);
+    WEFT_TRY(status);
+    const int64_t rounds = (e->count + s->batch - 1) / s->batch;
+    const weft_generator_sink sink = {.step = on_eval_step, .frames = on_eval_frames, .user = e};
+    weft_progress_begin(&e->progress, "eval", rounds * s->steps, 0);
+    WEFT_TRY(weft_generator_run(e->generator, e->text, e->seed, e->count, &sink));
+    weft_progress_end(&e->progress, rounds * s->steps, "");
+    return weft_gallery_finish(e->gallery);
+}
+
+static json_t *shares(const prompt_eval *e, int group)
+{
+    const double n = e->prompts[group] ? (double)e->prompts[group] : 1;
+    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "prompts", (json_int_t)e->prompts[group], "colour", e->score[group][0] / n, "shape",
+                     e->score[group][1] / n, "direction", e->score[group][2] / n, "all", e->score[group][3] / n);
+}
+
+weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result)
+{
+    prompt_eval e = {.o = options};
+    json_t *json = NULL;
+    weft_status_code status = weft_json_load(options->heldout, &json);
+    if (status == WEFT_OK)
+        status = list_prompts(&e, json);
+    if (status == WEFT_OK)
+        status = generate_all(&e);
+    if (status == WEFT_OK) {
+        json_t *chance = json_pack("{s:f, s:f, s:f, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS, "shape", 1.0 / WEFT_SHAPE_KINDS,
+                                   "direction", 1.0 / WEFT_SHAPE_DIRECTIONS, "all", 1.0 / WEFT_SHAPE_COMBINATIONS);
+        *result = json_pack("{s:o, s:o, s:o, s:O}", "held_out", shares(&e, 1), "seen", shares(&e, 0), "chance", chance, "each", e.each);
+    }
+    json_decref(json);
+    json_decref(e.each);
+    weft_gallery_free(e.gallery);
+    weft_generator_free(e.generator);
+    weft_free(e.list);
+    weft_free(e.text);
+    weft_free(e.seed);
+    weft_free(e.rgb);
+    return status;
+}

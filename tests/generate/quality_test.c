@@ -1,0 +1,45 @@
+#include "generate/quality.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+enum { H = 24, W = 32, N = H * W * 3 };
+static uint8_t a[N], b[N];
+
+static void make(void)
+{
+    for (int y = 0; y < H; y++)
+        for (int x = 0; x < W; x++)
+            for (int c = 0; c < 3; c++) {
+                const int i = (y * W + x) * 3 + c;
+                a[i] = (uint8_t)((x * 7 + y * 11 + c * 50) % 256);
+                b[i] = (uint8_t)((a[i] * 9 / 10 + (x * y + c) % 23) % 256);
+            }
+}
+
+/* Expected figures from scikit-image 0.25 (gaussian_weights, sigma 1.5, population covariance, data_range 255). */
+Test(quality, agrees_with_scikit_image, .init = make)
+{
+    double ssim;
+    cr_assert_eq(weft_ssim(a, b, 1, H, W, &ssim), WEFT_OK);
+    cr_assert_float_eq(ssim, 0.961592801139204, 1e-5, "%.7f", ssim);
+    cr_assert_float_eq(weft_psnr(a, b, 1, H, W), 27.632467970466443, 1e-9, "%.9f", weft_psnr(a, b, 1, H, W));
+    cr_assert_eq(weft_ssim(a, a, 1, H, W, &ssim), WEFT_OK);
+    cr_assert_float_eq(ssim, 1, 1e-6);
+    cr_assert_eq(weft_ssim(a, b, 1, 8, 8, &ssim), WEFT_E_SHAPE);
+}
+
+Test(quality, box_average, .init = make)
+{
+    static uint8_t out[N];
+    weft_box_average(a, 1, H, W, 4, 8, 8, out);
+    for (int c = 0; c < 3; c++) {
+        int sum = 0;
+        for (int y = 8; y < 16; y++)
+            for (int x = 24; x < 32; x++)
+                sum += a[(y * W + x) * 3 + c];
+        cr_assert_eq(out[(9 * W + 30) * 3 + c], (sum + 32) / 64);
+    }
+    weft_box_average(a, 1, H, W, 1, 1, 1, out);
+    cr_assert_eq(memcmp(a, out, N), 0);
+}
