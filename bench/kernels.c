@@ -1,0 +1,266 @@
+/* bench/kernels [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks for each kernel on the
+ * shapes of real steps, and beside it PyTorch on the same shapes when WEFT_PEER_PYTHON names a python that has it.
+ * Best of several runs; the operands are larger than the caches where a real step's are. */
+#include "base/memory.h"
+#include "graph/graph.h"
+#include "kernel/kernel.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct row {
+    const char *group, *label;
+    double per_step; /* times that a step of the group runs it */
+    weft_op op;
+    const void *attr;
+    weft_shape in[WEFT_MAX_INPUTS];
+    weft_dtype dtype[WEFT_MAX_INPUTS];
+} row;
+
+#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}
+#define LINEAR(m, k, n) WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_NONE}, {S(m, k), S(n, k), S(n)}
+#define LINEAR_GELU(m, k, n) WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_GELU_TANH}, {S(m, k), S(n, k), S(n)}
+#define NN(m, k, n) WEFT_OP_MATMUL, &(weft_attr_matmul){false, false}, {S(m, k), S(k, n)}
+#define TN(m, k, n) WEFT_OP_MATMUL, &(weft_attr_matmul){true, false}, {S(k, m), S(k, n)}
+#define ATTN(b, sq, sk, h, d) WEFT_OP_ATTENTION, &(weft_attr_attention){0.125, false}, {S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d)}
+#define ATTN_GRAD(b, sq, sk, h, d)                                                                                   \
+    WEFT_OP_ATTENTION_GRAD, &(weft_attr_attention){0.125, false},                                                    \
+        {S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d), S(b, sq, h, d), S(b, h, sq), S(b, sq, h, d)}
+#define NORM &(weft_attr_norm){1e-6, false}
+#define X384 S(2, 1536, 384)
+#define MOD S(2, 1, 384)
+#define CONV(kind, t, y, x, i, o, kt, k, s)                                                                          \
+    WEFT_OP_CONV3D##kind, &(weft_attr_conv){.stride = {1, s, s}, .before = {(kt) - 1, s == 1 ? (k) / 2 : 0, s == 1 ? (k) / 2 : 0}, \
+        .after = {0, (k) / 2, (k) / 2}, .kernel = {kt, k, k}, .x_shape = S(1, t, y, x, i)}
+#define CONV_F(t, y, x, i, o, kt, k) CONV(, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, i), S(o, i, kt, k, k), S(o)}
+#define CONV_D(t, y, x, i, o, kt, k) CONV(_DX, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, o), S(o, i, kt, k, k)}
+#define CONV_W(t, y, x, i, o, kt, k) CONV(_DW, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, i), S(1, t, y, x, o)}
+
+/* `dit`: dim 384, 12 heads of 32, 12 layers, 2 x 1536 video tokens, 64 text tokens, ffn 1536, forward and backward. */
+static const row rows[] = {
+    {"attention", "attention 1x12x1536x64", 1, ATTN(1, 1536, 1536, 12, 64)},
+    {"attention", "attention_grad 1x12x1536x64", 1, ATTN_GRAD(1, 1536, 1536, 12, 64)},
+    {"attention128", "attention 1x12x2048x128", 1, ATTN(1, 2048, 2048, 12, 128)},
+    {"attention128", "attention_grad 1x12x2048x128", 1, ATTN_GRAD(1, 2048, 2048, 12, 128)},
+    {"dit", "linear 3072x384 -> 384", 12 * 6, LINEAR(3072, 384, 384)},
+    {"dit", "linear 3072x384 -> 1536", 12, LINEAR(3072, 384, 1536)},
+    {"dit", "linear 3072x1536 -> 384", 12, LINEAR(3072, 1536, 384)},
+    {"dit", "linear 128x384 -> 384", 12 * 2, LINEAR(128, 384, 384)},
+    {"dit", "matmul nn 3072x384 . 384x384", 12 * 6, NN(3072, 384, 384)},
+    {"dit", "matmul nn 3072x384 . 384x1536", 12, NN(3072, 384, 1536)},
+    {"dit", "matmul nn 3072x1536 . 1536x384", 12, NN(3072, 1536, 384)},
+    {"dit", "matmul tn 384x3072 . 3072x384", 12 * 6, TN(384, 3072, 384)},
+    {"dit", "matmul tn 1536x3072 . 3072x384", 12, TN(1536, 3072, 384)},
+    {"dit", "matmul tn 384x3072 . 3072x1536", 12, TN(384, 3072, 1536)},
+    {"dit", "attention 2x12x1536x32", 12, ATTN(2, 1536, 1536, 12, 32)},
+    {"dit", "attention_grad 2x12x1536x32", 12, ATTN_GRAD(2, 1536, 1536, 12, 32)},
+    {"dit", "attention cross 2x12x1536x32 / 64", 12, ATTN(2, 1536, 64, 12, 32)},
+    {"dit", "attention_grad cross 2x12x1536x32 / 64", 12, ATTN_GRAD(2, 1536, 64, 12, 32)},
+    {"dit", "layer_norm 3072x384", 12 * 3, WEFT_OP_LAYER_NORM, NORM, {X384}},
+    {"dit", "layer_norm_grad 3072x384", 12 * 3, WEFT_OP_LAYER_NORM_GRAD, NORM, {X384, X384}},
+    {"dit", "rms_norm 3072x384", 12 * 3, WEFT_OP_RMS_NORM, NORM, {X384, S(384)}},
+    {"dit", "rms_norm_grad 3072x384", 12 * 3, WEFT_OP_RMS_NORM_GRAD, NORM, {X384, X384, S(384)}},
+    {"dit", "modulate 2x1536x384", 12 * 2, WEFT_OP_MODULATE, NULL, {X384, MOD, MOD}},
+    {"dit", "modulate_grad 2x1536x384", 12 * 2, WEFT_OP_MODULATE_GRAD, NULL, {X384, MOD, X384}},
+    {"dit", "gated_add 2x1536x384", 12 * 2, WEFT_OP_GATED_ADD, NULL, {X384, X384, MOD}},
+    {"dit", "gated_add_grad 2x1536x384", 12 * 2, WEFT_OP_GATED_ADD_GRAD, NULL, {X384, MOD, X384}},
+    {"dit", "rope 2x1536x12x32", 12 * 4, WEFT_OP_ROPE, &(weft_attr_rope){false}, {S(2, 1536, 12, 32), S(1536, 16), S(1536, 16)}},
+    {"dit", "gelu 3072x1536", 12, WEFT_OP_GELU, &(weft_attr_gelu){false}, {S(3072, 1536)}},
+    {"dit", "gelu_grad 3072x1536", 12, WEFT_OP_GELU_GRAD, &(weft_attr_gelu){false}, {S(3072, 1536), S(3072, 1536)}},
+    {"dit", "add 3072x384", 12 * 6, WEFT_OP_ADD, NULL, {X384, X384}},
+    {"dit", "sum rows 3072x384", 12 * 7, WEFT_OP_SUM, &(weft_attr_sum){1}, {S(3072, 384)}},
+    {"dit", "sum rows 3072x1536", 12, WEFT_OP_SUM, &(weft_attr_sum){1}, {S(3072, 1536)}},
+    {"dit", "adamw 28M", 1, WEFT_OP_ADAMW, &(weft_attr_adamw){0.9, 0.99, 1e-8, 0.01},
+     {S(28 << 20), S(28 << 20), S(28 << 20), S(28 << 20), {0}, {0}, {0}}},
+    {"dit", "sum_squares 28M", 1, WEFT_OP_SUM_SQUARES, NULL, {S(28 << 20)}},
+    {"linear", "linear gelu 3072x384 -> 1536", 1, LINEAR_GELU(3072, 384, 1536)},
+    {"linear", "linear bf16 weights 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120), .dtype = {[1] = WEFT_BF16}},
+    {"linear", "linear 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120)},
+    {"conv", "conv3d 3->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 3, 32, 3, 3)},
+    {"conv", "conv3d 32->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 32, 32, 3, 3)},
+    {"conv", "conv3d_dx 32->32 17x128x128 k3", 1, CONV_D(17, 128, 128, 32, 32, 3, 3)},
+    {"conv", "conv3d_dw 32->32 17x128x128 k3", 1, CONV_W(17, 128, 128, 32, 32, 3, 3)},
+    {"conv", "conv3d 64->64 9x64x64 k3", 1, CONV_F(9, 64, 64, 64, 64, 3, 3)},
+    {"conv", "conv3d_dx 64->64 9x64x64 k3", 1, CONV_D(9, 64, 64, 64, 64, 3, 3)},
+    {"conv", "conv3d_dw 64->64 9x64x64 k3", 1, CONV_W(9, 64, 64, 64, 64, 3, 3)},
+    {"conv", "conv3d 128->128 5x32x32 k3", 1, CONV_F(5, 32, 32, 128, 128, 3, 3)},
+    {"conv", "conv3d_dx 128->128 5x32x32 k3", 1, CONV_D(5, 32, 32, 128, 128, 3, 3)},
+    {"conv", "conv3d_dw 128->128 5x32x32 k3", 1, CONV_W(5, 32, 32, 128, 128, 3, 3)},
+    {"conv", "conv3d 32->3 17x128x128 k3", 1, CONV_F(17, 128, 128, 32, 3, 3, 3)},
+    {"conv", "conv3d_dx 32->3 17x128x128 k3", 1, CONV_D(17, 128, 128, 32, 3, 3, 3)},
+    {"conv", "conv3d_dw 32->3 17x128x128 k3", 1, CONV_W(17, 128, 128, 32, 3, 3, 3)},
+    {"conv", "conv3d 64->32 17x128x128 k1", 1, CONV_F(17, 128, 128, 64, 32, 1, 1)},
+    {"conv", "conv3d_dw 64->32 17x128x128 k1", 1, CONV_W(17, 128, 128, 64, 32, 1, 1)},
+    {"norm", "rms_norm 32ch 17x128x128", 1, WEFT_OP_RMS_NORM, &(weft_attr_norm){1e-12, true}, {S(17 * 128 * 128, 32), S(32)}},
+    {"norm", "silu 32ch 17x128x128", 1, WEFT_OP_SILU, NULL, {S(17 * 128 * 128, 32)}},
+    {"norm", "random_normal 1M", 1, WEFT_OP_RANDOM_NORMAL,
+     &(weft_attr_random){.purpose = WEFT_RNG_NOISE, .shape = S(1, 1 << 20), .global = S(1, 1 << 20)}, {S(1)}, .dtype = {WEFT_I64}},
+};
+
+/* With one thread the processor time, which other load on the machine disturbs little. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(omp_get_max_threads() == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void *filled(const weft_view *v)
+{
+    int64_t count = 1;
+    for (int d = 0; d < v->shape.rank; d++)
+        count *= v->shape.dim[d];
+    char *data = weft_alloc_aligned(count * weft_dtype_bytes(v->dtype) + 64);
+    if (!data)
+        exit((fprintf(stderr, "bench: out of memory\n"), 1));
+    memset(data, 0, (size_t)(count * weft_dtype_bytes(v->dtype)));
+    for (int64_t i = 0; i < count && v->dtype == WEFT_F32; i++)
+        ((float *)data)[i] = (float)((double)((i * 2654435761u) % 1000) / 500 - 1) + 1e-3f;
+    return data;
+}
+
+typedef struct result {
+    double seconds;
+    weft_cost cost;
+} result;
+
+static result measure(const row *r)
+{
+    const weft_kernel *k = &weft_backend_cpu.kernel[r->op];
+    const weft_op_info *info = weft_op_get(r->op);
+    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
+    weft_kernel_args args = {.in = in, .out = out, .attr = r->attr};
+    weft_graph *g = weft_graph_create();
+    /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are wanted ones. */
+    while (args.in_count < info->max_inputs && (args.in_count < info->min_inputs || r->in[args.in_count].rank > 0)) {
+        const int i = args.in_count++;
+        char name[16];
+        snprintf(name, sizeof name, "in%d", i);
+        value[i] = weft_input(g, name, r->dtype[i], r->in[i]);
+        in[i] = (weft_view){.dtype = r->dtype[i], .shape = r->in[i]};
+    }
+    weft_emit_all(g, r->op, value, args.in_count, r->attr, made);
+    if (weft_graph_check(g) != WEFT_OK)
+        exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
+    for (int o = 0; o < WEFT_MAX_OUTPUTS && weft_value_ok(made[o]); o++) {
+        const weft_value_info *v = weft_value_get(g, made[o]);
+        out[args.out_count++] = (weft_view){.dtype = v->dtype, .shape = v->shape};
+    }
+    result res = {.seconds = 1e9, .cost = weft_node_cost(g, weft_graph_node_count(g) - 1)};
+    weft_graph_free(g);
+    const int64_t scratch = k->workspace ? k->workspace(&args) : 0;
+    if (k->prepare && k->prepare(&args, &args.cache) != WEFT_OK)
+        exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
+    for (int i = 0; i < args.in_count; i++)
+        in[i].data = filled(&in[i]);
+    for (int o = 0; o < args.out_count; o++)
+        out[o].data = filled(&out[o]);
+    args.workspace = weft_alloc_aligned(scratch + 64);
+    const double stop = now() + 0.4;
+    for (int n = 0; n < 3 || (now() < stop && n < 200); n++) {
+        const double start = now();
+        if (k->run(&args) != WEFT_OK)
+            exit((fprintf(stderr, "bench: %s: %s\n", r->label, weft_error_message()), 1));
+        const double seconds = now() - start;
+        res.seconds = seconds < res.seconds ? seconds : res.seconds;
+    }
+    if (k->release)
+        k->release(args.cache);
+    for (int i = 0; i < args.in_count; i++)
+        weft_free(in[i].data);
+    for (int o = 0; o < args.out_count; o++)
+        weft_free(out[o].data);
+    weft_free(args.workspace);
+    return res;
+}
+
+/* The best product that the machine showed, and a copy's bandwidth: what the shares refer to. */
+static double peak_flops(void)
+{
+    const row shapes[] = {{"", "", 1, NN(2048, 2048, 2048)}, {"", "", 1, NN(3072, 384, 1536)}, {"", "", 1, LINEAR(1024, 1024, 1024)}};
+    double best = 0;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const result r = measure(&shapes[i]);
+        best = (double)r.cost.flops / r.seconds > best ? (double)r.cost.flops / r.seconds : best;
+    }
+    return best;
+}
+
+static double peak_bytes(void)
+{
+    const row copy = {"", "", 1, WEFT_OP_AFFINE, &(weft_attr_affine){1, 0}, {S(32 << 20)}};
+    return 2.0 * 4 * (32 << 20) / measure(&copy).seconds;
+}
+
+/* Lines "label<TAB>milliseconds" from the peer; 0: none. */
+typedef struct peer {
+    char label[256];
+    double seconds;
+} peer;
+
+static int run_peer(peer *list, int max)
+{
+    const char *python = getenv("WEFT_PEER_PYTHON");
+    char command[1024], line[256];
+    int count = 0;
+    if (!python || !*python)
+        return 0;
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py", omp_get_max_threads(), python);
+    FILE *pipe = popen(command, "r");
+    while (pipe && count < max && fgets(line, sizeof line, pipe)) {
+        char *tab = strchr(line, '\t');
+        if (!tab)
+            continue;
+        *tab = 0;
+        snprintf(list[count].label, sizeof list[count].label, "%s", line);
+        list[count++].seconds = atof(tab + 1) * 1e-3;
+    }
+    if (pipe)
+        pclose(pipe);
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    const char *pattern = argc > 1 ? argv[1] : "";
+    static peer peers[128];
+    const double flops = peak_flops(), bytes = peak_bytes();
+    const int peer_count = run_peer(peers, 128);
+    printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(), flops * 1e-9, bytes * 1e-9,
+           peer_count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
+    printf("%-42s %9s %9s %6s %8s %6s %9s %6s\n", "kernel", "ms", "GFLOP/s", "peak", "GB/s", "copy", "peer ms", "ratio");
+    double group_seconds = 0, group_flops = 0, peer_seconds = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const row *r = &rows[i];
+        if (!strstr(r->group, pattern) && !strstr(r->label, pattern))
+            continue;
+        const result res = measure(r);
+        double theirs = 0;
+        for (int p = 0; p < peer_count; p++)
+            if (strcmp(peers[p].label, r->label) == 0)
+                theirs = peers[p].seconds;
+        printf("%-42s %9.3f %9.1f %5.0f%% %8.1f %5.0f%%", r->label, res.seconds * 1e3, (double)res.cost.flops / res.seconds * 1e-9,
+               (double)res.cost.flops / res.seconds / flops * 100, (double)res.cost.bytes / res.seconds * 1e-9,
+               (double)res.cost.bytes / res.seconds / bytes * 100);
+        if (theirs > 0)
+            printf(" %9.3f %6.2f", theirs * 1e3, theirs / res.seconds);
+        putchar('\n');
+        group_seconds += res.seconds * r->per_step;
+        group_flops += (double)res.cost.flops * r->per_step;
+        peer_seconds += theirs * r->per_step;
+        if (i + 1 == sizeof rows / sizeof *rows || strcmp(r->group, rows[i + 1].group) != 0) {
+            printf("= %-40s %9.1f %9.1f %5.0f%%", r->group, group_seconds * 1e3, group_flops / group_seconds * 1e-9,
+                   group_flops / group_seconds / flops * 100);
+            if (peer_seconds > 0)
+                printf("  peer's part %.1f ms", peer_seconds * 1e3);
+            printf("\n\n");
+            group_seconds = group_flops = peer_seconds = 0;
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
