@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { GUARD = 64, PATTERN = 0xA5 };
 
@@ -225,27 +226,42 @@ static void compare(const op_case *c, int which, const double *got, const double
               tolerance, (unsigned long long)c->seed);
 }
 
-void check_case(const op_case *c)
+static void check_outputs(const op_case *c, const run *cpu, const run *ref)
 {
-    run cpu = {0}, ref = {0};
-    execute(c, &weft_backend_cpu, &cpu);
-    execute(c, &weft_backend_ref, &ref);
-    cr_assert_eq(cpu.args.out_count, ref.args.out_count);
     const weft_op_info *info = weft_op_get(c->op);
-    for (int o = 0; o < cpu.args.out_count; o++) {
-        const int64_t n = view_count(&cpu.out[o]);
+    cr_assert_eq(cpu->args.out_count, ref->args.out_count);
+    for (int o = 0; o < cpu->args.out_count; o++) {
+        const int64_t n = view_count(&cpu->out[o]);
         double *got = weft_alloc(n * 8 + 8), *want = weft_alloc(n * 8 + 8);
         for (int64_t i = 0; i < n; i++) {
-            got[i] = view_get(&cpu.out[o], i);
-            want[i] = view_get(&ref.out[o], i);
-            if (info->tolerance_f32 == 0 && cpu.out_dtype[o] == WEFT_F32)
+            got[i] = view_get(&cpu->out[o], i);
+            want[i] = view_get(&ref->out[o], i);
+            if (info->tolerance_f32 == 0 && cpu->out_dtype[o] == WEFT_F32)
                 want[i] = (float)want[i]; /* exact ops: exact in the storage type */
         }
-        const bool narrow = cpu.out_dtype[o] == WEFT_BF16 || cpu.out_dtype[o] == WEFT_F16;
+        const bool narrow = cpu->out_dtype[o] == WEFT_BF16 || cpu->out_dtype[o] == WEFT_F16;
         compare(c, o, got, want, n, c->tolerance ? c->tolerance : narrow ? info->tolerance_bf16 : info->tolerance_f32);
         weft_free(got);
         weft_free(want);
     }
-    finish(&cpu);
+}
+
+void check_case(const op_case *c)
+{
+    static const char *const isas[] = {"base", "avx2", "avx512"}; /* what the processor lacks runs as its widest */
+    run ref = {0};
+    execute(c, &weft_backend_ref, &ref);
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+        run cpu = {0};
+        op_case labelled = *c;
+        char label[160];
+        snprintf(label, sizeof label, "%s (%s)", c->label, isas[i]);
+        labelled.label = label;
+        setenv("WEFT_CPU_ISA", isas[i], 1);
+        execute(&labelled, &weft_backend_cpu, &cpu);
+        check_outputs(&labelled, &cpu, &ref);
+        finish(&cpu);
+    }
+    unsetenv("WEFT_CPU_ISA");
     finish(&ref);
 }

@@ -42,6 +42,51 @@ static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 #endif
 }
 
+typedef struct product {
+    bool trans_a, trans_b;
+    int64_t M, N, K, lda, ldb, ldc;
+    float alpha, beta;
+    const float *A, *B;
+    float *C;
+} product;
+
+static void by_library(const product *p, bool dnnl)
+{
+    if (dnnl && dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A, p->lda, p->B,
+                           p->ldb, p->beta, p->C, p->ldc) == dnnl_success)
+        return;
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
+                (blasint)p->M, (blasint)p->N, (blasint)p->K, p->alpha, p->A, (blasint)p->lda, p->B, (blasint)p->ldb,
+                p->beta, p->C, (blasint)p->ldc);
+}
+
+/* Rows and columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay whole. */
+static int64_t cut(int64_t n, int64_t parts, int64_t i)
+{
+    const int64_t at = (n * i / parts + 8) & ~(int64_t)15;
+    return i == 0 ? 0 : i == parts || at > n ? n : at;
+}
+
+/* C in a grid of blocks, one per thread: K is never split, so an element's sum does not depend on the threads,
+ * and no barrier is waited for inside the product. */
+static void by_blocks(const product *p, bool dnnl, int64_t rows, int64_t columns)
+{
+#pragma omp parallel for schedule(static) num_threads((int)(rows *columns))
+    for (int64_t block = 0; block < rows * columns; block++) {
+        const int64_t m0 = cut(p->M, rows, block / columns), m1 = cut(p->M, rows, block / columns + 1);
+        const int64_t n0 = cut(p->N, columns, block % columns), n1 = cut(p->N, columns, block % columns + 1);
+        if (m1 <= m0 || n1 <= n0)
+            continue;
+        product part = *p;
+        part.M = m1 - m0;
+        part.N = n1 - n0;
+        part.A += p->trans_a ? m0 : m0 * p->lda;
+        part.B += p->trans_b ? n0 * p->ldb : n0;
+        part.C += m0 * p->ldc + n0;
+        by_library(&part, dnnl);
+    }
+}
+
 void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float *A,
               int64_t lda, const float *B, int64_t ldb, float beta, float *C, int64_t ldc)
 {
@@ -53,14 +98,23 @@ void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float
                 C[m * ldc + n] = beta == 0 ? 0 : beta * C[m * ldc + n];
         return;
     }
-    if (prefer_dnnl(M, N, K)) {
-        if (dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', M, N, K, alpha, A, lda, B, ldb, beta, C,
-                       ldc) == dnnl_success)
-            return;
-    }
-    cblas_sgemm(CblasRowMajor, trans_a ? CblasTrans : CblasNoTrans, trans_b ? CblasTrans : CblasNoTrans,
-                (blasint)M, (blasint)N, (blasint)K, alpha, A, (blasint)lda, B, (blasint)ldb, beta, C,
-                (blasint)ldc);
+    const product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
+    const bool dnnl = prefer_dnnl(M, N, K);
+    const int threads = omp_in_parallel() || M * N * K < (int64_t)1 << 18 ? 1 : omp_get_max_threads();
+    /* The grid whose blocks have the least edge: what is packed and read again. */
+    int64_t best = 0, least = INT64_MAX;
+    for (int64_t rows = 1; rows <= threads; rows++)
+        if (threads % rows == 0 && M / rows >= 16 && N / (threads / rows) >= 16) {
+            const int64_t edge = M / rows + N / (threads / rows);
+            if (edge < least) {
+                least = edge;
+                best = rows;
+            }
+        }
+    if (threads == 1 || best == 0)
+        by_library(&p, dnnl);
+    else
+        by_blocks(&p, dnnl, best, threads / best);
 }
 
 int cpu_threads(int64_t elements)
