@@ -1,0 +1,94 @@
+#include "format/svg.h"
+
+#include <string.h>
+
+const char *weft_svg_colour(int i)
+{
+    static const char *const colour[8] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                          "#e69f00", "#56b4e9", "#a08c00", "#555555"};
+    return i < 0 ? "#999999" : colour[i % 8];
+}
+
+/* Length of the UTF-8 character at p, 0: none that XML may hold. */
+static int utf8_length(const unsigned char *p)
+{
+    if (p[0] < 0x80)
+        return p[0] >= 0x20 || p[0] == '\t' || p[0] == '\n' || p[0] == '\r';
+    const int n = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : 0;
+    for (int i = 1; i < n; i++) {
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    if (n == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0)))
+        return 0; /* overlong, surrogate */
+    if (n == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)))
+        return 0;
+    return n;
+}
+
+void weft_xml_escape(weft_buf *out, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+        const char *word = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
+        const int n = utf8_length(p);
+        if (word)
+            weft_buf_append(out, word, (int64_t)strlen(word));
+        else if (n)
+            weft_buf_append(out, p, n);
+        else
+            weft_buf_append(out, "?", 1);
+        p += n ? n : 1;
+    }
+}
+
+void weft_svg_begin(weft_svg *svg, double width, double height)
+{
+    *svg = (weft_svg){.width = width, .height = height};
+    weft_buf_printf(&svg->text,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" width=\"%.6g\" height=\"%.6g\" "
+                    "font-family=\"system-ui,sans-serif\" fill=\"currentColor\">\n",
+                    width, height, width, height);
+}
+
+void weft_svg_rect(weft_svg *svg, double x, double y, double w, double h, const char *colour, double opacity,
+                   const char *tip)
+{
+    weft_buf_printf(&svg->text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"", x, y, w, h,
+                    colour);
+    if (opacity < 1)
+        weft_buf_printf(&svg->text, " fill-opacity=\"%.3g\"", opacity);
+    if (tip) {
+        weft_buf_printf(&svg->text, "><title>");
+        weft_xml_escape(&svg->text, tip);
+        weft_buf_printf(&svg->text, "</title></rect>\n");
+    } else {
+        weft_buf_printf(&svg->text, "/>\n");
+    }
+}
+
+void weft_svg_line(weft_svg *svg, double x1, double y1, double x2, double y2, const char *colour, double width,
+                   double opacity)
+{
+    weft_buf_printf(&svg->text,
+                    "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%.3g\" "
+                    "stroke-opacity=\"%.3g\"/>\n",
+                    x1, y1, x2, y2, colour, width, opacity);
+}
+
+void weft_svg_label(weft_svg *svg, double x, double y, double size, char anchor, double angle, const char *text)
+{
+    weft_buf_printf(&svg->text, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\"", x, y, size);
+    if (anchor != 's')
+        weft_buf_printf(&svg->text, " text-anchor=\"%s\"", anchor == 'm' ? "middle" : "end");
+    if (angle != 0)
+        weft_buf_printf(&svg->text, " transform=\"rotate(%.4g %.2f %.2f)\"", angle, x, y);
+    weft_buf_printf(&svg->text, ">");
+    weft_xml_escape(&svg->text, text);
+    weft_buf_printf(&svg->text, "</text>\n");
+}
+
+weft_status weft_svg_end(weft_svg *svg)
+{
+    weft_buf_printf(&svg->text, "</svg>\n");
+    return weft_buf_check(&svg->text);
+}
