@@ -1,0 +1,50 @@
+/* Shot boundaries: hard cuts and gradual transitions of one pass over small frames. */
+#ifndef WEFT_CURATE_SHOTS_H
+#define WEFT_CURATE_SHOTS_H
+
+#include "base/status.h"
+#include "video/reader.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum weft_shot_method {
+    WEFT_SHOTS_STRUCTURE, /* our own: motion-compensated structure, straight paths, uniform runs */
+    WEFT_SHOTS_CONTENT,   /* mean HSV difference against a threshold */
+    WEFT_SHOTS_ADAPTIVE,  /* the same against its neighbourhood */
+    WEFT_SHOTS_FADE,      /* mean luma against a threshold */
+    WEFT_SHOTS_METHODS
+} weft_shot_method;
+
+typedef struct weft_shot_options {
+    weft_shot_method method;
+    double threshold;          /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12;
+                                  structure 1 (a factor on its thresholds: lower finds more) */
+    int64_t min_frames;        /* shortest shot; 0: structure 4, others 15 */
+} weft_shot_options;
+
+/* A hard cut has start == end == the first frame of the new shot. A gradual transition covers the
+ * mixed frames start .. end, inclusive. */
+typedef struct weft_boundary {
+    int64_t start, end;
+    bool gradual;
+    double score; /* how far above the threshold; 1 is at it */
+} weft_boundary;
+
+typedef struct weft_shot_detector weft_shot_detector;
+
+/* Size of the WEFT_VIDEO_SMALL frames that the detector wants. */
+enum { WEFT_SHOT_WIDTH = 64, WEFT_SHOT_HEIGHT = 36 };
+
+weft_status weft_shot_detector_create(const weft_shot_options *options, weft_shot_detector **out);
+/* Frames in order, in WEFT_VIDEO_SMALL form of the size above. Memory is bounded: a window of frames
+ * is kept, and the boundaries. */
+weft_status weft_shot_detector_push(weft_shot_detector *detector, const weft_video_frame *frame);
+weft_status weft_shot_detector_finish(weft_shot_detector *detector);
+/* Ascending; complete after finish; borrowed until free. */
+const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *detector,
+                                                   int64_t *count);
+int64_t weft_shot_detector_frames(const weft_shot_detector *detector);
+void weft_shot_detector_free(weft_shot_detector *detector); /* accepts NULL */
+
+#endif
