@@ -47,4 +47,18 @@ const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *det
 int64_t weft_shot_detector_frames(const weft_shot_detector *detector);
 void weft_shot_detector_free(weft_shot_detector *detector); /* accepts NULL */
 
+/* Boundaries of one file, with what is needed to print them. */
+typedef struct weft_shot_list {
+    weft_boundary *boundary; /* owned */
+    int64_t count;
+    int64_t frames;     /* decoded */
+    double fps;         /* average */
+    int64_t errors;     /* packets that could not be decoded */
+} weft_shot_list;
+
+/* Decodes `path` with `threads` decoder threads and finds its boundaries. */
+weft_status weft_shots_find(const char *path, const weft_shot_options *options, int threads,
+                            weft_shot_list *out);
+void weft_shot_list_free(weft_shot_list *list);
+
 #endif

