@@ -21,6 +21,17 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
     }
 }
 
+/* A gradient lies as its value does; that of a pending sum is whole on every rank. */
+static void set_layout(weft_graph *g, weft_value grad, weft_value of)
+{
+    if (!weft_value_ok(grad))
+        return;
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        const weft_layout l = g->value[of.id].layout[a];
+        g->value[grad.id].layout[a] = l.kind == WEFT_P ? (weft_layout){WEFT_V, 0} : l;
+    }
+}
+
 static void step_back(weft_graph *g, const weft_node *node, tape *t)
 {
     weft_value dy[WEFT_MAX_OUTPUTS], dx[WEFT_MAX_INPUTS];
@@ -37,12 +48,18 @@ static void step_back(weft_graph *g, const weft_node *node, tape *t)
     if (!any_dy || !any_wanted)
         return;
     weft_graph_push(g, "%s", node->scope);
+    const int64_t before = g->value_count;
     weft_op_get(node->op)->vjp(g, node, dy, wanted, dx);
     for (int i = 0; i < node->in_count; i++) {
         if (!wanted[i] || !weft_value_ok(dx[i]))
             continue;
+        if (dx[i].id >= before)
+            set_layout(g, dx[i], node->in[i]);
         weft_value *sum = &t->grad[node->in[i].id];
-        *sum = weft_value_ok(*sum) ? weft_add(g, *sum, dx[i]) : dx[i];
+        if (weft_value_ok(*sum))
+            set_layout(g, *sum = weft_add(g, *sum, dx[i]), node->in[i]);
+        else
+            *sum = dx[i];
     }
     weft_graph_pop(g);
 }

@@ -88,6 +88,10 @@ weft_value weft_concat(weft_graph *g, const weft_value *in, int count, int dim);
 weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool trans_a, bool trans_b);
 weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose, weft_shape shape);
 
+/* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once: `like[i]` says over which
+ * axes value[i] is split, and sums over those axes are added up there (one all_reduce for each set of axes). */
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like, int count);
+
 /* Marks a value as an output that a run leaves readable under `name` (not scoped). */
 void weft_output(weft_graph *g, const char *name, weft_value value);
 /* After each run the persistent `source` (param or state) holds `value`; same shape and dtype. */

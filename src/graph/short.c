@@ -175,3 +175,33 @@ weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_
     const weft_attr_random attr = {.purpose = purpose, .shape = shape, .global = shape};
     return weft_emit(g, op, &key, 1, &attr);
 }
+
+static uint32_t split_axes(const weft_graph *g, weft_value v)
+{
+    uint32_t axes = 0;
+    for (int a = 0; a < g->mesh.axis_count; a++)
+        axes |= g->value[v.id].layout[a].kind == WEFT_S ? 1u << a : 0;
+    return axes;
+}
+
+static weft_value add_up(weft_graph *g, weft_value sum, weft_value term)
+{
+    return weft_value_ok(sum) ? weft_add(g, sum, term) : term;
+}
+
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like, int count)
+{
+    weft_value total = WEFT_NONE;
+    for (uint32_t axes = 0; axes < 1u << g->mesh.axis_count && g->error == WEFT_OK; axes++) {
+        weft_value sum = WEFT_NONE;
+        for (int i = 0; i < count; i++)
+            if (weft_value_ok(value[i]) && split_axes(g, like[i]) == axes)
+                sum = add_up(g, sum, weft_unary(g, WEFT_OP_SUM_SQUARES, value[i]));
+        for (int a = 0; weft_value_ok(sum) && a < g->mesh.axis_count; a++)
+            if (axes >> a & 1)
+                sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &sum, 1, &(weft_attr_comm){.axis = a});
+        if (weft_value_ok(sum))
+            total = add_up(g, total, sum);
+    }
+    return total;
+}

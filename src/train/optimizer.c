@@ -32,7 +32,7 @@ static weft_value moment(weft_graph *g, const char *kind, weft_value param)
     const weft_value_info *info = weft_value_get(g, param);
     char name[512];
     snprintf(name, sizeof name, "%s.%s", kind, info->name);
-    return weft_state(g, name, WEFT_F32, info->shape, (weft_init){.kind = WEFT_INIT_ZERO});
+    return weft_state_like(g, name, WEFT_F32, param, (weft_init){.kind = WEFT_INIT_ZERO});
 }
 
 /* Begins as a copy of the weights, which whoever fills the store makes (weft_optimizer_begin). */
@@ -42,7 +42,7 @@ static weft_value average(weft_graph *g, weft_value param)
     const weft_attr_source *source = weft_graph_node(g, info->node)->attr;
     char name[512];
     snprintf(name, sizeof name, "ema.%s", info->name);
-    return weft_state(g, name, WEFT_F32, info->shape, source->init);
+    return weft_state_like(g, name, WEFT_F32, param, source->init);
 }
 
 typedef struct scalars {
@@ -80,13 +80,7 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
     weft_autodiff(g, loss, params, count, grads);
     if (weft_graph_check(g) != WEFT_OK)
         return;
-    weft_value squares = WEFT_NONE;
-    for (int i = 0; i < count; i++) {
-        if (!weft_value_ok(grads[i]))
-            continue;
-        const weft_value one = weft_unary(g, WEFT_OP_SUM_SQUARES, grads[i]);
-        squares = weft_value_ok(squares) ? weft_add(g, squares, one) : one;
-    }
+    const weft_value squares = weft_sum_squares_all(g, grads, params, count);
     const weft_value limit = weft_fill(g, WEFT_F32, WEFT_SCALAR, c->clip_norm > 0 ? c->clip_norm : INFINITY);
     const weft_value clip[5] = {squares, loss, limit, scalar_input(g, "optimizer.loss_limit"),
                                 scalar_input(g, "optimizer.norm_limit")};

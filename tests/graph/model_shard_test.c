@@ -3,13 +3,16 @@
 #include "diffusion/flow.h"
 #include "model/wan_dit.h"
 #include "sharded.h"
+#include "train/optimizer.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct setup {
     int64_t batch, heads, frames, height, width;
+    const char *loss; /* output name, NULL: "loss" */
 } setup;
 
 static weft_graph *build(void *user)
@@ -29,7 +32,7 @@ static weft_graph *build(void *user)
     const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
     const weft_value prediction = weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
     weft_output(g, "prediction", prediction);
-    weft_output(g, "loss", weft_flow_loss(g, prediction, data, noise));
+    weft_output(g, s->loss ? s->loss : "loss", weft_flow_loss(g, prediction, data, noise));
     return g;
 }
 
@@ -48,7 +51,7 @@ static void check(const char *recipe, const char *mesh_text, setup s)
 {
     weft_mesh mesh;
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
-    cr_expect(sharded_agrees(build, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9), "%s on %s", recipe, mesh_text);
+    cr_expect(sharded_agrees(build, sharded_gradients, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9), "%s on %s", recipe, mesh_text);
 }
 
 static const setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
@@ -93,4 +96,43 @@ Test(model_shard, pairs_and_three)
     check("wan", "tp=2,cp=2", odd);
     check("wan-sp", "cp=2,tp=2", even);
     check("wan", "dp=2,tp=2,cp=2", even);
+}
+
+/* The whole step: global norm, clipping, AdamW with its moments, the average. */
+static void step(weft_graph *g)
+{
+    const weft_optimizer_config config = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-4, .weight_decay = 0.01, .clip_norm = 1e-3,
+                                          .ema_decay = 0.9};
+    weft_optimizer_build(g, weft_graph_find(g, "objective"), &config);
+    int count;
+    const weft_pair *updates = weft_graph_updates(g, &count);
+    for (int i = 0; i < count; i++) {
+        char name[512];
+        snprintf(name, sizeof name, "part.%s", weft_value_get(g, updates[i].source)->name);
+        weft_output(g, name, updates[i].value);
+    }
+}
+
+static double positive_fill(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    const double value = fill(user, name, dtype, index);
+    if (strstr(name, "_limit"))
+        return 1e9;
+    if (!strcmp(name, "optimizer.step"))
+        return 3;
+    return !strncmp(name, "optimizer.", 10) || !strncmp(name, "adamw.", 6) ? fabs(value) + 0.01 : value;
+}
+
+Test(model_shard, optimizer_step)
+{
+    static const char *const recipe[] = {"dp", "fsdp", "fsdp", "wan", "wan"};
+    static const char *const mesh_text[] = {"dp=2", "fsdp=3", "dp=2,fsdp=2", "tp=2", "dp=2,tp=2"};
+    for (int i = 0; i < 5; i++) {
+        weft_mesh mesh;
+        setup s = even;
+        s.loss = "objective"; /* the optimizer adds "loss" */
+        cr_assert_eq(weft_mesh_parse(mesh_text[i], &mesh), WEFT_OK);
+        cr_expect(sharded_agrees(build, step, positive_fill, &s, &mesh, weft_recipe_find(recipe[i]), 1e-9), "%s on %s",
+                  recipe[i], mesh_text[i]);
+    }
 }

@@ -26,7 +26,7 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
 static bool try_recipe(const op_case *c, unsigned pending, const weft_mesh *mesh, const weft_recipe *recipe)
 {
     variant v = {c, pending};
-    return sharded_agrees(build, fill, &v, mesh, recipe, 1e-9);
+    return sharded_agrees(build, sharded_gradients, fill, &v, mesh, recipe, 1e-9);
 }
 
 /* Layout number `n` of a source of `rank`: R, S(0), S(1), ..., and last a pending sum. */

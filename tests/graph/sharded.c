@@ -11,9 +11,10 @@ static bool wants_gradient(const weft_graph *g, const weft_node *n)
            weft_dtype_is_float(weft_value_get(g, n->out[0])->dtype);
 }
 
-/* Appends the gradients of "loss" as outputs "grad.<source>". */
-static void add_gradients(weft_graph *g)
+void sharded_gradients(weft_graph *g)
 {
+    if (!weft_value_ok(weft_graph_find(g, "loss")))
+        return;
     const int32_t nodes = weft_graph_node_count(g);
     weft_value *wrt = calloc((size_t)nodes, sizeof *wrt), *grad = calloc((size_t)nodes, sizeof *grad);
     int count = 0;
@@ -23,18 +24,18 @@ static void add_gradients(weft_graph *g)
     weft_autodiff(g, weft_graph_find(g, "loss"), wrt, count, grad);
     for (int i = 0; i < count; i++) {
         char name[512];
-        snprintf(name, sizeof name, "grad.%s", weft_value_get(g, wrt[i])->name);
+        snprintf(name, sizeof name, "part.%s", weft_value_get(g, wrt[i])->name);
         weft_output(g, name, grad[i]);
     }
     free(wrt);
     free(grad);
 }
 
-/* Where the local tensor of `output` begins in the whole one: gradients lie like their sources, all else is whole. */
+/* Where the local tensor of `output` begins in the whole one: whole ones at 0. */
 static const int64_t *start_of(const weft_graph *g, const char *output)
 {
     static const int64_t zero[WEFT_MAX_RANK] = {0};
-    if (strncmp(output, "grad.", 5) != 0)
+    if (strncmp(output, "part.", 5) != 0)
         return zero;
     const weft_value source = weft_graph_find(g, output + 5);
     return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, source)->node)->attr)->start;
@@ -99,25 +100,22 @@ static void print_graph(const weft_graph *g)
     weft_buf_free(&text);
 }
 
-bool sharded_agrees(weft_graph *(*build)(void *user), lockstep_fill *fill, void *user, const weft_mesh *mesh,
-                    const weft_recipe *recipe, double tolerance)
+bool sharded_agrees(weft_graph *(*build)(void *user), void (*finish)(weft_graph *g), lockstep_fill *fill, void *user,
+                    const weft_mesh *mesh, const weft_recipe *recipe, double tolerance)
 {
     const int ranks = weft_mesh_ranks(mesh);
     weft_graph *whole = build(user), *part[SHARDED_MAX_RANKS] = {NULL};
-    const bool has_loss = weft_value_ok(weft_graph_find(whole, "loss"));
     char why[300] = "";
     for (int r = 0; r < ranks && !why[0]; r++) {
         if (weft_pass_shard(whole, mesh, r, recipe, &part[r]) != WEFT_OK) {
             snprintf(why, sizeof why, "%s", weft_error_message());
             break;
         }
-        if (has_loss)
-            add_gradients(part[r]);
+        finish(part[r]);
         if (weft_graph_verify(part[r]) != WEFT_OK)
             snprintf(why, sizeof why, "%s", weft_error_message());
     }
-    if (has_loss)
-        add_gradients(whole);
+    finish(whole);
     if (!why[0]) {
         lockstep *one = lockstep_run(1, &whole, fill, user), *many = lockstep_run(ranks, part, fill, user);
         snprintf(why, sizeof why, "%s", one->error[0] ? one->error : many->error);
