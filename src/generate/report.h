@@ -1,0 +1,21 @@
+/* report.html: what a run did, in one self-contained page. */
+#ifndef WEFT_GENERATE_REPORT_H
+#define WEFT_GENERATE_REPORT_H
+
+#include "base/config.h"
+
+typedef struct weft_report_sources {
+    const char *title;
+    const char *const *runs; /* "name=folder": metrics.jsonl is plotted */
+    int run_count;
+    const char *vae_eval, *prompt_eval; /* JSON of weft eval; NULL: none */
+    const char *const *pictures;        /* "title=file.png" */
+    int picture_count;
+    const char *videos; /* folder of weft generate, with prompts.jsonl; NULL: none */
+    const char *truth;  /* folder searched for <name>.mp4 with <name>.txt: real videos of the same caption; NULL: none */
+    const char *times;  /* JSON lines {"step": "synth", "seconds": 12.3}; NULL: none */
+} weft_report_sources;
+
+weft_status weft_report_write(const weft_report_sources *sources, const char *path);
+
+#endif
