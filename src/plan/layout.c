@@ -416,7 +416,7 @@ static const struct {
     const char *name;
     size_t at;
 } causes[] = {
-    {"narrower matrix products", offsetof(weft_layout_terms, gemm)},
+    {"matrix products", offsetof(weft_layout_terms, gemm)},
     {"attention", offsetof(weft_layout_terms, attention)},
     {"pointwise operators", offsetof(weft_layout_terms, pointwise)},
     {"tensor parallel communication", offsetof(weft_layout_terms, tp)},

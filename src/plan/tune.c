@@ -76,16 +76,17 @@ static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric
         x.bottleneck = seconds > x.bottleneck ? seconds : x.bottleneck;
         if (s + 1 < 2 * p && output > most_output)
             most_output = output;
-        const double pair = stage_sum(c, part, s, 0) + stage_sum(c, part, 2 * p - 1 - s, 0);
-        most_weights = pair > most_weights ? pair : most_weights;
+        /* Eq. 14; the paper takes the middle pair for the fullest, here every pair is looked at. Costs are
+         * per microbatch, so that outputs grow with b as well. */
+        const int64_t mirror = 2 * p - 1 - s;
+        const double weights = stage_sum(c, part, s, 0) + stage_sum(c, part, mirror, 0);
+        const double kept = stage_sum(c, part, s, 1) + stage_sum(c, part, mirror, 1);
+        const double before = p > 1 && s > 0 ? c->op[part->cut[s] - 1].output_bytes : 0;
+        const double memory = 7 * weights + P * kept + P * before;
+        if (s < p && memory > x.memory)
+            x.memory = memory;
+        most_weights = weights > most_weights ? weights : most_weights;
     }
-    const double middle_weights = stage_sum(c, part, p - 1, 0) + stage_sum(c, part, p, 0);
-    const double middle_kept = stage_sum(c, part, p - 1, 1) + stage_sum(c, part, p, 1);
-    const double before = p > 1 ? c->op[part->cut[p - 1] - 1].output_bytes : 0;
-    /* Eq. 14; costs are per microbatch already, and outputs grow with b too. The paper takes the middle
-     * pair for the fullest device; another pair with more weights is not forgotten. */
-    const double weights = most_weights > middle_weights ? most_weights : middle_weights;
-    x.memory = 7 * weights + P * middle_kept + P * before;
     x.compute = (10 * P - 4) * x.bottleneck;
     x.send = (10 * P - 12 > 0 ? 10 * P - 12 : 0) * (f->inter_latency + most_output / f->inter);
     if (p == 1)

@@ -1,0 +1,24 @@
+#!/bin/bash
+# Golden plans: a change of any plan is seen in review. GOLDEN=write makes them anew.
+set -eu
+golden=$SRC/tests/pipeline/golden
+plan() { # plan NAME ARGUMENTS...
+    local name=$1
+    shift
+    "$WEFT" plan "$@" >"$name.txt"
+    if [ "${GOLDEN-}" = write ]; then
+        mkdir -p "$golden"
+        cp "$name.txt" "$golden/$name.txt"
+    fi
+    diff -u "$golden/$name.txt" "$name.txt" || { echo "FAIL: the plan $name changed (GOLDEN=write accepts it)"; exit 1; }
+}
+for model in uvit-2.7b sdv2-4.6b hunyuan-dit-3b; do
+    plan "pipeline-$model-v100" pipeline "$SRC/examples/plan-pipeline.yaml" --set model=$model --set microbatch=4 --set cluster=v100:2 --explain
+    plan "pulse-$model-910a" layout "$SRC/examples/plan-layout.yaml" --set model=$model --set cluster=ascend910a:8
+done
+for model in dit-7b-8k:8:256 dit-7b-74k:8:64 dit-28b-8k:8:256 dit-28b-74k:32:64; do
+    IFS=: read -r name nodes batch <<<"$model"
+    plan "layout-$name-h100" layout "$SRC/examples/plan-layout.yaml" --set model="$name" --set cluster=h100:"$nodes" --set batch="$batch"
+done
+plan memory-20gib memory "$SRC/examples/plan-memory.yaml" --set limit=20GiB --set offload=false
+plan memory-30gib memory "$SRC/examples/plan-memory.yaml"
