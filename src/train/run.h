@@ -1,0 +1,104 @@
+/* The config of `weft train`: one table per section. */
+#ifndef WEFT_TRAIN_RUN_H
+#define WEFT_TRAIN_RUN_H
+
+#include "base/config.h"
+#include "diffusion/flow.h"
+#include "model/model.h"
+#include "train/optimizer.h"
+
+typedef enum weft_run_what { WEFT_RUN_VAE, WEFT_RUN_DIT } weft_run_what;
+typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
+
+/* Sizes of a Wan VAE trained from nothing; field names are those of its public config.json. */
+typedef struct weft_run_vae {
+    int64_t base_dim, z_dim, num_res_blocks;
+    weft_i64_list dim_mult;
+    const char *init; /* folder of weights to begin with; "": from nothing */
+} weft_run_vae;
+
+typedef struct weft_run_dit {
+    int64_t num_layers, num_heads, head_dim, ffn_dim, freq_dim;
+    weft_i64_list patch_size;
+    const char *init;
+} weft_run_dit;
+
+typedef struct weft_run_text {
+    int64_t dim, num_heads, num_layers, ffn_dim, max_length;
+} weft_run_text;
+
+typedef struct weft_run_loss {
+    double l1, l2, kl; /* VAE: weights of |x-y|, (x-y)^2, and the KL divergence per latent element */
+} weft_run_loss;
+
+typedef struct weft_run_data {
+    const char *path; /* shards: a folder or a list of tar files as `weft shard` writes them */
+    double fps;       /* 0: every frame */
+    int64_t threads;  /* decoders per rank */
+    bool random_crop; /* a random stretch in time instead of the middle one */
+    int64_t held_out; /* samples at the end of the set that training never sees */
+} weft_run_data;
+
+typedef struct weft_stage {
+    const char *name;
+    int64_t steps;
+    int64_t batch; /* samples per step over all ranks */
+    int64_t frames, height, width;
+    double lr;
+    double lr_end; /* COSINE ends here, as a share of lr */
+    int64_t warmup;
+    int schedule; /* weft_lr_kind */
+} weft_stage;
+
+typedef struct weft_run_checkpoint {
+    int64_t every; /* steps; 0: at the end only */
+    int64_t keep;
+} weft_run_checkpoint;
+
+typedef struct weft_run_guard {
+    double factor;    /* loss or norm above factor x its running mean is an outlier; 0: only NaN */
+    int64_t window;   /* steps of that mean */
+    int64_t patience; /* outliers in a row that stop the run */
+} weft_run_guard;
+
+typedef struct weft_run {
+    int what; /* weft_run_what */
+    const char *out;
+    int64_t seed;
+    weft_run_data data;
+    const char *vae_path; /* what: dit */
+    weft_run_vae vae;
+    weft_run_dit dit;
+    weft_run_text text;
+    weft_run_loss loss;
+    weft_flow_config flow;
+    double caption_dropout;
+    weft_optimizer_config optimizer;
+    weft_section_list stages; /* weft_stage */
+    weft_run_checkpoint checkpoint;
+    weft_run_guard guard;
+    weft_string_list recompute; /* patterns of scopes or ops that the backward computes again */
+    const char *backend;
+    const char *mesh; /* "": all ranks on axis dp */
+    double deadline;  /* seconds */
+    int64_t log_every;
+} weft_run;
+extern const weft_section weft_run_section;
+
+/* What the table cannot say: stages present, sizes that the model can take, the paths that `what` needs. */
+weft_status weft_run_check(const weft_run *run, const char *path);
+
+/* Learning rate of step `step` (from 0) inside a stage. */
+double weft_stage_lr(const weft_stage *stage, int64_t step);
+/* Steps before stage `index`, or of all for index = count. */
+int64_t weft_run_first_step(const weft_run *run, int64_t index);
+/* The stage of global step `step`. */
+int64_t weft_run_stage_at(const weft_run *run, int64_t step);
+
+/* The models that the config describes, checked by the readers of the public config.json; `path` names the
+ * config in messages. The transformer takes its channels from the VAE it is given. */
+weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_vae_config *vae);
+weft_status weft_run_text_model(const weft_run *run, const char *path, weft_bytes_config *text);
+weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, weft_wan_dit_config *dit);
+
+#endif
