@@ -1,0 +1,114 @@
+#include "train/step.h"
+
+#include <string.h>
+
+/* Which part of the batch dim this rank's input is: told by the layout that the shard pass gave it. */
+static void find_slice(weft_step *step, const weft_place_of_run *place)
+{
+    int coordinate[WEFT_MAX_AXES];
+    step->slice_parts = 1;
+    step->slice_index = 0;
+    weft_mesh_coordinates(&place->mesh, weft_comm_rank(place->comm), coordinate);
+    for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
+        const weft_node *node = weft_graph_node(step->graph, n);
+        const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
+        if (node->op != WEFT_OP_INPUT || strncmp(info->name, "batch.", 6))
+            continue;
+        const weft_attr_source *source = node->attr;
+        step->slice_first = source->start[0];
+        step->slice_count = info->shape.dim[0];
+        for (int axis = 0; axis < place->mesh.axis_count; axis++) {
+            if (info->layout[axis].kind != WEFT_S || info->layout[axis].dim != 0)
+                continue;
+            step->slice_parts *= place->mesh.axis[axis].size;
+            step->slice_index = step->slice_index * place->mesh.axis[axis].size + coordinate[axis];
+        }
+        return;
+    }
+}
+
+/* Replaces step->graph by the result of a pass. */
+static weft_status replace(weft_step *step, weft_status_code status, weft_graph *graph)
+{
+    if (status != WEFT_OK)
+        return status;
+    if (step->graph != step->whole)
+        weft_graph_free(step->graph);
+    step->graph = graph;
+    return WEFT_OK;
+}
+
+static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer, const weft_place_of_run *place)
+{
+    weft_graph *made = NULL;
+    weft_status_code status;
+    if (weft_mesh_ranks(&place->mesh) > 1) {
+        status = weft_pass_shard(step->graph, &place->mesh, weft_comm_rank(place->comm), &weft_recipe_dp, &made);
+        WEFT_TRY(replace(step, status, made));
+    }
+    find_slice(step, place);
+    if (optimizer) {
+        weft_optimizer_build(step->graph, weft_graph_find(step->graph, "loss"), optimizer);
+        WEFT_TRY(weft_graph_check(step->graph));
+    }
+    if (place->recompute_count > 0) {
+        status = weft_pass_recompute(step->graph, place->recompute, place->recompute_count, &made);
+        WEFT_TRY(replace(step, status, made));
+    }
+    status = weft_pass_fuse(step->graph, &made);
+    WEFT_TRY(replace(step, status, made));
+    status = weft_pass_order(step->graph, &made);
+    return replace(step, status, made);
+}
+
+/* A moving average begins as a copy of its parameter. */
+static void begin_averages(weft_store *store, int64_t first)
+{
+    for (int64_t i = first; i < weft_store_count(store); i++) {
+        weft_tensor *average = weft_store_at(store, i);
+        const weft_tensor *param = strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
+        if (param)
+            memcpy(average->data, param->data,
+                   (size_t)(weft_shape_count(&param->shape) * weft_dtype_bytes(param->dtype)));
+    }
+}
+
+weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
+                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *out)
+{
+    weft_step step = {.whole = whole, .graph = whole};
+    weft_status_code status = whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    const int64_t had = weft_store_count(store);
+    if (status == WEFT_OK)
+        status = apply_passes(&step, optimizer, place);
+    const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh};
+    if (status == WEFT_OK)
+        status = weft_store_init(store, step.graph, seed);
+    if (status == WEFT_OK)
+        status = weft_program_compile(step.graph, &options, &step.program);
+    if (status == WEFT_OK)
+        status = weft_program_bind(step.program, store);
+    if (status != WEFT_OK) {
+        weft_step_free(&step);
+        return status;
+    }
+    begin_averages(store, had);
+    step.cost = weft_graph_cost(step.graph);
+    *out = step;
+    return WEFT_OK;
+}
+
+void weft_step_free(weft_step *step)
+{
+    weft_program_free(step->program);
+    if (step->graph != step->whole)
+        weft_graph_free(step->graph);
+    weft_graph_free(step->whole);
+    *step = (weft_step){0};
+}
+
+double weft_step_scalar(const weft_step *step, const char *name)
+{
+    const weft_tensor *tensor = weft_program_output(step->program, name);
+    return tensor ? (double)*(const float *)tensor->data : 0;
+}

@@ -1,0 +1,34 @@
+/* Graphs made ready to run on this rank: shard, optimizer, passes, program. */
+#ifndef WEFT_TRAIN_STEP_H
+#define WEFT_TRAIN_STEP_H
+
+#include "runtime/runtime.h"
+#include "train/objective.h"
+
+/* Where and how programs run. */
+typedef struct weft_place_of_run {
+    weft_comm *comm; /* borrowed */
+    weft_mesh mesh;
+    const weft_backend *backend;
+    const char *const *recompute;
+    int recompute_count;
+} weft_place_of_run;
+
+typedef struct weft_step {
+    weft_graph *whole;  /* over the global shapes; parameters and their names */
+    weft_graph *graph;  /* of this rank */
+    weft_program *program;
+    weft_cost cost;     /* of one run on this rank */
+    int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
+    int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
+} weft_step;
+
+/* Takes `whole`, whose output "loss" is trained (freed with the step, also on failure). `optimizer` NULL: forward only. Sources that the store does
+ * not have yet are added and initialised with `seed`. */
+weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
+                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *step);
+void weft_step_free(weft_step *step);
+/* Output scalar of the last run; 0 if there is none of that name. */
+double weft_step_scalar(const weft_step *step, const char *name);
+
+#endif
