@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "format/safetensors.h"
 #include "runtime/weights.h"
 
 #include <fcntl.h>
@@ -67,7 +68,132 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
+/* ---- optimizer and averages -------------------------------------------------------------------- */
+
+enum { LISTED = 8 }; /* names in a message */
+
+/* A list of names for a message: the first few, then how many more. */
+typedef struct name_list {
+    weft_buf text;
+    int64_t count;
+} name_list;
+
+static void list_name(name_list *list, const char *name)
+{
+    if (list->count++ < LISTED)
+        weft_buf_printf(&list->text, "%s%s", list->count > 1 ? ", " : "", name);
+    else if (list->count == LISTED + 1)
+        weft_buf_printf(&list->text, ", ...");
+}
+
+static weft_status refuse_names(const char *path, name_list *missing, name_list *extra)
+{
+    weft_status_code status = WEFT_OK;
+    if (missing->count || extra->count)
+        status = weft_fail(WEFT_E_FORMAT, "%s is of another model: %lld parameters missing%s%s, %lld unknown%s%s", path,
+                           (long long)missing->count, missing->count ? ": " : "", missing->count ? missing->text.data : "",
+                           (long long)extra->count, extra->count ? ": " : "", extra->count ? extra->text.data : "");
+    weft_buf_free(&missing->text);
+    weft_buf_free(&extra->text);
+    return status;
+}
+
+static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
+{
+    bool same = from->rank == to->shape.rank && from->dtype == to->dtype;
+    for (int d = 0; same && d < from->rank; d++)
+        same = from->dim[d] == to->shape.dim[d];
+    if (!same)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's", from->file, from->name);
+    memcpy(to->data, from->data, (size_t)from->bytes);
+    return WEFT_OK;
+}
+
+/* Declares and writes the tensors list[count] under names[count]. */
+static weft_status write_tensors(weft_tensor *const *list, const char *const *names, int64_t count, const char *folder,
+                                 const char *stem)
+{
+    weft_tensors_writer *writer;
+    WEFT_TRY(weft_tensors_writer_create(folder, stem, (int64_t)4 << 30, &writer));
+    weft_status_code status = weft_tensors_writer_metadata(writer, "format", "pt");
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+        status = weft_tensors_writer_declare(writer, names[i], list[i]->dtype, list[i]->shape.rank, list[i]->shape.dim);
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+        status = weft_tensors_writer_data(writer, names[i], list[i]->dtype, list[i]->data);
+    if (status == WEFT_OK)
+        status = weft_tensors_writer_finish(writer);
+    weft_tensors_writer_free(writer);
+    return status;
+}
+
+static bool begins(const char *name, const char *prefix)
+{
+    return !strncmp(name, prefix, strlen(prefix));
+}
+
+/* All tensors of the store whose name begins with `prefix`, names whole. */
+static weft_status save_tensors(weft_store *store, const char *prefix, const char *folder, const char *stem)
+{
+    const int64_t count = weft_store_count(store);
+    weft_tensor **list = weft_alloc((count + 1) * (int64_t)sizeof *list);
+    const char **names = weft_alloc((count + 1) * (int64_t)sizeof *names);
+    weft_status_code status = WEFT_OK;
+    int64_t used = 0;
+    if (!list || !names)
+        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", folder);
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+        weft_tensor *tensor = weft_store_at(store, i);
+        if (!begins(tensor->name, prefix))
+            continue;
+        list[used] = tensor;
+        names[used++] = tensor->name;
+    }
+    if (status == WEFT_OK)
+        status = write_tensors(list, names, used, folder, stem);
+    weft_free(list);
+    weft_free(names);
+    return status;
+}
+
+/* Fills them back; the file must have all of these and no other. */
+static weft_status load_file(weft_store *store, const char *prefix, const char *path)
+{
+    weft_tensors *file;
+    WEFT_TRY(weft_tensors_open(path, &file));
+    weft_status_code status = WEFT_OK;
+    name_list missing = {0}, extra = {0};
+    for (int64_t i = 0; i < weft_store_count(store) && status == WEFT_OK; i++) {
+        weft_tensor *to = weft_store_at(store, i);
+        if (!begins(to->name, prefix))
+            continue;
+        const weft_stored_tensor *from = weft_tensors_find(file, to->name);
+        if (from)
+            status = copy_in(from, to);
+        else
+            list_name(&missing, to->name);
+    }
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const char *name = weft_tensors_at(file, i)->name;
+        if (!begins(name, prefix) || !weft_store_find(store, name))
+            list_name(&extra, name);
+    }
+    const weft_status_code names = refuse_names(path, &missing, &extra);
+    weft_tensors_close(file);
+    return status != WEFT_OK ? status : names;
+}
+
 /* ---- writing ----------------------------------------------------------------------------------- */
+
+weft_status weft_part_save(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part,
+                           const char *variant, const char *folder)
+{
+    char prefix[64], path[700];
+    snprintf(prefix, sizeof prefix, "%s.", part->scope);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    WEFT_TRY(weft_make_dirs(folder));
+    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, WEFT_F32, (int64_t)4 << 30));
+    return weft_json_save(path, part->config);
+}
 
 static weft_status write_parts(const weft_checkpoints *c, const char *folder)
 {
@@ -75,11 +201,11 @@ static weft_status write_parts(const weft_checkpoints *c, const char *folder)
         const weft_checkpoint_part *part = &c->spec.part[i];
         char path[600];
         snprintf(path, sizeof path, "%s/%s", folder, part->scope);
-        WEFT_TRY(weft_weights_save(c->copy, c->spec.graph, part->scope, "", part->config, path, part->stem));
+        WEFT_TRY(weft_part_save(c->copy, c->spec.graph, part, "", path));
         sync_folder(path);
     }
-    WEFT_TRY(weft_store_save(c->copy, "adamw.", folder, "optimizer"));
-    return weft_store_save(c->copy, "ema.", folder, "ema");
+    WEFT_TRY(save_tensors(c->copy, "adamw.", folder, "optimizer"));
+    return save_tensors(c->copy, "ema.", folder, "ema");
 }
 
 static weft_status write_state(const weft_checkpoints *c, const char *folder)
@@ -242,12 +368,14 @@ static weft_status load_tensors(weft_checkpoints *c, const char *folder)
     char path[600];
     for (int i = 0; i < c->spec.parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, c->spec.part[i].scope);
-        WEFT_TRY(weft_weights_load(c->spec.store, c->spec.graph, c->spec.part[i].scope, path, true));
+        char prefix[64];
+        snprintf(prefix, sizeof prefix, "%s.", c->spec.part[i].scope);
+        WEFT_TRY(weft_weights_load(c->spec.store, c->spec.graph, prefix, path, false));
     }
     snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    WEFT_TRY(weft_store_load(c->spec.store, "adamw.", path));
+    WEFT_TRY(load_file(c->spec.store, "adamw.", path));
     snprintf(path, sizeof path, "%s/ema.safetensors", folder);
-    return weft_store_load(c->spec.store, "ema.", path);
+    return load_file(c->spec.store, "ema.", path);
 }
 
 weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path[512])

@@ -20,6 +20,10 @@ typedef struct weft_checkpoint_part {
     json_t *config;    /* of config.json; borrowed */
 } weft_checkpoint_part;
 
+/* Weights and config.json into `folder`; `variant` "ema." takes the moving averages. */
+weft_status weft_part_save(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part,
+                           const char *variant, const char *folder);
+
 typedef struct weft_checkpoint_spec {
     const char *run;         /* folder */
     weft_store *store;       /* borrowed: read while saving and filled while loading */

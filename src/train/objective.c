@@ -25,7 +25,9 @@ static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_va
     weft_output(g, "kl", kl);
     weft_value loss = weft_add(g, weft_affine(g, mse, run->loss.l2, 0), weft_affine(g, kl, run->loss.kl, 0));
     if (run->loss.l1 > 0) {
-        const weft_value l1 = weft_mean_all(g, weft_unary(g, WEFT_OP_ABS, error));
+        /* |e| as sqrt(e^2 + 1e-6): smooth at 0 (Charbonnier) */
+        weft_value l1 = weft_affine(g, weft_unary(g, WEFT_OP_SQUARE, error), 1, 1e-6);
+        l1 = weft_mean_all(g, weft_unary(g, WEFT_OP_SQRT, l1));
         loss = weft_add(g, loss, weft_affine(g, l1, run->loss.l1, 0));
     }
     return loss;

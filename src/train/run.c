@@ -57,13 +57,16 @@ static const weft_section loss_section = {"loss", "objective of the autoencoder 
                                           loss_keys, WEFT_COUNT(loss_keys)};
 
 static const weft_key data_keys[] = {
-    {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "", "folder of shards that `weft shard` wrote"},
+    {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "", "shards that `weft shard` wrote: a folder, or a pattern with {000..012}"},
+    {"split", WEFT_KEY_STRING, offsetof(weft_run_data, split), "train", "",
+     "only shards whose name begins with this; empty: all"},
     F64(weft_run_data, fps, "fps", "0", "frames/s", "frames are taken at this rate; 0: every frame", 0, 1000),
     I64(weft_run_data, threads, "threads", "1", "", "decoding threads of each rank", 1, 256),
-    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "true", "",
-     "take a random stretch of a longer clip (what: vae) instead of its first frames"},
-    I64(weft_run_data, held_out, "held_out", "0", "samples", "so many samples at the end of the set are never trained on", 0,
-        1e12),
+    I64(weft_run_data, prefetch, "prefetch", "4", "batches", "decoded ahead of training", 1, 1024),
+    {"random_start", WEFT_KEY_BOOL, offsetof(weft_run_data, random_start), "true", "",
+     "what: vae: take a random stretch of a longer clip instead of its beginning"},
+    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "false", "",
+     "what: vae: crop at a random place instead of the centre when the aspect differs"},
 };
 static const weft_section data_section = {"data", "what to train on", sizeof(weft_run_data), data_keys,
                                           WEFT_COUNT(data_keys)};

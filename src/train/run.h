@@ -32,11 +32,11 @@ typedef struct weft_run_loss {
 } weft_run_loss;
 
 typedef struct weft_run_data {
-    const char *path; /* shards: a folder or a list of tar files as `weft shard` writes them */
+    const char *path, *split; /* as for weft_dataset_open */
     double fps;       /* 0: every frame */
     int64_t threads;  /* decoders per rank */
-    bool random_crop; /* a random stretch in time instead of the middle one */
-    int64_t held_out; /* samples at the end of the set that training never sees */
+    int64_t prefetch; /* batches decoded ahead */
+    bool random_start, random_crop;
 } weft_run_data;
 
 typedef struct weft_stage {
