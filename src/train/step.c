@@ -61,10 +61,9 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     return replace(step, status, made);
 }
 
-/* A moving average begins as a copy of its parameter. */
-static void begin_averages(weft_store *store, int64_t first)
+void weft_step_begin_averages(weft_store *store)
 {
-    for (int64_t i = first; i < weft_store_count(store); i++) {
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *average = weft_store_at(store, i);
         const weft_tensor *param = strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
         if (param)
@@ -78,7 +77,6 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 {
     weft_step step = {.whole = whole, .graph = whole};
     weft_status_code status = whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    const int64_t had = weft_store_count(store);
     if (status == WEFT_OK)
         status = apply_passes(&step, optimizer, place);
     const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh};
@@ -92,7 +90,6 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
         weft_step_free(&step);
         return status;
     }
-    begin_averages(store, had);
     step.cost = weft_graph_cost(step.graph);
     *out = step;
     return WEFT_OK;

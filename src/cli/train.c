@@ -1,0 +1,48 @@
+#include "cli/verb.h"
+#include "train/trainer.h"
+
+static weft_status run_train(const weft_args *args)
+{
+    int count;
+    weft_run run;
+    const char *path = weft_args_positional(args, &count)[0];
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = weft_args_config(args, arena, path, &run);
+    if (status == WEFT_OK)
+        status = weft_train(&run, path);
+    weft_arena_free(arena);
+    return status;
+}
+
+const weft_verb weft_verb_train = {
+    .name = "train",
+    .summary = "train the video autoencoder or the diffusion transformer",
+    .usage = "CONFIG [--set KEY=VALUE]...",
+    .details =
+        "Trains what the config describes, stage after stage, on shards that `weft shard` wrote, and writes the\n"
+        "finished model in the diffusers layout to <out>/model. Forward, loss, backward, clipping, AdamW and the\n"
+        "moving average are one graph, compiled once per stage.\n"
+        "\n"
+        "Under mpirun the same command trains data-parallel: `batch` is the batch over all ranks, and the losses are\n"
+        "those of one rank. All randomness is keyed by (seed, step, sample).\n"
+        "\n"
+        "Checkpoints are written beside the training to <out>/checkpoints/step-N, atomically and with checksums. The\n"
+        "same command after a kill goes on from the newest whole one; with the same number of ranks the loss curve is\n"
+        "then bitwise the one of an uninterrupted run. Ctrl-C writes a checkpoint and stops.\n"
+        "\n"
+        "what: dit encodes the clips once with the VAE of `vae_path` and keeps the latents in <out>/latents. The text\n"
+        "encoder is trained together with the transformer.\n"
+        "\n"
+        "<out>/metrics.jsonl has one line a step: step, loss, grad_norm (before clipping), lr, seconds,\n"
+        "samples_per_second, gflops, skipped. A step whose loss or gradient norm is not finite or far out of the\n"
+        "ordinary changes nothing and is counted; guard.patience of them in a row end the run.\n",
+    .examples = "weft train examples/vae.yaml\n"
+                "mpirun -n 2 weft train examples/dit.yaml --set stages.0.steps=500\n",
+    .config = &weft_run_section,
+    .min_positional = 1,
+    .max_positional = 1,
+    .stops_cleanly = true,
+    .run = run_train,
+};

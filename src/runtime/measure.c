@@ -1,0 +1,73 @@
+#include "runtime/measure.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops)
+{
+    const int64_t n = backend == &weft_backend_ref ? 64 : 1024;
+    weft_program *program = NULL;
+    weft_store *store = weft_store_create();
+    weft_graph *g = weft_graph_create();
+    weft_status_code status = WEFT_OK;
+    double best = 0, spent = 0;
+    if (!g || !store) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+        goto out;
+    }
+    const weft_value a = weft_input(g, "a", WEFT_F32, WEFT_SHAPE(n, n));
+    const weft_value b = weft_input(g, "b", WEFT_F32, WEFT_SHAPE(n, n));
+    weft_output(g, "c", weft_matmul(g, a, b, false, true));
+    WEFT_GO(weft_graph_check(g));
+    WEFT_GO(weft_program_compile(g, &(weft_program_options){.backend = backend}, &program));
+    WEFT_GO(weft_program_bind(program, store));
+    for (int i = 0; i < 2; i++) {
+        float *x = weft_program_input(program, i ? "b" : "a")->data;
+        for (int64_t k = 0; k < n * n; k++)
+            x[k] = (float)(k % 13) - 6;
+    }
+    for (int i = 0; i < 2 || spent < seconds; i++) {
+        const double started = weft_now();
+        WEFT_GO(weft_program_run(program));
+        const double took = weft_now() - started, rate = 2e-9 * (double)(n * n * n) / took;
+        spent += took;
+        if (rate > best)
+            best = rate;
+    }
+    *gflops = best;
+out:
+    weft_program_free(program);
+    weft_graph_free(g);
+    weft_store_free(store);
+    return status;
+}
+
+weft_status weft_measure_memory(double seconds, double *bytes_per_second)
+{
+    const int64_t bytes = (int64_t)128 << 20;
+    char *from = weft_alloc_aligned(bytes), *to = weft_alloc_aligned(bytes);
+    double best = 0, spent = 0;
+    if (!from || !to) {
+        weft_free(from);
+        weft_free(to);
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    }
+    memset(from, 1, (size_t)bytes);
+    memset(to, 2, (size_t)bytes);
+    while (spent < seconds || best == 0) {
+        const double started = weft_now();
+#pragma omp parallel for schedule(static)
+        for (int64_t part = 0; part < 64; part++)
+            memcpy(to + part * (bytes / 64), from + part * (bytes / 64), (size_t)(bytes / 64));
+        const double took = weft_now() - started;
+        spent += took;
+        if (2 * (double)bytes / took > best)
+            best = 2 * (double)bytes / took;
+        from[0] = to[bytes - 1];
+    }
+    *bytes_per_second = best;
+    weft_free(from);
+    weft_free(to);
+    return WEFT_OK;
+}

@@ -1,0 +1,91 @@
+#include "train/export.h"
+
+#include "base/fs.h"
+#include "runtime/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static weft_status copy_file(const char *from, const char *to)
+{
+    weft_map map;
+    WEFT_TRY(weft_map_open(from, &map));
+    const weft_status_code status = weft_file_write_atomic(to, map.data ? (const void *)map.data : "", map.bytes);
+    weft_map_close(&map);
+    return status;
+}
+
+/* The files (not folders) of the VAE's folder, so that the model stands alone. */
+static weft_status copy_vae(const char *from, const char *to)
+{
+    weft_names names = {0};
+    WEFT_TRY(weft_make_dirs(to));
+    WEFT_TRY(weft_list_dir(from, false, &names));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        char source[1024], target[1024];
+        snprintf(source, sizeof source, "%s/%s", from, names.name[i]);
+        snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
+        const char *extension = weft_path_extension(names.name[i]);
+        extension += extension[0] == '.';
+        if (!weft_path_is_dir(source) && (!strcmp(extension, "json") || !strcmp(extension, "safetensors")))
+            status = copy_file(source, target);
+    }
+    weft_names_free(&names);
+    return status;
+}
+
+static weft_status save_json(const char *folder, const char *name, json_t *json)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    weft_status_code status = json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    json_decref(json);
+    return status;
+}
+
+static weft_status write_dit(const weft_export *e, const char *folder)
+{
+    char path[700];
+    for (int i = 0; i < e->parts; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
+        WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path));
+    }
+    snprintf(path, sizeof path, "%s/vae", folder);
+    WEFT_TRY(copy_vae(e->run->vae_path, path));
+    snprintf(path, sizeof path, "%s/scheduler", folder);
+    WEFT_TRY(weft_make_dirs(path));
+    WEFT_TRY(save_json(path, "scheduler_config.json",
+                       json_pack("{s:s, s:i, s:f}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
+                                 1000, "shift", e->run->flow.shift)));
+    WEFT_TRY(save_json(folder, "weft.json",
+                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->stage->frames, "height",
+                                 (json_int_t)e->stage->height, "width", (json_int_t)e->stage->width, "fps",
+                                 e->run->data.fps)));
+    return save_json(folder, "model_index.json",
+                     json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name", "WanPipeline", "transformer",
+                               "diffusers", "WanTransformer3DModel", "vae", "diffusers", "AutoencoderKLWan", "text_encoder",
+                               "weft", "WeftBytesEncoder", "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler"));
+}
+
+weft_status weft_export_write(const weft_export *e)
+{
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/model", e->run->out);
+    WEFT_TRY(weft_make_dirs(folder));
+    if (e->run->what == WEFT_RUN_VAE)
+        return weft_part_save(e->store, e->graph, &e->part[0], e->variant, folder);
+    return write_dit(e, folder);
+}
+
+weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,
+                             const char *folder)
+{
+    for (int i = 0; i < parts; i++) {
+        char path[700], prefix[64];
+        snprintf(prefix, sizeof prefix, "%s.", part[i].scope);
+        snprintf(path, sizeof path, "%s/%s", folder, part[i].scope);
+        WEFT_TRY(weft_weights_load(store, graph, prefix, parts > 1 ? path : folder, false));
+    }
+    return WEFT_OK;
+}

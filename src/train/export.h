@@ -1,0 +1,27 @@
+/* The finished model: <out>/model in the public diffusers layout. */
+#ifndef WEFT_TRAIN_EXPORT_H
+#define WEFT_TRAIN_EXPORT_H
+
+#include "train/checkpoint.h"
+#include "train/objective.h"
+
+typedef struct weft_export {
+    const weft_run *run;
+    const weft_run_models *models;
+    weft_store *store;
+    weft_graph *graph;
+    const weft_checkpoint_part *part;
+    int parts;
+    const weft_stage *stage; /* the last one: the size that the model is for */
+    const char *variant;     /* "ema.": the moving averages; "": the weights */
+} weft_export;
+
+/* vae: <out>/model/{config.json, diffusion_pytorch_model.safetensors}.
+ * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied), weft.json (the clip size
+ * that it was trained on, for `weft generate`)}. model_index.json comes last. */
+weft_status weft_export_write(const weft_export *e);
+/* Weights of an earlier run's model folder into the store. */
+weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,
+                             const char *folder);
+
+#endif
