@@ -16,6 +16,7 @@ struct weft_metrics {
     double seconds, samples, tokens, flops; /* decayed sums for the rates */
     double peak;
     weft_progress progress;
+    int64_t done;
 };
 
 /* Keeps the lines of steps up to `step`, and drops the rest and a line cut in the middle. */
@@ -56,6 +57,7 @@ weft_status weft_metrics_open(const char *run, int64_t step, int64_t total, int6
         weft_free(m);
         return status;
     }
+    m->done = step;
     weft_progress_begin(&m->progress, "train", total, step);
     *out = m;
     return WEFT_OK;
@@ -118,6 +120,7 @@ weft_status weft_metrics_note(weft_metrics *m, const weft_step_figures *f)
     snprintf(detail, sizeof detail, "%s%sloss %.4f  norm %.3f  %.1f samples/s%s  %.1f GFLOP/s%s  %s%s", f->stage,
              f->stage[0] ? "  " : "", f->loss, f->grad_norm, m->samples / m->seconds, tokens, gflops, share,
              weft_format_bytes((int64_t)resident_bytes(), memory), skipped);
+    m->done = f->step;
     weft_progress_update(&m->progress, f->step, detail);
     return WEFT_OK;
 }
@@ -126,7 +129,7 @@ weft_status weft_metrics_close(weft_metrics *m)
 {
     if (!m)
         return WEFT_OK;
-    weft_progress_end(&m->progress, m->progress.total, NULL);
+    weft_progress_end(&m->progress, m->done, NULL);
     weft_status_code status = WEFT_OK;
     if (fclose(m->file) != 0)
         status = weft_fail_errno("%s", m->path);

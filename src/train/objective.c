@@ -57,7 +57,7 @@ weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_r
 {
     const weft_value loss = run->what == WEFT_RUN_VAE ? vae_loss(g, run, &models->vae, stage)
                                                       : dit_loss(g, run, models, stage);
-    weft_output(g, "loss", loss);
+    weft_output(g, "objective", loss);
     return loss;
 }
 

@@ -1,4 +1,4 @@
-/* What is trained, as a graph over the whole batch: inputs "batch.*", outputs "loss" and figures beside it. */
+/* What is trained, as a graph over the whole batch: inputs "batch.*", outputs "objective" (the scalar loss) and figures beside it. */
 #ifndef WEFT_TRAIN_OBJECTIVE_H
 #define WEFT_TRAIN_OBJECTIVE_H
 

@@ -48,7 +48,7 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     }
     find_slice(step, place);
     if (optimizer) {
-        weft_optimizer_build(step->graph, weft_graph_find(step->graph, "loss"), optimizer);
+        weft_optimizer_build(step->graph, weft_graph_find(step->graph, "objective"), optimizer);
         WEFT_TRY(weft_graph_check(step->graph));
     }
     if (place->recompute_count > 0) {

@@ -23,7 +23,7 @@ typedef struct weft_step {
     int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
 } weft_step;
 
-/* Takes `whole`, whose output "loss" is trained (freed with the step, also on failure). `optimizer` NULL: forward only. Sources that the store does
+/* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure). `optimizer` NULL: forward only. Sources that the store does
  * not have yet are added and initialised with `seed`. */
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *step);
