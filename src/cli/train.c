@@ -35,8 +35,8 @@ const weft_verb weft_verb_train = {
         "what: dit encodes the clips once with the VAE of `vae_path` and keeps the latents in <out>/latents. The text\n"
         "encoder is trained together with the transformer.\n"
         "\n"
-        "<out>/metrics.jsonl has one line a step: step, loss, grad_norm (before clipping), lr, seconds,\n"
-        "samples_per_second, gflops, skipped. A step whose loss or gradient norm is not finite or far out of the\n"
+        "<out>/metrics.jsonl has one line a step (loss, grad_norm before clipping, lr, step_seconds, samples_per_second,\n"
+        "gflops, skipped), and TensorBoard shows the same folder. A step whose loss or gradient norm is not finite or far out of the\n"
         "ordinary changes nothing and is counted; guard.patience of them in a row end the run.\n",
     .examples = "weft train examples/vae.yaml\n"
                 "mpirun -n 2 weft train examples/dit.yaml --set stages.0.steps=500\n",

@@ -10,7 +10,7 @@
 #include "train/export.h"
 #include "train/guard.h"
 #include "train/latents.h"
-#include "train/metrics.h"
+#include "train/meter.h"
 #include "train/step.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ typedef struct trainer {
     weft_step step;
     weft_loader *loader;
     weft_checkpoints *checkpoints;
-    weft_metrics *metrics;
+    weft_meter *meter;
     double flops; /* of a step over all ranks */
 } trainer;
 
@@ -269,7 +269,7 @@ static weft_status run_step(trainer *t)
                                 0, f.flops, {weft_step_scalar(&t->step, "mse"), weft_step_scalar(&t->step, "kl")},
                                 {"mse", "kl"}};
     if (t->leader)
-        WEFT_TRY(weft_metrics_note(t->metrics, &f));
+        WEFT_TRY(weft_meter_note(t->meter, &f));
     return verdict;
 }
 
@@ -378,9 +378,9 @@ static weft_status run_stage(trainer *t, int64_t index)
         WEFT_TRY(weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json"));
     json_decref(t->resume);
     t->resume = NULL;
-    if (t->leader && !t->metrics)
-        WEFT_TRY(weft_metrics_open(t->run->out, t->done, weft_run_first_step(t->run, t->run->stages.count),
-                                   t->run->log_every, t->peak_gflops, &t->metrics));
+    if (t->leader && !t->meter)
+        WEFT_TRY(weft_meter_open(t->run->out, t->done, weft_run_first_step(t->run, t->run->stages.count),
+                                   t->run->log_every, t->peak_gflops, &t->meter));
     return run_steps(t);
 }
 
@@ -409,7 +409,7 @@ weft_status weft_train(const weft_run *run, const char *path)
         close_stage(&t);
         status = run_stage(&t, i);
     }
-    const weft_status_code closed = weft_metrics_close(t.metrics);
+    const weft_status_code closed = weft_meter_close(t.meter);
     if (status == WEFT_OK)
         status = closed;
     if (status == WEFT_OK)
