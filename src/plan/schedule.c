@@ -221,7 +221,8 @@ typedef struct machine {
     double *end;     /* [3][S][M]; NAN: not yet */
     double *free_at; /* [D] */
     weft_task *planned; /* [D] what a device does next, */
-    double *start;      /* [D] and when; NAN: to be chosen anew, INFINITY: nothing known */
+    double *start;      /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
+    int64_t leaves;     /* power of two, >= D */
     int64_t *first;  /* [D + 1] into `local` */
     int64_t *local;  /* [S] stages by device */
 } machine;
@@ -324,36 +325,50 @@ static bool choose(const machine *x, int64_t d, weft_task *task, double *start)
     return true;
 }
 
+static void plan_device(machine *x, int64_t d)
+{
+    int64_t at = x->leaves + d;
+    if (!choose(x, d, &x->planned[d], &x->start[at]))
+        x->start[at] = INFINITY;
+    for (at /= 2; at > 0; at /= 2)
+        x->start[at] = x->start[2 * at] < x->start[2 * at + 1] ? x->start[2 * at] : x->start[2 * at + 1];
+}
+
+/* The device that starts first; ties: the lowest. -1: none can. */
+static int64_t first_device(const machine *x)
+{
+    if (isinf(x->start[1]))
+        return -1;
+    int64_t at = 1;
+    while (at < x->leaves)
+        at = x->start[2 * at] <= x->start[2 * at + 1] ? 2 * at : 2 * at + 1;
+    return at - x->leaves;
+}
+
 static weft_status machine_run(machine *x, order *o)
 {
     const weft_schedule *s = x->s;
     const int64_t total = (s->split ? 3 : 2) * s->stages * s->microbatches;
+    for (int64_t d = 0; d < s->devices; d++)
+        plan_device(x, d);
     while (o->count < total) {
-        weft_task best = {0};
-        double when = INFINITY;
-        for (int64_t d = 0; d < s->devices; d++) {
-            if (isnan(x->start[d]) && !choose(x, d, &x->planned[d], &x->start[d]))
-                x->start[d] = INFINITY;
-            if (x->start[d] < when) {
-                when = x->start[d];
-                best = x->planned[d];
-            }
-        }
-        if (isinf(when))
+        const int64_t d = first_device(x);
+        if (d < 0)
             return weft_fail(WEFT_E_INTERNAL, "the list scheduler is stuck with %lld of %lld tasks left",
                              (long long)(total - o->count), (long long)total);
-        const double end = when + duration(s, x->times, best.kind, best.stage);
+        const weft_task best = x->planned[d];
+        const double end = x->start[x->leaves + d] + duration(s, x->times, best.kind, best.stage);
         x->end[slot(s, best.kind, best.stage, best.microbatch)] = end;
         x->next[(int64_t)best.kind * s->stages + best.stage]++;
-        x->free_at[best.device] = end;
+        x->free_at[d] = end;
         if (x->times && x->times->blocking)
-            x->free_at[best.device] += send_seconds(s, x->times, best.kind, best.stage);
+            x->free_at[d] += send_seconds(s, x->times, best.kind, best.stage);
         /* only the device itself and those that wait for this result may decide otherwise now */
-        x->start[best.device] = NAN;
+        plan_device(x, d);
         if (best.stage > 0)
-            x->start[s->device_of[best.stage - 1]] = NAN;
+            plan_device(x, s->device_of[best.stage - 1]);
         if (best.stage + 1 < s->stages)
-            x->start[s->device_of[best.stage + 1]] = NAN;
+            plan_device(x, s->device_of[best.stage + 1]);
         o->task[o->count++] = best;
     }
     return WEFT_OK;
@@ -370,7 +385,9 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
     x.first = weft_alloc((devices + 2) * i64);
     x.end = weft_alloc(3 * stages * s->microbatches * (int64_t)sizeof(double));
     x.free_at = weft_alloc(devices * (int64_t)sizeof(double));
-    x.start = weft_alloc(devices * (int64_t)sizeof(double));
+    for (x.leaves = 1; x.leaves < devices;)
+        x.leaves *= 2;
+    x.start = weft_alloc(2 * x.leaves * (int64_t)sizeof(double));
     x.planned = weft_alloc(devices * (int64_t)sizeof(weft_task));
     weft_status_code status = WEFT_OK;
     if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start ||
@@ -382,10 +399,10 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
         x.cap[i] = (devices * (stages - i) + stages - 1) / stages + r.slack;
         x.first[s->device_of[i] + 2]++;
     }
-    for (int64_t d = 0; d < devices; d++) {
-        x.start[d] = NAN;
+    for (int64_t at = 0; at < 2 * x.leaves; at++)
+        x.start[at] = INFINITY;
+    for (int64_t d = 0; d < devices; d++)
         x.first[d + 2] += x.first[d + 1];
-    }
     for (int64_t i = 0; i < stages; i++)
         x.local[x.first[s->device_of[i] + 1]++] = i;
     o->count = 0;
@@ -426,8 +443,11 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
     weft_stage_times without = times ? *times : (weft_stage_times){0};
     without.send = without.send_back = NULL;
     const weft_stage_times *guides[] = {times, times ? &without : NULL, NULL};
+    /* tables of many tasks are tried with fewer rules, the plain ones first */
+    const double tasks = 3.0 * (double)shape->stages * (double)shape->microbatches;
+    int left = tasks < 4e5 ? 72 : tasks < 4e6 ? (int)(3e7 / tasks) : 4;
     for (int guide = 0; guide < (times ? 3 : 1); guide++)
-        for (int k = 0; k < 6 * 4; k++) {
+        for (int k = 0; k < 6 * 4 && left > 0; k++, left--) {
             const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
             WEFT_GO(order_by_rule(shape, guides[guide], r, o));
             WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
@@ -485,9 +505,9 @@ static weft_status check_kind(weft_schedule_kind kind, const int32_t *device_of,
                 return weft_fail(WEFT_E_INFEASIBLE, "1f1b needs as many stages as devices, in order; "
                                  "there are %lld and %lld", (long long)stages, (long long)devices);
     if (kind == WEFT_SCHEDULE_INTERLEAVED) {
-        if (stages % devices != 0 || microbatches % devices != 0)
-            return weft_fail(WEFT_E_INFEASIBLE, "interleaved needs stages (%lld) and microbatches (%lld) "
-                             "that are multiples of the devices (%lld)", (long long)stages,
+        if (stages % devices != 0 || stages == devices || microbatches % devices != 0)
+            return weft_fail(WEFT_E_INFEASIBLE, "interleaved needs stages (%lld), twice or more, and "
+                             "microbatches (%lld) in multiples of the devices (%lld)", (long long)stages,
                              (long long)microbatches, (long long)devices);
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != s % devices)

@@ -7,7 +7,7 @@ enum {
     MOST_STAGES = 32,
     MOST_MICROBATCHES = 10,
     BITS = 6, /* progress 0..63 per microbatch in a packed state */
-    DEFAULT_STATES = 200000,
+    DEFAULT_STATES = 1000000,
     MOST_MAPS = 5000,
 };
 

@@ -25,7 +25,7 @@ typedef struct weft_synthesis {
     int64_t states;      /* visited; 0: the pattern was extended without a search */
 } weft_synthesis;
 
-/* state_limit 0: the default (200,000). */
+/* state_limit 0: the default (1,000,000; about a second). */
 weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatches,
                             const weft_stage_pair *pair, int64_t pair_count, int64_t state_limit,
                             weft_synthesis *out);
