@@ -44,8 +44,7 @@ a yellow circle moving down
 PROMPTS
 step "synth" raw/cuts.jsonl "$weft" synth --out raw
 # four prompts of combinations that training never shows
-python3 -c 'import json
-for c in json.load(open("raw/heldout.json"))["held_out"][:8:2]: print(c["caption"])' >>prompts.txt
+sed -n '/"held_out"/,/\]/s/.*"caption": "\(.*\)".*/\1/p' raw/heldout.json | awk 'NR % 2 == 1' | head -n 4 >>prompts.txt
 step "curate" curated/summary.json "$weft" curate "$src/examples/demo/curate.yaml" --in raw/train --out curated
 step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
