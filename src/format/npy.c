@@ -55,7 +55,7 @@ weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, we
     memcpy(text, p + prefix, (size_t)header);
     weft_npy found = {.dtype = WEFT_DTYPE_COUNT, .data = p + prefix + header};
     const char *descr = after_key(text, "descr"), *order = after_key(text, "fortran_order");
-    for (int i = 0; descr && i < TYPE_COUNT; i++)
+    for (int i = 0; descr && *descr == '\'' && i < TYPE_COUNT; i++)
         if (!strncmp(descr + 1, types[i].descr, 3))
             found.dtype = types[i].dtype;
     const bool dims = parse_dims(after_key(text, "shape"), &found);

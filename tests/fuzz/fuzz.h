@@ -1,0 +1,18 @@
+/* Fuzz targets: each reads bytes as one of weft's input formats and must neither crash nor hang,
+ * whatever they are. tests/fuzz/corpus/<name>/ has the inputs to start from.
+ *
+ * fuzz_test.c runs the corpus and fixed mutations of it as part of the tests; `make fuzz` runs libFuzzer. */
+#ifndef WEFT_TESTS_FUZZ_H
+#define WEFT_TESTS_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int fuzz_safetensors(const uint8_t *data, size_t size);
+int fuzz_tar(const uint8_t *data, size_t size);
+int fuzz_npy(const uint8_t *data, size_t size);
+int fuzz_config(const uint8_t *data, size_t size);
+int fuzz_json(const uint8_t *data, size_t size);
+int fuzz_metrics(const uint8_t *data, size_t size);
+
+#endif

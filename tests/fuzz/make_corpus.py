@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Writes the seeds of tests/fuzz/corpus that are not text. Standard library only; the same bytes on every run."""
+import io, json, os, struct, tarfile
+
+here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+
+
+def save(target, name, data):
+    os.makedirs(os.path.join(here, target), exist_ok=True)
+    with open(os.path.join(here, target, name), "wb") as f:
+        f.write(data)
+
+
+def safetensors(entries, data, promised=None, metadata=None):
+    header = json.dumps(({"__metadata__": metadata} if metadata else {}) | {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": offsets} for name, dtype, shape, offsets in entries}).encode()
+    return struct.pack("<Q", len(header) if promised is None else promised) + header + data
+
+
+def tar(members, form=tarfile.USTAR_FORMAT):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue().rstrip(b"\0") + b"\0" * 1024
+
+
+def npy(descr, shape, data, version=1):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    size = struct.pack("<H" if version == 1 else "<I", len(header) + 1)
+    return b"\x93NUMPY" + bytes([version, 0]) + size + header + b"\n" + data
+
+
+save("safetensors", "two", safetensors([("a", "F32", [2], [0, 8]), ("b.c", "BF16", [1, 2], [8, 12])], bytes(12),
+                                       metadata={"format": "pt"}))
+save("safetensors", "types", safetensors([("f", "F16", [], [0, 2]), ("e", "F8_E4M3", [2], [2, 4]),
+                                          ("i", "I64", [1], [4, 12]), ("z", "F32", [0, 3], [12, 12])], bytes(range(12))))
+save("safetensors", "none", safetensors([], b""))
+save("safetensors", "overlap", safetensors([("a", "U8", [4], [0, 4]), ("b", "U8", [4], [2, 6])], bytes(6)))
+save("safetensors", "huge", safetensors([("a", "F64", [1 << 61, 8], [0, 8])], bytes(8), promised=1 << 62))
+
+clip = [("clips/a.mp4", b"not a video"), ("clips/a.json", b'{"caption": "a red ball", "frames": 17, "fps": 24}'),
+        ("clips/a.txt", b"a red ball\n"), ("clips/b.MP4", b""), ("clips/b.latent.npy", npy("<f4", "(1, 2)", bytes(8)))]
+save("tar", "ustar", tar(clip))
+save("tar", "gnu", tar([("d/" * 60 + "long.mp4", b"x")] + clip[:1], tarfile.GNU_FORMAT))
+save("tar", "pax", tar([("d/" * 60 + "l\u00f6ng.mp4", b"x")] + clip[:1], tarfile.PAX_FORMAT))
+save("tar", "meta", tar([("__index__", b"skip"), ("nodot", b"skip"), ("a.mp4", b"1"), ("a.mp4", b"twice")]))
+save("tar", "cut", tar(clip)[:1300])
+
+save("npy", "f4", npy("<f4", "(2, 3)", bytes(24)))
+save("npy", "f2_version2", npy("<f2", "(4,)", bytes(8), version=2))
+save("npy", "scalar", npy("<i8", "()", bytes(8)))
+save("npy", "fortran", npy("<f4", "(2, 3)", bytes(24)).replace(b"False", b"True "))
+save("npy", "huge", npy("<f8", "(4611686018427387904, 8)", bytes(8)))
