@@ -1,0 +1,197 @@
+/* The layout rules themselves, without the shard pass: every row that a rule lists is computed by hand on fake ranks (parts of whole
+ * inputs, terms of pending ones) and put together again. */
+#include "cases.h"
+#include "lockstep.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct trial {
+    const op_case *c;
+    const weft_layout_choice *choice;
+    int ranks, index;
+} trial;
+
+static weft_shape part_shape(weft_shape s, weft_layout l, int ranks, int index, int64_t *start)
+{
+    *start = 0;
+    if (l.kind == WEFT_S)
+        weft_part(s.dim[l.dim], ranks, index, start, &s.dim[l.dim]);
+    return s;
+}
+
+/* Terms of P: each rank's is different, their sum is the value. */
+static double term(double value, int ranks, int index, int64_t at)
+{
+    const double noise = (double)((at + index) % 5) - 2;
+    double other = 0;
+    for (int r = 0; r < ranks - 1; r++)
+        other += (double)((at + r) % 5) - 2;
+    return index < ranks - 1 ? noise : value - other;
+}
+
+static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    const trial *t = user;
+    const int i = name[2] - '0';
+    const double value = case_fill((void *)(uintptr_t)t->c, name, dtype, index);
+    return t->choice && t->choice->need[i].kind == WEFT_P ? term(value, t->ranks, t->index, index) : value;
+}
+
+/* Attributes that hold a shape, for this rank's part: written again here so as not to test the pass with itself. */
+static const void *local_attr(const op_case *c, weft_layout out, const weft_shape *local, int64_t start, void *room)
+{
+    if (out.kind != WEFT_S)
+        return c->attr;
+    switch (c->op) {
+    case WEFT_OP_FILL:
+        *(weft_attr_fill *)room = *(const weft_attr_fill *)c->attr;
+        ((weft_attr_fill *)room)->shape = *local;
+        return room;
+    case WEFT_OP_RANDOM_NORMAL:
+    case WEFT_OP_RANDOM_UNIFORM:
+        *(weft_attr_random *)room = *(const weft_attr_random *)c->attr;
+        ((weft_attr_random *)room)->shape = *local;
+        ((weft_attr_random *)room)->start[out.dim] = out.dim ? start : 0;
+        return room;
+    case WEFT_OP_RESHAPE:
+    case WEFT_OP_BROADCAST: *(weft_attr_shape *)room = (weft_attr_shape){*local}; return room;
+    case WEFT_OP_CONV3D_DX:
+        *(weft_attr_conv *)room = *(const weft_attr_conv *)c->attr;
+        ((weft_attr_conv *)room)->x_shape = *local;
+        return room;
+    default: return c->attr;
+    }
+}
+
+static weft_graph *local_graph(const trial *t, const weft_graph *whole, const weft_node *n)
+{
+    weft_graph *g = weft_graph_create();
+    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    union {
+        weft_attr_fill fill;
+        weft_attr_random random;
+        weft_attr_conv conv;
+    } room;
+    int64_t start;
+    for (int i = 0; i < t->c->in_count; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "in%d", i);
+        weft_attr_source a = {.dtype = t->c->in[i].dtype, .global = t->c->in[i].shape};
+        a.shape = part_shape(a.global, t->choice->need[i], t->ranks, t->index, &start);
+        if (t->choice->need[i].kind == WEFT_S)
+            a.start[t->choice->need[i].dim] = start;
+        in[i] = weft_source(g, WEFT_OP_INPUT, name, &a);
+    }
+    const weft_layout l = t->choice->out[0];
+    const weft_shape local = part_shape(weft_value_get(whole, n->out[0])->shape, l, t->ranks, t->index, &start);
+    weft_emit_all(g, t->c->op, in, t->c->in_count, local_attr(t->c, l, &local, start, &room), out);
+    for (int o = 0; o < n->out_count; o++) {
+        char name[8];
+        snprintf(name, sizeof name, "out%d", o);
+        weft_output(g, name, out[o]);
+    }
+    return g;
+}
+
+/* Element `at` of the whole output `o`, from the ranks' parts. */
+static double assemble(lockstep *const *part, const weft_value *v, weft_layout l, int ranks, const weft_shape *whole, int64_t at)
+{
+    if (l.kind != WEFT_S) {
+        double sum = 0;
+        for (int r = 0; r < (l.kind == WEFT_P ? ranks : 1); r++)
+            sum += view_get(&part[r]->value[0][v[r].id], at);
+        return sum;
+    }
+    int64_t inner = 1, start, len;
+    for (int d = l.dim + 1; d < whole->rank; d++)
+        inner *= whole->dim[d];
+    const int64_t n = whole->dim[l.dim], k = at / inner % n, outer = at / inner / n;
+    const int owner = (int)(k / ((n + ranks - 1) / ranks));
+    weft_part(n, ranks, owner, &start, &len);
+    return view_get(&part[owner]->value[0][v[owner].id], (outer * len + k - start) * inner + at % inner);
+}
+
+static void check_row(const op_case *c, const weft_layout_choice *choice, int ranks, int row)
+{
+    trial none = {.c = c};
+    weft_graph *whole = case_graph(c, 0), *local[8];
+    lockstep *one = lockstep_run(1, &whole, fill, &none), *part[8];
+    const char *name = weft_op_get(c->op)->name;
+    const weft_node *n = weft_graph_node(whole, weft_value_get(whole, weft_graph_find(whole, "out0"))->node);
+    for (int r = 0; r < ranks; r++) {
+        trial t = {c, choice, ranks, r};
+        local[r] = local_graph(&t, whole, n);
+        cr_assert_eq(weft_graph_check(local[r]), WEFT_OK, "%s row %d of %d ranks: %s", name, row, ranks, weft_error_message());
+        part[r] = lockstep_run(1, &local[r], fill, &t);
+        cr_assert_str_empty(part[r]->error, "%s row %d: %s", name, row, part[r]->error);
+    }
+    for (int o = 0; o < n->out_count; o++) {
+        char output[8];
+        snprintf(output, sizeof output, "out%d", o);
+        weft_value v[8];
+        for (int r = 0; r < ranks; r++)
+            v[r] = weft_graph_find(local[r], output);
+        const weft_view *expected = &one->value[0][n->out[o].id];
+        for (int64_t i = 0; i < view_count(expected); i++) {
+            const double want = view_get(expected, i);
+            const double got = assemble(part, v, choice->out[o], ranks, &expected->shape, i);
+            cr_assert(fabs(got - want) <= 1e-9 * (1 + fabs(want)), "%s row %d on %d ranks: %s[%lld] is %g, not %g", name, row,
+                      ranks, output, (long long)i, got, want);
+        }
+    }
+    for (int r = 0; r < ranks; r++) {
+        lockstep_free(part[r]);
+        weft_graph_free(local[r]);
+    }
+    lockstep_free(one);
+    weft_graph_free(whole);
+}
+
+static int rows_of(const op_case *c, int ranks, weft_layout_choice *choice)
+{
+    weft_graph *g = case_graph(c, 0);
+    const weft_node *n = weft_graph_node(g, weft_value_get(g, weft_graph_find(g, "out0"))->node);
+    const int count = weft_op_get(c->op)->layout(g, n, ranks, choice);
+    weft_graph_free(g);
+    return count;
+}
+
+Test(rule, every_row_of_every_op)
+{
+    int count, rows = 0;
+    const op_case *c = op_cases(&count);
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int i = 0; i < count; i++) {
+            weft_layout_choice choice[WEFT_MAX_CHOICES];
+            const int listed = rows_of(&c[i], ranks, choice);
+            cr_assert_leq(listed, WEFT_MAX_CHOICES);
+            for (int row = 0; row < listed; row++)
+                check_row(&c[i], &choice[row], ranks, row);
+            rows += listed;
+        }
+    cr_log_info("%d rows", rows);
+    cr_expect_gt(rows, 700);
+}
+
+/* Rows of ops that have one must not get lost: the number of rows per case on two ranks, as far as it is telling. */
+Test(rule, the_wanted_rows_are_there)
+{
+    int count;
+    const op_case *c = op_cases(&count);
+    for (int i = 0; i < count; i++) {
+        weft_layout_choice choice[WEFT_MAX_CHOICES];
+        const int rows = rows_of(&c[i], 2, choice);
+        if (c[i].op == WEFT_OP_MATMUL && c[i].in[0].shape.rank == 3 && c[i].in[1].shape.rank == 3)
+            cr_expect_eq(rows, 6); /* batch, M, N, K, two pending */
+        if (c[i].op == WEFT_OP_LINEAR && c[i].in_count == 2)
+            cr_expect_eq(rows, 5);
+        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 3 && !((const weft_attr_attention *)c[i].attr)->causal)
+            cr_expect_eq(rows, 3);
+        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 4)
+            cr_expect_eq(rows, 1); /* heads only */
+    }
+}
