@@ -576,6 +576,15 @@ bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_coun
 
 /* ---- layout conversions ------------------------------------------------------------------------ */
 
+bool weft_infer_same_part(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                          weft_op_out *out, int *count)
+{
+    const int axis = ((const weft_attr_comm *)attr)->axis;
+    if (axis < 0 || axis >= g->mesh.axis_count)
+        return bad(g, op, in, in_count, "no such mesh axis");
+    return weft_infer_unary(g, op, in, in_count, attr, out, count);
+}
+
 static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_count, const weft_attr_comm *a)
 {
     if (a->axis < 0 || a->axis >= g->mesh.axis_count)

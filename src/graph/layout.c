@@ -1,11 +1,15 @@
-/* Layout rules: the legal ways to compute an op with its operands laid out over the ranks of one mesh axis.
+/* Layout rules: the legal ways to compute an op with its operands laid out over the ranks of one
+ * mesh axis.
  *
- * A rule lists rows (what each input must be, what the outputs then are) and decides nothing: which row is cheapest
- * is the shard pass' business. "Everything replicated" is legal for every op and is not listed. R in a row with
- * anything else means "whole on every rank": the pass makes it V there, so that its gradient is summed. */
+ * A rule lists rows (what each input must be, what the outputs then are) and decides nothing: which
+ * row is cheapest is the shard pass' business. "Everything replicated" is legal for every op and is
+ * not listed. R in a row with anything else means "whole on every rank": the pass makes it V there,
+ * so that its gradient is summed. */
 #include "graph/internal.h"
 
-#define RULE(name) int weft_layout_##name(const weft_graph *g, const weft_node *n, int ranks, weft_layout_choice *choice)
+#define RULE(name)                                                                                 \
+    int weft_layout_##name(const weft_graph *g, const weft_node *n, int ranks,                     \
+                           weft_layout_choice *choice)
 
 static const weft_layout whole = {WEFT_R, 0}, partial = {WEFT_P, 0};
 
@@ -55,7 +59,8 @@ static void add_bilinear(weft_layout_choice *choice, int *count)
     }
 }
 
-/* ---- sources ----------------------------------------------------------------------------------- */
+/* ---- sources -----------------------------------------------------------------------------------
+ */
 
 /* The recipe says. */
 RULE(source)
@@ -83,7 +88,8 @@ RULE(random)
     return count;
 }
 
-/* ---- elementwise ------------------------------------------------------------------------------- */
+/* ---- elementwise -------------------------------------------------------------------------------
+ */
 
 RULE(elementwise)
 {
@@ -152,7 +158,8 @@ RULE(div)
     return count;
 }
 
-/* ---- reductions and shapes --------------------------------------------------------------------- */
+/* ---- reductions and shapes ---------------------------------------------------------------------
+ */
 
 RULE(sum)
 {
@@ -176,8 +183,9 @@ RULE(broadcast)
     return count;
 }
 
-/* Splits after a reshape: dims of both sides fall into groups of equal products, and inside a group the parts of the
- * leading dim that is not 1 coincide if the chunks have as many elements on both sides. */
+/* Splits after a reshape: dims of both sides fall into groups of equal products, and inside a group
+ * the parts of the leading dim that is not 1 coincide if the chunks have as many elements on both
+ * sides. */
 RULE(reshape)
 {
     const weft_shape *a = shape_of(g, n->in[0]), *b = shape_of(g, n->out[0]);
@@ -199,7 +207,8 @@ RULE(reshape)
         while (to < j - 1 && b->dim[to] == 1)
             to++;
         const int64_t inner_a = size_a / a->dim[from], inner_b = size_b / b->dim[to];
-        const int64_t chunk_a = (a->dim[from] + ranks - 1) / ranks, chunk_b = (b->dim[to] + ranks - 1) / ranks;
+        const int64_t chunk_a = (a->dim[from] + ranks - 1) / ranks,
+                      chunk_b = (b->dim[to] + ranks - 1) / ranks;
         if (chunk_a * inner_a == chunk_b * inner_b)
             add_map(choice, &count, split(from), split(to));
     }
@@ -252,9 +261,11 @@ RULE(concat)
     return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, choice);
 }
 
-/* ---- contractions ------------------------------------------------------------------------------ */
+/* ---- contractions ------------------------------------------------------------------------------
+ */
 
-static void add_product(weft_layout_choice *choice, int *count, weft_layout a, weft_layout b, weft_layout out)
+static void add_product(weft_layout_choice *choice, int *count, weft_layout a, weft_layout b,
+                        weft_layout out)
 {
     weft_layout_choice *row = add_row(choice, count);
     row->need[0] = a;
@@ -272,7 +283,8 @@ RULE(matmul)
         add_product(choice, &count, split(d), ra == rb ? split(d) : whole, split(d));
     add_product(choice, &count, split(t->trans_a ? ra - 1 : ra - 2), whole, split(ra - 2));
     add_product(choice, &count, whole, split(t->trans_b ? rb - 2 : rb - 1), split(ra - 1));
-    add_product(choice, &count, split(t->trans_a ? ra - 2 : ra - 1), split(t->trans_b ? rb - 1 : rb - 2), partial);
+    add_product(choice, &count, split(t->trans_a ? ra - 2 : ra - 1),
+                split(t->trans_b ? rb - 1 : rb - 2), partial);
     add_bilinear(choice, &count);
     return count;
 }
@@ -294,18 +306,20 @@ RULE(linear)
     return count;
 }
 
-/* Along T, Y or X the parts are independent where kernel and stride are equal (patches), nothing is padded, and every
- * rank has the same whole number of windows. */
-static bool windows_split(const weft_attr_conv *a, const weft_shape *x, const weft_shape *y, int d, int ranks,
-                          int64_t kernel)
+/* Along T, Y or X the parts are independent where kernel and stride are equal (patches), nothing is
+ * padded, and every rank has the same whole number of windows. */
+static bool windows_split(const weft_attr_conv *a, const weft_shape *x, const weft_shape *y, int d,
+                          int ranks, int64_t kernel)
 {
-    return a->before[d] == 0 && a->after[d] == 0 && a->stride[d] == kernel && x->dim[1 + d] == y->dim[1 + d] * kernel &&
-           y->dim[1 + d] % ranks == 0 && y->dim[1 + d] > 0;
+    return a->before[d] == 0 && a->after[d] == 0 && a->stride[d] == kernel &&
+           x->dim[1 + d] == y->dim[1 + d] * kernel && y->dim[1 + d] % ranks == 0 &&
+           y->dim[1 + d] > 0;
 }
 
 RULE(conv3d)
 {
-    const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]), *y = shape_of(g, n->out[0]);
+    const weft_shape *x = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]),
+                     *y = shape_of(g, n->out[0]);
     int count = 0;
     add_product(choice, &count, split(0), whole, split(0));
     for (int d = 0; d < 3; d++)
@@ -322,7 +336,8 @@ RULE(conv3d)
 
 RULE(conv3d_dx) /* dy, w -> dx */
 {
-    const weft_shape *dy = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]), *x = shape_of(g, n->out[0]);
+    const weft_shape *dy = shape_of(g, n->in[0]), *w = shape_of(g, n->in[1]),
+                     *x = shape_of(g, n->out[0]);
     int count = 0;
     add_product(choice, &count, split(0), whole, split(0));
     for (int d = 0; d < 3; d++)
@@ -349,14 +364,15 @@ RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
     return count;
 }
 
-/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, or the queries against all keys. Segments are rows of B*S of
- * all samples, so only heads may be split beside them. */
+/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, or the queries against all keys. Segments
+ * are rows of B*S of all samples, so only heads may be split beside them. */
 RULE(attention)
 {
     (void)g, (void)ranks;
     int count = 0;
     for (int d = 0; d < 3; d++) {
-        if ((d < 2 && has_input(n, 3)) || (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+        if ((d < 2 && has_input(n, 3)) ||
+            (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->out[0] = split(d);
@@ -371,7 +387,8 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
     (void)g, (void)ranks;
     int count = 0;
     for (int d = 0; d < 3; d++) {
-        if ((d < 2 && has_input(n, 6)) || (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+        if ((d < 2 && has_input(n, 6)) ||
+            (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->need[3] = row->need[5] = row->out[0] = split(d);
@@ -382,7 +399,8 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
     return count;
 }
 
-/* ---- normalisation and modulation -------------------------------------------------------------- */
+/* ---- normalisation and modulation --------------------------------------------------------------
+ */
 
 RULE(norm)
 {
@@ -412,7 +430,8 @@ RULE(modulate)
 }
 
 /* Gradients of the operand `small` that was broadcast to the shape of input 0. */
-static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small, weft_layout_choice *choice)
+static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small,
+                               weft_layout_choice *choice)
 {
     const weft_shape *x = shape_of(g, n->in[0]);
     int count = 0;
@@ -486,7 +505,8 @@ RULE(embed_grad) /* ids, dy -> dtable */
     return count;
 }
 
-/* ---- optimizer --------------------------------------------------------------------------------- */
+/* ---- optimizer ---------------------------------------------------------------------------------
+ */
 
 RULE(sum_squares)
 {
@@ -518,14 +538,15 @@ RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
     return count;
 }
 
-/* ---- layout conversions of another axis -------------------------------------------------------- */
+/* ---- layout conversions of another axis --------------------------------------------------------
+ */
 
 RULE(converted)
 {
     (void)ranks;
     const weft_attr_comm *a = n->attr;
-    const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER || n->op == WEFT_OP_SLICE_OWN ||
-                       n->op == WEFT_OP_ALL_TO_ALL;
+    const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
+                       n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL;
     int count = 0;
     for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
         if (!moves || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))

@@ -1,23 +1,34 @@
 /* Recipes: which layouts make a parallelism.
  *
- * A recipe may name more axes than a mesh has; the mesh decides what is used. Axes split in the order in which they
- * appear here, and the order matters where two split one dim: heads are split by tp first and by cp inside. */
+ * A recipe may name more axes than a mesh has; the mesh decides what is used. Axes split in the
+ * order in which they appear here, and the order matters where two split one dim: heads are split
+ * by tp first and by cp inside. */
 #include "pass/pass.h"
 
 #include <string.h>
 
-#define SPLIT(d) {WEFT_S, d}
-#define WHOLE {WEFT_R, 0}
+#define SPLIT(d)                                                                                   \
+    {                                                                                              \
+        WEFT_S, d                                                                                  \
+    }
+#define WHOLE                                                                                      \
+    {                                                                                              \
+        WEFT_R, 0                                                                                  \
+    }
 
-#define DATA_PARALLEL {"batch.*", "dp", SPLIT(0)}
+#define DATA_PARALLEL                                                                              \
+    {                                                                                              \
+        "batch.*", "dp", SPLIT(0)                                                                  \
+    }
 
 static const weft_recipe_row dp_rows[] = {
     DATA_PARALLEL,
 };
 const weft_recipe weft_recipe_dp = {"dp", dp_rows, sizeof dp_rows / sizeof *dp_rows};
 
-/* Parameters, and with them gradients and optimizer states, are split over the ranks that split the batch, gathered
- * where they are used, and their gradients reduce-scattered (ZeRO-3; Rajbhandari et al., SC'20). */
+/* Parameters, and with them gradients and optimizer states, are split over the ranks that split the
+ * batch, gathered where they are used, and their gradients reduce-scattered (ZeRO-3; Rajbhandari et
+ * al., SC'20). */
 static const weft_recipe_row fsdp_rows[] = {
     {"batch.*", "fsdp", SPLIT(0)},
     {"*.weight", "fsdp", SPLIT(0), .gather = true},
@@ -26,18 +37,27 @@ static const weft_recipe_row fsdp_rows[] = {
 };
 const weft_recipe weft_recipe_fsdp = {"fsdp", fsdp_rows, sizeof fsdp_rows / sizeof *fsdp_rows};
 
-/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward by columns, the ones
- * behind them by rows. The norms of q and k run over all heads: with their weights split they become a sum over ranks. */
-#define TENSOR_PARALLEL                                                                                                \
-    {"*.to_q.weight", "tp", SPLIT(0)}, {"*.to_q.bias", "tp", SPLIT(0)}, {"*.to_k.weight", "tp", SPLIT(0)},             \
-        {"*.to_k.bias", "tp", SPLIT(0)}, {"*.to_v.weight", "tp", SPLIT(0)}, {"*.to_v.bias", "tp", SPLIT(0)},           \
-        {"*.norm_q.weight", "tp", SPLIT(0)}, {"*.norm_k.weight", "tp", SPLIT(0)},                                      \
-        {"*.to_out.0.weight", "tp", SPLIT(1)}, {"*.ffn.net.0.proj.weight", "tp", SPLIT(0)},                            \
-        {"*.ffn.net.0.proj.bias", "tp", SPLIT(0)}, {"*.ffn.net.2.weight", "tp", SPLIT(1)}
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
+ * by columns, the ones behind them by rows. The norms of q and k run over all heads: with their
+ * weights split they become a sum over ranks. */
+#define TENSOR_PARALLEL                                                                            \
+    {"*.to_q.weight", "tp", SPLIT(0)}, {"*.to_q.bias", "tp", SPLIT(0)},                            \
+        {"*.to_k.weight", "tp", SPLIT(0)}, {"*.to_k.bias", "tp", SPLIT(0)},                        \
+        {"*.to_v.weight", "tp", SPLIT(0)}, {"*.to_v.bias", "tp", SPLIT(0)},                        \
+        {"*.norm_q.weight", "tp", SPLIT(0)}, {"*.norm_k.weight", "tp", SPLIT(0)},                  \
+        {"*.to_out.0.weight", "tp", SPLIT(1)}, {"*.ffn.net.0.proj.weight", "tp", SPLIT(0)},        \
+        {"*.ffn.net.0.proj.bias", "tp", SPLIT(0)},                                                 \
+    {                                                                                              \
+        "*.ffn.net.2.weight", "tp", SPLIT(1)                                                       \
+    }
 
-/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm on; around self-attention
- * an all-to-all turns the split of tokens into one of heads and back. */
-#define CONTEXT_PARALLEL {"*blocks.*:layer_norm", "cp", SPLIT(1)}, {"*attn*:attention", "cp", SPLIT(1)}
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm on;
+ * around self-attention an all-to-all turns the split of tokens into one of heads and back. */
+#define CONTEXT_PARALLEL                                                                           \
+    {"*blocks.*:layer_norm", "cp", SPLIT(1)},                                                      \
+    {                                                                                              \
+        "*attn*:attention", "cp", SPLIT(1)                                                         \
+    }
 
 static const weft_recipe_row wan_rows[] = {
     DATA_PARALLEL,
@@ -48,8 +68,9 @@ static const weft_recipe_row wan_rows[] = {
 };
 const weft_recipe weft_recipe_wan = {"wan", wan_rows, sizeof wan_rows / sizeof *wan_rows};
 
-/* With sequence parallelism between the tensor-parallel regions (Korthikanti et al., MLSys'23): norms and residuals
- * work on the own tokens; the sum behind a row-split linear is scattered, and gathered before the next. */
+/* With sequence parallelism between the tensor-parallel regions (Korthikanti et al., MLSys'23):
+ * norms and residuals work on the own tokens; the sum behind a row-split linear is scattered, and
+ * gathered before the next. */
 static const weft_recipe_row wan_sp_rows[] = {
     DATA_PARALLEL,
     CONTEXT_PARALLEL,
@@ -58,11 +79,13 @@ static const weft_recipe_row wan_sp_rows[] = {
     {"*.to_out.0:linear", "tp", SPLIT(1)},
     {"*.ffn.net.2:linear", "tp", SPLIT(1)},
 };
-const weft_recipe weft_recipe_wan_sp = {"wan-sp", wan_sp_rows, sizeof wan_sp_rows / sizeof *wan_sp_rows};
+const weft_recipe weft_recipe_wan_sp = {"wan-sp", wan_sp_rows,
+                                        sizeof wan_sp_rows / sizeof *wan_sp_rows};
 
 const weft_recipe *weft_recipe_find(const char *name)
 {
-    static const weft_recipe *const all[] = {&weft_recipe_dp, &weft_recipe_fsdp, &weft_recipe_wan, &weft_recipe_wan_sp};
+    static const weft_recipe *const all[] = {&weft_recipe_dp, &weft_recipe_fsdp, &weft_recipe_wan,
+                                             &weft_recipe_wan_sp};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(all[i]->name, name))
             return all[i];

@@ -1,14 +1,16 @@
 /* From the graph of whole tensors to the graph of one rank.
  *
- * One mesh axis at a time: the result of one axis, collectives included, is the input of the next, so that no rule
- * ever sees two axes and nested splits of one dim come by themselves. Per axis each node takes the cheapest of the
- * choices that its layout rule lists, its operands are converted to what that choice needs, and the node is emitted
- * with local shapes. A value keeps all its conversions (`version`), so each is made once: one all_gather serves
- * q, k and v, and one `vary` a parameter that many nodes read, whose gradient is then reduced once.
+ * One mesh axis at a time: the result of one axis, collectives included, is the input of the next,
+ * so that no rule ever sees two axes and nested splits of one dim come by themselves. Per axis each
+ * node takes the cheapest of the choices that its layout rule lists, its operands are converted to
+ * what that choice needs, and the node is emitted with local shapes. A value keeps all its
+ * conversions (`version`), so each is made once: one all_gather serves q, k and v, and one `vary` a
+ * parameter that many nodes read, whose gradient is then reduced once.
  *
- * Ranks must agree on every choice, or their collectives would not meet. After the first axis their local shapes may
- * differ, so the choices are made on the graph of rank 0, which has the largest parts, and replayed on this rank's;
- * the graph of the last rank, with the smallest, shows which parts are uneven. */
+ * Ranks must agree on every choice, or their collectives would not meet. After the first axis their
+ * local shapes may differ, so the choices are made on the graph of rank 0, which has the largest
+ * parts, and replayed on this rank's; the graph of the last rank, with the smallest, shows which
+ * parts are uneven. */
 #include "pass/pass.h"
 
 #include <math.h>
@@ -24,18 +26,19 @@ typedef struct axis_pass {
     weft_graph *to;
     const weft_recipe *recipe;
     const char *axis_name;
-    int axis, ranks, index;        /* index: this rank's coordinate */
-    weft_value (*version)[SLOTS];  /* by value of `from`: values of `to` */
-    weft_layout *home;             /* by value of `from`: the layout it is made in */
-    bool *gather;                  /* by value of `from`: a parameter split in memory only */
-    const weft_graph *smallest;    /* like `from`, of the last rank */
-    weft_layout_choice *plan;      /* by node of `from` */
-    bool decides;                  /* writes `plan`; else follows it */
+    int axis, ranks, index;       /* index: this rank's coordinate */
+    weft_value (*version)[SLOTS]; /* by value of `from`: values of `to` */
+    weft_layout *home;            /* by value of `from`: the layout it is made in */
+    bool *gather;                 /* by value of `from`: a parameter split in memory only */
+    const weft_graph *smallest;   /* like `from`, of the last rank */
+    weft_layout_choice *plan;     /* by node of `from` */
+    bool decides;                 /* writes `plan`; else follows it */
 } axis_pass;
 
 static int slot_of(weft_layout l)
 {
-    static const int slot[] = {[WEFT_R] = SLOT_R, [WEFT_V] = SLOT_V, [WEFT_P] = SLOT_P, [WEFT_S] = SLOT_S};
+    static const int slot[] = {
+        [WEFT_R] = SLOT_R, [WEFT_V] = SLOT_V, [WEFT_P] = SLOT_P, [WEFT_S] = SLOT_S};
     return slot[l.kind] + (l.kind == WEFT_S ? l.dim : 0);
 }
 
@@ -49,7 +52,8 @@ static const weft_value_info *info_of(const axis_pass *p, weft_value v)
     return weft_value_get(p->from, v);
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------ */
+/* ---- recipe ------------------------------------------------------------------------------------
+ */
 
 static bool matches(const char *pattern, const char *name)
 {
@@ -74,7 +78,8 @@ static const weft_recipe_row *row_for(const weft_recipe *recipe, const char *axi
     const bool is_node = strchr(name, ':') != NULL;
     for (int i = 0; i < recipe->count; i++) {
         const weft_recipe_row *row = &recipe->row[i];
-        if (!strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == is_node && matches(row->pattern, name))
+        if (!strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == is_node &&
+            matches(row->pattern, name))
             return row;
     }
     return NULL;
@@ -91,17 +96,20 @@ static bool check_row(axis_pass *p, const weft_recipe_row *row, const char *name
 {
     const weft_layout l = row->layout;
     if (l.kind == WEFT_S && (l.dim < 0 || l.dim >= rank))
-        weft_graph_fail(p->to, WEFT_E_SHAPE, "recipe %s: row \"%s\" splits dim %d on axis %s, but %s has rank %d",
+        weft_graph_fail(p->to, WEFT_E_SHAPE,
+                        "recipe %s: row \"%s\" splits dim %d on axis %s, but %s has rank %d",
                         p->recipe->name, row->pattern, l.dim, row->axis, name, rank);
     else if (l.kind == WEFT_V || l.kind == WEFT_P)
-        weft_graph_fail(p->to, WEFT_E_ARG, "recipe %s: row \"%s\": %s can only be whole or split on axis %s",
+        weft_graph_fail(p->to, WEFT_E_ARG,
+                        "recipe %s: row \"%s\": %s can only be whole or split on axis %s",
                         p->recipe->name, row->pattern, name, row->axis);
     else
         return true;
     return false;
 }
 
-/* ---- emitting ---------------------------------------------------------------------------------- */
+/* ---- emitting ----------------------------------------------------------------------------------
+ */
 
 /* Copies the layouts on the axes before, and sets the one of this axis. */
 static void put_version(axis_pass *p, weft_value of, weft_layout layout, weft_value made)
@@ -115,7 +123,8 @@ static void put_version(axis_pass *p, weft_value of, weft_layout layout, weft_va
     p->version[of.id][slot_of(layout)] = made;
 }
 
-static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value in, weft_attr_comm attr, weft_layout to)
+static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value in,
+                            weft_attr_comm attr, weft_layout to)
 {
     attr.axis = p->axis;
     const weft_value made = weft_emit(p->to, op, &in, 1, &attr);
@@ -132,7 +141,8 @@ typedef union local_attr {
 } local_attr;
 
 /* The part [start, start + len) along `dim` of dense data; freed by the caller. */
-static void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start, int64_t len)
+static void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start,
+                          int64_t len)
 {
     int64_t outer = 1, inner = weft_dtype_bytes(a->dtype);
     for (int i = 0; i < a->shape.rank; i++) {
@@ -146,11 +156,13 @@ static void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, in
         return NULL;
     }
     for (int64_t i = 0; i < outer; i++)
-        memcpy(own + i * len * inner, (const char *)a->data + i * row + start * inner, (size_t)(len * inner));
+        memcpy(own + i * len * inner, (const char *)a->data + i * row + start * inner,
+               (size_t)(len * inner));
     return own;
 }
 
-/* The attribute of the node when its output is split along out.dim; most ops have none that depends on it. */
+/* The attribute of the node when its output is split along out.dim; most ops have none that depends
+ * on it. */
 static const void *localise(axis_pass *p, const weft_node *n, weft_layout out, local_attr *own)
 {
     if (out.kind != WEFT_S)
@@ -171,7 +183,8 @@ static const void *localise(axis_pass *p, const weft_node *n, weft_layout out, l
     case WEFT_OP_RANDOM_UNIFORM:
         own->random = *(const weft_attr_random *)n->attr;
         own->random.shape.dim[out.dim] = len;
-        own->random.start[out.dim] += out.dim ? start : 0; /* samples are told apart by their keys */
+        own->random.start[out.dim] +=
+            out.dim ? start : 0; /* samples are told apart by their keys */
         break;
     case WEFT_OP_RESHAPE:
     case WEFT_OP_BROADCAST:
@@ -188,7 +201,8 @@ static const void *localise(axis_pass *p, const weft_node *n, weft_layout out, l
 }
 
 /* A second proof of every rule: the local output is exactly this rank's part of the whole one. */
-static void check_local_shape(axis_pass *p, const weft_node *n, weft_value of, weft_layout layout, weft_value made)
+static void check_local_shape(axis_pass *p, const weft_node *n, weft_value of, weft_layout layout,
+                              weft_value made)
 {
     if (!weft_value_ok(made))
         return;
@@ -197,11 +211,13 @@ static void check_local_shape(axis_pass *p, const weft_node *n, weft_value of, w
     if (layout.kind == WEFT_S)
         weft_part(expected.dim[layout.dim], p->ranks, p->index, &start, &expected.dim[layout.dim]);
     if (!weft_shape_equal(&expected, &weft_value_get(p->to, made)->shape))
-        weft_graph_fail(p->to, WEFT_E_INTERNAL, "layout rule of %s on axis %s: the local shape is not the part",
+        weft_graph_fail(p->to, WEFT_E_INTERNAL,
+                        "layout rule of %s on axis %s: the local shape is not the part",
                         weft_op_get(n->op)->name, p->axis_name);
 }
 
-static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in, const weft_layout *out_layout)
+static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
+                      const weft_layout *out_layout)
 {
     local_attr own;
     weft_value made[WEFT_MAX_OUTPUTS];
@@ -217,9 +233,11 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in, co
         weft_graph_node_mut(p->to, weft_value_get(p->to, made[0])->node)->backward = n->backward;
 }
 
-/* ---- conversions ------------------------------------------------------------------------------- */
+/* ---- conversions -------------------------------------------------------------------------------
+ */
 
-/* What each rank can make by itself in any split: constants, fills, random numbers of whole keys. */
+/* What each rank can make by itself in any split: constants, fills, random numbers of whole keys.
+ */
 static bool remake(axis_pass *p, weft_value v, weft_layout to)
 {
     const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
@@ -233,7 +251,8 @@ static bool remake(axis_pass *p, weft_value v, weft_layout to)
 static bool needs_no_vary(const axis_pass *p, weft_value v)
 {
     const weft_op op = weft_graph_node(p->from, info_of(p, v)->node)->op;
-    return op == WEFT_OP_CONSTANT || op == WEFT_OP_FILL || !weft_dtype_is_float(info_of(p, v)->dtype);
+    return op == WEFT_OP_CONSTANT || op == WEFT_OP_FILL ||
+           !weft_dtype_is_float(info_of(p, v)->dtype);
 }
 
 static weft_value convert(axis_pass *p, weft_value v, weft_layout to);
@@ -250,7 +269,10 @@ static weft_value split_version(axis_pass *p, weft_value v, weft_layout to)
             return p->version[v.id][slot_of(to)];
         return emit_comm(p, WEFT_OP_SLICE_OWN, v, p->version[v.id][SLOT_R], attr, to);
     }
-    attr = (weft_attr_comm){.dim = home.dim, .global = info_of(p, v)->shape.dim[home.dim], .dim2 = to.dim, .global2 = n};
+    attr = (weft_attr_comm){.dim = home.dim,
+                            .global = info_of(p, v)->shape.dim[home.dim],
+                            .dim2 = to.dim,
+                            .global2 = n};
     return emit_comm(p, WEFT_OP_ALL_TO_ALL, v, p->version[v.id][slot_of(home)], attr, to);
 }
 
@@ -265,7 +287,8 @@ static weft_value convert(axis_pass *p, weft_value v, weft_layout to)
     if (to.kind == WEFT_S)
         return split_version(p, v, to);
     if (home.kind == WEFT_S) {
-        const weft_attr_comm attr = {.dim = home.dim, .global = info_of(p, v)->shape.dim[home.dim],
+        const weft_attr_comm attr = {.dim = home.dim,
+                                     .global = info_of(p, v)->shape.dim[home.dim],
                                      .invariant = to.kind == WEFT_R};
         return emit_comm(p, WEFT_OP_ALL_GATHER, v, at_home, attr, to);
     }
@@ -279,7 +302,8 @@ static weft_value convert(axis_pass *p, weft_value v, weft_layout to)
     return emit_comm(p, WEFT_OP_VARY, v, invariant, (weft_attr_comm){0}, to);
 }
 
-/* ---- choosing ---------------------------------------------------------------------------------- */
+/* ---- choosing ----------------------------------------------------------------------------------
+ */
 
 static double bytes_of(const axis_pass *p, weft_value v)
 {
@@ -296,9 +320,9 @@ static double imbalance(const axis_pass *p, weft_value v, weft_layout l)
     return n ? (double)(chunk * p->ranks) / (double)n : 1;
 }
 
-/* Bytes on the wire of a ring algorithm, in the forward. Work without the wire counts a little, so that of two free
- * choices the one with less of it wins. A parameter that is split for good is not gathered for less than a
- * thousand times its size. */
+/* Bytes on the wire of a ring algorithm, in the forward. Work without the wire counts a little, so
+ * that of two free choices the one with less of it wins. A parameter that is split for good is not
+ * gathered for less than a thousand times its size. */
 static double conversion_cost(const axis_pass *p, weft_value v, weft_layout to)
 {
     const weft_layout home = p->home[v.id];
@@ -313,7 +337,9 @@ static double conversion_cost(const axis_pass *p, weft_value v, weft_layout to)
         return bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) : 2);
     if (p->gather[v.id] && to.kind != WEFT_S)
         return bytes * 1e-6;
-    const double kept = weft_graph_node(p->from, info_of(p, v)->node)->op == WEFT_OP_PARAM && !p->gather[v.id] ? 1e3 : 1;
+    const double kept =
+        weft_graph_node(p->from, info_of(p, v)->node)->op == WEFT_OP_PARAM && !p->gather[v.id] ? 1e3
+                                                                                               : 1;
     return kept * bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) / p->ranks : 1);
 }
 
@@ -342,11 +368,12 @@ static double choice_cost(const axis_pass *p, const weft_node *n, const weft_lay
     return cost;
 }
 
-/* Rules that look at how parts fit (reshape, windows of convolutions) hold for rank 0; along dims whose parts differ
- * between ranks nothing is known of the others. */
+/* Rules that look at how parts fit (reshape, windows of convolutions) hold for rank 0; along dims
+ * whose parts differ between ranks nothing is known of the others. */
 static bool fits_all_ranks(const axis_pass *p, const weft_node *n, const weft_layout_choice *c)
 {
-    if (n->op != WEFT_OP_RESHAPE && n->op != WEFT_OP_CONV3D && n->op != WEFT_OP_CONV3D_DX && n->op != WEFT_OP_CONV3D_DW)
+    if (n->op != WEFT_OP_RESHAPE && n->op != WEFT_OP_CONV3D && n->op != WEFT_OP_CONV3D_DX &&
+        n->op != WEFT_OP_CONV3D_DW)
         return true;
     for (int i = 0; i < n->in_count + n->out_count; i++) {
         const weft_value v = i < n->in_count ? n->in[i] : n->out[i - n->in_count];
@@ -376,7 +403,8 @@ static void choose(const axis_pass *p, const weft_node *n, weft_layout_choice *b
     }
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------- */
+/* ---- nodes -------------------------------------------------------------------------------------
+ */
 
 static void shard_source(axis_pass *p, const weft_node *n)
 {
@@ -393,7 +421,8 @@ static void shard_source(axis_pass *p, const weft_node *n)
     }
     if (layout.kind == WEFT_S) {
         int64_t start;
-        weft_part(attr.shape.dim[layout.dim], p->ranks, p->index, &start, &attr.shape.dim[layout.dim]);
+        weft_part(attr.shape.dim[layout.dim], p->ranks, p->index, &start,
+                  &attr.shape.dim[layout.dim]);
         attr.start[layout.dim] += start;
     }
     p->home[v.id] = layout;
@@ -411,7 +440,8 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
         p->home[n->out[o].id] = choice->out[o];
     emit_node(p, n, in, choice->out);
     const weft_recipe_row *row = row_for_node(p, n);
-    if (row && weft_graph_check(p->to) == WEFT_OK && check_row(p, row, n->scope, info_of(p, n->out[0])->shape.rank)) {
+    if (row && weft_graph_check(p->to) == WEFT_OK &&
+        check_row(p, row, n->scope, info_of(p, n->out[0])->shape.rank)) {
         convert(p, n->out[0], row->layout);
         p->home[n->out[0].id] = row->layout;
     }
@@ -425,12 +455,14 @@ static void shard_ends(axis_pass *p)
         const weft_recipe_row *row = row_for(p->recipe, p->axis_name, outputs[i].name);
         if (row && !check_row(p, row, outputs[i].name, info_of(p, outputs[i].value)->shape.rank))
             return;
-        weft_output(p->to, outputs[i].name, convert(p, outputs[i].value, row ? row->layout : whole));
+        weft_output(p->to, outputs[i].name,
+                    convert(p, outputs[i].value, row ? row->layout : whole));
     }
     const weft_pair *updates = weft_graph_updates(p->from, &count);
     for (int i = 0; i < count; i++) {
         const weft_layout home = p->home[updates[i].source.id];
-        weft_update(p->to, p->version[updates[i].source.id][slot_of(home)], convert(p, updates[i].value, home));
+        weft_update(p->to, p->version[updates[i].source.id][slot_of(home)],
+                    convert(p, updates[i].value, home));
     }
 }
 
@@ -447,13 +479,15 @@ static weft_status shard_axis(axis_pass *p)
     p->home = weft_alloc(values * (int64_t)sizeof *p->home);
     p->gather = weft_alloc(values);
     if (!p->version || !p->home || !p->gather) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values", (long long)values);
+        status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values",
+                           (long long)values);
         goto out;
     }
     for (int64_t v = 0; v < values; v++)
         for (int s = 0; s < SLOTS; s++)
             p->version[v][s] = WEFT_NONE;
-    for (int32_t i = 0; i < weft_graph_node_count(p->from) && weft_graph_check(p->to) == WEFT_OK; i++) {
+    for (int32_t i = 0; i < weft_graph_node_count(p->from) && weft_graph_check(p->to) == WEFT_OK;
+         i++) {
         const weft_node *n = weft_graph_node(p->from, i);
         if (is_source(n->op)) {
             shard_source(p, n);
@@ -473,14 +507,17 @@ out:
     return status;
 }
 
-/* ---- nodes that a recipe splits inside --------------------------------------------------------- */
+/* ---- nodes that a recipe splits inside ---------------------------------------------------------
+ */
 
 /* The recipe keeps `param` split along `dim` on some axis of the mesh. */
-static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, weft_value param, int dim)
+static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                        weft_value param, int dim)
 {
     const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
     for (int a = 0; name && a < mesh->axis_count; a++) {
-        const weft_recipe_row *row = mesh->axis[a].size > 1 ? row_for(recipe, mesh->axis[a].name, name) : NULL;
+        const weft_recipe_row *row =
+            mesh->axis[a].size > 1 ? row_for(recipe, mesh->axis[a].name, name) : NULL;
         if (row && row->layout.kind == WEFT_S && row->layout.dim == dim && !row->gather)
             return true;
     }
@@ -496,16 +533,20 @@ static weft_value as_row(weft_graph *g, weft_value v, int rank, int64_t size)
     return weft_reshape(g, v, shape);
 }
 
-/* linear and conv3d whose weight is split along its inputs (dim 1) give a pending sum, to which a bias must not be
- * added on every rank: it becomes an addition behind. */
-static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+/* linear and conv3d whose weight is split along its inputs (dim 1) give a pending sum, to which a
+ * bias must not be added on every rank: it becomes an addition behind. */
+static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                             const weft_node *n)
 {
-    const bool plain = n->op == WEFT_OP_CONV3D ||
-                       (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
-    return plain && n->in_count == 3 && weft_value_ok(n->in[2]) && keeps_split(g, mesh, recipe, n->in[1], 1);
+    const bool plain =
+        n->op == WEFT_OP_CONV3D ||
+        (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
+    return plain && n->in_count == 3 && weft_value_ok(n->in[2]) &&
+           keeps_split(g, mesh, recipe, n->in[1], 1);
 }
 
-static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n, const weft_value *map)
+static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n,
+                                   const weft_value *map)
 {
     const weft_value in[2] = {map[n->in[0].id], map[n->in[1].id]};
     const weft_shape *out = &weft_value_get(from, n->out[0])->shape;
@@ -513,14 +554,17 @@ static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const
     return weft_add(to, y, as_row(to, map[n->in[2].id], out->rank, out->dim[out->rank - 1]));
 }
 
-/* rms_norm over a dim that is split with its weight: x rsqrt(sum(x^2) / C + eps) gamma, the sum being over ranks. */
-static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe, const weft_node *n)
+/* rms_norm over a dim that is split with its weight: x rsqrt(sum(x^2) / C + eps) gamma, the sum
+ * being over ranks. */
+static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                       const weft_node *n)
 {
     return n->op == WEFT_OP_RMS_NORM && !((const weft_attr_norm *)n->attr)->l2 && n->in_count > 1 &&
            keeps_split(g, mesh, recipe, n->in[1], 0);
 }
 
-static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const weft_node *n, const weft_value *map)
+static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const weft_node *n,
+                                 const weft_value *map)
 {
     const weft_value x = map[n->in[0].id];
     const weft_shape *shape = &weft_value_get(from, n->in[0])->shape;
@@ -528,11 +572,13 @@ static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const w
     const double eps = ((const weft_attr_norm *)n->attr)->eps;
     weft_value scale = weft_mean(to, weft_unary(to, WEFT_OP_SQUARE, x), 1u << last);
     scale = weft_unary(to, WEFT_OP_RSQRT, weft_affine(to, scale, 1, eps));
-    return weft_mul(to, weft_mul(to, x, scale), as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
+    return weft_mul(to, weft_mul(to, x, scale),
+                    as_row(to, map[n->in[1].id], shape->rank, shape->dim[last]));
 }
 
 /* A copy of `g`, with those nodes taken apart. */
-static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank, const weft_recipe *recipe, weft_graph *to)
+static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int rank,
+                              const weft_recipe *recipe, weft_graph *to)
 {
     weft_value *map = weft_alloc((int64_t)weft_graph_value_count(g) * (int64_t)sizeof *map);
     if (!map)
@@ -560,9 +606,11 @@ static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int ra
     return weft_graph_check(to);
 }
 
-/* ---- the pass ---------------------------------------------------------------------------------- */
+/* ---- the pass ----------------------------------------------------------------------------------
+ */
 
-/* Axes of more than one rank in the order in which the recipe first names them; the others leave all values R. */
+/* Axes of more than one rank in the order in which the recipe first names them; the others leave
+ * all values R. */
 static int axis_order(const weft_mesh *mesh, const weft_recipe *recipe, int order[WEFT_MAX_AXES])
 {
     int count = 0;
@@ -597,7 +645,8 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
     const int64_t nodes = weft_graph_node_count(t->graph[0]);
     weft_layout_choice *plan = weft_alloc((nodes + 1) * (int64_t)sizeof *plan);
     if (!plan)
-        return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld nodes", (long long)nodes);
+        return weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld nodes",
+                         (long long)nodes);
     for (int i = 0; i < t->count && status == WEFT_OK; i++) {
         int coordinate[WEFT_MAX_AXES];
         weft_mesh_coordinates(mesh, t->rank[i], coordinate);
@@ -607,9 +656,16 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
             break;
         }
         weft_graph_set_mesh(next[i], mesh, t->rank[i]);
-        axis_pass p = {.from = t->graph[i], .to = next[i], .recipe = recipe, .axis_name = mesh->axis[axis].name,
-                       .axis = axis, .ranks = mesh->axis[axis].size, .index = coordinate[axis],
-                       .smallest = t->graph[t->count > 1 ? 1 : 0], .plan = plan, .decides = i == 0};
+        axis_pass p = {.from = t->graph[i],
+                       .to = next[i],
+                       .recipe = recipe,
+                       .axis_name = mesh->axis[axis].name,
+                       .axis = axis,
+                       .ranks = mesh->axis[axis].size,
+                       .index = coordinate[axis],
+                       .smallest = t->graph[t->count > 1 ? 1 : 0],
+                       .plan = plan,
+                       .decides = i == 0};
         status = shard_axis(&p);
     }
     weft_free(plan);
@@ -620,7 +676,8 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
     return status;
 }
 
-weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank, const weft_recipe *recipe, weft_graph **out)
+weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
+                            const weft_recipe *recipe, weft_graph **out)
 {
     WEFT_TRY(weft_graph_check(g));
     const int ranks = weft_mesh_ranks(mesh);

@@ -3,48 +3,114 @@
 #include <stdio.h>
 #include <string.h>
 
-#define S(...) {WEFT_F32, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, 0}
-#define FIXED(...) {WEFT_F32, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, 0, true}
-#define SCALAR_IN {WEFT_F32, {0}, 0}
-#define NO_INPUT {WEFT_F32, {.rank = -1}, 0}
-#define INTS(type, data, ...) {type, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, data}
-#define ATTR(type, ...) &(const type){__VA_ARGS__}
+#define S(...)                                                                                     \
+    {                                                                                              \
+        WEFT_F32, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, 0                  \
+    }
+#define FIXED(...)                                                                                 \
+    {                                                                                              \
+        WEFT_F32, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, 0, true            \
+    }
+#define SCALAR_IN                                                                                  \
+    {                                                                                              \
+        WEFT_F32, {0}, 0                                                                           \
+    }
+#define NO_INPUT                                                                                   \
+    {                                                                                              \
+        WEFT_F32, {.rank = -1}, 0                                                                  \
+    }
+#define INTS(type, data, ...)                                                                      \
+    {                                                                                              \
+        type, {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}, data                   \
+    }
+#define ATTR(type, ...)                                                                            \
+    &(const type)                                                                                  \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 
 static const int64_t keys[] = {11, 12, 13, 14, 15};
 /* two packed samples of 3 and 4 queries over 2 and 5 keys, the last query belongs to none */
 static const int64_t segments[] = {0, 3, 0, 2, 3, 7, 2, 7};
 
-#define UNARY(op) {op, 1, {S(3, 5)}, 0, -2, 2, 0}
-#define POSITIVE(op) {op, 1, {S(3, 5)}, 0, 0.5, 2, 0}
-#define GRAD2(op, attr) {op, 2, {S(3, 5), S(3, 5)}, attr, -2, 2, 1}
-#define BINARY(op) {op, 2, {S(3, 5), S(3, 5)}, 0, 0.5, 2, 0}, {op, 2, {S(3, 1, 5), S(1, 4, 5)}, 0, 0.5, 2, 0}, \
-                   {op, 2, {S(1, 5), S(4, 1)}, 0, 0.5, 2, 0}
+#define UNARY(op)                                                                                  \
+    {                                                                                              \
+        op, 1, {S(3, 5)}, 0, -2, 2, 0                                                              \
+    }
+#define POSITIVE(op)                                                                               \
+    {                                                                                              \
+        op, 1, {S(3, 5)}, 0, 0.5, 2, 0                                                             \
+    }
+#define GRAD2(op, attr)                                                                            \
+    {                                                                                              \
+        op, 2, {S(3, 5), S(3, 5)}, attr, -2, 2, 1                                                  \
+    }
+#define BINARY(op)                                                                                 \
+    {op, 2, {S(3, 5), S(3, 5)}, 0, 0.5, 2, 0}, {op, 2, {S(3, 1, 5), S(1, 4, 5)}, 0, 0.5, 2, 0},    \
+    {                                                                                              \
+        op, 2, {S(1, 5), S(4, 1)}, 0, 0.5, 2, 0                                                    \
+    }
 
-static const weft_attr_conv plain_conv = {.stride = {1, 2, 1}, .before = {2, 1, 0}, .after = {0, 1, 1}, .kernel = {3, 2, 2},
+static const weft_attr_conv plain_conv = {.stride = {1, 2, 1},
+                                          .before = {2, 1, 0},
+                                          .after = {0, 1, 1},
+                                          .kernel = {3, 2, 2},
                                           .x_shape = {5, {2, 3, 4, 3, 3}}};
-static const weft_attr_conv patch_conv = {.stride = {1, 2, 2}, .kernel = {1, 2, 2}, .x_shape = {5, {2, 6, 12, 4, 3}}};
+static const weft_attr_conv patch_conv = {
+    .stride = {1, 2, 2}, .kernel = {1, 2, 2}, .x_shape = {5, {2, 6, 12, 4, 3}}};
 static const weft_attr_norm norm = {.eps = 1e-3}, norm_l2 = {.eps = 1e-3, .l2 = true};
-static const weft_attr_attention attention = {.scale = 0.4}, causal = {.scale = 0.4, .causal = true};
-static const weft_attr_adamw adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.02};
+static const weft_attr_attention attention = {.scale = 0.4},
+                                 causal = {.scale = 0.4, .causal = true};
+static const weft_attr_adamw adamw = {
+    .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.02};
 
 static const op_case table[] = {
-    {WEFT_OP_FILL, 0, {NO_INPUT}, ATTR(weft_attr_fill, .value = 1.5, .dtype = WEFT_F32, .shape = {2, {3, 5}}), 0, 1, 0},
-    {WEFT_OP_RANDOM_NORMAL, 1, {INTS(WEFT_I64, keys, 5)},
-     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {3, {5, 4, 3}}, .global = {3, {5, 4, 3}}), 0, 1, 0},
-    {WEFT_OP_RANDOM_UNIFORM, 1, {INTS(WEFT_I64, keys, 3)},
-     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {2, {3, 7}}, .global = {2, {3, 7}}), 0, 1, 0},
-    UNARY(WEFT_OP_NEG), UNARY(WEFT_OP_EXP), UNARY(WEFT_OP_SQUARE), UNARY(WEFT_OP_SIN), UNARY(WEFT_OP_COS),
-    UNARY(WEFT_OP_TANH), UNARY(WEFT_OP_SIGMOID), UNARY(WEFT_OP_SILU),
-    POSITIVE(WEFT_OP_LOG), POSITIVE(WEFT_OP_SQRT), POSITIVE(WEFT_OP_RSQRT),
+    {WEFT_OP_FILL,
+     0,
+     {NO_INPUT},
+     ATTR(weft_attr_fill, .value = 1.5, .dtype = WEFT_F32, .shape = {2, {3, 5}}),
+     0,
+     1,
+     0},
+    {WEFT_OP_RANDOM_NORMAL,
+     1,
+     {INTS(WEFT_I64, keys, 5)},
+     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {3, {5, 4, 3}},
+          .global = {3, {5, 4, 3}}),
+     0,
+     1,
+     0},
+    {WEFT_OP_RANDOM_UNIFORM,
+     1,
+     {INTS(WEFT_I64, keys, 3)},
+     ATTR(weft_attr_random, .purpose = WEFT_RNG_TEST, .shape = {2, {3, 7}}, .global = {2, {3, 7}}),
+     0,
+     1,
+     0},
+    UNARY(WEFT_OP_NEG),
+    UNARY(WEFT_OP_EXP),
+    UNARY(WEFT_OP_SQUARE),
+    UNARY(WEFT_OP_SIN),
+    UNARY(WEFT_OP_COS),
+    UNARY(WEFT_OP_TANH),
+    UNARY(WEFT_OP_SIGMOID),
+    UNARY(WEFT_OP_SILU),
+    POSITIVE(WEFT_OP_LOG),
+    POSITIVE(WEFT_OP_SQRT),
+    POSITIVE(WEFT_OP_RSQRT),
     {WEFT_OP_AFFINE, 1, {S(3, 5)}, ATTR(weft_attr_affine, 0.7, 0.3), -2, 2, 0},
     {WEFT_OP_AFFINE, 1, {S(3, 5)}, ATTR(weft_attr_affine, 0.7, 0), -2, 2, 0},
     {WEFT_OP_CAST, 1, {S(3, 5)}, ATTR(weft_attr_cast, WEFT_F64), -2, 2, 0},
     {WEFT_OP_GELU, 1, {S(3, 5)}, ATTR(weft_attr_gelu, false), -2, 2, 0},
     {WEFT_OP_GELU, 1, {S(3, 5)}, ATTR(weft_attr_gelu, true), -2, 2, 0},
     {WEFT_OP_CLAMP, 1, {S(3, 5)}, ATTR(weft_attr_clamp, -1, 0.5), -2, 2, 0},
-    GRAD2(WEFT_OP_SILU_GRAD, 0), GRAD2(WEFT_OP_GELU_GRAD, ATTR(weft_attr_gelu, false)),
+    GRAD2(WEFT_OP_SILU_GRAD, 0),
+    GRAD2(WEFT_OP_GELU_GRAD, ATTR(weft_attr_gelu, false)),
     GRAD2(WEFT_OP_CLAMP_GRAD, ATTR(weft_attr_clamp, -1, 0.5)),
-    BINARY(WEFT_OP_ADD), BINARY(WEFT_OP_SUB), BINARY(WEFT_OP_MUL), BINARY(WEFT_OP_DIV),
+    BINARY(WEFT_OP_ADD),
+    BINARY(WEFT_OP_SUB),
+    BINARY(WEFT_OP_MUL),
+    BINARY(WEFT_OP_DIV),
     {WEFT_OP_SUM, 1, {S(3, 4, 5)}, ATTR(weft_attr_sum, 5), -2, 2, 0},
     {WEFT_OP_SUM, 1, {S(3, 4)}, ATTR(weft_attr_sum, 3), -2, 2, 0},
     {WEFT_OP_BROADCAST, 1, {S(1, 4, 1)}, ATTR(weft_attr_shape, {3, {3, 4, 5}}), -2, 2, 0},
@@ -61,7 +127,13 @@ static const op_case table[] = {
     {WEFT_OP_MATMUL, 2, {S(2, 5, 3), S(4, 3)}, ATTR(weft_attr_matmul, 0, 1), -1, 1, 0},
     {WEFT_OP_MATMUL, 2, {S(2, 5, 3), S(3, 4)}, ATTR(weft_attr_matmul, 0, 0), -1, 1, 0},
     {WEFT_OP_MATMUL, 2, {S(3, 5), S(3, 4)}, ATTR(weft_attr_matmul, 1, 0), -1, 1, 0},
-    {WEFT_OP_LINEAR, 3, {S(2, 3, 5), S(4, 5), S(4)}, ATTR(weft_attr_linear, WEFT_ACT_NONE), -1, 1, 0},
+    {WEFT_OP_LINEAR,
+     3,
+     {S(2, 3, 5), S(4, 5), S(4)},
+     ATTR(weft_attr_linear, WEFT_ACT_NONE),
+     -1,
+     1,
+     0},
     {WEFT_OP_LINEAR, 2, {S(3, 5), S(4, 5)}, ATTR(weft_attr_linear, WEFT_ACT_NONE), -1, 1, 0},
     {WEFT_OP_LINEAR, 3, {S(3, 5), S(4, 5), S(4)}, ATTR(weft_attr_linear, WEFT_ACT_SILU), -1, 1, 1},
     {WEFT_OP_CONV3D, 3, {S(2, 3, 4, 3, 3), S(2, 3, 3, 2, 2), S(2)}, &plain_conv, -1, 1, 0},
@@ -72,9 +144,20 @@ static const op_case table[] = {
     {WEFT_OP_CONV3D_DW, 2, {S(2, 6, 12, 4, 3), S(2, 6, 6, 2, 2)}, &patch_conv, -1, 1, 1},
     {WEFT_OP_ATTENTION, 3, {S(2, 4, 3, 2), S(2, 5, 3, 2), S(2, 5, 3, 2)}, &attention, -1, 1, 0},
     {WEFT_OP_ATTENTION, 3, {S(2, 4, 3, 2), S(2, 4, 3, 2), S(2, 4, 3, 2)}, &causal, -1, 1, 0},
-    {WEFT_OP_ATTENTION, 4, {S(1, 8, 3, 2), S(1, 7, 3, 2), S(1, 7, 3, 2), INTS(WEFT_I32, segments, 2, 4)}, &attention, -1, 1, 0},
-    {WEFT_OP_ATTENTION_GRAD, 6,
-     {S(2, 4, 3, 2), S(2, 5, 3, 2), S(2, 5, 3, 2), S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2)}, &attention, -1, 1, 1},
+    {WEFT_OP_ATTENTION,
+     4,
+     {S(1, 8, 3, 2), S(1, 7, 3, 2), S(1, 7, 3, 2), INTS(WEFT_I32, segments, 2, 4)},
+     &attention,
+     -1,
+     1,
+     0},
+    {WEFT_OP_ATTENTION_GRAD,
+     6,
+     {S(2, 4, 3, 2), S(2, 5, 3, 2), S(2, 5, 3, 2), S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2)},
+     &attention,
+     -1,
+     1,
+     1},
     {WEFT_OP_LAYER_NORM, 3, {S(2, 3, 5), S(5), S(5)}, &norm, -1, 1, 0},
     {WEFT_OP_LAYER_NORM, 1, {S(2, 3, 5)}, &norm, -1, 1, 0},
     {WEFT_OP_LAYER_NORM_GRAD, 3, {S(2, 3, 5), S(2, 3, 5), S(5)}, &norm, -1, 1, 1},
@@ -86,12 +169,30 @@ static const op_case table[] = {
     {WEFT_OP_MODULATE_GRAD, 3, {S(2, 3, 5), S(2, 1, 5), S(2, 3, 5)}, 0, -1, 1, 1},
     {WEFT_OP_GATED_ADD, 3, {S(2, 3, 5), S(2, 3, 5), S(2, 1, 5)}, 0, -1, 1, 0},
     {WEFT_OP_GATED_ADD_GRAD, 3, {S(2, 3, 5), S(2, 1, 5), S(2, 3, 5)}, 0, -1, 1, 1},
-    {WEFT_OP_ROPE, 3, {S(2, 5, 3, 4), FIXED(5, 2), FIXED(5, 2)}, ATTR(weft_attr_rope, false), -1, 1, 0},
+    {WEFT_OP_ROPE,
+     3,
+     {S(2, 5, 3, 4), FIXED(5, 2), FIXED(5, 2)},
+     ATTR(weft_attr_rope, false),
+     -1,
+     1,
+     0},
     {WEFT_OP_EMBED, 2, {S(3, 5), INTS(WEFT_I32, 0, 2, 4)}, 0, -1, 1, 0},
-    {WEFT_OP_EMBED_GRAD, 2, {INTS(WEFT_I32, 0, 2, 4), S(2, 4, 5)}, ATTR(weft_attr_embed, 3), -1, 1, 1},
+    {WEFT_OP_EMBED_GRAD,
+     2,
+     {INTS(WEFT_I32, 0, 2, 4), S(2, 4, 5)},
+     ATTR(weft_attr_embed, 3),
+     -1,
+     1,
+     1},
     {WEFT_OP_SUM_SQUARES, 1, {S(3, 5)}, 0, -1, 1, 1},
     {WEFT_OP_CLIP_SCALE, 5, {SCALAR_IN, SCALAR_IN, SCALAR_IN, SCALAR_IN, SCALAR_IN}, 0, 2, 2, 1},
-    {WEFT_OP_ADAMW, 7, {S(3, 5), S(3, 5), S(3, 5), S(3, 5), SCALAR_IN, SCALAR_IN, SCALAR_IN}, &adamw, 0.5, 1, 1},
+    {WEFT_OP_ADAMW,
+     7,
+     {S(3, 5), S(3, 5), S(3, 5), S(3, 5), SCALAR_IN, SCALAR_IN, SCALAR_IN},
+     &adamw,
+     0.5,
+     1,
+     1},
     {WEFT_OP_EMA, 4, {S(3, 5), S(3, 5), SCALAR_IN, SCALAR_IN}, 0, 0.5, 1, 1},
 };
 
@@ -105,7 +206,8 @@ double case_value(const op_case *c, int i, int64_t index)
 {
     if (!weft_dtype_is_float(c->in[i].dtype))
         return (double)(c->in[i].ints ? c->in[i].ints[index] : index * 7 % 3);
-    return c->lo + (c->hi - c->lo) * (double)weft_random_uniform((uint64_t)(c->op * 16 + i), WEFT_RNG_TEST, (uint64_t)index);
+    return c->lo + (c->hi - c->lo) * (double)weft_random_uniform((uint64_t)(c->op * 16 + i),
+                                                                 WEFT_RNG_TEST, (uint64_t)index);
 }
 
 weft_graph *case_graph(const op_case *c, unsigned pending)
@@ -113,7 +215,7 @@ weft_graph *case_graph(const op_case *c, unsigned pending)
     weft_graph *g = weft_graph_create();
     weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     for (int i = 0; i < c->in_count; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "in%d", i);
         weft_shape shape = c->in[i].shape;
         if (!(pending >> i & 1)) {
@@ -127,7 +229,7 @@ weft_graph *case_graph(const op_case *c, unsigned pending)
     }
     weft_emit_all(g, c->op, in, c->in_count, c->attr, out);
     for (int o = 0; o < WEFT_MAX_OUTPUTS && weft_value_ok(out[o]); o++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "out%d", o);
         weft_output(g, name, out[o]);
     }

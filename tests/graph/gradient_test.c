@@ -34,13 +34,16 @@ static void check_input(const op_case *c, weft_graph *g, const char *name, const
     const double h = 1e-5;
     double worst = 0, largest = 1e-3;
     for (int64_t i = 0; i < view_count(grad); i++) {
-        const double up = loss_of(g, (nudge){c, name, i, h}), down = loss_of(g, (nudge){c, name, i, -h});
+        const double up = loss_of(g, (nudge){c, name, i, h}),
+                     down = loss_of(g, (nudge){c, name, i, -h});
         const double expected = (up - down) / (2 * h), got = view_get(grad, i);
-        cr_assert(isfinite(got), "%s: gradient of %s[%lld] is not finite", weft_op_get(c->op)->name, name, (long long)i);
+        cr_assert(isfinite(got), "%s: gradient of %s[%lld] is not finite", weft_op_get(c->op)->name,
+                  name, (long long)i);
         worst = fmax(worst, fabs(got - expected));
         largest = fmax(largest, fabs(expected));
     }
-    cr_expect(worst / largest <= 1e-7, "%s: gradient of %s is off by %g", weft_op_get(c->op)->name, name, worst / largest);
+    cr_expect(worst / largest <= 1e-7, "%s: gradient of %s is off by %g", weft_op_get(c->op)->name,
+              name, worst / largest);
 }
 
 static void check_case(const op_case *c)
@@ -57,13 +60,16 @@ static void check_case(const op_case *c)
             wrt[count++] = weft_graph_find(g, names[i]);
         }
     weft_autodiff(g, weft_graph_find(g, "loss"), wrt, count, grad);
-    cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s: %s", weft_op_get(c->op)->name, weft_error_message());
+    cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s: %s", weft_op_get(c->op)->name,
+                 weft_error_message());
     nudge none = {.c = c};
     lockstep *l = lockstep_run(1, &g, nudged_fill, &none);
     cr_assert_str_empty(l->error, "%s", l->error);
     for (int i = 0; i < count; i++) {
-        cr_assert(weft_value_ok(grad[i]), "%s: no gradient of %s", weft_op_get(c->op)->name, name[i]);
-        cr_expect(weft_shape_equal(&weft_value_get(g, grad[i])->shape, &weft_value_get(g, wrt[i])->shape));
+        cr_assert(weft_value_ok(grad[i]), "%s: no gradient of %s", weft_op_get(c->op)->name,
+                  name[i]);
+        cr_expect(weft_shape_equal(&weft_value_get(g, grad[i])->shape,
+                                   &weft_value_get(g, wrt[i])->shape));
         check_input(c, forward, name[i], &l->value[0][grad[i].id]);
     }
     lockstep_free(l);

@@ -18,7 +18,8 @@ static weft_view make_view(weft_dtype dtype, const weft_shape *shape)
 }
 
 /* Offset in the whole tensor of element `i` of the part. */
-static int64_t whole_index(const weft_shape *part, const weft_shape *whole, const int64_t *start, int64_t i)
+static int64_t whole_index(const weft_shape *part, const weft_shape *whole, const int64_t *start,
+                           int64_t i)
 {
     int64_t index = 0, step = 1;
     for (int d = part->rank - 1; d >= 0; d--) {
@@ -29,12 +30,14 @@ static int64_t whole_index(const weft_shape *part, const weft_shape *whole, cons
     return index;
 }
 
-static void fill_source(const weft_graph *g, const weft_node *n, weft_view *out, lockstep_fill *fill, void *user)
+static void fill_source(const weft_graph *g, const weft_node *n, weft_view *out,
+                        lockstep_fill *fill, void *user)
 {
     const weft_attr_source *a = n->attr;
     const char *name = weft_value_get(g, n->out[0])->name;
     for (int64_t i = 0, count = view_count(out); i < count; i++)
-        view_set(out, i, fill(user, name, a->dtype, whole_index(&a->shape, &a->global, a->start, i)));
+        view_set(out, i,
+                 fill(user, name, a->dtype, whole_index(&a->shape, &a->global, a->start, i)));
 }
 
 static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
@@ -44,7 +47,8 @@ static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
         in[i] = weft_value_ok(n->in[i]) ? values[n->in[i].id] : (weft_view){.shape = {.rank = -1}};
     for (int o = 0; o < n->out_count; o++)
         out[o] = values[n->out[o].id];
-    weft_kernel_args args = {.in = in, .in_count = n->in_count, .out = out, .out_count = n->out_count, .attr = n->attr};
+    weft_kernel_args args = {
+        .in = in, .in_count = n->in_count, .out = out, .out_count = n->out_count, .attr = n->attr};
     const weft_kernel *k = &weft_backend_ref.kernel[n->op];
     if (!k->run) {
         fail(l, n, "no reference kernel");
@@ -60,7 +64,8 @@ static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
 /* ---- conversions ---- */
 
 /* Copies box [at, at + size) of `from` to position `to_at` of `to`; `add` adds. */
-static void copy_box(const weft_view *from, const int64_t *at, const weft_shape *size, weft_view *to, const int64_t *to_at, bool add)
+static void copy_box(const weft_view *from, const int64_t *at, const weft_shape *size,
+                     weft_view *to, const int64_t *to_at, bool add)
 {
     const int64_t zero[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = weft_shape_count(size); i < n; i++) {
@@ -69,7 +74,8 @@ static void copy_box(const weft_view *from, const int64_t *at, const weft_shape 
         if (from->dtype == WEFT_F64)
             view_set(to, t, view_get(from, f) + (add ? view_get(to, t) : 0));
         else
-            view_set(to, t, (double)view_get_int(from, f) + (add ? (double)view_get_int(to, t) : 0));
+            view_set(to, t,
+                     (double)view_get_int(from, f) + (add ? (double)view_get_int(to, t) : 0));
     }
 }
 
@@ -139,19 +145,23 @@ static void run_comm(lockstep *l, int rank, int32_t node)
     }
 }
 
-static void run_local(lockstep *l, const weft_graph *g, const weft_node *n, weft_view *values, lockstep_fill *fill, void *user)
+static void run_local(lockstep *l, const weft_graph *g, const weft_node *n, weft_view *values,
+                      lockstep_fill *fill, void *user)
 {
     weft_view *out = &values[n->out[0].id];
     if (n->op <= WEFT_OP_STATE) {
         fill_source(g, n, out, fill, user);
     } else if (n->op == WEFT_OP_CONSTANT) {
         const weft_attr_constant *a = n->attr;
-        const weft_view data = {.data = (void *)(uintptr_t)a->data, .dtype = a->dtype, .shape = a->shape};
-        copy_box(&(weft_view){.data = data.data, .dtype = data.dtype, .shape = data.shape}, NULL, &a->shape, out, NULL, false);
+        const weft_view data = {
+            .data = (void *)(uintptr_t)a->data, .dtype = a->dtype, .shape = a->shape};
+        copy_box(&(weft_view){.data = data.data, .dtype = data.dtype, .shape = data.shape}, NULL,
+                 &a->shape, out, NULL, false);
         for (int64_t i = 0; weft_dtype_is_float(a->dtype) && i < view_count(out); i++)
             view_set(out, i, view_get(&data, i));
     } else if (n->op == WEFT_OP_RESHAPE) {
-        memcpy(out->data, values[n->in[0].id].data, (size_t)(view_count(out) * weft_dtype_bytes(out->dtype)));
+        memcpy(out->data, values[n->in[0].id].data,
+               (size_t)(view_count(out) * weft_dtype_bytes(out->dtype)));
     } else {
         run_kernel(l, n, values);
     }

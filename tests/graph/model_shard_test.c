@@ -1,5 +1,6 @@
-/* The Wan DiT with its training objective under every recipe and pairs of them against one rank: loss, prediction and
- * the gradients of all parameters, in f64, so that only a wrong rule can make a difference. */
+/* The Wan DiT with its training objective under every recipe and pairs of them against one rank:
+ * loss, prediction and the gradients of all parameters, in f64, so that only a wrong rule can make
+ * a difference. */
 #include "diffusion/flow.h"
 #include "model/wan_dit.h"
 #include "sharded.h"
@@ -18,9 +19,18 @@ typedef struct setup {
 static weft_graph *build(void *user)
 {
     const setup *s = user;
-    const weft_wan_dit_config config = {.patch = {1, 2, 2}, .heads = s->heads, .head_dim = 6, .in_channels = 2,
-                                        .out_channels = 2, .text_dim = 5, .freq_dim = 4, .ffn_dim = 10, .layers = 2,
-                                        .cross_attn_norm = true, .eps = 1e-5, .rope_max_seq_len = 32};
+    const weft_wan_dit_config config = {.patch = {1, 2, 2},
+                                        .heads = s->heads,
+                                        .head_dim = 6,
+                                        .in_channels = 2,
+                                        .out_channels = 2,
+                                        .text_dim = 5,
+                                        .freq_dim = 4,
+                                        .ffn_dim = 10,
+                                        .layers = 2,
+                                        .cross_attn_norm = true,
+                                        .eps = 1e-5,
+                                        .rope_max_seq_len = 32};
     const weft_flow_config flow = {.logit_std = 1, .shift = 2};
     weft_graph *g = weft_graph_create();
     const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 2);
@@ -30,7 +40,8 @@ static weft_graph *build(void *user)
     const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
     const weft_value sigma = weft_flow_sigma(g, &flow, key);
     const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
-    const weft_value prediction = weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
+    const weft_value prediction =
+        weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
     weft_output(g, "prediction", prediction);
     weft_output(g, s->loss ? s->loss : "loss", weft_flow_loss(g, prediction, data, noise));
     return g;
@@ -51,7 +62,9 @@ static void check(const char *recipe, const char *mesh_text, setup s)
 {
     weft_mesh mesh;
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
-    cr_expect(sharded_agrees(build, sharded_gradients, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9), "%s on %s", recipe, mesh_text);
+    cr_expect(
+        sharded_agrees(build, sharded_gradients, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9),
+        "%s on %s", recipe, mesh_text);
 }
 
 static const setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
@@ -101,7 +114,11 @@ Test(model_shard, pairs_and_three)
 /* The whole step: global norm, clipping, AdamW with its moments, the average. */
 static void step(weft_graph *g)
 {
-    const weft_optimizer_config config = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-4, .weight_decay = 0.01, .clip_norm = 1e-3,
+    const weft_optimizer_config config = {.beta1 = 0.9,
+                                          .beta2 = 0.99,
+                                          .eps = 1e-4,
+                                          .weight_decay = 0.01,
+                                          .clip_norm = 1e-3,
                                           .ema_decay = 0.9};
     weft_optimizer_build(g, weft_graph_find(g, "objective"), &config);
     int count;
@@ -120,7 +137,8 @@ static double positive_fill(void *user, const char *name, weft_dtype dtype, int6
         return 1e9;
     if (!strcmp(name, "optimizer.step"))
         return 3;
-    return !strncmp(name, "optimizer.", 10) || !strncmp(name, "adamw.", 6) ? fabs(value) + 0.01 : value;
+    return !strncmp(name, "optimizer.", 10) || !strncmp(name, "adamw.", 6) ? fabs(value) + 0.01
+                                                                           : value;
 }
 
 Test(model_shard, optimizer_step)
@@ -132,7 +150,8 @@ Test(model_shard, optimizer_step)
         setup s = even;
         s.loss = "objective"; /* the optimizer adds "loss" */
         cr_assert_eq(weft_mesh_parse(mesh_text[i], &mesh), WEFT_OK);
-        cr_expect(sharded_agrees(build, step, positive_fill, &s, &mesh, weft_recipe_find(recipe[i]), 1e-9), "%s on %s",
-                  recipe[i], mesh_text[i]);
+        cr_expect(sharded_agrees(build, step, positive_fill, &s, &mesh, weft_recipe_find(recipe[i]),
+                                 1e-9),
+                  "%s on %s", recipe[i], mesh_text[i]);
     }
 }

@@ -1,5 +1,5 @@
-/* The layout rules themselves, without the shard pass: every row that a rule lists is computed by hand on fake ranks (parts of whole
- * inputs, terms of pending ones) and put together again. */
+/* The layout rules themselves, without the shard pass: every row that a rule lists is computed by
+ * hand on fake ranks (parts of whole inputs, terms of pending ones) and put together again. */
 #include "cases.h"
 #include "lockstep.h"
 
@@ -38,11 +38,14 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
     const trial *t = user;
     const int i = name[2] - '0';
     const double value = case_fill((void *)(uintptr_t)t->c, name, dtype, index);
-    return t->choice && t->choice->need[i].kind == WEFT_P ? term(value, t->ranks, t->index, index) : value;
+    return t->choice && t->choice->need[i].kind == WEFT_P ? term(value, t->ranks, t->index, index)
+                                                          : value;
 }
 
-/* Attributes that hold a shape, for this rank's part: written again here so as not to test the pass with itself. */
-static const void *local_attr(const op_case *c, weft_layout out, const weft_shape *local, int64_t start, void *room)
+/* Attributes that hold a shape, for this rank's part: written again here so as not to test the pass
+ * with itself. */
+static const void *local_attr(const op_case *c, weft_layout out, const weft_shape *local,
+                              int64_t start, void *room)
 {
     if (out.kind != WEFT_S)
         return c->attr;
@@ -78,7 +81,7 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
     } room;
     int64_t start;
     for (int i = 0; i < t->c->in_count; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "in%d", i);
         weft_attr_source a = {.dtype = t->c->in[i].dtype, .global = t->c->in[i].shape};
         a.shape = part_shape(a.global, t->choice->need[i], t->ranks, t->index, &start);
@@ -87,10 +90,11 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
         in[i] = weft_source(g, WEFT_OP_INPUT, name, &a);
     }
     const weft_layout l = t->choice->out[0];
-    const weft_shape local = part_shape(weft_value_get(whole, n->out[0])->shape, l, t->ranks, t->index, &start);
+    const weft_shape local =
+        part_shape(weft_value_get(whole, n->out[0])->shape, l, t->ranks, t->index, &start);
     weft_emit_all(g, t->c->op, in, t->c->in_count, local_attr(t->c, l, &local, start, &room), out);
     for (int o = 0; o < n->out_count; o++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "out%d", o);
         weft_output(g, name, out[o]);
     }
@@ -98,7 +102,8 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
 }
 
 /* Element `at` of the whole output `o`, from the ranks' parts. */
-static double assemble(lockstep *const *part, const weft_value *v, weft_layout l, int ranks, const weft_shape *whole, int64_t at)
+static double assemble(lockstep *const *part, const weft_value *v, weft_layout l, int ranks,
+                       const weft_shape *whole, int64_t at)
 {
     if (l.kind != WEFT_S) {
         double sum = 0;
@@ -112,7 +117,8 @@ static double assemble(lockstep *const *part, const weft_value *v, weft_layout l
     const int64_t n = whole->dim[l.dim], k = at / inner % n, outer = at / inner / n;
     const int owner = (int)(k / ((n + ranks - 1) / ranks));
     weft_part(n, ranks, owner, &start, &len);
-    return view_get(&part[owner]->value[0][v[owner].id], (outer * len + k - start) * inner + at % inner);
+    return view_get(&part[owner]->value[0][v[owner].id],
+                    (outer * len + k - start) * inner + at % inner);
 }
 
 static void check_row(const op_case *c, const weft_layout_choice *choice, int ranks, int row)
@@ -121,16 +127,18 @@ static void check_row(const op_case *c, const weft_layout_choice *choice, int ra
     weft_graph *whole = case_graph(c, 0), *local[8];
     lockstep *one = lockstep_run(1, &whole, fill, &none), *part[8];
     const char *name = weft_op_get(c->op)->name;
-    const weft_node *n = weft_graph_node(whole, weft_value_get(whole, weft_graph_find(whole, "out0"))->node);
+    const weft_node *n =
+        weft_graph_node(whole, weft_value_get(whole, weft_graph_find(whole, "out0"))->node);
     for (int r = 0; r < ranks; r++) {
         trial t = {c, choice, ranks, r};
         local[r] = local_graph(&t, whole, n);
-        cr_assert_eq(weft_graph_check(local[r]), WEFT_OK, "%s row %d of %d ranks: %s", name, row, ranks, weft_error_message());
+        cr_assert_eq(weft_graph_check(local[r]), WEFT_OK, "%s row %d of %d ranks: %s", name, row,
+                     ranks, weft_error_message());
         part[r] = lockstep_run(1, &local[r], fill, &t);
         cr_assert_str_empty(part[r]->error, "%s row %d: %s", name, row, part[r]->error);
     }
     for (int o = 0; o < n->out_count; o++) {
-        char output[8];
+        char output[16];
         snprintf(output, sizeof output, "out%d", o);
         weft_value v[8];
         for (int r = 0; r < ranks; r++)
@@ -139,8 +147,9 @@ static void check_row(const op_case *c, const weft_layout_choice *choice, int ra
         for (int64_t i = 0; i < view_count(expected); i++) {
             const double want = view_get(expected, i);
             const double got = assemble(part, v, choice->out[o], ranks, &expected->shape, i);
-            cr_assert(fabs(got - want) <= 1e-9 * (1 + fabs(want)), "%s row %d on %d ranks: %s[%lld] is %g, not %g", name, row,
-                      ranks, output, (long long)i, got, want);
+            cr_assert(fabs(got - want) <= 1e-9 * (1 + fabs(want)),
+                      "%s row %d on %d ranks: %s[%lld] is %g, not %g", name, row, ranks, output,
+                      (long long)i, got, want);
         }
     }
     for (int r = 0; r < ranks; r++) {
@@ -177,7 +186,8 @@ Test(rule, every_row_of_every_op)
     cr_expect_gt(rows, 700);
 }
 
-/* Rows of ops that have one must not get lost: the number of rows per case on two ranks, as far as it is telling. */
+/* Rows of ops that have one must not get lost: the number of rows per case on two ranks, as far as
+ * it is telling. */
 Test(rule, the_wanted_rows_are_there)
 {
     int count;
@@ -189,7 +199,8 @@ Test(rule, the_wanted_rows_are_there)
             cr_expect_eq(rows, 6); /* batch, M, N, K, two pending */
         if (c[i].op == WEFT_OP_LINEAR && c[i].in_count == 2)
             cr_expect_eq(rows, 5);
-        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 3 && !((const weft_attr_attention *)c[i].attr)->causal)
+        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 3 &&
+            !((const weft_attr_attention *)c[i].attr)->causal)
             cr_expect_eq(rows, 3);
         if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 4)
             cr_expect_eq(rows, 1); /* heads only */

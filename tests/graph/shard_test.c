@@ -1,4 +1,5 @@
-/* Ops under every layout of their inputs, on meshes of several ranks, against one rank: outputs and gradients. */
+/* Ops under every layout of their inputs, on meshes of several ranks, against one rank: outputs and
+ * gradients. */
 #include "cases.h"
 #include "sharded.h"
 
@@ -23,7 +24,8 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
     return case_fill((void *)(uintptr_t)((const variant *)user)->c, name, dtype, index);
 }
 
-static bool try_recipe(const op_case *c, unsigned pending, const weft_mesh *mesh, const weft_recipe *recipe)
+static bool try_recipe(const op_case *c, unsigned pending, const weft_mesh *mesh,
+                       const weft_recipe *recipe)
 {
     variant v = {c, pending};
     return sharded_agrees(build, sharded_gradients, fill, &v, mesh, recipe, 1e-9);
@@ -33,7 +35,8 @@ static bool try_recipe(const op_case *c, unsigned pending, const weft_mesh *mesh
 static int layouts_of(const op_case *c, int i)
 {
     const int rank = c->in[i].shape.rank;
-    return 1 + rank + (weft_dtype_is_float(c->in[i].dtype) && rank < WEFT_MAX_RANK && !c->in[i].fixed ? 1 : 0);
+    return 1 + rank +
+           (weft_dtype_is_float(c->in[i].dtype) && rank < WEFT_MAX_RANK && !c->in[i].fixed ? 1 : 0);
 }
 
 /* Also what follows the op has layouts: R, S(0), S(1), ... of the weights in the loss. */
@@ -54,7 +57,8 @@ static int64_t sweep_case(const op_case *c, int ranks)
     int64_t total = weights, tried = 0;
     for (int i = 0; i < c->in_count; i++)
         total *= layouts_of(c, i);
-    const int64_t stride = total > 1500 ? total / 1201 * 2 + 1 : 1; /* the largest products are sampled */
+    const int64_t stride =
+        total > 1500 ? total / 1201 * 2 + 1 : 1; /* the largest products are sampled */
     for (int64_t n = 0; n < total; n += stride) {
         weft_recipe_row row[MAX_SOURCES];
         int rows = 0;
@@ -77,7 +81,8 @@ static int64_t sweep_case(const op_case *c, int ranks)
         if (!try_recipe(c, pending, &mesh, &recipe)) {
             for (int i = 0; i < rows; i++)
                 fprintf(stderr, "  %s: S(%d)\n", row[i].pattern, row[i].layout.dim);
-            cr_assert_fail("%s: layouts %lld on %d ranks", weft_op_get(c->op)->name, (long long)n, ranks);
+            cr_assert_fail("%s: layouts %lld on %d ranks", weft_op_get(c->op)->name, (long long)n,
+                           ranks);
         }
         tried++;
     }
@@ -104,7 +109,8 @@ Test(shard, every_op_under_every_layout_on_3_ranks)
     sweep(3);
 }
 
-/* ---- two axes: nested splits of one dim, mixed ones, other axes' collectives under this axis ---- */
+/* ---- two axes: nested splits of one dim, mixed ones, other axes' collectives under this axis ----
+ */
 
 static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, int tries)
 {
@@ -119,7 +125,8 @@ static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, in
                 const int layouts = i < c->in_count ? c->in[i].shape.rank + 1 : weights;
                 const int layout = (int)weft_rng_below(rng, (uint64_t)layouts);
                 if (layout)
-                    row[rows++] = (weft_recipe_row){i < c->in_count ? names[i] : "w", (a ^ swapped) ? "b" : "a",
+                    row[rows++] = (weft_recipe_row){i < c->in_count ? names[i] : "w",
+                                                    (a ^ swapped) ? "b" : "a",
                                                     {WEFT_S, (int8_t)(layout - 1)}};
             }
         const weft_recipe recipe = {"two axes", row, rows};

@@ -7,7 +7,8 @@
 
 static bool wants_gradient(const weft_graph *g, const weft_node *n)
 {
-    return (n->op == WEFT_OP_INPUT || n->op == WEFT_OP_PARAM) && !((const weft_attr_source *)n->attr)->frozen &&
+    return (n->op == WEFT_OP_INPUT || n->op == WEFT_OP_PARAM) &&
+           !((const weft_attr_source *)n->attr)->frozen &&
            weft_dtype_is_float(weft_value_get(g, n->out[0])->dtype);
 }
 
@@ -16,7 +17,8 @@ void sharded_gradients(weft_graph *g)
     if (!weft_value_ok(weft_graph_find(g, "loss")))
         return;
     const int32_t nodes = weft_graph_node_count(g);
-    weft_value *wrt = calloc((size_t)nodes, sizeof *wrt), *grad = calloc((size_t)nodes, sizeof *grad);
+    weft_value *wrt = calloc((size_t)nodes, sizeof *wrt),
+               *grad = calloc((size_t)nodes, sizeof *grad);
     int count = 0;
     for (int32_t i = 0; i < nodes; i++)
         if (wants_gradient(g, weft_graph_node(g, i)))
@@ -38,7 +40,8 @@ static const int64_t *start_of(const weft_graph *g, const char *output)
     if (strncmp(output, "part.", 5) != 0)
         return zero;
     const weft_value source = weft_graph_find(g, output + 5);
-    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, source)->node)->attr)->start;
+    return ((const weft_attr_source *)weft_graph_node(g, weft_value_get(g, source)->node)->attr)
+        ->start;
 }
 
 /* The largest error over the largest element; NaN stays NaN. */
@@ -70,8 +73,9 @@ static void compare(const lockstep *one, const lockstep *many, double tolerance,
                 snprintf(why, 300, "%s is missing on rank %d", outputs[o].name, r);
                 return;
             }
-            const double error = error_of(&many->value[r][v.id], start_of(many->graph[r], outputs[o].name),
-                                          &one->value[0][outputs[o].value.id]);
+            const double error =
+                error_of(&many->value[r][v.id], start_of(many->graph[r], outputs[o].name),
+                         &one->value[0][outputs[o].value.id]);
             if (!(error <= tolerance))
                 snprintf(why, 300, "%s of rank %d is off by %g", outputs[o].name, r, error);
         }
@@ -88,7 +92,8 @@ static void check_sources(weft_graph *const *part, int ranks, char why[300])
             const weft_attr_source *a = n->attr;
             for (int d = 0; d < a->shape.rank; d++)
                 if (a->start[d] < 0 || a->start[d] + a->shape.dim[d] > a->global.dim[d])
-                    snprintf(why, 300, "a part of %s is outside", weft_value_get(part[r], n->out[0])->name);
+                    snprintf(why, 300, "a part of %s is outside",
+                             weft_value_get(part[r], n->out[0])->name);
         }
 }
 
@@ -100,8 +105,9 @@ static void print_graph(const weft_graph *g)
     weft_buf_free(&text);
 }
 
-bool sharded_agrees(weft_graph *(*build)(void *user), void (*finish)(weft_graph *g), lockstep_fill *fill, void *user,
-                    const weft_mesh *mesh, const weft_recipe *recipe, double tolerance)
+bool sharded_agrees(weft_graph *(*build)(void *user), void (*finish)(weft_graph *g),
+                    lockstep_fill *fill, void *user, const weft_mesh *mesh,
+                    const weft_recipe *recipe, double tolerance)
 {
     const int ranks = weft_mesh_ranks(mesh);
     weft_graph *whole = build(user), *part[SHARDED_MAX_RANKS] = {NULL};
@@ -117,7 +123,8 @@ bool sharded_agrees(weft_graph *(*build)(void *user), void (*finish)(weft_graph 
     }
     finish(whole);
     if (!why[0]) {
-        lockstep *one = lockstep_run(1, &whole, fill, user), *many = lockstep_run(ranks, part, fill, user);
+        lockstep *one = lockstep_run(1, &whole, fill, user),
+                 *many = lockstep_run(ranks, part, fill, user);
         snprintf(why, sizeof why, "%s", one->error[0] ? one->error : many->error);
         if (!why[0])
             check_sources(part, ranks, why);
