@@ -15,24 +15,41 @@ typedef struct layout_config {
 
 static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, offsetof(layout_config, model), "", "",
-     "dit-7b-8k, dit-7b-74k, dit-28b-8k, dit-28b-74k; a model with long skips (uvit-2.7b, ...); or empty with the sizes below"},
-    {"cluster", WEFT_KEY_STRING, offsetof(layout_config, cluster), "h100:8", "", "preset, preset:NODES, or a YAML file"},
-    {"batch", WEFT_KEY_I64, offsetof(layout_config, batch), "256", "samples", "samples per iteration", .min = 1, .max = 1000000},
-    {"layers", WEFT_KEY_I64, offsetof(layout_config, layers), "28", "", "of a DiT of your own", .min = 1, .max = 10000},
-    {"hidden", WEFT_KEY_I64, offsetof(layout_config, hidden), "4096", "", "width", .min = 1, .max = 1000000},
-    {"heads", WEFT_KEY_I64, offsetof(layout_config, heads), "32", "", "attention heads", .min = 1, .max = 10000},
-    {"tokens", WEFT_KEY_I64, offsetof(layout_config, tokens), "8192", "", "sequence length of a sample", .min = 1, .max = 100000000},
-    {"text_tokens", WEFT_KEY_I64, offsetof(layout_config, text_tokens), "512", "", "of the cross-attention; 0: none", .min = 0, .max = 1000000},
-    {"experts", WEFT_KEY_I64, offsetof(layout_config, experts), "1", "", "of a mixture of experts", .min = 1, .max = 4096},
-    {"top_k", WEFT_KEY_I64, offsetof(layout_config, top_k), "2", "", "experts per token", .min = 1, .max = 4096},
-    {"most_tp", WEFT_KEY_I64, offsetof(layout_config, most_tp), "0", "", "limit of the tensor parallel degree; 0: none", .min = 0, .max = 1000000},
-    {"most_cp", WEFT_KEY_I64, offsetof(layout_config, most_cp), "0", "", "of the context parallel degree", .min = 0, .max = 1000000},
-    {"most_pp", WEFT_KEY_I64, offsetof(layout_config, most_pp), "0", "", "of the pipeline parallel degree", .min = 0, .max = 1000000},
-    {"most_ep", WEFT_KEY_I64, offsetof(layout_config, most_ep), "0", "", "of the expert parallel degree", .min = 0, .max = 1000000},
-    {"least_zero", WEFT_KEY_I64, offsetof(layout_config, least_zero), "0", "", "smallest ZeRO stage to consider", .min = 0, .max = 3},
-    {"most_microbatch", WEFT_KEY_I64, offsetof(layout_config, most_microbatch), "64", "", "models with long skips: largest microbatch", .min = 1, .max = 4096},
+     "dit-7b-8k, dit-7b-74k, dit-28b-8k, dit-28b-74k; a model with long skips (uvit-2.7b, ...); or "
+     "empty with the sizes below"},
+    {"cluster", WEFT_KEY_STRING, offsetof(layout_config, cluster), "h100:8", "",
+     "preset, preset:NODES, or a YAML file"},
+    {"batch", WEFT_KEY_I64, offsetof(layout_config, batch), "256", "samples",
+     "samples per iteration", .min = 1, .max = 1000000},
+    {"layers", WEFT_KEY_I64, offsetof(layout_config, layers), "28", "", "of a DiT of your own",
+     .min = 1, .max = 10000},
+    {"hidden", WEFT_KEY_I64, offsetof(layout_config, hidden), "4096", "", "width", .min = 1,
+     .max = 1000000},
+    {"heads", WEFT_KEY_I64, offsetof(layout_config, heads), "32", "", "attention heads", .min = 1,
+     .max = 10000},
+    {"tokens", WEFT_KEY_I64, offsetof(layout_config, tokens), "8192", "",
+     "sequence length of a sample", .min = 1, .max = 100000000},
+    {"text_tokens", WEFT_KEY_I64, offsetof(layout_config, text_tokens), "512", "",
+     "of the cross-attention; 0: none", .min = 0, .max = 1000000},
+    {"experts", WEFT_KEY_I64, offsetof(layout_config, experts), "1", "", "of a mixture of experts",
+     .min = 1, .max = 4096},
+    {"top_k", WEFT_KEY_I64, offsetof(layout_config, top_k), "2", "", "experts per token", .min = 1,
+     .max = 4096},
+    {"most_tp", WEFT_KEY_I64, offsetof(layout_config, most_tp), "0", "",
+     "limit of the tensor parallel degree; 0: none", .min = 0, .max = 1000000},
+    {"most_cp", WEFT_KEY_I64, offsetof(layout_config, most_cp), "0", "",
+     "of the context parallel degree", .min = 0, .max = 1000000},
+    {"most_pp", WEFT_KEY_I64, offsetof(layout_config, most_pp), "0", "",
+     "of the pipeline parallel degree", .min = 0, .max = 1000000},
+    {"most_ep", WEFT_KEY_I64, offsetof(layout_config, most_ep), "0", "",
+     "of the expert parallel degree", .min = 0, .max = 1000000},
+    {"least_zero", WEFT_KEY_I64, offsetof(layout_config, least_zero), "0", "",
+     "smallest ZeRO stage to consider", .min = 0, .max = 3},
+    {"most_microbatch", WEFT_KEY_I64, offsetof(layout_config, most_microbatch), "64", "",
+     "models with long skips: largest microbatch", .min = 1, .max = 4096},
 };
-const weft_section weft_plan_layout_section = {"layout", "how a model is split over a cluster", sizeof(layout_config), keys, WEFT_COUNT(keys)};
+const weft_section weft_plan_layout_section = {"layout", "how a model is split over a cluster",
+                                               sizeof(layout_config), keys, WEFT_COUNT(keys)};
 
 enum { OTHERS = 10, PULSE_ROOM = 512 };
 
@@ -51,7 +68,8 @@ static weft_status finish(const weft_args *args, json_t *json, weft_buf *text)
     if (!json)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
     if (weft_args_string(args, "--svg"))
-        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: a layout has no picture; weft plan pipeline draws a schedule"));
+        WEFT_GO(weft_fail(WEFT_E_ARG,
+                          "--svg: a layout has no picture; weft plan pipeline draws a schedule"));
     if (weft_args_string(args, "--out"))
         WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
     if (weft_args_flag(args, "--json"))
@@ -74,37 +92,49 @@ static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const la
     costs.bandwidth = f.inter > 0 ? f.inter * (double)cluster->devices : f.intra;
     costs.latency = f.inter > 0 ? f.inter_latency : f.intra_latency;
     costs.lambda = 1;
-    weft_fabric wide = f; /* Eq. 15 takes the node's whole link for the one boundary that leaves it */
+    weft_fabric wide =
+        f; /* Eq. 15 takes the node's whole link for the one boundary that leaves it */
     wide.inter = costs.bandwidth;
     weft_pulse_choice *choice = weft_arena_alloc(arena, PULSE_ROOM * (int64_t)sizeof *choice);
     if (!choice)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     int64_t count;
-    WEFT_TRY(weft_tune_pulse(&costs, &wide, weft_cluster_devices(cluster), config->most_microbatch, 0, choice, PULSE_ROOM, &count));
+    WEFT_TRY(weft_tune_pulse(&costs, &wide, weft_cluster_devices(cluster), config->most_microbatch,
+                             0, choice, PULSE_ROOM, &count));
     char a[32], b[32];
     if (!choice[0].fits)
-        return weft_fail(WEFT_E_INFEASIBLE, "%s needs %s per device at P %lld, limit %s; use more devices", model->name,
-                         weft_format_bytes((int64_t)choice[0].memory, a), (long long)choice[0].p,
-                         weft_format_bytes((int64_t)weft_fabric_usable(&f), b));
+        return weft_fail(
+            WEFT_E_INFEASIBLE, "%s needs %s per device at P %lld, limit %s; use more devices",
+            model->name, weft_format_bytes((int64_t)choice[0].memory, a), (long long)choice[0].p,
+            weft_format_bytes((int64_t)weft_fabric_usable(&f), b));
     weft_buf text = {0};
     json_t *list = json_array();
-    weft_buf_printf(&text, "%s on %lld %s: P %lld, G %lld, b %lld, %.2f samples/s\n\n     P     G     b  samples/s    compute       send  all-reduce     memory\n",
-                    model->name, (long long)weft_cluster_devices(cluster), cluster->device.type, (long long)choice[0].p,
-                    (long long)choice[0].g, (long long)choice[0].b, 1 / choice[0].seconds_per_sample);
+    weft_buf_printf(&text,
+                    "%s on %lld %s: P %lld, G %lld, b %lld, %.2f samples/s\n\n     P     G     b  "
+                    "samples/s    compute       send  all-reduce     memory\n",
+                    model->name, (long long)weft_cluster_devices(cluster), cluster->device.type,
+                    (long long)choice[0].p, (long long)choice[0].g, (long long)choice[0].b,
+                    1 / choice[0].seconds_per_sample);
     for (int64_t i = 0; i < count; i++) {
         const weft_pulse_choice *c = &choice[i];
-        json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "P", (json_int_t)c->p, "G", (json_int_t)c->g,
-                                              "b", (json_int_t)c->b, "samples_per_second", 1 / c->seconds_per_sample, "compute",
-                                              c->compute, "send", c->send, "all_reduce", c->all_reduce, "memory_bytes",
-                                              c->memory, "fits", c->fits));
+        json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "P",
+                                              (json_int_t)c->p, "G", (json_int_t)c->g, "b",
+                                              (json_int_t)c->b, "samples_per_second",
+                                              1 / c->seconds_per_sample, "compute", c->compute,
+                                              "send", c->send, "all_reduce", c->all_reduce,
+                                              "memory_bytes", c->memory, "fits", c->fits));
         if (i > OTHERS)
             continue;
         char times[3][32];
-        weft_buf_printf(&text, "  %4lld  %4lld  %4lld  %9.2f %10s %10s  %10s %10s%s\n", (long long)c->p, (long long)c->g, (long long)c->b,
-                        1 / c->seconds_per_sample, weft_format_seconds(c->compute, times[0]), weft_format_seconds(c->send, times[1]),
-                        weft_format_seconds(c->all_reduce, times[2]), weft_format_bytes((int64_t)c->memory, a), c->fits ? "" : "  does not fit");
+        weft_buf_printf(&text, "  %4lld  %4lld  %4lld  %9.2f %10s %10s  %10s %10s%s\n",
+                        (long long)c->p, (long long)c->g, (long long)c->b,
+                        1 / c->seconds_per_sample, weft_format_seconds(c->compute, times[0]),
+                        weft_format_seconds(c->send, times[1]),
+                        weft_format_seconds(c->all_reduce, times[2]),
+                        weft_format_bytes((int64_t)c->memory, a), c->fits ? "" : "  does not fit");
     }
-    json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name, "candidates", list);
+    json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name,
+                             "candidates", list);
     return finish(args, json, &text);
 }
 
@@ -120,18 +150,32 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     if (c.model[0]) {
         WEFT_TRY(weft_plan_model_load(arena, c.model, &model));
     } else {
-        const weft_dit_shape shape = {.name = "DiT", .layers = c.layers, .hidden = c.hidden, .heads = c.heads, .tokens = c.tokens,
-                                      .text_tokens = c.text_tokens, .text_width = 1024, .adaln_rank = 256, .experts = c.experts, .top_k = c.top_k};
+        const weft_dit_shape shape = {.name = "DiT",
+                                      .layers = c.layers,
+                                      .hidden = c.hidden,
+                                      .heads = c.heads,
+                                      .tokens = c.tokens,
+                                      .text_tokens = c.text_tokens,
+                                      .text_width = 1024,
+                                      .adaln_rank = 256,
+                                      .experts = c.experts,
+                                      .top_k = c.top_k};
         WEFT_TRY(weft_dit_costs(arena, &shape, &model));
     }
     if (model.skip_count > 0)
         return tune_pulse(args, arena, &c, &model, &cluster);
     const weft_fabric f = weft_fabric_from_cluster(&cluster);
-    const weft_layout_limits limits = {.tp = c.most_tp, .cp = c.most_cp, .ep = c.most_ep, .pp = c.most_pp, .zero_min = c.least_zero};
+    const weft_layout_limits limits = {.tp = c.most_tp,
+                                       .cp = c.most_cp,
+                                       .ep = c.most_ep,
+                                       .pp = c.most_pp,
+                                       .zero_min = c.least_zero};
     weft_layout_plan made;
-    WEFT_TRY(weft_tune_layout(arena, &model, c.model[0] ? 1 : c.experts, &f, c.batch, &limits, &made));
+    WEFT_TRY(
+        weft_tune_layout(arena, &model, c.model[0] ? 1 : c.experts, &f, c.batch, &limits, &made));
     weft_buf text = {0};
-    weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch, (long long)weft_cluster_devices(&cluster), cluster.device.type);
+    weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
+                    (long long)weft_cluster_devices(&cluster), cluster.device.type);
     weft_layout_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
     return finish(args, weft_layout_plan_json(&made, OTHERS), &text);
 }

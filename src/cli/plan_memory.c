@@ -12,20 +12,31 @@ typedef struct memory_config {
 } memory_config;
 
 static const weft_key keys[] = {
-    {"cluster", WEFT_KEY_STRING, offsetof(memory_config, cluster), "h100", "", "preset, preset:NODES, or a YAML file: rates of its device"},
-    {"layers", WEFT_KEY_I64, offsetof(memory_config, layers), "40", "", "transformer blocks on the device", .min = 1, .max = 100000},
-    {"hidden", WEFT_KEY_I64, offsetof(memory_config, hidden), "3072", "", "width", .min = 1, .max = 1000000},
-    {"heads", WEFT_KEY_I64, offsetof(memory_config, heads), "24", "", "attention heads", .min = 1, .max = 100000},
-    {"tokens", WEFT_KEY_I64, offsetof(memory_config, tokens), "115200", "", "sequence length", .min = 1, .max = 1000000000},
-    {"batch", WEFT_KEY_I64, offsetof(memory_config, batch), "1", "samples", "samples per microbatch", .min = 1, .max = 1000000},
-    {"tp", WEFT_KEY_I64, offsetof(memory_config, tp), "8", "", "tensor and sequence parallel degree", .min = 1, .max = 4096},
-    {"limit", WEFT_KEY_I64, offsetof(memory_config, limit), NULL, "bytes", "room for activations per device", .min = 0, .max = 9e18},
-    {"offload", WEFT_KEY_BOOL, offsetof(memory_config, offload), "true", "", "activations may go to the host"},
+    {"cluster", WEFT_KEY_STRING, offsetof(memory_config, cluster), "h100", "",
+     "preset, preset:NODES, or a YAML file: rates of its device"},
+    {"layers", WEFT_KEY_I64, offsetof(memory_config, layers), "40", "",
+     "transformer blocks on the device", .min = 1, .max = 100000},
+    {"hidden", WEFT_KEY_I64, offsetof(memory_config, hidden), "3072", "", "width", .min = 1,
+     .max = 1000000},
+    {"heads", WEFT_KEY_I64, offsetof(memory_config, heads), "24", "", "attention heads", .min = 1,
+     .max = 100000},
+    {"tokens", WEFT_KEY_I64, offsetof(memory_config, tokens), "115200", "", "sequence length",
+     .min = 1, .max = 1000000000},
+    {"batch", WEFT_KEY_I64, offsetof(memory_config, batch), "1", "samples",
+     "samples per microbatch", .min = 1, .max = 1000000},
+    {"tp", WEFT_KEY_I64, offsetof(memory_config, tp), "8", "",
+     "tensor and sequence parallel degree", .min = 1, .max = 4096},
+    {"limit", WEFT_KEY_I64, offsetof(memory_config, limit), NULL, "bytes",
+     "room for activations per device", .min = 0, .max = 9e18},
+    {"offload", WEFT_KEY_BOOL, offsetof(memory_config, offload), "true", "",
+     "activations may go to the host"},
 };
-const weft_section weft_plan_memory_section = {"memory", "activations of a transformer", sizeof(memory_config), keys, WEFT_COUNT(keys)};
+const weft_section weft_plan_memory_section = {"memory", "activations of a transformer",
+                                               sizeof(memory_config), keys, WEFT_COUNT(keys)};
 
-static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path, weft_memory_item **item,
-                               int64_t *items, double *window, double *limit)
+static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
+                               weft_memory_item **item, int64_t *items, double *window,
+                               double *limit)
 {
     int count;
     const char *const *set = weft_args_list(args, "--set", &count);
@@ -34,17 +45,24 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_memory_section, &c));
     WEFT_TRY(weft_cluster_load(arena, c.cluster, &cluster));
     const weft_device_type *d = &cluster.device;
-    const weft_block_shape shape = {.batch = (double)c.batch, .tokens = (double)c.tokens, .hidden = (double)c.hidden,
-                                    .heads = (double)c.heads, .tp = (double)c.tp, .layers = (double)c.layers};
-    const weft_block_rates rates = {.gemm = d->flops * d->gemm, .attention = d->flops * d->attention,
-                                    .memory = d->memory_bandwidth * d->memory_fraction, .link = cluster.link.bandwidth,
+    const weft_block_shape shape = {.batch = (double)c.batch,
+                                    .tokens = (double)c.tokens,
+                                    .hidden = (double)c.hidden,
+                                    .heads = (double)c.heads,
+                                    .tp = (double)c.tp,
+                                    .layers = (double)c.layers};
+    const weft_block_rates rates = {.gemm = d->flops * d->gemm,
+                                    .attention = d->flops * d->attention,
+                                    .memory = d->memory_bandwidth * d->memory_fraction,
+                                    .link = cluster.link.bandwidth,
                                     .host = c.offload ? cluster.host.bandwidth : 0};
     *item = weft_arena_alloc(arena, WEFT_BLOCK_PIECES * (int64_t)sizeof **item);
     if (!*item)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     weft_memory_block_items(&shape, &rates, *item);
     *items = WEFT_BLOCK_PIECES;
-    /* transfers hide behind the forward pass on the way out and the backward pass on the way back */
+    /* transfers hide behind the forward pass on the way out and the backward pass on the way back
+     */
     *window = 0;
     for (int64_t i = 0; i < *items; i++)
         *window += 3 * (*item)[i].recompute * (double)(*item)[i].count;
@@ -52,21 +70,23 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     return WEFT_OK;
 }
 
-static weft_status load_bare(const weft_args *args, weft_arena *arena, const char *path, weft_memory_item **item,
-                             int64_t *items, double *window, double *limit)
+static weft_status load_bare(const weft_args *args, weft_arena *arena, const char *path,
+                             weft_memory_item **item, int64_t *items, double *window, double *limit)
 {
     int64_t bytes;
     WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &bytes));
     *limit = (double)bytes;
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
-    const weft_status_code status = weft_memory_items_from_json(arena, json, path, item, items, window);
+    const weft_status_code status =
+        weft_memory_items_from_json(arena, json, path, item, items, window);
     json_decref(json);
     return status;
 }
 
-static weft_status output(const weft_args *args, const weft_memory_item *item, int64_t items, double limit,
-                          const weft_memory_choice *greedy, const weft_memory_choice *exact)
+static weft_status output(const weft_args *args, const weft_memory_item *item, int64_t items,
+                          double limit, const weft_memory_choice *greedy,
+                          const weft_memory_choice *exact)
 {
     weft_buf text = {0};
     weft_status_code status = WEFT_OK;
@@ -104,7 +124,8 @@ weft_status weft_plan_memory_run(const weft_args *args)
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     if (bare ? count > 1 : count < 2)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "give either a config, or --costs FILE.json with --memory BYTES"));
+        WEFT_GO(weft_fail(WEFT_E_ARG,
+                          "give either a config, or --costs FILE.json with --memory BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)
                  : load_config(args, arena, words[1], &item, &items, &window, &limit));
     WEFT_GO(weft_memory_greedy(item, items, window, limit, &greedy));

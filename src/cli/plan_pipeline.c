@@ -17,15 +17,23 @@ typedef struct pipeline_config {
 
 static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, offsetof(pipeline_config, model), NULL, "",
-     "uvit-1b, uvit-2.7b, uvit-6b, sdv2-0.9b to sdv2-7.2b, hunyuan-dit-0.8b to hunyuan-dit-3b, dit-7b-8k to dit-28b-74k"},
-    {"cluster", WEFT_KEY_STRING, offsetof(pipeline_config, cluster), "v100:2", "", "preset, preset:NODES, or a YAML file"},
-    {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "", "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
-    {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "", "devices of one pipeline", .min = 1, .max = 4096},
-    {"microbatch", WEFT_KEY_I64, offsetof(pipeline_config, microbatch), "1", "samples", "samples per microbatch", .min = 1, .max = 65536},
-    {"microbatches", WEFT_KEY_I64, offsetof(pipeline_config, microbatches), "0", "", "per iteration; 0: as many as devices", .min = 0, .max = 65536},
-    {"lambda", WEFT_KEY_F64, offsetof(pipeline_config, lambda), "1", "", "weight of communication in the partition (Eq. 1)", .min = 0, .max = 1e6},
+     "uvit-1b, uvit-2.7b, uvit-6b, sdv2-0.9b to sdv2-7.2b, hunyuan-dit-0.8b to hunyuan-dit-3b, "
+     "dit-7b-8k to dit-28b-74k"},
+    {"cluster", WEFT_KEY_STRING, offsetof(pipeline_config, cluster), "v100:2", "",
+     "preset, preset:NODES, or a YAML file"},
+    {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "",
+     "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
+    {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "",
+     "devices of one pipeline", .min = 1, .max = 4096},
+    {"microbatch", WEFT_KEY_I64, offsetof(pipeline_config, microbatch), "1", "samples",
+     "samples per microbatch", .min = 1, .max = 65536},
+    {"microbatches", WEFT_KEY_I64, offsetof(pipeline_config, microbatches), "0", "",
+     "per iteration; 0: as many as devices", .min = 0, .max = 65536},
+    {"lambda", WEFT_KEY_F64, offsetof(pipeline_config, lambda), "1", "",
+     "weight of communication in the partition (Eq. 1)", .min = 0, .max = 1e6},
 };
-const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages", sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
+const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages",
+                                                 sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
 
 weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out)
 {
@@ -38,7 +46,8 @@ weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_li
     return WEFT_OK;
 }
 
-static weft_status choose(const weft_args *args, const char *option, const char *const *names, int count, int *out)
+static weft_status choose(const weft_args *args, const char *option, const char *const *names,
+                          int count, int *out)
 {
     const char *word = weft_args_string(args, option);
     for (int i = 0; i < count; i++)
@@ -49,7 +58,8 @@ static weft_status choose(const weft_args *args, const char *option, const char 
     weft_buf list = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&list, "%s%s", i ? ", " : "", names[i]);
-    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s %s: it must be one of %s", option, word, list.data ? list.data : "?");
+    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s %s: it must be one of %s", option,
+                                              word, list.data ? list.data : "?");
     weft_buf_free(&list);
     return status;
 }
@@ -87,9 +97,11 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     WEFT_TRY(weft_plan_model_load(arena, config.model, &model));
     WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
     if (config.devices > weft_cluster_devices(&cluster))
-        return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld", path,
-                         (long long)config.devices, (long long)weft_cluster_devices(&cluster));
-    WEFT_TRY(weft_pipe_costs_from_list(arena, &model, &cluster.device, (double)config.microbatch, costs));
+        return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld",
+                         path, (long long)config.devices,
+                         (long long)weft_cluster_devices(&cluster));
+    WEFT_TRY(weft_pipe_costs_from_list(arena, &model, &cluster.device, (double)config.microbatch,
+                                       costs));
     const weft_fabric f = weft_fabric_from_cluster(&cluster);
     const bool inside = config.devices <= cluster.devices;
     costs->bandwidth = inside ? f.intra : f.inter * (double)cluster.devices;
@@ -98,10 +110,13 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     o->devices = o->devices > 0 ? o->devices : config.devices;
     o->microbatches = o->microbatches > 0 ? o->microbatches : config.microbatches;
     if (o->stages == 0)
-        o->stages = config.stages > 0 ? config.stages : costs->skip_count > 0 ? 2 * o->devices : o->devices;
+        o->stages = config.stages > 0       ? config.stages
+                    : costs->skip_count > 0 ? 2 * o->devices
+                                            : o->devices;
     if (o->memory <= 0)
         o->memory = weft_fabric_usable(&f);
-    /* mixed precision keeps 7 times the 16-bit weights: gradients, master weights, moments (Eq. 14) */
+    /* mixed precision keeps 7 times the 16-bit weights: gradients, master weights, moments (Eq. 14)
+     */
     for (int64_t i = 0; i < costs->op_count; i++)
         costs->op[i].parameter_bytes *= 7;
     return WEFT_OK;
@@ -128,7 +143,8 @@ weft_status weft_plan_print_json(const json_t *json)
     return WEFT_OK;
 }
 
-static weft_status output(const weft_args *args, const weft_pipe_costs *costs, const weft_pipeline_plan *plan)
+static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
+                          const weft_pipeline_plan *plan)
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
     weft_buf text = {0};

@@ -1,6 +1,6 @@
-/* Operator list of a diffusion transformer with self-attention, cross-attention to text, MLP (dense or
- * a mixture of experts) and AdaLN, in the pieces of Aquarius' Table 2. One sample, 2-byte numbers.
- * Every layer has the same operator names, so that a planner can decide per name. */
+/* Operator list of a diffusion transformer with self-attention, cross-attention to text, MLP (dense
+ * or a mixture of experts) and AdaLN, in the pieces of Aquarius' Table 2. One sample, 2-byte
+ * numbers. Every layer has the same operator names, so that a planner can decide per name. */
 #ifndef WEFT_PLAN_DIT_COSTS_H
 #define WEFT_PLAN_DIT_COSTS_H
 
@@ -14,8 +14,8 @@ typedef struct weft_dit_shape {
     int64_t experts, top_k;          /* 0 or 1: a dense MLP */
 } weft_dit_shape;
 
-/* The four workloads of NeMo §4.5.2, Table 1: "dit-7b-8k", "dit-7b-74k", "dit-28b-8k", "dit-28b-74k".
- * By number from 0; NULL after the last. */
+/* The four workloads of NeMo §4.5.2, Table 1: "dit-7b-8k", "dit-7b-74k", "dit-28b-8k",
+ * "dit-28b-74k". By number from 0; NULL after the last. */
 const weft_dit_shape *weft_dit_preset_at(int index);
 const weft_dit_shape *weft_dit_preset(const char *name); /* NULL: none of that name */
 

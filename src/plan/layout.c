@@ -8,8 +8,8 @@
 
 enum { NAMES = 32, MOST_CANDIDATES = 20000 };
 
-/* Bytes per weight: bf16 weights, f32 gradients, f32 master weight and two moments. Gradients travel
- * as bf16. */
+/* Bytes per weight: bf16 weights, f32 gradients, f32 master weight and two moments. Gradients
+ * travel as bf16. */
 static const double weight_bytes = 2, gradient_bytes = 4, state_bytes = 12;
 /* Hidden communication takes this share of its time from the compute it hides behind (reduction
  * kernels and copies use processors and memory too), and hides behind at most this much of it. */
@@ -21,10 +21,10 @@ static const double half_edge = 64, half_rows = 128;
 typedef struct group {
     const char *name;
     weft_op_kind kind;
-    double times; /* per layer */
+    double times;                                                        /* per layer */
     double forward_flops, backward_flops, forward_moved, backward_moved; /* without the weights */
-    double weights; /* elements */
-    double kept;    /* bytes */
+    double weights;                                                      /* elements */
+    double kept;                                                         /* bytes */
     bool expert, input;
 } group;
 
@@ -40,8 +40,10 @@ typedef struct model {
 static weft_status model_init(const weft_op_list *list, int64_t experts, model *m)
 {
     *m = (model){.list = list, .experts = experts > 1 ? experts : 1, .attention = -1};
-    if (list->layers < 1 || list->hidden < 1 || list->heads < 1 || list->tokens < 1 || list->count < 1)
-        return weft_fail(WEFT_E_ARG, "%s: layers, width, heads and tokens must be known to lay it out",
+    if (list->layers < 1 || list->hidden < 1 || list->heads < 1 || list->tokens < 1 ||
+        list->count < 1)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: layers, width, heads and tokens must be known to lay it out",
                          list->name ? list->name : "model");
     for (int64_t i = 0; i < list->count; i++) {
         const weft_op_cost *op = &list->op[i];
@@ -49,11 +51,14 @@ static weft_status model_init(const weft_op_list *list, int64_t experts, model *
         while (at < m->count && strcmp(m->group[at].name, op->name) != 0)
             at++;
         if (at == NAMES)
-            return weft_fail(WEFT_E_UNSUPPORTED, "%s has more than %d kinds of operators", list->name, NAMES);
+            return weft_fail(WEFT_E_UNSUPPORTED, "%s has more than %d kinds of operators",
+                             list->name, NAMES);
         group *g = &m->group[at];
         if (at == m->count) {
             m->count++;
-            *g = (group){.name = op->name, .kind = op->kind, .input = strcmp(op->name, "layer input") == 0,
+            *g = (group){.name = op->name,
+                         .kind = op->kind,
+                         .input = strcmp(op->name, "layer input") == 0,
                          .expert = experts > 1 && strncmp(op->name, "ffn linear", 10) == 0};
         }
         const double share = 1 / (double)list->layers;
@@ -69,7 +74,8 @@ static weft_status model_init(const weft_op_list *list, int64_t experts, model *
     for (int i = 0; i < m->count; i++)
         if (m->group[i].kind == WEFT_OP_ATTENTION) {
             m->sublayers += m->group[i].times;
-            if (m->attention < 0 || m->group[i].forward_flops > m->group[m->attention].forward_flops)
+            if (m->attention < 0 ||
+                m->group[i].forward_flops > m->group[m->attention].forward_flops)
                 m->attention = i;
         }
     return WEFT_OK;
@@ -82,8 +88,8 @@ typedef struct pricing {
     weft_layout l;
     double b, tp, cp, ep, pp, dp, shards; /* shards: dp cp, over which ZeRO divides */
     int64_t shards_together;
-    double layers;    /* of the fullest stage */
-    double in_flight; /* layers whose activations are held there */
+    double layers;                          /* of the fullest stage */
+    double in_flight;                       /* layers whose activations are held there */
     double forward[NAMES], backward[NAMES]; /* seconds per layer and microbatch */
     double layer_forward, layer_backward;   /* with exposed tp, cp and ep */
     double layer_weights;                   /* elements per rank, unsharded by ZeRO */
@@ -94,11 +100,14 @@ static double kernel_seconds(const pricing *p, const group *g, bool backward)
     const weft_fabric *f = p->f;
     const double split = p->tp * p->cp, hidden = (double)p->m->list->hidden;
     const double flops = (backward ? g->backward_flops : g->forward_flops) * p->b / split;
-    double fraction = g->kind == WEFT_OP_ATTENTION ? f->attention : g->kind == WEFT_OP_CONV ? f->conv : f->gemm;
+    double fraction = g->kind == WEFT_OP_ATTENTION ? f->attention
+                      : g->kind == WEFT_OP_CONV    ? f->conv
+                                                   : f->gemm;
     if (g->kind == WEFT_OP_GEMM) {
         /* tensor parallelism narrows one edge of every product, context parallelism its rows */
         const double rows = p->b * (double)p->m->list->tokens / p->cp;
-        fraction /= (1 + half_edge / (hidden / p->tp)) * (1 + half_edge / hidden) * (1 + half_rows / rows);
+        fraction /=
+            (1 + half_edge / (hidden / p->tp)) * (1 + half_edge / hidden) * (1 + half_rows / rows);
     }
     const double weights = g->weights / p->tp / (g->expert ? p->ep : 1);
     const double bytes = (backward ? g->backward_moved : g->forward_moved) * p->b / split +
@@ -125,7 +134,8 @@ static void price_cp(pricing *p, double *forward, double *backward)
         return;
     const weft_fabric *f = p->f;
     const bool inside = p->l.tp * p->l.cp <= f->per_node;
-    const double rows = p->b * (double)p->m->list->tokens / p->cp, width = (double)p->m->list->hidden / p->tp;
+    const double rows = p->b * (double)p->m->list->tokens / p->cp,
+                 width = (double)p->m->list->hidden / p->tp;
     const double hop = 2 * rows * width * 2 / (inside ? f->intra : f->inter) +
                        (inside ? f->intra_latency : f->inter_latency);
     const double step = p->forward[p->m->attention] / p->cp, steps = p->cp - 1;
@@ -134,13 +144,14 @@ static void price_cp(pricing *p, double *forward, double *backward)
     *backward = steps * exposed(2 * hop, p->backward[p->m->attention] / p->cp) + 2 * merge;
 }
 
-/* Tensor with sequence parallelism: each sub-layer gathers its input and scatters its output; backward
- * the same and the input once more for the weight gradient. AdaLN stands between, so nothing hides
- * (NeMo §4.5.2). */
+/* Tensor with sequence parallelism: each sub-layer gathers its input and scatters its output;
+ * backward the same and the input once more for the weight gradient. AdaLN stands between, so
+ * nothing hides (NeMo §4.5.2). */
 static void price_tp(const pricing *p, double *forward, double *backward)
 {
     const double bytes = p->b * (double)p->m->list->tokens / p->cp * (double)p->m->list->hidden * 2;
-    const double once = weft_fabric_gather(p->f, p->l.tp, p->l.tp < p->f->per_node ? p->l.tp : p->f->per_node, bytes);
+    const double once = weft_fabric_gather(
+        p->f, p->l.tp, p->l.tp < p->f->per_node ? p->l.tp : p->f->per_node, bytes);
     *forward = 2 * p->m->sublayers * once;
     *backward = 3 * p->m->sublayers * once;
 }
@@ -151,7 +162,8 @@ static double price_ep(const pricing *p)
     if (p->l.ep == 1)
         return 0;
     const bool inside = p->l.tp * p->l.ep <= p->f->per_node;
-    const double bytes = p->b * (double)p->m->list->tokens / p->cp / p->tp * (double)p->m->list->hidden * 2;
+    const double bytes =
+        p->b * (double)p->m->list->tokens / p->cp / p->tp * (double)p->m->list->hidden * 2;
     return 2 * (bytes * (p->ep - 1) / p->ep / (inside ? p->f->intra : p->f->inter) +
                 (inside ? p->f->intra_latency : p->f->inter_latency));
 }
@@ -162,11 +174,14 @@ static double price_dp(const pricing *p, double micro_forward, double micro_back
     const double M = (double)p->l.accumulation;
     if (p->shards <= 1)
         return 0;
-    const double layer = weft_fabric_gather(p->f, (int64_t)p->shards, p->shards_together, weight_bytes * p->layer_weights);
+    const double layer = weft_fabric_gather(p->f, (int64_t)p->shards, p->shards_together,
+                                            weight_bytes * p->layer_weights);
     const double stage = weft_fabric_gather(p->f, (int64_t)p->shards, p->shards_together,
                                             weight_bytes * p->layer_weights * p->layers);
     if (p->l.zero == 3) /* every microbatch gathers each layer twice and scatters its gradient */
-        return M * p->layers * (exposed(layer, p->layer_forward) + exposed(2 * layer, p->layer_backward)) + layer;
+        return M * p->layers *
+                   (exposed(layer, p->layer_forward) + exposed(2 * layer, p->layer_backward)) +
+               layer;
     if (p->l.zero == 2) /* gradients are scattered by every microbatch */
         return M * exposed(stage, micro_backward) + exposed(stage, micro_forward);
     if (p->l.zero == 1)
@@ -191,7 +206,9 @@ static bool drop_activations(const pricing *p, double need, double window, weft_
             continue;
         free_bytes += bytes;
         int at = count++;
-        for (; at > 0 && p->m->group[order[at - 1]].kept / p->forward[order[at - 1]] < g->kept / p->forward[i]; at--)
+        for (; at > 0 && p->m->group[order[at - 1]].kept / p->forward[order[at - 1]] <
+                             g->kept / p->forward[i];
+             at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -205,7 +222,8 @@ static bool drop_activations(const pricing *p, double need, double window, weft_
     }
     for (int k = 0; k < count && left > 0; k++) {
         const group *g = &p->m->group[order[k]];
-        const double bytes = g->kept * p->b / (p->tp * p->cp) * p->in_flight, take = fmin(left, bytes);
+        const double bytes = g->kept * p->b / (p->tp * p->cp) * p->in_flight,
+                     take = fmin(left, bytes);
         t->recompute += p->forward[order[k]] * p->in_flight * take / bytes;
         left -= take;
     }
@@ -230,7 +248,9 @@ static bool price_memory(const pricing *p, double micro, weft_layout_terms *t)
     t->gradients = gradient_bytes * weights / (zero >= 2 ? p->shards : 1);
     t->states = state_bytes * weights / (zero >= 1 ? p->shards : 1);
     /* one layer in full while its backward runs, its gathered inputs, and two layers of weights */
-    t->workspace = kept + (p->l.tp > 1 ? 2 : 0) * p->b * (double)p->m->list->tokens / p->cp * (double)p->m->list->hidden * 2 +
+    t->workspace = kept +
+                   (p->l.tp > 1 ? 2 : 0) * p->b * (double)p->m->list->tokens / p->cp *
+                       (double)p->m->list->hidden * 2 +
                    (p->l.zero == 3 ? 2 * (weight_bytes + weight_bytes) * p->layer_weights : 0);
     t->activations = kept * p->in_flight;
     const double limit = weft_fabric_usable(f);
@@ -246,7 +266,8 @@ static bool price_memory(const pricing *p, double micro, weft_layout_terms *t)
     if (need > 0) {
         const double rounds = (double)p->l.accumulation * p->layers / p->in_flight;
         weft_layout_terms drop = {0};
-        fits = fixed < limit && drop_activations(p, need, overlap_reach * micro * p->in_flight / p->layers, &drop);
+        fits = fixed < limit &&
+               drop_activations(p, need, overlap_reach * micro * p->in_flight / p->layers, &drop);
         t->recompute += drop.recompute * rounds;
         t->offload += drop.offload * rounds;
         t->dropped = drop.dropped;
@@ -257,35 +278,44 @@ static bool price_memory(const pricing *p, double micro, weft_layout_terms *t)
     if (!fits) { /* what it needs when all that may go is gone */
         double input = 0;
         for (int i = 0; i < p->m->count; i++)
-            input += p->m->group[i].input ? p->m->group[i].kept * p->b / (p->tp * p->cp) * p->in_flight : 0;
+            input += p->m->group[i].input
+                         ? p->m->group[i].kept * p->b / (p->tp * p->cp) * p->in_flight
+                         : 0;
         t->memory = fixed + input;
     }
     return fits;
 }
 
-static weft_status check_layout(const model *m, const weft_fabric *f, int64_t batch, const weft_layout *l)
+static weft_status check_layout(const model *m, const weft_fabric *f, int64_t batch,
+                                const weft_layout *l)
 {
     const int64_t devices = f->nodes * f->per_node;
     if (l->tp < 1 || l->cp < 1 || l->ep < 1 || l->pp < 1 || l->dp < 1 || l->microbatch < 1 ||
         l->accumulation < 1 || l->interleave < 1 || l->zero < 0 || l->zero > 3)
         return weft_fail(WEFT_E_ARG, "every degree of a layout is at least 1, ZeRO 0 to 3");
     if (l->tp * l->cp * l->pp * l->dp != devices)
-        return weft_fail(WEFT_E_INFEASIBLE, "tp %lld x cp %lld x pp %lld x dp %lld are not the %lld devices",
-                         (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->dp, (long long)devices);
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "tp %lld x cp %lld x pp %lld x dp %lld are not the %lld devices",
+                         (long long)l->tp, (long long)l->cp, (long long)l->pp, (long long)l->dp,
+                         (long long)devices);
     if (m->list->heads % l->tp != 0)
-        return weft_fail(WEFT_E_INFEASIBLE, "tp %lld does not divide the %lld heads", (long long)l->tp,
-                         (long long)m->list->heads);
+        return weft_fail(WEFT_E_INFEASIBLE, "tp %lld does not divide the %lld heads",
+                         (long long)l->tp, (long long)m->list->heads);
     if (l->pp * l->interleave > m->list->layers)
-        return weft_fail(WEFT_E_INFEASIBLE, "pp %lld x interleave %lld for %lld layers", (long long)l->pp,
-                         (long long)l->interleave, (long long)m->list->layers);
+        return weft_fail(WEFT_E_INFEASIBLE, "pp %lld x interleave %lld for %lld layers",
+                         (long long)l->pp, (long long)l->interleave, (long long)m->list->layers);
     if (m->experts % l->ep != 0 || (l->dp * l->cp) % l->ep != 0)
-        return weft_fail(WEFT_E_INFEASIBLE, "ep %lld must divide the %lld experts and dp x cp", (long long)l->ep,
-                         (long long)m->experts);
+        return weft_fail(WEFT_E_INFEASIBLE, "ep %lld must divide the %lld experts and dp x cp",
+                         (long long)l->ep, (long long)m->experts);
     if (l->dp * l->microbatch * l->accumulation != batch)
-        return weft_fail(WEFT_E_INFEASIBLE, "dp %lld x microbatch %lld x accumulation %lld is not the batch of %lld",
-                         (long long)l->dp, (long long)l->microbatch, (long long)l->accumulation, (long long)batch);
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "dp %lld x microbatch %lld x accumulation %lld is not the batch of %lld",
+                         (long long)l->dp, (long long)l->microbatch, (long long)l->accumulation,
+                         (long long)batch);
     if (l->interleave > 1 && (l->pp == 1 || l->accumulation % l->pp != 0))
-        return weft_fail(WEFT_E_INFEASIBLE, "interleaving needs microbatches in multiples of pp %lld", (long long)l->pp);
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "interleaving needs microbatches in multiples of pp %lld",
+                         (long long)l->pp);
     return WEFT_OK;
 }
 
@@ -299,7 +329,9 @@ static void price(pricing *p, weft_layout_terms *t, bool *fits)
         p->forward[i] = kernel_seconds(p, g, false);
         p->backward[i] = kernel_seconds(p, g, true);
         const double both = p->forward[i] + p->backward[i];
-        *(g->kind == WEFT_OP_ATTENTION ? &attention : g->kind == WEFT_OP_MEMORY ? &pointwise : &gemm) += both;
+        *(g->kind == WEFT_OP_ATTENTION ? &attention
+          : g->kind == WEFT_OP_MEMORY  ? &pointwise
+                                       : &gemm) += both;
         forward += p->forward[i];
         backward += p->backward[i];
         p->layer_weights += g->weights / p->tp / (g->expert ? p->ep : 1);
@@ -317,43 +349,56 @@ static void price(pricing *p, weft_layout_terms *t, bool *fits)
     t->tp = stage * (tp_forward + tp_backward);
     t->cp = stage * (cp_forward + cp_backward);
     t->ep = stage * 2 * ep;
-    const double micro_forward = p->layers * p->layer_forward, micro_backward = p->layers * p->layer_backward;
+    const double micro_forward = p->layers * p->layer_forward,
+                 micro_backward = p->layers * p->layer_backward;
     t->dp = price_dp(p, micro_forward, micro_backward);
     *fits = price_memory(p, micro_forward + micro_backward, t);
     if (p->l.pp > 1) {
-        const double bytes = p->b * (double)m->list->tokens / p->cp / p->tp * (double)m->list->hidden * 2;
+        const double bytes =
+            p->b * (double)m->list->tokens / p->cp / p->tp * (double)m->list->hidden * 2;
         const bool inside = p->l.tp * p->l.cp * p->l.dp < p->f->per_node;
-        const double send = bytes / (inside ? p->f->intra : p->f->inter) + (inside ? p->f->intra_latency : p->f->inter_latency);
+        const double send = bytes / (inside ? p->f->intra : p->f->inter) +
+                            (inside ? p->f->intra_latency : p->f->inter_latency);
         t->send = 2 * (p->pp - 1) * send + overlap_tax * 2 * M * v * send;
         t->bubble = (p->pp - 1) / v * (micro_forward + micro_backward + t->recompute / M);
     }
     t->optimizer = p->layer_weights * p->layers / (p->l.zero >= 1 ? p->shards : 1) *
                    (2 * state_bytes + gradient_bytes + weight_bytes) / p->f->memory_rate;
-    t->seconds = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp + t->send + t->bubble +
-                 t->recompute + t->offload + t->optimizer;
+    t->seconds = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp + t->send +
+                 t->bubble + t->recompute + t->offload + t->optimizer;
     const weft_op_cost total = weft_op_list_total(m->list);
     t->mfu = 3 * total.forward_flops * (double)(p->l.dp * p->l.microbatch) * M /
              (t->seconds * p->f->flops * (double)(p->f->nodes * p->f->per_node));
 }
 
-static void price_model(const model *m, const weft_fabric *f, const weft_layout *l, weft_layout_terms *out, bool *fits)
+static void price_model(const model *m, const weft_fabric *f, const weft_layout *l,
+                        weft_layout_terms *out, bool *fits)
 {
-    pricing p = {.m = m, .f = f, .l = *l, .b = (double)l->microbatch, .tp = (double)l->tp, .cp = (double)l->cp,
-                 .ep = (double)l->ep, .pp = (double)l->pp, .dp = (double)l->dp};
+    pricing p = {.m = m,
+                 .f = f,
+                 .l = *l,
+                 .b = (double)l->microbatch,
+                 .tp = (double)l->tp,
+                 .cp = (double)l->cp,
+                 .ep = (double)l->ep,
+                 .pp = (double)l->pp,
+                 .dp = (double)l->dp};
     p.shards = p.dp * p.cp;
     const int64_t places = f->per_node / l->tp > 0 ? f->per_node / l->tp : 1;
     p.shards_together = places < (int64_t)p.shards ? places : (int64_t)p.shards;
     p.layers = (double)((m->list->layers + l->pp - 1) / l->pp);
     double rounds = 1; /* microbatches in flight on the first stage */
     if (l->pp > 1)
-        rounds = fmin((double)l->accumulation, l->interleave == 1 ? p.pp : p.pp + (p.pp - 1) / (double)l->interleave);
+        rounds = fmin((double)l->accumulation,
+                      l->interleave == 1 ? p.pp : p.pp + (p.pp - 1) / (double)l->interleave);
     p.in_flight = p.layers * rounds;
     *out = (weft_layout_terms){0};
     price(&p, out, fits);
 }
 
-weft_status weft_layout_price(const weft_op_list *list, int64_t experts, const weft_fabric *fabric, int64_t batch,
-                              const weft_layout *layout, weft_layout_terms *out, bool *fits)
+weft_status weft_layout_price(const weft_op_list *list, int64_t experts, const weft_fabric *fabric,
+                              int64_t batch, const weft_layout *layout, weft_layout_terms *out,
+                              bool *fits)
 {
     model m;
     WEFT_TRY(model_init(list, experts, &m));
@@ -369,7 +414,8 @@ static int by_seconds(const void *left, const void *right)
     const weft_layout_candidate *a = left, *b = right;
     if (a->fits != b->fits)
         return a->fits ? -1 : 1;
-    const double x = a->fits ? a->terms.seconds : a->terms.memory, y = b->fits ? b->terms.seconds : b->terms.memory;
+    const double x = a->fits ? a->terms.seconds : a->terms.memory,
+                 y = b->fits ? b->terms.seconds : b->terms.memory;
     if (x != y)
         return x < y ? -1 : 1;
     return memcmp(&a->layout, &b->layout, 6 * sizeof(int64_t));
@@ -436,14 +482,15 @@ static double cause_seconds(const weft_layout_terms *t, int k)
     return *(const double *)((const char *)t + causes[k].at);
 }
 
-static const char *explain(weft_arena *arena, const weft_layout_candidate *best, const weft_layout_candidate *c,
-                           const weft_fabric *f)
+static const char *explain(weft_arena *arena, const weft_layout_candidate *best,
+                           const weft_layout_candidate *c, const weft_fabric *f)
 {
     char a[32], b[32];
     if (!c->fits)
-        return weft_arena_printf(arena, "needs %s per device with everything recomputed that can be, limit %s",
-                                 weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), a),
-                                 weft_format_bytes((int64_t)(weft_fabric_usable(f)), b));
+        return weft_arena_printf(
+            arena, "needs %s per device with everything recomputed that can be, limit %s",
+            weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), a),
+            weft_format_bytes((int64_t)(weft_fabric_usable(f)), b));
     int most = 0;
     double more = -INFINITY;
     for (int k = 0; k < CAUSES; k++) {
@@ -454,8 +501,8 @@ static const char *explain(weft_arena *arena, const weft_layout_candidate *best,
         }
     }
     return weft_arena_printf(arena, "%.1f %% slower: %s more for %s",
-                             100 * (c->terms.seconds / best->terms.seconds - 1), weft_format_seconds(more, a),
-                             causes[most].name);
+                             100 * (c->terms.seconds / best->terms.seconds - 1),
+                             weft_format_seconds(more, a), causes[most].name);
 }
 
 static bool over(int64_t value, int64_t limit)
@@ -463,14 +510,16 @@ static bool over(int64_t value, int64_t limit)
     return limit > 0 && value > limit;
 }
 
-weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *list, int64_t experts, const weft_fabric *fabric,
-                             int64_t batch, const weft_layout_limits *limits, weft_layout_plan *out)
+weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *list, int64_t experts,
+                             const weft_fabric *fabric, int64_t batch,
+                             const weft_layout_limits *limits, weft_layout_plan *out)
 {
     model m;
     WEFT_TRY(model_init(list, experts, &m));
     const int64_t devices = fabric->nodes * fabric->per_node;
     if (batch < 1 || devices < 1)
-        return weft_fail(WEFT_E_ARG, "a batch of %lld samples on %lld devices", (long long)batch, (long long)devices);
+        return weft_fail(WEFT_E_ARG, "a batch of %lld samples on %lld devices", (long long)batch,
+                         (long long)devices);
     weft_layout_candidate *c = weft_arena_alloc(arena, MOST_CANDIDATES * (int64_t)sizeof *c);
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "out of memory for layouts");
@@ -480,27 +529,36 @@ weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *list, int64_
     for (int64_t tp = 1; tp <= devices; tp++)
         for (int64_t cp = 1; cp <= devices / tp; cp++)
             for (int64_t pp = 1; pp <= devices / tp / cp; pp++) {
-                if (devices % (tp * cp * pp) != 0 || over(tp, s.limits->tp) || over(cp, s.limits->cp) || over(pp, s.limits->pp))
+                if (devices % (tp * cp * pp) != 0 || over(tp, s.limits->tp) ||
+                    over(cp, s.limits->cp) || over(pp, s.limits->pp))
                     continue;
                 const int64_t dp = devices / (tp * cp * pp);
                 for (int64_t ep = 1; ep <= m.experts && !over(ep, s.limits->ep); ep++)
-                    for (int64_t zero = s.limits->zero_min; zero <= 3 && count < MOST_CANDIDATES; zero++) {
+                    for (int64_t zero = s.limits->zero_min; zero <= 3 && count < MOST_CANDIDATES;
+                         zero++) {
                         s.best = &c[count];
                         s.any = false;
-                        try_degrees(&s, (weft_layout){.tp = tp, .cp = cp, .ep = ep, .pp = pp, .dp = dp, .zero = zero});
+                        try_degrees(
+                            &s,
+                            (weft_layout){
+                                .tp = tp, .cp = cp, .ep = ep, .pp = pp, .dp = dp, .zero = zero});
                         count += s.any;
                     }
             }
     if (count == 0)
-        return weft_fail(WEFT_E_INFEASIBLE, "no degrees divide %lld devices, %lld heads and a batch of %lld",
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "no degrees divide %lld devices, %lld heads and a batch of %lld",
                          (long long)devices, (long long)list->heads, (long long)batch);
     qsort(c, (size_t)count, sizeof *c, by_seconds);
     if (!c[0].fits) {
         char need[32], limit[32], layout[96];
         weft_layout_text(&c[0].layout, layout);
-        return weft_fail(WEFT_E_INFEASIBLE, "nothing fits: the smallest layout (%s) needs %s per device, limit %s; use "
-                         "more devices", layout, weft_format_bytes((int64_t)fmin(c[0].terms.memory, 9e18), need),
-                         weft_format_bytes((int64_t)(weft_fabric_usable(fabric)), limit));
+        return weft_fail(
+            WEFT_E_INFEASIBLE,
+            "nothing fits: the smallest layout (%s) needs %s per device, limit %s; use "
+            "more devices",
+            layout, weft_format_bytes((int64_t)fmin(c[0].terms.memory, 9e18), need),
+            weft_format_bytes((int64_t)(weft_fabric_usable(fabric)), limit));
     }
     for (int64_t i = 1; i < count; i++) {
         c[i].why = explain(arena, &c[0], &c[i], fabric);
@@ -515,12 +573,13 @@ weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *list, int64_
 
 void weft_layout_text(const weft_layout *l, char text[96])
 {
-    int at = snprintf(text, 96, "tp %lld cp %lld pp %lld dp %lld zero %lld", (long long)l->tp, (long long)l->cp,
-                      (long long)l->pp, (long long)l->dp, (long long)l->zero);
+    int at = snprintf(text, 96, "tp %lld cp %lld pp %lld dp %lld zero %lld", (long long)l->tp,
+                      (long long)l->cp, (long long)l->pp, (long long)l->dp, (long long)l->zero);
     if (l->ep > 1 && at < 96)
         at += snprintf(text + at, (size_t)(96 - at), " ep %lld", (long long)l->ep);
     if (at < 96)
-        at += snprintf(text + at, (size_t)(96 - at), " micro %lld x %lld", (long long)l->microbatch, (long long)l->accumulation);
+        at += snprintf(text + at, (size_t)(96 - at), " micro %lld x %lld", (long long)l->microbatch,
+                       (long long)l->accumulation);
     if (l->interleave > 1 && at < 96)
         at += snprintf(text + at, (size_t)(96 - at), " v %lld", (long long)l->interleave);
     if (l->offload && at < 96)
@@ -531,16 +590,19 @@ static json_t *candidate_json(const weft_layout_candidate *c)
 {
     const weft_layout *l = &c->layout;
     json_t *terms = json_object();
-    static const char *const keys[CAUSES] = {"gemm", "attention", "pointwise", "tp", "cp", "ep", "dp", "send",
-                                             "bubble", "recompute", "offload", "optimizer"};
+    static const char *const keys[CAUSES] = {"gemm",   "attention", "pointwise", "tp",
+                                             "cp",     "ep",        "dp",        "send",
+                                             "bubble", "recompute", "offload",   "optimizer"};
     for (int k = 0; k < CAUSES; k++)
         json_object_set_new(terms, keys[k], json_real(cause_seconds(&c->terms, k)));
-    json_t *json = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "tp", (json_int_t)l->tp,
-                             "cp", (json_int_t)l->cp, "ep", (json_int_t)l->ep, "pp", (json_int_t)l->pp, "dp",
-                             (json_int_t)l->dp, "zero", (json_int_t)l->zero, "microbatch", (json_int_t)l->microbatch,
-                             "accumulation", (json_int_t)l->accumulation, "interleave", (json_int_t)l->interleave,
-                             "offload", l->offload, "fits", c->fits, "seconds", c->terms.seconds, "memory_bytes",
-                             c->terms.memory, "mfu", c->terms.mfu, "dropped_activations", c->terms.dropped, "terms", terms);
+    json_t *json = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:f, s:f, s:f, s:f, s:o}", "tp",
+        (json_int_t)l->tp, "cp", (json_int_t)l->cp, "ep", (json_int_t)l->ep, "pp",
+        (json_int_t)l->pp, "dp", (json_int_t)l->dp, "zero", (json_int_t)l->zero, "microbatch",
+        (json_int_t)l->microbatch, "accumulation", (json_int_t)l->accumulation, "interleave",
+        (json_int_t)l->interleave, "offload", l->offload, "fits", c->fits, "seconds",
+        c->terms.seconds, "memory_bytes", c->terms.memory, "mfu", c->terms.mfu,
+        "dropped_activations", c->terms.dropped, "terms", terms);
     json_object_set_new(json, "lost_because", c->why ? json_string(c->why) : json_null());
     return json;
 }
@@ -550,8 +612,9 @@ json_t *weft_layout_plan_json(const weft_layout_plan *plan, int64_t others)
     json_t *list = json_array();
     for (int64_t i = 0; i < plan->count && i <= others; i++)
         json_array_append_new(list, candidate_json(&plan->candidate[i]));
-    return json_pack("{s:s, s:I, s:o, s:o}", "format", "weft.layout/1", "tried", (json_int_t)plan->tried, "best",
-                     candidate_json(&plan->candidate[0]), "candidates", list);
+    return json_pack("{s:s, s:I, s:o, s:o}", "format", "weft.layout/1", "tried",
+                     (json_int_t)plan->tried, "best", candidate_json(&plan->candidate[0]),
+                     "candidates", list);
 }
 
 void weft_layout_plan_print(const weft_layout_plan *plan, int64_t others, weft_buf *out)
@@ -559,20 +622,25 @@ void weft_layout_plan_print(const weft_layout_plan *plan, int64_t others, weft_b
     char text[96], a[32], b[32];
     const weft_layout_candidate *best = &plan->candidate[0];
     weft_layout_text(&best->layout, text);
-    weft_buf_printf(out, "%s: %s per iteration, %.1f %% of peak, %s per device (%lld layouts tried)\n\n", text,
-                    weft_format_seconds(best->terms.seconds, a), 100 * best->terms.mfu,
+    weft_buf_printf(out,
+                    "%s: %s per iteration, %.1f %% of peak, %s per device (%lld layouts tried)\n\n",
+                    text, weft_format_seconds(best->terms.seconds, a), 100 * best->terms.mfu,
                     weft_format_bytes((int64_t)best->terms.memory, b), (long long)plan->tried);
     for (int k = 0; k < CAUSES; k++)
         if (cause_seconds(&best->terms, k) > 0)
-            weft_buf_printf(out, "  %-40s %10s  %5.1f %%\n", causes[k].name, weft_format_seconds(cause_seconds(&best->terms, k), a),
+            weft_buf_printf(out, "  %-40s %10s  %5.1f %%\n", causes[k].name,
+                            weft_format_seconds(cause_seconds(&best->terms, k), a),
                             100 * cause_seconds(&best->terms, k) / best->terms.seconds);
     if (best->terms.dropped > 0)
-        weft_buf_printf(out, "  %.0f %% of the activations are recomputed or offloaded\n", 100 * best->terms.dropped);
-    weft_buf_printf(out, "\n  %-52s %10s %7s %10s  why it lost\n", "next best", "iteration", "MFU", "memory");
+        weft_buf_printf(out, "  %.0f %% of the activations are recomputed or offloaded\n",
+                        100 * best->terms.dropped);
+    weft_buf_printf(out, "\n  %-52s %10s %7s %10s  why it lost\n", "next best", "iteration", "MFU",
+                    "memory");
     for (int64_t i = 1; i < plan->count && i <= others; i++) {
         const weft_layout_candidate *c = &plan->candidate[i];
         weft_layout_text(&c->layout, text);
-        weft_buf_printf(out, "  %-52s %10s %5.1f %% %10s  %s\n", text, weft_format_seconds(c->terms.seconds, a),
-                        100 * c->terms.mfu, weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), b), c->why);
+        weft_buf_printf(out, "  %-52s %10s %5.1f %% %10s  %s\n", text,
+                        weft_format_seconds(c->terms.seconds, a), 100 * c->terms.mfu,
+                        weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), b), c->why);
     }
 }

@@ -29,16 +29,22 @@ weft_status weft_memory_items_check(const weft_memory_item *item, int64_t items,
     if (items < 1)
         return weft_fail(WEFT_E_ARG, "no items: there is nothing to decide");
     if (!isfinite(window) || window < 0)
-        return weft_fail(WEFT_E_ARG, "the offload window is %g s; it must be finite and not negative", window);
+        return weft_fail(WEFT_E_ARG,
+                         "the offload window is %g s; it must be finite and not negative", window);
     for (int64_t i = 0; i < items; i++) {
         const char *name = item[i].name ? item[i].name : "";
         if (!isfinite(item[i].bytes) || item[i].bytes < 0)
-            return weft_fail(WEFT_E_ARG, "item %lld %s: bytes are %g", (long long)i, name, item[i].bytes);
-        if (isnan(item[i].recompute) || item[i].recompute < 0 || isnan(item[i].offload) || item[i].offload < 0)
-            return weft_fail(WEFT_E_ARG, "item %lld %s: recompute %g s, offload %g s; neither may be "
-                             "negative or no number", (long long)i, name, item[i].recompute, item[i].offload);
+            return weft_fail(WEFT_E_ARG, "item %lld %s: bytes are %g", (long long)i, name,
+                             item[i].bytes);
+        if (isnan(item[i].recompute) || item[i].recompute < 0 || isnan(item[i].offload) ||
+            item[i].offload < 0)
+            return weft_fail(WEFT_E_ARG,
+                             "item %lld %s: recompute %g s, offload %g s; neither may be "
+                             "negative or no number",
+                             (long long)i, name, item[i].recompute, item[i].offload);
         if (item[i].count < 0 || item[i].count > 1000000)
-            return weft_fail(WEFT_E_ARG, "item %lld %s: count %lld", (long long)i, name, (long long)item[i].count);
+            return weft_fail(WEFT_E_ARG, "item %lld %s: count %lld", (long long)i, name,
+                             (long long)item[i].count);
     }
     return WEFT_OK;
 }
@@ -48,7 +54,8 @@ static bool droppable(const weft_memory_item *x)
     return isfinite(x->recompute) || isfinite(x->offload);
 }
 
-static weft_status check_limit(const weft_memory_item *item, int64_t items, double window, double limit)
+static weft_status check_limit(const weft_memory_item *item, int64_t items, double window,
+                               double limit)
 {
     WEFT_TRY(weft_memory_items_check(item, items, window));
     double all = 0, least = 0;
@@ -60,7 +67,8 @@ static weft_status check_limit(const weft_memory_item *item, int64_t items, doub
         return weft_fail(WEFT_E_ARG, "the items' bytes add up to more than a double holds");
     if (isnan(limit) || limit < least) {
         char need[32], have[32], total[32];
-        return weft_fail(WEFT_E_INFEASIBLE, "needs %s per device even when everything that can be is "
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "needs %s per device even when everything that can be is "
                          "recomputed or offloaded (%s when nothing is), limit %s",
                          weft_format_bytes((int64_t)fmin(least, 9e18), need),
                          weft_format_bytes((int64_t)fmin(all, 9e18), total),
@@ -70,7 +78,8 @@ static weft_status check_limit(const weft_memory_item *item, int64_t items, doub
 }
 
 /* Fills kept and seconds from the counts. */
-static void account(const weft_memory_item *item, int64_t items, double window, weft_memory_choice *c)
+static void account(const weft_memory_item *item, int64_t items, double window,
+                    weft_memory_choice *c)
 {
     double kept = 0, recompute = 0, offload = 0;
     for (int64_t i = 0; i < items; i++) {
@@ -82,9 +91,10 @@ static void account(const weft_memory_item *item, int64_t items, double window, 
     c->seconds = recompute + fmax(0, offload - window);
 }
 
-/* One step of the greedy: the most bytes per second, all equal ones of a layer at once would overshoot. */
-static bool greedy_step(const weft_memory_item *item, int64_t items, double window, double *transfer,
-                        weft_memory_choice *c)
+/* One step of the greedy: the most bytes per second, all equal ones of a layer at once would
+ * overshoot. */
+static bool greedy_step(const weft_memory_item *item, int64_t items, double window,
+                        double *transfer, weft_memory_choice *c)
 {
     double best = -1;
     int64_t chosen = -1;
@@ -92,13 +102,15 @@ static bool greedy_step(const weft_memory_item *item, int64_t items, double wind
     for (int64_t i = 0; i < items; i++) {
         if (c->recomputed[i] + c->offloaded[i] >= item[i].count || !(item[i].bytes > 0))
             continue;
-        const double exposed = fmax(0, *transfer + item[i].offload - window) - fmax(0, *transfer - window);
+        const double exposed =
+            fmax(0, *transfer + item[i].offload - window) - fmax(0, *transfer - window);
         const bool offload = exposed < item[i].recompute;
         const double seconds = offload ? exposed : item[i].recompute;
         if (isinf(seconds))
             continue;
         /* an offload that hides completely is free: spend the window where recompute is dearest */
-        const double ratio = seconds > 0 ? item[i].bytes / seconds : 1e30 * (1 + fmin(item[i].recompute, 1e6));
+        const double ratio =
+            seconds > 0 ? item[i].bytes / seconds : 1e30 * (1 + fmin(item[i].recompute, 1e6));
         if (ratio > best) {
             best = ratio;
             chosen = i;
@@ -116,8 +128,8 @@ static bool greedy_step(const weft_memory_item *item, int64_t items, double wind
     return true;
 }
 
-weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, double window, double limit,
-                               weft_memory_choice *out)
+weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, double window,
+                               double limit, weft_memory_choice *out)
 {
     WEFT_TRY(check_limit(item, items, window, limit));
     weft_memory_choice c;
@@ -128,7 +140,8 @@ weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, doub
         account(item, items, window, &c);
     if (c.kept > limit) { /* the sums round differently from the check's: everything is dropped */
         weft_memory_choice_free(&c);
-        return weft_fail(WEFT_E_INFEASIBLE, "the limit is missed by less than rounding; raise it by a byte");
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "the limit is missed by less than rounding; raise it by a byte");
     }
     for (bool moved = true; moved;) { /* take back what is not needed, most seconds first */
         moved = false;
@@ -164,21 +177,21 @@ weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, doub
 /* ---- exact ---- */
 
 /* For any mu in [0, 1], -mu * window + the cheapest fractional cover at prices min(recompute,
- * mu * offload) bounds the remaining cost from below: max(0, z) >= mu z. The best mu is where an item
- * changes from one to the other, mu = recompute / offload: those are tried, and 0 and 1. */
+ * mu * offload) bounds the remaining cost from below: max(0, z) >= mu z. The best mu is where an
+ * item changes from one to the other, mu = recompute / offload: those are tried, and 0 and 1. */
 enum { PRICES = 18 };
 
 typedef struct bound {
     const weft_memory_item *item;
     int64_t items;
     double window, limit;
-    int64_t *depth_item;        /* [items] the order of branching */
-    int64_t *by_ratio[PRICES];  /* [items] positions in depth order, best bytes per price first */
-    double *price[PRICES];      /* [items] by position */
+    int64_t *depth_item;       /* [items] the order of branching */
+    int64_t *by_ratio[PRICES]; /* [items] positions in depth order, best bytes per price first */
+    double *price[PRICES];     /* [items] by position */
     double mu[PRICES];
     int prices;
-    double prefer; /* the multiplier whose choices are tried first */
-    weft_memory_choice best;    /* counts by item */
+    double prefer;                   /* the multiplier whose choices are tried first */
+    weft_memory_choice best;         /* counts by item */
     int64_t *recomputed, *offloaded; /* the path, by item */
     int64_t nodes, node_limit;
 } bound;
@@ -223,7 +236,8 @@ static void branch(bound *b, int64_t depth, double need, double seconds, double 
         return;
     }
     const double slack = 1e-12 * (1 + b->best.seconds);
-    if (seconds + lower_bound(b, depth, need > 0 ? need - 1e-9 * b->limit : 0, transfer) >= b->best.seconds - slack)
+    if (seconds + lower_bound(b, depth, need > 0 ? need - 1e-9 * b->limit : 0, transfer) >=
+        b->best.seconds - slack)
         return;
     const int64_t i = b->depth_item[depth];
     const weft_memory_item *x = &b->item[i];
@@ -277,7 +291,8 @@ static void order_prices(bound *b, double need)
     for (int64_t i = 0; i < b->items; i++) {
         const weft_memory_item *x = &b->item[i];
         b->depth_item[i] = i;
-        if (x->offload > 0 && isfinite(x->offload) && x->recompute < x->offload && b->prices < PRICES)
+        if (x->offload > 0 && isfinite(x->offload) && x->recompute < x->offload &&
+            b->prices < PRICES)
             b->mu[b->prices++] = x->recompute / x->offload;
     }
     const int prices = b->prices;
@@ -305,10 +320,13 @@ static void order_prices(bound *b, double need)
         sort_by_ratio(b, k);
 }
 
-weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, double window, double limit,
-                              int64_t node_limit, weft_memory_choice *out)
+weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, double window,
+                              double limit, int64_t node_limit, weft_memory_choice *out)
 {
-    bound b = {.item = item, .items = items, .window = window, .limit = limit,
+    bound b = {.item = item,
+               .items = items,
+               .window = window,
+               .limit = limit,
                .node_limit = node_limit > 0 ? node_limit : 2000000};
     WEFT_TRY(weft_memory_greedy(item, items, window, limit, &b.best));
     weft_status_code status = WEFT_OK;
@@ -350,11 +368,11 @@ weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, doubl
 
 typedef struct piece {
     const char *name;
-    double bsh, bas;            /* bytes kept: (bsh B S H + bas B A S) / TP */
-    double gemm_bshh;           /* FLOPs: gemm_bshh B S H^2 / TP */
-    double attention_bssh;      /* FLOPs: attention_bssh B S^2 H / TP */
-    double moved_bsh;           /* bytes through device memory, in B S H / TP */
-    double wire_bsh;            /* bytes over the links: wire_bsh B S H (TP-1)/TP */
+    double bsh, bas;       /* bytes kept: (bsh B S H + bas B A S) / TP */
+    double gemm_bshh;      /* FLOPs: gemm_bshh B S H^2 / TP */
+    double attention_bssh; /* FLOPs: attention_bssh B S^2 H / TP */
+    double moved_bsh;      /* bytes through device memory, in B S H / TP */
+    double wire_bsh;       /* bytes over the links: wire_bsh B S H (TP-1)/TP */
 } piece;
 
 /* Aquarius Table 2; the MLP is 4 H wide. Gathered or scattered tensors are 2 B S H bytes. */
@@ -370,7 +388,8 @@ static const piece pieces[WEFT_BLOCK_PIECES] = {
     {"gelu", 8, 0, 0, 0, 16, 0},
 };
 
-void weft_memory_block_items(const weft_block_shape *s, const weft_block_rates *r, weft_memory_item *item)
+void weft_memory_block_items(const weft_block_shape *s, const weft_block_rates *r,
+                             weft_memory_item *item)
 {
     const double bsh = s->batch * s->tokens * s->hidden, bas = s->batch * s->heads * s->tokens;
     for (int i = 0; i < WEFT_BLOCK_PIECES; i++) {
@@ -380,7 +399,8 @@ void weft_memory_block_items(const weft_block_shape *s, const weft_block_rates *
                                p->attention_bssh * bsh * s->tokens / s->tp / r->attention;
         const double moved = p->moved_bsh * bsh / s->tp / r->memory;
         const double wire = s->tp > 1 ? p->wire_bsh * bsh * (s->tp - 1) / s->tp / r->link : 0;
-        item[i] = (weft_memory_item){.name = p->name, .bytes = bytes,
+        item[i] = (weft_memory_item){.name = p->name,
+                                     .bytes = bytes,
                                      .recompute = fmax(compute, moved) + wire,
                                      .offload = r->host > 0 ? 2 * bytes / r->host : INFINITY,
                                      .count = (int64_t)s->layers};
@@ -429,29 +449,33 @@ json_t *weft_memory_choice_json(const weft_memory_item *item, int64_t items, dou
 {
     json_t *list = json_array();
     for (int64_t i = 0; i < items; i++) {
-        json_t *one = json_pack("{s:s, s:f, s:I, s:I, s:I}", "name", item[i].name ? item[i].name : "", "bytes",
-                                item[i].bytes, "count", (json_int_t)item[i].count, "recomputed",
-                                (json_int_t)exact->recomputed[i], "offloaded", (json_int_t)exact->offloaded[i]);
+        json_t *one = json_pack(
+            "{s:s, s:f, s:I, s:I, s:I}", "name", item[i].name ? item[i].name : "", "bytes",
+            item[i].bytes, "count", (json_int_t)item[i].count, "recomputed",
+            (json_int_t)exact->recomputed[i], "offloaded", (json_int_t)exact->offloaded[i]);
         if (isfinite(item[i].recompute))
             json_object_set_new(one, "recompute", json_real(item[i].recompute));
         if (isfinite(item[i].offload))
             json_object_set_new(one, "offload", json_real(item[i].offload));
         json_array_append_new(list, one);
     }
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:o}", "format", "weft.memory/1", "limit", limit, "kept",
-                     exact->kept, "seconds", exact->seconds, "lower_bound", exact->lower_bound, "proved", exact->proved, "greedy_seconds",
-                     greedy->seconds, "items", list);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:o}", "format", "weft.memory/1", "limit",
+                     limit, "kept", exact->kept, "seconds", exact->seconds, "lower_bound",
+                     exact->lower_bound, "proved", exact->proved, "greedy_seconds", greedy->seconds,
+                     "items", list);
 }
 
 void weft_memory_choice_print(const weft_memory_item *item, int64_t items, double limit,
-                              const weft_memory_choice *greedy, const weft_memory_choice *exact, weft_buf *out)
+                              const weft_memory_choice *greedy, const weft_memory_choice *exact,
+                              weft_buf *out)
 {
     char a[32], b[32], c[32];
-    weft_buf_printf(out, "  %-30s %6s %10s %10s %10s  keep  recompute  offload\n", "activation", "layers",
-                    "bytes", "recompute", "MiB/ms");
+    weft_buf_printf(out, "  %-30s %6s %10s %10s %10s  keep  recompute  offload\n", "activation",
+                    "layers", "bytes", "recompute", "MiB/ms");
     for (int64_t i = 0; i < items; i++)
-        weft_buf_printf(out, "  %-30s %6lld %10s %10s %10.1f %5lld %10lld %8lld\n", item[i].name ? item[i].name : "",
-                        (long long)item[i].count, weft_format_bytes((int64_t)fmin(item[i].bytes, 9e18), a),
+        weft_buf_printf(out, "  %-30s %6lld %10s %10s %10.1f %5lld %10lld %8lld\n",
+                        item[i].name ? item[i].name : "", (long long)item[i].count,
+                        weft_format_bytes((int64_t)fmin(item[i].bytes, 9e18), a),
                         isinf(item[i].recompute) ? "-" : weft_format_seconds(item[i].recompute, b),
                         item[i].bytes / 1048576 / (item[i].recompute * 1e3),
                         (long long)(item[i].count - exact->recomputed[i] - exact->offloaded[i]),
@@ -460,8 +484,9 @@ void weft_memory_choice_print(const weft_memory_item *item, int64_t items, doubl
     if (!exact->proved)
         snprintf(gap, sizeof gap, " (at most %.2f %% above the optimum)",
                  100 * (exact->seconds / exact->lower_bound - 1));
-    weft_buf_printf(out, "kept %s of a limit of %s, %s slower per microbatch%s; greedy by ratio: %s\n",
-                    weft_format_bytes((int64_t)fmin(exact->kept, 9e18), a),
-                    weft_format_bytes((int64_t)fmin(limit, 9e18), b), weft_format_seconds(exact->seconds, c),
-                    gap, weft_format_seconds(greedy->seconds, (char[32]){0}));
+    weft_buf_printf(
+        out, "kept %s of a limit of %s, %s slower per microbatch%s; greedy by ratio: %s\n",
+        weft_format_bytes((int64_t)fmin(exact->kept, 9e18), a),
+        weft_format_bytes((int64_t)fmin(limit, 9e18), b), weft_format_seconds(exact->seconds, c),
+        gap, weft_format_seconds(greedy->seconds, (char[32]){0}));
 }

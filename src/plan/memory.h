@@ -29,15 +29,15 @@ typedef struct weft_memory_choice {
 } weft_memory_choice;
 void weft_memory_choice_free(weft_memory_choice *choice);
 
-/* Greedy by memory-latency ratio: the item that frees most bytes per added second goes first, offload
- * before recompute while the window lasts; at the end, choices that turn out to be unnecessary are
- * taken back, dearest first. WEFT_E_INFEASIBLE says how much is needed at least. */
-weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, double window, double limit,
-                               weft_memory_choice *out);
+/* Greedy by memory-latency ratio: the item that frees most bytes per added second goes first,
+ * offload before recompute while the window lasts; at the end, choices that turn out to be
+ * unnecessary are taken back, dearest first. WEFT_E_INFEASIBLE says how much is needed at least. */
+weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, double window,
+                               double limit, weft_memory_choice *out);
 /* Exact: branch and bound over the items with a Lagrangian bound; node_limit 0: 2 million, then
  * `proved` is false, the best found stands and the lower bound gives its gap. */
-weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, double window, double limit,
-                              int64_t node_limit, weft_memory_choice *out);
+weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, double window,
+                              double limit, int64_t node_limit, weft_memory_choice *out);
 
 /* A transformer block in the nine pieces of Aquarius' Table 2. Sizes per device with tensor and
  * sequence parallel degree tp; 2-byte activations. */
@@ -47,10 +47,10 @@ typedef struct weft_block_shape {
 } weft_block_shape;
 enum { WEFT_BLOCK_PIECES = 9 };
 typedef struct weft_block_rates { /* achieved */
-    double gemm, attention; /* FLOP/s */
-    double memory;          /* B/s */
-    double link;            /* B/s between the tp ranks */
-    double host;            /* B/s to host memory; 0: no offload */
+    double gemm, attention;       /* FLOP/s */
+    double memory;                /* B/s */
+    double link;                  /* B/s between the tp ranks */
+    double host;                  /* B/s to host memory; 0: no offload */
 } weft_block_rates;
 /* Bytes from the paper's formulas; seconds from the rates. item has room for WEFT_BLOCK_PIECES. */
 void weft_memory_block_items(const weft_block_shape *shape, const weft_block_rates *rates,

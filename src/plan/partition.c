@@ -1,8 +1,9 @@
-/* Skip-aware partition. The paper's dynamic programme over (i, j, k) takes the min over all (i', j')
- * of a max of three terms. For a *given* bound T the two new stages are independent of each other:
- * (i', j') -> (i, j) is allowed when cost[i', i) <= T and cost[j, j') <= T. So a row of states is a
- * bit set, one level is "spread along j, then OR over a window of rows", and the optimum is found by
- * bisection over the O(n^2) possible stage costs. That is exact, and n = 1,000 takes milliseconds. */
+/* Skip-aware partition. The paper's dynamic programme over (i, j, k) takes the min over all (i',
+ * j') of a max of three terms. For a *given* bound T the two new stages are independent of each
+ * other: (i', j') -> (i, j) is allowed when cost[i', i) <= T and cost[j, j') <= T. So a row of
+ * states is a bit set, one level is "spread along j, then OR over a window of rows", and the
+ * optimum is found by bisection over the O(n^2) possible stage costs. That is exact, and n = 1,000
+ * takes milliseconds. */
 #include "plan/partition.h"
 
 #include <float.h>
@@ -43,12 +44,14 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
                  op->activation_bytes;
     }
     if (!isfinite(total))
-        return weft_fail(WEFT_E_ARG, "the costs of all operators add up to more than a double holds");
+        return weft_fail(WEFT_E_ARG,
+                         "the costs of all operators add up to more than a double holds");
     WEFT_TRY(check_number(costs->lambda, "\"lambda\"", "costs", -1));
     WEFT_TRY(check_number(costs->latency, "\"latency\"", "costs", -1));
     WEFT_TRY(check_number(costs->bandwidth, "\"bandwidth\"", "costs", -1));
     if (costs->lambda > 0 && !(costs->bandwidth > 0))
-        return weft_fail(WEFT_E_ARG, "costs: \"bandwidth\" is %g, but \"lambda\" is %g: give the "
+        return weft_fail(WEFT_E_ARG,
+                         "costs: \"bandwidth\" is %g, but \"lambda\" is %g: give the "
                          "bytes per second between two devices, or lambda 0",
                          costs->bandwidth, costs->lambda);
     for (int64_t s = 0; s < costs->skip_count; s++) {
@@ -59,8 +62,10 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
                              (long long)s, (long long)skip->from, (long long)skip->to,
                              (long long)costs->op_count - 1);
         if (skip->from >= skip->to)
-            return weft_fail(WEFT_E_ARG, "skip %lld: [%lld, %lld] does not go forward; the producer "
-                             "comes first", (long long)s, (long long)skip->from, (long long)skip->to);
+            return weft_fail(WEFT_E_ARG,
+                             "skip %lld: [%lld, %lld] does not go forward; the producer "
+                             "comes first",
+                             (long long)s, (long long)skip->from, (long long)skip->to);
         WEFT_TRY(check_number(skip->bytes, "its size in bytes", "skip", s));
     }
     return WEFT_OK;
@@ -71,8 +76,8 @@ typedef struct problem {
     const weft_pipe_costs *costs;
     int64_t n, stages;
     long double *prefix; /* [n + 1] forward seconds */
-    double *send;        /* [n + 1] lambda * (latency + output / bandwidth) of a stage ending here */
-    double per_byte;     /* lambda / bandwidth */
+    double *send;    /* [n + 1] lambda * (latency + output / bandwidth) of a stage ending here */
+    double per_byte; /* lambda / bandwidth */
 } problem;
 
 static double cost(const problem *p, int64_t x, int64_t y)
@@ -89,7 +94,8 @@ static weft_status problem_init(const weft_pipe_costs *costs, int64_t stages, pr
     if (!p->prefix || !p->send) {
         weft_free(p->prefix);
         weft_free(p->send);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld operators", (long long)n);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld operators",
+                         (long long)n);
     }
     p->per_byte = costs->lambda > 0 ? costs->lambda / costs->bandwidth : 0;
     for (int64_t i = 0; i < n; i++) {
@@ -144,14 +150,16 @@ weft_status weft_partition_from_cuts(const weft_pipe_costs *costs, int64_t stage
     if (!made.cut || !seconds || (costs->skip_count > 0 && !made.collocated)) {
         weft_free(seconds);
         weft_partition_free(&made);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld stages", (long long)stages);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a partition of %lld stages",
+                         (long long)stages);
     }
     memcpy(made.cut, cut, (size_t)(stages + 1) * sizeof *cut);
     const double per_byte = costs->lambda > 0 ? costs->lambda / costs->bandwidth : 0;
     for (int64_t q = 0; q < stages; q++) {
         for (int64_t i = cut[q]; i < cut[q + 1]; i++)
             seconds[q] += costs->op[i].forward;
-        seconds[q] += costs->lambda * costs->latency + per_byte * costs->op[cut[q + 1] - 1].output_bytes;
+        seconds[q] +=
+            costs->lambda * costs->latency + per_byte * costs->op[cut[q + 1] - 1].output_bytes;
     }
     for (int64_t s = 0; s < costs->skip_count; s++) {
         const int64_t a = weft_partition_stage_of(&made, costs->skip[s].from);
@@ -215,15 +223,16 @@ static weft_status solve_linear(const problem *p, int64_t *cut)
 /* ---- every skip collocated: bit sets under a bound ---- */
 
 /* reach[k] has a row per prefix length i with a bit per suffix start j: the operators [0, i) and
- * [j, n) can be k stages each, with every skip that starts in [0, i) ending in [j, n) and none other. */
+ * [j, n) can be k stages each, with every skip that starts in [0, i) ending in [j, n) and none
+ * other. */
 typedef struct fold {
     const problem *p;
     int64_t n, words, levels; /* levels = stages / 2 */
     uint64_t *reach;          /* [levels + 1][n + 1][words] */
     uint64_t *table;          /* [log][n + 1][words]: ORs of 2^l spread rows */
     int64_t log;
-    int64_t *low;             /* [n + 1]: first x with cost[x, y) <= T; y when there is none */
-    int64_t *from_j, *to_j;   /* [n + 1]: legal suffix starts of a row, from_j <= j <= to_j */
+    int64_t *low;           /* [n + 1]: first x with cost[x, y) <= T; y when there is none */
+    int64_t *from_j, *to_j; /* [n + 1]: legal suffix starts of a row, from_j <= j <= to_j */
 } fold;
 
 static uint64_t *reach_row(const fold *f, int64_t level, int64_t i)
@@ -256,10 +265,12 @@ static weft_status fold_init(const problem *p, const bool *active, fold *f)
     while ((int64_t)1 << f->log <= n)
         f->log++;
     if ((double)(f->levels + 1 + f->log) * (double)(n + 1) * (double)f->words * 8 > 4e9)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%lld operators in %lld stages with skips are too many "
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%lld operators in %lld stages with skips are too many "
                          "for the exact search; merge neighbouring operators first",
                          (long long)n, (long long)p->stages);
-    const int64_t row = f->words * (int64_t)sizeof(uint64_t), index = (n + 1) * (int64_t)sizeof(int64_t);
+    const int64_t row = f->words * (int64_t)sizeof(uint64_t),
+                  index = (n + 1) * (int64_t)sizeof(int64_t);
     f->reach = weft_alloc((f->levels + 1) * (n + 1) * row);
     f->table = weft_alloc(f->log * (n + 1) * row);
     f->low = weft_alloc(index);
@@ -267,8 +278,8 @@ static weft_status fold_init(const problem *p, const bool *active, fold *f)
     f->to_j = weft_alloc(index);
     if (!f->reach || !f->table || !f->low || !f->from_j || !f->to_j) {
         fold_free(f);
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators in %lld stages", (long long)n,
-                         (long long)p->stages);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators in %lld stages",
+                         (long long)n, (long long)p->stages);
     }
     for (int64_t i = 0; i <= n; i++) {
         f->from_j[i] = i;
@@ -430,7 +441,8 @@ static double worst_stage(const problem *p, const int64_t *cut)
 }
 
 /* *feasible false: no partition collocates the active skips. */
-static weft_status solve_collocated(const problem *p, const bool *active, int64_t *cut, bool *feasible)
+static weft_status solve_collocated(const problem *p, const bool *active, int64_t *cut,
+                                    bool *feasible)
 {
     fold f;
     WEFT_TRY(fold_init(p, active, &f));
@@ -468,7 +480,8 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
 typedef struct priced {
     const problem *p;
     /* when the skips are all collocated: stages stay within `bound`, states within the legal suffix
-     * starts of fold_init, and a pair counts as the sum of its stages (what its device has to do) */
+     * starts of fold_init, and a pair counts as the sum of its stages (what its device has to do)
+     */
     const fold *legal; /* NULL: skips may be sent */
     double bound;
     double *between; /* [n + 1][n + 1]: bytes of skips with from < x and to < y */
@@ -491,10 +504,12 @@ static double pair_cost(const priced *s, int64_t x, int64_t i, int64_t j, int64_
     const int64_t n = s->p->n;
     if (s->legal) {
         const double a = cost(s->p, x, i), b = cost(s->p, j, y);
-        return a > s->bound || b > s->bound || j < s->legal->from_j[i] || j > s->legal->to_j[i] ? INFINITY : a + b;
+        return a > s->bound || b > s->bound || j < s->legal->from_j[i] || j > s->legal->to_j[i]
+                   ? INFINITY
+                   : a + b;
     }
-    const double left = cost(s->p, x, i) +
-                        s->p->per_byte * (skip_bytes(s, x, i, i, n) - skip_bytes(s, x, i, j, y));
+    const double left =
+        cost(s->p, x, i) + s->p->per_byte * (skip_bytes(s, x, i, i, n) - skip_bytes(s, x, i, j, y));
     const double right = cost(s->p, j, y) + s->p->per_byte * skip_bytes(s, j, y, y, n);
     return left > right ? left : right;
 }
@@ -572,9 +587,10 @@ static void priced_level(priced *s, int64_t k, double limit)
         }
 }
 
-/* Looks for a plan better than `limit`; *found false: there is none. `legal` and `bound` as above. */
-static weft_status solve_priced(const problem *p, const fold *legal, double bound, double limit, int64_t *cut,
-                                bool *found)
+/* Looks for a plan better than `limit`; *found false: there is none. `legal` and `bound` as above.
+ */
+static weft_status solve_priced(const problem *p, const fold *legal, double bound, double limit,
+                                int64_t *cut, bool *found)
 {
     const int64_t n = p->n, w = n + 1, levels = p->stages / 2;
     priced s;
@@ -634,8 +650,8 @@ static double priced_work(const problem *p, double limit)
 }
 
 /* Among the partitions of the optimal bottleneck, the one whose busiest device (a pair of mirrored
- * stages) has least to do: Eq. 1 does not ask for it, but the wave's iteration time does. Skipped where
- * it would take long. */
+ * stages) has least to do: Eq. 1 does not ask for it, but the wave's iteration time does. Skipped
+ * where it would take long. */
 static weft_status balance_pairs(const problem *p, int64_t *cut)
 {
     const double bound = worst_stage(p, cut) * (1 + 1e-12);
@@ -652,8 +668,9 @@ static weft_status balance_pairs(const problem *p, int64_t *cut)
     WEFT_TRY(fold_init(p, NULL, &legal));
     int64_t *other = weft_alloc((p->stages + 1) * (int64_t)sizeof *other);
     bool found = false;
-    weft_status_code status = other ? solve_priced(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
-                                    : weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)p->stages);
+    weft_status_code status =
+        other ? solve_priced(p, &legal, bound, heaviest * (1 - 1e-9), other, &found)
+              : weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)p->stages);
     if (status == WEFT_OK && found)
         memcpy(cut, other, (size_t)(p->stages + 1) * sizeof *cut);
     weft_free(other);
@@ -690,7 +707,8 @@ static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
     return status;
 }
 
-static weft_status evaluate(const problem *p, const int64_t *cut, weft_collocation mode, double *seconds)
+static weft_status evaluate(const problem *p, const int64_t *cut, weft_collocation mode,
+                            double *seconds)
 {
     weft_partition made;
     WEFT_TRY(weft_partition_from_cuts(p->costs, p->stages, cut, mode, &made));
@@ -730,7 +748,8 @@ out:
 
 /* ---- the front ---- */
 
-/* Says why the skips do not fit: the most stages that can be had, and a skip that stands in the way. */
+/* Says why the skips do not fit: the most stages that can be had, and a skip that stands in the
+ * way. */
 static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stages, int64_t *cut,
                                       bool *active)
 {
@@ -765,9 +784,12 @@ static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stag
     if (culprit >= 0)
         snprintf(which, sizeof which, "; without the skip [%lld, %lld] it is possible",
                  (long long)costs->skip[culprit].from, (long long)costs->skip[culprit].to);
-    return weft_fail(WEFT_E_INFEASIBLE, "the skips cannot all be collocated in %lld stages of at least "
-                     "one operator; the most stages that can be had is %lld%s. Use fewer stages, or "
-                     "--skips price to send some of them", (long long)stages, (long long)most, which);
+    return weft_fail(
+        WEFT_E_INFEASIBLE,
+        "the skips cannot all be collocated in %lld stages of at least "
+        "one operator; the most stages that can be had is %lld%s. Use fewer stages, or "
+        "--skips price to send some of them",
+        (long long)stages, (long long)most, which);
 }
 
 static bool has_constraint(const weft_pipe_costs *costs)
@@ -783,13 +805,14 @@ static weft_status check_stages(const weft_pipe_costs *costs, int64_t stages)
     if (stages < 1)
         return weft_fail(WEFT_E_ARG, "%lld stages: at least one is needed", (long long)stages);
     if (stages > costs->op_count)
-        return weft_fail(WEFT_E_INFEASIBLE, "%lld stages need at least %lld operators; there are %lld",
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "%lld stages need at least %lld operators; there are %lld",
                          (long long)stages, (long long)stages, (long long)costs->op_count);
     return WEFT_OK;
 }
 
-weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages, weft_collocation mode,
-                                 weft_partition *out)
+weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages,
+                                 weft_collocation mode, weft_partition *out)
 {
     WEFT_TRY(weft_pipe_costs_check(costs));
     WEFT_TRY(check_stages(costs, stages));

@@ -6,8 +6,8 @@
  * The objective is the slowest stage,
  *     max over q of  sum of forward seconds + lambda * (latency + output bytes / bandwidth),
  * and among partitions that are equal in it the busiest pair of mirrored stages decides. This is
- * Eq. 1 with the latency of Eq. 2; "output bytes" are those of the stage's last operator, and of the
- * skips that leave the stage without being collocated, where the mode allows that. */
+ * Eq. 1 with the latency of Eq. 2; "output bytes" are those of the stage's last operator, and of
+ * the skips that leave the stage without being collocated, where the mode allows that. */
 #ifndef WEFT_PLAN_PARTITION_H
 #define WEFT_PLAN_PARTITION_H
 
@@ -42,9 +42,10 @@ typedef enum weft_collocation {
 
 typedef struct weft_partition {
     int64_t stages;
-    int64_t *cut;      /* [stages + 1], owned; cut[0] = 0, strictly rising, cut[stages] = op_count */
-    bool *collocated;  /* [skip_count], owned; NULL without skips. True too where no device is left */
-    double bottleneck; /* seconds, the objective */
+    int64_t *cut; /* [stages + 1], owned; cut[0] = 0, strictly rising, cut[stages] = op_count */
+    bool
+        *collocated; /* [skip_count], owned; NULL without skips. True too where no device is left */
+    double bottleneck;     /* seconds, the objective */
     weft_collocation mode; /* what was used: never AUTO */
     bool proved;           /* no partition of this mode is better */
 } weft_partition;
@@ -56,18 +57,19 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs);
  * log2(n^2) tries for ALL; O(p n^2) for NONE; up to O(p n^4) for PRICE, which above a work limit
  * falls back to collocating the heaviest skips greedily (proved = false). WEFT_E_INFEASIBLE says
  * what does not fit. */
-weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages, weft_collocation mode,
-                                 weft_partition *out);
+weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages,
+                                 weft_collocation mode, weft_partition *out);
 
 /* The baseline: as equal numbers of operators per stage as possible (cuts at the rounded
- * fractions), whatever they cost and whatever skips. `block` (NULL: every operator is one) gives a rising block
- * number per operator; blocks are not cut. */
+ * fractions), whatever they cost and whatever skips. `block` (NULL: every operator is one) gives a
+ * rising block number per operator; blocks are not cut. */
 weft_status weft_partition_blockwise(const weft_pipe_costs *costs, int64_t stages,
                                      const int64_t *block, weft_partition *out);
 
 /* From given cuts (copied): fills `collocated` and the objective. */
 weft_status weft_partition_from_cuts(const weft_pipe_costs *costs, int64_t stages,
-                                     const int64_t *cut, weft_collocation mode, weft_partition *out);
+                                     const int64_t *cut, weft_collocation mode,
+                                     weft_partition *out);
 void weft_partition_free(weft_partition *partition);
 
 /* The stage that operator `op` is in. */

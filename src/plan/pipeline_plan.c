@@ -15,10 +15,12 @@ static const char *format_bytes(double bytes, char text[32])
 
 /* ---- costs from JSON ---- */
 
-static weft_status read_op(weft_arena *arena, const json_t *json, const char *where, weft_pipe_op *op)
+static weft_status read_op(weft_arena *arena, const json_t *json, const char *where,
+                           weft_pipe_op *op)
 {
     if (!json_is_object(json))
-        return weft_fail(WEFT_E_FORMAT, "%s: an operator is an object with \"forward\" and so on", where);
+        return weft_fail(WEFT_E_FORMAT, "%s: an operator is an object with \"forward\" and so on",
+                         where);
     WEFT_TRY(weft_json_get_f64(json, "forward", where, &op->forward));
     WEFT_TRY(weft_json_get_f64_or(json, "backward", where, 2 * op->forward, &op->backward));
     WEFT_TRY(weft_json_get_f64_or(json, "output_bytes", where, 0, &op->output_bytes));
@@ -37,8 +39,10 @@ static weft_status read_skip(const json_t *json, const char *where, const weft_p
                  *bytes = json_array_get(json, 2);
     if (json_array_size(json) < 2 || json_array_size(json) > 3 || !json_is_integer(from) ||
         !json_is_integer(to) || (bytes && !json_is_number(bytes)))
-        return weft_fail(WEFT_E_FORMAT, "%s: a skip is [producer, consumer], two operator numbers, or "
-                         "[producer, consumer, bytes]", where);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a skip is [producer, consumer], two operator numbers, or "
+                         "[producer, consumer, bytes]",
+                         where);
     int64_t a = json_integer_value(from), b = json_integer_value(to);
     if (a < 0 || b < 0 || a >= costs->op_count || b >= costs->op_count)
         return weft_fail(WEFT_E_ARG, "%s: [%lld, %lld] is outside the operators 0..%lld", where,
@@ -51,7 +55,8 @@ static weft_status read_skip(const json_t *json, const char *where, const weft_p
         a = b;
         b = swap;
     }
-    *skip = (weft_skip){(int32_t)a, (int32_t)b, bytes ? json_number_value(bytes) : costs->op[a].output_bytes};
+    *skip = (weft_skip){(int32_t)a, (int32_t)b,
+                        bytes ? json_number_value(bytes) : costs->op[a].output_bytes};
     return WEFT_OK;
 }
 
@@ -64,13 +69,15 @@ weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, con
     if (!json_is_array(ops))
         return weft_fail(WEFT_E_FORMAT, "%s: \"ops\", a list of operators, is missing", name);
     if (skips && !json_is_null(skips) && !json_is_array(skips))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"skips\" is not a list of [producer, consumer]", name);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"skips\" is not a list of [producer, consumer]",
+                         name);
     c.op_count = (int64_t)json_array_size(ops);
     c.skip_count = (int64_t)json_array_size(skips);
     c.op = weft_arena_alloc(arena, (c.op_count + 1) * (int64_t)sizeof *c.op);
     c.skip = weft_arena_alloc(arena, (c.skip_count + 1) * (int64_t)sizeof *c.skip);
     if (!c.op || !c.skip)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name, (long long)c.op_count);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name,
+                         (long long)c.op_count);
     for (int64_t i = 0; i < c.op_count; i++) {
         snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
         WEFT_TRY(read_op(arena, json_array_get(ops, (size_t)i), where, &c.op[i]));
@@ -112,14 +119,17 @@ weft_status weft_pipe_costs_from_list(weft_arena *arena, const weft_op_list *lis
     for (int64_t i = 0; i < c.op_count; i++) {
         const weft_op_cost *x = &list->op[i];
         /* weights are read once per microbatch, activations per sample */
-        const double forward = fmax(0, x->forward_bytes - x->param_bytes) * microbatch + x->param_bytes;
+        const double forward =
+            fmax(0, x->forward_bytes - x->param_bytes) * microbatch + x->param_bytes;
         const double backward =
             fmax(0, x->backward_bytes - 2 * x->param_bytes) * microbatch + 2 * x->param_bytes;
         c.op[i] = (weft_pipe_op){
             .name = x->name,
             .forward = weft_device_seconds(device, x->kind, x->forward_flops * microbatch, forward),
-            .backward = weft_device_seconds(device, x->kind, x->backward_flops * microbatch, backward),
-            .output_bytes = x->output_bytes * microbatch, .parameter_bytes = x->param_bytes,
+            .backward =
+                weft_device_seconds(device, x->kind, x->backward_flops * microbatch, backward),
+            .output_bytes = x->output_bytes * microbatch,
+            .parameter_bytes = x->param_bytes,
             .activation_bytes = x->activation_bytes * microbatch};
     }
     for (int64_t k = 0; k < c.skip_count; k++) {
@@ -175,12 +185,13 @@ static weft_status stage_sums(trial *t)
             t->activation[s] += c->op[i].activation_bytes;
             t->parameters[s] += c->op[i].parameter_bytes;
         }
-        t->plan->stage_seconds[s] =
-            t->forward[s] + c->lambda * c->latency + per_byte * c->op[p->cut[s + 1] - 1].output_bytes;
+        t->plan->stage_seconds[s] = t->forward[s] + c->lambda * c->latency +
+                                    per_byte * c->op[p->cut[s + 1] - 1].output_bytes;
     }
     for (int64_t k = 0; k < c->skip_count && p->mode == WEFT_COLLOCATE_PRICE; k++)
         if (!p->collocated[k] && c->skip[k].to > c->skip[k].from + 1)
-            t->plan->stage_seconds[weft_partition_stage_of(p, c->skip[k].from)] += per_byte * c->skip[k].bytes;
+            t->plan->stage_seconds[weft_partition_stage_of(p, c->skip[k].from)] +=
+                per_byte * c->skip[k].bytes;
     return WEFT_OK;
 }
 
@@ -194,7 +205,8 @@ static weft_status add_candidate(trial *t, weft_pipeline_candidate made)
 }
 
 /* Takes over `made` when it is the best so far, else frees it. */
-static weft_status judge(trial *t, weft_schedule *made, const char *map, const weft_stage_times *times)
+static weft_status judge(trial *t, weft_schedule *made, const char *map,
+                         const weft_stage_times *times)
 {
     weft_pipeline_plan *p = t->plan;
     weft_schedule_timing timing;
@@ -210,23 +222,28 @@ static weft_status judge(trial *t, weft_schedule *made, const char *map, const w
     double peak = 0;
     for (int64_t d = 0; d < made->devices; d++)
         peak = t->peak[d] > peak ? t->peak[d] : peak;
-    weft_pipeline_candidate c = {.name = made->name, .map = map, .seconds = timing.seconds,
-                                 .idle = timing.idle, .peak = peak, .steps = made->steps};
+    weft_pipeline_candidate c = {.name = made->name,
+                                 .map = map,
+                                 .seconds = timing.seconds,
+                                 .idle = timing.idle,
+                                 .peak = peak,
+                                 .steps = made->steps};
     char need[32], limit[32], time[32];
     const double slower = timing.seconds - t->best_seconds;
     const bool fits = t->options->memory <= 0 || peak <= t->options->memory;
     if (!fits) {
-        c.why = weft_arena_printf(p->arena, "needs %s per device, limit %s",
-                                  format_bytes(peak, need),
-                                  format_bytes(t->options->memory, limit));
+        c.why =
+            weft_arena_printf(p->arena, "needs %s per device, limit %s", format_bytes(peak, need),
+                              format_bytes(t->options->memory, limit));
     } else if (t->best < 0 || slower < -1e-9 * t->best_seconds ||
                (slower <= 1e-9 * t->best_seconds && peak < t->best_peak)) {
         if (t->best >= 0) {
             weft_pipeline_candidate *old = &p->candidate[t->best];
-            old->why = slower < -1e-9 * t->best_seconds
-                           ? weft_arena_printf(p->arena, "%s slower", weft_format_seconds(-slower, time))
-                           : weft_arena_printf(p->arena, "as fast, but holds %s more",
-                                               format_bytes(t->best_peak - peak, need));
+            old->why =
+                slower < -1e-9 * t->best_seconds
+                    ? weft_arena_printf(p->arena, "%s slower", weft_format_seconds(-slower, time))
+                    : weft_arena_printf(p->arena, "as fast, but holds %s more",
+                                        format_bytes(t->best_peak - peak, need));
         }
         t->best = p->candidate_count;
         t->best_seconds = timing.seconds;
@@ -264,8 +281,8 @@ static weft_status try_synthesis(trial *t, const weft_stage_times *times, bool m
 
 static weft_status try_kinds(trial *t, weft_stage_map map, const weft_stage_times *times)
 {
-    static const weft_schedule_kind kinds[] = {WEFT_SCHEDULE_1F1B, WEFT_SCHEDULE_INTERLEAVED,
-                                               WEFT_SCHEDULE_WAVE, WEFT_SCHEDULE_GREEDY,
+    static const weft_schedule_kind kinds[] = {WEFT_SCHEDULE_1F1B,  WEFT_SCHEDULE_INTERLEAVED,
+                                               WEFT_SCHEDULE_WAVE,  WEFT_SCHEDULE_GREEDY,
                                                WEFT_SCHEDULE_GPIPE, WEFT_SCHEDULE_ZERO_BUBBLE};
     const int wanted = t->options->schedule;
     const char *map_name = map == WEFT_MAP_FOLD ? "fold" : "round";
@@ -281,10 +298,14 @@ static weft_status try_kinds(trial *t, weft_stage_map map, const weft_stage_time
             weft_schedule_make(kinds[k], t->device_of, t->plan->partition.stages, t->devices,
                                t->microbatches, times, &made);
         if (status == WEFT_E_INFEASIBLE) {
-            WEFT_TRY(add_candidate(t, (weft_pipeline_candidate){
-                                          .name = weft_schedule_kind_name(kinds[k]), .map = map_name,
-                                          .seconds = NAN, .idle = NAN, .peak = NAN,
-                                          .why = weft_arena_strdup(t->plan->arena, weft_error_message())}));
+            WEFT_TRY(add_candidate(
+                t, (weft_pipeline_candidate){
+                       .name = weft_schedule_kind_name(kinds[k]),
+                       .map = map_name,
+                       .seconds = NAN,
+                       .idle = NAN,
+                       .peak = NAN,
+                       .why = weft_arena_strdup(t->plan->arena, weft_error_message())}));
             continue;
         }
         if (status != WEFT_OK)
@@ -304,7 +325,8 @@ static weft_status finish(trial *t)
     p->activation_steps = weft_arena_alloc(p->arena, devices * p->schedule.steps * d64);
     if (!p->parameter_bytes || !p->activation_peak || !p->activation_steps)
         return no_room();
-    WEFT_TRY(weft_schedule_memory(&p->schedule, t->activation, p->activation_steps, p->activation_peak));
+    WEFT_TRY(
+        weft_schedule_memory(&p->schedule, t->activation, p->activation_steps, p->activation_peak));
     for (int64_t s = 0; s < p->partition.stages; s++)
         p->parameter_bytes[p->schedule.device_of[s]] += t->parameters[s];
     for (int64_t d = 0; d < devices; d++) {
@@ -315,8 +337,8 @@ static weft_status finish(trial *t)
     }
     p->bytes_per_microbatch =
         weft_pipeline_bytes(t->costs, &p->partition, p->schedule.device_of, false, NULL);
-    p->lower_bound_steps = weft_schedule_lower_bound(p->schedule.device_of, p->partition.stages, devices,
-                                                     p->schedule.microbatches);
+    p->lower_bound_steps = weft_schedule_lower_bound(p->schedule.device_of, p->partition.stages,
+                                                     devices, p->schedule.microbatches);
     weft_partition blockwise;
     p->blockwise_bottleneck = NAN;
     WEFT_TRY(weft_partition_blockwise(t->costs, p->partition.stages, NULL, &blockwise));
@@ -343,7 +365,8 @@ static weft_status nothing_chosen(const weft_pipeline_plan *p, const weft_pipeli
         return weft_fail(WEFT_E_INFEASIBLE, "no schedule fits: %s",
                          p->candidate_count > 0 ? p->candidate[0].why : "none was tried");
     char need[32], limit[32];
-    return weft_fail(WEFT_E_INFEASIBLE, "needs %s per device with the %s schedule, limit %s; use more "
+    return weft_fail(WEFT_E_INFEASIBLE,
+                     "needs %s per device with the %s schedule, limit %s; use more "
                      "stages and devices, or fewer microbatches in flight",
                      format_bytes(least->peak, need), least->name,
                      format_bytes(options->memory, limit));
@@ -354,16 +377,18 @@ static weft_status check_options(const weft_pipeline_options *o)
     if (o->stages < 1)
         return weft_fail(WEFT_E_ARG, "--stages %lld: at least one is needed", (long long)o->stages);
     if (o->devices < 0 || o->devices > 1000000)
-        return weft_fail(WEFT_E_ARG, "--devices %lld is not between 1 and 1000000", (long long)o->devices);
+        return weft_fail(WEFT_E_ARG, "--devices %lld is not between 1 and 1000000",
+                         (long long)o->devices);
     if (o->microbatches < 0)
-        return weft_fail(WEFT_E_ARG, "--microbatches %lld: at least one is needed", (long long)o->microbatches);
+        return weft_fail(WEFT_E_ARG, "--microbatches %lld: at least one is needed",
+                         (long long)o->microbatches);
     if (!isfinite(o->memory) || o->memory < 0)
         return weft_fail(WEFT_E_ARG, "--memory %g: bytes per device are needed", o->memory);
     return WEFT_OK;
 }
 
-weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs, const weft_pipeline_options *options,
-                                    weft_pipeline_plan *out)
+weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
+                                    const weft_pipeline_options *options, weft_pipeline_plan *out)
 {
     WEFT_TRY(check_options(options));
     weft_pipeline_plan plan = {0};
@@ -376,20 +401,29 @@ weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs, const weft_pip
     const int64_t stages = options->stages, usable = mirrored ? (stages + 1) / 2 : stages;
     trial t = {.costs = costs, .options = options, .plan = &plan, .best = -1};
     t.devices = options->devices > 0 ? options->devices : usable;
-    t.microbatches = options->microbatches > 0 ? options->microbatches : t.devices < usable ? t.devices : usable;
+    t.microbatches = options->microbatches > 0 ? options->microbatches
+                     : t.devices < usable      ? t.devices
+                                               : usable;
     WEFT_GO(stage_sums(&t));
-    plan.candidate = weft_arena_alloc(plan.arena, MOST_CANDIDATES * (int64_t)sizeof *plan.candidate);
+    plan.candidate =
+        weft_arena_alloc(plan.arena, MOST_CANDIDATES * (int64_t)sizeof *plan.candidate);
     if (!plan.candidate)
         WEFT_GO(no_room());
     for (int64_t s = 0; s + 1 < stages && costs->bandwidth > 0; s++) {
-        t.send[s] = costs->latency + costs->op[plan.partition.cut[s + 1] - 1].output_bytes / costs->bandwidth;
-        for (int64_t k = 0; k < costs->skip_count; k++) /* skips that are sent travel with the rest */
+        t.send[s] = costs->latency +
+                    costs->op[plan.partition.cut[s + 1] - 1].output_bytes / costs->bandwidth;
+        for (int64_t k = 0; k < costs->skip_count;
+             k++) /* skips that are sent travel with the rest */
             if (!plan.partition.collocated[k] && costs->skip[k].to > costs->skip[k].from + 1 &&
-                costs->skip[k].from < plan.partition.cut[s + 1] && costs->skip[k].to >= plan.partition.cut[s + 1])
+                costs->skip[k].from < plan.partition.cut[s + 1] &&
+                costs->skip[k].to >= plan.partition.cut[s + 1])
                 t.send[s] += costs->skip[k].bytes / costs->bandwidth;
     }
-    const weft_stage_times times = {.forward = t.forward, .backward = t.backward, .send = t.send,
-                                    .send_back = t.send, .blocking = options->blocking};
+    const weft_stage_times times = {.forward = t.forward,
+                                    .backward = t.backward,
+                                    .send = t.send,
+                                    .send_back = t.send,
+                                    .blocking = options->blocking};
     if (!mirrored)
         WEFT_GO(try_kinds(&t, WEFT_MAP_ROUND, &times));
     if (mirrored || t.devices < stages)
@@ -457,32 +491,38 @@ json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipelin
 {
     const weft_partition *p = &plan->partition;
     const weft_schedule *s = &plan->schedule;
-    json_t *stages = json_array(), *table = json_array(), *map = json_array(), *memory = json_array();
+    json_t *stages = json_array(), *table = json_array(), *map = json_array(),
+           *memory = json_array();
     for (int64_t q = 0; q < p->stages; q++) {
-        json_array_append_new(stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
+        json_array_append_new(
+            stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
         json_array_append_new(map, json_integer(s->device_of[q]));
     }
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &s->task[i];
         const char kind[2] = {"FBW"[t->kind], 0};
-        json_array_append_new(table, json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f}", "device", t->device, "step",
-                                               t->step, "stage", t->stage, "microbatch", t->microbatch,
-                                               "kind", kind, "start", t->start, "end", t->end));
+        json_array_append_new(table, json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f}", "device",
+                                               t->device, "step", t->step, "stage", t->stage,
+                                               "microbatch", t->microbatch, "kind", kind, "start",
+                                               t->start, "end", t->end));
     }
     for (int64_t d = 0; d < s->devices; d++)
-        json_array_append_new(memory, json_pack("{s:I, s:f, s:f, s:o}", "device", (json_int_t)d, "parameter_bytes",
-                                                plan->parameter_bytes[d], "activation_peak_bytes",
-                                                plan->activation_peak[d], "activation_bytes_by_step",
-                                                numbers(plan->activation_steps + d * s->steps, s->steps)));
+        json_array_append_new(
+            memory, json_pack("{s:I, s:f, s:f, s:o}", "device", (json_int_t)d, "parameter_bytes",
+                              plan->parameter_bytes[d], "activation_peak_bytes",
+                              plan->activation_peak[d], "activation_bytes_by_step",
+                              numbers(plan->activation_steps + d * s->steps, s->steps)));
     static const char *const modes[] = {"auto", "collocate", "price", "ignore"};
     json_t *json = json_pack(
-        "{s:s, s:o, s:f, s:o, s:f, s:I, s:I, s:o, s:s, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:o, s:o, s:o, s:o}",
-        "format", "weft.pipeline/1", "stages", stages, "bottleneck", p->bottleneck, "schedule", table,
-        "bytes_per_microbatch", plan->bytes_per_microbatch, "devices", (json_int_t)s->devices,
-        "microbatches", (json_int_t)s->microbatches, "device_of_stage", map, "schedule_kind", s->name,
-        "steps", (json_int_t)s->steps, "steps_lower_bound", (json_int_t)plan->lower_bound_steps, "seconds",
-        plan->timing.seconds, "idle", plan->timing.idle, "stage_seconds", numbers(plan->stage_seconds, p->stages),
-        "skips", modes[p->mode], "proved", p->proved, "collocated", skip_list(costs, p, true), "sent",
+        "{s:s, s:o, s:f, s:o, s:f, s:I, s:I, s:o, s:s, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:o, "
+        "s:o, s:o, s:o}",
+        "format", "weft.pipeline/1", "stages", stages, "bottleneck", p->bottleneck, "schedule",
+        table, "bytes_per_microbatch", plan->bytes_per_microbatch, "devices",
+        (json_int_t)s->devices, "microbatches", (json_int_t)s->microbatches, "device_of_stage", map,
+        "schedule_kind", s->name, "steps", (json_int_t)s->steps, "steps_lower_bound",
+        (json_int_t)plan->lower_bound_steps, "seconds", plan->timing.seconds, "idle",
+        plan->timing.idle, "stage_seconds", numbers(plan->stage_seconds, p->stages), "skips",
+        modes[p->mode], "proved", p->proved, "collocated", skip_list(costs, p, true), "sent",
         skip_list(costs, p, false), "memory", memory, "candidates", candidates_json(plan));
     if (json && !isnan(plan->blockwise_bottleneck))
         json_object_set_new(json, "blockwise_bottleneck", json_real(plan->blockwise_bottleneck));
@@ -503,9 +543,13 @@ static weft_status read_task(const json_t *json, const char *where, weft_task *t
     if (device < 0 || device > INT32_MAX || step < 0 || step > INT32_MAX || stage < 0 ||
         stage > INT32_MAX || microbatch < 0 || microbatch > INT32_MAX)
         return weft_fail(WEFT_E_FORMAT, "%s: a number is negative or too large", where);
-    *t = (weft_task){.device = (int32_t)device, .step = (int32_t)step, .stage = (int32_t)stage,
+    *t = (weft_task){.device = (int32_t)device,
+                     .step = (int32_t)step,
+                     .stage = (int32_t)stage,
                      .microbatch = (int32_t)microbatch,
-                     .kind = kind[0] == 'F' ? WEFT_TASK_F : kind[0] == 'B' ? WEFT_TASK_B : WEFT_TASK_W};
+                     .kind = kind[0] == 'F'   ? WEFT_TASK_F
+                             : kind[0] == 'B' ? WEFT_TASK_B
+                                              : WEFT_TASK_W};
     WEFT_TRY(weft_json_get_f64_or(json, "start", where, step, &t->start));
     return weft_json_get_f64_or(json, "end", where, step + 1, &t->end);
 }
@@ -514,7 +558,8 @@ static weft_status read_stages(const json_t *stages, const char *path, weft_part
 {
     p->stages = (int64_t)json_array_size(stages);
     if (p->stages < 1)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"stages\", a list of [first, last], is missing", path);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"stages\", a list of [first, last], is missing",
+                         path);
     p->cut = weft_alloc((p->stages + 1) * (int64_t)sizeof *p->cut);
     if (!p->cut)
         return no_room();
@@ -523,8 +568,8 @@ static weft_status read_stages(const json_t *stages, const char *path, weft_part
         const int64_t first = json_integer_value(json_array_get(pair, 0)),
                       last = json_integer_value(json_array_get(pair, 1));
         if (json_array_size(pair) != 2 || first != p->cut[q] || last < first)
-            return weft_fail(WEFT_E_FORMAT, "%s: stages[%lld] does not go on from operator %lld", path,
-                             (long long)q, (long long)p->cut[q]);
+            return weft_fail(WEFT_E_FORMAT, "%s: stages[%lld] does not go on from operator %lld",
+                             path, (long long)q, (long long)p->cut[q]);
         p->cut[q + 1] = last + 1;
     }
     return WEFT_OK;
@@ -544,8 +589,10 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
     WEFT_TRY(weft_json_get_i64(json, "microbatches", path, &s->microbatches));
     WEFT_TRY(weft_json_get_f64_or(json, "seconds", path, 0, &plan->timing.seconds));
     WEFT_TRY(weft_json_get_f64_or(json, "idle", path, 0, &plan->timing.idle));
-    WEFT_TRY(weft_json_get_f64_or(json, "bytes_per_microbatch", path, 0, &plan->bytes_per_microbatch));
-    const json_t *table = json_object_get(json, "schedule"), *map = json_object_get(json, "device_of_stage");
+    WEFT_TRY(
+        weft_json_get_f64_or(json, "bytes_per_microbatch", path, 0, &plan->bytes_per_microbatch));
+    const json_t *table = json_object_get(json, "schedule"),
+                 *map = json_object_get(json, "device_of_stage");
     s->task_count = (int64_t)json_array_size(table);
     s->task = weft_alloc((s->task_count + 1) * (int64_t)sizeof *s->task);
     s->device_of = weft_alloc(s->stages * (int64_t)sizeof *s->device_of);
@@ -553,8 +600,8 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
     if (!s->task || !s->device_of)
         return no_room();
     if ((int64_t)json_array_size(map) != s->stages)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"device_of_stage\" has %lld entries for %lld stages", path,
-                         (long long)json_array_size(map), (long long)s->stages);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"device_of_stage\" has %lld entries for %lld stages",
+                         path, (long long)json_array_size(map), (long long)s->stages);
     for (int64_t q = 0; q < s->stages; q++) {
         const json_int_t device = json_integer_value(json_array_get(map, (size_t)q));
         s->device_of[q] = device < 0 || device > INT32_MAX ? -1 : (int32_t)device;
@@ -567,7 +614,8 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
         s->steps = s->task[i].step >= s->steps ? s->task[i].step + 1 : s->steps;
     }
     const weft_status_code status = weft_schedule_check(s);
-    return status == WEFT_OK ? status : weft_fail_context(status, "%s: the schedule is not legal", path);
+    return status == WEFT_OK ? status
+                             : weft_fail_context(status, "%s: the schedule is not legal", path);
 }
 
 weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
@@ -592,10 +640,11 @@ static void print_candidates(const weft_pipeline_plan *plan, weft_buf *out)
     for (int64_t i = 0; i < plan->candidate_count; i++) {
         const weft_pipeline_candidate *c = &plan->candidate[i];
         if (isnan(c->seconds))
-            weft_buf_printf(out, "  %-12s  %-9s          -      -          -  %s\n", c->name, c->map, c->why);
+            weft_buf_printf(out, "  %-12s  %-9s          -      -          -  %s\n", c->name,
+                            c->map, c->why);
         else
-            weft_buf_printf(out, "%s %-12s  %-9s %10s %5.1f %% %10s  %s\n", c->why ? " " : "*", c->name, c->map,
-                            weft_format_seconds(c->seconds, time), 100 * c->idle,
+            weft_buf_printf(out, "%s %-12s  %-9s %10s %5.1f %% %10s  %s\n", c->why ? " " : "*",
+                            c->name, c->map, weft_format_seconds(c->seconds, time), 100 * c->idle,
                             format_bytes(c->peak, bytes), c->why ? c->why : "chosen");
     }
 }
@@ -609,21 +658,27 @@ void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_
     int64_t kept = 0;
     for (int64_t k = 0; k < costs->skip_count; k++)
         kept += p->collocated[k];
-    weft_buf_printf(out, "%lld operators in %lld stages on %lld devices, %lld microbatches, schedule %s\n",
-                    (long long)costs->op_count, (long long)p->stages, (long long)s->devices,
-                    (long long)s->microbatches, s->name);
-    weft_buf_printf(out, "slowest stage   %s%s, block-wise %s\n", weft_format_seconds(p->bottleneck, a),
-                    p->proved ? " (optimal)" : "", weft_format_seconds(plan->blockwise_bottleneck, b));
+    weft_buf_printf(
+        out, "%lld operators in %lld stages on %lld devices, %lld microbatches, schedule %s\n",
+        (long long)costs->op_count, (long long)p->stages, (long long)s->devices,
+        (long long)s->microbatches, s->name);
+    weft_buf_printf(out, "slowest stage   %s%s, block-wise %s\n",
+                    weft_format_seconds(p->bottleneck, a), p->proved ? " (optimal)" : "",
+                    weft_format_seconds(plan->blockwise_bottleneck, b));
     weft_buf_printf(out, "iteration       %s, idle %.1f %%, %lld steps (at least %lld)\n",
                     weft_format_seconds(plan->timing.seconds, a), 100 * plan->timing.idle,
                     (long long)s->steps, (long long)plan->lower_bound_steps);
-    weft_buf_printf(out, "communication   %s per microbatch forward, as much backward; %lld of %lld skips "
-                    "stay on their device\n", format_bytes(plan->bytes_per_microbatch, a),
-                    (long long)kept, (long long)costs->skip_count);
+    weft_buf_printf(
+        out,
+        "communication   %s per microbatch forward, as much backward; %lld of %lld skips "
+        "stay on their device\n",
+        format_bytes(plan->bytes_per_microbatch, a), (long long)kept, (long long)costs->skip_count);
     if (plan->idle_devices > 0)
-        weft_buf_printf(out, "note            %lld devices get no stage: with collocated skips %lld stages use "
-                        "at most %lld\n", (long long)plan->idle_devices, (long long)p->stages,
-                        (long long)(p->stages + 1) / 2);
+        weft_buf_printf(
+            out,
+            "note            %lld devices get no stage: with collocated skips %lld stages use "
+            "at most %lld\n",
+            (long long)plan->idle_devices, (long long)p->stages, (long long)(p->stages + 1) / 2);
     weft_buf_printf(out, "\n  stage  device  operators        seconds\n");
     for (int64_t q = 0; q < p->stages; q++)
         weft_buf_printf(out, "  %5lld  %6d  %5lld .. %-5lld  %9s\n", (long long)q, s->device_of[q],

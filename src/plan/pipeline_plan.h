@@ -19,25 +19,25 @@ weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_
 weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
                                       weft_pipe_costs *out);
 
-/* Seconds and bytes of a microbatch of `microbatch` samples on a device; lambda, bandwidth and latency
- * are left 0. */
+/* Seconds and bytes of a microbatch of `microbatch` samples on a device; lambda, bandwidth and
+ * latency are left 0. */
 weft_status weft_pipe_costs_from_list(weft_arena *arena, const weft_op_list *list,
                                       const weft_device_type *device, double microbatch,
                                       weft_pipe_costs *out);
 
 typedef struct weft_pipeline_options {
     int64_t stages;
-    int64_t devices;      /* 0: half the stages (rounded up) when skips are collocated, else one each */
+    int64_t devices; /* 0: half the stages (rounded up) when skips are collocated, else one each */
     int64_t microbatches; /* 0: as many as devices */
     weft_collocation skips;
-    int schedule;         /* a weft_schedule_kind, or -1: the fastest, then the one with the lowest peak */
-    double memory;        /* bytes per device; 0: no limit */
-    bool blocking;        /* sends occupy the device */
+    int schedule;  /* a weft_schedule_kind, or -1: the fastest, then the one with the lowest peak */
+    double memory; /* bytes per device; 0: no limit */
+    bool blocking; /* sends occupy the device */
 } weft_pipeline_options;
 
 typedef struct weft_pipeline_candidate {
-    const char *name; /* literal: the schedule's kind */
-    const char *map;  /* "round" or "fold" */
+    const char *name;           /* literal: the schedule's kind */
+    const char *map;            /* "round" or "fold" */
     double seconds, idle, peak; /* peak: bytes on the fullest device, parameters and activations */
     int64_t steps;
     const char *why; /* why it lost; NULL: it was chosen. Arena */
@@ -60,8 +60,8 @@ typedef struct weft_pipeline_plan {
     weft_arena *arena; /* owns the arrays above; the partition and the schedule own theirs */
 } weft_pipeline_plan;
 
-weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs, const weft_pipeline_options *options,
-                                    weft_pipeline_plan *out);
+weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
+                                    const weft_pipeline_options *options, weft_pipeline_plan *out);
 void weft_pipeline_plan_free(weft_pipeline_plan *plan);
 
 /* New reference; NULL: out of memory. */
@@ -71,8 +71,8 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out);
 /* The table that people read; `explain` adds the candidates. */
 void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_plan *plan,
                               bool explain, weft_buf *out);
-/* A row per device, a bar per task on the clock; forward, backward and weight gradients by colour, the
- * microbatch as number, what the device holds as a line below. Appends an SVG document. */
+/* A row per device, a bar per task on the clock; forward, backward and weight gradients by colour,
+ * the microbatch as number, what the device holds as a line below. Appends an SVG document. */
 void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out);
 
 #endif

@@ -6,7 +6,8 @@
 
 const char *weft_schedule_kind_name(weft_schedule_kind kind)
 {
-    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "wave", "zero-bubble", "greedy"};
+    static const char *const names[] = {"gpipe", "1f1b",        "interleaved",
+                                        "wave",  "zero-bubble", "greedy"};
     return kind >= 0 && kind < WEFT_SCHEDULE_KIND_COUNT ? names[kind] : "?";
 }
 
@@ -34,7 +35,8 @@ void weft_stage_map_fill(weft_stage_map map, int64_t stages, int64_t devices, in
 
 static weft_status out_of_memory(int64_t stages, int64_t microbatches)
 {
-    return weft_fail(WEFT_E_MEMORY, "out of memory for a schedule of %lld stages and %lld microbatches",
+    return weft_fail(WEFT_E_MEMORY,
+                     "out of memory for a schedule of %lld stages and %lld microbatches",
                      (long long)stages, (long long)microbatches);
 }
 
@@ -86,8 +88,12 @@ weft_status weft_schedule_from_order(const char *name, const int32_t *device_of,
                                      int64_t devices, int64_t microbatches, bool split,
                                      weft_task *tasks, int64_t count, weft_schedule *out)
 {
-    weft_schedule s = {.name = name, .devices = devices, .stages = stages,
-                       .microbatches = microbatches, .split = split, .task_count = count};
+    weft_schedule s = {.name = name,
+                       .devices = devices,
+                       .stages = stages,
+                       .microbatches = microbatches,
+                       .split = split,
+                       .task_count = count};
     int64_t *first = weft_alloc((devices + 1) * (int64_t)sizeof *first);
     int64_t *next = weft_alloc((devices + 1) * (int64_t)sizeof *next);
     int32_t *done = weft_alloc(3 * stages * microbatches * (int64_t)sizeof *done);
@@ -108,7 +114,6 @@ weft_status weft_schedule_from_order(const char *name, const int32_t *device_of,
     memcpy(next, first, (size_t)(devices + 1) * sizeof *next);
     for (int64_t left = count, step = 0; left > 0; step++) { /* done holds step + 1 */
         const int64_t before = left;
-        bool waits_for_this_step = false;
         for (int64_t d = 0; d < devices; d++) {
             if (next[d] == first[d + 1])
                 continue;
@@ -124,11 +129,11 @@ weft_status weft_schedule_from_order(const char *name, const int32_t *device_of,
             done[slot(&s, t->kind, t->stage, t->microbatch)] = (int32_t)step + 1;
             next[d]++;
             left--;
-            waits_for_this_step = true;
         }
-        if (left == before && !waits_for_this_step)
-            WEFT_GO(weft_fail(WEFT_E_INTERNAL, "schedule %s deadlocks at step %lld with %lld tasks left",
-                              name, (long long)step, (long long)left));
+        if (left == before)
+            WEFT_GO(weft_fail(WEFT_E_INTERNAL,
+                              "schedule %s deadlocks at step %lld with %lld tasks left", name,
+                              (long long)step, (long long)left));
         s.steps = step + 1;
     }
     *out = s;
@@ -150,8 +155,10 @@ typedef struct order {
 
 static void put(order *o, int64_t device, weft_task_kind kind, int64_t stage, int64_t microbatch)
 {
-    o->task[o->count++] = (weft_task){.device = (int32_t)device, .stage = (int32_t)stage,
-                                      .microbatch = (int32_t)microbatch, .kind = kind};
+    o->task[o->count++] = (weft_task){.device = (int32_t)device,
+                                      .stage = (int32_t)stage,
+                                      .microbatch = (int32_t)microbatch,
+                                      .kind = kind};
 }
 
 static void order_gpipe(order *o, const int32_t *device_of, int64_t stages, int64_t microbatches)
@@ -216,15 +223,16 @@ typedef struct machine {
     weft_schedule *s;
     const weft_stage_times *times;
     rule rule;
-    int64_t *next;   /* [3][S] next microbatch of each kind */
-    int64_t *cap;    /* [S] */
-    double *end;     /* [3][S][M]; NAN: not yet */
-    double *free_at; /* [D] */
+    int64_t *next;      /* [3][S] next microbatch of each kind */
+    int64_t *cap;       /* [S] */
+    double *end;        /* [3][S][M]; NAN: not yet */
+    double *free_at;    /* [D] */
     weft_task *planned; /* [D] what a device does next, */
-    double *start;      /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
-    int64_t leaves;     /* power of two, >= D */
-    int64_t *first;  /* [D + 1] into `local` */
-    int64_t *local;  /* [S] stages by device */
+    double
+        *start; /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
+    int64_t leaves; /* power of two, >= D */
+    int64_t *first; /* [D + 1] into `local` */
+    int64_t *local; /* [S] stages by device */
 } machine;
 
 static double duration(const weft_schedule *s, const weft_stage_times *t, weft_task_kind kind,
@@ -290,7 +298,9 @@ static int64_t preference(const machine *x, weft_task_kind kind, int64_t stage)
     if (kind == WEFT_TASK_W)
         return 4 * stages + stage;
     const bool second = (kind == WEFT_TASK_F) != x->rule.forward_first;
-    const int64_t depth = kind == WEFT_TASK_B ? stage : x->rule.young_first ? stage : stages - 1 - stage;
+    const int64_t depth = kind == WEFT_TASK_B   ? stage
+                          : x->rule.young_first ? stage
+                                                : stages - 1 - stage;
     return (second ? stages : 0) + depth;
 }
 
@@ -317,7 +327,8 @@ static bool choose(const machine *x, int64_t d, weft_task *task, double *start)
             if (value >= best || ready_at(x, (weft_task_kind)kind, stage) > now)
                 continue;
             best = value;
-            *task = (weft_task){.device = (int32_t)d, .stage = (int32_t)stage,
+            *task = (weft_task){.device = (int32_t)d,
+                                .stage = (int32_t)stage,
                                 .microbatch = (int32_t)x->next[kind * s->stages + stage],
                                 .kind = (weft_task_kind)kind};
         }
@@ -331,7 +342,8 @@ static void plan_device(machine *x, int64_t d)
     if (!choose(x, d, &x->planned[d], &x->start[at]))
         x->start[at] = INFINITY;
     for (at /= 2; at > 0; at /= 2)
-        x->start[at] = x->start[2 * at] < x->start[2 * at + 1] ? x->start[2 * at] : x->start[2 * at + 1];
+        x->start[at] =
+            x->start[2 * at] < x->start[2 * at + 1] ? x->start[2 * at] : x->start[2 * at + 1];
 }
 
 /* The device that starts first; ties: the lowest. -1: none can. */
@@ -354,7 +366,8 @@ static weft_status machine_run(machine *x, order *o)
     while (o->count < total) {
         const int64_t d = first_device(x);
         if (d < 0)
-            return weft_fail(WEFT_E_INTERNAL, "the list scheduler is stuck with %lld of %lld tasks left",
+            return weft_fail(WEFT_E_INTERNAL,
+                             "the list scheduler is stuck with %lld of %lld tasks left",
                              (long long)(total - o->count), (long long)total);
         const weft_task best = x->planned[d];
         const double end = x->start[x->leaves + d] + duration(s, x->times, best.kind, best.stage);
@@ -390,8 +403,7 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
     x.start = weft_alloc(2 * x.leaves * (int64_t)sizeof(double));
     x.planned = weft_alloc(devices * (int64_t)sizeof(weft_task));
     weft_status_code status = WEFT_OK;
-    if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start ||
-        !x.planned)
+    if (!x.next || !x.cap || !x.local || !x.first || !x.end || !x.free_at || !x.start || !x.planned)
         WEFT_GO(out_of_memory(stages, s->microbatches));
     for (int64_t i = 0; i < 3 * stages * s->microbatches; i++)
         x.end[i] = NAN;
@@ -428,8 +440,8 @@ static double highest(const double *values, int64_t count)
 }
 
 /* Tries every rule, guided by the real times, by those without sends, and by unit steps (a list
- * scheduler may be led astray by small differences); keeps the shortest by the clock, then the one that
- * holds least. */
+ * scheduler may be led astray by small differences); keeps the shortest by the clock, then the one
+ * that holds least. */
 static weft_status best_rule(const char *name, weft_schedule *shape, const weft_stage_times *times,
                              order *o, weft_schedule *out)
 {
@@ -451,7 +463,8 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
             const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
             WEFT_GO(order_by_rule(shape, guides[guide], r, o));
             WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
-                                             shape->microbatches, shape->split, o->task, o->count, &trial));
+                                             shape->microbatches, shape->split, o->task, o->count,
+                                             &trial));
             weft_schedule_timing timing;
             WEFT_GO(weft_schedule_time(&trial, times, &timing));
             WEFT_GO(weft_schedule_memory(&trial, NULL, NULL, peak));
@@ -482,11 +495,13 @@ static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t
                                int64_t microbatches)
 {
     if (stages < 1 || devices < 1 || microbatches < 1)
-        return weft_fail(WEFT_E_ARG, "a schedule needs at least one stage, device and microbatch; got "
-                         "%lld, %lld, %lld", (long long)stages, (long long)devices,
-                         (long long)microbatches);
+        return weft_fail(WEFT_E_ARG,
+                         "a schedule needs at least one stage, device and microbatch; got "
+                         "%lld, %lld, %lld",
+                         (long long)stages, (long long)devices, (long long)microbatches);
     if ((double)stages * (double)microbatches > 2e7)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%lld stages x %lld microbatches are more than a schedule "
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%lld stages x %lld microbatches are more than a schedule "
                          "table holds (20 million); use fewer microbatches, the pattern repeats",
                          (long long)stages, (long long)microbatches);
     for (int64_t s = 0; s < stages; s++)
@@ -502,23 +517,30 @@ static weft_status check_kind(weft_schedule_kind kind, const int32_t *device_of,
     if (kind == WEFT_SCHEDULE_1F1B)
         for (int64_t s = 0; s < stages; s++)
             if (stages != devices || device_of[s] != s)
-                return weft_fail(WEFT_E_INFEASIBLE, "1f1b needs as many stages as devices, in order; "
-                                 "there are %lld and %lld", (long long)stages, (long long)devices);
+                return weft_fail(WEFT_E_INFEASIBLE,
+                                 "1f1b needs as many stages as devices, in order; "
+                                 "there are %lld and %lld",
+                                 (long long)stages, (long long)devices);
     if (kind == WEFT_SCHEDULE_INTERLEAVED) {
         if (stages % devices != 0 || stages == devices || microbatches % devices != 0)
-            return weft_fail(WEFT_E_INFEASIBLE, "interleaved needs stages (%lld), twice or more, and "
-                             "microbatches (%lld) in multiples of the devices (%lld)", (long long)stages,
-                             (long long)microbatches, (long long)devices);
+            return weft_fail(WEFT_E_INFEASIBLE,
+                             "interleaved needs stages (%lld), twice or more, and "
+                             "microbatches (%lld) in multiples of the devices (%lld)",
+                             (long long)stages, (long long)microbatches, (long long)devices);
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != s % devices)
-                return weft_fail(WEFT_E_INFEASIBLE, "interleaved needs stage s on device s mod %lld; "
-                                 "collocated skips need the wave", (long long)devices);
+                return weft_fail(WEFT_E_INFEASIBLE,
+                                 "interleaved needs stage s on device s mod %lld; "
+                                 "collocated skips need the wave",
+                                 (long long)devices);
     }
     if (kind == WEFT_SCHEDULE_WAVE)
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != device_of[stages - 1 - s])
-                return weft_fail(WEFT_E_INFEASIBLE, "wave needs stage %lld and its mirror image on one "
-                                 "device", (long long)s);
+                return weft_fail(WEFT_E_INFEASIBLE,
+                                 "wave needs stage %lld and its mirror image on one "
+                                 "device",
+                                 (long long)s);
     return WEFT_OK;
 }
 
@@ -529,8 +551,11 @@ weft_status weft_schedule_make(weft_schedule_kind kind, const int32_t *device_of
     WEFT_TRY(check_shape(device_of, stages, devices, microbatches));
     WEFT_TRY(check_kind(kind, device_of, stages, devices, microbatches));
     const char *name = weft_schedule_kind_name(kind);
-    weft_schedule shape = {.name = name, .devices = devices, .stages = stages,
-                           .microbatches = microbatches, .split = kind == WEFT_SCHEDULE_ZERO_BUBBLE};
+    weft_schedule shape = {.name = name,
+                           .devices = devices,
+                           .stages = stages,
+                           .microbatches = microbatches,
+                           .split = kind == WEFT_SCHEDULE_ZERO_BUBBLE};
     order o = {.task = weft_alloc(3 * stages * microbatches * (int64_t)sizeof(weft_task))};
     shape.device_of = weft_alloc(stages * (int64_t)sizeof *device_of);
     weft_status_code status = WEFT_OK;
@@ -565,37 +590,43 @@ weft_status weft_schedule_check(const weft_schedule *s)
         if (t->stage < 0 || t->stage >= s->stages || t->microbatch < 0 ||
             t->microbatch >= s->microbatches || t->step < 0 || t->kind < 0 ||
             t->kind > (s->split ? WEFT_TASK_W : WEFT_TASK_B))
-            WEFT_GO(weft_fail(WEFT_E_ARG, "task %lld: stage %d, microbatch %d, step %d or its kind is "
-                              "out of range", (long long)i, t->stage, t->microbatch, t->step));
+            WEFT_GO(weft_fail(WEFT_E_ARG,
+                              "task %lld: stage %d, microbatch %d, step %d or its kind is "
+                              "out of range",
+                              (long long)i, t->stage, t->microbatch, t->step));
         if (t->device != s->device_of[t->stage])
-            WEFT_GO(weft_fail(WEFT_E_ARG, "task %lld: stage %d is on device %d, not %d", (long long)i,
-                              t->stage, s->device_of[t->stage], t->device));
+            WEFT_GO(weft_fail(WEFT_E_ARG, "task %lld: stage %d is on device %d, not %d",
+                              (long long)i, t->stage, s->device_of[t->stage], t->device));
         int32_t *cell = &at[slot(s, t->kind, t->stage, t->microbatch)];
         if (*cell != 0)
             WEFT_GO(weft_fail(WEFT_E_ARG, "%c of stage %d, microbatch %d is there twice",
-                              "FBW"[t->kind], t->stage, t->microbatch));
+                              "FBW"[t->kind], t -> stage, t -> microbatch));
         *cell = t->step + 1;
     }
     if (s->task_count != (s->split ? 3 : 2) * s->stages * s->microbatches)
         WEFT_GO(weft_fail(WEFT_E_ARG, "%lld tasks; %lld stages x %lld microbatches need %lld",
-                          (long long)s->task_count, (long long)s->stages, (long long)s->microbatches,
+                          (long long)s->task_count, (long long)s->stages,
+                          (long long)s->microbatches,
                           (long long)((s->split ? 3 : 2) * s->stages * s->microbatches)));
     memcpy(sorted, s->task, (size_t)s->task_count * sizeof *sorted);
     qsort(sorted, (size_t)s->task_count, sizeof *sorted, by_device_then_step);
     for (int64_t i = 0; i < s->task_count; i++) {
         const weft_task *t = &sorted[i];
         if (i > 0 && t->device == t[-1].device && t->step == t[-1].step)
-            WEFT_GO(weft_fail(WEFT_E_ARG, "device %d has two tasks at step %d", t->device, t->step));
+            WEFT_GO(
+                weft_fail(WEFT_E_ARG, "device %d has two tasks at step %d", t->device, t->step));
         int64_t need[2];
         const int needs = prerequisites(s, t, need);
         for (int k = 0; k < needs; k++)
             if (at[need[k]] > t->step)
-                WEFT_GO(weft_fail(WEFT_E_ARG, "%c of stage %d, microbatch %d at step %d comes before "
-                                  "what it needs (step %d)", "FBW"[t->kind], t->stage, t->microbatch,
-                                  t->step, at[need[k]] - 1));
+                WEFT_GO(weft_fail(WEFT_E_ARG,
+                                  "%c of stage %d, microbatch %d at step %d comes before "
+                                  "what it needs (step %d)",
+                                  "FBW"[t->kind], t -> stage, t -> microbatch, t -> step,
+                                  at[need[k]] - 1));
         if (t->microbatch > 0 && at[slot(s, t->kind, t->stage, t->microbatch - 1)] > t->step)
             WEFT_GO(weft_fail(WEFT_E_ARG, "%c of stage %d takes microbatch %d before %d",
-                              "FBW"[t->kind], t->stage, t->microbatch, t->microbatch - 1));
+                              "FBW"[t->kind], t -> stage, t -> microbatch, t -> microbatch - 1));
     }
 out:
     weft_free(at);
@@ -628,7 +659,8 @@ weft_status weft_schedule_time(weft_schedule *s, const weft_stage_times *times,
                 double start = free_at[d];
                 for (int k = 0; k < needs; k++) {
                     const int64_t of = need[k] / s->microbatches % s->stages;
-                    const double at = end[need[k]] + (of == t->stage ? 0 : send_seconds(s, times, t->kind, of));
+                    const double at =
+                        end[need[k]] + (of == t->stage ? 0 : send_seconds(s, times, t->kind, of));
                     start = !(at <= start) ? at : start; /* NAN wins: not known yet */
                 }
                 if (isnan(start))
@@ -646,7 +678,8 @@ weft_status weft_schedule_time(weft_schedule *s, const weft_stage_times *times,
     }
     for (int64_t d = 0; d < s->devices; d++)
         if (next[d] != first[d + 1])
-            WEFT_GO(weft_fail(WEFT_E_ARG, "the order of device %lld waits for itself", (long long)d));
+            WEFT_GO(
+                weft_fail(WEFT_E_ARG, "the order of device %lld waits for itself", (long long)d));
     if (timing.seconds > 0)
         timing.idle = 1 - timing.busy / (timing.seconds * (double)s->devices);
     *out = timing;
@@ -692,7 +725,8 @@ weft_status weft_schedule_memory(const weft_schedule *s, const double *activatio
 int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
                                   int64_t microbatches)
 {
-    /* a microbatch alone; the first one's way, then one more device step per following microbatch */
+    /* a microbatch alone; the first one's way, then one more device step per following microbatch
+     */
     int64_t bound = 2 * stages;
     for (int64_t d = 0; d < devices; d++) {
         int64_t first = stages, count = 0;
@@ -701,7 +735,8 @@ int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int6
                 first = s;
                 count++;
             }
-        /* the device waits for its first stage, and after its last B the gradient has as far to go */
+        /* the device waits for its first stage, and after its last B the gradient has as far to go
+         */
         if (count > 0 && 2 * count * microbatches + 2 * first > bound)
             bound = 2 * count * microbatches + 2 * first;
     }

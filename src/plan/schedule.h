@@ -2,8 +2,8 @@
  *
  * A step is a unit slot that gives the order (PULSE §V-A); seconds come from weft_schedule_time().
  * Stage s of 0..S-1 runs on device_of[s], the same for all microbatches, forward and backward. F is
- * the forward pass, B the backward pass; with a split backward, B is the gradient of the input and W
- * that of the weights. */
+ * the forward pass, B the backward pass; with a split backward, B is the gradient of the input and
+ * W that of the weights. */
 #ifndef WEFT_PLAN_SCHEDULE_H
 #define WEFT_PLAN_SCHEDULE_H
 
@@ -51,7 +51,7 @@ typedef struct weft_stage_times {
     const double *forward, *backward; /* [stages]; backward: B and W together */
     const double *weight;             /* [stages]: W's part of backward; NULL: half of it */
     const double *send, *send_back;   /* [stages - 1]: activations down, gradients up */
-    bool blocking;                    /* a send occupies its device (PULSE §VI: synchronised p2p) */
+    bool blocking; /* a send occupies its device (PULSE §VI: synchronised p2p) */
 } weft_stage_times;
 
 /* Builds a schedule over the map. `times` (may be NULL: every task one unit) guides the list
@@ -60,9 +60,9 @@ weft_status weft_schedule_make(weft_schedule_kind kind, const int32_t *device_of
                                int64_t devices, int64_t microbatches, const weft_stage_times *times,
                                weft_schedule *out);
 
-/* Every (stage, microbatch) once per kind, on its device; one task per device and step; F after F of
- * the stage before, B after B of the stage behind and after the own F, W after B; a stage takes the
- * microbatches in order (PULSE Eq. 6-11). WEFT_E_ARG names the first violation. */
+/* Every (stage, microbatch) once per kind, on its device; one task per device and step; F after F
+ * of the stage before, B after B of the stage behind and after the own F, W after B; a stage takes
+ * the microbatches in order (PULSE Eq. 6-11). WEFT_E_ARG names the first violation. */
 weft_status weft_schedule_check(const weft_schedule *schedule);
 
 /* Runs the table's order on a clock: fills start and end of every task. */
@@ -85,9 +85,9 @@ int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int6
                                   int64_t microbatches);
 
 /* Bytes that cross devices for one microbatch's forward pass (backward sends as many again):
- * outputs at boundaries between devices, plus skips, which travel hop by hop with them. A skip whose
- * ends share a device stays there, unless `relay_all` (what 1F1B and Hanayo do: stack, transfer,
- * pop). PULSE §II-C and §V-B count so: ((K+4)D/4 - 1)a and 2(D-1)a. */
+ * outputs at boundaries between devices, plus skips, which travel hop by hop with them. A skip
+ * whose ends share a device stays there, unless `relay_all` (what 1F1B and Hanayo do: stack,
+ * transfer, pop). PULSE §II-C and §V-B count so: ((K+4)D/4 - 1)a and 2(D-1)a. */
 double weft_pipeline_bytes(const weft_pipe_costs *costs, const weft_partition *partition,
                            const int32_t *device_of, bool relay_all, double *per_boundary);
 

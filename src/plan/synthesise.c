@@ -16,10 +16,10 @@ typedef uint64_t state; /* microbatch m in bits 6m .. 6m + 5: tasks of its chain
 /* The chain of one microbatch is F 0..S-1, then B S-1..0. */
 typedef struct shape {
     int64_t stages, devices, microbatches, chain;
-    int32_t device_of[MOST_STAGES];   /* of a stage */
-    int32_t at[2 * MOST_STAGES];      /* device of a chain position */
-    int32_t count[MOST_STAGES];       /* chain positions per device */
-    int32_t first[MOST_STAGES];       /* its first stage */
+    int32_t device_of[MOST_STAGES]; /* of a stage */
+    int32_t at[2 * MOST_STAGES];    /* device of a chain position */
+    int32_t count[MOST_STAGES];     /* chain positions per device */
+    int32_t first[MOST_STAGES];     /* its first stage */
 } shape;
 
 static int64_t progress(state p, int64_t m)
@@ -165,7 +165,8 @@ static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added
     if (d == x->devices) {
         if (p == s->from.p || remaining(x, p) > s->deadline)
             return WEFT_OK;
-        return layer_add(s->to, s->table, (node){p, s->from_index, s->from.cost + s->total + added});
+        return layer_add(s->to, s->table,
+                         (node){p, s->from_index, s->from.cost + s->total + added});
     }
     bool any = false;
     for (int64_t m = 0; m < x->microbatches; m++) {
@@ -226,8 +227,12 @@ static weft_status search(const shape *x, int64_t steps, int64_t cap, bool may_i
     const state goal = goal_of(x);
     for (int64_t t = 0; t < steps; t++) {
         table_clear(&table);
-        step_search s = {.x = x, .may_idle = may_idle, .cap = cap, .deadline = steps - t - 1,
-                         .to = &l[t + 1], .table = &table};
+        step_search s = {.x = x,
+                         .may_idle = may_idle,
+                         .cap = cap,
+                         .deadline = steps - t - 1,
+                         .to = &l[t + 1],
+                         .table = &table};
         WEFT_GO(expand(&s, &l[t]));
         *states += l[t + 1].count;
     }
@@ -258,13 +263,15 @@ static weft_status build(const shape *x, const layer *l, int64_t steps, weft_sch
             if (progress(now, m) == c)
                 continue;
             const int64_t s = c < x->stages ? c : x->chain - 1 - c;
-            task[--at] = (weft_task){.device = x->at[c], .stage = (int32_t)s, .microbatch = (int32_t)m,
+            task[--at] = (weft_task){.device = x->at[c],
+                                     .stage = (int32_t)s,
+                                     .microbatch = (int32_t)m,
                                      .kind = c < x->stages ? WEFT_TASK_F : WEFT_TASK_B};
         }
     }
     const weft_status_code status =
-        weft_schedule_from_order("synthesised", x->device_of, x->stages, x->devices, x->microbatches,
-                                 false, task, count, out);
+        weft_schedule_from_order("synthesised", x->device_of, x->stages, x->devices,
+                                 x->microbatches, false, task, count, out);
     weft_free(task);
     return status;
 }
@@ -285,7 +292,8 @@ static void enumerate(map_search *s, int64_t stage, int32_t used)
 {
     shape *x = s->x;
     if (stage == x->stages) {
-        const int64_t steps = weft_schedule_lower_bound(s->device_of, x->stages, x->devices, x->microbatches);
+        const int64_t steps =
+            weft_schedule_lower_bound(s->device_of, x->stages, x->devices, x->microbatches);
         if (steps > s->best)
             return;
         if (s->count == s->bound) {
@@ -319,9 +327,10 @@ static weft_status check(int64_t stages, int64_t devices, int64_t microbatches,
                          const weft_stage_pair *pair, int64_t pair_count)
 {
     if (stages < 1 || devices < 1 || microbatches < 1)
-        return weft_fail(WEFT_E_ARG, "a schedule needs at least one stage, device and microbatch; got "
-                         "%lld, %lld, %lld", (long long)stages, (long long)devices,
-                         (long long)microbatches);
+        return weft_fail(WEFT_E_ARG,
+                         "a schedule needs at least one stage, device and microbatch; got "
+                         "%lld, %lld, %lld",
+                         (long long)stages, (long long)devices, (long long)microbatches);
     for (int64_t k = 0; k < pair_count; k++)
         if (pair[k].a < 0 || pair[k].b < 0 || pair[k].a >= stages || pair[k].b >= stages)
             return weft_fail(WEFT_E_ARG, "pair %lld: (%d, %d) is outside the stages 0..%lld",
@@ -329,7 +338,8 @@ static weft_status check(int64_t stages, int64_t devices, int64_t microbatches,
     return WEFT_OK;
 }
 
-static void group_stages(const weft_stage_pair *pair, int64_t pair_count, int64_t stages, int32_t *group)
+static void group_stages(const weft_stage_pair *pair, int64_t pair_count, int64_t stages,
+                         int32_t *group)
 {
     for (int64_t s = 0; s < stages; s++)
         group[s] = (int32_t)s;
@@ -347,8 +357,8 @@ static void group_stages(const weft_stage_pair *pair, int64_t pair_count, int64_
 
 /* Large instances: mirrored pairs make a fold, otherwise stages go round; other collocations share
  * the devices of their groups round robin. */
-static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches, const int32_t *group,
-                          weft_synthesis *out)
+static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches,
+                          const int32_t *group, weft_synthesis *out)
 {
     int32_t *device_of = weft_alloc(stages * (int64_t)sizeof *device_of);
     if (!device_of)
@@ -366,7 +376,8 @@ static weft_status extend(int64_t stages, int64_t devices, int64_t microbatches,
         if (!legal)
             continue;
         weft_schedule made;
-        WEFT_GO(weft_schedule_make(WEFT_SCHEDULE_GREEDY, device_of, stages, devices, microbatches, NULL, &made));
+        WEFT_GO(weft_schedule_make(WEFT_SCHEDULE_GREEDY, device_of, stages, devices, microbatches,
+                                   NULL, &made));
         if (!out->schedule.task || made.steps < out->schedule.steps) {
             weft_schedule_free(&out->schedule);
             out->schedule = made;
@@ -385,12 +396,14 @@ out:
 static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
 {
     weft_status_code status = WEFT_OK;
-    int64_t best_steps = maps->best, best_peak = INT64_MAX, best_cost = INT64_MAX, best_order = INT64_MAX;
+    int64_t best_steps = maps->best, best_peak = INT64_MAX, best_cost = INT64_MAX,
+            best_order = INT64_MAX;
     shape chosen = *x;
     for (int64_t i = 0; i < maps->count; i++) {
         set_map(x, maps->map[i]);
         bool found = false;
-        int64_t steps = weft_schedule_lower_bound(x->device_of, x->stages, x->devices, x->microbatches);
+        int64_t steps =
+            weft_schedule_lower_bound(x->device_of, x->stages, x->devices, x->microbatches);
         for (; !found && steps <= best_steps; steps += !found)
             WEFT_GO(search(x, steps, INT64_MAX, false, &found, NULL, &out->states));
         if (!found)
@@ -398,7 +411,8 @@ static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
         if (steps < best_steps)
             best_peak = best_cost = best_order = INT64_MAX;
         best_steps = steps;
-        const int64_t most = x->stages * x->microbatches < best_peak ? x->stages * x->microbatches : best_peak;
+        const int64_t most =
+            x->stages * x->microbatches < best_peak ? x->stages * x->microbatches : best_peak;
         layer *l = NULL;
         int64_t peak = 1;
         for (found = false; !found && peak <= most; peak += !found)
@@ -441,14 +455,21 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
     double states = 1;
     for (int64_t m = 1; m <= microbatches; m++)
         states *= (double)(2 * stages + m) / (double)m;
-    if (states <= limit && 2 * stages <= 63 && stages < MOST_STAGES && microbatches <= MOST_MICROBATCHES &&
-        devices <= MOST_STAGES) {
+    if (states <= limit && 2 * stages <= 63 && stages < MOST_STAGES &&
+        microbatches <= MOST_MICROBATCHES && devices <= MOST_STAGES) {
         map = weft_alloc(MOST_MAPS * (int64_t)sizeof *map);
         if (!map)
             WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for stage maps"));
-        shape x = {.stages = stages, .devices = devices, .microbatches = microbatches, .chain = 2 * stages};
-        map_search maps = {.x = &x, .map = map, .bound = MOST_MAPS, .complete = true,
-                           .best = made.schedule.task ? made.schedule.steps : 2 * stages * microbatches};
+        shape x = {.stages = stages,
+                   .devices = devices,
+                   .microbatches = microbatches,
+                   .chain = 2 * stages};
+        map_search maps = {.x = &x,
+                           .map = map,
+                           .bound = MOST_MAPS,
+                           .complete = true,
+                           .best = made.schedule.task ? made.schedule.steps
+                                                      : 2 * stages * microbatches};
         memcpy(maps.group, group, (size_t)stages * sizeof *group);
         enumerate(&maps, 0, 0);
         const int64_t extended = made.schedule.task ? made.schedule.steps : INT64_MAX;

@@ -2,8 +2,8 @@
  *
  * The unknowns are the device of each stage and the step of each (stage, microbatch), forward and
  * backward, one step each. Because every stage takes the microbatches in order (Eq. 11), the state
- * of the whole pipeline is how far each microbatch has come: at most C(M + 2S, M) states, of which a
- * breadth-first search by steps finds the shortest way. A state that is further on in every
+ * of the whole pipeline is how far each microbatch has come: at most C(M + 2S, M) states, of which
+ * a breadth-first search by steps finds the shortest way. A state that is further on in every
  * microbatch is never worse, so devices need not idle while the length is searched.
  *
  * Among the shortest schedules: smallest peak of held activations, then smallest sum of held
@@ -21,8 +21,8 @@ typedef struct weft_stage_pair {
 typedef struct weft_synthesis {
     weft_schedule schedule;
     int64_t lower_bound; /* steps; of the chosen devices when the pattern was extended */
-    bool proved;         /* no schedule takes fewer steps than the lower bound, and this one takes it */
-    int64_t states;      /* visited; 0: the pattern was extended without a search */
+    bool proved;    /* no schedule takes fewer steps than the lower bound, and this one takes it */
+    int64_t states; /* visited; 0: the pattern was extended without a search */
 } weft_synthesis;
 
 /* state_limit 0: the default (1,000,000; about a second). */

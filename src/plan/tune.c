@@ -3,15 +3,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-
 weft_fabric weft_fabric_from_cluster(const weft_cluster *c)
 {
     const weft_nic *nic = c->nics.item;
-    weft_fabric f = {.nodes = c->nodes, .per_node = c->devices, .intra = c->link.bandwidth,
-                     .intra_latency = c->link.latency, .host = c->host.bandwidth,
-                     .memory = (double)c->device.memory, .flops = c->device.flops, .gemm = c->device.gemm,
-                     .attention = c->device.attention, .conv = c->device.conv,
-                     .memory_rate = c->device.memory_bandwidth * c->device.memory_fraction, .launch = 5e-6};
+    weft_fabric f = {.nodes = c->nodes,
+                     .per_node = c->devices,
+                     .intra = c->link.bandwidth,
+                     .intra_latency = c->link.latency,
+                     .host = c->host.bandwidth,
+                     .memory = (double)c->device.memory,
+                     .flops = c->device.flops,
+                     .gemm = c->device.gemm,
+                     .attention = c->device.attention,
+                     .conv = c->device.conv,
+                     .memory_rate = c->device.memory_bandwidth * c->device.memory_fraction,
+                     .launch = 5e-6};
     for (int64_t i = 0; i < c->nics.count; i++) {
         f.inter += nic[i].bandwidth / (double)c->devices;
         f.inter_latency = nic[i].latency > f.inter_latency ? nic[i].latency : f.inter_latency;
@@ -60,24 +66,28 @@ static double stage_sum(const weft_pipe_costs *c, const weft_partition *p, int64
 {
     double sum = 0;
     for (int64_t i = p->cut[stage]; i < p->cut[stage + 1]; i++)
-        sum += what == 0 ? c->op[i].parameter_bytes : what == 1 ? c->op[i].activation_bytes : c->op[i].forward;
+        sum += what == 0   ? c->op[i].parameter_bytes
+               : what == 1 ? c->op[i].activation_bytes
+                           : c->op[i].forward;
     return sum;
 }
 
-/* Eq. 14-17 for one (P, G, b) and its partition into 2P stages (P = 1: two, both on the one device). */
-static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric *f, const weft_partition *part,
-                                     int64_t p, int64_t g, int64_t b)
+/* Eq. 14-17 for one (P, G, b) and its partition into 2P stages (P = 1: two, both on the one
+ * device). */
+static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric *f,
+                                     const weft_partition *part, int64_t p, int64_t g, int64_t b)
 {
     const double P = (double)p, G = (double)g, B = (double)b;
     weft_pulse_choice x = {.p = p, .g = g, .b = b};
     double most_output = 0, most_weights = 0;
     for (int64_t s = 0; s < 2 * p; s++) {
-        const double seconds = stage_sum(c, part, s, 2), output = c->op[part->cut[s + 1] - 1].output_bytes;
+        const double seconds = stage_sum(c, part, s, 2),
+                     output = c->op[part->cut[s + 1] - 1].output_bytes;
         x.bottleneck = seconds > x.bottleneck ? seconds : x.bottleneck;
         if (s + 1 < 2 * p && output > most_output)
             most_output = output;
-        /* Eq. 14; the paper takes the middle pair for the fullest, here every pair is looked at. Costs are
-         * per microbatch, so that outputs grow with b as well. */
+        /* Eq. 14; the paper takes the middle pair for the fullest, here every pair is looked at.
+         * Costs are per microbatch, so that outputs grow with b as well. */
         const int64_t mirror = 2 * p - 1 - s;
         const double weights = stage_sum(c, part, s, 0) + stage_sum(c, part, mirror, 0);
         const double kept = stage_sum(c, part, s, 1) + stage_sum(c, part, mirror, 1);
@@ -99,12 +109,14 @@ static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric
     return x;
 }
 
-weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fabric, int64_t devices,
-                            int64_t most_b, double overhead, weft_pulse_choice *out, int64_t room, int64_t *count)
+weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fabric,
+                            int64_t devices, int64_t most_b, double overhead,
+                            weft_pulse_choice *out, int64_t room, int64_t *count)
 {
     WEFT_TRY(weft_pipe_costs_check(costs));
     if (devices < 1 || most_b < 1 || !(overhead >= 0 && overhead <= 1))
-        return weft_fail(WEFT_E_ARG, "%lld devices, microbatches to %lld, overhead %g: out of range",
+        return weft_fail(WEFT_E_ARG,
+                         "%lld devices, microbatches to %lld, overhead %g: out of range",
                          (long long)devices, (long long)most_b, overhead);
     weft_pipe_costs scaled = *costs;
     scaled.op = weft_alloc(costs->op_count * (int64_t)sizeof *scaled.op);
@@ -112,7 +124,8 @@ weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fab
     weft_status_code status = WEFT_OK;
     int64_t found = 0;
     if (!scaled.op || !scaled.skip)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators", (long long)costs->op_count));
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld operators",
+                          (long long)costs->op_count));
     for (int64_t p = 1; p <= devices; p++) {
         if (devices % p != 0 || 2 * p > costs->op_count)
             continue;
@@ -130,7 +143,8 @@ weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fab
                 scaled.skip[k].bytes *= (double)b;
             }
             weft_partition part;
-            const weft_status_code solved = weft_partition_solve(&scaled, 2 * p, WEFT_COLLOCATE_ALL, &part);
+            const weft_status_code solved =
+                weft_partition_solve(&scaled, 2 * p, WEFT_COLLOCATE_ALL, &part);
             if (solved == WEFT_E_INFEASIBLE)
                 break; /* too many stages for the skips */
             WEFT_GO(solved);
@@ -140,7 +154,8 @@ weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fab
         }
     }
     if (found == 0)
-        WEFT_GO(weft_fail(WEFT_E_INFEASIBLE, "%lld operators cannot be cut for any pipeline on %lld devices",
+        WEFT_GO(weft_fail(WEFT_E_INFEASIBLE,
+                          "%lld operators cannot be cut for any pipeline on %lld devices",
                           (long long)costs->op_count, (long long)devices));
     qsort(out, (size_t)found, sizeof *out, by_pulse);
     *count = found;

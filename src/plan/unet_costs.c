@@ -49,11 +49,12 @@ typedef struct maker {
 } maker;
 
 /* `weights` parameters, `multiplies` multiply-adds, `output` and `kept` in elements. */
-static weft_status add(maker *m, const char *name, weft_op_kind kind, double weights, double multiplies,
-                       double output, double kept)
+static weft_status add(maker *m, const char *name, weft_op_kind kind, double weights,
+                       double multiplies, double output, double kept)
 {
     weft_op_list *l = &m->out->list;
-    if (l->count == m->block_capacity) { /* arenas do not give back; doubling wastes at most as much */
+    if (l->count ==
+        m->block_capacity) { /* arenas do not give back; doubling wastes at most as much */
         const int64_t capacity = m->block_capacity ? 2 * m->block_capacity : 64;
         int64_t *block = weft_arena_alloc(m->arena, capacity * (int64_t)sizeof *block);
         if (!block)
@@ -67,9 +68,13 @@ static weft_status add(maker *m, const char *name, weft_op_kind kind, double wei
     m->out->parameters += weights;
     const double moved = WIDTH * (weights + kept + output);
     return weft_op_list_add(m->arena, l,
-                            (weft_op_cost){.name = name, .kind = kind, .forward_flops = 2 * multiplies,
-                                           .backward_flops = 4 * multiplies, .forward_bytes = moved,
-                                           .backward_bytes = 2 * moved, .param_bytes = WIDTH * weights,
+                            (weft_op_cost){.name = name,
+                                           .kind = kind,
+                                           .forward_flops = 2 * multiplies,
+                                           .backward_flops = 4 * multiplies,
+                                           .forward_bytes = moved,
+                                           .backward_bytes = 2 * moved,
+                                           .param_bytes = WIDTH * weights,
                                            .activation_bytes = WIDTH * kept,
                                            .recompute_flops = 2 * multiplies,
                                            .output_bytes = WIDTH * output + m->context});
@@ -113,18 +118,20 @@ weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, we
     if (!end)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld blocks", (long long)depth);
     for (int64_t b = 0; b < depth; b++) {
-        m.block = b; /* embedding and head belong to the first and last */
+        m.block = b;                        /* embedding and head belong to the first and last */
         const int64_t from = depth - 1 - b; /* the block whose output this one joins */
         if (b > from) {
             WEFT_TRY(add(&m, "skip_linear", WEFT_OP_GEMM, 2 * h * h + h, n * 2 * h * h, x, 2 * x));
             WEFT_TRY(skip(&m, end[from], out->list.count - 1, x));
         }
-        WEFT_TRY(add(&m, "attention", WEFT_OP_GEMM, 4 * h * h + 3 * h, n * 4 * h * h + 2 * n * n * h, x, 6 * x));
+        WEFT_TRY(add(&m, "attention", WEFT_OP_GEMM, 4 * h * h + 3 * h,
+                     n * 4 * h * h + 2 * n * n * h, x, 6 * x));
         WEFT_TRY(add(&m, "mlp", WEFT_OP_GEMM, 8 * h * h + 7 * h, n * 8 * h * h, x, 10 * x));
         if (b < half)
             end[b] = out->list.count - 1;
     }
-    return add(&m, "decode", WEFT_OP_GEMM, 12 * h + 2 * h + 9 * 3 * 3, 256 * 12 * h, 32 * 32 * 3, x);
+    return add(&m, "decode", WEFT_OP_GEMM, 12 * h + 2 * h + 9 * 3 * 3, 256 * 12 * h, 32 * 32 * 3,
+               x);
 }
 
 /* ---- SD v2 UNet ---- */
@@ -147,12 +154,13 @@ static weft_status resnet(maker *m, const char *name, double in, double out, dou
 static weft_status transformer(maker *m, const char *name, double c, double n)
 {
     const double weights = 20 * c * c + 2 * TEXT_WIDTH * c + 22 * c;
-    const double multiplies = n * 20 * c * c + TEXT * 2.0 * TEXT_WIDTH * c + 2 * n * n * c + 2 * n * TEXT * c;
+    const double multiplies =
+        n * 20 * c * c + TEXT * 2.0 * TEXT_WIDTH * c + 2 * n * n * c + 2 * n * TEXT * c;
     return add(m, name, WEFT_OP_GEMM, weights, multiplies, n * c, n * c * 27);
 }
 
-static weft_status sd_encoder(maker *m, int64_t per_level, double latent, int64_t *from, double *wide,
-                              int64_t *count)
+static weft_status sd_encoder(maker *m, int64_t per_level, double latent, int64_t *from,
+                              double *wide, int64_t *count)
 {
     weft_op_list *l = &m->out->list;
     double side = latent, c = channels[0];
@@ -173,14 +181,15 @@ static weft_status sd_encoder(maker *m, int64_t per_level, double latent, int64_
         if (level < LEVELS - 1) {
             m->block++;
             side /= 2;
-            WEFT_TRY(add(m, "down", WEFT_OP_CONV, 9 * c * c + c, side * side * 9 * c * c, side * side * c,
-                         4 * side * side * c));
+            WEFT_TRY(add(m, "down", WEFT_OP_CONV, 9 * c * c + c, side * side * 9 * c * c,
+                         side * side * c, 4 * side * side * c));
         }
     }
     return WEFT_OK;
 }
 
-weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent, weft_unet_list *out)
+weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent,
+                            weft_unet_list *out)
 {
     WEFT_TRY(check_size("blocks per level", per_level, 1, 1000));
     WEFT_TRY(check_size("latent side", latent, 8, 4096));
@@ -214,17 +223,18 @@ weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent
         }
         if (level > 0) {
             side *= 2;
-            WEFT_TRY(add(&m, "up", WEFT_OP_CONV, 9 * c * c + c, side * side * 9 * c * c, side * side * c,
-                         side * side * c));
+            WEFT_TRY(add(&m, "up", WEFT_OP_CONV, 9 * c * c + c, side * side * 9 * c * c,
+                         side * side * c, side * side * c));
         }
     }
-    return add(&m, "conv_out", WEFT_OP_CONV, 9 * c * 4 + 4 + 2 * c, side * side * 36 * c, side * side * 4,
-               2 * side * side * c);
+    return add(&m, "conv_out", WEFT_OP_CONV, 9 * c * 4 + 4 + 2 * c, side * side * 36 * c,
+               side * side * 4, 2 * side * side * c);
 }
 
 /* ---- Hunyuan-DiT: self- and cross-attention; text of 77 CLIP and 256 T5 tokens goes along ---- */
 
-weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t depth, weft_unet_list *out)
+weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t depth,
+                                   weft_unet_list *out)
 {
     WEFT_TRY(check_size("hidden width", hidden, 16, 1 << 20));
     WEFT_TRY(check_size("depth", depth, 1, 10000));
@@ -243,19 +253,23 @@ weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t de
     int64_t *end = weft_arena_alloc(arena, (depth + 1) * (int64_t)sizeof *end);
     if (!end)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld blocks", (long long)depth);
-    WEFT_TRY(add(&m, "embed", WEFT_OP_GEMM, 16 * h + 2048 * 8192.0 + 8192 * 1024.0 + 1280 * h + h * h,
+    WEFT_TRY(add(&m, "embed", WEFT_OP_GEMM,
+                 16 * h + 2048 * 8192.0 + 8192 * 1024.0 + 1280 * h + h * h,
                  n * 16 * h + 256 * (2048 * 8192.0 + 8192 * 1024.0), x, 16 * n + 256 * 8192));
     for (int64_t b = 0; b < depth; b++) {
         m.block = b; /* embedding and head belong to the first and last */
         const int64_t from = depth - 1 - b;
         if (b > depth / 2 && from < half) {
-            WEFT_TRY(add(&m, "skip_linear", WEFT_OP_GEMM, 2 * h * h + 5 * h, n * 2 * h * h, x, 4 * x));
+            WEFT_TRY(
+                add(&m, "skip_linear", WEFT_OP_GEMM, 2 * h * h + 5 * h, n * 2 * h * h, x, 4 * x));
             WEFT_TRY(skip(&m, end[from], out->list.count - 1, x));
         }
-        WEFT_TRY(add(&m, "attention", WEFT_OP_GEMM, 5 * h * h + 8 * h, n * 4 * h * h + h * h + 2 * n * n * h, x, 8 * x));
+        WEFT_TRY(add(&m, "attention", WEFT_OP_GEMM, 5 * h * h + 8 * h,
+                     n * 4 * h * h + h * h + 2 * n * n * h, x, 8 * x));
         WEFT_TRY(add(&m, "cross", WEFT_OP_GEMM, 2 * h * h + 2 * TEXT_WIDTH * h + 8 * h,
                      n * 2 * h * h + t * 2 * TEXT_WIDTH * h + 2 * n * t * h, x, 5 * x + 2 * t * h));
-        WEFT_TRY(add(&m, "mlp", WEFT_OP_GEMM, 2 * h * wide + wide + 3 * h, n * 2 * h * wide, x, 2 * x + 2 * n * wide));
+        WEFT_TRY(add(&m, "mlp", WEFT_OP_GEMM, 2 * h * wide + wide + 3 * h, n * 2 * h * wide, x,
+                     2 * x + 2 * n * wide));
         end[b] = out->list.count - 1;
     }
     return add(&m, "final", WEFT_OP_GEMM, 2 * h * h + 32 * h, n * 32 * h, n * 32, 2 * x);
@@ -278,8 +292,9 @@ weft_status weft_unet_costs(weft_arena *arena, const char *preset, weft_unet_lis
     weft_buf names = {0};
     for (int i = 0; i < WEFT_COUNT(sizes); i++)
         weft_buf_printf(&names, "%s%s", i ? ", " : "", sizes[i].preset.name);
-    const weft_status_code status = weft_fail(WEFT_E_NOT_FOUND, "no model \"%s\" with long skips; there are %s",
-                                              preset, names.data ? names.data : "others");
+    const weft_status_code status =
+        weft_fail(WEFT_E_NOT_FOUND, "no model \"%s\" with long skips; there are %s", preset,
+                  names.data ? names.data : "others");
     weft_buf_free(&names);
     return status;
 }

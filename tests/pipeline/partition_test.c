@@ -75,9 +75,12 @@ static void draw(weft_rng *rng, int kind, instance *x)
 {
     *x = (instance){0};
     const int64_t n = 1 + (int64_t)weft_rng_below(rng, MAX_OPS);
-    x->costs = (weft_pipe_costs){.op = x->op, .op_count = n, .skip = x->skip,
+    x->costs = (weft_pipe_costs){.op = x->op,
+                                 .op_count = n,
+                                 .skip = x->skip,
                                  .lambda = weft_rng_below(rng, 2) ? weft_rng_f64(rng) : 0,
-                                 .bandwidth = 10, .latency = weft_rng_f64(rng)};
+                                 .bandwidth = 10,
+                                 .latency = weft_rng_f64(rng)};
     const bool whole = weft_rng_below(rng, 2);
     for (int64_t i = 0; i < n; i++) {
         x->op[i].forward = whole ? (double)weft_rng_below(rng, 5) : weft_rng_f64(rng);
@@ -106,14 +109,16 @@ static void compare(const instance *x, int64_t stages, weft_collocation mode)
     weft_partition got;
     const weft_status_code status = weft_partition_solve(&x->costs, stages, mode, &got);
     if (isinf(want)) {
-        cr_assert_eq(status, WEFT_E_INFEASIBLE, "%lld ops, %lld stages", (long long)x->costs.op_count,
-                     (long long)stages);
+        cr_assert_eq(status, WEFT_E_INFEASIBLE, "%lld ops, %lld stages",
+                     (long long)x->costs.op_count, (long long)stages);
         return;
     }
     cr_assert_eq(status, WEFT_OK, "%s", weft_error_message());
     cr_assert(got.proved);
-    cr_assert(fabs(got.bottleneck - want) <= 1e-12 * (1 + want), "%lld ops, %lld stages, mode %d: %.17g, "
-              "brute force %.17g", (long long)x->costs.op_count, (long long)stages, mode, got.bottleneck, want);
+    cr_assert(fabs(got.bottleneck - want) <= 1e-12 * (1 + want),
+              "%lld ops, %lld stages, mode %d: %.17g, "
+              "brute force %.17g",
+              (long long)x->costs.op_count, (long long)stages, mode, got.bottleneck, want);
     cr_assert(fabs(objective(&x->costs, got.cut, stages, mode == WEFT_COLLOCATE_PRICE) - want) <=
               1e-12 * (1 + want));
     cr_assert(mode != WEFT_COLLOCATE_ALL || collocates(&x->costs, got.cut, stages));
@@ -134,7 +139,8 @@ Test(partition, equals_brute_force)
         for (int64_t stages = 1; stages <= 7 && stages <= x.costs.op_count; stages++) {
             compare(&x, stages, WEFT_COLLOCATE_ALL);
             compare(&x, stages, WEFT_COLLOCATE_PRICE);
-            if (x.costs.skip_count > 0 && stages > 2 && isfinite(brute(&x.costs, stages, WEFT_COLLOCATE_ALL)))
+            if (x.costs.skip_count > 0 && stages > 2 &&
+                isfinite(brute(&x.costs, stages, WEFT_COLLOCATE_ALL)))
                 feasible++;
             if (round % 4 == 0)
                 compare(&x, stages, WEFT_COLLOCATE_NONE);
@@ -150,8 +156,8 @@ Test(partition, thousand_operators_into_32_stages)
     static weft_skip skip[N];
     for (int kind = 0; kind < 4; kind++) {
         weft_rng rng = weft_rng_make((uint64_t)kind, WEFT_RNG_TEST);
-        weft_pipe_costs c = {.op = op, .op_count = N, .skip = skip, .lambda = 1, .bandwidth = 1e9,
-                             .latency = 1e-5};
+        weft_pipe_costs c = {
+            .op = op, .op_count = N, .skip = skip, .lambda = 1, .bandwidth = 1e9, .latency = 1e-5};
         for (int i = 0; i < N; i++)
             op[i] = (weft_pipe_op){.forward = 1e-4 + 1e-3 * weft_rng_f64(&rng),
                                    .output_bytes = 1e5 * weft_rng_f64(&rng)};
@@ -176,7 +182,8 @@ Test(partition, thousand_operators_into_32_stages)
 
 Test(partition, says_what_is_wrong)
 {
-    weft_pipe_op op[6] = {{.forward = 1}, {.forward = 2}, {.forward = 3}, {.forward = 1}, {.forward = 1}, {.forward = 1}};
+    weft_pipe_op op[6] = {{.forward = 1}, {.forward = 2}, {.forward = 3},
+                          {.forward = 1}, {.forward = 1}, {.forward = 1}};
     weft_skip skip[2] = {{0, 2, 5}, {1, 4, 5}};
     weft_pipe_costs c = {.op = op, .op_count = 6, .skip = skip};
     weft_partition got;
@@ -185,7 +192,8 @@ Test(partition, says_what_is_wrong)
     cr_assert(strstr(weft_error_message(), "7 stages need at least 7 operators; there are 6"));
     c.skip_count = 1;
     cr_assert_eq(weft_partition_solve(&c, 4, WEFT_COLLOCATE_ALL, &got), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "the most stages that can be had is 3"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "the most stages that can be had is 3"), "%s",
+              weft_error_message());
     cr_assert(strstr(weft_error_message(), "without the skip [0, 2]"), "%s", weft_error_message());
     cr_assert_eq(weft_partition_solve(&c, 4, WEFT_COLLOCATE_AUTO, &got), WEFT_OK);
     cr_assert_eq(got.mode, WEFT_COLLOCATE_PRICE);
@@ -213,7 +221,8 @@ Test(partition, failing_allocations)
     do
         draw(&rng, 1, &x);
     while (x.costs.op_count < 8);
-    const weft_collocation modes[] = {WEFT_COLLOCATE_ALL, WEFT_COLLOCATE_PRICE, WEFT_COLLOCATE_NONE};
+    const weft_collocation modes[] = {WEFT_COLLOCATE_ALL, WEFT_COLLOCATE_PRICE,
+                                      WEFT_COLLOCATE_NONE};
     for (int m = 0; m < 3; m++)
         for (int64_t n = 1;; n++) {
             weft_partition got;

@@ -13,11 +13,20 @@ static weft_skip skips[1000];
 static weft_pipe_costs model(int64_t n, bool with_skips)
 {
     for (int64_t i = 0; i < n; i++)
-        ops[i] = (weft_pipe_op){.forward = 0.01 * (double)(1 + i % 3), .backward = 0.02 * (double)(1 + i % 3), .output_bytes = 1e6,
-                                .parameter_bytes = 1e8, .activation_bytes = 1e7};
+        ops[i] = (weft_pipe_op){.forward = 0.01 * (double)(1 + i % 3),
+                                .backward = 0.02 * (double)(1 + i % 3),
+                                .output_bytes = 1e6,
+                                .parameter_bytes = 1e8,
+                                .activation_bytes = 1e7};
     for (int64_t i = 0; i < n / 2; i++)
         skips[i] = (weft_skip){(int32_t)i, (int32_t)(n - 1 - i), 1e6};
-    return (weft_pipe_costs){.op = ops, .op_count = n, .skip = skips, .skip_count = with_skips ? n / 2 : 0, .lambda = 1, .bandwidth = 1e10, .latency = 1e-5};
+    return (weft_pipe_costs){.op = ops,
+                             .op_count = n,
+                             .skip = skips,
+                             .skip_count = with_skips ? n / 2 : 0,
+                             .lambda = 1,
+                             .bandwidth = 1e10,
+                             .latency = 1e-5};
 }
 
 Test(plan, survives_any_failed_allocation)
@@ -34,7 +43,8 @@ Test(plan, survives_any_failed_allocation)
             weft_pipeline_plan_free(&plan);
             break;
         }
-        cr_assert_eq(status, WEFT_E_MEMORY, "allocation %lld: %s", (long long)n, weft_error_message());
+        cr_assert_eq(status, WEFT_E_MEMORY, "allocation %lld: %s", (long long)n,
+                     weft_error_message());
     }
     cr_assert(n > 100, "%lld allocations", (long long)n);
 }
@@ -58,13 +68,15 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
     cr_assert_eq(back.schedule.task_count, plan.schedule.task_count);
     for (int64_t i = 0; i < plan.schedule.task_count; i++) {
         const weft_task *a = &plan.schedule.task[i], *b = &back.schedule.task[i];
-        cr_assert(a->device == b->device && a->step == b->step && a->stage == b->stage && a->microbatch == b->microbatch &&
-                  a->kind == b->kind && a->start == b->start && a->end == b->end);
+        cr_assert(a->device == b->device && a->step == b->step && a->stage == b->stage &&
+                  a->microbatch == b->microbatch && a->kind == b->kind && a->start == b->start &&
+                  a->end == b->end);
     }
     cr_assert_eq(back.partition.bottleneck, plan.partition.bottleneck);
     weft_pipeline_plan_free(&back);
     /* every key that matters, taken away or spoiled */
-    static const char *const keys[] = {"format", "stages", "bottleneck", "devices", "microbatches", "schedule", "device_of_stage"};
+    static const char *const keys[] = {"format",       "stages",   "bottleneck",     "devices",
+                                       "microbatches", "schedule", "device_of_stage"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
         for (int spoil = 0; spoil < 3; spoil++) {
             json_t *bad = json_deep_copy(json);
@@ -82,7 +94,8 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
         }
     for (size_t i = 0; i < json_array_size(json_object_get(json, "schedule")); i += 7) {
         json_t *bad = json_deep_copy(json);
-        json_object_set_new(json_array_get(json_object_get(bad, "schedule"), i), "step", json_integer(0));
+        json_object_set_new(json_array_get(json_object_get(bad, "schedule"), i), "step",
+                            json_integer(0));
         save(path, bad);
         const weft_status_code status = weft_pipeline_plan_load(path, &back);
         if (status == WEFT_OK)
@@ -101,15 +114,25 @@ Test(plan, large, .timeout = 60)
     static const struct {
         int64_t ops, stages, devices, microbatches;
         bool skips;
-    } cases[] = {{1000, 32, 16, 64, true}, {1000, 128, 64, 256, true}, {2000, 512, 512, 128, false}, {1000, 1, 1, 1, true}, {1000, 64, 32, 1, true}};
+    } cases[] = {{1000, 32, 16, 64, true},
+                 {1000, 128, 64, 256, true},
+                 {2000, 512, 512, 128, false},
+                 {1000, 1, 1, 1, true},
+                 {1000, 64, 32, 1, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const weft_pipe_costs c = model(cases[i].ops, cases[i].skips);
-        const weft_pipeline_options o = {.stages = cases[i].stages, .devices = cases[i].devices, .microbatches = cases[i].microbatches, .schedule = -1};
+        const weft_pipeline_options o = {.stages = cases[i].stages,
+                                         .devices = cases[i].devices,
+                                         .microbatches = cases[i].microbatches,
+                                         .schedule = -1};
         weft_pipeline_plan plan;
         const double start = weft_now();
         cr_assert_eq(weft_pipeline_plan_make(&c, &o, &plan), WEFT_OK, "%s", weft_error_message());
-        cr_log_info("%lld operators, %lld stages, %lld devices, %lld microbatches: %.2f s, %s, idle %.1f %%", (long long)c.op_count,
-                    (long long)o.stages, (long long)o.devices, (long long)o.microbatches, weft_now() - start, plan.schedule.name, 100 * plan.timing.idle);
+        cr_log_info("%lld operators, %lld stages, %lld devices, %lld microbatches: %.2f s, %s, "
+                    "idle %.1f %%",
+                    (long long)c.op_count, (long long)o.stages, (long long)o.devices,
+                    (long long)o.microbatches, weft_now() - start, plan.schedule.name,
+                    100 * plan.timing.idle);
         cr_assert(weft_now() - start < 20);
         weft_pipeline_plan_free(&plan);
     }
@@ -134,13 +157,15 @@ Test(plan, memory_is_that_of_the_schedule)
                 if (f->device != d || f->kind != WEFT_TASK_F || f->start > s->task[i].start)
                     continue;
                 for (int64_t j = 0; j < s->task_count; j++)
-                    if (s->task[j].kind == WEFT_TASK_B && s->task[j].stage == f->stage && s->task[j].microbatch == f->microbatch &&
-                        s->task[j].end > s->task[i].start)
-                        held += 1e7 * (double)(plan.partition.cut[f->stage + 1] - plan.partition.cut[f->stage]);
+                    if (s->task[j].kind == WEFT_TASK_B && s->task[j].stage == f->stage &&
+                        s->task[j].microbatch == f->microbatch && s->task[j].end > s->task[i].start)
+                        held += 1e7 * (double)(plan.partition.cut[f->stage + 1] -
+                                               plan.partition.cut[f->stage]);
             }
             peak = fmax(peak, held);
         }
-        cr_assert_float_eq(peak, plan.activation_peak[d], 1, "device %lld: %g, plan %g", (long long)d, peak, plan.activation_peak[d]);
+        cr_assert_float_eq(peak, plan.activation_peak[d], 1, "device %lld: %g, plan %g",
+                           (long long)d, peak, plan.activation_peak[d]);
     }
     weft_pipeline_plan_free(&plan);
 }

@@ -4,16 +4,17 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-static weft_schedule make(weft_schedule_kind kind, weft_stage_map map, int64_t stages, int64_t devices,
-                          int64_t microbatches, const weft_stage_times *times)
+static weft_schedule make(weft_schedule_kind kind, weft_stage_map map, int64_t stages,
+                          int64_t devices, int64_t microbatches, const weft_stage_times *times)
 {
     int32_t device_of[256];
     weft_stage_map_fill(map, stages, devices, device_of);
     weft_schedule s;
-    cr_assert_eq(weft_schedule_make(kind, device_of, stages, devices, microbatches, times, &s), WEFT_OK,
-                 "%s: %s", weft_schedule_kind_name(kind), weft_error_message());
-    cr_assert_eq(weft_schedule_check(&s), WEFT_OK, "%s %lld/%lld/%lld: %s", s.name, (long long)stages,
-                 (long long)devices, (long long)microbatches, weft_error_message());
+    cr_assert_eq(weft_schedule_make(kind, device_of, stages, devices, microbatches, times, &s),
+                 WEFT_OK, "%s: %s", weft_schedule_kind_name(kind), weft_error_message());
+    cr_assert_eq(weft_schedule_check(&s), WEFT_OK, "%s %lld/%lld/%lld: %s", s.name,
+                 (long long)stages, (long long)devices, (long long)microbatches,
+                 weft_error_message());
     return s;
 }
 
@@ -36,7 +37,8 @@ Test(schedule, every_kind_is_legal_and_as_long_as_it_should)
             weft_schedule_free(&s);
             for (int64_t v = 2; v <= 3; v++) {
                 s = make(WEFT_SCHEDULE_INTERLEAVED, WEFT_MAP_ROUND, v * d, d, m * d, NULL);
-                cr_assert(s.steps <= 2 * (m * d * v + d - 1), "interleaved takes %lld", (long long)s.steps);
+                cr_assert(s.steps <= 2 * (m * d * v + d - 1), "interleaved takes %lld",
+                          (long long)s.steps);
                 weft_schedule_free(&s);
                 s = make(WEFT_SCHEDULE_WAVE, WEFT_MAP_FOLD, v * d, d, m, NULL);
                 weft_schedule_free(&s);
@@ -53,11 +55,12 @@ Test(schedule, wave_meets_the_lower_bound)
             weft_schedule s = make(WEFT_SCHEDULE_WAVE, WEFT_MAP_FOLD, 2 * d, d, m, NULL);
             const int64_t bound = weft_schedule_lower_bound(s.device_of, 2 * d, d, m);
             cr_assert(s.steps >= bound);
-            cr_assert(s.steps <= bound + 2 * d, "D %lld M %lld: %lld steps, bound %lld", (long long)d,
-                      (long long)m, (long long)s.steps, (long long)bound);
+            cr_assert(s.steps <= bound + 2 * d, "D %lld M %lld: %lld steps, bound %lld",
+                      (long long)d, (long long)m, (long long)s.steps, (long long)bound);
             met += s.steps == bound;
             if (m >= d && s.steps != bound)
-                cr_log_info("D %lld M %lld: %lld, bound %lld", (long long)d, (long long)m, (long long)s.steps, (long long)bound);
+                cr_log_info("D %lld M %lld: %lld, bound %lld", (long long)d, (long long)m,
+                            (long long)s.steps, (long long)bound);
             all++;
             weft_schedule_free(&s);
         }
@@ -78,9 +81,11 @@ Test(schedule, wave_takes_the_time_of_eq_15)
         weft_schedule s = make(WEFT_SCHEDULE_WAVE, WEFT_MAP_FOLD, 2 * p, p, p, &t);
         weft_schedule_timing timing;
         cr_assert_eq(weft_schedule_time(&s, &t, &timing), WEFT_OK);
-        cr_log_info("P %lld: %.0f, Eq. 15 %.0f", (long long)p, timing.seconds, 10.0 * (double)p - 4);
+        cr_log_info("P %lld: %.0f, Eq. 15 %.0f", (long long)p, timing.seconds,
+                    10.0 * (double)p - 4);
         cr_assert(timing.seconds <= 10.0 * (double)p - 4);
-        cr_assert(timing.seconds >= 9.0 * (double)p - 3); /* work 6P, then the way in and out: 3(P-1) */
+        cr_assert(timing.seconds >=
+                  9.0 * (double)p - 3); /* work 6P, then the way in and out: 3(P-1) */
         cr_assert_float_eq(timing.busy, 6.0 * (double)(p * p), 1e-9);
         weft_schedule_free(&s);
     }
@@ -102,8 +107,8 @@ Test(schedule, zero_bubble_is_shorter_than_1f1b_in_the_same_memory)
         cr_assert_eq(weft_schedule_time(&split, &t, &z), WEFT_OK);
         cr_assert_eq(weft_schedule_memory(&plain, NULL, NULL, peak_a), WEFT_OK);
         cr_assert_eq(weft_schedule_memory(&split, NULL, NULL, peak_b), WEFT_OK);
-        cr_log_info("D %lld: 1f1b %.0f (holds %.0f), zero-bubble %.0f (holds %.0f)", (long long)d, a.seconds,
-                    peak_a[0], z.seconds, peak_b[0]);
+        cr_log_info("D %lld: 1f1b %.0f (holds %.0f), zero-bubble %.0f (holds %.0f)", (long long)d,
+                    a.seconds, peak_a[0], z.seconds, peak_b[0]);
         cr_assert_float_eq(a.seconds, 3.0 * (double)(4 * d + d - 1), 1e-9);
         cr_assert(z.seconds <= a.seconds - (double)(d - 1));
         weft_schedule_free(&plain);
@@ -118,9 +123,9 @@ Test(schedule, checker_finds_every_fault)
         weft_schedule s = make(WEFT_SCHEDULE_WAVE, WEFT_MAP_FOLD, 8, 4, 4, NULL);
         weft_task *t = &s.task[weft_rng_below(&rng, (uint64_t)s.task_count)];
         switch (round % 5) {
-        case 0: t->microbatch = (t->microbatch + 1) % 4; break;      /* twice and never */
-        case 1: t->device = (t->device + 1) % 4; break;              /* wrong device */
-        case 2: t->step = t->kind == WEFT_TASK_F ? 100 : -1; break;  /* after its backward */
+        case 0: t->microbatch = (t->microbatch + 1) % 4; break;     /* twice and never */
+        case 1: t->device = (t->device + 1) % 4; break;             /* wrong device */
+        case 2: t->step = t->kind == WEFT_TASK_F ? 100 : -1; break; /* after its backward */
         case 3: t->kind = t->kind == WEFT_TASK_F ? WEFT_TASK_B : WEFT_TASK_F; break;
         case 4: s.task_count--; break;
         }
@@ -135,11 +140,13 @@ Test(schedule, memory_adds_up_over_the_steps)
     const double bytes[3] = {5, 7, 11};
     double peak[3], *timeline = weft_alloc(3 * s.steps * 8);
     cr_assert_eq(weft_schedule_memory(&s, bytes, timeline, peak), WEFT_OK);
-    const double want[3][8] = {{5, 10, 10, 10, 10, 10, 10, 5}, {0, 7, 14, 14, 14, 14, 7, 0}, {0, 0, 11, 22, 22, 11, 0, 0}};
+    const double want[3][8] = {
+        {5, 10, 10, 10, 10, 10, 10, 5}, {0, 7, 14, 14, 14, 14, 7, 0}, {0, 0, 11, 22, 22, 11, 0, 0}};
     cr_assert_eq(s.steps, 8);
     for (int d = 0; d < 3; d++)
         for (int k = 0; k < 8; k++)
-            cr_assert_float_eq(timeline[d * 8 + k], want[d][k], 0, "device %d step %d: %g", d, k, timeline[d * 8 + k]);
+            cr_assert_float_eq(timeline[d * 8 + k], want[d][k], 0, "device %d step %d: %g", d, k,
+                               timeline[d * 8 + k]);
     weft_free(timeline);
     weft_schedule_free(&s);
 }
@@ -149,15 +156,18 @@ Test(schedule, clock_keeps_the_rules)
 {
     weft_rng rng = weft_rng_make(2, WEFT_RNG_TEST);
     for (int round = 0; round < 60; round++) {
-        const int64_t d = 1 + (int64_t)weft_rng_below(&rng, 5), m = 1 + (int64_t)weft_rng_below(&rng, 9);
+        const int64_t d = 1 + (int64_t)weft_rng_below(&rng, 5),
+                      m = 1 + (int64_t)weft_rng_below(&rng, 9);
         double f[10], b[10], send[10];
         for (int i = 0; i < 10; i++) {
             f[i] = weft_rng_f64(&rng);
             b[i] = 2 * weft_rng_f64(&rng);
             send[i] = 0.2 * weft_rng_f64(&rng);
         }
-        const weft_stage_times t = {.forward = f, .backward = b, .send = send, .send_back = send, .blocking = round % 2};
-        weft_schedule s = make(round % 3 ? WEFT_SCHEDULE_WAVE : WEFT_SCHEDULE_GPIPE, WEFT_MAP_FOLD, 2 * d, d, m, &t);
+        const weft_stage_times t = {
+            .forward = f, .backward = b, .send = send, .send_back = send, .blocking = round % 2};
+        weft_schedule s = make(round % 3 ? WEFT_SCHEDULE_WAVE : WEFT_SCHEDULE_GPIPE, WEFT_MAP_FOLD,
+                               2 * d, d, m, &t);
         weft_schedule_timing timing;
         cr_assert_eq(weft_schedule_time(&s, &t, &timing), WEFT_OK);
         for (int64_t i = 0; i < s.task_count; i++) {
@@ -194,7 +204,8 @@ Test(schedule, bytes_equal_the_closed_forms)
                 op[i] = (weft_pipe_op){.forward = 1, .output_bytes = 10};
             for (int64_t i = 0; i < k / 2; i++)
                 skip[i] = (weft_skip){(int32_t)i, (int32_t)(k - 1 - i), 10};
-            skip[k / 2 - 1].to = (int32_t)(k / 2); /* neighbours: an ordinary edge inside one device */
+            skip[k / 2 - 1].to =
+                (int32_t)(k / 2); /* neighbours: an ordinary edge inside one device */
             weft_partition p;
             int32_t device_of[64];
             cr_assert_eq(weft_partition_blockwise(&c, d, NULL, &p), WEFT_OK);
@@ -205,7 +216,8 @@ Test(schedule, bytes_equal_the_closed_forms)
             weft_partition_free(&p);
             cr_assert_eq(weft_partition_solve(&c, 2 * d, WEFT_COLLOCATE_ALL, &p), WEFT_OK);
             weft_stage_map_fill(WEFT_MAP_FOLD, 2 * d, d, device_of);
-            cr_assert_float_eq(weft_pipeline_bytes(&c, &p, device_of, false, NULL), 2.0 * ((double)d - 1) * 10, 1e-6);
+            cr_assert_float_eq(weft_pipeline_bytes(&c, &p, device_of, false, NULL),
+                               2.0 * ((double)d - 1) * 10, 1e-6);
             weft_partition_free(&p);
         }
 }

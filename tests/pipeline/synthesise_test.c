@@ -13,8 +13,8 @@ static weft_synthesis solve(int64_t stages, int64_t devices, int64_t microbatche
     for (int32_t s = 0; s < (mirrored ? stages / 2 : 0); s++)
         pair[pairs++] = (weft_stage_pair){s, (int32_t)stages - 1 - s};
     weft_synthesis out;
-    cr_assert_eq(weft_synthesise(stages, devices, microbatches, pair, pairs, 0, &out), WEFT_OK, "%s",
-                 weft_error_message());
+    cr_assert_eq(weft_synthesise(stages, devices, microbatches, pair, pairs, 0, &out), WEFT_OK,
+                 "%s", weft_error_message());
     cr_assert_eq(weft_schedule_check(&out.schedule), WEFT_OK, "%s", weft_error_message());
     cr_assert(out.schedule.steps >= out.lower_bound);
     for (int64_t s = 0; mirrored && s < stages; s++)
@@ -30,7 +30,8 @@ static void expect_order(const weft_schedule *got, const weft_schedule *want)
         cr_assert(a->device == b->device && a->kind == b->kind && a->stage == b->stage &&
                       a->microbatch == b->microbatch,
                   "task %lld: device %d %c%d.%d, wanted device %d %c%d.%d", (long long)i, a->device,
-                  "FBW"[a->kind], a->stage, a->microbatch, b->device, "FBW"[b->kind], b->stage, b->microbatch);
+                  "FBW"[a->kind], a -> stage, a -> microbatch, b -> device, "FBW"[b->kind],
+                  b -> stage, b -> microbatch);
     }
 }
 
@@ -45,15 +46,16 @@ Test(synthesise, recovers_1f1b)
             int32_t device_of[8];
             weft_stage_map_fill(WEFT_MAP_ROUND, d, d, device_of);
             weft_schedule want;
-            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_1F1B, device_of, d, d, m, NULL, &want), WEFT_OK);
+            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_1F1B, device_of, d, d, m, NULL, &want),
+                         WEFT_OK);
             expect_order(&got.schedule, &want);
             weft_schedule_free(&want);
             weft_schedule_free(&got.schedule);
         }
 }
 
-/* PULSE Fig. 9: stages = 2 x devices with mirrored pairs gives the wave: the fold of the devices, and
- * as many steps as the wave's lower bound. */
+/* PULSE Fig. 9: stages = 2 x devices with mirrored pairs gives the wave: the fold of the devices,
+ * and as many steps as the wave's lower bound. */
 Test(synthesise, recovers_the_wave)
 {
     for (int64_t d = 2; d <= 4; d++)
@@ -66,10 +68,14 @@ Test(synthesise, recovers_the_wave)
                 cr_assert_eq(got.schedule.device_of[s], fold[s]);
             cr_assert(got.proved);
             weft_schedule wave;
-            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_WAVE, fold, 2 * d, d, m, NULL, &wave), WEFT_OK);
-            cr_log_info("D %lld M %lld: synthesised %lld steps, generator %lld, bound %lld, %lld states, %.2f s",
-                        (long long)d, (long long)m, (long long)got.schedule.steps, (long long)wave.steps,
-                        (long long)weft_schedule_lower_bound(fold, 2 * d, d, m), (long long)got.states, weft_now() - start);
+            cr_assert_eq(weft_schedule_make(WEFT_SCHEDULE_WAVE, fold, 2 * d, d, m, NULL, &wave),
+                         WEFT_OK);
+            cr_log_info("D %lld M %lld: synthesised %lld steps, generator %lld, bound %lld, %lld "
+                        "states, %.2f s",
+                        (long long)d, (long long)m, (long long)got.schedule.steps,
+                        (long long)wave.steps,
+                        (long long)weft_schedule_lower_bound(fold, 2 * d, d, m),
+                        (long long)got.states, weft_now() - start);
             cr_assert_eq(wave.steps, got.schedule.steps);
             weft_schedule_free(&wave);
             weft_schedule_free(&got.schedule);
@@ -90,14 +96,18 @@ Test(synthesise, extension_keeps_the_optimum)
                     weft_stage_pair pair[8];
                     for (int32_t s = 0; s < stages / 2; s++)
                         pair[s] = (weft_stage_pair){s, (int32_t)stages - 1 - s};
-                    cr_assert_eq(weft_synthesise(stages, d, m, pair, mirrored ? stages / 2 : 0, 1, &rule), WEFT_OK);
+                    cr_assert_eq(
+                        weft_synthesise(stages, d, m, pair, mirrored ? stages / 2 : 0, 1, &rule),
+                        WEFT_OK);
                     cr_assert_eq(rule.states, 0);
                     cr_assert(rule.schedule.steps >= exact.schedule.steps);
                     cases++;
                     equal += rule.schedule.steps == exact.schedule.steps;
                     if (rule.schedule.steps != exact.schedule.steps)
-                        cr_log_info("S %lld D %lld M %lld %s: %lld, exact %lld", (long long)stages, (long long)d, (long long)m,
-                                    mirrored ? "mirrored" : "free", (long long)rule.schedule.steps, (long long)exact.schedule.steps);
+                        cr_log_info("S %lld D %lld M %lld %s: %lld, exact %lld", (long long)stages,
+                                    (long long)d, (long long)m, mirrored ? "mirrored" : "free",
+                                    (long long)rule.schedule.steps,
+                                    (long long)exact.schedule.steps);
                     weft_schedule_free(&rule.schedule);
                     weft_schedule_free(&exact.schedule);
                 }
@@ -141,7 +151,7 @@ static int cbc_steps(int stages, int devices, int microbatches, bool mirrored, i
     static rows r;
     const int chain = 2 * stages, M = microbatches, D = devices, T = horizon;
     const int columns = chain * M * D * T + 1, last = columns - 1;
-#define X(s, m, d, t) ((((s) * M + (m)) * D + (d)) * T + (t))
+#define X(s, m, d, t) ((((s)*M + (m)) * D + (d)) * T + (t))
     r.count = r.entries = 0;
     for (int s = 0; s < chain; s++)
         for (int m = 0; m < M; m++) {
@@ -164,7 +174,8 @@ static int cbc_steps(int stages, int devices, int microbatches, bool mirrored, i
                         row_put(&r, X(s, m, d, t), -t);
                     }
             }
-            /* Eq. 8: the device of (s, m) is that of (s, 0); Eq. 9: F and B of a stage, mirrored pairs */
+            /* Eq. 8: the device of (s, m) is that of (s, 0); Eq. 9: F and B of a stage, mirrored
+             * pairs */
             int same[3] = {m > 0 ? s : -1, chain - 1 - s > s ? chain - 1 - s : -1, -1};
             if (mirrored && s < stages && stages - 1 - s > s)
                 same[2] = stages - 1 - s;
@@ -225,16 +236,20 @@ Test(synthesise, agrees_with_cbc, .timeout = 300)
     static const struct {
         int stages, devices, microbatches;
         bool mirrored;
-    } cases[] = {{1, 1, 3, false}, {2, 2, 2, false}, {2, 2, 3, false}, {2, 1, 2, true}, {3, 2, 2, false},
-                 {3, 3, 2, false}, {4, 2, 2, true},  {4, 2, 2, false}, {3, 2, 2, true}, {2, 2, 4, false}};
+    } cases[] = {{1, 1, 3, false}, {2, 2, 2, false}, {2, 2, 3, false}, {2, 1, 2, true},
+                 {3, 2, 2, false}, {3, 3, 2, false}, {4, 2, 2, true},  {4, 2, 2, false},
+                 {3, 2, 2, true},  {2, 2, 4, false}};
     int agreed = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        weft_synthesis got = solve(cases[i].stages, cases[i].devices, cases[i].microbatches, cases[i].mirrored);
+        weft_synthesis got =
+            solve(cases[i].stages, cases[i].devices, cases[i].microbatches, cases[i].mirrored);
         const double start = weft_now();
         const int steps = cbc_steps(cases[i].stages, cases[i].devices, cases[i].microbatches,
                                     cases[i].mirrored, (int)got.schedule.steps + 1);
-        cr_log_info("S %d D %d M %d %s: %lld steps, CBC %d (%.2f s)", cases[i].stages, cases[i].devices,
-                    cases[i].microbatches, cases[i].mirrored ? "mirrored" : "free", (long long)got.schedule.steps, steps, weft_now() - start);
+        cr_log_info("S %d D %d M %d %s: %lld steps, CBC %d (%.2f s)", cases[i].stages,
+                    cases[i].devices, cases[i].microbatches,
+                    cases[i].mirrored ? "mirrored" : "free", (long long)got.schedule.steps, steps,
+                    weft_now() - start);
         if (steps > 0) {
             cr_assert_eq(steps, got.schedule.steps);
             agreed++;

@@ -9,35 +9,50 @@
 /* Nodes of 8 H100 with 8 x 400 Gbit/s. */
 static weft_fabric h100(int64_t nodes)
 {
-    return (weft_fabric){.nodes = nodes, .per_node = 8, .intra = 450e9, .inter = 50e9, .intra_latency = 3e-6,
-                         .inter_latency = 8e-6, .host = 25e9, .memory = 80.0 * 1073741824, .flops = 989e12, .gemm = 0.65,
-                         .attention = 0.55, .conv = 0.5, .memory_rate = 3.35e12 * 0.8, .launch = 5e-6};
+    return (weft_fabric){.nodes = nodes,
+                         .per_node = 8,
+                         .intra = 450e9,
+                         .inter = 50e9,
+                         .intra_latency = 3e-6,
+                         .inter_latency = 8e-6,
+                         .host = 25e9,
+                         .memory = 80.0 * 1073741824,
+                         .flops = 989e12,
+                         .gemm = 0.65,
+                         .attention = 0.55,
+                         .conv = 0.5,
+                         .memory_rate = 3.35e12 * 0.8,
+                         .launch = 5e-6};
 }
 
-static weft_layout_plan tune(weft_arena *arena, const char *preset, int64_t nodes, int64_t batch, weft_layout_limits limits)
+static weft_layout_plan tune(weft_arena *arena, const char *preset, int64_t nodes, int64_t batch,
+                             weft_layout_limits limits)
 {
     weft_op_list list;
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_layout_plan plan;
-    cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
+                 weft_error_message());
     return plan;
 }
 
-static weft_layout_terms price(const char *preset, int64_t nodes, int64_t batch, weft_layout l, bool *fits)
+static weft_layout_terms price(const char *preset, int64_t nodes, int64_t batch, weft_layout l,
+                               bool *fits)
 {
     weft_arena *arena = weft_arena_create();
     weft_op_list list;
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
     weft_layout_terms t;
-    cr_assert_eq(weft_layout_price(&list, 1, &f, batch, &l, &t, fits), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_layout_price(&list, 1, &f, batch, &l, &t, fits), WEFT_OK, "%s",
+                 weft_error_message());
     weft_arena_free(arena);
     return t;
 }
 
-/* NeMo §4.5.2. Batches of 256 samples at 8 k tokens and 64 at 74 k; 64 devices, 256 for 28B at 74 k, as
- * in the paper. */
+/* NeMo §4.5.2. Batches of 256 samples at 8 k tokens and 64 at 74 k; 64 devices, 256 for 28B at 74
+ * k, as in the paper. */
 typedef struct workload {
     const char *name;
     int64_t nodes, batch;
@@ -67,7 +82,8 @@ Test(tune, nemo_rule_1_small_and_short_needs_data_parallelism_only)
     cr_assert(l.tp == 1 && l.cp == 1 && l.pp == 1 && l.zero >= 2);
     const weft_layout fsdp = best_of(small_short, (weft_layout_limits){.zero_min = 3}, NULL);
     cr_assert(fsdp.tp == 1 && fsdp.cp == 1 && fsdp.pp == 1);
-    cr_assert(mfu > 0.4 && mfu < 0.6); /* the paper has up to 48.2 %, NeMo's table 52.5 % for this one */
+    cr_assert(mfu > 0.4 &&
+              mfu < 0.6); /* the paper has up to 48.2 %, NeMo's table 52.5 % for this one */
 }
 
 Test(tune, nemo_rule_2_small_and_long_wants_context_parallelism)
@@ -84,29 +100,49 @@ Test(tune, nemo_rule_3_context_grows_cp_and_model_grows_sharding)
     const weft_layout b = best_of(small_long, (weft_layout_limits){0}, NULL);
     const weft_layout c = best_of(large_short, (weft_layout_limits){0}, NULL);
     cr_assert(b.cp > a.cp && b.tp == a.tp && b.pp == a.pp);
-    cr_assert(c.cp == a.cp && (c.zero > a.zero || c.tp > a.tp)); /* sharded more, not cut along the tokens */
+    cr_assert(c.cp == a.cp &&
+              (c.zero > a.zero || c.tp > a.tp)); /* sharded more, not cut along the tokens */
 }
 
 Test(tune, nemo_rule_4_tensor_parallel_inside_the_node_then_pipeline)
 {
     /* the large model over 16 ways, optimizer states sharded: tp beyond the node loses to pp */
     bool fits;
-    const weft_layout inside = {.tp = 8, .cp = 1, .ep = 1, .pp = 2, .dp = 4, .zero = 1, .microbatch = 1, .accumulation = 64, .interleave = 2};
+    const weft_layout inside = {.tp = 8,
+                                .cp = 1,
+                                .ep = 1,
+                                .pp = 2,
+                                .dp = 4,
+                                .zero = 1,
+                                .microbatch = 1,
+                                .accumulation = 64,
+                                .interleave = 2};
     weft_layout across = inside;
     across.tp = 16;
     across.pp = 1;
     across.interleave = 1;
-    weft_layout narrow = inside; /* and where products get narrow, pp beats tp inside the node as well */
+    weft_layout narrow =
+        inside; /* and where products get narrow, pp beats tp inside the node as well */
     narrow.tp = 4;
     narrow.pp = 4;
-    const weft_layout_terms in = price(large_short.name, 8, 256, inside, &fits), out = price(large_short.name, 8, 256, across, &fits),
+    const weft_layout_terms in = price(large_short.name, 8, 256, inside, &fits),
+                            out = price(large_short.name, 8, 256, across, &fits),
                             mixed = price(large_short.name, 8, 256, narrow, &fits);
-    cr_log_info("tp 8 pp 2 %.2f s, tp 16 %.2f s, tp 4 pp 4 %.2f s", in.seconds, out.seconds, mixed.seconds);
+    cr_log_info("tp 8 pp 2 %.2f s, tp 16 %.2f s, tp 4 pp 4 %.2f s", in.seconds, out.seconds,
+                mixed.seconds);
     cr_assert(in.seconds < 0.75 * out.seconds);
     cr_assert(mixed.seconds < in.seconds && mixed.gemm < in.gemm);
     /* a narrow product is slower for the small model than for the large one */
     weft_layout_terms t1, t8, s1, s8;
-    weft_layout l = {.tp = 1, .cp = 1, .ep = 1, .pp = 1, .dp = 64, .zero = 1, .microbatch = 1, .accumulation = 4, .interleave = 1};
+    weft_layout l = {.tp = 1,
+                     .cp = 1,
+                     .ep = 1,
+                     .pp = 1,
+                     .dp = 64,
+                     .zero = 1,
+                     .microbatch = 1,
+                     .accumulation = 4,
+                     .interleave = 1};
     t1 = price(large_short.name, 8, 256, l, &fits);
     s1 = price(small_short.name, 8, 256, l, &fits);
     l.tp = 8;
@@ -136,11 +172,20 @@ Test(tune, nemo_rule_5_large_and_long_combines_them)
     }
     /* tp stays in the node, cp may leave it: the other way round costs more */
     bool fits;
-    const weft_layout good = {.tp = 4, .cp = 4, .ep = 1, .pp = 1, .dp = 16, .zero = 3, .microbatch = 1, .accumulation = 4, .interleave = 1};
+    const weft_layout good = {.tp = 4,
+                              .cp = 4,
+                              .ep = 1,
+                              .pp = 1,
+                              .dp = 16,
+                              .zero = 3,
+                              .microbatch = 1,
+                              .accumulation = 4,
+                              .interleave = 1};
     weft_layout bad = good;
     bad.tp = 16;
     bad.cp = 1;
-    const weft_layout_terms a = price(large_long.name, 32, 64, good, &fits), b = price(large_long.name, 32, 64, bad, &fits);
+    const weft_layout_terms a = price(large_long.name, 32, 64, good, &fits),
+                            b = price(large_long.name, 32, 64, bad, &fits);
     cr_log_info("tp 4 cp 4: %.1f s, tp 16: %.1f s", a.seconds, b.seconds);
     cr_assert(a.seconds < b.seconds && b.tp > 3 * a.tp);
     weft_arena_free(arena);
@@ -154,8 +199,8 @@ Test(tune, terms_add_up_and_losers_have_reasons)
     for (int64_t i = 0; i < plan.count; i++) {
         const weft_layout_candidate *c = &plan.candidate[i];
         const weft_layout_terms *t = &c->terms;
-        const double sum = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp + t->send + t->bubble +
-                           t->recompute + t->offload + t->optimizer;
+        const double sum = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp +
+                           t->send + t->bubble + t->recompute + t->offload + t->optimizer;
         cr_assert(fabs(sum / t->seconds - 1) < 1e-12);
         cr_assert_eq(c->layout.tp * c->layout.cp * c->layout.pp * c->layout.dp, 16);
         cr_assert(!c->fits || t->memory <= 80.0 * 1073741824);
@@ -178,7 +223,8 @@ Test(tune, experts_are_spread)
     cr_assert_eq(weft_dit_costs(arena, &moe, &list), WEFT_OK);
     const weft_fabric f = h100(8);
     weft_layout_plan plan;
-    cr_assert_eq(weft_tune_layout(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_tune_layout(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
+                 weft_error_message());
     weft_buf text = {0};
     weft_layout_plan_print(&plan, 3, &text);
     cr_log_info("%s", text.data);
@@ -197,7 +243,9 @@ Test(tune, impossible_layouts_say_why)
     f.host = 0;
     weft_layout_plan plan;
     cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "needs") && strstr(weft_error_message(), "limit 13.71 GiB"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "needs") &&
+                  strstr(weft_error_message(), "limit 13.71 GiB"),
+              "%s", weft_error_message());
     f.nodes = 0;
     cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
     weft_arena_free(arena);
@@ -208,23 +256,42 @@ Test(tune, pulse_equations)
 {
     weft_pipe_op op[8];
     for (int i = 0; i < 8; i++)
-        op[i] = (weft_pipe_op){.forward = 0.01, .backward = 0.02, .output_bytes = 1e6, .parameter_bytes = 1e8, .activation_bytes = 1e7};
+        op[i] = (weft_pipe_op){.forward = 0.01,
+                               .backward = 0.02,
+                               .output_bytes = 1e6,
+                               .parameter_bytes = 1e8,
+                               .activation_bytes = 1e7};
     const weft_pipe_costs costs = {.op = op, .op_count = 8};
-    const weft_fabric f = {.nodes = 1, .per_node = 4, .intra = 1e11, .inter = 1e10, .intra_latency = 1e-5, .inter_latency = 2e-5,
-                           .memory = 32e9, .flops = 1, .gemm = 1, .attention = 1, .conv = 1, .memory_rate = 1};
+    const weft_fabric f = {.nodes = 1,
+                           .per_node = 4,
+                           .intra = 1e11,
+                           .inter = 1e10,
+                           .intra_latency = 1e-5,
+                           .inter_latency = 2e-5,
+                           .memory = 32e9,
+                           .flops = 1,
+                           .gemm = 1,
+                           .attention = 1,
+                           .conv = 1,
+                           .memory_rate = 1};
     weft_pulse_choice c[64];
     int64_t count;
     cr_assert_eq(weft_tune_pulse(&costs, &f, 4, 4, 0, c, 64, &count), WEFT_OK);
     cr_assert_eq(count, 9);
     for (int64_t i = 0; i < count; i++) {
-        const double P = (double)c[i].p, G = (double)c[i].g, b = (double)c[i].b, per_stage = 8 / (2 * P);
+        const double P = (double)c[i].p, G = (double)c[i].g, b = (double)c[i].b,
+                     per_stage = 8 / (2 * P);
         const double T = per_stage * 0.01 * b;
         cr_assert_float_eq(c[i].bottleneck, T, 1e-12);
         cr_assert_float_eq(c[i].compute, (10 * P - 4) * T, 1e-9);
         cr_assert_float_eq(c[i].send, P > 1 ? (10 * P - 12) * (2e-5 + b * 1e6 / 1e10) : 0, 1e-9);
-        cr_assert_float_eq(c[i].all_reduce, G > 1 ? 1e-5 + 2 * (G - 1) * 2 * per_stage * 1e8 / (G * 1e11) : 0, 1e-9);
-        cr_assert_float_eq(c[i].memory, 7 * 2 * per_stage * 1e8 + P * 2 * per_stage * 1e7 * b + (P > 1 ? P * 1e6 * b : 0), 1);
-        cr_assert_float_eq(c[i].seconds_per_sample, (c[i].compute + c[i].send + c[i].all_reduce) / (b * P * G), 1e-12);
+        cr_assert_float_eq(c[i].all_reduce,
+                           G > 1 ? 1e-5 + 2 * (G - 1) * 2 * per_stage * 1e8 / (G * 1e11) : 0, 1e-9);
+        cr_assert_float_eq(
+            c[i].memory,
+            7 * 2 * per_stage * 1e8 + P * 2 * per_stage * 1e7 * b + (P > 1 ? P * 1e6 * b : 0), 1);
+        cr_assert_float_eq(c[i].seconds_per_sample,
+                           (c[i].compute + c[i].send + c[i].all_reduce) / (b * P * G), 1e-12);
         cr_assert(i == 0 || c[i].seconds_per_sample >= c[i - 1].seconds_per_sample);
     }
 }

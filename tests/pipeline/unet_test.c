@@ -18,17 +18,19 @@ Test(unet, parameters_are_those_of_the_models)
         const char *name;
         double want, within;
     } sizes[] = {{"sdv2-0.9b", 865.91e6, 1e-4}, /* the published UNet has 865,910,724 */
-                 {"hunyuan-dit-1.5b", 1.5e9, 0.05}, {"uvit-1b", 1.0e9, 0.06}, {"uvit-2.7b", 2.7e9, 0.02},
-                 {"uvit-6b", 6.0e9, 0.02},          {"sdv2-1.7b", 1.7e9, 0.02}, {"sdv2-2.5b", 2.5e9, 5},
-                 {"sdv2-4.6b", 4.6e9, 0.02},        {"sdv2-7.2b", 7.2e9, 0.03}, {"hunyuan-dit-0.8b", 0.8e9, 0.05},
-                 {"hunyuan-dit-3b", 3.0e9, 0.05}};
+                 {"hunyuan-dit-1.5b", 1.5e9, 0.05}, {"uvit-1b", 1.0e9, 0.06},
+                 {"uvit-2.7b", 2.7e9, 0.02},        {"uvit-6b", 6.0e9, 0.02},
+                 {"sdv2-1.7b", 1.7e9, 0.02},        {"sdv2-2.5b", 2.5e9, 5},
+                 {"sdv2-4.6b", 4.6e9, 0.02},        {"sdv2-7.2b", 7.2e9, 0.03},
+                 {"hunyuan-dit-0.8b", 0.8e9, 0.05}, {"hunyuan-dit-3b", 3.0e9, 0.05}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         weft_arena *arena = weft_arena_create();
         const weft_unet_list l = load(arena, sizes[i].name);
-        cr_log_info("%s: %.4g parameters, %lld operators, %lld skips, %.3g FLOPs forward", sizes[i].name,
-                    l.parameters, (long long)l.list.count, (long long)l.list.skip_count,
-                    weft_op_list_total(&l.list).forward_flops);
-        cr_assert(fabs(l.parameters / sizes[i].want - 1) <= sizes[i].within, "%s has %.5g", sizes[i].name, l.parameters);
+        cr_log_info("%s: %.4g parameters, %lld operators, %lld skips, %.3g FLOPs forward",
+                    sizes[i].name, l.parameters, (long long)l.list.count,
+                    (long long)l.list.skip_count, weft_op_list_total(&l.list).forward_flops);
+        cr_assert(fabs(l.parameters / sizes[i].want - 1) <= sizes[i].within, "%s has %.5g",
+                  sizes[i].name, l.parameters);
         cr_assert_float_eq(weft_op_list_total(&l.list).param_bytes, 2 * l.parameters, 1);
         for (int64_t k = 0; k < l.list.skip_count; k++)
             cr_assert(l.list.skip[k].from < l.list.skip[k].to);
@@ -36,8 +38,8 @@ Test(unet, parameters_are_those_of_the_models)
     }
 }
 
-/* SD v2 at 64 x 64 latents: 12 skips, 25 blocks, and the 0.80 TFLOP (0.40 T multiply-adds) per forward
- * pass that profilers give for it. */
+/* SD v2 at 64 x 64 latents: 12 skips, 25 blocks, and the 0.80 TFLOP (0.40 T multiply-adds) per
+ * forward pass that profilers give for it. */
 Test(unet, sd_v2_is_the_published_network)
 {
     weft_arena *arena = weft_arena_create();
@@ -51,18 +53,22 @@ Test(unet, sd_v2_is_the_published_network)
 }
 
 /* Bytes per sample, forward and backward, of a plan (MiB as the paper prints). */
-static double per_sample(const weft_unet_list *l, int64_t stages, int64_t devices, bool wave, bool relay,
-                         int64_t *crossings)
+static double per_sample(const weft_unet_list *l, int64_t stages, int64_t devices, bool wave,
+                         bool relay, int64_t *crossings)
 {
-    weft_pipe_costs c = {.skip = l->list.skip, .skip_count = l->list.skip_count, .op_count = l->list.count};
+    weft_pipe_costs c = {
+        .skip = l->list.skip, .skip_count = l->list.skip_count, .op_count = l->list.count};
     c.op = weft_alloc(c.op_count * (int64_t)sizeof *c.op);
     for (int64_t i = 0; i < c.op_count; i++)
-        c.op[i] = (weft_pipe_op){.forward = l->list.op[i].forward_flops, .output_bytes = l->list.op[i].output_bytes};
+        c.op[i] = (weft_pipe_op){.forward = l->list.op[i].forward_flops,
+                                 .output_bytes = l->list.op[i].output_bytes};
     weft_partition p;
     if (relay)
-        cr_assert_eq(weft_partition_blockwise(&c, stages, l->block, &p), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_partition_blockwise(&c, stages, l->block, &p), WEFT_OK, "%s",
+                     weft_error_message());
     else
-        cr_assert_eq(weft_partition_solve(&c, stages, WEFT_COLLOCATE_ALL, &p), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_partition_solve(&c, stages, WEFT_COLLOCATE_ALL, &p), WEFT_OK, "%s",
+                     weft_error_message());
     int32_t device_of[64];
     weft_stage_map_fill(wave ? WEFT_MAP_FOLD : WEFT_MAP_ROUND, stages, devices, device_of);
     const double forward = weft_pipeline_bytes(&c, &p, device_of, relay, NULL);
@@ -99,24 +105,30 @@ Test(unet, table_iii_is_counted)
         weft_arena *arena = weft_arena_create();
         const weft_unet_list l = load(arena, rows[i].model);
         int64_t crossings;
-        const double got = per_sample(&l, rows[i].stages, rows[i].devices, rows[i].wave, rows[i].relay, &crossings);
-        cr_log_info("%-17s %-12s S %lld D %lld: %.2f MiB, paper %.2f (%lld crossings)", rows[i].model, rows[i].method,
-                    (long long)rows[i].stages, (long long)rows[i].devices, got, rows[i].paper, (long long)crossings);
-        cr_assert(fabs(got / rows[i].paper - 1) <= rows[i].within, "%s %s: %.3f", rows[i].model, rows[i].method, got);
+        const double got = per_sample(&l, rows[i].stages, rows[i].devices, rows[i].wave,
+                                      rows[i].relay, &crossings);
+        cr_log_info("%-17s %-12s S %lld D %lld: %.2f MiB, paper %.2f (%lld crossings)",
+                    rows[i].model, rows[i].method, (long long)rows[i].stages,
+                    (long long)rows[i].devices, got, rows[i].paper, (long long)crossings);
+        cr_assert(fabs(got / rows[i].paper - 1) <= rows[i].within, "%s %s: %.3f", rows[i].model,
+                  rows[i].method, got);
         weft_arena_free(arena);
     }
 }
 
-/* The paper does not give the shapes of its larger SD v2 networks, so only the ratio can be compared:
- * 89 % and 84 % less than 1F1B (Table III), "85.5 %-90 %" of the traffic are skips (Fig. 3). */
+/* The paper does not give the shapes of its larger SD v2 networks, so only the ratio can be
+ * compared: 89 % and 84 % less than 1F1B (Table III), "85.5 %-90 %" of the traffic are skips (Fig.
+ * 3). */
 Test(unet, sd_v2_saves_as_much)
 {
     weft_arena *arena = weft_arena_create();
     const weft_unet_list l = load(arena, "sdv2-4.6b");
     int64_t crossings;
-    const double pulse = per_sample(&l, 16, 8, true, false, &crossings), plain = per_sample(&l, 8, 8, false, true, &crossings);
+    const double pulse = per_sample(&l, 16, 8, true, false, &crossings),
+                 plain = per_sample(&l, 8, 8, false, true, &crossings);
     const double hanayo = per_sample(&l, 32, 16, true, true, &crossings);
-    cr_log_info("SD v2 4.6B: PULSE %.2f, 1F1B %.2f, Hanayo %.2f MiB per sample", pulse, plain, hanayo);
+    cr_log_info("SD v2 4.6B: PULSE %.2f, 1F1B %.2f, Hanayo %.2f MiB per sample", pulse, plain,
+                hanayo);
     cr_assert(pulse < 0.11 * plain && pulse < 0.06 * hanayo);
     weft_arena_free(arena);
 }
