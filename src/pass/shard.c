@@ -320,6 +320,19 @@ static double imbalance(const axis_pass *p, weft_value v, weft_layout l)
     return n ? (double)(chunk * p->ranks) / (double)n : 1;
 }
 
+/* The source that `v` merely hands on; conversions of the axes before lie between a parameter and
+ * its use. */
+static weft_value handed_on(const axis_pass *p, weft_value v)
+{
+    for (;;) {
+        const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
+        if (n->op != WEFT_OP_VARY && n->op != WEFT_OP_ALL_GATHER && n->op != WEFT_OP_CAST &&
+            n->op != WEFT_OP_RESHAPE)
+            return v;
+        v = n->in[0];
+    }
+}
+
 /* Bytes on the wire of a ring algorithm, in the forward. Work without the wire counts a little, so
  * that of two free choices the one with less of it wins. A parameter that is split for good is not
  * gathered for less than a thousand times its size. */
@@ -335,11 +348,11 @@ static double conversion_cost(const axis_pass *p, weft_value v, weft_layout to)
         return bytes * (to.kind == WEFT_V ? 1e-7 : 1e-6);
     if (home.kind == WEFT_P)
         return bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) : 2);
-    if (p->gather[v.id] && to.kind != WEFT_S)
+    const weft_value source = handed_on(p, v);
+    if (p->gather[source.id] && to.kind != WEFT_S)
         return bytes * 1e-6;
-    const double kept =
-        weft_graph_node(p->from, info_of(p, v)->node)->op == WEFT_OP_PARAM && !p->gather[v.id] ? 1e3
-                                                                                               : 1;
+    const bool param = weft_graph_node(p->from, info_of(p, source)->node)->op == WEFT_OP_PARAM;
+    const double kept = param && !p->gather[source.id] ? 1e3 : 1;
     return kept * bytes * others * (to.kind == WEFT_S ? imbalance(p, v, to) / p->ranks : 1);
 }
 

@@ -111,6 +111,86 @@ Test(model_shard, pairs_and_three)
     check("wan", "dp=2,tp=2,cp=2", even);
 }
 
+/* ---- what goes over the wire ---- */
+
+typedef struct traffic {
+    int count[WEFT_OP_COUNT]; /* collectives of at least `least` bytes on the wire */
+    int gathered_params;
+    int params;
+} traffic;
+
+static traffic traffic_of(const char *recipe, const char *mesh_text, bool gradients, int64_t least)
+{
+    setup s = even;
+    weft_mesh mesh;
+    weft_graph *whole = build(&s), *g;
+    traffic t = {{0}};
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
+    cr_assert_eq(weft_pass_shard(whole, &mesh, 0, weft_recipe_find(recipe), &g), WEFT_OK);
+    const weft_value *params = weft_graph_params(g, &t.params);
+    weft_value grad[128];
+    cr_assert_lt(t.params, 128);
+    if (gradients)
+        weft_autodiff(g, weft_graph_find(g, "loss"), params, t.params, grad);
+    for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
+        const weft_node *n = weft_graph_node(g, i);
+        if (n->op < WEFT_OP_VARY || weft_node_cost(g, i).wire_bytes < least)
+            continue;
+        t.count[n->op]++;
+        const weft_node *from = weft_graph_node(g, weft_value_get(g, n->in[0])->node);
+        while (from->op == WEFT_OP_VARY)
+            from = weft_graph_node(g, weft_value_get(g, from->in[0])->node);
+        t.gathered_params += n->op == WEFT_OP_ALL_GATHER && from->op == WEFT_OP_PARAM;
+    }
+    weft_graph_free(g);
+    weft_graph_free(whole);
+    return t;
+}
+
+Test(model_shard, data_parallel_reduces_each_gradient_once)
+{
+    const traffic forward = traffic_of("dp", "dp=2", false, 1),
+                  both = traffic_of("dp", "dp=2", true, 1);
+    cr_expect_eq(forward.count[WEFT_OP_ALL_REDUCE], 1, "the loss");
+    cr_expect_eq(forward.count[WEFT_OP_ALL_GATHER], 1, "the prediction, which is an output");
+    cr_expect_eq(both.count[WEFT_OP_ALL_REDUCE], 1 + both.params);
+    cr_expect_eq(both.count[WEFT_OP_ALL_GATHER], 1);
+    cr_expect_eq(both.count[WEFT_OP_ALL_TO_ALL] + both.count[WEFT_OP_REDUCE_SCATTER], 0);
+}
+
+Test(model_shard, fsdp_gathers_and_scatters_each_parameter_once)
+{
+    const traffic both = traffic_of("fsdp", "fsdp=2", true, 1);
+    const int split =
+        both.params - 3; /* the modulation tables of two blocks and the head are whole */
+    cr_expect_eq(both.gathered_params, split);
+    cr_expect_eq(both.count[WEFT_OP_REDUCE_SCATTER], split);
+    cr_expect_eq(both.count[WEFT_OP_ALL_REDUCE], 1 + 3);
+}
+
+/* Activations are f32 (4, 8, 24): 3 kB. Two blocks; three row-split linears in each. */
+Test(model_shard, tensor_parallel_sums_behind_row_split_linears)
+{
+    const traffic plain = traffic_of("wan", "tp=2", false, 1500),
+                  inside = traffic_of("wan", "dp=2,tp=2", false, 700);
+    cr_expect_eq(plain.count[WEFT_OP_ALL_REDUCE], 6);
+    cr_expect_eq(inside.count[WEFT_OP_ALL_REDUCE], 6);
+    cr_expect_eq(plain.gathered_params + inside.gathered_params, 0, "weights stay where they are");
+    const traffic sequence = traffic_of("wan-sp", "tp=2", false, 1500);
+    cr_expect_eq(sequence.count[WEFT_OP_REDUCE_SCATTER], 6);
+    cr_expect_eq(sequence.count[WEFT_OP_ALL_REDUCE], 0);
+    cr_expect_eq(sequence.count[WEFT_OP_ALL_GATHER], 6,
+                 "before q, k, v; before the cross q; before the feed-forward");
+}
+
+Test(model_shard, context_parallel_moves_around_self_attention_only)
+{
+    const traffic t = traffic_of("wan", "cp=4", false, 500);
+    cr_expect_eq(t.count[WEFT_OP_ALL_TO_ALL], 2 * 4, "q, k, v and the result, in two blocks");
+    cr_expect_eq(t.count[WEFT_OP_ALL_GATHER], 1, "the tokens before they become video again");
+    cr_expect_eq(t.count[WEFT_OP_ALL_REDUCE] + t.count[WEFT_OP_REDUCE_SCATTER], 0);
+}
+
 /* The whole step: global norm, clipping, AdamW with its moments, the average. */
 static void step(weft_graph *g)
 {
