@@ -10,7 +10,8 @@ typedef struct plan_command {
 } plan_command;
 
 static const plan_command commands[] = {
-    {"cascades", weft_plan_cascades_run, NULL},
+    {"cascades", weft_plan_cascades_run, &weft_plan_config_section},
+    {"compare", weft_plan_compare_run, &weft_plan_config_section},
     {"pipeline", weft_plan_pipeline_run, &weft_plan_pipeline_section},
     {"layout", weft_plan_layout_run, &weft_plan_layout_section},
     {"memory", weft_plan_memory_run, &weft_plan_memory_section},
@@ -76,7 +77,7 @@ static weft_status run_plan(const weft_args *args)
 const weft_verb weft_verb_plan = {
     .name = "plan",
     .summary = "decide how a training job is laid over the devices, before renting one",
-    .usage = "cascades|pipeline|layout|memory [CONFIG] [options]",
+    .usage = "cascades|compare|pipeline|layout|memory [CONFIG] [options]",
     .details =
         "cascades: lays the samples of one iteration over the devices (Arachne). Every (sample, module) is a "
         "cascade: text encoder, VAE, DiT forward and backward. The plan chooses each cascade's degree, its "
@@ -86,6 +87,8 @@ const weft_verb weft_verb_plan = {
         "                 \"degrees\": {\"1\": {\"seconds\": 4.0, \"bytes\": 2e9}, \"3\": {...}}}, ...]}\n\n"
         "and prints {\"makespan\", \"lower_bound\", \"proved\", \"cascades\": [{\"id\", \"degree\", \"start\", "
         "\"end\", \"devices\"}, ...]}. \"proved\" means that no schedule is shorter.\n\n"
+        "compare: plans many iterations and sets them beside the best static DP x CP, DP x Ulysses and a FlexSP-like "
+        "system with the same costs.\n\n"
         "pipeline: cuts a sequence of operators into stages so that the slowest is as fast as possible while operators "
         "that a skip joins share a device (PULSE), and lays the stages on devices and microbatches on steps. Skips that "
         "cannot be collocated are sent. With --costs FILE.json and --stages P (seconds and bytes of one microbatch, "
@@ -104,7 +107,9 @@ const weft_verb weft_verb_plan = {
         "seconds that transfers can hide behind}.\n\n"
         "Exit status 0: a plan was found. What does not fit is said with the numbers and the smallest degree that "
         "would.",
-    .examples = "weft plan cascades --costs costs.json --devices 16 --memory 80GiB --json\n"
+    .examples = "weft plan cascades --set stage=1080p --set cluster=h100:4 --svg plan.svg --explain\n"
+                "weft plan compare --set stage=1080p --set iterations=10\n"
+                "weft plan cascades --costs costs.json --devices 16 --memory 80GiB --json\n"
                 "weft plan pipeline --costs costs.json --stages 8 --devices 4 --microbatches 8 --svg wave.svg --explain\n"
                 "weft plan pipeline examples/plan-pipeline.yaml --set microbatch=16\n"
                 "weft plan layout examples/plan-layout.yaml\n"

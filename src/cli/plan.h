@@ -4,7 +4,7 @@
 
 #include "cli/verb.h"
 #include "base/json.h"
-#include "plan/cost.h"
+#include "plan/workload.h"
 
 weft_status weft_plan_cascades_run(const weft_args *args);
 weft_status weft_plan_pipeline_run(const weft_args *args);
@@ -16,5 +16,29 @@ extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section, 
 weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out);
 /* Indented, on standard output; NULL is an error too. */
 weft_status weft_plan_print_json(const json_t *json);
+weft_status weft_plan_compare_run(const weft_args *args);
+
+/* The config of `cascades` and `compare`. */
+typedef struct weft_plan_config {
+    const char *cluster_spec, *model_name, *stage;
+    weft_section_list buckets; /* of weft_bucket */
+    int64_t samples, zero, max_degree, iterations;
+    weft_i64_list degrees;
+    bool text, inner, inter;
+} weft_plan_config;
+extern const weft_section weft_plan_config_section;
+
+typedef struct weft_plan_setup {
+    weft_plan_config config;
+    weft_cluster cluster;
+    const weft_model_preset *model;
+    weft_workload buckets; /* to draw from */
+    int64_t samples;
+    weft_cascade_costs costs; /* points into this struct */
+    weft_cascade_search search;
+} weft_plan_setup;
+/* Reads the config (path NULL: defaults) with --set, then cluster, model, buckets and search. */
+weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_arena *arena,
+                                 weft_plan_setup *out);
 
 #endif

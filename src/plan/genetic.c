@@ -16,7 +16,7 @@
 
 enum { ISLANDS = 4, POPULATION = 24, ELITE = 3, FAMILY = 64 };
 /* Work of one island, counted in scheduled cascades so that it means about the same everywhere. */
-static const int64_t ISLAND_WORK = 1400 * 1000;
+static const int64_t ISLAND_WORK = 900 * 1000;
 
 typedef struct genome {
     int32_t *option;
@@ -365,6 +365,13 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
     return status;
 }
 
+/* Nodes of branch and bound without a time limit: about a tenth of a second. */
+static int64_t exact_share(const weft_cascade_problem *p)
+{
+    const int64_t nodes = 3000000 / (p->first_option[p->count] + p->count * p->count / 8);
+    return nodes < 200000 ? nodes : 200000;
+}
+
 static bool closed(const weft_cascade_result *r)
 {
     return r->bound.value >= r->schedule.makespan * (1 - 1e-9);
@@ -389,8 +396,7 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     if (exact && !closed(&r)) {
         const int64_t nodes = search->exact_nodes > 0 ? search->exact_nodes
                               : timed                 ? INT64_MAX
-                              : p->count <= 16        ? 150000
-                                                      : 20000;
+                                                      : exact_share(p);
         bool proved;
         WEFT_TRY(weft_cascade_exact(p, nodes, timed ? begun + search->seconds : 0, &r.schedule,
                                     &proved, &r.exact_nodes));

@@ -1,0 +1,221 @@
+/* weft plan compare: the same iterations by weft and by the baselines. */
+#include "base/log.h"
+#include "cli/plan.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STATIC_MAX = 64 };
+
+typedef struct tally {
+    double seconds, idle, variation; /* sums */
+    int64_t feasible;
+    int64_t degree;
+    const char *name;
+} tally;
+
+typedef struct comparison {
+    tally cp[STATIC_MAX], ulysses[STATIC_MAX]; /* one per divisor of the devices */
+    int64_t divisor[STATIC_MAX], divisors;
+    tally flexsp, weft;
+    double gap, gap_worst, planning, planning_worst, cp_each, ulysses_each;
+    int64_t proved, iterations;
+    double sync;
+} comparison;
+
+static void note(tally *t, const weft_baseline *b, double sync)
+{
+    t->name = b->name;
+    t->degree = b->degree;
+    if (!b->feasible)
+        return;
+    t->feasible++;
+    t->seconds += b->makespan + sync;
+    t->idle += b->idle;
+    t->variation += b->variation;
+}
+
+/* Idle and CV of a cascade schedule; devices from the plain assignment. */
+static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w, const weft_cascade_list *list,
+                               const weft_cascade_problem *p, const weft_cascade_result *r, weft_arena *arena,
+                               weft_baseline *out)
+{
+    const int64_t devices = p->devices;
+    int32_t *first, *device;
+    double *flops = weft_arena_alloc(arena, devices * (int64_t)sizeof *flops);
+    if (!flops)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(weft_cascade_devices(p, &r->schedule, arena, &first, &device));
+    double busy = 0, mean = 0, square = 0;
+    for (int64_t c = 0; c < p->count; c++) {
+        const int32_t o = r->schedule.option[c];
+        busy += p->seconds[o] * p->degree[o];
+        if (!strstr(list->item[c].id, ".dit"))
+            continue;
+        weft_dit_cost d;
+        WEFT_TRY(weft_dit_cost_of(&s->costs, &w->bucket[c / (s->costs.text ? 3 : 2)], p->degree[o], WEFT_SP_NONE, 0,
+                                  arena, &d));
+        for (int32_t j = first[c]; j < first[c + 1]; j++)
+            flops[device[j]] += d.flops;
+    }
+    for (int64_t d = 0; d < devices; d++)
+        mean += flops[d] / (double)devices;
+    for (int64_t d = 0; d < devices; d++)
+        square += (flops[d] - mean) * (flops[d] - mean) / (double)devices;
+    *out = (weft_baseline){.name = "weft", .makespan = r->schedule.makespan, .feasible = true,
+                           .idle = 1 - busy / (r->schedule.makespan * (double)devices),
+                           .variation = mean > 0 ? sqrt(square) / mean : 0};
+    return WEFT_OK;
+}
+
+static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, comparison *all)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_workload w;
+    weft_cascade_list list;
+    weft_cascade_problem p = {0};
+    weft_cascade_result r;
+    weft_baseline b;
+    weft_status_code status = arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status != WEFT_OK)
+        return status;
+    WEFT_GO(weft_workload_draw(arena, &s->buckets, s->samples, seed, &w));
+    double cp = INFINITY, ulysses = INFINITY;
+    for (int64_t i = 0; i < all->divisors; i++) {
+        WEFT_GO(weft_baseline_static(&s->costs, &w, all->divisor[i], WEFT_SP_RING, arena, &b));
+        note(&all->cp[i], &b, all->sync);
+        cp = b.feasible ? fmin(cp, b.makespan + all->sync) : cp;
+        WEFT_GO(weft_baseline_static(&s->costs, &w, all->divisor[i], WEFT_SP_ULYSSES, arena, &b));
+        note(&all->ulysses[i], &b, all->sync);
+        ulysses = b.feasible ? fmin(ulysses, b.makespan + all->sync) : ulysses;
+    }
+    all->cp_each += cp;
+    all->ulysses_each += ulysses;
+    WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
+    note(&all->flexsp, &b, all->sync);
+    const double begun = weft_now();
+    WEFT_GO(weft_workload_cascades(&s->costs, &w, arena, &list));
+    WEFT_GO(weft_cascade_problem_create(&list, weft_cluster_devices(&s->cluster),
+                                        (double)s->cluster.device.memory, &p));
+    weft_cascade_search search = s->search;
+    search.seed = seed;
+    WEFT_GO(weft_cascade_solve(&p, &search, arena, &r));
+    const double took = weft_now() - begun;
+    all->planning += took;
+    all->planning_worst = fmax(all->planning_worst, took);
+    const double gap = r.schedule.makespan / r.bound.value - 1;
+    all->gap += gap;
+    all->gap_worst = fmax(all->gap_worst, gap);
+    all->proved += r.proved;
+    WEFT_GO(own_figures(s, &w, &list, &p, &r, arena, &b));
+    note(&all->weft, &b, all->sync);
+out:
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+    return status;
+}
+
+/* The static configuration that is best on average among those that always fit. */
+static const tally *best_static(const tally *list, int64_t count, int64_t iterations)
+{
+    const tally *best = NULL;
+    for (int64_t i = 0; i < count; i++)
+        if (list[i].feasible == iterations && (!best || list[i].seconds < best->seconds))
+            best = &list[i];
+    return best;
+}
+
+static void row(const char *name, const tally *t, const comparison *all, json_t *rows)
+{
+    const double n = (double)all->iterations, own = all->weft.seconds / n;
+    if (!t || t->feasible < all->iterations) {
+        printf("%-28s does not fit the memory in %lld of %lld iterations\n", name,
+               (long long)(all->iterations - (t ? t->feasible : 0)), (long long)all->iterations);
+        return;
+    }
+    const double seconds = t->seconds / n;
+    printf("%-28s %10.2f %9.1f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds), 100 * t->idle / n,
+           t->variation / n);
+    json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds, "reduction",
+                                          1 - own / seconds, "idle", t->idle / n, "variation", t->variation / n));
+}
+
+static weft_status report(const weft_args *args, const weft_plan_setup *s, const comparison *all)
+{
+    const double n = (double)all->iterations;
+    json_t *rows = json_array();
+    printf("%s, %s, %s, %lld devices, %lld samples per iteration, %lld iterations from seed %llu\n\n",
+           s->model->name, s->config.buckets.count ? "own buckets" : s->config.stage, s->config.cluster_spec,
+           (long long)weft_cluster_devices(&s->cluster), (long long)s->samples, (long long)all->iterations,
+           (unsigned long long)s->search.seed);
+    printf("%-28s %10s %9s %8s %8s\n", "", "s / iter.", "weft -%", "idle %", "CV");
+    char name[64];
+    for (int64_t i = 0; i < all->divisors; i++) {
+        snprintf(name, sizeof name, "DP %lld x CP %lld", (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
+                 (long long)all->divisor[i]);
+        row(name, &all->cp[i], all, rows);
+    }
+    for (int64_t i = 0; i < all->divisors; i++) {
+        if (s->model->heads % all->divisor[i])
+            continue;
+        snprintf(name, sizeof name, "DP %lld x Ulysses %lld", (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
+                 (long long)all->divisor[i]);
+        row(name, &all->ulysses[i], all, rows);
+    }
+    row("best DP x CP (Megatron)", best_static(all->cp, all->divisors, all->iterations), all, rows);
+    row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations), all, rows);
+    row("FlexSP-like", &all->flexsp, all, rows);
+    row("weft", &all->weft, all, rows);
+    printf("\nplanning %.3f s mean, %.3f s worst; gap to the lower bound %.2f %% mean, %.2f %% worst; %lld of %lld proved "
+           "optimal; %.3f s of gradient and weight exchange are in every system's time\n",
+           all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst, (long long)all->proved,
+           (long long)all->iterations, all->sync);
+    weft_status_code status = WEFT_OK;
+    const char *out = weft_args_string(args, "--out");
+    if (out) {
+        json_t *json = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:I,s:O}", "model", s->model->name, "stage",
+                                 s->config.stage, "cluster", s->config.cluster_spec, "devices",
+                                 (json_int_t)weft_cluster_devices(&s->cluster), "samples", (json_int_t)s->samples,
+                                 "iterations", (json_int_t)all->iterations, "seed", (json_int_t)s->search.seed,
+                                 "planning_seconds", all->planning / n, "planning_worst", all->planning_worst, "gap",
+                                 all->gap / n, "gap_worst", all->gap_worst, "proved", (json_int_t)all->proved,
+                                 "systems", rows);
+        status = json ? weft_json_save(out, json) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        json_decref(json);
+    }
+    json_decref(rows);
+    return status;
+}
+
+weft_status weft_plan_compare_run(const weft_args *args)
+{
+    int count;
+    const char *const *words = weft_args_positional(args, &count);
+    weft_arena *arena = weft_arena_create();
+    weft_plan_setup s = {0};
+    comparison *all = arena ? weft_arena_alloc(arena, sizeof *all) : NULL;
+    weft_status_code status = all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = weft_plan_setup_load(args, count > 1 ? words[1] : NULL, arena, &s);
+    if (status == WEFT_OK) {
+        const int64_t devices = weft_cluster_devices(&s.cluster);
+        all->iterations = s.config.iterations;
+        all->sync = weft_sync_seconds(&s.costs);
+        for (int64_t d = 1; d <= devices && all->divisors < STATIC_MAX; d++)
+            if (devices % d == 0)
+                all->divisor[all->divisors++] = d;
+        weft_progress progress;
+        weft_progress_begin(&progress, "compare", all->iterations, 0);
+        for (int64_t i = 0; i < all->iterations && status == WEFT_OK; i++) {
+            status = one_iteration(&s, s.search.seed + (uint64_t)i, all);
+            weft_progress_update(&progress, i + 1, NULL);
+        }
+        weft_progress_end(&progress, all->iterations, NULL);
+    }
+    if (status == WEFT_OK)
+        status = report(args, &s, all);
+    weft_arena_free(arena);
+    return status;
+}
