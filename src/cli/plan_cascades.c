@@ -1,8 +1,10 @@
-/* weft plan cascades: bare numbers here, models and clusters in plan_workload.c. */
+/* weft plan cascades: bare numbers, or a model's iteration on a cluster. */
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/plan.h"
-#include "plan/cascade_json.h"
+#include "plan/gantt.h"
+#include "plan/plan_file.h"
+#include "plan/simulate.h"
 
 #include <stdio.h>
 
@@ -67,26 +69,55 @@ static void explain(const weft_cascade_list *list, const weft_cascade_problem *p
         }
 }
 
-static weft_status output(const weft_args *args, const weft_cascade_list *list,
-                          const weft_cascade_problem *problem, const weft_cascade_result *result,
-                          weft_arena *arena)
+static weft_status draw(const char *path, const char *title, const weft_cascade_list *list,
+                        const weft_cascade_problem *p, const weft_cascade_schedule *s, const int32_t *first,
+                        const int32_t *devices, int64_t per_node, weft_arena *arena)
 {
+    weft_gantt_bar *bar = weft_arena_alloc(arena, first[p->count] * (int64_t)sizeof *bar);
+    if (!bar)
+        return weft_fail(WEFT_E_MEMORY, "out of memory drawing the plan");
+    for (int64_t c = 0; c < p->count; c++)
+        for (int32_t j = first[c]; j < first[c + 1]; j++)
+            bar[j] = (weft_gantt_bar){devices[j], s->start[c], s->end[c], (int)(c / 3), c % 3 == 2 ? 0 : 0.5,
+                                      list->item[c].id};
+    weft_buf svg = {0};
+    weft_status_code status = weft_gantt_svg(title, bar, first[p->count], p->devices, s->makespan, per_node, &svg);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, svg.data, svg.len);
+    weft_buf_free(&svg);
+    return status;
+}
+
+typedef struct outcome {
+    const weft_cascade_list *list;
+    const weft_cascade_problem *problem;
+    const weft_cascade_result *result;
     int32_t *first, *devices;
-    WEFT_TRY(weft_cascade_devices(problem, &result->schedule, arena, &first, &devices));
+    const weft_plan_setup *setup; /* NULL: bare numbers */
+    const weft_workload *samples;
+} outcome;
+
+static weft_status output(const weft_args *args, const outcome *o, weft_arena *arena)
+{
     json_t *json;
-    WEFT_TRY(weft_cascade_plan_to_json(list, problem, result, first, devices, &json));
+    WEFT_TRY(weft_cascade_plan_to_json(o->list, o->problem, o->result, o->first, o->devices, &json));
     weft_status_code status = WEFT_OK;
-    if (weft_args_flag(args, "--json")) {
+    if (o->setup)
+        status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs, o->samples);
+    const char *out = weft_args_string(args, "--out"), *svg = weft_args_string(args, "--svg");
+    if (status == WEFT_OK && out)
+        status = weft_json_save(out, json);
+    if (status == WEFT_OK && svg)
+        status = draw(svg, o->setup ? o->setup->model->name : weft_args_string(args, "--costs"), o->list, o->problem,
+                      &o->result->schedule, o->first, o->devices, o->setup ? o->setup->cluster.devices : 0, arena);
+    if (status == WEFT_OK && weft_args_flag(args, "--json")) {
         json_dumpf(json, stdout, JSON_INDENT(1));
         printf("\n");
-    } else {
-        print_table(list, problem, result, first, devices);
+    } else if (status == WEFT_OK) {
+        print_table(o->list, o->problem, o->result, o->first, o->devices);
         if (weft_args_flag(args, "--explain"))
-            explain(list, problem, result);
+            explain(o->list, o->problem, o->result);
     }
-    const char *out = weft_args_string(args, "--out");
-    if (out)
-        status = weft_json_save(out, json);
     json_decref(json);
     return status;
 }
@@ -95,21 +126,78 @@ static weft_status run_bare(const weft_args *args, weft_arena *arena)
 {
     int64_t devices, memory;
     weft_cascade_search search = {0};
-    WEFT_TRY(weft_args_i64(args, "--devices", 0, INT64_MAX, &devices));
+    WEFT_TRY(weft_args_i64(args, "--devices", INT64_MIN, INT64_MAX, &devices));
     WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
     WEFT_TRY(read_search(args, &search));
     weft_cascade_list list;
     const char *path = weft_args_string(args, "--costs");
     WEFT_TRY(weft_cascade_list_load(path, arena, &list));
     weft_cascade_problem problem;
-    weft_status_code status =
-        weft_cascade_problem_create(&list, devices, (double)memory, &problem);
+    weft_status_code status = weft_cascade_problem_create(&list, devices, (double)memory, &problem);
     if (status != WEFT_OK)
         return weft_fail_context(status, "%s", path);
     weft_cascade_result result;
+    outcome o = {.list = &list, .problem = &problem, .result = &result};
     status = weft_cascade_solve(&problem, &search, arena, &result);
     if (status == WEFT_OK)
-        status = output(args, &list, &problem, &result, arena);
+        status = weft_cascade_devices(&problem, &result.schedule, arena, &o.first, &o.devices);
+    if (status == WEFT_OK)
+        status = output(args, &o, arena);
+    weft_cascade_problem_free(&problem);
+    return status;
+}
+
+/* What the plan takes when its exchanges meet on the links: the simulator's answer beside the model's. */
+static weft_status print_simulated(const outcome *o, weft_arena *arena)
+{
+    const weft_cascade_problem *p = o->problem;
+    const weft_cascade_schedule *s = &o->result->schedule;
+    weft_placed *placed = weft_arena_alloc(arena, p->count * (int64_t)sizeof *placed);
+    if (!placed)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int64_t c = 0; c < p->count; c++)
+        placed[c] = (weft_placed){o->list->item[c].id, o->devices + o->first[c], p->degree[s->option[c]], s->start[c],
+                                  s->end[c] - s->start[c], o->list->item[c].after, o->list->item[c].after_count};
+    weft_trace trace;
+    weft_simulation run;
+    WEFT_TRY(weft_place_trace(placed, p->count, p->devices, &o->setup->costs, o->samples, 0, &trace));
+    const weft_status_code status = weft_simulate(&trace, &o->setup->cluster, &run);
+    if (status == WEFT_OK) {
+        double idle = 0, peak = 0;
+        char text[32];
+        for (int64_t d = 0; d < run.devices; d++) {
+            idle += 1 - (run.busy[d] + run.exposed[d]) / run.seconds;
+            peak = run.peak[d] > peak ? run.peak[d] : peak;
+        }
+        printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, peak %s per device\n",
+               run.seconds, 100 * idle / (double)run.devices, weft_format_bytes((int64_t)peak, text));
+        weft_simulation_free(&run);
+    }
+    weft_trace_free(&trace);
+    return status;
+}
+
+static weft_status run_config(const weft_args *args, const char *path, weft_arena *arena)
+{
+    weft_plan_setup s = {0};
+    weft_workload samples;
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+    weft_cascade_result result;
+    WEFT_TRY(weft_plan_setup_load(args, path, arena, &s));
+    WEFT_TRY(weft_workload_draw(arena, &s.buckets, s.samples, s.search.seed, &samples));
+    WEFT_TRY(weft_workload_cascades(&s.costs, &samples, arena, &list));
+    WEFT_TRY(weft_cascade_problem_create(&list, weft_cluster_devices(&s.cluster), (double)s.cluster.device.memory,
+                                         &problem));
+    outcome o = {.list = &list, .problem = &problem, .result = &result, .setup = &s, .samples = &samples};
+    const weft_place_options place = {.inner = s.config.inner, .inter = s.config.inter};
+    weft_status_code status = weft_cascade_solve(&problem, &s.search, arena, &result);
+    if (status == WEFT_OK)
+        status = weft_place(&problem, &result.schedule, &s.cluster, place, arena, &o.first, &o.devices);
+    if (status == WEFT_OK)
+        status = output(args, &o, arena);
+    if (status == WEFT_OK && !weft_args_flag(args, "--json"))
+        status = print_simulated(&o, arena);
     weft_cascade_problem_free(&problem);
     return status;
 }
@@ -118,15 +206,21 @@ weft_status weft_plan_cascades_run(const weft_args *args)
 {
     int count;
     const char *const *words = weft_args_positional(args, &count);
+    if (weft_args_flag(args, "--keys")) {
+        weft_buf text = {0};
+        weft_config_help(&weft_plan_config_section, false, &text);
+        fwrite(text.data, 1, (size_t)text.len, stdout);
+        weft_buf_free(&text);
+        return WEFT_OK;
+    }
+    if (weft_args_string(args, "--costs") && count > 1)
+        return weft_fail(WEFT_E_ARG, "give either a config (%s) or --costs", words[1]);
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status;
-    if (weft_args_string(args, "--costs"))
-        status = count > 1 ? weft_fail(WEFT_E_ARG, "give either a config (%s) or --costs", words[1])
-                           : run_bare(args, arena);
-    else
-        status = weft_fail(WEFT_E_ARG, "give a config or --costs FILE.json");
+    const weft_status_code status = weft_args_string(args, "--costs")
+                                        ? run_bare(args, arena)
+                                        : run_config(args, count > 1 ? words[1] : NULL, arena);
     weft_arena_free(arena);
     return status;
 }

@@ -56,7 +56,7 @@ static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w,
             continue;
         weft_dit_cost d;
         WEFT_TRY(weft_dit_cost_of(&s->costs, &w->bucket[c / (s->costs.text ? 3 : 2)], p->degree[o], WEFT_SP_NONE, 0,
-                                  arena, &d));
+                                  &d));
         for (int32_t j = first[c]; j < first[c + 1]; j++)
             flops[device[j]] += d.flops;
     }

@@ -12,10 +12,10 @@ typedef struct unit {
 } unit;
 
 static weft_status unit_cost(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
-                             weft_sp_method method, weft_arena *arena, unit *out)
+                             weft_sp_method method, unit *out)
 {
     weft_dit_cost d;
-    WEFT_TRY(weft_dit_cost_of(c, b, degree, method, 0, arena, &d));
+    WEFT_TRY(weft_dit_cost_of(c, b, degree, method, 0, &d));
     *out = (unit){d.seconds + weft_vae_seconds(c, b, degree) + (c->text ? weft_text_seconds(c, b) : 0), d.bytes,
                   d.flops};
     return WEFT_OK;
@@ -57,7 +57,7 @@ weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workloa
     r.feasible = true;
     for (int64_t i = 0; i < w->count; i++) {
         unit u;
-        WEFT_TRY(unit_cost(c, &w->bucket[i], degree, method, arena, &u));
+        WEFT_TRY(unit_cost(c, &w->bucket[i], degree, method, &u));
         r.feasible &= u.bytes <= (double)c->cluster->device.memory;
         load[i % groups] += u.seconds;
         flops[i % groups] += u.flops;
@@ -151,7 +151,7 @@ weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workloa
         return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
     for (int64_t i = 0; i < w->count; i++) {
         for (int64_t p = 0; p < f.powers; p++)
-            WEFT_TRY(unit_cost(c, &w->bucket[i], (int64_t)1 << p, WEFT_SP_NONE, arena, &units[i * f.powers + p]));
+            WEFT_TRY(unit_cost(c, &w->bucket[i], (int64_t)1 << p, WEFT_SP_NONE, &units[i * f.powers + p]));
         int64_t at = i; /* by falling work on one device */
         for (; at > 0 && units[order[at - 1] * f.powers].seconds < units[i * f.powers].seconds; at--)
             order[at] = order[at - 1];

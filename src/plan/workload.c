@@ -121,9 +121,8 @@ typedef struct sums {
     double tokens;
 } sums;
 
-static weft_status sum_up(const weft_cascade_costs *c, const weft_bucket *b, weft_arena *arena, sums *out)
+static weft_status sum_up(const weft_cascade_costs *c, const weft_bucket *b, sums *out)
 {
-    (void)arena;
     weft_arena *scratch = weft_arena_create();
     weft_op_list list;
     const weft_status_code status =
@@ -200,12 +199,23 @@ static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_bucket *b,
 }
 
 weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
-                             weft_sp_method method, int64_t per_node, weft_arena *arena,
-                             weft_dit_cost *out)
+                             weft_sp_method method, int64_t per_node, weft_dit_cost *out)
 {
     sums s;
-    WEFT_TRY(sum_up(c, b, arena, &s));
+    WEFT_TRY(sum_up(c, b, &s));
     *out = dit_cost(c, b, &s, degree, method, per_node);
+    return WEFT_OK;
+}
+
+weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
+                           weft_sp_method method, double *dense, double *attention)
+{
+    sums s;
+    WEFT_TRY(sum_up(c, b, &s));
+    const double k = (double)degree, batch = (double)b->batch, heads = (double)c->model->heads;
+    const double split = degree > 1 && method == WEFT_SP_ULYSSES ? ceil(heads / k) * k / heads : 1;
+    *dense = batch * s.dense / k;
+    *attention = batch * s.attention * split / k;
     return WEFT_OK;
 }
 
@@ -258,7 +268,7 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
     for (int64_t i = 0; i < w->count; i++) {
         const weft_bucket *b = &w->bucket[i];
         sums s;
-        WEFT_TRY(sum_up(c, b, arena, &s));
+        WEFT_TRY(sum_up(c, b, &s));
         weft_cascade *text = c->text ? &list.item[list.count++] : NULL;
         const int32_t vae_index = (int32_t)list.count;
         weft_cascade *vae = &list.item[list.count++], *dit = &list.item[list.count++];

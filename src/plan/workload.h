@@ -53,8 +53,10 @@ typedef struct weft_dit_cost {
 } weft_dit_cost;
 /* Method NONE: the better of the two. `per_node`: devices of the group in one node (0: packed). */
 weft_status weft_dit_cost_of(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree,
-                             weft_sp_method method, int64_t per_node, weft_arena *arena,
-                             weft_dit_cost *out);
+                             weft_sp_method method, int64_t per_node, weft_dit_cost *out);
+/* Its compute seconds apart: dense products and the rest, and attention; all three passes together. */
+weft_status weft_dit_parts(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree,
+                           weft_sp_method method, double *dense, double *attention);
 double weft_vae_seconds(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree);
 double weft_text_seconds(const weft_cascade_costs *costs, const weft_bucket *bucket);
 double weft_state_bytes(const weft_cascade_costs *costs);

@@ -1,0 +1,189 @@
+/* weft simulate: a plan on a clock. */
+#include "base/fs.h"
+#include "cli/verb.h"
+#include "plan/gantt.h"
+#include "plan/plan_file.h"
+#include "plan/simulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const weft_option options[] = {
+    {"--cluster", "SPEC", NULL, "preset or YAML file; must be the one that the plan was made for"},
+    {"--chrome", "FILE.json", NULL, "write a Chrome trace (open it in Perfetto)"},
+    {"--svg", "FILE.svg", NULL, "draw a Gantt chart: a row per device, a colour per sample"},
+    {"--out", "FILE.json", NULL, "write the figures as JSON"},
+    {"--links", "N", "8", "list the N busiest links"},
+    {"--folds", "N", "0", "parts per pass over the layers; 0: by the number of devices"},
+};
+
+static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c,
+                               const weft_placed *placed, const weft_simulation *r, const char *title)
+{
+    int64_t room = 0, count = 0;
+    for (int64_t i = 0; i < t->step_count; i++)
+        room += t->group[t->step[i].group].count;
+    weft_gantt_bar *bar = weft_alloc(room * (int64_t)sizeof *bar);
+    if (!bar)
+        return weft_fail(WEFT_E_MEMORY, "out of memory drawing the simulation");
+    for (int64_t i = 0; i < t->step_count; i++) {
+        const weft_trace_step *s = &t->step[i];
+        const weft_trace_group *g = &t->group[s->group];
+        if (s->stream == WEFT_STREAM_HOST || r->end[i] <= r->start[i])
+            continue;
+        int sample = s->owner;
+        if (s->owner >= 0)
+            sscanf(placed[s->owner].id, "s%d.", &sample);
+        const bool comm = s->stream == WEFT_STREAM_COMM;
+        for (int32_t k = 0; k < g->count; k++)
+            bar[count++] = (weft_gantt_bar){t->member[g->first + k], r->start[i], r->end[i], sample + 1, comm ? 0.7 : 0.1,
+                                            t->name[s->name]};
+    }
+    weft_buf svg = {0};
+    weft_status_code status = weft_gantt_svg(title, bar, count, t->devices, r->seconds, c->devices, &svg);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, svg.data, svg.len);
+    weft_buf_free(&svg);
+    weft_free(bar);
+    return status;
+}
+
+typedef struct totals {
+    double busy, exposed, idle, peak, bytes;
+} totals;
+
+static totals add_up(const weft_simulation *r)
+{
+    totals t = {0};
+    for (int64_t d = 0; d < r->devices; d++) {
+        t.busy += r->busy[d] / (double)r->devices;
+        t.exposed += r->exposed[d] / (double)r->devices;
+        t.peak = fmax(t.peak, r->peak[d]);
+    }
+    for (int64_t l = 0; l < r->links; l++)
+        t.bytes += r->link_bytes[l];
+    t.idle = r->seconds > 0 ? 1 - (t.busy + t.exposed) / r->seconds : 0;
+    return t;
+}
+
+static void print_links(const weft_cluster *c, const weft_simulation *r, int64_t wanted)
+{
+    printf("\n%-28s %14s %10s\n", "busiest links", "bytes", "used %");
+    double ceiling = INFINITY;
+    int64_t shown = 0;
+    while (shown < wanted) { /* by falling use, equal ones together */
+        double next = -1;
+        for (int64_t l = 0; l < r->links; l++) {
+            const double used = r->link_bytes[l] / (weft_cluster_link_bandwidth(c, l) * r->seconds);
+            if (used < ceiling && used > next)
+                next = used;
+        }
+        if (!(next > 0))
+            return;
+        for (int64_t l = 0; l < r->links && shown < wanted; l++) {
+            const double used = r->link_bytes[l] / (weft_cluster_link_bandwidth(c, l) * r->seconds);
+            if (used != next)
+                continue;
+            char name[64], bytes[32];
+            weft_cluster_link_name(c, l, name);
+            printf("%-28s %14s %10.2f\n", name, weft_format_bytes((int64_t)r->link_bytes[l], bytes), 100 * used);
+            shown++;
+        }
+        ceiling = next;
+    }
+}
+
+static weft_status write_figures(const char *path, const weft_cluster *c, const weft_simulation *r, const totals *t,
+                                 double planned)
+{
+    json_t *links = json_object(), *root = NULL;
+    for (int64_t l = 0; l < r->links; l++)
+        if (r->link_bytes[l] > 0) {
+            char name[64];
+            weft_cluster_link_name(c, l, name);
+            json_object_set_new(links, name, json_real(r->link_bytes[l]));
+        }
+    root = json_pack("{s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "seconds", r->seconds, "planned_seconds", planned, "idle", t->idle,
+                     "exposed_seconds", t->exposed, "peak_bytes", t->peak, "events", (json_int_t)r->events, "link_bytes",
+                     links);
+    const weft_status_code status = root ? weft_json_save(path, root) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    json_decref(root);
+    return status;
+}
+
+static weft_status report(const weft_args *args, const weft_plan_file *f, const weft_trace *trace,
+                          const weft_simulation *r, const char *path)
+{
+    int64_t links;
+    WEFT_TRY(weft_args_i64(args, "--links", 0, 1 << 20, &links));
+    const totals t = add_up(r);
+    char text[32];
+    printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds, f->plan.makespan,
+           f->plan.lower_bound);
+    printf("idle                  %.2f %%\n", 100 * t.idle);
+    printf("exposed communication %.4g s per device (%.2f %%)\n", t.exposed, 100 * t.exposed / r->seconds);
+    printf("peak memory           %s per device\n", weft_format_bytes((int64_t)t.peak, text));
+    printf("bytes over links      %s\n", weft_format_bytes((int64_t)t.bytes, text));
+    printf("devices %lld, steps %lld, events %lld\n", (long long)r->devices, (long long)trace->step_count,
+           (long long)r->events);
+    print_links(&f->cluster, r, links);
+    const char *chrome = weft_args_string(args, "--chrome"), *svg = weft_args_string(args, "--svg");
+    const char *out = weft_args_string(args, "--out");
+    if (chrome) {
+        weft_buf text_out = {0};
+        weft_status_code status = weft_simulation_chrome(trace, &f->cluster, r, &text_out);
+        if (status == WEFT_OK)
+            status = weft_file_write_atomic(chrome, text_out.data, text_out.len);
+        weft_buf_free(&text_out);
+        WEFT_TRY(status);
+    }
+    if (svg)
+        WEFT_TRY(write_chart(svg, trace, &f->cluster, f->placed, r, weft_path_base(path)));
+    return out ? write_figures(out, &f->cluster, r, &t, f->plan.makespan) : WEFT_OK;
+}
+
+static weft_status run_simulate(const weft_args *args)
+{
+    int count;
+    const char *path = weft_args_positional(args, &count)[0];
+    int64_t folds;
+    WEFT_TRY(weft_args_i64(args, "--folds", 0, 1000, &folds));
+    weft_arena *arena = weft_arena_create();
+    weft_plan_file *file = arena ? weft_arena_alloc(arena, sizeof *file) : NULL;
+    weft_trace trace = {0};
+    weft_simulation result = {0};
+    weft_status_code status = file ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = weft_plan_file_load(path, weft_args_string(args, "--cluster"), arena, file);
+    if (status == WEFT_OK)
+        status = weft_place_trace(file->placed, file->plan.count, file->plan.devices,
+                                  file->described ? &file->costs : NULL, &file->samples, folds, &trace);
+    if (status == WEFT_OK)
+        status = weft_simulate(&trace, &file->cluster, &result);
+    if (status == WEFT_OK)
+        status = report(args, file, &trace, &result, path);
+    weft_simulation_free(&result);
+    weft_trace_free(&trace);
+    weft_arena_free(arena);
+    return status;
+}
+
+const weft_verb weft_verb_simulate = {
+    .name = "simulate",
+    .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
+    .usage = "PLAN.json [options]",
+    .details = "Reads a plan of `weft plan cascades --out`, turns it into the steps that every device would "
+               "take, and runs them over the cluster with an event simulator: collectives as their algorithms do them, "
+               "links shared fairly, compute and communication on streams of their own. Prints the iteration time, the "
+               "idle part, communication that compute does not hide, peak memory and the busiest links.\n\n"
+               "A plan of bare numbers (--costs) has only its seconds: it is replayed without communication. A plan "
+               "that was made for another cluster is refused.",
+    .examples = "weft plan cascades --set stage=1080p --out plan.json\n"
+                "weft simulate plan.json --svg gantt.svg --chrome trace.json\n",
+    .options = options,
+    .option_count = WEFT_COUNT(options),
+    .min_positional = 1,
+    .max_positional = 1,
+    .run = run_simulate,
+};

@@ -1,0 +1,117 @@
+#include "graph/trace.h"
+
+#include <math.h>
+#include <string.h>
+
+void weft_trace_free(weft_trace *t)
+{
+    for (int64_t i = 0; i < t->name_count; i++)
+        weft_free(t->name[i]);
+    weft_free(t->name);
+    weft_free(t->member);
+    weft_free(t->group);
+    weft_free(t->after);
+    weft_free(t->step);
+    *t = (weft_trace){0};
+}
+
+weft_status weft_trace_add_name(weft_trace *t, const char *name, int32_t *out)
+{
+    for (int64_t i = t->name_count - 1; i >= 0 && i >= t->name_count - 32; i--)
+        if (!strcmp(t->name[i], name)) {
+            if (out)
+                *out = (int32_t)i;
+            return WEFT_OK;
+        }
+    WEFT_TRY(weft_grow((void **)&t->name, t->name_count, &t->name_room, sizeof *t->name));
+    char *copy = weft_strdup(name);
+    if (!copy)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace's names");
+    if (out)
+        *out = (int32_t)t->name_count;
+    t->name[t->name_count++] = copy;
+    return WEFT_OK;
+}
+
+weft_status weft_trace_add_group(weft_trace *t, const int32_t *member, int64_t count, int32_t *out)
+{
+    for (int64_t i = t->group_count - 1; i >= 0 && i >= t->group_count - 8; i--)
+        if (t->group[i].count == count &&
+            !memcmp(t->member + t->group[i].first, member, (size_t)count * sizeof *member)) {
+            if (out)
+                *out = (int32_t)i;
+            return WEFT_OK;
+        }
+    WEFT_TRY(weft_grow((void **)&t->group, t->group_count, &t->group_room, sizeof *t->group));
+    const int64_t first = t->member_count;
+    for (int64_t i = 0; i < count; i++) {
+        WEFT_TRY(weft_grow((void **)&t->member, t->member_count, &t->member_room, sizeof *t->member));
+        t->member[t->member_count++] = member[i];
+    }
+    t->group[t->group_count] = (weft_trace_group){(int32_t)first, (int32_t)count};
+    if (out)
+        *out = (int32_t)t->group_count;
+    t->group_count++;
+    return WEFT_OK;
+}
+
+weft_status weft_trace_add_step(weft_trace *t, weft_trace_step step, const int32_t *after,
+                                int64_t after_count, int32_t *out)
+{
+    WEFT_TRY(weft_grow((void **)&t->step, t->step_count, &t->step_room, sizeof *t->step));
+    step.first_after = (int32_t)t->after_count;
+    step.after_count = (int32_t)after_count;
+    if (!(step.repeat >= 1))
+        step.repeat = 1;
+    for (int64_t i = 0; i < after_count; i++) {
+        WEFT_TRY(weft_grow((void **)&t->after, t->after_count, &t->after_room, sizeof *t->after));
+        t->after[t->after_count++] = after[i];
+    }
+    if (out)
+        *out = (int32_t)t->step_count;
+    t->step[t->step_count++] = step;
+    return WEFT_OK;
+}
+
+weft_status weft_trace_check(const weft_trace *t)
+{
+    int32_t *seen = weft_alloc((t->devices + 1) * (int64_t)sizeof *seen);
+    if (!seen)
+        return weft_fail(WEFT_E_MEMORY, "out of memory checking a trace");
+    weft_status_code status = WEFT_OK;
+    for (int64_t g = 0; g < t->group_count && status == WEFT_OK; g++)
+        for (int32_t i = 0; i < t->group[g].count && status == WEFT_OK; i++) {
+            const int32_t d = t->member[t->group[g].first + i];
+            if (d < 0 || d >= t->devices || seen[d] == g + 1)
+                status = weft_fail(WEFT_E_FORMAT, "trace: group %lld has device %d %s of %lld",
+                                   (long long)g, d, d < 0 || d >= t->devices ? "out" : "twice",
+                                   (long long)t->devices);
+            else
+                seen[d] = (int32_t)g + 1;
+        }
+    for (int64_t i = 0; i < t->step_count && status == WEFT_OK; i++) {
+        const weft_trace_step *s = &t->step[i];
+        if (s->kind >= WEFT_TRACE_KIND_COUNT || s->stream >= WEFT_STREAM_COUNT || s->group < 0 ||
+            s->group >= t->group_count || s->name < 0 || s->name >= t->name_count ||
+            t->group[s->group].count < (s->kind == WEFT_TRACE_SEND ? 2 : 1))
+            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld: kind, stream, group or name is out of range",
+                               (long long)i);
+        else if (!isfinite(s->seconds) || s->seconds < 0 || !isfinite(s->bytes) || s->bytes < 0 ||
+                 !isfinite(s->repeat))
+            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s): %g seconds, %g bytes", (long long)i,
+                               t->name[s->name], s->seconds, s->bytes);
+        for (int32_t k = 0; k < s->after_count && status == WEFT_OK; k++)
+            if (t->after[s->first_after + k] < 0 || t->after[s->first_after + k] >= i)
+                status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s) waits for step %d, which is not before it",
+                                   (long long)i, t->name[s->name], t->after[s->first_after + k]);
+    }
+    weft_free(seen);
+    return status;
+}
+
+const char *weft_trace_kind_name(weft_trace_kind kind)
+{
+    static const char *const names[] = {"compute", "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
+                                        "broadcast", "ring shift", "send", "offload", "fetch"};
+    return kind < WEFT_TRACE_KIND_COUNT ? names[kind] : "?";
+}
