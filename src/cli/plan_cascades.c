@@ -3,8 +3,8 @@
 #include "base/log.h"
 #include "cli/plan.h"
 #include "plan/gantt.h"
+#include "plan/iteration.h"
 #include "plan/plan_file.h"
-#include "plan/simulate.h"
 
 #include <stdio.h>
 
@@ -147,58 +147,35 @@ static weft_status run_bare(const weft_args *args, weft_arena *arena)
     return status;
 }
 
-/* What the plan takes when its exchanges meet on the links: the simulator's answer beside the model's. */
-static weft_status print_simulated(const outcome *o, weft_arena *arena)
+/* The simulator's verdict, and the sets of degrees that were tried. */
+static void print_simulated(const weft_iteration *it, bool explain_sets)
 {
-    const weft_cascade_problem *p = o->problem;
-    const weft_cascade_schedule *s = &o->result->schedule;
-    weft_placed *placed = weft_arena_alloc(arena, p->count * (int64_t)sizeof *placed);
-    if (!placed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    for (int64_t c = 0; c < p->count; c++)
-        placed[c] = (weft_placed){o->list->item[c].id, o->devices + o->first[c], p->degree[s->option[c]], s->start[c],
-                                  s->end[c] - s->start[c], o->list->item[c].after, o->list->item[c].after_count};
-    weft_trace trace;
-    weft_simulation run;
-    WEFT_TRY(weft_place_trace(placed, p->count, p->devices, &o->setup->costs, o->samples, 0, &trace));
-    const weft_status_code status = weft_simulate(&trace, &o->setup->cluster, &run);
-    if (status == WEFT_OK) {
-        double idle = 0, peak = 0;
-        char text[32];
-        for (int64_t d = 0; d < run.devices; d++) {
-            idle += 1 - (run.busy[d] + run.exposed[d]) / run.seconds;
-            peak = run.peak[d] > peak ? run.peak[d] : peak;
-        }
-        printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, peak %s per device\n",
-               run.seconds, 100 * idle / (double)run.devices, weft_format_bytes((int64_t)peak, text));
-        weft_simulation_free(&run);
+    char text[32];
+    printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, exposed communication %.3g s, "
+           "peak %s per device\n",
+           it->simulated, 100 * it->idle, it->exposed, weft_format_bytes((int64_t)it->peak, text));
+    for (int64_t i = 0; explain_sets && i < it->candidates; i++) {
+        const weft_iteration_candidate *c = &it->candidate[i];
+        printf("  %-30s planned %.6g s, simulated %.6g s, idle %.1f %%  %s\n", c->name, c->planned, c->simulated,
+               100 * c->idle, i == it->chosen ? "<- chosen" : "longer when simulated");
     }
-    weft_trace_free(&trace);
-    return status;
 }
 
 static weft_status run_config(const weft_args *args, const char *path, weft_arena *arena)
 {
     weft_plan_setup s = {0};
     weft_workload samples;
-    weft_cascade_list list;
-    weft_cascade_problem problem;
-    weft_cascade_result result;
+    weft_iteration it;
     WEFT_TRY(weft_plan_setup_load(args, path, arena, &s));
     WEFT_TRY(weft_workload_draw(arena, &s.buckets, s.samples, s.search.seed, &samples));
-    WEFT_TRY(weft_workload_cascades(&s.costs, &samples, arena, &list));
-    WEFT_TRY(weft_cascade_problem_create(&list, weft_cluster_devices(&s.cluster), (double)s.cluster.device.memory,
-                                         &problem));
-    outcome o = {.list = &list, .problem = &problem, .result = &result, .setup = &s, .samples = &samples};
     const weft_place_options place = {.inner = s.config.inner, .inter = s.config.inter};
-    weft_status_code status = weft_cascade_solve(&problem, &s.search, arena, &result);
-    if (status == WEFT_OK)
-        status = weft_place(&problem, &result.schedule, &s.cluster, place, arena, &o.first, &o.devices);
-    if (status == WEFT_OK)
-        status = output(args, &o, arena);
+    WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, place, arena, &it));
+    const outcome o = {.list = &it.kept, .problem = &it.problem, .result = &it.result, .first = it.first,
+                       .devices = it.devices, .setup = &s, .samples = &samples};
+    const weft_status_code status = output(args, &o, arena);
     if (status == WEFT_OK && !weft_args_flag(args, "--json"))
-        status = print_simulated(&o, arena);
-    weft_cascade_problem_free(&problem);
+        print_simulated(&it, weft_args_flag(args, "--explain"));
+    weft_iteration_free(&it);
     return status;
 }
 

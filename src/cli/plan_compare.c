@@ -1,7 +1,8 @@
 /* weft plan compare: the same iterations by weft and by the baselines. */
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/plan.h"
-#include "base/json.h"
+#include "plan/iteration.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,9 +22,44 @@ typedef struct comparison {
     int64_t divisor[STATIC_MAX], divisors;
     tally flexsp, weft;
     double gap, gap_worst, planning, planning_worst, cp_each, ulysses_each;
-    int64_t proved, iterations;
+    double best_gap; /* of the plan with every degree */
+    int64_t proved, iterations, chosen[WEFT_ITERATION_CANDIDATES];
     double sync;
+    double mapped[4], mapped_idle[4]; /* simulated seconds with parts of the mapper, see mappers[] */
 } comparison;
+
+static const struct {
+    const char *name;
+    weft_place_options options;
+} mappers[4] = {{"all", {true, true}},
+                {"without inter-cascade", {true, false}},
+                {"without intra-cascade", {false, true}},
+                {"no mapper", {false, false}}};
+
+/* Plans and simulates with parts of the mapper switched off. `it` has all of it. */
+static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w, const weft_iteration *it,
+                               weft_arena *arena, comparison *all)
+{
+    for (int i = 0; i < 4; i++) {
+        double seconds = it->simulated, idle = it->idle;
+        if (i > 0) {
+            int32_t *first, *device;
+            weft_simulation run;
+            WEFT_TRY(weft_place(&it->problem, &it->result.schedule, &s->cluster, mappers[i].options, arena, &first,
+                                &device));
+            WEFT_TRY(weft_iteration_simulate(&s->costs, w, &it->kept, &it->problem, &it->result.schedule, first, device,
+                                             &run));
+            seconds = run.seconds;
+            idle = 1;
+            for (int64_t d = 0; d < run.devices; d++)
+                idle -= (run.busy[d] + run.exposed[d]) / (run.seconds * (double)run.devices);
+            weft_simulation_free(&run);
+        }
+        all->mapped[i] += seconds;
+        all->mapped_idle[i] += idle;
+    }
+    return WEFT_OK;
+}
 
 static void note(tally *t, const weft_baseline *b, double sync)
 {
@@ -37,35 +73,29 @@ static void note(tally *t, const weft_baseline *b, double sync)
     t->variation += b->variation;
 }
 
-/* Idle and CV of a cascade schedule; devices from the plain assignment. */
-static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w, const weft_cascade_list *list,
-                               const weft_cascade_problem *p, const weft_cascade_result *r, weft_arena *arena,
-                               weft_baseline *out)
+/* CV of busy FLOPs, time and idle of the plan as simulated (the gradient exchange is in it). */
+static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w, const weft_iteration *it,
+                               weft_arena *arena, weft_baseline *out)
 {
-    const int64_t devices = p->devices;
-    int32_t *first, *device;
-    double *flops = weft_arena_alloc(arena, devices * (int64_t)sizeof *flops);
+    const weft_cascade_problem *p = &it->problem;
+    double *flops = weft_arena_alloc(arena, p->devices * (int64_t)sizeof *flops);
     if (!flops)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    WEFT_TRY(weft_cascade_devices(p, &r->schedule, arena, &first, &device));
-    double busy = 0, mean = 0, square = 0;
+    double mean = 0, square = 0;
     for (int64_t c = 0; c < p->count; c++) {
-        const int32_t o = r->schedule.option[c];
-        busy += p->seconds[o] * p->degree[o];
-        if (!strstr(list->item[c].id, ".dit"))
+        if (!strstr(it->kept.item[c].id, ".dit"))
             continue;
         weft_dit_cost d;
-        WEFT_TRY(weft_dit_cost_of(&s->costs, &w->bucket[c / (s->costs.text ? 3 : 2)], p->degree[o], WEFT_SP_NONE, 0,
-                                  &d));
-        for (int32_t j = first[c]; j < first[c + 1]; j++)
-            flops[device[j]] += d.flops;
+        WEFT_TRY(weft_dit_cost_of(&s->costs, &w->bucket[c / (s->costs.text ? 3 : 2)],
+                                  p->degree[it->result.schedule.option[c]], WEFT_SP_NONE, 0, &d));
+        for (int32_t j = it->first[c]; j < it->first[c + 1]; j++)
+            flops[it->devices[j]] += d.flops;
     }
-    for (int64_t d = 0; d < devices; d++)
-        mean += flops[d] / (double)devices;
-    for (int64_t d = 0; d < devices; d++)
-        square += (flops[d] - mean) * (flops[d] - mean) / (double)devices;
-    *out = (weft_baseline){.name = "weft", .makespan = r->schedule.makespan, .feasible = true,
-                           .idle = 1 - busy / (r->schedule.makespan * (double)devices),
+    for (int64_t d = 0; d < p->devices; d++)
+        mean += flops[d] / (double)p->devices;
+    for (int64_t d = 0; d < p->devices; d++)
+        square += (flops[d] - mean) * (flops[d] - mean) / (double)p->devices;
+    *out = (weft_baseline){.name = "weft", .makespan = it->simulated, .feasible = true, .idle = it->idle,
                            .variation = mean > 0 ? sqrt(square) / mean : 0};
     return WEFT_OK;
 }
@@ -74,9 +104,7 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
 {
     weft_arena *arena = weft_arena_create();
     weft_workload w;
-    weft_cascade_list list;
-    weft_cascade_problem p = {0};
-    weft_cascade_result r;
+    weft_iteration it = {0};
     weft_baseline b;
     weft_status_code status = arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status != WEFT_OK)
@@ -96,23 +124,25 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
     note(&all->flexsp, &b, all->sync);
     const double begun = weft_now();
-    WEFT_GO(weft_workload_cascades(&s->costs, &w, arena, &list));
-    WEFT_GO(weft_cascade_problem_create(&list, weft_cluster_devices(&s->cluster),
-                                        (double)s->cluster.device.memory, &p));
     weft_cascade_search search = s->search;
     search.seed = seed;
-    WEFT_GO(weft_cascade_solve(&p, &search, arena, &r));
+    const weft_place_options place = {s->config.inner, s->config.inter};
+    WEFT_GO(weft_iteration_plan(&s->costs, &w, &search, place, arena, &it));
     const double took = weft_now() - begun;
     all->planning += took;
     all->planning_worst = fmax(all->planning_worst, took);
-    const double gap = r.schedule.makespan / r.bound.value - 1;
+    /* the gap of the schedule that is carried out, not of the best that was found */
+    const double gap = it.result.schedule.makespan / it.result.bound.value - 1;
     all->gap += gap;
     all->gap_worst = fmax(all->gap_worst, gap);
-    all->proved += r.proved;
-    WEFT_GO(own_figures(s, &w, &list, &p, &r, arena, &b));
-    note(&all->weft, &b, all->sync);
+    all->best_gap += it.candidate[0].planned / it.result.bound.value - 1;
+    all->proved += it.result.proved;
+    all->chosen[it.chosen]++;
+    WEFT_GO(own_figures(s, &w, &it, arena, &b));
+    note(&all->weft, &b, 0);
+    WEFT_GO(try_mappers(s, &w, &it, arena, all));
 out:
-    weft_cascade_problem_free(&p);
+    weft_iteration_free(&it);
     weft_arena_free(arena);
     return status;
 }
@@ -168,24 +198,36 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
     row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations), all, rows);
     row("FlexSP-like", &all->flexsp, all, rows);
     row("weft", &all->weft, all, rows);
-    printf("\nplanning %.3f s mean, %.3f s worst; gap to the lower bound %.2f %% mean, %.2f %% worst; %lld of %lld proved "
-           "optimal; %.3f s of gradient and weight exchange are in every system's time\n",
-           all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst, (long long)all->proved,
+    printf("\nplanning %.3f s mean, %.3f s worst; gap to the lower bound %.2f %% mean, %.2f %% worst (%.2f %% "
+           "mean with every degree); %lld of %lld proved optimal; %.3f s of gradient and weight exchange are in every system's time\n",
+           all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst, 100 * all->best_gap / n, (long long)all->proved,
            (long long)all->iterations, all->sync);
+    printf("degrees kept: every one %lld, within a node or whole nodes %lld, powers of two or whole nodes %lld times\n",
+           (long long)all->chosen[0], (long long)all->chosen[1], (long long)all->chosen[2]);
+    printf("\nthe same schedules placed with parts of the mapper, simulated:\n");
+    json_t *placed = json_array();
+    for (int i = 0; i < 4; i++) {
+        printf("  mapper: %-24s %10.2f s  %+6.2f %%  idle %.1f %%\n", mappers[i].name, all->mapped[i] / n,
+               100 * (all->mapped[i] / all->mapped[0] - 1), 100 * all->mapped_idle[i] / n);
+        json_array_append_new(placed, json_pack("{s:s,s:f,s:f,s:f}", "mapper", mappers[i].name, "seconds",
+                                                all->mapped[i] / n, "slower", all->mapped[i] / all->mapped[0] - 1, "idle",
+                                                all->mapped_idle[i] / n));
+    }
     weft_status_code status = WEFT_OK;
     const char *out = weft_args_string(args, "--out");
     if (out) {
-        json_t *json = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:I,s:O}", "model", s->model->name, "stage",
+        json_t *json = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:I,s:O,s:O}", "model", s->model->name, "stage",
                                  s->config.stage, "cluster", s->config.cluster_spec, "devices",
                                  (json_int_t)weft_cluster_devices(&s->cluster), "samples", (json_int_t)s->samples,
                                  "iterations", (json_int_t)all->iterations, "seed", (json_int_t)s->search.seed,
                                  "planning_seconds", all->planning / n, "planning_worst", all->planning_worst, "gap",
-                                 all->gap / n, "gap_worst", all->gap_worst, "proved", (json_int_t)all->proved,
-                                 "systems", rows);
+                                 all->gap / n, "gap_worst", all->gap_worst, "gap_every_degree", all->best_gap / n, "proved", (json_int_t)all->proved,
+                                 "systems", rows, "simulated", placed);
         status = json ? weft_json_save(out, json) : weft_fail(WEFT_E_MEMORY, "out of memory");
         json_decref(json);
     }
     json_decref(rows);
+    json_decref(placed);
     return status;
 }
 

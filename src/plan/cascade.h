@@ -86,6 +86,7 @@ weft_status weft_cascade_lower_bound(const weft_cascade_problem *problem, double
 typedef struct weft_cascade_search {
     uint64_t seed;
     double seconds;  /* > 0: search until then; 0: a fixed amount of work, so the same everywhere */
+    double effort;   /* share of the fixed amount of work; 0: 1 */
     int threads;     /* 0: all; the result does not depend on it */
     bool no_exact;   /* the heuristics only */
     bool no_genetic; /* local search only, for comparisons */

@@ -340,8 +340,9 @@ static weft_status search_islands(const weft_cascade_problem *p, const weft_casc
             break;
         list[made].deadline = deadline;
         /* large problems need some evaluations however long they are */
-        list[made].work = endless ? INT64_MAX
-                          : ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
+        const double effort = search->effort > 0 ? search->effort : 1;
+        const int64_t work = ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
+        list[made].work = endless ? INT64_MAX : (int64_t)(effort * (double)work);
     }
     if (status == WEFT_OK) {
         const int threads = search->threads > 0 ? search->threads : omp_get_max_threads();
@@ -395,8 +396,8 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact, &r));
     if (exact && !closed(&r)) {
         const int64_t nodes = search->exact_nodes > 0 ? search->exact_nodes
-                              : timed                 ? INT64_MAX
-                                                      : exact_share(p);
+                              : timed ? INT64_MAX
+                              : (int64_t)((search->effort > 0 ? search->effort : 1) * (double)exact_share(p));
         bool proved;
         WEFT_TRY(weft_cascade_exact(p, nodes, timed ? begun + search->seconds : 0, &r.schedule,
                                     &proved, &r.exact_nodes));

@@ -155,6 +155,23 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Ring order: node by node, every second node backwards, so that a ring crosses between nodes as
+ * rarely as it can, and from a device to the one of the same rail. */
+static void snake(const placer *x, int32_t *mine, int64_t degree)
+{
+    qsort(mine, (size_t)degree, sizeof *mine, by_number);
+    bool backwards = false;
+    for (int64_t a = 0, b; a < degree; a = b, backwards = !backwards) {
+        for (b = a; b < degree && mine[b] / x->per_node == mine[a] / x->per_node; b++)
+            ;
+        for (int64_t i = a, j = b - 1; backwards && i < j; i++, j--) {
+            const int32_t swap = mine[i];
+            mine[i] = mine[j];
+            mine[j] = swap;
+        }
+    }
+}
+
 static weft_status place_all(placer *x, const moment *moments, const int32_t *first, int32_t *devices)
 {
     const weft_cascade_problem *p = x->p;
@@ -186,8 +203,8 @@ static weft_status place_all(placer *x, const moment *moments, const int32_t *fi
                              (long long)degree);
         for (int64_t j = 0; j < degree; j++)
             x->busy[mine[j]] = true;
-        if (x->options.inner) /* a ring should cross nodes as rarely as it can; a pool does not know */
-            qsort(mine, (size_t)degree, sizeof *mine, by_number);
+        if (x->options.inner) /* a pool does not know about rings */
+            snake(x, mine, degree);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             for (int32_t j = first[p->after[e]]; j < first[p->after[e] + 1]; j++)
                 x->wanted[devices[j]] = false;

@@ -1,0 +1,151 @@
+#include "plan/iteration.h"
+
+#include <math.h>
+#include <string.h>
+
+weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_workload *samples,
+                                    const weft_cascade_list *list, const weft_cascade_problem *p,
+                                    const weft_cascade_schedule *s, const int32_t *first,
+                                    const int32_t *devices, weft_simulation *out)
+{
+    weft_placed *placed = weft_alloc(p->count * (int64_t)sizeof *placed);
+    if (!placed)
+        return weft_fail(WEFT_E_MEMORY, "out of memory simulating %lld cascades", (long long)p->count);
+    for (int64_t c = 0; c < p->count; c++)
+        placed[c] = (weft_placed){list->item[c].id, devices + first[c], first[c + 1] - first[c], s->start[c],
+                                  s->end[c] - s->start[c], list->item[c].after, list->item[c].after_count};
+    weft_trace trace;
+    weft_status_code status = weft_place_trace(placed, p->count, p->devices, costs, samples, 0, &trace);
+    if (status == WEFT_OK) {
+        status = weft_simulate(&trace, costs->cluster, out);
+        weft_trace_free(&trace);
+    }
+    weft_free(placed);
+    return status;
+}
+
+static double idle_of(const weft_simulation *run)
+{
+    double used = 0;
+    for (int64_t d = 0; d < run->devices; d++)
+        used += (run->busy[d] + run->exposed[d]) / (run->seconds * (double)run->devices);
+    return 1 - used;
+}
+
+/* Sets: 0 all; 1 within a node, or whole nodes; 2 the powers of two within a node, or whole nodes. */
+static bool in_set(int set, int64_t degree, int64_t per_node)
+{
+    if (set == 0 || degree % per_node == 0)
+        return true;
+    return degree < per_node && (set == 1 || (degree & (degree - 1)) == 0);
+}
+
+static const char *const set_name[WEFT_ITERATION_CANDIDATES] = {
+    "every degree", "within a node or whole nodes", "powers of two or whole nodes"};
+
+/* The list with the options of a set only; a cascade that would lose all keeps all. */
+static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t per_node, double memory,
+                                 weft_arena *arena, weft_cascade_list *out)
+{
+    weft_cascade_list list = {.count = from->count};
+    list.item = weft_arena_alloc(arena, from->count * (int64_t)sizeof *list.item);
+    if (!list.item)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)from->count);
+    for (int64_t c = 0; c < from->count; c++) {
+        const weft_cascade *old = &from->item[c];
+        weft_cascade *new = &list.item[c];
+        *new = *old;
+        new->option_count = 0;
+        new->option = weft_arena_alloc(arena, old->option_count * (int64_t)sizeof *new->option);
+        if (!new->option)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)from->count);
+        for (int32_t i = 0; i < old->option_count; i++)
+            if (in_set(set, old->option[i].degree, per_node) && old->option[i].bytes <= memory)
+                new->option[new->option_count++] = old->option[i];
+        if (!new->option_count) {
+            new->option = old->option;
+            new->option_count = old->option_count;
+        }
+    }
+    *out = list;
+    return WEFT_OK;
+}
+
+/* Plans, places and simulates one set; takes it over when it is the best so far. */
+static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples,
+                           const weft_cascade_search *search, weft_place_options place, int set, weft_arena *arena,
+                           weft_iteration *it)
+{
+    const weft_cluster *cluster = costs->cluster;
+    const double memory = (double)cluster->device.memory;
+    weft_cascade_list list;
+    weft_cascade_problem problem;
+    weft_cascade_result result;
+    int32_t *first, *devices;
+    weft_simulation run = {0};
+    if (set == 0)
+        list = it->list;
+    else
+        WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &list));
+    WEFT_TRY(weft_cascade_problem_create(&list, weft_cluster_devices(cluster), memory, &problem));
+    weft_status_code status;
+    WEFT_GO(weft_cascade_solve(&problem, search, arena, &result));
+    WEFT_GO(weft_place(&problem, &result.schedule, cluster, place, arena, &first, &devices));
+    WEFT_GO(weft_iteration_simulate(costs, samples, &list, &problem, &result.schedule, first, devices, &run));
+    const double idle = idle_of(&run);
+    it->candidate[it->candidates++] =
+        (weft_iteration_candidate){set_name[set], true, result.schedule.makespan, run.seconds, idle};
+    if (set == 0 || run.seconds < it->simulated) {
+        const weft_cascade_bound bound = it->result.bound;
+        weft_cascade_problem_free(&it->problem);
+        it->problem = problem;
+        problem = (weft_cascade_problem){0};
+        it->result = result;
+        if (set > 0) { /* the bound and the proof are for every degree */
+            it->result.bound = bound;
+            it->result.proved = bound.value >= result.schedule.makespan * (1 - 1e-9);
+        }
+        it->kept = list;
+        it->first = first;
+        it->devices = devices;
+        it->simulated = run.seconds;
+        it->idle = idle;
+        it->exposed = it->peak = 0;
+        for (int64_t d = 0; d < run.devices; d++) {
+            it->exposed += run.exposed[d] / (double)run.devices;
+            it->peak = fmax(it->peak, run.peak[d]);
+        }
+        it->chosen = it->candidates - 1;
+    }
+out:
+    weft_simulation_free(&run);
+    weft_cascade_problem_free(&problem);
+    return status;
+}
+
+weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_workload *samples,
+                                const weft_cascade_search *search, weft_place_options place, weft_arena *arena,
+                                weft_iteration *out)
+{
+    weft_iteration it = {0};
+    WEFT_TRY(weft_workload_cascades(costs, samples, arena, &it.list));
+    /* one node has nothing to tear apart */
+    const int sets = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
+    weft_cascade_search part = *search;
+    part.seconds /= sets;
+    part.effort = sets > 1 ? 0.6 : 1;
+    for (int set = 0; set < sets; set++) {
+        const weft_status_code status = try_set(costs, samples, &part, place, set, arena, &it);
+        if (status != WEFT_OK) {
+            weft_iteration_free(&it);
+            return status;
+        }
+    }
+    *out = it;
+    return WEFT_OK;
+}
+
+void weft_iteration_free(weft_iteration *iteration)
+{
+    weft_cascade_problem_free(&iteration->problem);
+}
