@@ -1,2 +1,3 @@
-# CBC is the referee of the cascade planner; the product does not link it.
-EXTRA_plan := -lCbcSolver -lCbc
+# CBC is the referee of the cascade planner and SimGrid that of the simulator; the product links
+# neither. Without SimGrid its test is skipped.
+EXTRA_plan := -lCbcSolver -lCbc $(if $(wildcard /usr/include/simgrid/engine.h),-lsimgrid)

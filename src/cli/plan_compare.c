@@ -202,8 +202,9 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
            "mean with every degree); %lld of %lld proved optimal; %.3f s of gradient and weight exchange are in every system's time\n",
            all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst, 100 * all->best_gap / n, (long long)all->proved,
            (long long)all->iterations, all->sync);
-    printf("degrees kept: every one %lld, within a node or whole nodes %lld, powers of two or whole nodes %lld times\n",
-           (long long)all->chosen[0], (long long)all->chosen[1], (long long)all->chosen[2]);
+    printf("plans kept: one pool %lld, by nodes %lld, powers of two or whole nodes %lld, within a node %lld times\n",
+           (long long)all->chosen[0], (long long)all->chosen[1], (long long)all->chosen[2],
+           (long long)all->chosen[3]);
     printf("\nthe same schedules placed with parts of the mapper, simulated:\n");
     json_t *placed = json_array();
     for (int i = 0; i < 4; i++) {

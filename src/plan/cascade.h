@@ -33,6 +33,10 @@ typedef struct weft_cascade_list {
  * cascades are numbered as in the list. */
 typedef struct weft_cascade_problem {
     int64_t count, devices;
+    /* 0: one pool. Else devices come in nodes of so many (devices is a multiple), and the list scheduler
+     * starts a cascade only where one node has room for it, or, when it is wider than a node, where the
+     * fewest nodes take equal parts. Set after weft_cascade_problem_create. */
+    int64_t per_node;
     int32_t *first_option; /* [count + 1] */
     int32_t *degree;       /* per option */
     double *seconds;       /* per option */

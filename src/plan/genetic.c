@@ -43,7 +43,7 @@ typedef struct island {
 static weft_status island_create(const weft_cascade_problem *p, const weft_cascade_search *search,
                                  int index, double floor, island *out)
 {
-    island x = {.p = p, .floor = floor, .small = p->count <= 96};
+    island x = {.p = p, .floor = floor, .small = p->count <= 96 && !p->per_node};
     x.rng = weft_rng_make(weft_seed_mix(search->seed, (uint64_t)index), WEFT_RNG_PLAN);
     x.arena = weft_arena_create();
     if (!x.arena)
@@ -391,7 +391,7 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
         upper += p->seconds[p->first_option[c + 1] - 1];
     WEFT_TRY(weft_cascade_lower_bound(p, upper * (1 + 1e-9), &r.bound));
     /* a small problem: some heuristic, then the exact search, then what time is left */
-    const bool exact = !search->no_exact && p->count <= 40 && p->devices <= 64;
+    const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
     const double share = exact ? 0.3 : 1;
     WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact, &r));
     if (exact && !closed(&r)) {

@@ -32,16 +32,18 @@ static double idle_of(const weft_simulation *run)
     return 1 - used;
 }
 
-/* Sets: 0 all; 1 within a node, or whole nodes; 2 the powers of two within a node, or whole nodes. */
+/* 0: every degree, devices as one pool; 1: every degree, started where nodes have room; 2: the same with the
+ * powers of two within a node, or whole nodes; 3: the same within a node only. */
 static bool in_set(int set, int64_t degree, int64_t per_node)
 {
-    if (set == 0 || degree % per_node == 0)
-        return true;
-    return degree < per_node && (set == 1 || (degree & (degree - 1)) == 0);
+    if (set == 3)
+        return degree <= per_node;
+    return set < 2 || degree % per_node == 0 || (degree < per_node && (degree & (degree - 1)) == 0);
 }
 
 static const char *const set_name[WEFT_ITERATION_CANDIDATES] = {
-    "every degree", "within a node or whole nodes", "powers of two or whole nodes"};
+    "every degree, one pool", "every degree, by nodes", "powers of two or whole nodes",
+    "within a node"};
 
 /* The list with the options of a set only; a cascade that would lose all keeps all. */
 static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t per_node, double memory,
@@ -83,11 +85,12 @@ static weft_status try_set(const weft_cascade_costs *costs, const weft_workload 
     weft_cascade_result result;
     int32_t *first, *devices;
     weft_simulation run = {0};
-    if (set == 0)
+    if (set < 2)
         list = it->list;
     else
         WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &list));
     WEFT_TRY(weft_cascade_problem_create(&list, weft_cluster_devices(cluster), memory, &problem));
+    problem.per_node = set > 0 ? cluster->devices : 0;
     weft_status_code status;
     WEFT_GO(weft_cascade_solve(&problem, search, arena, &result));
     WEFT_GO(weft_place(&problem, &result.schedule, cluster, place, arena, &first, &devices));
@@ -133,7 +136,7 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
     const int sets = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
     weft_cascade_search part = *search;
     part.seconds /= sets;
-    part.effort = sets > 1 ? 0.6 : 1;
+    part.effort = sets > 1 ? 0.5 : 1;
     for (int set = 0; set < sets; set++) {
         const weft_status_code status = try_set(costs, samples, &part, place, set, arena, &it);
         if (status != WEFT_OK) {

@@ -1,15 +1,16 @@
 /* One iteration, planned on a cluster: degrees and starts, devices, and the simulator's verdict.
  *
- * The search treats devices as alike (Arachne §IV-B); on more than one node a degree such as 7 or 11
- * then tears groups over nodes and leaves crumbs. So several sets of degrees are planned, placed and
- * simulated, and the one with the shortest simulated iteration is kept. */
+ * Arachne's search treats devices as alike (§IV-B); on more than one node that tears groups over nodes, and
+ * exchanges that were priced inside a node then cross the network. So on several nodes four plans are made,
+ * placed and simulated, and the one with the shortest simulated iteration is kept: devices as one pool, starts
+ * only where nodes have room, and that with two smaller sets of degrees. */
 #ifndef WEFT_PLAN_ITERATION_H
 #define WEFT_PLAN_ITERATION_H
 
 #include "plan/place.h"
 #include "plan/simulate.h"
 
-enum { WEFT_ITERATION_CANDIDATES = 3 };
+enum { WEFT_ITERATION_CANDIDATES = 4 };
 
 typedef struct weft_iteration_candidate {
     const char *name; /* of the set of degrees */

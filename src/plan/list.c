@@ -15,6 +15,10 @@ struct weft_lister {
     int32_t *running; /* binary heap of cascades by end */
     double *time;     /* profile: from time[i] on, room[i] devices are free */
     int32_t *room;
+    /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i] devices) */
+    int64_t nodes;
+    int32_t *node_room, *node_order, *home;
+    int16_t *parts; /* only of cascades wider than a node */
     weft_arena *arena;
 };
 
@@ -48,6 +52,7 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     const int64_t options = p->first_option[n];
     const int64_t buckets = options < p->devices ? options : p->devices;
     *l = (weft_lister){.problem = p, .arena = arena};
+    l->nodes = p->per_node > 0 && p->per_node < p->devices ? p->devices / p->per_node : 0;
     l->priority = weft_arena_alloc(arena, n * f64);
     l->left = weft_arena_alloc(arena, n * i32);
     l->right = weft_arena_alloc(arena, n * i32);
@@ -59,8 +64,16 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     l->running = weft_arena_alloc(arena, (n + 1) * i32);
     l->time = weft_arena_alloc(arena, (2 * n + 4) * f64);
     l->room = weft_arena_alloc(arena, (2 * n + 4) * i32);
+    if (l->nodes) {
+        l->node_room = weft_arena_alloc(arena, l->nodes * i32);
+        l->node_order = weft_arena_alloc(arena, l->nodes * i32);
+        l->home = weft_arena_alloc(arena, n * i32);
+        l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
+    }
     weft_status_code status = WEFT_OK;
-    if (!l->priority || !l->left || !l->right || !l->height || !l->waiting || !l->bucket_degree ||
+    if (l->nodes && (!l->node_room || !l->node_order || !l->home || !l->parts))
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
+    else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting || !l->bucket_degree ||
         !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
     else
@@ -166,6 +179,69 @@ static int32_t running_pop(weft_lister *l, const double *end, int32_t count)
     return top;
 }
 
+/* The fullest node with room for `degree`, or -1. */
+static int64_t tightest_node(const weft_lister *l, int64_t degree)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < l->nodes; i++)
+        if (l->node_room[i] >= degree && (best < 0 || l->node_room[i] < l->node_room[best]))
+            best = i;
+    return best;
+}
+
+/* Enough nodes with room for equal parts of `degree`; they come first in node_order, emptiest first. */
+static bool wide_fits(weft_lister *l, int64_t degree)
+{
+    const int64_t per_node = l->problem->per_node, m = (degree + per_node - 1) / per_node;
+    const int64_t least = degree / m, more = degree % m;
+    int64_t large = 0, enough = 0;
+    for (int64_t i = 0; i < l->nodes; i++) {
+        large += l->node_room[i] >= least + 1;
+        enough += l->node_room[i] >= least;
+    }
+    return enough >= m && large >= more;
+}
+
+static bool fits(weft_lister *l, int64_t degree)
+{
+    return degree <= l->problem->per_node ? tightest_node(l, degree) >= 0 : wide_fits(l, degree);
+}
+
+/* Takes or gives back the devices of c. */
+static void settle(weft_lister *l, int32_t c, int64_t degree)
+{
+    if (degree <= l->problem->per_node) {
+        l->home[c] = (int32_t)tightest_node(l, degree);
+        l->node_room[l->home[c]] -= (int32_t)degree;
+        return;
+    }
+    l->home[c] = -1;
+    int32_t *order = l->node_order;
+    for (int32_t i = 0; i < l->nodes; i++) { /* by falling room, ties by number */
+        int32_t j = i;
+        for (; j > 0 && l->node_room[order[j - 1]] < l->node_room[i]; j--)
+            order[j] = order[j - 1];
+        order[j] = i;
+    }
+    const int64_t m = (degree + l->problem->per_node - 1) / l->problem->per_node;
+    int16_t *parts = l->parts + (int64_t)c * l->nodes;
+    memset(parts, 0, (size_t)l->nodes * sizeof *parts);
+    for (int64_t i = 0; i < m; i++) {
+        parts[order[i]] = (int16_t)(degree / m + (i < degree % m));
+        l->node_room[order[i]] -= parts[order[i]];
+    }
+}
+
+static void leave(weft_lister *l, int32_t c, int64_t degree)
+{
+    if (l->home[c] >= 0) {
+        l->node_room[l->home[c]] += (int32_t)degree;
+        return;
+    }
+    for (int64_t i = 0; i < l->nodes; i++)
+        l->node_room[i] += l->parts[(int64_t)c * l->nodes + i];
+}
+
 double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule *s)
 {
     const weft_cascade_problem *p = l->problem;
@@ -178,11 +254,14 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
     int32_t running = 0;
     int64_t room = p->devices;
     double now = 0, makespan = 0;
+    for (int64_t i = 0; i < l->nodes; i++)
+        l->node_room[i] = (int32_t)p->per_node;
     for (;;) {
         for (;;) {
             int32_t best = -1;
             for (int32_t b = 0; b < l->bucket_count && l->bucket_degree[b] <= room; b++)
-                if (l->root[b] >= 0 && (best < 0 || before(l, l->root[b], l->root[best])))
+                if (l->root[b] >= 0 && (best < 0 || before(l, l->root[b], l->root[best])) &&
+                    (!l->nodes || fits(l, l->bucket_degree[b])))
                     best = b;
             if (best < 0)
                 break;
@@ -191,6 +270,8 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
             s->end[c] = now + p->seconds[s->option[c]];
             makespan = fmax(makespan, s->end[c]);
             room -= l->bucket_degree[best];
+            if (l->nodes)
+                settle(l, c, l->bucket_degree[best]);
             running_push(l, s->end, running++, c);
         }
         if (!running)
@@ -199,6 +280,8 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
         while (running && s->end[l->running[0]] <= now) {
             const int32_t c = running_pop(l, s->end, running--);
             room += p->degree[s->option[c]];
+            if (l->nodes)
+                leave(l, c, p->degree[s->option[c]]);
             for (int32_t e = p->first_before[c]; e < p->first_before[c + 1]; e++) {
                 const int32_t next = p->before[e];
                 if (--l->waiting[next] == 0)

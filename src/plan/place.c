@@ -41,16 +41,16 @@ static void count_rooms(placer *x)
     }
 }
 
-/* Priority 1: one node. With `inter` the one that holds most of the producers. */
+/* Priority 1: one node, the fullest that has room, as the list scheduler assumes; among equal ones
+ * with `inter` the one that holds most of the producers. */
 static bool one_node(placer *x, int64_t degree)
 {
     int64_t best = -1;
     for (int64_t n = 0; n < x->nodes; n++) {
         if (x->room[n] < degree)
             continue;
-        const bool better = best < 0 || (x->options.inter && x->held[n] != x->held[best]
-                                             ? x->held[n] > x->held[best]
-                                             : x->room[n] < x->room[best]);
+        const bool better = best < 0 || x->room[n] < x->room[best] ||
+                            (x->room[n] == x->room[best] && x->options.inter && x->held[n] > x->held[best]);
         if (better)
             best = n;
     }

@@ -19,6 +19,9 @@ typedef struct rounds {
     round_t *item;
     int32_t count;
     int32_t rings; /* a message is split over so many */
+    /* A tree instead of rounds: item k is one message; after it go its sender's next one and its
+     * receiver's first one (-1: none). NULL otherwise. */
+    int32_t *next, *child;
 } rounds;
 
 enum { CLASS_RING, CLASS_RINGS, CLASS_PAIRWISE, CLASS_TREE, CLASS_HOST_OUT, CLASS_HOST_IN, CLASS_SEND, CLASS_COUNT };
@@ -55,7 +58,7 @@ typedef struct simulator {
     flow *flows;
     int64_t flow_count, flow_room;
     flow_list idle;     /* flows to use again */
-    int32_t *flow_of;   /* per step */
+    int32_t *lanes;     /* per step: messages of a tree still to come */
     flow_list *on_link; /* active flows */
     event *heap;
     int64_t heap_count, heap_room, orders;
@@ -150,7 +153,7 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
         r.link[i] = s->part_links.item[i];
         r.count[i] = (int32_t)s->weight[r.link[i]];
     }
-    round_t *last = out->count ? &out->item[out->count - 1] : NULL;
+    round_t *last = out->count && !out->next ? &out->item[out->count - 1] : NULL;
     if (last && last->links == r.links && !memcmp(last->link, r.link, (size_t)total * sizeof *r.link) &&
         !memcmp(last->count, r.count, (size_t)total * sizeof *r.count)) {
         last->times += times; /* a round like the one before */
@@ -201,12 +204,37 @@ static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, 
     return rings;
 }
 
+/* Binomial broadcast: who has the data sends it on, to the member 1, 2, 4, ... places further. */
+static weft_status build_tree(simulator *s, const int32_t *m, int64_t n, int32_t *last, rounds *r)
+{
+    r->next = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->next);
+    r->child = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->child);
+    if (!r->next || !r->child)
+        return no_memory();
+    /* last[i]: the latest message that member i sent, or else the one that it received */
+    last[0] = -1;
+    for (int64_t have = 1, k = 0; have < n; have *= 2)
+        for (int64_t i = 0; i < have && i + have < n; i++, k++) {
+            WEFT_TRY(add_round(s, &m[i], &m[i + have], 1, 1, false, r));
+            r->next[k] = r->child[k] = -1;
+            if (last[i] >= 0 && i + have != k + 1)
+                return weft_fail(WEFT_E_INTERNAL, "broadcast tree out of order");
+            if (last[i] >= 0) { /* message k has receiver k + 1, so member i received message i - 1 */
+                const bool first = i > 0 && last[i] == (int32_t)(i - 1);
+                *(first ? &r->child[last[i]] : &r->next[last[i]]) = (int32_t)k;
+            }
+            last[i] = (int32_t)k;
+            last[i + have] = (int32_t)k;
+        }
+    return WEFT_OK;
+}
+
 static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *out)
 {
     const weft_trace_group *g = &s->t->group[group];
     const int32_t *m = s->t->member + g->first;
     const int64_t n = g->count;
-    const int64_t most = class == CLASS_PAIRWISE || class == CLASS_TREE ? (n > 64 ? 64 : n) : 1;
+    const int64_t most = class == CLASS_TREE ? n : class == CLASS_PAIRWISE && n <= PAIRWISE_MAX ? n : 1;
     const int64_t messages = class == CLASS_PAIRWISE && n > PAIRWISE_MAX ? n * (n - 1)
                              : class == CLASS_RINGS                       ? n * s->c->devices
                                                                           : n;
@@ -253,14 +281,7 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
                 }
         WEFT_GO(add_round(s, from, to, k, 1, false, &r));
     } else {
-        for (int64_t have = 1; have < n; have *= 2) {
-            int64_t k = 0;
-            for (int64_t i = 0; i < have && i + have < n; i++, k++) {
-                from[k] = m[i];
-                to[k] = m[i + have];
-            }
-            WEFT_GO(add_round(s, from, to, k, 1, false, &r));
-        }
+        WEFT_GO(build_tree(s, m, n, from, &r));
     }
     *out = r;
 out:
@@ -301,6 +322,21 @@ static weft_status launch_round(simulator *s, int32_t index)
     return push_event(s, s->now + f->path->latency * loops * step->repeat, EVENT_FLOW_STARTS, index, f->version);
 }
 
+static weft_status launch(simulator *s, int32_t step, int32_t round)
+{
+    int32_t f;
+    if (s->idle.count) {
+        f = s->idle.item[--s->idle.count];
+    } else {
+        WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_room, sizeof *s->flows));
+        f = (int32_t)s->flow_count++;
+        s->flows[f] = (flow){0};
+    }
+    s->flows[f].step = step;
+    s->flows[f].round = round;
+    return launch_round(s, f);
+}
+
 static weft_status start_step(simulator *s, int32_t index)
 {
     const weft_trace_step *step = &s->t->step[index];
@@ -313,17 +349,8 @@ static weft_status start_step(simulator *s, int32_t index)
     rounds *r = &s->cache[step->group * CLASS_COUNT + class];
     if (!r->item)
         WEFT_TRY(build_rounds(s, step->group, class, r));
-    int32_t f;
-    if (s->idle.count) {
-        f = s->idle.item[--s->idle.count];
-    } else {
-        WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_room, sizeof *s->flows));
-        f = (int32_t)s->flow_count++;
-        s->flows[f] = (flow){0};
-    }
-    s->flows[f].step = index;
-    s->flows[f].round = 0;
-    return launch_round(s, f);
+    s->lanes[index] = (int32_t)g->count - 1;
+    return launch(s, index, 0);
 }
 
 static weft_status make_ready(simulator *s, int32_t step)
@@ -371,12 +398,21 @@ static weft_status end_flow(simulator *s, int32_t index)
 {
     WEFT_TRY(link_flow(s, index, false));
     flow *f = &s->flows[index];
-    const weft_trace_step *step = &s->t->step[f->step];
-    if (++f->round < s->cache[step->group * CLASS_COUNT + class_of(step->kind)].count)
+    const int32_t step = f->step, round = f->round;
+    const rounds *r = &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t->step[step].kind)];
+    if (!r->next && round + 1 < r->count) {
+        f->round++;
         return launch_round(s, index);
+    }
     f->version++;
     WEFT_TRY(push_item(&s->idle, index));
-    return end_step(s, f->step);
+    if (!r->next)
+        return end_step(s, step);
+    if (r->next[round] >= 0)
+        WEFT_TRY(launch(s, step, r->next[round]));
+    if (r->child[round] >= 0)
+        WEFT_TRY(launch(s, step, r->child[round]));
+    return --s->lanes[step] == 0 ? end_step(s, step) : WEFT_OK;
 }
 
 /* Links and flows that hang together with `link`. */
@@ -525,9 +561,10 @@ static weft_status prepare(simulator *s)
     s->queue_first = weft_arena_alloc(s->arena, (queues + 2) * i32);
     s->queue_at = weft_arena_alloc(s->arena, (queues + 1) * i32);
     s->pending = weft_arena_alloc(s->arena, (n + 1) * i32);
+    s->lanes = weft_arena_alloc(s->arena, (n + 1) * i32);
     s->waiter = weft_arena_alloc(s->arena, (t->after_count + 1) * i32);
     s->waiter_first = weft_arena_alloc(s->arena, (n + 2) * i32);
-    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->waiter || !s->waiter_first)
+    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->lanes || !s->waiter || !s->waiter_first)
         return no_memory();
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
