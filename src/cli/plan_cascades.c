@@ -183,13 +183,6 @@ weft_status weft_plan_cascades_run(const weft_args *args)
 {
     int count;
     const char *const *words = weft_args_positional(args, &count);
-    if (weft_args_flag(args, "--keys")) {
-        weft_buf text = {0};
-        weft_config_help(&weft_plan_config_section, false, &text);
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-        weft_buf_free(&text);
-        return WEFT_OK;
-    }
     if (weft_args_string(args, "--costs") && count > 1)
         return weft_fail(WEFT_E_ARG, "give either a config (%s) or --costs", words[1]);
     weft_arena *arena = weft_arena_create();

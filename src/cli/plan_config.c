@@ -10,7 +10,7 @@ static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, AT(model_name), "hunyuanvideo-13b", "",
      "wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b"},
     {"stage", WEFT_KEY_STRING, AT(stage), "720p", "", "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
-    {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets", .section = &weft_bucket_section},
+    {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets", .section = &weft_plan_bucket_section},
     {"samples", WEFT_KEY_I64, AT(samples), "0", "", "bucket batches per iteration; 0: one per 4 devices", .min = 0, .max = 1e6},
     {"zero", WEFT_KEY_I64, AT(zero), "2", "", "ZeRO stage of the model states", .min = 0, .max = 3},
     {"max_degree", WEFT_KEY_I64, AT(max_degree), "0", "", "widest cascade; 0: all devices", .min = 0, .max = 1 << 20},

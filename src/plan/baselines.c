@@ -11,7 +11,7 @@ typedef struct unit {
     double seconds, bytes, flops; /* flops per device */
 } unit;
 
-static weft_status unit_cost(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
+static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
                              weft_sp_method method, unit *out)
 {
     weft_dit_cost d;

@@ -99,7 +99,7 @@ out:
     return status;
 }
 
-static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_bucket *b, int32_t at, int32_t *last)
+static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b, int32_t at, int32_t *last)
 {
     const weft_placed *c = &x->item[index];
     weft_dit_cost d;
@@ -130,7 +130,7 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
     if (x->costs && (sscanf(c->id, "s%d.%15s", &sample, module) != 2 || sample < 0 || sample >= x->samples->count))
         return weft_fail(WEFT_E_FORMAT, "cascade \"%s\" is of no sample of the plan's workload (%lld samples)", c->id,
                          (long long)x->samples->count);
-    const weft_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
+    const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
     for (int32_t i = 0; i < c->after_count; i++) {
         if (waits >= 64)
             return weft_fail(WEFT_E_UNSUPPORTED, "cascade \"%s\" waits for more than 63 others", c->id);

@@ -10,7 +10,7 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, cons
     json_t *list = json_array();
     bool ok = list != NULL;
     for (int64_t i = 0; ok && i < samples->count; i++) {
-        const weft_bucket *b = &samples->bucket[i];
+        const weft_plan_bucket *b = &samples->bucket[i];
         ok = !json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I}", "batch", (json_int_t)b->batch, "frames",
                                                     (json_int_t)b->frames, "height", (json_int_t)b->height, "width",
                                                     (json_int_t)b->width));
@@ -35,7 +35,7 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
     for (int64_t i = 0; i < out->count; i++) {
         const json_t *s = json_array_get(list, (size_t)i);
-        weft_bucket *b = &out->bucket[i];
+        weft_plan_bucket *b = &out->bucket[i];
         WEFT_TRY(weft_json_get_i64(s, "batch", name, &b->batch));
         WEFT_TRY(weft_json_get_i64(s, "frames", name, &b->frames));
         WEFT_TRY(weft_json_get_i64(s, "height", name, &b->height));

@@ -7,16 +7,16 @@
 #include <string.h>
 
 static const weft_key bucket_keys[] = {
-    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), "1", "", "clips per sample", .min = 1, .max = 65536},
-    {"frames", WEFT_KEY_I64, offsetof(weft_bucket, frames), NULL, "", "frames per clip", .min = 1, .max = 1e6},
-    {"height", WEFT_KEY_I64, offsetof(weft_bucket, height), NULL, "pixels", "", .min = 1, .max = 65536},
-    {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "", .min = 1, .max = 65536},
-    {"weight", WEFT_KEY_F64, offsetof(weft_bucket, weight), "1", "", "of the distribution that samples are drawn from",
+    {"batch", WEFT_KEY_I64, offsetof(weft_plan_bucket, batch), "1", "", "clips per sample", .min = 1, .max = 65536},
+    {"frames", WEFT_KEY_I64, offsetof(weft_plan_bucket, frames), NULL, "", "frames per clip", .min = 1, .max = 1e6},
+    {"height", WEFT_KEY_I64, offsetof(weft_plan_bucket, height), NULL, "pixels", "", .min = 1, .max = 65536},
+    {"width", WEFT_KEY_I64, offsetof(weft_plan_bucket, width), NULL, "pixels", "", .min = 1, .max = 65536},
+    {"weight", WEFT_KEY_F64, offsetof(weft_plan_bucket, weight), "1", "", "of the distribution that samples are drawn from",
      .min = 0, .max = 1e9},
-    {"count", WEFT_KEY_I64, offsetof(weft_bucket, count), "0", "",
+    {"count", WEFT_KEY_I64, offsetof(weft_plan_bucket, count), "0", "",
      "this many samples in every iteration instead of drawing", .min = 0, .max = 1e6},
 };
-const weft_section weft_bucket_section = {"buckets", "clips of one shape", sizeof(weft_bucket),
+const weft_section weft_plan_bucket_section = {"buckets", "clips of one shape", sizeof(weft_plan_bucket),
                                           bucket_keys, WEFT_COUNT(bucket_keys)};
 
 typedef struct stage {
@@ -60,7 +60,7 @@ weft_status weft_workload_stage(weft_arena *arena, const char *name, weft_worklo
                                    divide_up(s->height, 16) * divide_up(s->width, 16);
             int64_t batch = s->budget / tokens;
             batch = batch < 1 ? 1 : batch > s->cap ? s->cap : batch;
-            w.bucket[w.count++] = (weft_bucket){batch, s->length[k].frames, s->height, s->width,
+            w.bucket[w.count++] = (weft_plan_bucket){batch, s->length[k].frames, s->height, s->width,
                                                 s->length[k].weight, 0};
         }
         *out = w;
@@ -121,7 +121,7 @@ typedef struct sums {
     double tokens;
 } sums;
 
-static weft_status sum_up(const weft_cascade_costs *c, const weft_bucket *b, sums *out)
+static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b, sums *out)
 {
     weft_arena *scratch = weft_arena_create();
     weft_op_list list;
@@ -155,7 +155,7 @@ static weft_status sum_up(const weft_cascade_costs *c, const weft_bucket *b, sum
 }
 
 /* Eq. 9 with the exchange of one method spelled out. */
-static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_bucket *b, const sums *s,
+static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_plan_bucket *b, const sums *s,
                                 int64_t degree, weft_sp_method method, int64_t per_node)
 {
     const double k = (double)degree, batch = (double)b->batch, layers = (double)c->model->layers;
@@ -184,7 +184,7 @@ static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_bucket *
     return r;
 }
 
-static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_bucket *b, const sums *s,
+static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b, const sums *s,
                               int64_t degree, weft_sp_method method, int64_t per_node)
 {
     if (per_node <= 0) { /* as few nodes as will do, the same number in each */
@@ -198,7 +198,7 @@ static weft_dit_cost dit_cost(const weft_cascade_costs *c, const weft_bucket *b,
     return r.seconds < u.seconds ? r : u;
 }
 
-weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
+weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
                              weft_sp_method method, int64_t per_node, weft_dit_cost *out)
 {
     sums s;
@@ -207,7 +207,7 @@ weft_status weft_dit_cost_of(const weft_cascade_costs *c, const weft_bucket *b, 
     return WEFT_OK;
 }
 
-weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree,
+weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
                            weft_sp_method method, double *dense, double *attention)
 {
     sums s;
@@ -219,14 +219,14 @@ weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_bucket *b, in
     return WEFT_OK;
 }
 
-double weft_vae_seconds(const weft_cascade_costs *c, const weft_bucket *b, int64_t degree)
+double weft_vae_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree)
 {
     const int64_t tiles = b->batch * weft_model_vae_tiles(c->model, b->frames, b->height, b->width);
     const double tile = weft_device_seconds(&c->cluster->device, WEFT_OP_CONV, weft_model_tile_flops(c->model), 0);
     return (double)divide_up(tiles, degree) * tile;
 }
 
-double weft_text_seconds(const weft_cascade_costs *c, const weft_bucket *b)
+double weft_text_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b)
 {
     /* reading the weights is what takes the time of one short prompt */
     return weft_device_seconds(&c->cluster->device, WEFT_OP_GEMM,
@@ -266,7 +266,7 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
         return weft_fail(WEFT_E_ARG, "the workload is empty");
     const double states = weft_state_bytes(c);
     for (int64_t i = 0; i < w->count; i++) {
-        const weft_bucket *b = &w->bucket[i];
+        const weft_plan_bucket *b = &w->bucket[i];
         sums s;
         WEFT_TRY(sum_up(c, b, &s));
         weft_cascade *text = c->text ? &list.item[list.count++] : NULL;

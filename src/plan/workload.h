@@ -15,15 +15,15 @@
 #include "plan/cluster.h"
 #include "plan/model_costs.h"
 
-typedef struct weft_bucket {
+typedef struct weft_plan_bucket {
     int64_t batch, frames, height, width;
     double weight;  /* of the distribution to draw from */
     int64_t count;  /* exactly so many instead of drawing */
-} weft_bucket;
-extern const weft_section weft_bucket_section;
+} weft_plan_bucket;
+extern const weft_section weft_plan_bucket_section;
 
 typedef struct weft_workload {
-    weft_bucket *bucket; /* arena */
+    weft_plan_bucket *bucket; /* arena */
     int64_t count;
 } weft_workload;
 
@@ -52,13 +52,13 @@ typedef struct weft_dit_cost {
     weft_sp_method method;
 } weft_dit_cost;
 /* Method NONE: the better of the two. `per_node`: devices of the group in one node (0: packed). */
-weft_status weft_dit_cost_of(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree,
+weft_status weft_dit_cost_of(const weft_cascade_costs *costs, const weft_plan_bucket *bucket, int64_t degree,
                              weft_sp_method method, int64_t per_node, weft_dit_cost *out);
 /* Its compute seconds apart: dense products and the rest, and attention; all three passes together. */
-weft_status weft_dit_parts(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree,
+weft_status weft_dit_parts(const weft_cascade_costs *costs, const weft_plan_bucket *bucket, int64_t degree,
                            weft_sp_method method, double *dense, double *attention);
-double weft_vae_seconds(const weft_cascade_costs *costs, const weft_bucket *bucket, int64_t degree);
-double weft_text_seconds(const weft_cascade_costs *costs, const weft_bucket *bucket);
+double weft_vae_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket, int64_t degree);
+double weft_text_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket);
 double weft_state_bytes(const weft_cascade_costs *costs);
 /* Reduce-scatter of the gradients and all-gather of the weights over all devices, at the end. */
 double weft_sync_seconds(const weft_cascade_costs *costs);
