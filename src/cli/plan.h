@@ -14,6 +14,8 @@ extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section, 
 
 /* The operators of a named model: a DiT (plan/dit_costs.h) or one with long skips (plan/unet_costs.h). */
 weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out);
+/* Writes a picture whole or not at all; frees it. */
+weft_status weft_plan_write_svg(weft_buf *svg, const char *path);
 /* Indented, on standard output; NULL is an error too. */
 weft_status weft_plan_print_json(const json_t *json);
 weft_status weft_plan_compare_run(const weft_args *args);

@@ -62,14 +62,17 @@ static weft_status print_text(weft_buf *text)
     return status;
 }
 
-static weft_status finish(const weft_args *args, json_t *json, weft_buf *text)
+/* `svg`: NULL when there is no picture. Frees all. */
+static weft_status finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg)
 {
     weft_status_code status = WEFT_OK;
     if (!json)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
+    if (weft_args_string(args, "--svg") && !svg)
+        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: (P, G, b) has no picture; weft plan pipeline draws "
+                                      "the schedule"));
     if (weft_args_string(args, "--svg"))
-        WEFT_GO(weft_fail(WEFT_E_ARG,
-                          "--svg: a layout has no picture; weft plan pipeline draws a schedule"));
+        WEFT_GO(weft_plan_write_svg(svg, weft_args_string(args, "--svg")));
     if (weft_args_string(args, "--out"))
         WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
     if (weft_args_flag(args, "--json"))
@@ -78,6 +81,8 @@ static weft_status finish(const weft_args *args, json_t *json, weft_buf *text)
         WEFT_GO(print_text(text));
 out:
     weft_buf_free(text);
+    if (svg)
+        weft_buf_free(svg);
     json_decref(json);
     return status;
 }
@@ -135,7 +140,7 @@ static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const la
     }
     json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name,
                              "candidates", list);
-    return finish(args, json, &text);
+    return finish(args, json, &text, NULL);
 }
 
 static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)
@@ -177,7 +182,10 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
                     (long long)weft_cluster_devices(&cluster), cluster.device.type);
     weft_layout_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
-    return finish(args, weft_layout_plan_json(&made, OTHERS), &text);
+    weft_buf svg = {0};
+    if (weft_args_string(args, "--svg"))
+        weft_layout_plan_draw(&made, OTHERS, &svg);
+    return finish(args, weft_layout_plan_json(&made, OTHERS), &text, &svg);
 }
 
 weft_status weft_plan_layout_run(const weft_args *args)

@@ -93,8 +93,10 @@ static weft_status output(const weft_args *args, const weft_memory_item *item, i
     json_t *json = weft_memory_choice_json(item, items, limit, greedy, exact);
     if (!json)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
-    if (weft_args_string(args, "--svg"))
-        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: a memory plan has no picture"));
+    if (weft_args_string(args, "--svg")) {
+        weft_memory_choice_draw(item, items, exact, &text);
+        WEFT_GO(weft_plan_write_svg(&text, weft_args_string(args, "--svg")));
+    }
     if (weft_args_string(args, "--out"))
         WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
     if (weft_args_flag(args, "--json")) {

@@ -122,14 +122,12 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     return WEFT_OK;
 }
 
-static weft_status write_svg(const weft_pipeline_plan *plan, const char *path)
+weft_status weft_plan_write_svg(weft_buf *svg, const char *path)
 {
-    weft_buf svg = {0};
-    weft_pipeline_plan_draw(plan, &svg);
-    weft_status_code status = weft_buf_check(&svg);
+    weft_status_code status = weft_buf_check(svg);
     if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, svg.data, svg.len);
-    weft_buf_free(&svg);
+        status = weft_file_write_atomic(path, svg->data, svg->len);
+    weft_buf_free(svg);
     return status;
 }
 
@@ -153,8 +151,10 @@ static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
     if (weft_args_string(args, "--out"))
         WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
-    if (weft_args_string(args, "--svg"))
-        WEFT_GO(write_svg(plan, weft_args_string(args, "--svg")));
+    if (weft_args_string(args, "--svg")) {
+        weft_pipeline_plan_draw(plan, &text);
+        WEFT_GO(weft_plan_write_svg(&text, weft_args_string(args, "--svg")));
+    }
     if (weft_args_flag(args, "--json")) {
         WEFT_GO(weft_plan_print_json(json));
     } else {

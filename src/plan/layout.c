@@ -475,11 +475,19 @@ static const struct {
     {"offload", offsetof(weft_layout_terms, offload)},
     {"optimizer", offsetof(weft_layout_terms, optimizer)},
 };
-enum { CAUSES = sizeof causes / sizeof *causes };
+_Static_assert(sizeof causes / sizeof *causes == WEFT_LAYOUT_CAUSES, "one row per cause");
+enum { CAUSES = WEFT_LAYOUT_CAUSES };
 
 static double cause_seconds(const weft_layout_terms *t, int k)
 {
     return *(const double *)((const char *)t + causes[k].at);
+}
+
+double weft_layout_cause(const weft_layout_terms *terms, int cause, const char **name)
+{
+    if (name)
+        *name = causes[cause].name;
+    return cause_seconds(terms, cause);
 }
 
 static const char *explain(weft_arena *arena, const weft_layout_candidate *best,

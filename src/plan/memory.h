@@ -66,5 +66,8 @@ json_t *weft_memory_choice_json(const weft_memory_item *item, int64_t items, dou
 void weft_memory_choice_print(const weft_memory_item *item, int64_t items, double limit,
                               const weft_memory_choice *greedy, const weft_memory_choice *exact,
                               weft_buf *out);
+/* A bar per item: kept, recomputed, offloaded. Appends an SVG document. */
+void weft_memory_choice_draw(const weft_memory_item *item, int64_t items,
+                             const weft_memory_choice *choice, weft_buf *out);
 
 #endif

@@ -103,9 +103,14 @@ weft_status weft_layout_price(const weft_op_list *model, int64_t experts, const 
 weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *model, int64_t experts,
                              const weft_fabric *fabric, int64_t batch,
                              const weft_layout_limits *limits, weft_layout_plan *out);
+/* The causes that add up to `seconds`, by number, with what to call them. */
+enum { WEFT_LAYOUT_CAUSES = 12 };
+double weft_layout_cause(const weft_layout_terms *terms, int cause, const char **name);
 void weft_layout_text(const weft_layout *layout, char text[96]);
 /* {"format": "weft.layout/1", "best": {...}, "candidates": [...]}: the best and `others` more. */
 json_t *weft_layout_plan_json(const weft_layout_plan *plan, int64_t others);
 void weft_layout_plan_print(const weft_layout_plan *plan, int64_t others, weft_buf *out);
+/* Stacked bars of the causes; those that do not fit are left out. Appends an SVG document. */
+void weft_layout_plan_draw(const weft_layout_plan *plan, int64_t others, weft_buf *out);
 
 #endif

@@ -71,12 +71,13 @@ costs '{"ops":[{"forward":0},{"forward":0},{"forward":0},{"forward":0}],"skips":
 # models on clusters, from the examples
 "$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" >table
 grep -q '24 of 24 skips stay on their device' table || fail "$(cat table)"
-"$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --out layout.json >table
+"$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --out layout.json --svg layout.svg >table
 grep -q '^tp 1 cp 4 ' table || fail "$(cat table)"
 [ "$(grep -c 'slower: ' table)" = 10 ] || fail "not ten reasons: $(cat table)"
 "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --set model=uvit-1b --set cluster=v100:1 >table
 grep -q 'samples/s' table || fail "$(cat table)"
-"$WEFT" plan memory "$SRC/examples/plan-memory.yaml" --set offload=false --set limit=20GiB --json >memory.json
+"$WEFT" plan memory "$SRC/examples/plan-memory.yaml" --set offload=false --set limit=20GiB --json --svg memory.svg >memory.json
+python3 -c "import xml.dom.minidom as x; x.parse('layout.svg'); x.parse('memory.svg')"
 python3 -c "import json; p = json.load(open('memory.json')); assert p['kept'] <= p['limit'] and p['seconds'] > 0, p"
 costs '{"items":[{"name":"a","bytes":20}]}'; refuse 1 'needs' memory --costs bad.json --memory 10
 costs '{"items":[{"name":"a","bytes":-20}]}'; refuse 1 'item 0 a' memory --costs bad.json --memory 10
