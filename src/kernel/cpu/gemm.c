@@ -7,6 +7,7 @@
  * - AVX-512: oneDNN's generated kernels 95-99 % at any K; OpenBLAS too, but only where it knows the
  *   processor. On a newer one than itself it falls back to AVX2 kernels, 49 %. */
 #include "kernel/cpu/cpu.h"
+#include "kernel/cpu/simd.h"
 
 #include <cblas.h>
 #include <dnnl.h>
@@ -15,20 +16,10 @@
 /* Not in cblas.h of every version. */
 char *openblas_get_corename(void);
 
-static bool has_avx512(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-    return false;
-#endif
-}
-
 static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 {
 #if defined(__x86_64__)
-    if (has_avx512()) {
+    if (cpu_isa_get() == &cpu_isa_avx512) {
         const char *core = openblas_get_corename();
         const bool blas_knows = !strcmp(core, "SkylakeX") || !strcmp(core, "Cooperlake") ||
                                 !strcmp(core, "SapphireRapids");
