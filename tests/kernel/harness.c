@@ -106,7 +106,7 @@ static void infer(const op_case *c, run *r)
     weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     const int n = input_count(c);
     for (int i = 0; i < n; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "in%d", i);
         in[i] = c->in[i].rank < 0 ? WEFT_NONE : weft_input(g, name, c->in[i].dtype, shape_of(&c->in[i]));
     }

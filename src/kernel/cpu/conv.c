@@ -4,7 +4,8 @@
  * by index, so there is no copy of an activation; only the weights (O,I,kt,ky,kx) are reordered to the
  * blocked form that the generated kernel wants and, for the weight gradient, back. 1x1x1 convolutions
  * are plain matrix products. Primitives are made in prepare(); their scratch is in the workspace. */
-#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/conv_own.h"
+#include "kernel/cpu/simd.h"
 
 #include <dnnl.h>
 
@@ -13,8 +14,7 @@ typedef enum conv_kind { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS } conv_kind;
 typedef struct conv_shape {
     conv_kind kind;
     bool bias;
-    weft_shape x, w, y;
-    const weft_attr_conv *attr;
+    conv_dims d;
 } conv_shape;
 
 typedef struct conv_cache {
@@ -28,26 +28,37 @@ typedef struct conv_cache {
 
 static conv_shape conv_of(const weft_kernel_args *args, conv_kind kind)
 {
-    conv_shape s = {.kind = kind, .attr = args->attr};
-    s.x = kind == CONV_DATA ? args->out[0].shape : args->in[0].shape;
-    s.w = kind == CONV_WEIGHTS ? args->out[0].shape : args->in[1].shape;
-    s.y = kind == CONV_FORWARD ? args->out[0].shape : kind == CONV_DATA ? args->in[0].shape : args->in[1].shape;
+    conv_shape s = {.kind = kind, .d.attr = args->attr};
+    s.d.x = kind == CONV_DATA ? args->out[0].shape : args->in[0].shape;
+    s.d.w = kind == CONV_WEIGHTS ? args->out[0].shape : args->in[1].shape;
+    s.d.y = kind == CONV_FORWARD ? args->out[0].shape : kind == CONV_DATA ? args->in[0].shape : args->in[1].shape;
     s.bias = kind == CONV_FORWARD && args->in_count > 2 && view_present(&args->in[2]);
     return s;
 }
 
 static bool is_empty(const conv_shape *s)
 {
-    return shape_span(&s->x, 0, 5) == 0 || shape_span(&s->y, 0, 5) == 0 || shape_span(&s->w, 0, 5) == 0;
+    return shape_span(&s->d.x, 0, 5) == 0 || shape_span(&s->d.y, 0, 5) == 0 || shape_span(&s->d.w, 0, 5) == 0;
 }
 
 /* A product of (positions, I) and (O, I). */
 static bool is_pointwise(const conv_shape *s)
 {
     for (int d = 0; d < 3; d++)
-        if (s->w.dim[2 + d] != 1 || s->attr->stride[d] != 1 || s->attr->before[d] || s->attr->after[d])
+        if (s->d.w.dim[2 + d] != 1 || s->d.attr->stride[d] != 1 || s->d.attr->before[d] || s->d.attr->after[d])
             return false;
     return true;
+}
+
+/* Who serves it. Own kernels where they win by measurement (bench/README.md): the last layer of a decoder, whose
+ * few outputs oneDNN pads to a vector; weight gradients without AVX-512, where oneDNN falls back to im2col for
+ * causal padding, and with it up to the size whose partial sums stay in the cache. */
+static bool is_own(const conv_shape *s)
+{
+    const bool avx512 = strcmp(cpu_isa_get()->name, "avx512") == 0;
+    if (s->kind == CONV_FORWARD)
+        return conv_own_few_fits(&s->d);
+    return s->kind == CONV_WEIGHTS && (!avx512 || s->d.w.dim[0] * s->d.w.dim[1] <= 96 * 96);
 }
 
 static void ncdhw(const weft_shape *s, dnnl_dims_t dims)
@@ -69,15 +80,15 @@ static weft_status_code dnnl_check(dnnl_status_t status, const char *what)
 static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
                                      dnnl_primitive_desc_t *out)
 {
-    dnnl_dims_t xd, yd, wd, bd = {s->w.dim[0]}, stride, left, right, dilation = {0, 0, 0};
-    ncdhw(&s->x, xd);
-    ncdhw(&s->y, yd);
+    dnnl_dims_t xd, yd, wd, bd = {s->d.w.dim[0]}, stride, left, right, dilation = {0, 0, 0};
+    ncdhw(&s->d.x, xd);
+    ncdhw(&s->d.y, yd);
     for (int d = 0; d < 5; d++)
-        wd[d] = s->w.dim[d];
+        wd[d] = s->d.w.dim[d];
     for (int d = 0; d < 3; d++) {
-        stride[d] = s->attr->stride[d];
-        left[d] = s->attr->before[d];
-        right[d] = s->attr->after[d];
+        stride[d] = s->d.attr->stride[d];
+        left[d] = s->d.attr->before[d];
+        right[d] = s->d.attr->after[d];
     }
     dnnl_memory_desc_t x, w, y, b;
     dnnl_memory_desc_init_by_tag(&x, 5, xd, dnnl_f32, dnnl_ndhwc);
@@ -132,7 +143,11 @@ static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
     dnnl_engine_t engine;
     dnnl_primitive_desc_t desc;
     int64_t w_bytes = 0, scratch_bytes = 0;
-    if (is_empty(&s) || is_pointwise(&s) || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+    if (is_empty(&s) || is_pointwise(&s))
+        return 0;
+    if (is_own(&s))
+        return kind == CONV_FORWARD ? conv_own_few_workspace(&s.d) : conv_own_dw_workspace(&s.d);
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         return 0;
     if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
         dnnl_primitive_desc_destroy(desc);
@@ -177,7 +192,7 @@ static weft_status_code conv_memories(conv_cache *c, const conv_shape *s, dnnl_p
     dnnl_dims_t wd;
     dnnl_memory_desc_t plain;
     for (int d = 0; d < 5; d++)
-        wd[d] = s->w.dim[d];
+        wd[d] = s->d.w.dim[d];
     WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_tag(&plain, 5, wd, dnnl_f32, dnnl_oidhw), "plain weights"));
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE), "plain weights"));
     dnnl_primitive_desc_t reorder;
@@ -195,7 +210,7 @@ static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kin
     weft_status_code status = WEFT_OK;
     dnnl_primitive_desc_t desc = NULL;
     *cache = NULL;
-    if (is_empty(&s) || is_pointwise(&s))
+    if (is_empty(&s) || is_pointwise(&s) || is_own(&s))
         return WEFT_OK;
     conv_cache *c = weft_alloc(sizeof *c);
     if (!c)
@@ -268,10 +283,14 @@ weft_status_code cpu_conv3d(const weft_kernel_args *args)
         weft_view in[3] = {args->in[0], args->in[1]};
         if (s.bias)
             in[2] = args->in[2];
-        in[1].shape = (weft_shape){2, {s.w.dim[0], s.w.dim[1]}};
+        in[1].shape = (weft_shape){2, {s.d.w.dim[0], s.d.w.dim[1]}};
         const weft_attr_linear attr = {WEFT_ACT_NONE};
         return cpu_linear(&(weft_kernel_args){.in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1,
                                               .attr = &attr});
+    }
+    if (is_own(&s)) {
+        conv_own_few(&s.d, args->in[0].data, args->in[1].data, bias, args->out[0].data, args->workspace);
+        return WEFT_OK;
     }
     return conv_execute(args, CONV_FORWARD, args->in[0].data, args->in[1].data, args->out[0].data, bias);
 }
@@ -284,8 +303,8 @@ weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
         return WEFT_OK;
     }
     if (is_pointwise(&s)) {
-        const int64_t O = s.w.dim[0], I = s.w.dim[1];
-        cpu_gemm(false, false, shape_span(&s.x, 0, 4), I, O, 1, args->in[0].data, O, args->in[1].data, I, 0,
+        const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
+        cpu_gemm(false, false, shape_span(&s.d.x, 0, 4), I, O, 1, args->in[0].data, O, args->in[1].data, I, 0,
                  args->out[0].data, I);
         return WEFT_OK;
     }
@@ -300,9 +319,13 @@ weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
         return WEFT_OK;
     }
     if (is_pointwise(&s)) {
-        const int64_t O = s.w.dim[0], I = s.w.dim[1];
-        cpu_gemm(true, false, O, I, shape_span(&s.x, 0, 4), 1, args->in[1].data, O, args->in[0].data, I, 0,
+        const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
+        cpu_gemm(true, false, O, I, shape_span(&s.d.x, 0, 4), 1, args->in[1].data, O, args->in[0].data, I, 0,
                  args->out[0].data, I);
+        return WEFT_OK;
+    }
+    if (is_own(&s)) {
+        conv_own_dw(&s.d, args->in[0].data, args->in[1].data, args->out[0].data, args->workspace);
         return WEFT_OK;
     }
     return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data, NULL);

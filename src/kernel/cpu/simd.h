@@ -23,6 +23,20 @@ typedef struct cpu_attention_head {
 /* Keys per block, and queries per call of `attention` at most. */
 enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
 
+/* Some rows of one output frame against packed input rows; see conv.inc. Strides in floats. */
+typedef struct cpu_conv_block {
+    int64_t rows, width;    /* of outputs */
+    int64_t outputs;        /* per position in dy, padded: 4, or a multiple of 8 */
+    int64_t window;         /* kx * I padded to 16 */
+    int64_t x_row, x_step;  /* from one output row to the next, one output to the next */
+} cpu_conv_block;
+
+typedef struct cpu_conv_few {
+    int64_t outputs, I, kh, kw, width, plane; /* plane: floats per row, a tile beyond the last output at least */
+    const float *weights; /* [ky][i][kx], outputs `w_step` apart */
+    int64_t w_step;
+} cpu_conv_few;
+
 typedef struct cpu_isa {
     const char *name;
     void (*unary[8])(const float *x, float *y, int64_t n); /* by cpu_unary */
@@ -57,6 +71,9 @@ typedef struct cpu_isa {
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
     void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
     void (*attention_grad)(const cpu_attention_head *h, void *scratch);
+    void (*conv_dw)(const cpu_conv_block *b, const float *dy, const float *x, float *C);
+    void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane, float *to);
+    void (*conv_few)(const cpu_conv_few *f, const float *planes, float *C);
 } cpu_isa;
 
 enum cpu_unary { CPU_EXP, CPU_TANH, CPU_SIGMOID, CPU_SILU, CPU_GELU, CPU_SQRT, CPU_RSQRT, CPU_SQUARE };
