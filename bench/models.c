@@ -1,0 +1,189 @@
+/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak measured in the same
+ * run, and PyTorch with diffusers' modules beside it when WEFT_PEER_PYTHON names a python that has them.
+ *   dit  training step (forward, backward, clipping, AdamW): dim 384, 12 heads of 32, 12 layers, 1,536 video tokens,
+ *        64 text tokens, batch 2, f32
+ *   vae  encode + decode of 17x128x128 at base width 32, streaming and at once */
+#include "base/log.h"
+#include "model/model.h"
+#include "runtime/runtime.h"
+#include "train/optimizer.h"
+
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { RUNS = 5 };
+
+static double sgemm_peak(void)
+{
+    enum { N = 2048 };
+    float *a = weft_alloc_aligned(3LL * N * N * 4), *b = a + N * N, *c = b + N * N;
+    double best = 0;
+    for (int i = 0; i < 2 * N * N; i++)
+        a[i] = (float)(i % 7);
+    for (int r = 0; r < RUNS; r++) {
+        const double start = weft_now();
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, N, N, N, 1, a, N, b, N, 0, c, N);
+        best = fmax(best, 2.0 * N * N * N / (weft_now() - start));
+    }
+    weft_free(a);
+    return best;
+}
+
+static void die(weft_status_code status)
+{
+    if (status != WEFT_OK) {
+        fprintf(stderr, "bench/models: %s\n", weft_error_message());
+        exit(1);
+    }
+}
+
+static weft_program *make_program(weft_graph *g, weft_store *store)
+{
+    weft_program *program;
+    die(weft_graph_check(g));
+    die(weft_store_init(store, g, 1));
+    die(weft_program_compile(g, &(weft_program_options){0}, &program));
+    die(weft_program_bind(program, store));
+    return program;
+}
+
+static double best_run(weft_program *program)
+{
+    double best = 1e9;
+    for (int r = 0; r < RUNS; r++) {
+        const double start = weft_now();
+        die(weft_program_run(program));
+        best = fmin(best, weft_now() - start);
+    }
+    return best;
+}
+
+static void fill(weft_program *program, const weft_graph *g)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op != WEFT_OP_INPUT)
+            continue;
+        weft_tensor *t = weft_program_input(program, weft_value_get(g, node->out[0])->name);
+        float *x = t->data;
+        for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
+            x[i] = t->shape.rank == 0 ? INFINITY : weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i);
+    }
+}
+
+static void report_memory(const weft_program *program, const weft_store *store)
+{
+    struct rusage usage;
+    char a[32], b[32], c[32];
+    getrusage(RUSAGE_SELF, &usage);
+    const int64_t rss = (int64_t)usage.ru_maxrss * 1024, planned = weft_program_bytes(program) + weft_store_bytes(store);
+    printf("memory     program %s + weights and states %s; process peak %s over them\n",
+           weft_format_bytes(weft_program_bytes(program), a), weft_format_bytes(weft_store_bytes(store), b),
+           weft_format_bytes(rss - planned, c));
+}
+
+static void run_dit(double peak)
+{
+    const weft_model model = {.family = WEFT_FAMILY_WAN_DIT,
+                              .dit = {.patch = {1, 2, 2}, .heads = 12, .head_dim = 32, .in_channels = 16, .out_channels = 16,
+                                      .text_dim = 512, .freq_dim = 256, .ffn_dim = 1536, .layers = 12, .cross_attn_norm = true,
+                                      .eps = 1e-6, .rope_max_seq_len = 1024}};
+    const weft_model_size size = {2, 6, 32, 32, 64}; /* 6 x 16 x 16 = 1,536 tokens */
+    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1};
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    weft_model_build(g, &model, &size);
+    const weft_value prediction = weft_graph_find(g, "prediction");
+    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+    weft_optimizer_build(g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), &optimizer);
+    weft_program *program = make_program(g, store);
+    fill(program, g);
+    *(float *)weft_program_input(program, "optimizer.lr")->data = 1e-4f;
+    *(float *)weft_program_input(program, "optimizer.step")->data = 1;
+    const double seconds = best_run(program), flops = (double)weft_graph_cost(g).flops;
+    printf("weft dit_step %.6f\n", seconds);
+    printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f tokens/s\n", seconds, flops / 1e9,
+           flops / seconds / 1e9, 100 * flops / seconds / peak, 2 * 1536 / seconds);
+    report_memory(program, store);
+    weft_program_free(program);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+static const weft_wan_vae_config vae_config = {.base_dim = 32, .decoder_base_dim = 32, .z_dim = 16, .levels = 4,
+                                               .dim_mult = {1, 2, 4, 4}, .temporal_downsample = {false, true, true},
+                                               .res_blocks = 2, .in_channels = 3, .out_channels = 3};
+
+static double run_half(const char *name, bool decoder, double peak)
+{
+    weft_graph *g = weft_graph_create();
+    weft_store *store = weft_store_create();
+    if (decoder)
+        weft_output(g, "out", weft_wan_vae_decode(g, &vae_config, WEFT_VAE_ALONE, weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 5, 16, 16, 16))));
+    else
+        weft_output(g, "out", weft_wan_vae_encode(g, &vae_config, WEFT_VAE_ALONE, weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 17, 128, 128, 3))));
+    weft_program *program = make_program(g, store);
+    fill(program, g);
+    const double seconds = best_run(program), flops = (double)weft_graph_cost(g).flops;
+    printf("%-10s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n", name, seconds, flops / 1e9,
+           flops / seconds / 1e9, 100 * flops / seconds / peak);
+    weft_program_free(program);
+    weft_store_free(store);
+    weft_graph_free(g);
+    return seconds;
+}
+
+/* Bytes of the streaming decoder's programs: one latent frame at a time, whatever the video's length. */
+static void report_stream(void)
+{
+    int64_t bytes = 0;
+    char text[32];
+    for (int next = 0; next < 2; next++) {
+        weft_graph *g = weft_graph_create();
+        weft_program *program;
+        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, 16, 16, 16));
+        weft_output(g, "out", weft_wan_vae_decode(g, &vae_config, next ? WEFT_VAE_NEXT : WEFT_VAE_FIRST, in));
+        die(weft_program_compile(g, &(weft_program_options){0}, &program));
+        bytes += weft_program_bytes(program) + (next ? weft_program_plan(program)->source_bytes : 0);
+        weft_program_free(program);
+        weft_graph_free(g);
+    }
+    printf("streaming decode reserves %s for any number of frames\n", weft_format_bytes(bytes, text));
+}
+
+static void run_peer(const char *what)
+{
+    const char *python = getenv("WEFT_PEER_PYTHON");
+    char command[600];
+    if (!python || strlen(python) > 400) {
+        printf("peer       none (set WEFT_PEER_PYTHON to a python with torch and diffusers)\n");
+        return;
+    }
+    fflush(stdout);
+    snprintf(command, sizeof command, "'%s' bench/peer_models.py %s", python, what);
+    if (system(command) != 0)
+        printf("peer       failed: %s\n", command);
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = argc > 1 ? argv[1] : "";
+    const double peak = sgemm_peak();
+    printf("SGEMM peak %.1f GFLOP/s (2048^3, OpenBLAS, OMP_NUM_THREADS %s)\n", peak / 1e9,
+           getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "unset");
+    if (!*only || !strcmp(only, "dit")) {
+        run_dit(peak);
+        run_peer("dit");
+    }
+    if (!*only || !strcmp(only, "vae")) {
+        const double seconds = run_half("encode", false, peak) + run_half("decode", true, peak);
+        printf("weft vae %.6f\n", seconds);
+        report_stream();
+        run_peer("vae");
+    }
+    return 0;
+}
