@@ -1,6 +1,7 @@
 #include "base/config.h"
 
 #include "base/fs.h"
+#include "base/utf8.h"
 #include "base/yaml_tree.h"
 
 #include <ctype.h>
@@ -535,6 +536,8 @@ static weft_status apply_override(loader *l, weft_yaml_node *root, const char *t
         return weft_fail(WEFT_E_MEMORY, "--set %.120s: out of memory", text);
     if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strlen(text) > 4000)
         return weft_fail(WEFT_E_CONFIG, "%s: expected is KEY=VALUE, as in train.steps=100", where);
+    if (!weft_utf8_valid(text))
+        return weft_fail(WEFT_E_CONFIG, "%s: not UTF-8, as configs are", where);
     path[equals - text] = 0;
     if (strstr(path, ".."))
         return weft_fail(WEFT_E_CONFIG, "%s: an empty name between two dots", where);

@@ -1,5 +1,7 @@
 #include "format/svg.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 const char *weft_svg_colour(int i)
@@ -9,28 +11,18 @@ const char *weft_svg_colour(int i)
     return i < 0 ? "#999999" : colour[i % 8];
 }
 
-/* Length of the UTF-8 character at p, 0: none that XML may hold. */
-static int utf8_length(const unsigned char *p)
+/* Bytes of the character at p that XML may hold, 0: it may not. */
+static int xml_length(const char *p)
 {
-    if (p[0] < 0x80)
-        return p[0] >= 0x20 || p[0] == '\t' || p[0] == '\n' || p[0] == '\r';
-    const int n = p[0] >= 0xf0 && p[0] <= 0xf4 ? 4 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : 0;
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    if (n == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] >= 0xa0)))
-        return 0; /* overlong, surrogate */
-    if (n == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] >= 0x90)))
-        return 0;
-    return n;
+    const bool control = (unsigned char)*p < 0x20 && *p != '\t' && *p != '\n' && *p != '\r';
+    return control ? 0 : weft_utf8_length(p);
 }
 
 void weft_xml_escape(weft_buf *out, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+    for (const char *p = text; *p;) {
         const char *word = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
-        const int n = utf8_length(p);
+        const int n = xml_length(p);
         if (word)
             weft_buf_append(out, word, (int64_t)strlen(word));
         else if (n)
