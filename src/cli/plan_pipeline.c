@@ -85,8 +85,14 @@ static weft_status read_options(const weft_args *args, weft_pipeline_options *o)
     return WEFT_OK;
 }
 
+/* The cluster that a plan is for goes into its file. */
+typedef struct made_for {
+    const char *spec; /* NULL: bare costs */
+    char id[20];
+} made_for;
+
 static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
-                               weft_pipeline_options *o, weft_pipe_costs *costs)
+                               weft_pipeline_options *o, weft_pipe_costs *costs, made_for *where)
 {
     int count;
     const char *const *set = weft_args_list(args, "--set", &count);
@@ -96,6 +102,8 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     weft_cluster cluster;
     WEFT_TRY(weft_plan_model_load(arena, config.model, &model));
     WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
+    where->spec = config.cluster;
+    weft_cluster_id(&cluster, where->id);
     if (config.devices > weft_cluster_devices(&cluster))
         return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld",
                          path, (long long)config.devices,
@@ -142,13 +150,16 @@ weft_status weft_plan_print_json(const json_t *json)
 }
 
 static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
-                          const weft_pipeline_plan *plan)
+                          const weft_pipeline_plan *plan, const made_for *where)
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
     weft_buf text = {0};
     weft_status_code status = WEFT_OK;
     if (!json)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
+    if (where->spec)
+        json_object_set_new(json, "cluster",
+                            json_pack("{s:s, s:s}", "spec", where->spec, "id", where->id));
     if (weft_args_string(args, "--out"))
         WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
     if (weft_args_string(args, "--svg")) {
@@ -174,6 +185,7 @@ weft_status weft_plan_pipeline_run(const weft_args *args)
     const char *const *words = weft_args_positional(args, &count);
     const char *bare = weft_args_string(args, "--costs");
     weft_pipeline_options options = {0};
+    made_for where = {0};
     weft_pipe_costs costs;
     weft_pipeline_plan plan = {0};
     weft_status_code status = WEFT_OK;
@@ -190,10 +202,10 @@ weft_status weft_plan_pipeline_run(const weft_args *args)
             WEFT_GO(weft_fail(WEFT_E_ARG, "--costs needs --stages P, at least 1"));
         WEFT_GO(weft_pipe_costs_load(arena, bare, &costs));
     } else {
-        WEFT_GO(load_config(args, arena, words[1], &options, &costs));
+        WEFT_GO(load_config(args, arena, words[1], &options, &costs, &where));
     }
     WEFT_GO(weft_pipeline_plan_make(&costs, &options, &plan));
-    WEFT_GO(output(args, &costs, &plan));
+    WEFT_GO(output(args, &costs, &plan, &where));
 out:
     weft_pipeline_plan_free(&plan);
     weft_arena_free(arena);

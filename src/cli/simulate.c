@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "cli/verb.h"
 #include "plan/gantt.h"
+#include "plan/pipeline_plan.h"
 #include "plan/plan_file.h"
 #include "plan/simulate.h"
 
@@ -18,6 +19,7 @@ static const weft_option options[] = {
     {"--folds", "N", "0", "parts per pass over the layers; 0: by the number of devices"},
 };
 
+/* `placed` NULL: an owner is what is coloured (a pipeline's microbatch). */
 static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c,
                                const weft_placed *placed, const weft_simulation *r, const char *title)
 {
@@ -33,7 +35,7 @@ static weft_status write_chart(const char *path, const weft_trace *t, const weft
         if (s->stream == WEFT_STREAM_HOST || r->end[i] <= r->start[i])
             continue;
         int sample = s->owner;
-        if (s->owner >= 0)
+        if (s->owner >= 0 && placed)
             sscanf(placed[s->owner].id, "s%d.", &sample);
         const bool comm = s->stream == WEFT_STREAM_COMM;
         for (int32_t k = 0; k < g->count; k++)
@@ -112,41 +114,115 @@ static weft_status write_figures(const char *path, const weft_cluster *c, const 
     return status;
 }
 
-static weft_status report(const weft_args *args, const weft_plan_file *f, const weft_trace *trace,
+/* What a report needs to know of a plan. */
+typedef struct planned {
+    const weft_cluster *cluster;
+    const weft_placed *placed; /* NULL: a pipeline */
+    double seconds, bound;
+} planned;
+
+static weft_status report(const weft_args *args, const planned *f, const weft_trace *trace,
                           const weft_simulation *r, const char *path)
 {
     int64_t links;
     WEFT_TRY(weft_args_i64(args, "--links", 0, 1 << 20, &links));
     const totals t = add_up(r);
     char text[32];
-    printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds, f->plan.makespan,
-           f->plan.lower_bound);
+    printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds, f->seconds,
+           f->bound);
     printf("idle                  %.2f %%\n", 100 * t.idle);
     printf("exposed communication %.4g s per device (%.2f %%)\n", t.exposed, 100 * t.exposed / r->seconds);
     printf("peak memory           %s per device\n", weft_format_bytes((int64_t)t.peak, text));
     printf("bytes over links      %s\n", weft_format_bytes((int64_t)t.bytes, text));
     printf("devices %lld, steps %lld, events %lld\n", (long long)r->devices, (long long)trace->step_count,
            (long long)r->events);
-    print_links(&f->cluster, r, links);
+    print_links(f->cluster, r, links);
     const char *chrome = weft_args_string(args, "--chrome"), *svg = weft_args_string(args, "--svg");
     const char *out = weft_args_string(args, "--out");
     if (chrome) {
         weft_buf text_out = {0};
-        weft_status_code status = weft_simulation_chrome(trace, &f->cluster, r, &text_out);
+        weft_status_code status = weft_simulation_chrome(trace, f->cluster, r, &text_out);
         if (status == WEFT_OK)
             status = weft_file_write_atomic(chrome, text_out.data, text_out.len);
         weft_buf_free(&text_out);
         WEFT_TRY(status);
     }
     if (svg)
-        WEFT_TRY(write_chart(svg, trace, &f->cluster, f->placed, r, weft_path_base(path)));
-    return out ? write_figures(out, &f->cluster, r, &t, f->plan.makespan) : WEFT_OK;
+        WEFT_TRY(write_chart(svg, trace, f->cluster, f->placed, r, weft_path_base(path)));
+    return out ? write_figures(out, f->cluster, r, &t, f->seconds) : WEFT_OK;
+}
+
+/* The cluster of a pipeline plan: the one it names, or a node of devices with the bandwidth of its
+ * costs. */
+static weft_status pipeline_cluster(const weft_args *args, weft_arena *arena, const char *path,
+                                    const weft_pipeline_plan *plan, const json_t *json, weft_cluster *c)
+{
+    const json_t *made_for = json_object_get(json, "cluster");
+    const char *spec = weft_args_string(args, "--cluster"), *own = NULL, *id = NULL;
+    char have[20];
+    if (made_for) {
+        WEFT_TRY(weft_json_get_string(made_for, "spec", path, &own));
+        WEFT_TRY(weft_json_get_string(made_for, "id", path, &id));
+    }
+    if (spec || own) {
+        WEFT_TRY(weft_cluster_load(arena, spec ? spec : own, c));
+        weft_cluster_id(c, have);
+        if (id && strcmp(id, have) != 0)
+            return weft_fail(WEFT_E_ARG, "%s was made for the cluster %s (%s), not for %s (%s); plan again", path, own,
+                             id, spec ? spec : own, have);
+        if (plan->schedule.devices > weft_cluster_devices(c))
+            return weft_fail(WEFT_E_ARG, "%s needs %lld devices, the cluster has %lld", path,
+                             (long long)plan->schedule.devices, (long long)weft_cluster_devices(c));
+        return WEFT_OK;
+    }
+    const double rate = plan->bandwidth > 0 ? plan->bandwidth : 1e15;
+    *c = (weft_cluster){.name = "costs", .nodes = 1, .devices = plan->schedule.devices,
+                        .device = {.type = "device", .memory = INT64_MAX, .flops = 1, .memory_bandwidth = 1,
+                                   .gemm = 1, .attention = 1, .conv = 1, .memory_fraction = 1},
+                        .link = {rate, plan->latency / 2}, .host = {rate, plan->latency / 2}};
+    return weft_cluster_resolve(c, path);
+}
+
+static weft_status run_pipeline(const weft_args *args, const char *path, const json_t *json)
+{
+    weft_pipeline_plan plan = {0};
+    weft_cluster cluster = {0};
+    weft_trace trace = {0};
+    weft_simulation result = {0};
+    weft_status_code status = WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(weft_pipeline_plan_load(path, &plan));
+    WEFT_GO(pipeline_cluster(args, arena, path, &plan, json, &cluster));
+    WEFT_GO(weft_pipeline_trace(&plan, 1, &trace));
+    WEFT_GO(weft_simulate(&trace, &cluster, &result));
+    double busiest = 0; /* a device's own work bounds the iteration */
+    for (int64_t d = 0; d < result.devices; d++)
+        busiest = fmax(busiest, result.busy[d]);
+    const planned made = {.cluster = &cluster, .seconds = plan.timing.seconds, .bound = busiest};
+    WEFT_GO(report(args, &made, &trace, &result, path));
+out:
+    weft_simulation_free(&result);
+    weft_trace_free(&trace);
+    weft_pipeline_plan_free(&plan);
+    weft_arena_free(arena);
+    return status;
 }
 
 static weft_status run_simulate(const weft_args *args)
 {
     int count;
     const char *path = weft_args_positional(args, &count)[0];
+    json_t *json;
+    WEFT_TRY(weft_json_load(path, &json));
+    const char *format = json_string_value(json_object_get(json, "format"));
+    if (format && strcmp(format, "weft.pipeline/1") == 0) {
+        const weft_status_code done = run_pipeline(args, path, json);
+        json_decref(json);
+        return done;
+    }
+    json_decref(json);
     int64_t folds;
     WEFT_TRY(weft_args_i64(args, "--folds", 0, 1000, &folds));
     weft_arena *arena = weft_arena_create();
@@ -161,8 +237,10 @@ static weft_status run_simulate(const weft_args *args)
                                   file->described ? &file->costs : NULL, &file->samples, folds, &trace);
     if (status == WEFT_OK)
         status = weft_simulate(&trace, &file->cluster, &result);
+    const planned made = {.cluster = file ? &file->cluster : NULL, .placed = file ? file->placed : NULL,
+                          .seconds = file ? file->plan.makespan : 0, .bound = file ? file->plan.lower_bound : 0};
     if (status == WEFT_OK)
-        status = report(args, file, &trace, &result, path);
+        status = report(args, &made, &trace, &result, path);
     weft_simulation_free(&result);
     weft_trace_free(&trace);
     weft_arena_free(arena);
@@ -173,14 +251,16 @@ const weft_verb weft_verb_simulate = {
     .name = "simulate",
     .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
     .usage = "PLAN.json [options]",
-    .details = "Reads a plan of `weft plan cascades --out`, turns it into the steps that every device would "
+    .details = "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it into the steps that every device would "
                "take, and runs them over the cluster with an event simulator: collectives as their algorithms do them, "
                "links shared fairly, compute and communication on streams of their own. Prints the iteration time, the "
                "idle part, communication that compute does not hide, peak memory and the busiest links.\n\n"
                "A plan of bare numbers (--costs) has only its seconds: it is replayed without communication. A plan "
                "that was made for another cluster is refused.",
     .examples = "weft plan cascades --set stage=1080p --out plan.json\n"
-                "weft simulate plan.json --svg gantt.svg --chrome trace.json\n",
+                "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
+                "weft plan pipeline examples/plan-pipeline.yaml --out wave.json\n"
+                "weft simulate wave.json --chrome trace.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

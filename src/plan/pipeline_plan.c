@@ -335,8 +335,14 @@ static weft_status finish(trial *t)
             used = used || p->schedule.device_of[s] == d;
         p->idle_devices += !used;
     }
-    p->bytes_per_microbatch =
-        weft_pipeline_bytes(t->costs, &p->partition, p->schedule.device_of, false, NULL);
+    p->boundary_bytes = weft_arena_alloc(p->arena, p->partition.stages * d64);
+    if (!p->boundary_bytes)
+        return no_room();
+    p->stage_activation = t->activation;
+    p->bandwidth = t->costs->bandwidth;
+    p->latency = t->costs->latency;
+    p->bytes_per_microbatch = weft_pipeline_bytes(t->costs, &p->partition, p->schedule.device_of,
+                                                  false, p->boundary_bytes);
     p->lower_bound_steps = weft_schedule_lower_bound(p->schedule.device_of, p->partition.stages,
                                                      devices, p->schedule.microbatches);
     weft_partition blockwise;
@@ -524,6 +530,13 @@ json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipelin
         plan->timing.idle, "stage_seconds", numbers(plan->stage_seconds, p->stages), "skips",
         modes[p->mode], "proved", p->proved, "collocated", skip_list(costs, p, true), "sent",
         skip_list(costs, p, false), "memory", memory, "candidates", candidates_json(plan));
+    if (json) {
+        json_object_set_new(json, "boundary_bytes", numbers(plan->boundary_bytes, p->stages - 1));
+        json_object_set_new(json, "stage_activation_bytes",
+                            numbers(plan->stage_activation, p->stages));
+        json_object_set_new(json, "bandwidth", json_real(plan->bandwidth));
+        json_object_set_new(json, "latency", json_real(plan->latency));
+    }
     if (json && !isnan(plan->blockwise_bottleneck))
         json_object_set_new(json, "blockwise_bottleneck", json_real(plan->blockwise_bottleneck));
     return json;
@@ -575,6 +588,49 @@ static weft_status read_stages(const json_t *stages, const char *path, weft_part
     return WEFT_OK;
 }
 
+/* Optional lists of `count` numbers: missing is zeros. */
+static weft_status read_numbers(weft_arena *arena, const json_t *json, const char *key,
+                                const char *path, int64_t count, double **out)
+{
+    const json_t *list = json_object_get(json, key);
+    double *value = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *value);
+    if (!value)
+        return no_room();
+    if (list && (int64_t)json_array_size(list) != count)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" has %lld entries, not %lld", path, key,
+                         (long long)json_array_size(list), (long long)count);
+    for (int64_t i = 0; i < count && list; i++) {
+        value[i] = json_number_value(json_array_get(list, (size_t)i));
+        if (!(value[i] >= 0))
+            return weft_fail(WEFT_E_FORMAT, "%s: %s[%lld] is negative", path, key, (long long)i);
+    }
+    *out = value;
+    return WEFT_OK;
+}
+
+static weft_status read_costs(const json_t *json, const char *path, weft_pipeline_plan *plan)
+{
+    const int64_t stages = plan->partition.stages, devices = plan->schedule.devices;
+    plan->arena = weft_arena_create();
+    if (!plan->arena || devices < 1 || devices > 1000000)
+        return plan->arena ? weft_fail(WEFT_E_FORMAT, "%s: %lld devices", path, (long long)devices)
+                           : no_room();
+    WEFT_TRY(
+        read_numbers(plan->arena, json, "boundary_bytes", path, stages - 1, &plan->boundary_bytes));
+    WEFT_TRY(read_numbers(plan->arena, json, "stage_activation_bytes", path, stages,
+                          &plan->stage_activation));
+    WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
+    WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));
+    plan->parameter_bytes = weft_arena_alloc(plan->arena, devices * (int64_t)sizeof(double));
+    if (!plan->parameter_bytes)
+        return no_room();
+    const json_t *memory = json_object_get(json, "memory");
+    for (size_t d = 0; d < json_array_size(memory) && (int64_t)d < devices; d++)
+        WEFT_TRY(weft_json_get_f64_or(json_array_get(memory, d), "parameter_bytes", path, 0,
+                                      &plan->parameter_bytes[d]));
+    return WEFT_OK;
+}
+
 static weft_status read_plan(const json_t *json, const char *path, weft_pipeline_plan *plan)
 {
     const char *format;
@@ -591,6 +647,7 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
     WEFT_TRY(weft_json_get_f64_or(json, "idle", path, 0, &plan->timing.idle));
     WEFT_TRY(
         weft_json_get_f64_or(json, "bytes_per_microbatch", path, 0, &plan->bytes_per_microbatch));
+    WEFT_TRY(read_costs(json, path, plan));
     const json_t *table = json_object_get(json, "schedule"),
                  *map = json_object_get(json, "device_of_stage");
     s->task_count = (int64_t)json_array_size(table);

@@ -11,6 +11,7 @@
 #define WEFT_PLAN_PIPELINE_PLAN_H
 
 #include "base/json.h"
+#include "graph/trace.h"
 #include "plan/cluster.h"
 #include "plan/schedule.h"
 
@@ -47,10 +48,13 @@ typedef struct weft_pipeline_plan {
     weft_partition partition;
     weft_schedule schedule;
     weft_schedule_timing timing;
-    double *stage_seconds;    /* [stages]: the terms of Eq. 1 */
-    double *parameter_bytes;  /* [devices] */
-    double *activation_peak;  /* [devices] */
-    double *activation_steps; /* [devices][steps] */
+    double *stage_seconds;     /* [stages]: the terms of Eq. 1 */
+    double *parameter_bytes;   /* [devices] */
+    double *activation_peak;   /* [devices] */
+    double *activation_steps;  /* [devices][steps] */
+    double *boundary_bytes;    /* [stages]: sent from stage s to s + 1 per microbatch, forward */
+    double *stage_activation;  /* [stages]: kept per microbatch */
+    double bandwidth, latency; /* between devices, as the costs said; 0: free */
     double bytes_per_microbatch;
     double blockwise_bottleneck; /* the baseline's; NAN when it does not exist */
     int64_t idle_devices;        /* that got no stage */
@@ -71,6 +75,10 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out);
 /* The table that people read; `explain` adds the candidates. */
 void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_plan *plan,
                               bool explain, weft_buf *out);
+/* The steps of all devices for the event simulator (plan/simulate.h): pipeline device d is device
+ * d * stride of the cluster. Sends are of their own stream and delay only the receiver. */
+weft_status weft_pipeline_trace(const weft_pipeline_plan *plan, int64_t stride, weft_trace *out);
+
 /* A row per device, a bar per task on the clock; forward, backward and weight gradients by colour,
  * the microbatch as number, what the device holds as a line below. Appends an SVG document. */
 void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out);

@@ -26,6 +26,10 @@ assert plan["steps"] == plan["steps_lower_bound"] == 22
 assert [m["device"] for m in plan["memory"]] == [0, 1, 2, 3]
 PY
 
+"$WEFT" simulate plan.json --chrome trace.json --svg gantt.svg >simulated
+grep -q '^iteration time' simulated || fail "$(cat simulated)"
+python3 -c "import json; json.load(open('trace.json'))"
+
 # what cannot be says so and writes nothing
 refuse() { # refuse STATUS TEXT ARGUMENTS...
     local status=$1 text=$2 got=0
@@ -69,7 +73,9 @@ costs '{"ops":[{"forward":0},{"forward":0},{"forward":0},{"forward":0}],"skips":
 "$WEFT" plan pipeline --costs bad.json --stages 4 --explain >/dev/null
 
 # models on clusters, from the examples
-"$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" >table
+"$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" --out model.json >table
+! "$WEFT" simulate model.json --cluster h100 2>err || fail "simulated on another cluster"
+grep -q 'was made for the cluster v100:1' err || fail "$(cat err)"
 grep -q '24 of 24 skips stay on their device' table || fail "$(cat table)"
 "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --out layout.json --svg layout.svg >table
 grep -q '^tp 1 cp 4 ' table || fail "$(cat table)"
