@@ -202,14 +202,15 @@ typedef struct peer {
     double seconds;
 } peer;
 
-static int run_peer(peer *list, int max)
+static int run_peer(const char *pattern, peer *list, int max)
 {
     const char *python = getenv("WEFT_PEER_PYTHON");
     char command[1024], line[256];
     int count = 0;
     if (!python || !*python)
         return 0;
-    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py", omp_get_max_threads(), python);
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py '%s'", omp_get_max_threads(), python,
+             pattern);
     FILE *pipe = popen(command, "r");
     while (pipe && count < max && fgets(line, sizeof line, pipe)) {
         char *tab = strchr(line, '\t');
@@ -229,7 +230,7 @@ int main(int argc, char **argv)
     const char *pattern = argc > 1 ? argv[1] : "";
     static peer peers[128];
     const double flops = peak_flops(), bytes = peak_bytes();
-    const int peer_count = run_peer(peers, 128);
+    const int peer_count = run_peer(pattern, peers, 128);
     printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(), flops * 1e-9, bytes * 1e-9,
            peer_count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
     printf("%-42s %9s %9s %6s %8s %6s %9s %6s\n", "kernel", "ms", "GFLOP/s", "peak", "GB/s", "copy", "peer ms", "ratio");

@@ -1,5 +1,7 @@
 """Times PyTorch on the shapes of bench/kernels.c: lines "label<TAB>milliseconds" on standard output.
 
+    peer_torch.py [PATTERN]   only labels that contain it
+
 Run by bench/kernels when WEFT_PEER_PYTHON names a python with PyTorch. Threads from OMP_NUM_THREADS; with one
 thread the processor time is taken, as bench/kernels does."""
 import os
@@ -14,10 +16,15 @@ except ImportError:
 
 threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
 torch.set_num_threads(threads)
+pattern = sys.argv[1] if len(sys.argv) > 1 else ""
+if pattern in ("attention", "attention128", "dit", "linear", "conv", "norm"):  # groups of bench/kernels.c
+    pattern = ""
 clock = time.process_time if threads == 1 else time.perf_counter
 
 
 def measure(label, run, seconds=0.4):
+    if pattern not in label:
+        return
     run()
     best, stop, n = 1e9, clock() + seconds, 0
     while n < 3 or (clock() < stop and n < 200):
