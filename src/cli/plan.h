@@ -12,8 +12,10 @@ weft_status weft_plan_layout_run(const weft_args *args);
 weft_status weft_plan_memory_run(const weft_args *args);
 extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section, weft_plan_memory_section;
 
-/* The operators of a named model: a DiT (plan/dit_costs.h) or one with long skips (plan/unet_costs.h). */
-weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out);
+/* The operators of a named model for a clip: plan/dit_costs.h and plan/unet_costs.h (whose sample sizes
+ * are in the name), plan/model_costs.h. */
+weft_status weft_plan_model_load(weft_arena *arena, const char *name, int64_t frames, int64_t height,
+                                 int64_t width, weft_op_list *out);
 /* Writes a picture whole or not at all; frees it. */
 weft_status weft_plan_write_svg(weft_buf *svg, const char *path);
 /* Indented, on standard output; NULL is an error too. */

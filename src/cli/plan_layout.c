@@ -9,14 +9,21 @@
 
 typedef struct layout_config {
     const char *model, *cluster;
-    int64_t batch, layers, hidden, heads, tokens, text_tokens, experts, top_k;
+    int64_t batch, layers, hidden, heads, tokens, text_tokens, experts, top_k, frames, height,
+        width;
     int64_t most_tp, most_cp, most_pp, most_ep, least_zero, most_microbatch;
 } layout_config;
 
 static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, offsetof(layout_config, model), "", "",
-     "dit-7b-8k, dit-7b-74k, dit-28b-8k, dit-28b-74k; a model with long skips (uvit-2.7b, ...); or "
-     "empty with the sizes below"},
+     "a model (wan-14b, dit-7b-74k, uvit-2.7b, ...; a wrong name lists them), or empty with the "
+     "sizes below"},
+    {"frames", WEFT_KEY_I64, offsetof(layout_config, frames), "81", "",
+     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000},
+    {"height", WEFT_KEY_I64, offsetof(layout_config, height), "480", "pixels", "of a clip",
+     .min = 16, .max = 65536},
+    {"width", WEFT_KEY_I64, offsetof(layout_config, width), "832", "pixels", "of a clip", .min = 16,
+     .max = 65536},
     {"cluster", WEFT_KEY_STRING, offsetof(layout_config, cluster), "h100:8", "",
      "preset, preset:NODES, or a YAML file"},
     {"batch", WEFT_KEY_I64, offsetof(layout_config, batch), "256", "samples",
@@ -153,7 +160,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c));
     WEFT_TRY(weft_cluster_load(arena, c.cluster, &cluster));
     if (c.model[0]) {
-        WEFT_TRY(weft_plan_model_load(arena, c.model, &model));
+        WEFT_TRY(weft_plan_model_load(arena, c.model, c.frames, c.height, c.width, &model));
     } else {
         const weft_dit_shape shape = {.name = "DiT",
                                       .layers = c.layers,

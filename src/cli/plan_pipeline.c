@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "cli/plan.h"
 #include "plan/dit_costs.h"
+#include "plan/model_costs.h"
 #include "plan/pipeline_plan.h"
 #include "plan/tune.h"
 #include "plan/unet_costs.h"
@@ -11,14 +12,20 @@
 
 typedef struct pipeline_config {
     const char *model, *cluster;
-    int64_t stages, devices, microbatch, microbatches;
+    int64_t stages, devices, microbatch, microbatches, frames, height, width;
     double lambda;
 } pipeline_config;
 
 static const weft_key keys[] = {
     {"model", WEFT_KEY_STRING, offsetof(pipeline_config, model), NULL, "",
-     "uvit-1b, uvit-2.7b, uvit-6b, sdv2-0.9b to sdv2-7.2b, hunyuan-dit-0.8b to hunyuan-dit-3b, "
-     "dit-7b-8k to dit-28b-74k"},
+     "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, ...; dit-7b-74k, ... "
+     "(a wrong name lists them)"},
+    {"frames", WEFT_KEY_I64, offsetof(pipeline_config, frames), "81", "",
+     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000},
+    {"height", WEFT_KEY_I64, offsetof(pipeline_config, height), "480", "pixels", "of a clip",
+     .min = 16, .max = 65536},
+    {"width", WEFT_KEY_I64, offsetof(pipeline_config, width), "832", "pixels", "of a clip",
+     .min = 16, .max = 65536},
     {"cluster", WEFT_KEY_STRING, offsetof(pipeline_config, cluster), "v100:2", "",
      "preset, preset:NODES, or a YAML file"},
     {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "",
@@ -35,15 +42,36 @@ static const weft_key keys[] = {
 const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages",
                                                  sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
 
-weft_status weft_plan_model_load(weft_arena *arena, const char *name, weft_op_list *out)
+weft_status weft_plan_model_load(weft_arena *arena, const char *name, int64_t frames,
+                                 int64_t height, int64_t width, weft_op_list *out)
 {
     const weft_dit_shape *dit = weft_dit_preset(name);
     if (dit)
         return weft_dit_costs(arena, dit, out);
+    const weft_model_preset *video;
+    if (weft_model_find(name, &video) == WEFT_OK)
+        return weft_model_costs(arena, video, frames, height, width, out);
     weft_unet_list unet;
-    WEFT_TRY(weft_unet_costs(arena, name, &unet));
-    *out = unet.list;
-    return WEFT_OK;
+    const weft_status_code status = weft_unet_costs(arena, name, &unet);
+    if (status == WEFT_OK) {
+        *out = unet.list;
+        return WEFT_OK;
+    }
+    if (status != WEFT_E_NOT_FOUND)
+        return status;
+    weft_buf names = {0};
+    int count;
+    video = weft_model_presets(&count);
+    for (int i = 0; i < count; i++)
+        weft_buf_printf(&names, "%s, ", video[i].name);
+    for (int i = 0; weft_dit_preset_at(i); i++)
+        weft_buf_printf(&names, "%s, ", weft_dit_preset_at(i)->name);
+    for (int i = 0; weft_unet_preset_at(i); i++)
+        weft_buf_printf(&names, "%s%s", i ? ", " : "", weft_unet_preset_at(i)->name);
+    const weft_status_code code = weft_fail(WEFT_E_NOT_FOUND, "no model \"%s\"; there are %s", name,
+                                            names.data ? names.data : "others");
+    weft_buf_free(&names);
+    return code;
 }
 
 static weft_status choose(const weft_args *args, const char *option, const char *const *names,
@@ -100,7 +128,8 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_pipeline_section, &config));
     weft_op_list model;
     weft_cluster cluster;
-    WEFT_TRY(weft_plan_model_load(arena, config.model, &model));
+    WEFT_TRY(weft_plan_model_load(arena, config.model, config.frames, config.height, config.width,
+                                  &model));
     WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
     where->spec = config.cluster;
     weft_cluster_id(&cluster, where->id);

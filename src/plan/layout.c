@@ -499,6 +499,8 @@ static const char *explain(weft_arena *arena, const weft_layout_candidate *best,
             arena, "needs %s per device with everything recomputed that can be, limit %s",
             weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), a),
             weft_format_bytes((int64_t)(weft_fabric_usable(f)), b));
+    if (c->terms.seconds <= best->terms.seconds * (1 + 1e-9))
+        return weft_arena_printf(arena, "as fast; the best comes first in the order of degrees");
     int most = 0;
     double more = -INFINITY;
     for (int k = 0; k < CAUSES; k++) {
