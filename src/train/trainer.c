@@ -12,6 +12,7 @@
 #include "train/latents.h"
 #include "train/meter.h"
 #include "train/step.h"
+#include "train/vae_begin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -145,21 +146,13 @@ static weft_status open_loader(trainer *t)
     return WEFT_OK;
 }
 
-/* A posterior of deviation 1 drowns the means of a fresh encoder; exp(-3) lets the decoder see them. */
-static void calm_posterior(weft_store *store, const weft_wan_vae_config *vae)
-{
-    weft_tensor *bias = weft_store_find(store, "vae.quant_conv.bias");
-    for (int64_t i = 0; bias && i < vae->z_dim; i++)
-        ((float *)bias->data)[vae->z_dim + i] = -6;
-}
-
 static weft_status begin_weights(trainer *t)
 {
     const weft_run *run = t->run;
     const char *folder = run->what == WEFT_RUN_VAE ? run->vae.init : run->dit.init;
     if (!folder[0]) {
         if (run->what == WEFT_RUN_VAE)
-            calm_posterior(t->store, &t->models.vae);
+            weft_vae_begin(t->store, t->models.vae.z_dim, (uint64_t)run->seed);
         return WEFT_OK;
     }
     return weft_export_load(t->store, t->step.whole, t->part, t->parts, folder);
