@@ -1,0 +1,53 @@
+# Sourced by the scripts of this folder: a small data set, and configs that train in seconds.
+set -u
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+fail() { echo "FAILED: $*"; exit 1; }
+ranks() { # ranks N COMMAND...
+    local n=$1
+    shift
+    if [ "$n" = 1 ]; then "$@"; else "$MPIRUN" --oversubscribe -n "$n" "$@"; fi
+}
+# losses RUN: one "step loss grad_norm" a line
+losses() {
+    python3 -c 'import json,sys
+for line in open(sys.argv[1]):
+    d = json.loads(line); print(d["step"], repr(d["loss"]), repr(d["grad_norm"]))' "$1/metrics.jsonl"
+}
+make_shards() { # 24 captioned clips in ./shards
+    "$WEFT" synth --out raw --shots 24 --single-share 1 --held-out-clips 0 --min-frames 12 --max-frames 14 >synth.log 2>&1 ||
+        { cat synth.log; fail "weft synth"; }
+    python3 - <<'PY'
+import glob, json, os, shutil
+os.makedirs("cur/clips"); os.makedirs("cur/metas")
+for f in sorted(glob.glob("raw/train/s*.mp4")):
+    key = os.path.basename(f)[:-4]
+    shutil.copy(f, f"cur/clips/{key}.mp4")
+    json.dump({"id": key, "caption": open(f[:-4] + ".txt").read().strip(), "frames": 12, "width": 64, "height": 64,
+               "fps": 24.0}, open(f"cur/metas/{key}.json", "w"))
+PY
+    "$WEFT" shard --in cur --out shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
+}
+write_configs() {
+    cat >vae.yaml <<'Y'
+what: vae
+out: runs/vae
+data: {path: shards}
+vae: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}
+stages:
+  - {steps: 8, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
+Y
+    cat >dit.yaml <<'Y'
+what: dit
+out: runs/dit
+vae_path: runs/vae/model
+data: {path: shards}
+transformer: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
+text_encoder: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+optimizer: {ema_decay: 0.9}
+checkpoint: {every: 5, keep: 2}
+stages:
+  - {steps: 12, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 4}
+  - {steps: 8, batch: 5, frames: 5, height: 32, width: 32, lr: 1e-3, warmup: 0, schedule: constant}
+Y
+}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# What training must refuse, with a message that says what and where.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+# refuse PATTERN ARGUMENTS...
+refuse() {
+    local pattern=$1
+    shift
+    "$WEFT" train "$@" >out.log 2>&1
+    local status=$?
+    [ $status = 1 ] && grep -qE -- "$pattern" out.log || { cat out.log; fail "weft train $*: status $status, expected 1 and '$pattern'"; }
+}
+refuse "nosuch.yaml" nosuch.yaml
+printf 'what: vae\nout: x\ndata: {path: shards}\nstages:\n  - {steps: 1, batch: 1, frames: 5, height: 16, width: 16, learning_rate: 3}\n' >bad.yaml
+refuse "bad.yaml:5: unknown key 'learning_rate'" bad.yaml
+refuse "stages.0.frames: 6 is not 1 \+ a multiple of 4" vae.yaml --set stages.0.frames=6
+refuse "stages.0.width: 20 is not a multiple of 8" vae.yaml --set stages.0.width=20
+refuse "--set stages.0.lr=x: stages.0.lr: 'x' is not a number" vae.yaml --set stages.0.lr=x
+refuse "vae_path: training the transformer needs" dit.yaml --set vae_path=
+refuse "nowhere" dit.yaml --set vae_path=nowhere
+refuse "nowhere" vae.yaml --set data.path=nowhere
+refuse "mesh: 'dp=2' is for 2 ranks, but 1 run" vae.yaml --set mesh=dp=2
+refuse "no sample for stage 0" vae.yaml --set stages.0.frames=101
+[ ! -e runs/vae/model ] || fail "a refused run left a model"
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+# a run folder that holds another model's checkpoints
+refuse "encoder|decoder" vae.yaml --set vae.base_dim=8 --set stages.0.steps=9
+# every step an outlier: stops after guard.patience and says so
+refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set loss.l2=1e38 --set loss.l1=1e38 --set guard.patience=3 --set stages.0.steps=20
+# a full disk: clear message, nothing half-written under a final name
+if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=300k tmpfs full 2>/dev/null; then
+    "$WEFT" train vae.yaml --set out=full/run >full.log 2>&1
+    status=$?
+    left=$(ls full/run/checkpoints full/run/model 2>/dev/null | grep -v ':$' | tr '\n' ' ')
+    umount full
+    [ $status = 1 ] && grep -qiE 'no space|disk' full.log || { cat full.log; fail "disk full: status $status"; }
+    [ -z "$left" ] || fail "disk full left: $left"
+else
+    echo "note: no tmpfs to be had, the full disk was not tried"
+fi
+exit 0

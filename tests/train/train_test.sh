@@ -1,0 +1,60 @@
+#!/bin/bash
+# Training from the command line: both models, resuming after kill -9, 1, 2 and 3 ranks, files and refusals.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+[ -f runs/vae/model/config.json ] && [ -f runs/vae/model/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
+grep -q '"latents_std"' runs/vae/model/config.json || fail "latents_std is not in the VAE's config"
+ls runs/vae/events.out.tfevents.* >/dev/null || fail "no TensorBoard events"
+
+# the whole run at once
+"$WEFT" train dit.yaml --set out=runs/whole >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
+[ "$(losses runs/whole | wc -l)" = 20 ] || fail "20 steps expected in runs/whole/metrics.jsonl"
+for part in model_index.json transformer/config.json text_encoder/config.json vae/config.json scheduler/scheduler_config.json weft.json; do
+    [ -f "runs/whole/model/$part" ] || fail "runs/whole/model/$part is missing"
+done
+[ "$(ls runs/whole/checkpoints | tr '\n' ' ')" = "step-00000015 step-00000020 " ] || fail "kept checkpoints: $(ls runs/whole/checkpoints)"
+for file in config.yaml state.json optimizer.safetensors ema.safetensors transformer/diffusion_pytorch_model.safetensors; do
+    [ -f "runs/whole/checkpoints/step-00000020/$file" ] || fail "the checkpoint has no $file"
+done
+
+# killed in the middle, and again, then the same command: bitwise the same losses
+"$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
+pid=$!
+for _ in $(seq 600); do
+    [ "$(wc -l <runs/killed/metrics.jsonl 2>/dev/null || echo 0)" -ge 7 ] && break
+    sleep 0.02
+done
+kill -9 $pid 2>/dev/null
+wait $pid 2>/dev/null
+"$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
+grep -q 'going on from' killed.log || echo "note: the kill came before the first checkpoint or after the end"
+diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
+cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
+    fail "the weights after kill -9 differ"
+
+# a damaged checkpoint is named and the one before it is taken
+cp -r runs/whole runs/damaged
+rm -r runs/damaged/model
+printf x | dd of=runs/damaged/checkpoints/step-00000020/optimizer.safetensors bs=1 seek=5000 conv=notrunc 2>/dev/null
+"$WEFT" train dit.yaml --set out=runs/damaged >damaged.log 2>&1 || { cat damaged.log; fail "a damaged checkpoint"; }
+grep -q 'step-00000020/optimizer.safetensors: damaged' damaged.log || { cat damaged.log; fail "the damage is not named"; }
+grep -q 'going on from .*step-00000015' damaged.log || fail "did not go on from step 15"
+diff <(losses runs/whole) <(losses runs/damaged) || fail "the loss curve after damage differs"
+
+# ranks: the same losses within 1e-5
+for n in 2 3; do
+    ranks $n "$WEFT" train dit.yaml --set out=runs/r$n --set stages.0.steps=50 --set checkpoint.every=0 >r$n.log 2>&1 || { cat r$n.log; fail "$n ranks"; }
+done
+"$WEFT" train dit.yaml --set out=runs/r1 --set stages.0.steps=50 --set checkpoint.every=0 >r1.log 2>&1 || fail "1 rank"
+for n in 2 3; do
+    python3 - runs/r1 runs/r$n <<'PY' || fail "$n ranks differ from one"
+import json, sys
+a, b = ([json.loads(l)["loss"] for l in open(p + "/metrics.jsonl")] for p in sys.argv[1:])
+worst = max(abs(x - y) / abs(x) for x, y in zip(a, b))
+print(f"{sys.argv[2]}: worst relative difference of {len(a)} losses: {worst:.2e}")
+sys.exit(not (len(a) == len(b) == 58 and worst <= 1e-5))
+PY
+done
+exit 0
