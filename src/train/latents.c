@@ -36,10 +36,7 @@ static weft_status open_loader(encoding *e, const weft_stage *s)
                                        .fps = d->fps, .threads = d->threads, .prefetch = d->prefetch};
     WEFT_TRY(weft_loader_open(&config, (int)e->step.slice_index, (int)e->step.slice_parts, NULL, 0, &e->loader));
     e->samples = weft_loader_bucket_samples(e->loader, 0);
-    if (e->samples > 0)
-        return WEFT_OK;
-    return weft_fail(WEFT_E_ARG, "%s: no sample fits %lldx%lldx%lld", d->path, (long long)s->frames, (long long)s->height,
-                     (long long)s->width);
+    return WEFT_OK;
 }
 
 /* `store` NULL: one of its own with the weights of run->vae_path. */

@@ -132,18 +132,8 @@ static weft_status open_loader(trainer *t)
         bucket.height /= space;
         bucket.width /= space;
     }
-    WEFT_TRY(weft_loader_open(&config, (int)t->step.slice_index, (int)t->step.slice_parts, video ? NULL : WEFT_LATENT_PART,
-                              t->models.vae.z_dim, &t->loader));
-    if (weft_loader_bucket_samples(t->loader, 0) == 0) {
-        weft_buf why = {0};
-        weft_loader_explain(t->loader, &why);
-        weft_status_code status = weft_fail(WEFT_E_ARG, "%s: no sample for stage %lld (%lld frames of %lldx%lld)%s%s",
-                                            d->path, (long long)t->stage_index, (long long)s->frames, (long long)s->width,
-                                            (long long)s->height, why.len ? ": " : "", why.len ? why.data : "");
-        weft_buf_free(&why);
-        return status;
-    }
-    return WEFT_OK;
+    return weft_loader_open(&config, (int)t->step.slice_index, (int)t->step.slice_parts, video ? NULL : WEFT_LATENT_PART,
+                            t->models.vae.z_dim, &t->loader);
 }
 
 static weft_status begin_weights(trainer *t)

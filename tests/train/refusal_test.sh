@@ -21,13 +21,13 @@ refuse "vae_path: training the transformer needs" dit.yaml --set vae_path=
 refuse "nowhere" dit.yaml --set vae_path=nowhere
 refuse "nowhere" vae.yaml --set data.path=nowhere
 refuse "mesh: 'dp=2' is for 2 ranks, but 1 run" vae.yaml --set mesh=dp=2
-refuse "no sample for stage 0" vae.yaml --set stages.0.frames=101
+refuse "none of 24 samples fits" vae.yaml --set stages.0.frames=101
 [ ! -e runs/vae/model ] || fail "a refused run left a model"
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 # a run folder that holds another model's checkpoints
 refuse "encoder|decoder" vae.yaml --set vae.base_dim=8 --set stages.0.steps=9
 # every step an outlier: stops after guard.patience and says so
-refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set loss.l2=1e38 --set loss.l1=1e38 --set guard.patience=3 --set stages.0.steps=20
+refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
 # a full disk: clear message, nothing half-written under a final name
 if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=300k tmpfs full 2>/dev/null; then
     "$WEFT" train vae.yaml --set out=full/run >full.log 2>&1

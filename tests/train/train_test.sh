@@ -20,19 +20,42 @@ for file in config.yaml state.json optimizer.safetensors ema.safetensors transfo
 done
 
 # killed in the middle, and again, then the same command: bitwise the same losses
-"$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
-pid=$!
-for _ in $(seq 600); do
-    [ "$(wc -l <runs/killed/metrics.jsonl 2>/dev/null || echo 0)" -ge 7 ] && break
-    sleep 0.02
+for try in 1 2 3 4 5; do # until the kill falls between the first checkpoint and the end
+    rm -rf runs/killed
+    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 &
+    pid=$!
+    for _ in $(seq 3000); do
+        [ -d runs/killed/checkpoints/step-00000005 ] && break
+        sleep 0.01
+    done
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ -d runs/killed/model ] && continue
+    "$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
+    grep -q 'going on from' killed.log && break
 done
-kill -9 $pid 2>/dev/null
-wait $pid 2>/dev/null
-"$WEFT" train dit.yaml --set out=runs/killed >killed.log 2>&1 || { cat killed.log; fail "going on after kill -9"; }
-grep -q 'going on from' killed.log || echo "note: the kill came before the first checkpoint or after the end"
+grep -q 'going on from' killed.log || fail "never killed between a checkpoint and the end"
 diff <(losses runs/whole) <(losses runs/killed) || fail "the loss curve after kill -9 differs"
 cmp runs/whole/model/transformer/diffusion_pytorch_model.safetensors runs/killed/model/transformer/diffusion_pytorch_model.safetensors ||
     fail "the weights after kill -9 differ"
+
+# one of two ranks killed in the middle of a step
+ranks 2 "$WEFT" train dit.yaml --set out=runs/two >two.log 2>&1 || { cat two.log; fail "two ranks"; }
+for try in 1 2 3 4 5; do
+    rm -rf runs/half
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 &
+    pid=$!
+    for _ in $(seq 3000); do
+        [ -d runs/half/checkpoints/step-00000005 ] && break
+        sleep 0.01
+    done
+    kill -9 "$(pgrep -n -f -- "train dit.yaml --set out=runs/half")" 2>/dev/null
+    wait $pid && continue # it was over before
+    ranks 2 "$WEFT" train dit.yaml --set out=runs/half >half.log 2>&1 || { cat half.log; fail "going on after a rank was killed"; }
+    grep -q 'going on from' half.log && break
+done
+grep -q 'going on from' half.log || fail "no rank was killed between a checkpoint and the end"
+diff <(losses runs/two) <(losses runs/half) || fail "the loss curve after the death of a rank differs"
 
 # a damaged checkpoint is named and the one before it is taken
 cp -r runs/whole runs/damaged
