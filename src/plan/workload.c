@@ -239,7 +239,11 @@ static bool degree_wanted(const weft_cascade_costs *c, int64_t degree)
     for (int64_t i = 0; i < c->degrees.count; i++)
         if (c->degrees.item[i] == degree)
             return true;
-    return c->degrees.count == 0;
+    if (c->degrees.count)
+        return false;
+    /* every integer to 64, whole nodes to 256, then doubling: more would only cost planning time */
+    const int64_t per_node = c->cluster->devices;
+    return degree <= 64 || (degree <= 256 && degree % per_node == 0) || (degree & (degree - 1)) == 0;
 }
 
 static weft_status add_cascade(weft_arena *arena, weft_cascade *out, int64_t sample, const char *module,

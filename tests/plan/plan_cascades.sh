@@ -1,0 +1,132 @@
+#!/bin/bash
+# weft plan cascades, simulate and topology from the command line: bare numbers checked by a program
+# of their own, refusals, golden plans of the presets.
+set -eu
+export OMP_NUM_THREADS=2
+fail() { echo "$*" >&2; exit 1; }
+refuse() { # refuse TEXT command...: must end with an error that holds TEXT
+    local text=$1; shift
+    if "$@" >out 2>err; then fail "accepted: $*"; fi
+    grep -qF -- "$text" err || fail "no \"$text\" in: $(cat err)   ($*)"
+}
+
+cat >costs.json <<'JSON'
+{"cascades": [
+ {"id": "s0.text", "degrees": {"1": {"seconds": 0.5, "bytes": 1e9}}},
+ {"id": "s0.vae", "after": ["s0.text"], "degrees": {"1": {"seconds": 4.0, "bytes": 2e9}, "3": {"seconds": 1.5, "bytes": 1e9}}},
+ {"id": "s0.dit", "after": ["s0.text", "s0.vae"], "degrees": {"2": {"seconds": 9, "bytes": 6e9}, "5": {"seconds": 4, "bytes": 3e9}, "7": {"seconds": 3}}},
+ {"id": "s1.vae", "degrees": {"1": {"seconds": 2, "bytes": 2e9}, "2": {"seconds": 1.1, "bytes": 1e9}}},
+ {"id": "s1.dit", "after": ["s1.vae"], "degrees": {"1": {"seconds": 7, "bytes": 7e9}, "3": {"seconds": 2.6, "bytes": 3e9}}}]}
+JSON
+"$WEFT" plan cascades --costs costs.json --devices 7 --memory 6500000000 --seed 3 --json --out plan.json >printed.json
+cat >check.py <<'PY'
+import json, sys
+costs, plan = (json.load(open(p)) for p in sys.argv[1:3])
+devices, memory = int(sys.argv[3]), float(sys.argv[4])
+at = {c["id"]: c for c in plan["cascades"]}
+assert sorted(at) == sorted(c["id"] for c in costs["cascades"]) and len(at) == len(plan["cascades"])
+for c in costs["cascades"]:
+    p = at[c["id"]]
+    d = c["degrees"][str(p["degree"])]
+    assert abs(p["end"] - p["start"] - d["seconds"]) < 1e-9 and d.get("bytes", 0) <= memory
+    assert len(set(p["devices"])) == p["degree"] and all(0 <= x < devices for x in p["devices"])
+    for q in c.get("after", []):
+        assert p["start"] >= at[q]["end"]
+for a in plan["cascades"]:
+    for b in plan["cascades"]:
+        if a["id"] < b["id"] and set(a["devices"]) & set(b["devices"]):
+            assert a["end"] <= b["start"] or b["end"] <= a["start"], (a, b)
+assert plan["makespan"] == max(p["end"] for p in plan["cascades"])
+assert plan["lower_bound"] <= plan["makespan"] and (not plan["proved"] or plan["lower_bound"] == plan["makespan"])
+PY
+python3 check.py costs.json printed.json 7 6500000000
+cmp printed.json plan.json
+grep -q '"proved": true' plan.json || fail "a plan of five cascades is not proved"
+OMP_NUM_THREADS=1 "$WEFT" plan cascades --costs costs.json --devices 7 --memory 6500000000 --seed 3 --json >again.json
+cmp printed.json again.json
+"$WEFT" simulate plan.json --out figures.json --chrome trace.json --svg chart.svg >simulated
+python3 - <<'PY'
+import json
+f, p, t = (json.load(open(n)) for n in ("figures.json", "plan.json", "trace.json"))
+assert abs(f["seconds"] - p["makespan"]) < 1e-9, (f["seconds"], p["makespan"])
+assert len([e for e in t["traceEvents"] if e["ph"] == "X"]) > 5
+PY
+grep -q '</svg>' chart.svg
+
+# impossible requests
+refuse "0 devices" "$WEFT" plan cascades --costs costs.json --devices 0
+refuse "0 devices" "$WEFT" plan cascades --costs costs.json
+refuse "devices" "$WEFT" plan cascades --costs costs.json --devices -3
+refuse "smallest degree is 2" "$WEFT" plan cascades --costs costs.json --devices 1
+refuse "limit" "$WEFT" plan cascades --costs costs.json --devices 7 --memory 100
+one() { echo "{\"cascades\": [$1]}" >bad.json; refuse "$2" "$WEFT" plan cascades --costs bad.json --devices 4; }
+one '' 'empty'
+one '{"id": "a", "degrees": {}}' 'at least one degree'
+one '{"id": "a", "degrees": {"1": {"seconds": 0}}}' 'positive'
+one '{"id": "a", "degrees": {"1": {"seconds": -1}}}' 'positive'
+one '{"id": "a", "degrees": {"1": {"seconds": "NaN"}}}' 'not a number'
+one '{"id": "a", "degrees": {"1": {"seconds": NaN}}}' 'not valid JSON'
+one '{"id": "a", "degrees": {"1": {"seconds": 1e999}}}' 'not valid JSON'
+one '{"id": "a", "degrees": {"1": {"seconds": 1, "bytes": -5}}}' 'negative'
+one '{"id": "a", "degrees": {"1.5": {"seconds": 1}}}' 'not an integer'
+one '{"id": "a", "degrees": {"8": {"seconds": 1}}}' 'smallest degree is 8'
+one '{"id": "a", "after": ["b"], "degrees": {"1": {"seconds": 1}}}' 'no cascade has'
+one '{"id": "a", "after": ["a"], "degrees": {"1": {"seconds": 1}}}' 'ring'
+one '{"id": "a", "degrees": {"1": {"seconds": 1}}}, {"id": "a", "degrees": {"1": {"seconds": 1}}}' 'twice'
+echo '{"cascades": [{"id": "a", "degrees": {"4": {"seconds": 1, "bytes": 103294964531}, "6": {"seconds": 1, "bytes": 64e9}}}]}' >bad.json
+refuse 'needs 96.2 GiB per device at degree 4, limit 80 GiB; smallest feasible degree 6' \
+    "$WEFT" plan cascades --costs bad.json --devices 5 --memory 80GiB
+refuse "empty" "$WEFT" plan cascades --set 'buckets.0.frames=9' --set 'buckets.0.height=64' --set 'buckets.0.width=64' --set 'buckets.0.weight=0'
+refuse "needs" "$WEFT" plan cascades --set model=wan-14b --set cluster=v100:1
+refuse "did you mean" "$WEFT" plan cascades --set model=hunyuanvideo-13
+
+# a plan for another cluster
+"$WEFT" plan cascades --set stage=360p --set samples=2 --out h100.json >/dev/null
+"$WEFT" simulate h100.json --cluster h100:2 >/dev/null
+refuse "another cluster" "$WEFT" simulate h100.json --cluster h100:4
+refuse "another cluster" "$WEFT" simulate h100.json --cluster h200:2
+sed 's/"degree": [0-9]*/"degree": 99/' plan.json >bad.json
+refuse "as many devices" "$WEFT" simulate bad.json
+python3 - <<'PY'
+import json
+p = json.load(open("plan.json"))
+for c in p["cascades"]:
+    c["devices"] = list(range(c["degree"]))
+json.dump(p, open("bad.json", "w"))
+PY
+refuse "runs" "$WEFT" simulate bad.json
+
+# clusters
+"$WEFT" topology h100:2 --yaml >mine.yaml
+"$WEFT" topology mine.yaml --svg mine.svg >mine.txt
+"$WEFT" topology h100:2 >preset.txt
+cmp mine.txt preset.txt
+grep -q '</svg>' mine.svg
+"$WEFT" topology local >local.txt
+sed 's/up: "*spine"*/up: nowhere/' mine.yaml >bad.yaml && refuse 'not among the switches' "$WEFT" topology bad.yaml
+sed 's/^nodes: .*/nodes: 0/' mine.yaml >bad.yaml && refuse 'no devices' "$WEFT" topology bad.yaml
+cat >bad.yaml <<'YAML'
+nodes: 2
+devices: 2
+device: {memory: 1GiB, flops: 1e12, memory_bandwidth: 1e11}
+link: {}
+host: {}
+nics: [{switch: a, bandwidth: 1e9}]
+switches: [{name: a, up: b, bandwidth: 1e9}, {name: b, up: a, bandwidth: 1e9}]
+YAML
+refuse 'cycle' "$WEFT" topology bad.yaml
+sed -i '/^nics/d; /^switches/d' bad.yaml && refuse 'missing link' "$WEFT" topology bad.yaml
+
+# golden plans: a change of plan is to be seen in review (WEFT_GOLDEN=1 writes them anew)
+for preset in h100:2 h200:1 a100:2 ascend910a:2; do
+    for stage in 360p 720p; do
+        model=hunyuanvideo-13b
+        case $preset in a100*|ascend*) model=wan-1.3b ;; esac
+        name=${preset%:*}-$stage.txt
+        "$WEFT" plan cascades --set cluster=$preset --set stage=$stage --set model=$model --set samples=3 --seed 5 >$name
+        if [ "${WEFT_GOLDEN-}" = 1 ]; then mkdir -p "$SRC/tests/plan/golden"; cp $name "$SRC/tests/plan/golden/$name"; fi
+        diff "$SRC/tests/plan/golden/$name" $name || fail "the plan of $preset, $stage has changed"
+    done
+done
+"$WEFT" topology v100 >v100.txt
+grep -q '4 nodes x 8 V100' v100.txt
