@@ -114,10 +114,12 @@ static bool refuted(const bounder *b, double limit)
     for (int32_t f = 0; f < b->functions; f++)
         if (sum[f] > b->whole[f] * limit)
             return true;
-    if (p->count > 2000)
+    /* windows between heads (and 0) and the limit less tails (and the limit), fewer for many options */
+    int64_t windows = (int64_t)sqrt(1.3e6 / (double)p->first_option[p->count]);
+    windows = windows < MAX_WINDOWS ? windows : MAX_WINDOWS;
+    if (windows < 2)
         return false;
-    /* windows between heads (and 0) and the limit less tails (and the limit) */
-    const int64_t step = 1 + p->count / MAX_WINDOWS;
+    const int64_t step = 1 + p->count / windows;
     for (int64_t i = -1; i < p->count; i += step)
         for (int64_t j = -1; j < p->count; j += step) {
             const double from = i < 0 ? 0 : b->sorted[i];

@@ -92,6 +92,7 @@ typedef struct weft_cascade_search {
     double seconds;  /* > 0: search until then; 0: a fixed amount of work, so the same everywhere */
     double effort;   /* share of the fixed amount of work; 0: 1 */
     int threads;     /* 0: all; the result does not depend on it */
+    const weft_cascade_bound *bound; /* a known lower bound; NULL: compute it */
     bool no_exact;   /* the heuristics only */
     bool no_genetic; /* local search only, for comparisons */
     int64_t exact_nodes; /* 0: default */

@@ -161,6 +161,12 @@ static void initialise(island *x, double scale)
         *spare = swap;
     }
     for (int32_t i = kept; i < POPULATION; i++) {
+        if (kept > 1 && over(x)) { /* no time: copies of what there is */
+            memcpy(pool[i].option, pool[0].option, (size_t)x->p->count * sizeof(int32_t));
+            memcpy(pool[i].bias, pool[0].bias, (size_t)x->p->count * sizeof(double));
+            pool[i].makespan = pool[0].makespan;
+            continue;
+        }
         for (int32_t c = 0; c < x->p->count; c++) {
             const int32_t first = x->p->first_option[c], last = x->p->first_option[c + 1];
             pool[i].option[c] =
@@ -389,7 +395,10 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     double upper = 0;
     for (int32_t c = 0; c < p->count; c++)
         upper += p->seconds[p->first_option[c + 1] - 1];
-    WEFT_TRY(weft_cascade_lower_bound(p, upper * (1 + 1e-9), &r.bound));
+    if (search->bound)
+        r.bound = *search->bound;
+    else
+        WEFT_TRY(weft_cascade_lower_bound(p, upper * (1 + 1e-9), &r.bound));
     /* a small problem: some heuristic, then the exact search, then what time is left */
     const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
     const double share = exact ? 0.3 : 1;

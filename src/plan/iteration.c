@@ -137,12 +137,15 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
     weft_cascade_search part = *search;
     part.seconds /= sets;
     part.effort = sets > 1 ? 0.5 : 1;
+    weft_cascade_bound bound;
     for (int set = 0; set < sets; set++) {
+        part.bound = set ? &bound : NULL; /* what holds for every degree holds for fewer */
         const weft_status_code status = try_set(costs, samples, &part, place, set, arena, &it);
         if (status != WEFT_OK) {
             weft_iteration_free(&it);
             return status;
         }
+        bound = it.result.bound;
     }
     *out = it;
     return WEFT_OK;

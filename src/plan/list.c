@@ -18,6 +18,7 @@ struct weft_lister {
     /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i] devices) */
     int64_t nodes;
     int32_t *node_room, *node_order, *home;
+    int32_t *with_room; /* [per_node + 1]: nodes that have exactly so many free */
     int16_t *parts; /* only of cascades wider than a node */
     weft_arena *arena;
 };
@@ -68,10 +69,11 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
         l->node_room = weft_arena_alloc(arena, l->nodes * i32);
         l->node_order = weft_arena_alloc(arena, l->nodes * i32);
         l->home = weft_arena_alloc(arena, n * i32);
+        l->with_room = weft_arena_alloc(arena, (p->per_node + 1) * i32);
         l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
     }
     weft_status_code status = WEFT_OK;
-    if (l->nodes && (!l->node_room || !l->node_order || !l->home || !l->parts))
+    if (l->nodes && (!l->node_room || !l->node_order || !l->home || !l->parts || !l->with_room))
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
     else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting || !l->bucket_degree ||
         !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
@@ -189,22 +191,27 @@ static int64_t tightest_node(const weft_lister *l, int64_t degree)
     return best;
 }
 
-/* Enough nodes with room for equal parts of `degree`; they come first in node_order, emptiest first. */
-static bool wide_fits(weft_lister *l, int64_t degree)
+static int64_t nodes_with(const weft_lister *l, int64_t least)
+{
+    int64_t nodes = 0;
+    for (int64_t r = least; r <= l->problem->per_node; r++)
+        nodes += l->with_room[r];
+    return nodes;
+}
+
+/* One node has room, or, for a cascade wider than a node, the fewest nodes for equal parts. */
+static bool fits(const weft_lister *l, int64_t degree)
 {
     const int64_t per_node = l->problem->per_node, m = (degree + per_node - 1) / per_node;
     const int64_t least = degree / m, more = degree % m;
-    int64_t large = 0, enough = 0;
-    for (int64_t i = 0; i < l->nodes; i++) {
-        large += l->node_room[i] >= least + 1;
-        enough += l->node_room[i] >= least;
-    }
-    return enough >= m && large >= more;
+    return nodes_with(l, least) >= m && (more == 0 || nodes_with(l, least + 1) >= more);
 }
 
-static bool fits(weft_lister *l, int64_t degree)
+static void change_room(weft_lister *l, int64_t node, int64_t by)
 {
-    return degree <= l->problem->per_node ? tightest_node(l, degree) >= 0 : wide_fits(l, degree);
+    l->with_room[l->node_room[node]]--;
+    l->node_room[node] += (int32_t)by;
+    l->with_room[l->node_room[node]]++;
 }
 
 /* Takes or gives back the devices of c. */
@@ -212,7 +219,7 @@ static void settle(weft_lister *l, int32_t c, int64_t degree)
 {
     if (degree <= l->problem->per_node) {
         l->home[c] = (int32_t)tightest_node(l, degree);
-        l->node_room[l->home[c]] -= (int32_t)degree;
+        change_room(l, l->home[c], -degree);
         return;
     }
     l->home[c] = -1;
@@ -228,18 +235,18 @@ static void settle(weft_lister *l, int32_t c, int64_t degree)
     memset(parts, 0, (size_t)l->nodes * sizeof *parts);
     for (int64_t i = 0; i < m; i++) {
         parts[order[i]] = (int16_t)(degree / m + (i < degree % m));
-        l->node_room[order[i]] -= parts[order[i]];
+        change_room(l, order[i], -parts[order[i]]);
     }
 }
 
 static void leave(weft_lister *l, int32_t c, int64_t degree)
 {
     if (l->home[c] >= 0) {
-        l->node_room[l->home[c]] += (int32_t)degree;
+        change_room(l, l->home[c], degree);
         return;
     }
     for (int64_t i = 0; i < l->nodes; i++)
-        l->node_room[i] += l->parts[(int64_t)c * l->nodes + i];
+        change_room(l, i, l->parts[(int64_t)c * l->nodes + i]);
 }
 
 double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule *s)
@@ -256,6 +263,10 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
     double now = 0, makespan = 0;
     for (int64_t i = 0; i < l->nodes; i++)
         l->node_room[i] = (int32_t)p->per_node;
+    if (l->nodes) {
+        memset(l->with_room, 0, (size_t)(p->per_node + 1) * sizeof *l->with_room);
+        l->with_room[p->per_node] = (int32_t)l->nodes;
+    }
     for (;;) {
         for (;;) {
             int32_t best = -1;
