@@ -56,7 +56,8 @@ weft_status_code embed_check_ids(const weft_view *ids, int64_t rows)
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = view_get_int(ids, i);
         if (id < 0 || id >= rows)
-            return weft_fail(WEFT_E_ARG, "embed: id %lld at place %lld is outside the table of %lld rows",
+            return weft_fail(WEFT_E_ARG,
+                             "embed: id %lld at place %lld is outside the table of %lld rows",
                              (long long)id, (long long)i, (long long)rows);
     }
     return WEFT_OK;

@@ -54,7 +54,8 @@ static weft_shape shape_of(const operand *o)
     return s;
 }
 
-static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v, weft_dtype graph_dtype)
+static void fill_view(const operand *o, uint64_t seed, int place, weft_view *v,
+                      weft_dtype graph_dtype)
 {
     weft_rng rng = weft_rng_make(seed * 16 + (uint64_t)place, WEFT_RNG_TEST);
     for (int64_t i = 0, n = view_count(v); i < n; i++) {
@@ -96,7 +97,8 @@ static int input_count(const op_case *c)
     if (c->count)
         return c->count;
     int n = WEFT_MAX_INPUTS;
-    while (n > 0 && c->in[n - 1].rank == 0 && c->in[n - 1].fill == NORMAL && c->in[n - 1].value == 0)
+    while (n > 0 && c->in[n - 1].rank == 0 && c->in[n - 1].fill == NORMAL &&
+           c->in[n - 1].value == 0)
         n--;
     return n;
 }
@@ -109,7 +111,8 @@ static void infer(const op_case *c, run *r)
     for (int i = 0; i < n; i++) {
         char name[16];
         snprintf(name, sizeof name, "in%d", i);
-        in[i] = c->in[i].rank < 0 ? WEFT_NONE : weft_input(g, name, c->in[i].dtype, shape_of(&c->in[i]));
+        in[i] = c->in[i].rank < 0 ? WEFT_NONE
+                                  : weft_input(g, name, c->in[i].dtype, shape_of(&c->in[i]));
     }
     weft_emit_all(g, c->op, in, n, c->attr, out);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s: %s", c->label, weft_error_message());
@@ -160,7 +163,8 @@ static void execute(const op_case *c, const weft_backend *backend, run *r)
         r->out[i].dtype = storage(r->out[i].dtype, ref);
     r->workspace_bytes = k->workspace ? k->workspace(&r->args) : 0;
     if (k->prepare)
-        cr_assert_eq(k->prepare(&r->args, &r->args.cache), WEFT_OK, "%s: %s", c->label, weft_error_message());
+        cr_assert_eq(k->prepare(&r->args, &r->args.cache), WEFT_OK, "%s: %s", c->label,
+                     weft_error_message());
     for (int i = 0; i < r->args.in_count; i++) {
         if (c->in[i].rank < 0)
             continue;
@@ -179,14 +183,18 @@ static void execute(const op_case *c, const weft_backend *backend, run *r)
     }
     r->args.workspace = guarded(r->workspace_bytes);
     cr_assert_eq(k->run(&r->args), WEFT_OK, "%s: %s", c->label, weft_error_message());
-    cr_assert(guards_hold(r->args.workspace, r->workspace_bytes), "%s: workspace overrun", c->label);
+    cr_assert(guards_hold(r->args.workspace, r->workspace_bytes), "%s: workspace overrun",
+              c->label);
     for (int i = 0; i < r->args.out_count; i++)
-        cr_assert(guards_hold(r->out[i].data, bytes_of(&r->out[i])), "%s: output %d overrun", c->label, i);
+        cr_assert(guards_hold(r->out[i].data, bytes_of(&r->out[i])), "%s: output %d overrun",
+                  c->label, i);
     for (int i = 0; i < r->args.in_count; i++)
         if (r->in[i].data) {
-            cr_assert(guards_hold(r->in[i].data, bytes_of(&r->in[i])), "%s: input %d overrun", c->label, i);
+            cr_assert(guards_hold(r->in[i].data, bytes_of(&r->in[i])), "%s: input %d overrun",
+                      c->label, i);
             if (!is_replaced(c, r, &r->in[i]))
-                cr_assert_eq(memcmp(saved[i].data, r->in[i].data, (size_t)bytes_of(&r->in[i])), 0, "%s: input %d changed", c->label, i);
+                cr_assert_eq(memcmp(saved[i].data, r->in[i].data, (size_t)bytes_of(&r->in[i])), 0,
+                             "%s: input %d changed", c->label, i);
             else
                 r->in[i].data = NULL; /* the output's now */
             weft_free(saved[i].data);
@@ -238,17 +246,19 @@ int run_case(const op_case *c, const weft_backend *backend, double **out, int64_
 }
 
 /* Finite first, then !(error <= tolerance): norm-wise, relative to the reference. */
-static void compare(const op_case *c, int which, const double *got, const double *want, int64_t n, double tolerance)
+static void compare(const op_case *c, int which, const double *got, const double *want, int64_t n,
+                    double tolerance)
 {
     double error = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
-        cr_assert(isfinite(got[i]), "%s: output %d: element %lld of %lld is %g", c->label, which, (long long)i, (long long)n, got[i]);
+        cr_assert(isfinite(got[i]), "%s: output %d: element %lld of %lld is %g", c->label, which,
+                  (long long)i, (long long)n, got[i]);
         error += (got[i] - want[i]) * (got[i] - want[i]);
         size += want[i] * want[i];
     }
     const double relative = size > 0 ? sqrt(error / size) : sqrt(error);
-    cr_assert(!!(relative <= tolerance), "%s: output %d: error %.3g, tolerance %.3g (seed %llu)", c->label, which, relative,
-              tolerance, (unsigned long long)c->seed);
+    cr_assert(!!(relative <= tolerance), "%s: output %d: error %.3g, tolerance %.3g (seed %llu)",
+              c->label, which, relative, tolerance, (unsigned long long)c->seed);
 }
 
 static void check_outputs(const op_case *c, const run *cpu, const run *ref)
@@ -265,7 +275,10 @@ static void check_outputs(const op_case *c, const run *cpu, const run *ref)
                 want[i] = (float)want[i]; /* exact ops: exact in the storage type */
         }
         const bool narrow = cpu->out_dtype[o] == WEFT_BF16 || cpu->out_dtype[o] == WEFT_F16;
-        compare(c, o, got, want, n, c->tolerance ? c->tolerance : narrow ? info->tolerance_bf16 : info->tolerance_f32);
+        compare(c, o, got, want, n,
+                c->tolerance ? c->tolerance
+                : narrow     ? info->tolerance_bf16
+                             : info->tolerance_f32);
         weft_free(got);
         weft_free(want);
     }
@@ -273,7 +286,8 @@ static void check_outputs(const op_case *c, const run *cpu, const run *ref)
 
 void check_case(const op_case *c)
 {
-    static const char *const isas[] = {"base", "avx2", "avx512"}; /* what the processor lacks runs as its widest */
+    static const char *const isas[] = {"base", "avx2",
+                                       "avx512"}; /* what the processor lacks runs as its widest */
     run ref = {.place = -1};
     execute(c, &weft_backend_ref, &ref);
     const uint32_t places = weft_backend_cpu.kernel[c->op].in_place;

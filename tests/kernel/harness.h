@@ -30,14 +30,15 @@ typedef struct op_case {
     const char *label;
     weft_op op;
     const void *attr;
-    operand in[WEFT_MAX_INPUTS]; /* up to the first with rank 0, dim[0] 0 and fill 0, unless `count` says */
+    operand in[WEFT_MAX_INPUTS]; /* up to the first with rank 0, dim[0] 0 and fill 0, unless `count`
+                                    says */
     int count;
     uint64_t seed;
     double tolerance; /* 0: the op row's */
 } op_case;
 
-/* Fails the running test with label, output and error when cpu and ref disagree, when a guard byte or an
- * input changed, or when a result is not finite. */
+/* Fails the running test with label, output and error when cpu and ref disagree, when a guard byte
+ * or an input changed, or when a result is not finite. */
 void check_case(const op_case *c);
 /* The outputs of one backend as f64 arrays (caller frees with weft_free); returns their number. */
 int run_case(const op_case *c, const weft_backend *backend, double **out, int64_t *count);

@@ -1,5 +1,5 @@
-/* What holds beside the values: bitwise repeatability, independence of threads, NaN that stays visible,
- * errors that name the value. */
+/* What holds beside the values: bitwise repeatability, independence of threads, NaN that stays
+ * visible, errors that name the value. */
 #include "harness.h"
 
 #include "base/memory.h"
@@ -10,7 +10,10 @@
 #include <string.h>
 
 #define D(...) .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
-#define X(...) {D(__VA_ARGS__)}
+#define X(...)                                                                                     \
+    {                                                                                              \
+        D(__VA_ARGS__)                                                                             \
+    }
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static bool same_results(const op_case *c, int threads_a, int threads_b)
@@ -34,54 +37,97 @@ static bool same_results(const op_case *c, int threads_a, int threads_b)
 Test(kernel_rules, threads_do_not_change_bits)
 {
     static const int32_t packed[] = {0, 100, 0, 90, 100, 390, 90, 391, 395, 400, 391, 400};
-    const operand q = X(1, 400, 3, 24), segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
+    const operand q = X(1, 400, 3, 24),
+                  segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
     const weft_attr_attention attention = {0.2, false};
     const weft_attr_norm norm = {1e-6, false};
     const op_case cases[] = {
-        {.label = "attention", .op = WEFT_OP_ATTENTION, .attr = &attention, .in = {q, q, q, segments}, .count = 4},
-        {.label = "attention_grad", .op = WEFT_OP_ATTENTION_GRAD, .attr = &attention,
-         .in = {q, q, q, q, X(1, 3, 400), q, segments}, .count = 7},
-        {.label = "layer_norm_grad", .op = WEFT_OP_LAYER_NORM_GRAD, .attr = &norm, .in = {X(1500, 70), X(1500, 70), X(70)}},
-        {.label = "rms_norm_grad", .op = WEFT_OP_RMS_NORM_GRAD, .attr = &norm, .in = {X(1500, 70), X(1500, 70), X(70)}},
-        {.label = "modulate_grad", .op = WEFT_OP_MODULATE_GRAD, .in = {X(2, 700, 70), X(2, 1, 70), X(2, 700, 70)}},
-        {.label = "gated_add_grad", .op = WEFT_OP_GATED_ADD_GRAD, .in = {X(2, 700, 70), X(2, 1, 70), X(2, 700, 70)}},
+        {.label = "attention",
+         .op = WEFT_OP_ATTENTION,
+         .attr = &attention,
+         .in = {q, q, q, segments},
+         .count = 4},
+        {.label = "attention_grad",
+         .op = WEFT_OP_ATTENTION_GRAD,
+         .attr = &attention,
+         .in = {q, q, q, q, X(1, 3, 400), q, segments},
+         .count = 7},
+        {.label = "layer_norm_grad",
+         .op = WEFT_OP_LAYER_NORM_GRAD,
+         .attr = &norm,
+         .in = {X(1500, 70), X(1500, 70), X(70)}},
+        {.label = "rms_norm_grad",
+         .op = WEFT_OP_RMS_NORM_GRAD,
+         .attr = &norm,
+         .in = {X(1500, 70), X(1500, 70), X(70)}},
+        {.label = "modulate_grad",
+         .op = WEFT_OP_MODULATE_GRAD,
+         .in = {X(2, 700, 70), X(2, 1, 70), X(2, 700, 70)}},
+        {.label = "gated_add_grad",
+         .op = WEFT_OP_GATED_ADD_GRAD,
+         .in = {X(2, 700, 70), X(2, 1, 70), X(2, 700, 70)}},
         {.label = "sum rows", .op = WEFT_OP_SUM, .attr = &(weft_attr_sum){1}, .in = {X(3000, 70)}},
         {.label = "sum all", .op = WEFT_OP_SUM, .attr = &(weft_attr_sum){3}, .in = {X(3000, 70)}},
         {.label = "sum_squares", .op = WEFT_OP_SUM_SQUARES, .in = {X(300001)}},
-        {.label = "embed_grad", .op = WEFT_OP_EMBED_GRAD, .attr = &(weft_attr_embed){9},
+        {.label = "embed_grad",
+         .op = WEFT_OP_EMBED_GRAD,
+         .attr = &(weft_attr_embed){9},
          .in = {{D(500), .fill = IDS, .value = 9, .dtype = WEFT_I32}, X(500, 130)}},
-        {.label = "random_normal", .op = WEFT_OP_RANDOM_NORMAL,
-         .attr = &(weft_attr_random){.purpose = WEFT_RNG_TEST, .shape = {2, {2, 30001}}, .global = {2, {2, 30001}}},
+        {.label = "random_normal",
+         .op = WEFT_OP_RANDOM_NORMAL,
+         .attr = &(weft_attr_random){.purpose = WEFT_RNG_TEST,
+                                     .shape = {2, {2, 30001}},
+                                     .global = {2, {2, 30001}}},
          .in = {{D(2), .fill = KEYS, .dtype = WEFT_I64}}},
         {.label = "gelu", .op = WEFT_OP_GELU, .attr = &(weft_attr_gelu){false}, .in = {X(70001)}},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         for (int threads = 2; threads <= 3; threads++)
-            cr_expect(same_results(&cases[i], 1, threads), "%s: %d threads give other bits than one", cases[i].label, threads);
+            cr_expect(same_results(&cases[i], 1, threads),
+                      "%s: %d threads give other bits than one", cases[i].label, threads);
 }
 
 /* Products and convolutions: the same bits at the same number of threads. */
 Test(kernel_rules, runs_repeat)
 {
-    const weft_attr_conv conv = {.stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
+    const weft_attr_conv conv = {
+        .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
     const op_case cases[] = {
-        {.label = "linear", .op = WEFT_OP_LINEAR, .attr = &(weft_attr_linear){WEFT_ACT_GELU_TANH}, .in = {X(700, 65), X(130, 65), X(130)}},
-        {.label = "matmul", .op = WEFT_OP_MATMUL, .attr = &(weft_attr_matmul){true, false}, .in = {X(700, 65), X(700, 130)}},
-        {.label = "conv3d", .op = WEFT_OP_CONV3D, .attr = &conv, .in = {X(1, 4, 20, 20, 32), X(32, 32, 3, 3, 3), X(32)}},
-        {.label = "conv3d_dw", .op = WEFT_OP_CONV3D_DW, .attr = &conv, .in = {X(1, 4, 20, 20, 32), X(1, 4, 20, 20, 32)}},
+        {.label = "linear",
+         .op = WEFT_OP_LINEAR,
+         .attr = &(weft_attr_linear){WEFT_ACT_GELU_TANH},
+         .in = {X(700, 65), X(130, 65), X(130)}},
+        {.label = "matmul",
+         .op = WEFT_OP_MATMUL,
+         .attr = &(weft_attr_matmul){true, false},
+         .in = {X(700, 65), X(700, 130)}},
+        {.label = "conv3d",
+         .op = WEFT_OP_CONV3D,
+         .attr = &conv,
+         .in = {X(1, 4, 20, 20, 32), X(32, 32, 3, 3, 3), X(32)}},
+        {.label = "conv3d_dw",
+         .op = WEFT_OP_CONV3D_DW,
+         .attr = &conv,
+         .in = {X(1, 4, 20, 20, 32), X(1, 4, 20, 20, 32)}},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
         for (int threads = 1; threads <= 2; threads++)
-            cr_expect(same_results(&cases[i], threads, threads), "%s: a second run gives other bits", cases[i].label);
+            cr_expect(same_results(&cases[i], threads, threads),
+                      "%s: a second run gives other bits", cases[i].label);
 }
 
 /* random_normal is the scalar function of base/rng.h, at the global index, whatever the shard. */
 Test(kernel_rules, random_is_keyed_by_global_index)
 {
-    const weft_attr_random attr = {.purpose = WEFT_RNG_NOISE, .shape = {3, {2, 3, 5}}, .global = {3, {2, 7, 9}},
+    const weft_attr_random attr = {.purpose = WEFT_RNG_NOISE,
+                                   .shape = {3, {2, 3, 5}},
+                                   .global = {3, {2, 7, 9}},
                                    .start = {0, 2, 4}};
-    const op_case c = {.label = "random", .op = WEFT_OP_RANDOM_NORMAL, .attr = &attr,
-                       .in = {{D(2), .fill = KEYS, .dtype = WEFT_I64}}, .seed = 7};
+    const op_case c = {.label = "random",
+                       .op = WEFT_OP_RANDOM_NORMAL,
+                       .attr = &attr,
+                       .in = {{D(2), .fill = KEYS, .dtype = WEFT_I64}},
+                       .seed = 7};
     double *out[WEFT_MAX_OUTPUTS];
     int64_t count[WEFT_MAX_OUTPUTS];
     run_case(&c, &weft_backend_cpu, out, count);
@@ -90,7 +136,8 @@ Test(kernel_rules, random_is_keyed_by_global_index)
         for (int y = 0; y < 3; y++)
             for (int x = 0; x < 5; x++)
                 cr_expect_eq((float)out[0][(b * 3 + y) * 5 + x],
-                             weft_random_normal(weft_seed_mix(8, (uint64_t)b), WEFT_RNG_NOISE, (uint64_t)((y + 2) * 9 + x + 4)));
+                             weft_random_normal(weft_seed_mix(8, (uint64_t)b), WEFT_RNG_NOISE,
+                                                (uint64_t)((y + 2) * 9 + x + 4)));
     weft_free(out[0]);
 }
 
@@ -101,7 +148,8 @@ static float run_unary(weft_op op, const void *attr, float x)
     in[5] = x;
     const weft_view view = {.data = in, .dtype = WEFT_F32, .shape = {1, {19}}};
     weft_view result = {.data = out, .dtype = WEFT_F32, .shape = {1, {19}}};
-    const weft_kernel_args args = {.in = &view, .in_count = 1, .out = &result, .out_count = 1, .attr = attr};
+    const weft_kernel_args args = {
+        .in = &view, .in_count = 1, .out = &result, .out_count = 1, .attr = attr};
     cr_assert_eq(weft_backend_cpu.kernel[op].run(&args), WEFT_OK);
     return out[5];
 }
@@ -109,18 +157,22 @@ static float run_unary(weft_op op, const void *attr, float x)
 Test(kernel_rules, nan_stays_and_limits_hold)
 {
     const weft_attr_gelu tanh_form = {false};
-    const weft_op ops[] = {WEFT_OP_EXP, WEFT_OP_TANH, WEFT_OP_SIGMOID, WEFT_OP_SILU, WEFT_OP_GELU, WEFT_OP_NEG, WEFT_OP_SQRT};
+    const weft_op ops[] = {WEFT_OP_EXP,  WEFT_OP_TANH, WEFT_OP_SIGMOID, WEFT_OP_SILU,
+                           WEFT_OP_GELU, WEFT_OP_NEG,  WEFT_OP_SQRT};
     for (size_t i = 0; i < COUNT(ops); i++)
-        cr_expect(isnan(run_unary(ops[i], &tanh_form, NAN)), "%s hides a NaN", weft_op_get(ops[i])->name);
+        cr_expect(isnan(run_unary(ops[i], &tanh_form, NAN)), "%s hides a NaN",
+                  weft_op_get(ops[i])->name);
     cr_expect(run_unary(WEFT_OP_EXP, NULL, 1000) == INFINITY);
     cr_expect(run_unary(WEFT_OP_EXP, NULL, INFINITY) == INFINITY);
     cr_expect(run_unary(WEFT_OP_EXP, NULL, -INFINITY) == 0);
-    cr_expect(run_unary(WEFT_OP_EXP, NULL, 88.7f) > 3e38f && isfinite(run_unary(WEFT_OP_EXP, NULL, 88.7f)));
+    cr_expect(run_unary(WEFT_OP_EXP, NULL, 88.7f) > 3e38f &&
+              isfinite(run_unary(WEFT_OP_EXP, NULL, 88.7f)));
     cr_expect(run_unary(WEFT_OP_TANH, NULL, 1e30f) == 1);
     cr_expect(run_unary(WEFT_OP_TANH, NULL, -INFINITY) == -1);
     cr_expect(run_unary(WEFT_OP_SIGMOID, NULL, -1000) == 0);
     cr_expect(run_unary(WEFT_OP_SILU, NULL, 1e30f) == 1e30f);
-    cr_expect(fabsf(run_unary(WEFT_OP_TANH, NULL, 1e-6f) / 1e-6f - 1) < 1e-6f, "small arguments keep relative precision");
+    cr_expect(fabsf(run_unary(WEFT_OP_TANH, NULL, 1e-6f) / 1e-6f - 1) < 1e-6f,
+              "small arguments keep relative precision");
 }
 
 /* A NaN in one key reaches every query of its segment, and no other. */
@@ -133,7 +185,9 @@ Test(kernel_rules, attention_shows_nan)
         q[i] = k[i] = v[i] = 0.01f * (float)i;
     k[2 * W + 3] = NAN;
     const weft_shape shape = {4, {1, S, H, W}};
-    const weft_view in[4] = {{q, WEFT_F32, shape}, {k, WEFT_F32, shape}, {v, WEFT_F32, shape},
+    const weft_view in[4] = {{q, WEFT_F32, shape},
+                             {k, WEFT_F32, shape},
+                             {v, WEFT_F32, shape},
                              {(void *)(uintptr_t)list, WEFT_I32, {2, {2, 4}}}};
     weft_view o[2] = {{out, WEFT_F32, shape}, {lse, WEFT_F32, {3, {1, H, S}}}};
     const weft_attr_attention attr = {0.25, false};
@@ -153,7 +207,8 @@ static weft_status_code embed_one(int32_t id)
     float table[6] = {0}, out[2];
     weft_view in[2] = {{table, WEFT_F32, {2, {3, 2}}}, {&id, WEFT_I32, {1, {1}}}};
     weft_view o = {out, WEFT_F32, {2, {1, 2}}};
-    return weft_backend_cpu.kernel[WEFT_OP_EMBED].run(&(weft_kernel_args){.in = in, .in_count = 2, .out = &o, .out_count = 1});
+    return weft_backend_cpu.kernel[WEFT_OP_EMBED].run(
+        &(weft_kernel_args){.in = in, .in_count = 2, .out = &o, .out_count = 1});
 }
 
 Test(kernel_rules, bad_data_is_an_error)
@@ -170,14 +225,17 @@ Test(kernel_rules, bad_data_is_an_error)
 /* Every op but the runtime's own has a kernel in both backends. */
 Test(kernel_rules, tables_are_whole)
 {
-    const weft_op own[] = {WEFT_OP_INPUT, WEFT_OP_PARAM, WEFT_OP_STATE, WEFT_OP_CONSTANT, WEFT_OP_RESHAPE, WEFT_OP_VARY,
-                           WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER, WEFT_OP_SLICE_OWN,
-                           WEFT_OP_ALL_TO_ALL, WEFT_OP_RING_SHIFT};
+    const weft_op own[] = {WEFT_OP_INPUT,      WEFT_OP_PARAM,      WEFT_OP_STATE,
+                           WEFT_OP_CONSTANT,   WEFT_OP_RESHAPE,    WEFT_OP_VARY,
+                           WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER,
+                           WEFT_OP_SLICE_OWN,  WEFT_OP_ALL_TO_ALL, WEFT_OP_RING_SHIFT};
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
         bool runtime = false;
         for (size_t i = 0; i < COUNT(own); i++)
             runtime |= own[i] == (weft_op)op;
-        cr_expect_eq(weft_backend_cpu.kernel[op].run == NULL, runtime, "%s", weft_op_get((weft_op)op)->name);
-        cr_expect_eq(weft_backend_ref.kernel[op].run == NULL, runtime, "%s", weft_op_get((weft_op)op)->name);
+        cr_expect_eq(weft_backend_cpu.kernel[op].run == NULL, runtime, "%s",
+                     weft_op_get((weft_op)op)->name);
+        cr_expect_eq(weft_backend_ref.kernel[op].run == NULL, runtime, "%s",
+                     weft_op_get((weft_op)op)->name);
     }
 }

@@ -1,7 +1,9 @@
-/* Attention over batch, heads, segments: which piece runs on which thread. The maths is in attention.inc.
+/* Attention over batch, heads, segments: which piece runs on which thread. The maths is in
+ * attention.inc.
  *
- * Forward tasks are (segment, head, 384 queries), backward tasks (segment, head): pieces that write disjoint rows,
- * so there are no atomics and the result does not depend on the number of threads. */
+ * Forward tasks are (segment, head, 384 queries), backward tasks (segment, head): pieces that write
+ * disjoint rows, so there are no atomics and the result does not depend on the number of threads.
+ */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -49,7 +51,8 @@ weft_status_code cpu_attention_prepare(const weft_kernel_args *args, void **cach
 
 static int team(const weft_kernel_args *args)
 {
-    const int reserved = args->cache ? *(const int *)args->cache : 1, now = omp_in_parallel() ? 1 : omp_get_max_threads();
+    const int reserved = args->cache ? *(const int *)args->cache : 1,
+              now = omp_in_parallel() ? 1 : omp_get_max_threads();
     return reserved < now ? reserved : now;
 }
 
@@ -94,9 +97,11 @@ static weft_status_code check_segments(const attention_job *job)
         int64_t r[4];
         segment_rows(job, n, r);
         if (r[0] < 0 || r[0] > r[1] || r[1] > q_rows || r[2] < 0 || r[2] > r[3] || r[3] > k_rows)
-            return weft_fail(WEFT_E_ARG, "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
-                             (long long)n, (long long)r[0], (long long)r[1], (long long)r[2], (long long)r[3],
-                             (long long)q_rows, (long long)k_rows);
+            return weft_fail(
+                WEFT_E_ARG,
+                "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
+                (long long)n, (long long)r[0], (long long)r[1], (long long)r[2], (long long)r[3],
+                (long long)q_rows, (long long)k_rows);
     }
     return WEFT_OK;
 }
@@ -105,13 +110,23 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
 {
     int64_t r[4];
     segment_rows(job, n, r);
-    const int64_t stride = job->heads * job->D, q = r[0] * stride + head * job->D, k = r[2] * stride + head * job->D;
+    const int64_t stride = job->heads * job->D, q = r[0] * stride + head * job->D,
+                  k = r[2] * stride + head * job->D;
     return (cpu_attention_head){
-        .nq = r[1] - r[0], .nk = r[3] - r[2], .D = job->D, .q_stride = stride, .k_stride = stride,
-        .scale = (float)job->attr->scale, .causal = job->attr->causal,
-        .q = (const float *)job->q->data + q, .k = (const float *)job->k->data + k,
+        .nq = r[1] - r[0],
+        .nk = r[3] - r[2],
+        .D = job->D,
+        .q_stride = stride,
+        .k_stride = stride,
+        .scale = (float)job->attr->scale,
+        .causal = job->attr->causal,
+        .q = (const float *)job->q->data + q,
+        .k = (const float *)job->k->data + k,
         .v = (const float *)job->args->in[2].data + k,
-        .row = r[0], .sq = job->sq, .heads = job->heads, .head = head,
+        .row = r[0],
+        .sq = job->sq,
+        .heads = job->heads,
+        .head = head,
     };
 }
 

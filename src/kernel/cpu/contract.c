@@ -20,7 +20,8 @@ weft_status_code cpu_matmul(const weft_kernel_args *args)
     float *C = out->data;
     const int64_t lda = attr->trans_a ? M : K, ldb = attr->trans_b ? K : N;
     /* Many products: one thread each, which needs no barrier inside a product. */
-    const bool across = batch >= omp_get_max_threads() && !omp_in_parallel() && M * N * K < (int64_t)1 << 26;
+    const bool across =
+        batch >= omp_get_max_threads() && !omp_in_parallel() && M * N * K < (int64_t)1 << 26;
 #pragma omp parallel for if (across) schedule(static)
     for (int64_t g = 0; g < batch; g++)
         cpu_gemm(attr->trans_a, attr->trans_b, M, N, K, 1, A + g * M * K, lda,
@@ -55,8 +56,8 @@ enum { BLOCK_ROWS = 384 };
 
 static void linear_rows(const linear_job *job, int64_t m0, int64_t m1)
 {
-    cpu_gemm(false, true, m1 - m0, job->N, job->K, 1, job->x + m0 * job->K, job->K, job->w, job->K, 0,
-             job->y + m0 * job->ldy, job->ldy);
+    cpu_gemm(false, true, m1 - m0, job->N, job->K, 1, job->x + m0 * job->K, job->K, job->w, job->K,
+             0, job->y + m0 * job->ldy, job->ldy);
     if (!job->bias && job->act == WEFT_ACT_NONE)
         return;
     const cpu_isa *isa = cpu_isa_get();
@@ -85,8 +86,14 @@ weft_status_code cpu_linear(const weft_kernel_args *args)
     const weft_view *x = &args->in[0], *w = &args->in[1], *out = &args->out[0];
     const bool biased = args->in_count > 2 && view_present(&args->in[2]);
     const int64_t N = w->shape.dim[0], K = w->shape.dim[1];
-    linear_job job = {.M = shape_span(&x->shape, 0, x->shape.rank - 1), .N = N, .K = K, .x = x->data,
-                      .w = w->data, .y = out->data, .ldy = N, .act = attr->act};
+    linear_job job = {.M = shape_span(&x->shape, 0, x->shape.rank - 1),
+                      .N = N,
+                      .K = K,
+                      .x = x->data,
+                      .w = w->data,
+                      .y = out->data,
+                      .ldy = N,
+                      .act = attr->act};
     float *panel = args->workspace;
     if (biased) {
         job.bias = args->in[2].data;

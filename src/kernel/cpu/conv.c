@@ -1,9 +1,10 @@
 /* conv3d, its data gradient and its weight gradient.
  *
- * FLOPs 2 B T'Y'X' O I kt ky kx each. Activations stay channels-last, as the graph has them, and oneDNN pads
- * by index, so there is no copy of an activation; only the weights (O,I,kt,ky,kx) are reordered to the
- * blocked form that the generated kernel wants and, for the weight gradient, back. 1x1x1 convolutions
- * are plain matrix products. Primitives are made in prepare(); their scratch is in the workspace. */
+ * FLOPs 2 B T'Y'X' O I kt ky kx each. Activations stay channels-last, as the graph has them, and
+ * oneDNN pads by index, so there is no copy of an activation; only the weights (O,I,kt,ky,kx) are
+ * reordered to the blocked form that the generated kernel wants and, for the weight gradient, back.
+ * 1x1x1 convolutions are plain matrix products. Primitives are made in prepare(); their scratch is
+ * in the workspace. */
 #include "kernel/cpu/conv_own.h"
 #include "kernel/cpu/simd.h"
 
@@ -31,28 +32,33 @@ static conv_shape conv_of(const weft_kernel_args *args, conv_kind kind)
     conv_shape s = {.kind = kind, .d.attr = args->attr};
     s.d.x = kind == CONV_DATA ? args->out[0].shape : args->in[0].shape;
     s.d.w = kind == CONV_WEIGHTS ? args->out[0].shape : args->in[1].shape;
-    s.d.y = kind == CONV_FORWARD ? args->out[0].shape : kind == CONV_DATA ? args->in[0].shape : args->in[1].shape;
+    s.d.y = kind == CONV_FORWARD ? args->out[0].shape
+            : kind == CONV_DATA  ? args->in[0].shape
+                                 : args->in[1].shape;
     s.bias = kind == CONV_FORWARD && args->in_count > 2 && view_present(&args->in[2]);
     return s;
 }
 
 static bool is_empty(const conv_shape *s)
 {
-    return shape_span(&s->d.x, 0, 5) == 0 || shape_span(&s->d.y, 0, 5) == 0 || shape_span(&s->d.w, 0, 5) == 0;
+    return shape_span(&s->d.x, 0, 5) == 0 || shape_span(&s->d.y, 0, 5) == 0 ||
+           shape_span(&s->d.w, 0, 5) == 0;
 }
 
 /* A product of (positions, I) and (O, I). */
 static bool is_pointwise(const conv_shape *s)
 {
     for (int d = 0; d < 3; d++)
-        if (s->d.w.dim[2 + d] != 1 || s->d.attr->stride[d] != 1 || s->d.attr->before[d] || s->d.attr->after[d])
+        if (s->d.w.dim[2 + d] != 1 || s->d.attr->stride[d] != 1 || s->d.attr->before[d] ||
+            s->d.attr->after[d])
             return false;
     return true;
 }
 
-/* Who serves it. Own kernels where they win by measurement (bench/README.md): the last layer of a decoder, whose
- * few outputs oneDNN pads to a vector; weight gradients without AVX-512, where oneDNN falls back to im2col for
- * causal padding, and with it up to the size whose partial sums stay in the cache. */
+/* Who serves it. Own kernels where they win by measurement (bench/README.md): the last layer of a
+ * decoder, whose few outputs oneDNN pads to a vector; weight gradients without AVX-512, where
+ * oneDNN falls back to im2col for causal padding, and with it up to the size whose partial sums
+ * stay in the cache. */
 static bool is_own(const conv_shape *s)
 {
     const bool avx512 = strcmp(cpu_isa_get()->name, "avx512") == 0;
@@ -77,8 +83,8 @@ static weft_status_code dnnl_check(dnnl_status_t status, const char *what)
                      "conv3d: oneDNN refuses (%s, status %d)", what, (int)status);
 }
 
-static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine, const_dnnl_primitive_attr_t attr,
-                                     dnnl_primitive_desc_t *out)
+static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine,
+                                     const_dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
 {
     dnnl_dims_t xd, yd, wd, bd = {s->d.w.dim[0]}, stride, left, right, dilation = {0, 0, 0};
     ncdhw(&s->d.x, xd);
@@ -97,17 +103,18 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine, 
     dnnl_memory_desc_init_by_tag(&b, 1, bd, dnnl_f32, dnnl_a);
     dnnl_convolution_desc_t forward, desc;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, s->bias ? &b : NULL, &y, stride, dilation,
-        left, right);
+        &forward, dnnl_forward_training, dnnl_convolution_direct, &x, &w, s->bias ? &b : NULL, &y,
+        stride, dilation, left, right);
     if (status != dnnl_success)
         return status;
     if (s->kind == CONV_FORWARD)
         return dnnl_primitive_desc_create(out, &forward, attr, engine, NULL);
-    status = s->kind == CONV_DATA
-                 ? dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &x, &w, &y, stride,
-                                                                    dilation, left, right)
-                 : dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &x, &w, NULL, &y,
-                                                                       stride, dilation, left, right);
+    status =
+        s->kind == CONV_DATA
+            ? dnnl_dilated_convolution_backward_data_desc_init(
+                  &desc, dnnl_convolution_direct, &x, &w, &y, stride, dilation, left, right)
+            : dnnl_dilated_convolution_backward_weights_desc_init(
+                  &desc, dnnl_convolution_direct, &x, &w, NULL, &y, stride, dilation, left, right);
     if (status != dnnl_success)
         return status;
     dnnl_primitive_desc_t hint;
@@ -120,8 +127,9 @@ static dnnl_status_t conv_descriptor(const conv_shape *s, dnnl_engine_t engine, 
 }
 
 /* The descriptor with its scratch in our hands, and the bytes of blocked weights and scratch. */
-static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine, dnnl_primitive_desc_t *out,
-                                  int64_t *w_bytes, int64_t *scratch_bytes)
+static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine,
+                                  dnnl_primitive_desc_t *out, int64_t *w_bytes,
+                                  int64_t *scratch_bytes)
 {
     dnnl_primitive_attr_t attr;
     WEFT_TRY(dnnl_check(dnnl_primitive_attr_create(&attr), "attributes"));
@@ -131,7 +139,8 @@ static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine, dnn
     WEFT_TRY(dnnl_check(status, "descriptor"));
     const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(
         *out, s->kind == CONV_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(*out, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(*out, dnnl_query_scratchpad_md, 0);
     *w_bytes = ((int64_t)dnnl_memory_desc_get_size(w) + 63) & ~(int64_t)63;
     *scratch_bytes = scratch ? (int64_t)dnnl_memory_desc_get_size(scratch) : 0;
     return WEFT_OK;
@@ -175,30 +184,44 @@ void cpu_conv_release(void *cache)
     weft_free(c);
 }
 
-static weft_status_code conv_memories(conv_cache *c, const conv_shape *s, dnnl_primitive_desc_t desc)
+static weft_status_code conv_memories(conv_cache *c, const conv_shape *s,
+                                      dnnl_primitive_desc_t desc)
 {
-    const bool dw = s->kind == CONV_WEIGHTS, dx = s->kind == CONV_DATA, forward = s->kind == CONV_FORWARD;
-    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(desc, dx ? dnnl_query_diff_src_md : dnnl_query_src_md, 0);
-    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(desc, dw ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-    const dnnl_memory_desc_t *y = dnnl_primitive_desc_query_md(desc, forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0);
+    const bool dw = s->kind == CONV_WEIGHTS, dx = s->kind == CONV_DATA,
+               forward = s->kind == CONV_FORWARD;
+    const dnnl_memory_desc_t *x =
+        dnnl_primitive_desc_query_md(desc, dx ? dnnl_query_diff_src_md : dnnl_query_src_md, 0);
+    const dnnl_memory_desc_t *w = dnnl_primitive_desc_query_md(
+        desc, dw ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    const dnnl_memory_desc_t *y =
+        dnnl_primitive_desc_query_md(desc, forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0);
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->x, x, c->engine, DNNL_MEMORY_NONE), "input"));
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->w, w, c->engine, DNNL_MEMORY_NONE), "weights"));
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->y, y, c->engine, DNNL_MEMORY_NONE), "output"));
     if (s->bias)
-        WEFT_TRY(dnnl_check(dnnl_memory_create(&c->bias, dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
-                                               c->engine, DNNL_MEMORY_NONE), "bias"));
-    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->scratch, dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0),
-                                           c->engine, DNNL_MEMORY_NONE), "scratch"));
+        WEFT_TRY(dnnl_check(
+            dnnl_memory_create(&c->bias,
+                               dnnl_primitive_desc_query_md(desc, dnnl_query_weights_md, 1),
+                               c->engine, DNNL_MEMORY_NONE),
+            "bias"));
+    WEFT_TRY(dnnl_check(
+        dnnl_memory_create(&c->scratch,
+                           dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0),
+                           c->engine, DNNL_MEMORY_NONE),
+        "scratch"));
     dnnl_dims_t wd;
     dnnl_memory_desc_t plain;
     for (int d = 0; d < 5; d++)
         wd[d] = s->d.w.dim[d];
-    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_tag(&plain, 5, wd, dnnl_f32, dnnl_oidhw), "plain weights"));
-    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE), "plain weights"));
+    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_tag(&plain, 5, wd, dnnl_f32, dnnl_oidhw),
+                        "plain weights"));
+    WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE),
+                        "plain weights"));
     dnnl_primitive_desc_t reorder;
-    WEFT_TRY(dnnl_check(dw ? dnnl_reorder_primitive_desc_create(&reorder, w, c->engine, &plain, c->engine, NULL)
-                           : dnnl_reorder_primitive_desc_create(&reorder, &plain, c->engine, w, c->engine, NULL),
-                        "weight reorder"));
+    WEFT_TRY(dnnl_check(
+        dw ? dnnl_reorder_primitive_desc_create(&reorder, w, c->engine, &plain, c->engine, NULL)
+           : dnnl_reorder_primitive_desc_create(&reorder, &plain, c->engine, w, c->engine, NULL),
+        "weight reorder"));
     const dnnl_status_t status = dnnl_primitive_create(&c->reorder, reorder);
     dnnl_primitive_desc_destroy(reorder);
     return dnnl_check(status, "weight reorder");
@@ -216,7 +239,8 @@ static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kin
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "conv3d: no memory for its primitives");
     WEFT_GO(dnnl_check(dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine"));
-    WEFT_GO(dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
+    WEFT_GO(
+        dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
     WEFT_GO(conv_plan(&s, c->engine, &desc, &c->w_bytes, &c->scratch_bytes));
     WEFT_GO(dnnl_check(dnnl_primitive_create(&c->conv, desc), "primitive"));
     WEFT_GO(conv_memories(c, &s, desc));
@@ -236,7 +260,8 @@ static weft_status_code reorder_weights(const conv_cache *c, dnnl_memory_t from,
 }
 
 /* x, w, y by their place in the convolution, whichever is the result. */
-static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kind, void *x, void *w, void *y, void *bias)
+static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kind, void *x, void *w,
+                                     void *y, void *bias)
 {
     const conv_cache *c = args->cache;
     char *space = args->workspace;
@@ -256,7 +281,8 @@ static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kin
         {DNNL_ARG_SCRATCHPAD, c->scratch},
         {DNNL_ARG_BIAS, c->bias},
     };
-    WEFT_TRY(dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute"));
+    WEFT_TRY(
+        dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute"));
     if (kind == CONV_WEIGHTS)
         WEFT_TRY(reorder_weights(c, c->w, c->plain));
     return dnnl_check(dnnl_stream_wait(c->stream), "wait");
@@ -285,14 +311,16 @@ weft_status_code cpu_conv3d(const weft_kernel_args *args)
             in[2] = args->in[2];
         in[1].shape = (weft_shape){2, {s.d.w.dim[0], s.d.w.dim[1]}};
         const weft_attr_linear attr = {WEFT_ACT_NONE};
-        return cpu_linear(&(weft_kernel_args){.in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1,
-                                              .attr = &attr});
+        return cpu_linear(&(weft_kernel_args){
+            .in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1, .attr = &attr});
     }
     if (is_own(&s)) {
-        conv_own_few(&s.d, args->in[0].data, args->in[1].data, bias, args->out[0].data, args->workspace);
+        conv_own_few(&s.d, args->in[0].data, args->in[1].data, bias, args->out[0].data,
+                     args->workspace);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_FORWARD, args->in[0].data, args->in[1].data, args->out[0].data, bias);
+    return conv_execute(args, CONV_FORWARD, args->in[0].data, args->in[1].data, args->out[0].data,
+                        bias);
 }
 
 weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
@@ -304,11 +332,12 @@ weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
     }
     if (is_pointwise(&s)) {
         const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
-        cpu_gemm(false, false, shape_span(&s.d.x, 0, 4), I, O, 1, args->in[0].data, O, args->in[1].data, I, 0,
-                 args->out[0].data, I);
+        cpu_gemm(false, false, shape_span(&s.d.x, 0, 4), I, O, 1, args->in[0].data, O,
+                 args->in[1].data, I, 0, args->out[0].data, I);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_DATA, args->out[0].data, args->in[1].data, args->in[0].data, NULL);
+    return conv_execute(args, CONV_DATA, args->out[0].data, args->in[1].data, args->in[0].data,
+                        NULL);
 }
 
 weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
@@ -320,25 +349,26 @@ weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
     }
     if (is_pointwise(&s)) {
         const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
-        cpu_gemm(true, false, O, I, shape_span(&s.d.x, 0, 4), 1, args->in[1].data, O, args->in[0].data, I, 0,
-                 args->out[0].data, I);
+        cpu_gemm(true, false, O, I, shape_span(&s.d.x, 0, 4), 1, args->in[1].data, O,
+                 args->in[0].data, I, 0, args->out[0].data, I);
         return WEFT_OK;
     }
     if (is_own(&s)) {
         conv_own_dw(&s.d, args->in[0].data, args->in[1].data, args->out[0].data, args->workspace);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data, NULL);
+    return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data,
+                        NULL);
 }
 
-#define ENTRIES(name, kind)                                                                  \
-    int64_t cpu_##name##_workspace(const weft_kernel_args *args)                             \
-    {                                                                                        \
-        return conv_workspace(args, kind);                                                   \
-    }                                                                                        \
-    weft_status_code cpu_##name##_prepare(const weft_kernel_args *args, void **cache)        \
-    {                                                                                        \
-        return conv_prepare(args, kind, cache);                                              \
+#define ENTRIES(name, kind)                                                                        \
+    int64_t cpu_##name##_workspace(const weft_kernel_args *args)                                   \
+    {                                                                                              \
+        return conv_workspace(args, kind);                                                         \
+    }                                                                                              \
+    weft_status_code cpu_##name##_prepare(const weft_kernel_args *args, void **cache)              \
+    {                                                                                              \
+        return conv_prepare(args, kind, cache);                                                    \
     }
 ENTRIES(conv3d, CONV_FORWARD)
 ENTRIES(conv3d_dx, CONV_DATA)

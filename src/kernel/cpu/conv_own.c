@@ -1,5 +1,6 @@
-/* Blocks and tasks of the kernels in conv.inc. Tasks are a function of the shapes, never of the threads: partial
- * weight gradients are summed in their order, so results do not depend on the number of threads. */
+/* Blocks and tasks of the kernels in conv.inc. Tasks are a function of the shapes, never of the
+ * threads: partial weight gradients are summed in their order, so results do not depend on the
+ * number of threads. */
 #include "kernel/cpu/conv_own.h"
 
 #include "kernel/cpu/simd.h"
@@ -20,18 +21,20 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- weight gradient ---------------------------------------------------------------------------------- */
+/* ---- weight gradient
+ * ---------------------------------------------------------------------------------- */
 
 typedef struct dw_plan {
     int64_t rows, blocks_per_frame, blocks, parts;
-    int64_t outputs, window;        /* padded */
-    int64_t x_width, x_rows;        /* packed, with padding */
+    int64_t outputs, window; /* padded */
+    int64_t x_width, x_rows; /* packed, with padding */
     int64_t part_floats, x_floats, dy_floats;
 } dw_plan;
 
 static dw_plan plan_dw(const conv_dims *c)
 {
-    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3], kw = c->w.dim[4];
+    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3],
+                  kw = c->w.dim[4];
     const int64_t Y = c->y.dim[2], X = c->y.dim[3];
     dw_plan p = {.rows = least(Y, (POSITIONS + X - 1) / X)};
     p.blocks_per_frame = (Y + p.rows - 1) / p.rows;
@@ -55,8 +58,8 @@ int64_t conv_own_dw_workspace(const conv_dims *c)
 }
 
 /* Input rows [y0, y0 + count) of a frame and columns [x0, x0 + width), zeros outside of it. */
-static void pack_input(const float *frame, int64_t H, int64_t W, int64_t I, int64_t y0, int64_t count, int64_t x0,
-                       int64_t width, float *to)
+static void pack_input(const float *frame, int64_t H, int64_t W, int64_t I, int64_t y0,
+                       int64_t count, int64_t x0, int64_t width, float *to)
 {
     const int64_t before = x0 < 0 ? least(-x0, width) : 0, from = x0 + before;
     const int64_t real = from < W ? least(width - before, W - from) : 0;
@@ -72,47 +75,58 @@ static void pack_input(const float *frame, int64_t H, int64_t W, int64_t I, int6
     }
 }
 
-static void dw_block(const conv_dims *c, const dw_plan *p, const cpu_isa *isa, const float *x, const float *dy, int64_t block,
-                     int64_t kt, float *part, float *packed_x, float *packed_dy)
+static void dw_block(const conv_dims *c, const dw_plan *p, const cpu_isa *isa, const float *x,
+                     const float *dy, int64_t block, int64_t kt, float *part, float *packed_x,
+                     float *packed_dy)
 {
     const weft_attr_conv *a = c->attr;
-    const int64_t O = c->w.dim[0], I = c->w.dim[1], kh = c->w.dim[3], Y = c->y.dim[2], X = c->y.dim[3];
+    const int64_t O = c->w.dim[0], I = c->w.dim[1], kh = c->w.dim[3], Y = c->y.dim[2],
+                  X = c->y.dim[3];
     const int64_t frame = block / p->blocks_per_frame, y0 = block % p->blocks_per_frame * p->rows;
-    const int64_t b = frame / c->y.dim[1], t = frame % c->y.dim[1] * a->stride[0] + kt - a->before[0];
+    const int64_t b = frame / c->y.dim[1],
+                  t = frame % c->y.dim[1] * a->stride[0] + kt - a->before[0];
     if (t < 0 || t >= c->x.dim[1])
         return;
     const cpu_conv_block job = {
-        .rows = least(p->rows, Y - y0), .width = X, .outputs = p->outputs, .window = p->window,
-        .x_row = a->stride[1] * p->x_width * I, .x_step = a->stride[2] * I,
+        .rows = least(p->rows, Y - y0),
+        .width = X,
+        .outputs = p->outputs,
+        .window = p->window,
+        .x_row = a->stride[1] * p->x_width * I,
+        .x_step = a->stride[2] * I,
     };
-    pack_input(x + (b * c->x.dim[1] + t) * c->x.dim[2] * c->x.dim[3] * I, c->x.dim[2], c->x.dim[3], I,
-               y0 * a->stride[1] - a->before[1], (job.rows - 1) * a->stride[1] + kh, -a->before[2], p->x_width, packed_x);
+    pack_input(x + (b * c->x.dim[1] + t) * c->x.dim[2] * c->x.dim[3] * I, c->x.dim[2], c->x.dim[3],
+               I, y0 * a->stride[1] - a->before[1], (job.rows - 1) * a->stride[1] + kh,
+               -a->before[2], p->x_width, packed_x);
     const float *from = dy + (frame * Y + y0) * X * O;
     for (int64_t i = 0; i < job.rows * X; i++) {
         memcpy(packed_dy + i * p->outputs, from + i * O, (size_t)O * sizeof *from);
         memset(packed_dy + i * p->outputs + O, 0, (size_t)(p->outputs - O) * sizeof *from);
     }
     for (int64_t ky = 0; ky < kh; ky++)
-        isa->conv_dw(&job, packed_dy, packed_x + ky * p->x_width * I, part + ky * p->outputs * p->window);
+        isa->conv_dw(&job, packed_dy, packed_x + ky * p->x_width * I,
+                     part + ky * p->outputs * p->window);
 }
 
 void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw, void *workspace)
 {
     const dw_plan p = plan_dw(c);
     const cpu_isa *isa = cpu_isa_get();
-    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3], kw = c->w.dim[4];
+    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3],
+                  kw = c->w.dim[4];
     const int64_t each = p.part_floats + p.x_floats + p.dy_floats;
     float *space = workspace;
 #pragma omp parallel for schedule(dynamic) num_threads(cpu_threads(1 << 20))
     for (int64_t task = 0; task < p.parts * kt; task++) {
         const int64_t n = task / kt, k = task % kt;
-        float *part = space + task * each, *packed_x = part + p.part_floats, *packed_dy = packed_x + p.x_floats;
+        float *part = space + task * each, *packed_x = part + p.part_floats,
+              *packed_dy = packed_x + p.x_floats;
         memset(part, 0, (size_t)(p.part_floats + p.x_floats) * sizeof *part);
         for (int64_t block = p.blocks * n / p.parts; block < p.blocks * (n + 1) / p.parts; block++)
             dw_block(c, &p, isa, x, dy, block, k, part, packed_x, packed_dy);
     }
     /* part[kt][ky][o][kx * I + i] to dw[o][i][kt][ky][kx] */
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(p.parts * kt * p.part_floats))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(p.parts *kt *p.part_floats))
     for (int64_t o = 0; o < O; o++)
         for (int64_t k = 0; k < kt; k++)
             for (int64_t ky = 0; ky < kh; ky++)
@@ -120,12 +134,14 @@ void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw,
                     for (int64_t i = 0; i < I; i++) {
                         float sum = 0;
                         for (int64_t n = 0; n < p.parts; n++)
-                            sum += space[(n * kt + k) * each + (ky * p.outputs + o) * p.window + kx * I + i];
+                            sum += space[(n * kt + k) * each + (ky * p.outputs + o) * p.window +
+                                         kx * I + i];
                         dw[(((o * I + i) * kt + k) * kh + ky) * kw + kx] = sum;
                     }
 }
 
-/* ---- forward with few outputs -------------------------------------------------------------------------- */
+/* ---- forward with few outputs
+ * -------------------------------------------------------------------------- */
 
 enum { FEW_ROWS = 8, FEW_LANES = 16 };
 
@@ -160,13 +176,16 @@ int64_t conv_own_few_workspace(const conv_dims *c)
     return (p.lanes * (p.planes_floats + p.out_floats) + p.weight_floats) * 4;
 }
 
-static void few_task(const conv_dims *c, const few_plan *p, const cpu_isa *isa, const float *x, const float *weights,
-                     const float *bias, float *y, int64_t task, float *planes, float *out)
+static void few_task(const conv_dims *c, const few_plan *p, const cpu_isa *isa, const float *x,
+                     const float *weights, const float *bias, float *y, int64_t task, float *planes,
+                     float *out)
 {
     const weft_attr_conv *a = c->attr;
-    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3], kw = c->w.dim[4];
+    const int64_t O = c->w.dim[0], I = c->w.dim[1], kt = c->w.dim[2], kh = c->w.dim[3],
+                  kw = c->w.dim[4];
     const int64_t Y = c->y.dim[2], X = c->y.dim[3], H = c->x.dim[2], W = c->x.dim[3];
-    const int64_t frame = task / p->per_frame, y0 = task % p->per_frame * p->rows, rows = least(p->rows, Y - y0);
+    const int64_t frame = task / p->per_frame, y0 = task % p->per_frame * p->rows,
+                  rows = least(p->rows, Y - y0);
     const int64_t b = frame / c->y.dim[1], input_rows = (rows - 1) * a->stride[1] + kh;
     memset(out, 0, (size_t)p->out_floats * sizeof *out);
     for (int64_t k = 0; k < kt; k++) {
@@ -179,20 +198,29 @@ static void few_task(const conv_dims *c, const few_plan *p, const cpu_isa *isa, 
             if (row < 0 || row >= H)
                 memset(to, 0, (size_t)(I * p->plane) * sizeof *to);
             else
-                isa->conv_planes(x + ((b * c->x.dim[1] + t) * H + row) * W * I, W, I, a->before[2], p->plane, to);
+                isa->conv_planes(x + ((b * c->x.dim[1] + t) * H + row) * W * I, W, I, a->before[2],
+                                 p->plane, to);
         }
-        const cpu_conv_few job = {.outputs = O, .I = I, .kh = kh, .kw = kw, .width = X, .plane = p->plane,
-                                  .weights = weights + k * kh * I * kw, .w_step = kt * kh * I * kw};
+        const cpu_conv_few job = {.outputs = O,
+                                  .I = I,
+                                  .kh = kh,
+                                  .kw = kw,
+                                  .width = X,
+                                  .plane = p->plane,
+                                  .weights = weights + k * kh * I * kw,
+                                  .w_step = kt * kh * I * kw};
         for (int64_t r = 0; r < rows; r++)
             isa->conv_few(&job, planes + r * a->stride[1] * I * p->plane, out + r * O * p->plane);
     }
     for (int64_t r = 0; r < rows; r++)
         for (int64_t w = 0; w < X; w++)
             for (int64_t o = 0; o < O; o++)
-                y[((frame * Y + y0 + r) * X + w) * O + o] = out[(r * O + o) * p->plane + w] + (bias ? bias[o] : 0);
+                y[((frame * Y + y0 + r) * X + w) * O + o] =
+                    out[(r * O + o) * p->plane + w] + (bias ? bias[o] : 0);
 }
 
-void conv_own_few(const conv_dims *c, const float *x, const float *w, const float *bias, float *y, void *workspace)
+void conv_own_few(const conv_dims *c, const float *x, const float *w, const float *bias, float *y,
+                  void *workspace)
 {
     const few_plan p = plan_few(c);
     const cpu_isa *isa = cpu_isa_get();
@@ -201,7 +229,8 @@ void conv_own_few(const conv_dims *c, const float *x, const float *w, const floa
     for (int64_t o = 0; o < c->w.dim[0]; o++) /* [o][i][kt ky][kx] to [o][kt ky][i][kx] */
         for (int64_t i = 0; i < I; i++)
             for (int64_t tap = 0; tap < taps; tap++)
-                memcpy(weights + ((o * taps + tap) * I + i) * kw, w + ((o * I + i) * taps + tap) * kw, (size_t)kw * sizeof *w);
+                memcpy(weights + ((o * taps + tap) * I + i) * kw,
+                       w + ((o * I + i) * taps + tap) * kw, (size_t)kw * sizeof *w);
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(1 << 20))
     for (int64_t lane = 0; lane < p.lanes; lane++) {
         float *planes = space + lane * (p.planes_floats + p.out_floats);

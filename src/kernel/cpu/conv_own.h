@@ -16,6 +16,7 @@ void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw,
 /* At most 4 outputs, stride 1 along x. */
 bool conv_own_few_fits(const conv_dims *c);
 int64_t conv_own_few_workspace(const conv_dims *c);
-void conv_own_few(const conv_dims *c, const float *x, const float *w, const float *bias, float *y, void *workspace);
+void conv_own_few(const conv_dims *c, const float *x, const float *w, const float *bias, float *y,
+                  void *workspace);
 
 #endif

@@ -6,10 +6,12 @@
 
 enum { PIECE = 8192 }; /* elements: three operands fit in the first-level cache */
 
-#define EACH_PIECE(count)                                                     \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads(count))") \
-    for (int64_t at = 0; at < (count); at += PIECE)
-#define PIECE_LEN(count) ((count) - at < PIECE ? (count) - at : PIECE)
+#define EACH_PIECE(count)                                                                          \
+    _Pragma(                                                                                       \
+        "omp parallel for schedule(static) num_threads(cpu_threads(count))") for (int64_t at = 0;  \
+                                                                                  at < (count);    \
+                                                                                  at += PIECE)
+#define PIECE_LEN(count) ((count)-at < PIECE ? (count)-at : PIECE)
 
 weft_status_code cpu_fill(const weft_kernel_args *args)
 {
@@ -21,12 +23,14 @@ weft_status_code cpu_fill(const weft_kernel_args *args)
     view_set(out, 0, attr->value);
     char *data = out->data;
     for (int64_t done = 1; done < count; done *= 2) /* doubling copies */
-        memcpy(data + done * bytes, data, (size_t)((count - done < done ? count - done : done) * bytes));
+        memcpy(data + done * bytes, data,
+               (size_t)((count - done < done ? count - done : done) * bytes));
     return WEFT_OK;
 }
 
-/* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape): the scalar
- * functions of base/rng.h, so that every backend and every sharding draws the same numbers. */
+/* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape): the
+ * scalar functions of base/rng.h, so that every backend and every sharding draws the same numbers.
+ */
 static void random_fill(const weft_kernel_args *args,
                         float (*draw)(uint64_t seed, weft_rng_purpose purpose, uint64_t index))
 {
@@ -34,7 +38,8 @@ static void random_fill(const weft_kernel_args *args,
     const weft_view *out = &args->out[0];
     const weft_shape *s = &out->shape;
     const int64_t count = view_count(out), width = s->rank > 1 ? s->dim[s->rank - 1] : 1;
-    const int64_t rows = width ? count / width : 0, rows_per_sample = rows && s->dim[0] ? rows / s->dim[0] : 1;
+    const int64_t rows = width ? count / width : 0,
+                  rows_per_sample = rows && s->dim[0] ? rows / s->dim[0] : 1;
     float *y = out->data;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count * 16))
     for (int64_t row = 0; row < rows; row++) {
@@ -66,16 +71,16 @@ weft_status_code cpu_random_uniform(const weft_kernel_args *args)
 static weft_status_code cpu_gelu_tanh(const weft_kernel_args *args);
 static weft_status_code cpu_gelu_erf(const weft_kernel_args *args);
 
-#define VECTOR_UNARY(name, ENUM)                                                \
-    weft_status_code cpu_##name(const weft_kernel_args *args)                   \
-    {                                                                           \
-        const int64_t count = view_count(&args->out[0]);                        \
-        const float *x = args->in[0].data;                                      \
-        float *y = args->out[0].data;                                           \
-        void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[ENUM]; \
-        EACH_PIECE(count)                                                       \
-            run(x + at, y + at, PIECE_LEN(count));                              \
-        return WEFT_OK;                                                         \
+#define VECTOR_UNARY(name, ENUM)                                                                   \
+    weft_status_code cpu_##name(const weft_kernel_args *args)                                      \
+    {                                                                                              \
+        const int64_t count = view_count(&args->out[0]);                                           \
+        const float *x = args->in[0].data;                                                         \
+        float *y = args->out[0].data;                                                              \
+        void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[ENUM];                 \
+        EACH_PIECE(count)                                                                          \
+        run(x + at, y + at, PIECE_LEN(count));                                                     \
+        return WEFT_OK;                                                                            \
     }
 
 VECTOR_UNARY(exp, CPU_EXP)
@@ -87,19 +92,20 @@ VECTOR_UNARY(rsqrt, CPU_RSQRT)
 VECTOR_UNARY(square, CPU_SQUARE)
 VECTOR_UNARY(gelu_tanh, CPU_GELU)
 
-/* log, sin, cos are used on scalars and on embeddings of time; erf by text encoders: libm is enough. */
-#define SCALAR_UNARY(name, expression)                                          \
-    weft_status_code cpu_##name(const weft_kernel_args *args)                   \
-    {                                                                           \
-        const int64_t count = view_count(&args->out[0]);                        \
-        const float *in = args->in[0].data;                                     \
-        float *y = args->out[0].data;                                           \
-        EACH_PIECE(count)                                                       \
-            for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++) { \
-                const float x = in[i];                                          \
-                y[i] = expression;                                              \
-            }                                                                   \
-        return WEFT_OK;                                                         \
+/* log, sin, cos are used on scalars and on embeddings of time; erf by text encoders: libm is
+ * enough. */
+#define SCALAR_UNARY(name, expression)                                                             \
+    weft_status_code cpu_##name(const weft_kernel_args *args)                                      \
+    {                                                                                              \
+        const int64_t count = view_count(&args->out[0]);                                           \
+        const float *in = args->in[0].data;                                                        \
+        float *y = args->out[0].data;                                                              \
+        EACH_PIECE(count)                                                                          \
+        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++) {                        \
+            const float x = in[i];                                                                 \
+            y[i] = expression;                                                                     \
+        }                                                                                          \
+        return WEFT_OK;                                                                            \
     }
 
 SCALAR_UNARY(log, (float)log((double)x))
@@ -119,7 +125,7 @@ weft_status_code cpu_silu_grad(const weft_kernel_args *args)
     float *dx = args->out[0].data;
     const cpu_isa *isa = cpu_isa_get();
     EACH_PIECE(count)
-        isa->silu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
+    isa->silu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
     return WEFT_OK;
 }
 
@@ -131,12 +137,13 @@ weft_status_code cpu_gelu_grad(const weft_kernel_args *args)
     const cpu_isa *isa = cpu_isa_get();
     if (((const weft_attr_gelu *)args->attr)->exact) {
         EACH_PIECE(count)
-            for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-                dx[i] = dy[i] * (0.5f * erfcf(-0.70710678f * x[i]) + x[i] * expf(-0.5f * x[i] * x[i]) * 0.39894228f);
+        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+            dx[i] = dy[i] * (0.5f * erfcf(-0.70710678f * x[i]) +
+                             x[i] * expf(-0.5f * x[i] * x[i]) * 0.39894228f);
         return WEFT_OK;
     }
     EACH_PIECE(count)
-        isa->gelu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
+    isa->gelu_grad(x + at, dy + at, dx + at, PIECE_LEN(count));
     return WEFT_OK;
 }
 
@@ -147,7 +154,7 @@ static void affine(const weft_kernel_args *args, float scale, float offset)
     float *y = args->out[0].data;
     const cpu_isa *isa = cpu_isa_get();
     EACH_PIECE(count)
-        isa->affine(x + at, y + at, PIECE_LEN(count), scale, offset);
+    isa->affine(x + at, y + at, PIECE_LEN(count), scale, offset);
 }
 
 weft_status_code cpu_affine(const weft_kernel_args *args)
@@ -170,8 +177,8 @@ weft_status_code cpu_clamp(const weft_kernel_args *args)
     float *y = args->out[0].data;
     const int64_t count = view_count(&args->out[0]);
     EACH_PIECE(count)
-        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-            y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
+    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+        y[i] = x[i] < lo ? lo : x[i] > hi ? hi : x[i];
     return WEFT_OK;
 }
 
@@ -182,8 +189,8 @@ weft_status_code cpu_clamp_grad(const weft_kernel_args *args)
     float *dx = args->out[0].data;
     const int64_t count = view_count(&args->out[0]);
     EACH_PIECE(count)
-        for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
-            dx[i] = x[i] < lo || x[i] > hi ? 0 : dy[i];
+    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+        dx[i] = x[i] < lo || x[i] > hi ? 0 : dy[i];
     return WEFT_OK;
 }
 
@@ -208,7 +215,8 @@ weft_status_code cpu_cast(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* ---- two inputs with broadcast ------------------------------------------------------------------- */
+/* ---- two inputs with broadcast
+ * ------------------------------------------------------------------- */
 
 /* The dims of `out` with neighbours joined where both inputs walk through them as through one. */
 typedef struct walk {
@@ -253,7 +261,8 @@ static weft_status_code binary(const weft_kernel_args *args, int op)
     const int64_t len = w.dim[inner], rows = count / len;
     const float *a = args->in[0].data, *b = args->in[1].data;
     float *y = out->data;
-    void (*run)(const float *, int, const float *, int, float *, int64_t) = cpu_isa_get()->binary[op];
+    void (*run)(const float *, int, const float *, int, float *, int64_t) =
+        cpu_isa_get()->binary[op];
     const int a_step = w.a[inner] != 0, b_step = w.b[inner] != 0;
     const int64_t pieces = (len + PIECE - 1) / PIECE;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
@@ -266,7 +275,8 @@ static weft_status_code binary(const weft_kernel_args *args, int op)
             ia += i * w.a[d];
             ib += i * w.b[d];
         }
-        run(a + ia + at * a_step, a_step, b + ib + at * b_step, b_step, y + task / pieces * len + at, PIECE_LEN(len));
+        run(a + ia + at * a_step, a_step, b + ib + at * b_step, b_step,
+            y + task / pieces * len + at, PIECE_LEN(len));
     }
     return WEFT_OK;
 }

@@ -1,9 +1,10 @@
 /* One GEMM for everything, behind it OpenBLAS and oneDNN.
  *
- * Which one is a function of shape, instruction set and library version alone, never of a timing: the
- * choice changes the rounding, and a run must repeat bitwise. Measured (share of the machine's peak):
- * - AVX2 (Zen 3): OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is small;
- *   oneDNN 90 % there.
+ * Which one is a function of shape, instruction set and library version alone, never of a timing:
+ * the choice changes the rounding, and a run must repeat bitwise. Measured (share of the machine's
+ * peak):
+ * - AVX2 (Zen 3): OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is
+ * small; oneDNN 90 % there.
  * - AVX-512: oneDNN's generated kernels 95-99 % at any K; OpenBLAS too, but only where it knows the
  *   processor. On a newer one than itself it falls back to AVX2 kernels, 49 %. */
 #include "kernel/cpu/cpu.h"
@@ -43,29 +44,34 @@ typedef struct product {
 
 static void by_library(const product *p, bool dnnl)
 {
-    if (dnnl && dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A, p->lda, p->B,
-                           p->ldb, p->beta, p->C, p->ldc) == dnnl_success)
+    if (dnnl &&
+        dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A,
+                   p->lda, p->B, p->ldb, p->beta, p->C, p->ldc) == dnnl_success)
         return;
-    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans, p->trans_b ? CblasTrans : CblasNoTrans,
-                (blasint)p->M, (blasint)p->N, (blasint)p->K, p->alpha, p->A, (blasint)p->lda, p->B, (blasint)p->ldb,
-                p->beta, p->C, (blasint)p->ldc);
+    cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                p->trans_b ? CblasTrans : CblasNoTrans, (blasint)p->M, (blasint)p->N, (blasint)p->K,
+                p->alpha, p->A, (blasint)p->lda, p->B, (blasint)p->ldb, p->beta, p->C,
+                (blasint)p->ldc);
 }
 
-/* Rows and columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay whole. */
+/* Rows and columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay
+ * whole. */
 static int64_t cut(int64_t n, int64_t parts, int64_t i)
 {
     const int64_t at = (n * i / parts + 8) & ~(int64_t)15;
     return i == 0 ? 0 : i == parts || at > n ? n : at;
 }
 
-/* C in a grid of blocks, one per thread: K is never split, so an element's sum does not depend on the threads,
- * and no barrier is waited for inside the product. */
+/* C in a grid of blocks, one per thread: K is never split, so an element's sum does not depend on
+ * the threads, and no barrier is waited for inside the product. */
 static void by_blocks(const product *p, bool dnnl, int64_t rows, int64_t columns)
 {
-#pragma omp parallel for schedule(static) num_threads((int)(rows *columns))
+#pragma omp parallel for schedule(static) num_threads((int)(rows * columns))
     for (int64_t block = 0; block < rows * columns; block++) {
-        const int64_t m0 = cut(p->M, rows, block / columns), m1 = cut(p->M, rows, block / columns + 1);
-        const int64_t n0 = cut(p->N, columns, block % columns), n1 = cut(p->N, columns, block % columns + 1);
+        const int64_t m0 = cut(p->M, rows, block / columns),
+                      m1 = cut(p->M, rows, block / columns + 1);
+        const int64_t n0 = cut(p->N, columns, block % columns),
+                      n1 = cut(p->N, columns, block % columns + 1);
         if (m1 <= m0 || n1 <= n0)
             continue;
         product part = *p;
@@ -78,8 +84,9 @@ static void by_blocks(const product *p, bool dnnl, int64_t rows, int64_t columns
     }
 }
 
-void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha, const float *A,
-              int64_t lda, const float *B, int64_t ldb, float beta, float *C, int64_t ldc)
+void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha,
+              const float *A, int64_t lda, const float *B, int64_t ldb, float beta, float *C,
+              int64_t ldc)
 {
     if (M == 0 || N == 0)
         return;
@@ -91,7 +98,8 @@ void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float
     }
     const product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     const bool dnnl = prefer_dnnl(M, N, K);
-    const int threads = omp_in_parallel() || M * N * K < (int64_t)1 << 18 ? 1 : omp_get_max_threads();
+    const int threads =
+        omp_in_parallel() || M * N * K < (int64_t)1 << 18 ? 1 : omp_get_max_threads();
     /* The grid whose blocks have the least edge: what is packed and read again. */
     int64_t best = 0, least = INT64_MAX;
     for (int64_t rows = 1; rows <= threads; rows++)

@@ -12,7 +12,8 @@ static bool runs(const cpu_isa *isa)
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512cd");
     if (isa == &cpu_isa_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("bmi2");
 #endif
     return isa == &cpu_isa_base;
 }
@@ -21,9 +22,11 @@ const cpu_isa *cpu_isa_get(void)
 {
     const cpu_isa *const widest_first[] = {
 #if defined(__x86_64__)
-        &cpu_isa_avx512, &cpu_isa_avx2,
+        &cpu_isa_avx512,
+        &cpu_isa_avx2,
 #endif
-        &cpu_isa_base};
+        &cpu_isa_base
+    };
     const char *wanted = getenv("WEFT_CPU_ISA");
     const cpu_isa *best = NULL;
     for (size_t i = 0; i < sizeof widest_first / sizeof *widest_first; i++)

@@ -2,7 +2,7 @@
 #if defined(__x86_64__)
 #pragma GCC target("arch=x86-64-v4")
 #define ISA avx512
-#define VL 16
+#define VL  16
 #include "kernel/cpu/isa.inc"
 #else
 typedef int isa_avx512_is_for_x86; /* an empty file is not C */

@@ -1,4 +1,4 @@
 /* Vector code for what every processor of this architecture has. */
 #define ISA base
-#define VL 4
+#define VL  4
 #include "kernel/cpu/isa.inc"

@@ -1,6 +1,6 @@
-/* Norms, modulation, rope: rows of C on threads. Gradients of what is shared by many rows are summed in a fixed
- * number of chunks of rows (partial sums in the workspace), then over the chunks in order: the result does not
- * depend on the number of threads. */
+/* Norms, modulation, rope: rows of C on threads. Gradients of what is shared by many rows are
+ * summed in a fixed number of chunks of rows (partial sums in the workspace), then over the chunks
+ * in order: the result does not depend on the number of threads. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -29,11 +29,11 @@ static rows_of rows_in(const weft_view *x)
     return r;
 }
 
-#define EACH_CHUNK(r)                                                                       \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") \
-    for (int64_t chunk = 0; chunk < (r).chunks; chunk++)
+#define EACH_CHUNK(r)                                                                              \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") for (  \
+        int64_t chunk = 0; chunk < (r).chunks; chunk++)
 #define CHUNK_START(r) ((r).rows * chunk / (r).chunks)
-#define CHUNK_ROWS(r) ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
+#define CHUNK_ROWS(r)  ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
 
 weft_status_code cpu_layer_norm(const weft_kernel_args *args)
 {
@@ -91,13 +91,16 @@ static weft_status_code norm_grad(const weft_kernel_args *args, bool layer)
     EACH_CHUNK(r)
     {
         const int64_t at = CHUNK_START(r) * r.C;
-        float *dgamma = weights ? partial + chunk * 2 * r.C : NULL, *dbeta = weights ? dgamma + r.C : NULL;
+        float *dgamma = weights ? partial + chunk * 2 * r.C : NULL,
+              *dbeta = weights ? dgamma + r.C : NULL;
         if (weights)
             memset(dgamma, 0, (size_t)(2 * r.C) * sizeof *dgamma);
         if (layer)
-            isa->layer_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, dbeta, CHUNK_ROWS(r), r.C, (float)attr->eps);
+            isa->layer_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, dbeta, CHUNK_ROWS(r), r.C,
+                                 (float)attr->eps);
         else
-            isa->rms_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, CHUNK_ROWS(r), r.C, (float)attr->eps, attr->l2);
+            isa->rms_norm_grad(x + at, dy + at, gamma, dx + at, dgamma, CHUNK_ROWS(r), r.C,
+                               (float)attr->eps, attr->l2);
     }
     for (int o = 1; o < args->out_count; o++)
         gather_partials(partial, r.chunks, r.C, o - 1, args->out[o].data);
@@ -114,10 +117,11 @@ weft_status_code cpu_rms_norm_grad(const weft_kernel_args *args)
     return norm_grad(args, false);
 }
 
-/* ---- modulation ---------------------------------------------------------------------------------------- */
+/* ---- modulation
+ * ---------------------------------------------------------------------------------------- */
 
-/* x seen as (groups, rows, C) where the small operand is (groups, 1, C): (B,1,C) on (B,S,C), (1,1,C), and the
- * whole size (rows = 1). */
+/* x seen as (groups, rows, C) where the small operand is (groups, 1, C): (B,1,C) on (B,S,C),
+ * (1,1,C), and the whole size (rows = 1). */
 typedef struct groups_of {
     int64_t groups, rows, C, chunks; /* chunks per group */
 } groups_of;
@@ -163,9 +167,9 @@ static piece piece_of(const groups_of *g, int64_t task)
     return (piece){group, (group * g->rows + start) * g->C, stop - start};
 }
 
-#define EACH_TASK(g)                                                                                  \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((g).groups * (g).rows * (g).C))") \
-    for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
+#define EACH_TASK(g)                                                                               \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((g).groups * (g).rows * "   \
+            "(g).C))") for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
 
 static int64_t place(const weft_view *v, const int64_t *index)
 {
@@ -218,17 +222,20 @@ weft_status_code cpu_gated_add(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* Partial sums [group][chunk][2][C] of modulate_grad and gated_add_grad; in[1] is the small operand. */
+/* Partial sums [group][chunk][2][C] of modulate_grad and gated_add_grad; in[1] is the small
+ * operand. */
 int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args)
 {
     groups_of g;
-    return groups_in(&args->in[0].shape, &args->in[1].shape, &g) ? g.groups * g.chunks * 2 * g.C * 4 : 0;
+    return groups_in(&args->in[0].shape, &args->in[1].shape, &g) ? g.groups * g.chunks * 2 * g.C * 4
+                                                                 : 0;
 }
 
 static void gather_groups(const groups_of *g, const float *partial, int k, float *out)
 {
     for (int64_t group = 0; group < g->groups; group++)
-        gather_partials(partial + group * g->chunks * 2 * g->C, g->chunks, g->C, k, out + group * g->C);
+        gather_partials(partial + group * g->chunks * 2 * g->C, g->chunks, g->C, k,
+                        out + group * g->C);
 }
 
 weft_status_code cpu_modulate_grad(const weft_kernel_args *args)
@@ -245,7 +252,8 @@ weft_status_code cpu_modulate_grad(const weft_kernel_args *args)
             const piece p = piece_of(&g, task);
             float *sums = partial + task * 2 * g.C;
             memset(sums, 0, (size_t)(2 * g.C) * sizeof *sums);
-            isa->modulate_grad(px + p.at, ps + p.group * g.C, dy + p.at, dx + p.at, sums, sums + g.C, p.rows, g.C);
+            isa->modulate_grad(px + p.at, ps + p.group * g.C, dy + p.at, dx + p.at, sums,
+                               sums + g.C, p.rows, g.C);
         }
         gather_groups(&g, partial, 0, dscale);
         gather_groups(&g, partial, 1, dshift);
@@ -278,7 +286,8 @@ weft_status_code cpu_gated_add_grad(const weft_kernel_args *args)
             const piece p = piece_of(&g, task);
             float *sums = partial + task * 2 * g.C;
             memset(sums, 0, (size_t)g.C * sizeof *sums);
-            isa->gated_add_grad(py + p.at, pg + p.group * g.C, dout + p.at, dy + p.at, sums, p.rows, g.C);
+            isa->gated_add_grad(py + p.at, pg + p.group * g.C, dout + p.at, dy + p.at, sums, p.rows,
+                                g.C);
         }
         gather_groups(&g, partial, 0, dgate);
         return WEFT_OK;
@@ -302,7 +311,7 @@ weft_status_code cpu_rope(const weft_kernel_args *args)
     const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
     float *y = args->out[0].data;
     const cpu_isa *isa = cpu_isa_get();
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(tokens * H * D))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(tokens *H *D))
     for (int64_t t = 0; t < tokens; t++)
         isa->rope(x + t * H * D, cosine + t % s->dim[1] * (D / 2), sine + t % s->dim[1] * (D / 2),
                   attr->inverse ? -1.0f : 1.0f, y + t * H * D, H, D);

@@ -1,5 +1,5 @@
-/* The optimizer's step: one pass over p, g, m, v (28 bytes per element), fixed pieces, no result depends on
- * the number of threads. */
+/* The optimizer's step: one pass over p, g, m, v (28 bytes per element), fixed pieces, no result
+ * depends on the number of threads. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -42,7 +42,8 @@ weft_status_code cpu_clip_scale(const weft_kernel_args *args)
     const double norm = sqrt(view_get(&args->in[0], 0)), loss = view_get(&args->in[1], 0);
     const double max_norm = view_get(&args->in[2], 0);
     const double loss_limit = view_get(&args->in[3], 0), norm_limit = view_get(&args->in[4], 0);
-    const bool healthy = isfinite(norm) && isfinite(loss) && norm <= norm_limit && loss <= loss_limit;
+    const bool healthy =
+        isfinite(norm) && isfinite(loss) && norm <= norm_limit && loss <= loss_limit;
     view_set(&args->out[0], 0, healthy ? fmin(1, max_norm / (norm + 1e-6)) : NAN);
     view_set(&args->out[1], 0, norm);
     return WEFT_OK;
@@ -54,11 +55,13 @@ static void keep(const weft_view *from, const weft_view *to)
         memcpy(to->data, from->data, (size_t)view_count(from) * 4);
 }
 
-/* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). A NaN scale leaves everything as it is. */
+/* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). A NaN scale leaves everything as it
+ * is. */
 weft_status_code cpu_adamw(const weft_kernel_args *args)
 {
     const weft_attr_adamw *a = args->attr;
-    const float *p = args->in[0].data, *g = args->in[1].data, *m = args->in[2].data, *v = args->in[3].data;
+    const float *p = args->in[0].data, *g = args->in[1].data, *m = args->in[2].data,
+                *v = args->in[3].data;
     float *p2 = args->out[0].data, *m2 = args->out[1].data, *v2 = args->out[2].data;
     const double lr = view_get(&args->in[4], 0), step = view_get(&args->in[5], 0);
     const double scale = view_get(&args->in[6], 0);
@@ -68,15 +71,21 @@ weft_status_code cpu_adamw(const weft_kernel_args *args)
         keep(&args->in[3], &args->out[2]);
         return WEFT_OK;
     }
-    const float c[8] = {(float)a->beta1, (float)((1 - a->beta1) * scale), (float)a->beta2,
-                        (float)((1 - a->beta2) * scale * scale), (float)(lr / (1 - pow(a->beta1, step))),
-                        (float)(1 / sqrt(1 - pow(a->beta2, step))), (float)a->eps, (float)(lr * a->weight_decay)};
+    const float c[8] = {(float)a->beta1,
+                        (float)((1 - a->beta1) * scale),
+                        (float)a->beta2,
+                        (float)((1 - a->beta2) * scale * scale),
+                        (float)(lr / (1 - pow(a->beta1, step))),
+                        (float)(1 / sqrt(1 - pow(a->beta2, step))),
+                        (float)a->eps,
+                        (float)(lr * a->weight_decay)};
     const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
     const cpu_isa *isa = cpu_isa_get();
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
     for (int64_t i = 0; i < pieces; i++) {
         const int64_t at = i * PIECE;
-        isa->adamw(p + at, g + at, m + at, v + at, p2 + at, m2 + at, v2 + at, piece_len(count, at), c);
+        isa->adamw(p + at, g + at, m + at, v + at, p2 + at, m2 + at, v2 + at, piece_len(count, at),
+                   c);
     }
     return WEFT_OK;
 }

@@ -2,14 +2,16 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
-/* ---- one dim: (outer, dim, inner) ---------------------------------------------------------------- */
+/* ---- one dim: (outer, dim, inner)
+ * ---------------------------------------------------------------- */
 
 /* Copies `rows` runs of `bytes`, from and to with their own distances. */
-static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_step, int64_t bytes, int64_t rows)
+static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_step, int64_t bytes,
+                      int64_t rows)
 {
     if (bytes == 0)
         return;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows * bytes / 4))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows *bytes / 4))
     for (int64_t r = 0; r < rows; r++)
         memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
 }
@@ -18,9 +20,10 @@ weft_status_code cpu_slice(const weft_kernel_args *args)
 {
     const weft_attr_slice *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
-    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
-    copy_rows((const char *)args->in[0].data + attr->start * inner, s->dim[attr->dim] * inner, args->out[0].data,
-              attr->len * inner, attr->len * inner, shape_span(s, 0, attr->dim));
+    const int64_t inner =
+        shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
+    copy_rows((const char *)args->in[0].data + attr->start * inner, s->dim[attr->dim] * inner,
+              args->out[0].data, attr->len * inner, attr->len * inner, shape_span(s, 0, attr->dim));
     return WEFT_OK;
 }
 
@@ -28,11 +31,13 @@ weft_status_code cpu_pad(const weft_kernel_args *args)
 {
     const weft_attr_pad *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
-    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
-    const int64_t len = s->dim[attr->dim] * inner, before = attr->before * inner, after = attr->after * inner;
+    const int64_t inner =
+        shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->in[0].dtype);
+    const int64_t len = s->dim[attr->dim] * inner, before = attr->before * inner,
+                  after = attr->after * inner;
     const int64_t outer = shape_span(s, 0, attr->dim), step = before + len + after;
     char *to = args->out[0].data;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(outer * step / 4))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(outer *step / 4))
     for (int64_t o = 0; o < outer; o++) {
         memset(to + o * step, 0, (size_t)before);
         if (len)
@@ -47,7 +52,8 @@ weft_status_code cpu_concat(const weft_kernel_args *args)
     const weft_attr_concat *attr = args->attr;
     const weft_shape *s = &args->out[0].shape;
     const int64_t outer = shape_span(s, 0, attr->dim);
-    const int64_t inner = shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->out[0].dtype);
+    const int64_t inner =
+        shape_span(s, attr->dim + 1, s->rank) * weft_dtype_bytes(args->out[0].dtype);
     int64_t start = 0;
     for (int n = 0; n < args->in_count; n++) {
         const int64_t len = args->in[n].shape.dim[attr->dim];
@@ -58,7 +64,8 @@ weft_status_code cpu_concat(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* ---- strided copies: permute and broadcast -------------------------------------------------------- */
+/* ---- strided copies: permute and broadcast
+ * -------------------------------------------------------- */
 
 /* The out dims, joined where the input walks through two as through one; strides in elements. */
 typedef struct walk {
@@ -85,12 +92,12 @@ static walk walk_of(const weft_shape *out, const int64_t *stride)
     return w;
 }
 
-#define STRIDED(type)                                              \
-    do {                                                           \
-        const type *x = (const type *)from + at;                   \
-        type *y = (type *)to + row * len;                          \
-        for (int64_t i = 0; i < len; i++)                          \
-            y[i] = x[i * stride];                                  \
+#define STRIDED(type)                                                                              \
+    do {                                                                                           \
+        const type *x = (const type *)from + at;                                                   \
+        type *y = (type *)to + row * len;                                                          \
+        for (int64_t i = 0; i < len; i++)                                                          \
+            y[i] = x[i * stride];                                                                  \
     } while (0)
 
 static int64_t walk_offset(const walk *w, int64_t row)
@@ -110,7 +117,8 @@ static void transpose4(const walk *w, const char *from, char *to, int64_t count)
     const int64_t strips = (M + 15) / 16;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(count))
     for (int64_t task = 0; task < count / (M * N) * strips; task++) {
-        const int64_t m0 = task % strips * 16, m1 = m0 + 16 < M ? m0 + 16 : M, row = task / strips * M;
+        const int64_t m0 = task % strips * 16, m1 = m0 + 16 < M ? m0 + 16 : M,
+                      row = task / strips * M;
         const uint32_t *x = (const uint32_t *)from + walk_offset(w, row);
         uint32_t *y = (uint32_t *)to + row * N;
         for (int64_t n0 = 0; n0 < N; n0 += 16)
@@ -134,7 +142,7 @@ static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
         transpose4(&w, from, to, count);
         return;
     }
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count * bytes / 4))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *bytes / 4))
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = walk_offset(&w, row);
         if (stride == 1)
@@ -169,9 +177,11 @@ weft_status_code cpu_broadcast(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* ---- sum -------------------------------------------------------------------------------------------- */
+/* ---- sum
+ * -------------------------------------------------------------------------------------------- */
 
-/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is kept. */
+/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is kept.
+ */
 static int sum_runs(const weft_shape *s, uint32_t dims, int64_t sizes[WEFT_MAX_RANK + 2])
 {
     int count = 1;
@@ -197,7 +207,8 @@ static int64_t sum_parts(int64_t rows)
     return parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
 }
 
-/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in order. */
+/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in order.
+ */
 int64_t cpu_sum_workspace(const weft_kernel_args *args)
 {
     int64_t sizes[WEFT_MAX_RANK + 2];
@@ -209,7 +220,7 @@ static void sum_inner(const float *x, int64_t K, int64_t R, float *y)
 {
     const cpu_isa *isa = cpu_isa_get();
     if (K >= 16 || R < 65536) {
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(K * R))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(K *R))
         for (int64_t k = 0; k < K; k++)
             y[k] = (float)isa->total(x + k * R, R);
         return;
@@ -218,7 +229,8 @@ static void sum_inner(const float *x, int64_t K, int64_t R, float *y)
         double part[MAX_PARTS];
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(R))
         for (int64_t p = 0; p < MAX_PARTS; p++)
-            part[p] = isa->total(x + k * R + R * p / MAX_PARTS, R * (p + 1) / MAX_PARTS - R * p / MAX_PARTS);
+            part[p] = isa->total(x + k * R + R * p / MAX_PARTS,
+                                 R * (p + 1) / MAX_PARTS - R * p / MAX_PARTS);
         double sum = 0;
         for (int64_t p = 0; p < MAX_PARTS; p++)
             sum += part[p];
@@ -230,9 +242,10 @@ static void sum_columns(const float *x, int64_t K, int64_t R, int64_t C, float *
 {
     const int64_t parts = sum_parts(R);
     const cpu_isa *isa = cpu_isa_get();
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(K * R * C))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(K *R *C))
     for (int64_t task = 0; task < K * parts; task++) {
-        const int64_t k = task / parts, p = task % parts, from = R * p / parts, to = R * (p + 1) / parts;
+        const int64_t k = task / parts, p = task % parts, from = R * p / parts,
+                      to = R * (p + 1) / parts;
         memset(partial + task * C, 0, (size_t)C * sizeof *partial);
         isa->column_sums(x + (k * R + from) * C, to - from, C, partial + task * C);
     }
@@ -269,16 +282,19 @@ weft_status_code cpu_sum(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* ---- embedding ----------------------------------------------------------------------------------------- */
+/* ---- embedding
+ * ----------------------------------------------------------------------------------------- */
 
 weft_status_code cpu_embed(const weft_kernel_args *args)
 {
     const weft_view *table = &args->in[0], *ids = &args->in[1];
-    const int64_t count = view_count(ids), width = table->shape.dim[1], bytes = weft_dtype_bytes(table->dtype);
+    const int64_t count = view_count(ids), width = table->shape.dim[1],
+                  bytes = weft_dtype_bytes(table->dtype);
     float *y = args->out[0].data;
     WEFT_TRY(embed_check_ids(ids, table->shape.dim[0]));
     for (int64_t i = 0; i < count; i++)
-        cpu_widen(table->dtype, (const char *)table->data + view_get_int(ids, i) * width * bytes, y + i * width, width);
+        cpu_widen(table->dtype, (const char *)table->data + view_get_int(ids, i) * width * bytes,
+                  y + i * width, width);
     return WEFT_OK;
 }
 
@@ -292,7 +308,7 @@ weft_status_code cpu_embed_grad(const weft_kernel_args *args)
     WEFT_TRY(embed_check_ids(ids, rows));
     memset(y, 0, (size_t)(rows * width) * sizeof *y);
     const int64_t strips = (width + 63) / 64;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(count * width))
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(count *width))
     for (int64_t strip = 0; strip < strips; strip++) {
         const int64_t c0 = strip * 64, c1 = c0 + 64 < width ? c0 + 64 : width;
         for (int64_t i = 0; i < count; i++) {

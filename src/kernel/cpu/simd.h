@@ -1,23 +1,25 @@
-/* The vector code, once per instruction set: isa.inc is compiled for the baseline, AVX2 and AVX-512, and
- * cpu_isa_get() takes the widest that the processor has. All functions here run on one thread over a range;
- * callers cut the work into ranges that do not depend on the number of threads. */
+/* The vector code, once per instruction set: isa.inc is compiled for the baseline, AVX2 and
+ * AVX-512, and cpu_isa_get() takes the widest that the processor has. All functions here run on one
+ * thread over a range; callers cut the work into ranges that do not depend on the number of
+ * threads. */
 #ifndef WEFT_KERNEL_CPU_SIMD_H
 #define WEFT_KERNEL_CPU_SIMD_H
 
 #include "kernel/kernel.h"
 
-/* Everything of one head of one segment that the attention needs. Rows of q, out, dout, dq are `q_stride`
- * floats apart, rows of k, v, dk, dv `k_stride`; pointers are to the segment's first row. */
+/* Everything of one head of one segment that the attention needs. Rows of q, out, dout, dq are
+ * `q_stride` floats apart, rows of k, v, dk, dv `k_stride`; pointers are to the segment's first
+ * row. */
 typedef struct cpu_attention_head {
     int64_t nq, nk, D;
     int64_t q_stride, k_stride;
     float scale;
     bool causal;
     const float *q, *k, *v;
-    float *out, *lse;                              /* forward writes */
-    const float *out_in, *lse_in, *dout;           /* backward reads */
-    float *dq, *dk, *dv;                           /* backward writes */
-    int64_t row, sq, heads, head; /* place in lse (B,H,Sq): row of the first query in B*Sq */
+    float *out, *lse;                    /* forward writes */
+    const float *out_in, *lse_in, *dout; /* backward reads */
+    float *dq, *dk, *dv;                 /* backward writes */
+    int64_t row, sq, heads, head;        /* place in lse (B,H,Sq): row of the first query in B*Sq */
 } cpu_attention_head;
 
 /* Keys per block, and queries per call of `attention` at most. */
@@ -25,14 +27,15 @@ enum { CPU_ATTENTION_BK = 96, CPU_ATTENTION_CHUNK = 384 };
 
 /* Some rows of one output frame against packed input rows; see conv.inc. Strides in floats. */
 typedef struct cpu_conv_block {
-    int64_t rows, width;    /* of outputs */
-    int64_t outputs;        /* per position in dy, padded: 4, or a multiple of 8 */
-    int64_t window;         /* kx * I padded to 16 */
-    int64_t x_row, x_step;  /* from one output row to the next, one output to the next */
+    int64_t rows, width;   /* of outputs */
+    int64_t outputs;       /* per position in dy, padded: 4, or a multiple of 8 */
+    int64_t window;        /* kx * I padded to 16 */
+    int64_t x_row, x_step; /* from one output row to the next, one output to the next */
 } cpu_conv_block;
 
 typedef struct cpu_conv_few {
-    int64_t outputs, I, kh, kw, width, plane; /* plane: floats per row, a tile beyond the last output at least */
+    int64_t outputs, I, kh, kw, width,
+        plane;            /* plane: floats per row, a tile beyond the last output at least */
     const float *weights; /* [ky][i][kx], outputs `w_step` apart */
     int64_t w_step;
 } cpu_conv_few;
@@ -51,32 +54,47 @@ typedef struct cpu_isa {
     void (*column_sums)(const float *x, int64_t rows, int64_t C, float *sums);
     double (*total)(const float *x, int64_t n);
     double (*sum_squares)(const float *x, int64_t n);
-    void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y, int64_t rows, int64_t C, float eps);
+    void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y,
+                       int64_t rows, int64_t C, float eps);
     /* dgamma[c] += ..., dbeta[c] += ...; NULL: not wanted */
-    void (*layer_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx, float *dgamma,
-                            float *dbeta, int64_t rows, int64_t C, float eps);
-    void (*rms_norm)(const float *x, const float *gamma, float *y, int64_t rows, int64_t C, float eps, bool l2);
-    void (*rms_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx, float *dgamma,
-                          int64_t rows, int64_t C, float eps, bool l2);
-    void (*modulate)(const float *x, const float *scale, const float *shift, float *y, int64_t rows, int64_t C);
-    void (*modulate_grad)(const float *x, const float *scale, const float *dy, float *dx, float *dscale,
-                          float *dshift, int64_t rows, int64_t C);
-    void (*gated_add)(const float *x, const float *y, const float *gate, float *out, int64_t rows, int64_t C);
-    void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy, float *dgate,
-                           int64_t rows, int64_t C);
+    void (*layer_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx,
+                            float *dgamma, float *dbeta, int64_t rows, int64_t C, float eps);
+    void (*rms_norm)(const float *x, const float *gamma, float *y, int64_t rows, int64_t C,
+                     float eps, bool l2);
+    void (*rms_norm_grad)(const float *x, const float *dy, const float *gamma, float *dx,
+                          float *dgamma, int64_t rows, int64_t C, float eps, bool l2);
+    void (*modulate)(const float *x, const float *scale, const float *shift, float *y, int64_t rows,
+                     int64_t C);
+    void (*modulate_grad)(const float *x, const float *scale, const float *dy, float *dx,
+                          float *dscale, float *dshift, int64_t rows, int64_t C);
+    void (*gated_add)(const float *x, const float *y, const float *gate, float *out, int64_t rows,
+                      int64_t C);
+    void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy,
+                           float *dgate, int64_t rows, int64_t C);
     /* `heads` heads of one token */
-    void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y, int64_t heads, int64_t D);
-    void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2, float *m2, float *v2,
-                  int64_t n, const float c[8]);
+    void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y,
+                 int64_t heads, int64_t D);
+    void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
+                  float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
     void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
     void (*attention_grad)(const cpu_attention_head *h, void *scratch);
     void (*conv_dw)(const cpu_conv_block *b, const float *dy, const float *x, float *C);
-    void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane, float *to);
+    void (*conv_planes)(const float *x, int64_t width, int64_t I, int64_t before, int64_t plane,
+                        float *to);
     void (*conv_few)(const cpu_conv_few *f, const float *planes, float *C);
 } cpu_isa;
 
-enum cpu_unary { CPU_EXP, CPU_TANH, CPU_SIGMOID, CPU_SILU, CPU_GELU, CPU_SQRT, CPU_RSQRT, CPU_SQUARE };
+enum cpu_unary {
+    CPU_EXP,
+    CPU_TANH,
+    CPU_SIGMOID,
+    CPU_SILU,
+    CPU_GELU,
+    CPU_SQRT,
+    CPU_RSQRT,
+    CPU_SQUARE
+};
 enum cpu_binary { CPU_ADD, CPU_SUB, CPU_MUL, CPU_DIV };
 
 extern const cpu_isa cpu_isa_base;
@@ -84,7 +102,8 @@ extern const cpu_isa cpu_isa_base;
 extern const cpu_isa cpu_isa_avx2, cpu_isa_avx512;
 #endif
 
-/* The widest that the processor has, or what WEFT_CPU_ISA names ("base", "avx2", "avx512") if it has that. */
+/* The widest that the processor has, or what WEFT_CPU_ISA names ("base", "avx2", "avx512") if it
+ * has that. */
 const cpu_isa *cpu_isa_get(void);
 
 /* n elements of bf16, f16, f8 or f32 to f32, and back; threaded. */
