@@ -6,11 +6,11 @@
 
 enum { PIECE = 8192 }; /* elements: three operands fit in the first-level cache */
 
-#define EACH_PIECE(count)                                                                          \
-    _Pragma(                                                                                       \
-        "omp parallel for schedule(static) num_threads(cpu_threads(count))") for (int64_t at = 0;  \
-                                                                                  at < (count);    \
-                                                                                  at += PIECE)
+/* clang-format off */
+#define EACH_PIECE(count)                                                          \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads(count))")   \
+    for (int64_t at = 0; at < (count); at += PIECE)
+/* clang-format on */
 #define PIECE_LEN(count) ((count)-at < PIECE ? (count)-at : PIECE)
 
 weft_status_code cpu_fill(const weft_kernel_args *args)

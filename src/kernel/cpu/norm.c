@@ -29,9 +29,11 @@ static rows_of rows_in(const weft_view *x)
     return r;
 }
 
-#define EACH_CHUNK(r)                                                                              \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") for (  \
-        int64_t chunk = 0; chunk < (r).chunks; chunk++)
+/* clang-format off */
+#define EACH_CHUNK(r)                                                                       \
+    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((r).rows * (r).C))") \
+    for (int64_t chunk = 0; chunk < (r).chunks; chunk++)
+/* clang-format on */
 #define CHUNK_START(r) ((r).rows * chunk / (r).chunks)
 #define CHUNK_ROWS(r)  ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
 
@@ -167,9 +169,16 @@ static piece piece_of(const groups_of *g, int64_t task)
     return (piece){group, (group * g->rows + start) * g->C, stop - start};
 }
 
-#define EACH_TASK(g)                                                                               \
-    _Pragma("omp parallel for schedule(static) num_threads(cpu_threads((g).groups * (g).rows * "   \
-            "(g).C))") for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
+static int group_threads(const groups_of *g)
+{
+    return cpu_threads(g->groups * g->rows * g->C);
+}
+
+/* clang-format off */
+#define EACH_TASK(g)                                                                 \
+    _Pragma("omp parallel for schedule(static) num_threads(group_threads(&(g)))") \
+    for (int64_t task = 0; task < (g).groups * (g).chunks; task++)
+/* clang-format on */
 
 static int64_t place(const weft_view *v, const int64_t *index)
 {
