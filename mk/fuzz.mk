@@ -6,8 +6,8 @@ FUZZ_CC      ?= $(firstword $(shell command -v clang-14 clang 2>/dev/null) clang
 FUZZ_SRC     := $(wildcard src/base/*.c) $(wildcard src/format/*.c) src/data/dataset.c tests/fuzz/targets.c
 FUZZ_OBJ     := $(FUZZ_SRC:%.c=build/fuzz/%.o)
 FUZZ_FLAGS   := $(CSTD) -O1 -g -Isrc -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
-                $(shell pkg-config --cflags jansson yaml-0.1 libarchive libxxhash 2>/dev/null)
-FUZZ_LIBS    := $(shell pkg-config --libs jansson yaml-0.1 libarchive libxxhash 2>/dev/null) -lm
+                $(shell pkg-config --cflags jansson yaml-0.1 libxxhash 2>/dev/null)
+FUZZ_LIBS    := $(shell pkg-config --libs jansson yaml-0.1 libxxhash 2>/dev/null) -lm
 
 build/fuzz/%.o: %.c
 	@mkdir -p $(@D)

@@ -1,4 +1,7 @@
-/* tar archives through libarchive: zero-copy reading from a memory map, atomic writing. */
+/* tar archives: reading in place from a memory map, atomic writing.
+ *
+ * Read: ustar, GNU long names and big sizes, pax path and size. Written: ustar, with a pax header only for
+ * names and sizes over its limits. */
 #ifndef WEFT_FORMAT_TAR_H
 #define WEFT_FORMAT_TAR_H
 
@@ -13,10 +16,12 @@ typedef struct weft_tar_member {
 typedef struct weft_tar_index {
     weft_tar_member *member; /* owned */
     int64_t count, capacity;
-    char *damage; /* arena; NULL: whole. What is wrong and after how many members; the members before it are good */
+    char *damage; /* arena; NULL: whole. The first damage with its place; members before and behind it are good */
+    int64_t damaged_places;
 } weft_tar_index;
 
-/* Regular files of the archive in order. A cut or damaged archive is not an error here: see `damage`. A file that is
+/* Regular files of the archive in order. A cut or damaged archive is not an error here: see `damage`; behind a damaged
+ * header reading goes on at the next whole one, and an archive without its end mark counts as cut. A file that is
  * no tar at all is WEFT_E_FORMAT. `path` stands in messages. */
 weft_status weft_tar_open(const weft_map *map, const char *path, weft_arena *arena, weft_tar_index *index);
 void weft_tar_close(weft_tar_index *index);

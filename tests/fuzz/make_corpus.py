@@ -24,7 +24,8 @@ def tar(members, form=tarfile.USTAR_FORMAT):
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
-    return out.getvalue().rstrip(b"\0") + b"\0" * 1024
+        end = archive.offset
+    return out.getvalue()[:end] + b"\0" * 1024
 
 
 def npy(descr, shape, data, version=1):

@@ -1,0 +1,151 @@
+#include "format/tar.h"
+#include "format/tar_header.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+struct weft_tar_writer {
+    weft_file_writer file;
+    XXH3_state_t *hash;
+    int64_t bytes;
+};
+
+weft_status weft_tar_create(const char *path, weft_tar_writer **writer)
+{
+    weft_tar_writer *w = weft_alloc(sizeof *w);
+    if (!w)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    w->file.fd = -1;
+    weft_status_code status = weft_file_begin(&w->file, path);
+    if (status != WEFT_OK) {
+        weft_free(w);
+        return status;
+    }
+    w->hash = XXH3_createState();
+    if (!w->hash) {
+        weft_tar_free(w);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    XXH3_64bits_reset(w->hash);
+    *writer = w;
+    return WEFT_OK;
+}
+
+static weft_status put(weft_tar_writer *w, const void *data, int64_t bytes)
+{
+    WEFT_TRY(weft_file_write(&w->file, data, bytes));
+    XXH3_64bits_update(w->hash, data, (size_t)bytes);
+    w->bytes += bytes;
+    return WEFT_OK;
+}
+
+/* Where to cut a name into prefix and name; -1: it does not fit ustar, 0: no prefix. */
+static int64_t prefix_cut(const char *name)
+{
+    const int64_t len = (int64_t)strlen(name);
+    if (len <= 100)
+        return 0;
+    for (int64_t cut = len - 101 < 0 ? 0 : len - 101; cut < len - 1 && cut <= 155; cut++) {
+        if (name[cut] == '/' && cut > 0)
+            return cut;
+    }
+    return -1;
+}
+
+static const int64_t octal_limit = (int64_t)1 << 33; /* of 11 octal digits */
+
+static int64_t pax_text(const char *name, int64_t bytes, weft_buf *out)
+{
+    const char *keys[2] = {"path", "size"};
+    for (int k = 0; k < 2; k++) {
+        if (k == 0 ? prefix_cut(name) >= 0 : bytes < octal_limit)
+            continue;
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)bytes);
+        const char *value = k == 0 ? name : number;
+        /* the length counts its own digits */
+        int64_t body = 1 + 4 + 1 + (int64_t)strlen(value) + 1, len = body;
+        for (int64_t before = 0; before != len;) {
+            before = len;
+            len = body + snprintf(NULL, 0, "%lld", (long long)len);
+        }
+        weft_buf_printf(out, "%lld %s=%s\n", (long long)len, keys[k], value);
+    }
+    return out->len;
+}
+
+static weft_status put_header(weft_tar_writer *w, const char *name, char type, int64_t bytes)
+{
+    union {
+        tar_header h;
+        unsigned char block[TAR_BLOCK];
+    } u = {0};
+    tar_header *h = &u.h;
+    const int64_t cut = prefix_cut(name);
+    if (cut > 0)
+        memcpy(h->prefix, name, (size_t)cut);
+    const char *rest = cut > 0 ? name + cut + 1 : name;
+    memcpy(h->name, rest, strnlen(rest, sizeof h->name));
+    memcpy(h->mode, "0000644", 8);
+    memcpy(h->uid, "0000000", 8);
+    memcpy(h->gid, "0000000", 8);
+    char number[24];
+    snprintf(number, sizeof number, "%011llo", (unsigned long long)(bytes < octal_limit ? bytes : 0));
+    memcpy(h->size, number, 12);
+    memcpy(h->mtime, "00000000000", 12);
+    h->type = type;
+    memcpy(h->magic, "ustar", 6);
+    memcpy(h->version, "00", 2);
+    snprintf(number, sizeof number, "%06llo", (unsigned long long)tar_block_sum(u.block));
+    memcpy(h->checksum, number, 7);
+    h->checksum[7] = ' ';
+    return put(w, u.block, TAR_BLOCK);
+}
+
+static weft_status put_data(weft_tar_writer *w, const void *data, int64_t bytes)
+{
+    static const char zero[TAR_BLOCK];
+    if (bytes == 0)
+        return WEFT_OK;
+    WEFT_TRY(put(w, data, bytes));
+    return put(w, zero, tar_padded(bytes) - bytes);
+}
+
+weft_status weft_tar_add(weft_tar_writer *w, const char *name, const void *data, int64_t bytes)
+{
+    weft_buf pax = {0};
+    weft_status_code status = WEFT_OK;
+    if (pax_text(name, bytes, &pax) > 0) {
+        WEFT_GO(weft_buf_check(&pax));
+        WEFT_GO(put_header(w, "pax", 'x', pax.len));
+        WEFT_GO(put_data(w, pax.data, pax.len));
+    }
+    WEFT_GO(put_header(w, name, '0', bytes));
+    WEFT_GO(put_data(w, data, bytes));
+out:
+    weft_buf_free(&pax);
+    return status;
+}
+
+weft_status weft_tar_finish(weft_tar_writer *w, uint64_t *hash, int64_t *bytes)
+{
+    static const char zero[2 * TAR_BLOCK];
+    WEFT_TRY(put(w, zero, sizeof zero));
+    WEFT_TRY(weft_file_commit(&w->file));
+    if (hash)
+        *hash = XXH3_64bits_digest(w->hash);
+    if (bytes)
+        *bytes = w->bytes;
+    return WEFT_OK;
+}
+
+void weft_tar_free(weft_tar_writer *w)
+{
+    if (!w)
+        return;
+    XXH3_freeState(w->hash);
+    if (w->file.path)
+        weft_file_abort(&w->file);
+    weft_free(w);
+}

@@ -1,0 +1,182 @@
+/* tar: what is written others read, what others write is read, and damage costs no more than its place. */
+#include "data/dataset.h"
+#include "format/tar.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static char folder[64], path[96];
+static weft_arena *arena;
+
+static void set_up(void)
+{
+    strcpy(folder, "/tmp/weft-tar-XXXXXX");
+    cr_assert(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x.tar", folder);
+    arena = weft_arena_create();
+    setenv("WEFT_LOG", "error", 1);
+}
+
+static void tear_down(void)
+{
+    weft_arena_free(arena);
+    cr_assert_eq(weft_remove_tree(folder), WEFT_OK);
+}
+
+TestSuite(tar, .init = set_up, .fini = tear_down);
+
+static char long_name[301];
+
+/* a.txt (5 bytes), b/c.bin (1,024), a name of 299 bytes, an empty file. */
+static void write_archive(void)
+{
+    char block[1024];
+    weft_tar_writer *w;
+    memset(block, 7, sizeof block);
+    for (int i = 0; i < 299; i++)
+        long_name[i] = i % 50 == 49 ? '/' : (char)('a' + i % 26);
+    uint64_t hash;
+    int64_t bytes;
+    cr_assert_eq(weft_tar_create(path, &w), WEFT_OK);
+    cr_assert_eq(weft_tar_add(w, "a.txt", "hello", 5), WEFT_OK);
+    cr_assert_eq(weft_tar_add(w, "b/c.bin", block, 1024), WEFT_OK);
+    cr_assert_eq(weft_tar_add(w, long_name, "long", 4), WEFT_OK);
+    cr_assert_eq(weft_tar_add(w, "empty", "", 0), WEFT_OK);
+    cr_assert_eq(weft_tar_finish(w, &hash, &bytes), WEFT_OK, "%s", weft_error_message());
+    weft_tar_free(w);
+    weft_map map;
+    cr_assert_eq(weft_map_open(path, &map), WEFT_OK);
+    cr_assert_eq(map.bytes, bytes);
+    cr_assert_eq(XXH3_64bits(map.data, (size_t)bytes), hash);
+    weft_map_close(&map);
+}
+
+static void open_archive(weft_map *map, weft_tar_index *index)
+{
+    cr_assert_eq(weft_map_open(path, map), WEFT_OK);
+    cr_assert_eq(weft_tar_open(map, path, arena, index), WEFT_OK, "%s", weft_error_message());
+}
+
+static void close_archive(weft_map *map, weft_tar_index *index)
+{
+    weft_tar_close(index);
+    weft_map_close(map);
+}
+
+Test(tar, round_trip)
+{
+    weft_map map;
+    weft_tar_index index;
+    write_archive();
+    open_archive(&map, &index);
+    cr_assert_null(index.damage);
+    cr_assert_eq(index.count, 4);
+    cr_assert_str_eq(index.member[0].name, "a.txt");
+    cr_assert(!memcmp(index.member[0].data, "hello", 5));
+    cr_assert_eq(index.member[1].bytes, 1024);
+    cr_assert_eq(index.member[1].data[1023], 7);
+    cr_assert_str_eq(index.member[2].name, long_name);
+    cr_assert_eq(index.member[3].bytes, 0);
+    close_archive(&map, &index);
+}
+
+Test(tar, others_read_it)
+{
+    char command[1024];
+    write_archive();
+    snprintf(command, sizeof command,
+             "python3 -c 'import sys, tarfile\n"
+             "t = tarfile.open(sys.argv[1]); m = t.getmembers()\n"
+             "assert [x.name for x in m] == [\"a.txt\", \"b/c.bin\", sys.argv[2], \"empty\"], m\n"
+             "assert t.extractfile(m[0]).read() == b\"hello\" and t.extractfile(m[1]).read() == bytes([7]) * 1024\n"
+             "assert all((x.mode, x.uid, x.mtime) == (0o644, 0, 0) for x in m)' %s %s", path, long_name);
+    cr_assert_eq(system(command), 0);
+    snprintf(command, sizeof command, "cd %s && tar xf x.tar 2>err && [ ! -s err ] && [ \"$(cat a.txt)\" = hello ]", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+/* Archives by python's tarfile, which the fuzz corpus has in its three forms. */
+Test(tar, of_others)
+{
+    const struct { const char *name; int count; const char *first; } known[] = {
+        {"ustar", 5, "clips/a.mp4"}, {"gnu", 2, "long.mp4"}, {"pax", 2, "l\303\266ng.mp4"}};
+    for (int i = 0; i < 3; i++) {
+        weft_map map;
+        weft_tar_index index;
+        snprintf(path, sizeof path, "tests/fuzz/corpus/tar/%s", known[i].name);
+        open_archive(&map, &index);
+        cr_assert_null(index.damage);
+        cr_assert_eq(index.count, known[i].count);
+        const char *name = index.member[0].name;
+        cr_assert_str_eq(name + strlen(name) - strlen(known[i].first), known[i].first);
+        close_archive(&map, &index);
+    }
+}
+
+static void overwrite(int64_t at, const char *text)
+{
+    FILE *f = fopen(path, "r+b");
+    fseek(f, at, SEEK_SET);
+    fwrite(text, 1, strlen(text), f);
+    fclose(f);
+}
+
+/* A damaged header in the middle costs its member; those behind it are still there. */
+Test(tar, damaged_header)
+{
+    weft_map map;
+    weft_tar_index index;
+    write_archive();
+    overwrite(1024 + 20, "scratch"); /* in the header of b/c.bin */
+    open_archive(&map, &index);
+    cr_assert_eq(index.count, 3);
+    cr_assert_eq(index.damaged_places, 1);
+    cr_assert_str_eq(index.member[1].name, long_name);
+    cr_assert(strstr(index.damage, "byte 1024 of"), "%s", index.damage);
+    close_archive(&map, &index);
+}
+
+/* Every length of a cut: never a crash, never a member with bytes that are not there, and always told. */
+Test(tar, cut_anywhere)
+{
+    weft_map map;
+    write_archive();
+    cr_assert_eq(weft_map_open(path, &map), WEFT_OK);
+    for (int64_t bytes = 0; bytes <= map.bytes; bytes += 37) {
+        weft_tar_index index;
+        const weft_map part = {.data = map.data, .bytes = bytes};
+        const weft_status_code status = weft_tar_open(&part, path, arena, &index);
+        if (status != WEFT_OK) {
+            cr_assert_eq(status, WEFT_E_FORMAT);
+            cr_assert_lt(bytes, 1024);
+            continue;
+        }
+        for (int64_t i = 0; i < index.count; i++)
+            cr_assert_leq(index.member[i].data + index.member[i].bytes - map.data, bytes);
+        cr_assert(index.damage || bytes > map.bytes - 1024, "cut to %d: not told", (int)bytes);
+        weft_tar_close(&index);
+    }
+    weft_map_close(&map);
+}
+
+/* Answers of webdataset 1.0.2 (tariterators.base_plus_ext and the skipping of __...__). */
+Test(tar, webdataset_keys)
+{
+    static const struct { const char *name, *key, *suffix; } known[] = {
+        {"a.mp4", "a", "mp4"},           {"d.x/a.mp4", "d.x/a", "mp4"}, {"a.latent.npy", "a", "latent.npy"},
+        {"./d/a.JSON", "./d/a", "JSON"}, {"a", NULL, NULL},             {"d.x/a", NULL, NULL},
+        {"__index__", NULL, NULL},       {".hidden", NULL, NULL},       {"a.", "a", ""}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int64_t length = -1;
+        const char *suffix = NULL;
+        const bool got = weft_webdataset_split(known[i].name, &length, &suffix);
+        cr_assert_eq(got, known[i].key != NULL, "%s", known[i].name);
+        if (!got)
+            continue;
+        cr_assert_eq(length, (int64_t)strlen(known[i].key), "%s", known[i].name);
+        cr_assert_str_eq(suffix, known[i].suffix);
+    }
+}
