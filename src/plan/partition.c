@@ -440,6 +440,18 @@ static double worst_stage(const problem *p, const int64_t *cut)
     return worst;
 }
 
+/* Is there any partition that collocates the active skips (NULL: all), whatever its bottleneck? */
+static weft_status can_collocate(const problem *p, const bool *active, bool *feasible)
+{
+    fold f;
+    int64_t i, j;
+    WEFT_TRY(fold_init(p, active, &f));
+    set_bound(&f, DBL_MAX);
+    *feasible = fold_reaches(&f, &i, &j);
+    fold_free(&f);
+    return WEFT_OK;
+}
+
 /* *feasible false: no partition collocates the active skips. */
 static weft_status solve_collocated(const problem *p, const bool *active, int64_t *cut,
                                     bool *feasible)
@@ -678,35 +690,6 @@ static weft_status balance_pairs(const problem *p, int64_t *cut)
     return status;
 }
 
-/* Drops the lightest active skip after the other until the rest can be collocated; then tries to
- * take each dropped one back. `active` has skip_count entries. */
-static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
-{
-    const int64_t count = p->costs->skip_count;
-    int64_t *order = weft_alloc(count * (int64_t)sizeof *order);
-    if (!order)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld skips", (long long)count);
-    for (int64_t s = 0; s < count; s++) { /* heaviest first; ties by index */
-        int64_t at = s;
-        for (; at > 0 && p->costs->skip[order[at - 1]].bytes < p->costs->skip[s].bytes; at--)
-            order[at] = order[at - 1];
-        order[at] = s;
-        active[s] = false;
-    }
-    weft_status_code status = solve_linear(p, cut);
-    for (int64_t s = 0; s < count && status == WEFT_OK; s++) {
-        bool feasible = false;
-        active[order[s]] = true;
-        status = solve_collocated(p, active, cut, &feasible);
-        active[order[s]] = feasible;
-    }
-    bool feasible;
-    if (status == WEFT_OK)
-        status = solve_collocated(p, active, cut, &feasible);
-    weft_free(order);
-    return status;
-}
-
 static weft_status evaluate(const problem *p, const int64_t *cut, weft_collocation mode,
                             double *seconds)
 {
@@ -715,6 +698,68 @@ static weft_status evaluate(const problem *p, const int64_t *cut, weft_collocati
     *seconds = made.bottleneck;
     weft_partition_free(&made);
     return WEFT_OK;
+}
+
+/* Activates as many of order[first .. end) as can be collocated with those that are active already,
+ * in that order of preference; halves what does not fit as a whole. */
+static weft_status activate(const problem *p, const int64_t *order, int64_t first, int64_t end,
+                            bool *active)
+{
+    bool feasible = false;
+    for (int64_t k = first; k < end; k++)
+        active[order[k]] = true;
+    WEFT_TRY(can_collocate(p, active, &feasible));
+    if (feasible || first >= end)
+        return WEFT_OK;
+    for (int64_t k = first; k < end; k++)
+        active[order[k]] = false;
+    if (end - first == 1)
+        return WEFT_OK;
+    const int64_t middle = first + (end - first) / 2;
+    WEFT_TRY(activate(p, order, first, middle, active));
+    return activate(p, order, middle, end, active);
+}
+
+/* Collocates the heaviest skips, as many as fit, then fewer and fewer of them; keeps what is
+ * cheapest with the rest priced. `active` has skip_count entries. */
+static weft_status solve_subset(const problem *p, bool *active, int64_t *cut)
+{
+    const int64_t count = p->costs->skip_count;
+    int64_t *order = weft_alloc(count * (int64_t)sizeof *order);
+    int64_t *trial = weft_alloc((p->stages + 1) * (int64_t)sizeof *trial);
+    weft_status_code status = WEFT_OK;
+    if (!order || !trial)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld skips", (long long)count));
+    for (int64_t s = 0; s < count; s++) { /* heaviest first; ties by index */
+        int64_t at = s;
+        for (; at > 0 && p->costs->skip[order[at - 1]].bytes < p->costs->skip[s].bytes; at--)
+            order[at] = order[at - 1];
+        order[at] = s;
+        active[s] = false;
+    }
+    WEFT_GO(activate(p, order, 0, count, active));
+    double best = INFINITY, value;
+    for (int64_t keep = count;; keep /= 2) {
+        int64_t left = keep;
+        for (int64_t k = 0; k < count; k++)
+            if (active[order[k]] && left-- <= 0)
+                active[order[k]] = false;
+        bool feasible = false;
+        WEFT_GO(solve_collocated(p, active, trial, &feasible));
+        if (feasible) {
+            WEFT_GO(evaluate(p, trial, WEFT_COLLOCATE_PRICE, &value));
+            if (value < best) {
+                best = value;
+                memcpy(cut, trial, (size_t)(p->stages + 1) * sizeof *cut);
+            }
+        }
+        if (keep == 0)
+            break;
+    }
+out:
+    weft_free(order);
+    weft_free(trial);
+    return status;
 }
 
 static weft_status solve_price(const problem *p, int64_t *cut, bool *proved)
@@ -750,15 +795,15 @@ out:
 
 /* Says why the skips do not fit: the most stages that can be had, and a skip that stands in the
  * way. */
-static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stages, int64_t *cut,
-                                      bool *active)
+static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stages, bool *active)
 {
+    enum { TRIES = 100 }; /* of skips, when there are many */
     int64_t most = stages - 1;
     bool feasible = false;
     for (; most > 0; most--) {
         problem p;
         WEFT_TRY(problem_init(costs, most, &p));
-        const weft_status_code status = solve_collocated(&p, NULL, cut, &feasible);
+        const weft_status_code status = can_collocate(&p, NULL, &feasible);
         problem_free(&p);
         if (status != WEFT_OK)
             return status;
@@ -768,11 +813,11 @@ static weft_status explain_infeasible(const weft_pipe_costs *costs, int64_t stag
     for (int64_t s = 0; s < costs->skip_count; s++)
         active[s] = true;
     int64_t culprit = -1;
-    for (int64_t s = 0; s < costs->skip_count && culprit < 0; s++) {
+    for (int64_t s = 0; s < costs->skip_count && s < TRIES && culprit < 0; s++) {
         problem p;
         active[s] = false;
         WEFT_TRY(problem_init(costs, stages, &p));
-        const weft_status_code status = solve_collocated(&p, active, cut, &feasible);
+        const weft_status_code status = can_collocate(&p, active, &feasible);
         problem_free(&p);
         if (status != WEFT_OK)
             return status;
@@ -834,7 +879,7 @@ weft_status weft_partition_solve(const weft_pipe_costs *costs, int64_t stages,
         if (feasible)
             WEFT_GO(balance_pairs(&p, cut));
         if (!feasible && mode == WEFT_COLLOCATE_ALL)
-            WEFT_GO(explain_infeasible(costs, stages, cut, active));
+            WEFT_GO(explain_infeasible(costs, stages, active));
         if (!feasible)
             WEFT_GO(solve_price(&p, cut, &proved));
         mode = feasible ? WEFT_COLLOCATE_ALL : WEFT_COLLOCATE_PRICE;
