@@ -1,8 +1,7 @@
 /* The Wan DiT with its training objective under every recipe and pairs of them against one rank:
  * loss, prediction and the gradients of all parameters, in f64, so that only a wrong rule can make
  * a difference. */
-#include "diffusion/flow.h"
-#include "model/wan_dit.h"
+#include "dit.h"
 #include "sharded.h"
 #include "train/optimizer.h"
 
@@ -11,63 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct setup {
-    int64_t batch, heads, frames, height, width;
-    const char *loss; /* output name, NULL: "loss" */
-} setup;
-
-static weft_graph *build(void *user)
-{
-    const setup *s = user;
-    const weft_wan_dit_config config = {.patch = {1, 2, 2},
-                                        .heads = s->heads,
-                                        .head_dim = 6,
-                                        .in_channels = 2,
-                                        .out_channels = 2,
-                                        .text_dim = 5,
-                                        .freq_dim = 4,
-                                        .ffn_dim = 10,
-                                        .layers = 2,
-                                        .cross_attn_norm = true,
-                                        .eps = 1e-5,
-                                        .rope_max_seq_len = 32};
-    const weft_flow_config flow = {.logit_std = 1, .shift = 2};
-    weft_graph *g = weft_graph_create();
-    const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 2);
-    const weft_value data = weft_input(g, "batch.latents", WEFT_F32, shape);
-    const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(s->batch, 3, 5));
-    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
-    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
-    const weft_value sigma = weft_flow_sigma(g, &flow, key);
-    const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
-    const weft_value prediction =
-        weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
-    weft_output(g, "prediction", prediction);
-    weft_output(g, s->loss ? s->loss : "loss", weft_flow_loss(g, prediction, data, noise));
-    return g;
-}
-
-static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
-{
-    (void)user;
-    uint64_t seed = 5;
-    for (const char *c = name; *c; c++)
-        seed = weft_seed_mix(seed, (uint64_t)*c);
-    if (!weft_dtype_is_float(dtype))
-        return (double)(100 + index);
-    return 0.5 * (double)weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
-}
-
-static void check(const char *recipe, const char *mesh_text, setup s)
+static void check(const char *recipe, const char *mesh_text, dit_setup s)
 {
     weft_mesh mesh;
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
-    cr_expect(
-        sharded_agrees(build, sharded_gradients, fill, &s, &mesh, weft_recipe_find(recipe), 1e-9),
-        "%s on %s", recipe, mesh_text);
+    cr_expect(sharded_agrees(dit_build, sharded_gradients, dit_fill, &s, &mesh,
+                             weft_recipe_find(recipe), 1e-9),
+              "%s on %s", recipe, mesh_text);
 }
 
-static const setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
+static const dit_setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
 
 Test(model_shard, data_parallel)
 {
@@ -121,9 +73,9 @@ typedef struct traffic {
 
 static traffic traffic_of(const char *recipe, const char *mesh_text, bool gradients, int64_t least)
 {
-    setup s = even;
+    dit_setup s = even;
     weft_mesh mesh;
-    weft_graph *whole = build(&s), *g;
+    weft_graph *whole = dit_build(&s), *g;
     traffic t = {{0}};
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     cr_assert_eq(weft_pass_shard(whole, &mesh, 0, weft_recipe_find(recipe), &g), WEFT_OK);
@@ -212,7 +164,7 @@ static void step(weft_graph *g)
 
 static double positive_fill(void *user, const char *name, weft_dtype dtype, int64_t index)
 {
-    const double value = fill(user, name, dtype, index);
+    const double value = dit_fill(user, name, dtype, index);
     if (strstr(name, "_limit"))
         return 1e9;
     if (!strcmp(name, "optimizer.step"))
@@ -227,11 +179,11 @@ Test(model_shard, optimizer_step)
     static const char *const mesh_text[] = {"dp=2", "fsdp=3", "dp=2,fsdp=2", "tp=2", "dp=2,tp=2"};
     for (int i = 0; i < 5; i++) {
         weft_mesh mesh;
-        setup s = even;
+        dit_setup s = even;
         s.loss = "objective"; /* the optimizer adds "loss" */
         cr_assert_eq(weft_mesh_parse(mesh_text[i], &mesh), WEFT_OK);
-        cr_expect(sharded_agrees(build, step, positive_fill, &s, &mesh, weft_recipe_find(recipe[i]),
-                                 1e-9),
+        cr_expect(sharded_agrees(dit_build, step, positive_fill, &s, &mesh,
+                                 weft_recipe_find(recipe[i]), 1e-9),
                   "%s on %s", recipe[i], mesh_text[i]);
     }
 }

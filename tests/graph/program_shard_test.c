@@ -1,0 +1,208 @@
+/* The whole way: training steps of sharded graphs, after all passes, as programs on communicators
+ * of one process, against the program of one rank. */
+#include "dit.h"
+#include "runtime/runtime.h"
+#include "train/optimizer.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_RANKS = 8, STEPS = 3 };
+
+typedef struct rank_job {
+    const weft_backend *backend;
+    const weft_recipe *recipe;
+    weft_mesh mesh;
+    weft_comm *comm;
+    int rank;
+    weft_graph *graph;
+    weft_store *store;
+    double loss[STEPS];
+    char error[300];
+} rank_job;
+
+static const weft_attr_source *source_attr(const weft_graph *g, const char *name)
+{
+    return weft_graph_node(g, weft_value_get(g, weft_graph_find(g, name))->node)->attr;
+}
+
+/* Offset in the whole tensor of element i of this rank's part. */
+static int64_t place(const weft_attr_source *a, int64_t i)
+{
+    int64_t at = 0, step = 1;
+    for (int d = a->shape.rank - 1; d >= 0; d--) {
+        at += (i % a->shape.dim[d] + a->start[d]) * step;
+        i /= a->shape.dim[d];
+        step *= a->global.dim[d];
+    }
+    return at;
+}
+
+static void fill_inputs(rank_job *j, weft_program *p, int step)
+{
+    static const char *const names[] = {
+        "batch.latents",  "batch.text",           "batch.key",           "optimizer.lr",
+        "optimizer.step", "optimizer.loss_limit", "optimizer.norm_limit"};
+    static const double scalars[] = {0, 0, 0, 0.01, 0, 1e9, 1e9};
+    for (int n = 0; n < 7; n++) {
+        weft_tensor *t = weft_program_input(p, names[n]);
+        const weft_attr_source *a = source_attr(j->graph, names[n]);
+        for (int64_t i = 0; i < weft_shape_count(&t->shape); i++) {
+            const double value =
+                n >= 3 ? (n == 4 ? step + 1 : scalars[n])
+                       : dit_fill(NULL, names[n], a->dtype, place(a, i) + 1000 * step);
+            if (t->dtype == WEFT_I64)
+                ((int64_t *)t->data)[i] = (int64_t)value;
+            else
+                ((float *)t->data)[i] = (float)value;
+        }
+    }
+}
+
+static weft_status prepare(rank_job *j)
+{
+    dit_setup s = {4, 4, 2, 4, 4, "objective"};
+    const weft_optimizer_config optimizer = {.beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .eps = 1e-3,
+                                             .weight_decay = 0.01,
+                                             .clip_norm = 0.5,
+                                             .ema_decay = 0.9};
+    weft_graph *whole = dit_build(&s), *part = NULL, *fused = NULL;
+    weft_status_code status = weft_pass_shard(whole, &j->mesh, j->rank, j->recipe, &part);
+    weft_graph_free(whole);
+    WEFT_TRY(status);
+    weft_optimizer_build(part, weft_graph_find(part, "objective"), &optimizer);
+    status = weft_pass_fuse(part, &fused);
+    weft_graph_free(part);
+    WEFT_TRY(status);
+    status = weft_pass_order(fused, &j->graph);
+    weft_graph_free(fused);
+    WEFT_TRY(status);
+    WEFT_TRY(weft_graph_verify(j->graph));
+    j->store = weft_store_create();
+    return weft_store_init(j->store, j->graph, 42);
+}
+
+static weft_status train(rank_job *j)
+{
+    weft_program *p;
+    WEFT_TRY(prepare(j));
+    const weft_program_options options = {
+        .backend = j->backend, .comm = j->comm, .mesh = &j->mesh, .guard = true};
+    WEFT_TRY(weft_program_compile(j->graph, &options, &p));
+    weft_status_code status = weft_program_bind(p, j->store);
+    for (int step = 0; step < STEPS && status == WEFT_OK; step++) {
+        fill_inputs(j, p, step);
+        status = weft_program_run(p);
+        if (status == WEFT_OK)
+            j->loss[step] = (double)*(const float *)weft_program_output(p, "loss")->data;
+    }
+    weft_program_free(p);
+    return status;
+}
+
+static void *run_rank(void *user)
+{
+    rank_job *j = user;
+    if (train(j) != WEFT_OK)
+        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
+    return NULL;
+}
+
+static int run_world(const weft_backend *backend, const char *mesh_text, const char *recipe,
+                     rank_job *job)
+{
+    weft_mesh mesh;
+    weft_comm *comm[MAX_RANKS];
+    pthread_t thread[MAX_RANKS];
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
+    const int ranks = weft_mesh_ranks(&mesh);
+    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        job[r] = (rank_job){.backend = backend,
+                            .recipe = weft_recipe_find(recipe),
+                            .mesh = mesh,
+                            .comm = comm[r],
+                            .rank = r};
+        weft_comm_set_deadline(comm[r], 20);
+        pthread_create(&thread[r], NULL, run_rank, &job[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        weft_comm_free(comm[r]);
+        cr_assert_str_empty(job[r].error, "%s on %s, rank %d: %s", recipe, mesh_text, r,
+                            job[r].error);
+    }
+    return ranks;
+}
+
+/* Largest difference of any parameter or state, relative to the largest element of each. */
+static double distance(const rank_job *one, const rank_job *many, char name[200])
+{
+    double worst = 0;
+    for (int64_t t = 0; t < weft_store_count(many->store); t++) {
+        const weft_tensor *part = weft_store_at(many->store, t),
+                          *all = weft_store_find(one->store, part->name);
+        const weft_attr_source *a = source_attr(many->graph, part->name);
+        double largest = 1e-4;
+        for (int64_t i = 0; i < weft_shape_count(&all->shape); i++)
+            largest = fmax(largest, fabs((double)((float *)all->data)[i]));
+        for (int64_t i = 0; i < weft_shape_count(&part->shape); i++) {
+            const double error =
+                fabs((double)((float *)part->data)[i] - (double)((float *)all->data)[place(a, i)]) /
+                largest;
+            if (!(error <= worst)) {
+                worst = error;
+                snprintf(name, 200, "%s", part->name);
+            }
+        }
+    }
+    return worst;
+}
+
+static void check(const weft_backend *backend, const char *mesh, const char *recipe,
+                  double tolerance)
+{
+    rank_job one, many[MAX_RANKS];
+    run_world(backend, "dp=1", "dp", &one);
+    const int ranks = run_world(backend, mesh, recipe, many);
+    for (int r = 0; r < ranks; r++) {
+        char name[200] = "";
+        const double error = distance(&one, &many[r], name);
+        cr_expect(error <= tolerance, "%s on %s, rank %d: %s is off by %g", recipe, mesh, r, name,
+                  error);
+        for (int s = 0; s < STEPS; s++)
+            cr_expect(fabs(many[r].loss[s] - one.loss[s]) <= tolerance * fabs(one.loss[s]),
+                      "loss %g, not %g", many[r].loss[s], one.loss[s]);
+        weft_store_free(many[r].store);
+        weft_graph_free(many[r].graph);
+    }
+    cr_expect(one.loss[0] != one.loss[1]);
+    weft_store_free(one.store);
+    weft_graph_free(one.graph);
+}
+
+Test(program_shard, reference_backend)
+{
+    check(&weft_backend_ref, "dp=2", "dp", 1e-6);
+    check(&weft_backend_ref, "dp=3", "dp", 1e-6);
+    check(&weft_backend_ref, "fsdp=2", "fsdp", 1e-6);
+    check(&weft_backend_ref, "tp=2", "wan", 1e-6);
+    check(&weft_backend_ref, "tp=3", "wan-sp", 1e-6);
+    check(&weft_backend_ref, "cp=2", "wan", 1e-6);
+    check(&weft_backend_ref, "dp=2,tp=2,cp=2", "wan", 1e-6);
+}
+
+Test(program_shard, cpu_backend)
+{
+    check(&weft_backend_cpu, "dp=2", "dp", 1e-4);
+    check(&weft_backend_cpu, "dp=3", "dp", 1e-4);
+    check(&weft_backend_cpu, "fsdp=3", "fsdp", 1e-4);
+    check(&weft_backend_cpu, "dp=2,tp=2", "wan", 1e-4);
+    check(&weft_backend_cpu, "tp=2,cp=2", "wan-sp", 1e-4);
+}
