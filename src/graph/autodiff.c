@@ -21,14 +21,16 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
     }
 }
 
-/* A gradient lies as its value does; that of a pending sum is whole on every rank. */
+/* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for itself each rank has
+ * a term, and the gradient of a pending sum is whole on every rank. */
 static void set_layout(weft_graph *g, weft_value grad, weft_value of)
 {
     if (!weft_value_ok(grad))
         return;
     for (int a = 0; a < g->mesh.axis_count; a++) {
         const weft_layout l = g->value[of.id].layout[a];
-        g->value[grad.id].layout[a] = l.kind == WEFT_P ? (weft_layout){WEFT_V, 0} : l;
+        const weft_layout dual = {l.kind == WEFT_P ? WEFT_V : l.kind == WEFT_V ? WEFT_P : l.kind, l.dim};
+        g->value[grad.id].layout[a] = dual;
     }
 }
 

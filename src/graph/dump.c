@@ -1,6 +1,7 @@
 /* Verification, the text form, the hash. */
 #include "graph/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -70,11 +71,39 @@ static weft_status verify_layouts(const weft_graph *g)
     return WEFT_OK;
 }
 
+/* A conversion from what the operand is not: an all_reduce of what every rank has already counts it several times. V is
+ * what is known of a value that no rule describes, and may be a term or a part. */
+static weft_status verify_conversion(const weft_graph *g, int64_t index)
+{
+    const weft_node *n = g->node[index];
+    if (n->op < WEFT_OP_VARY)
+        return WEFT_OK;
+    const weft_attr_comm *a = n->attr;
+    const weft_layout l = g->value[n->in[0].id].layout[a->axis];
+    bool fits = true;
+    switch (n->op) {
+    case WEFT_OP_VARY:
+    case WEFT_OP_SLICE_OWN: fits = l.kind == WEFT_R; break;
+    case WEFT_OP_ALL_REDUCE:
+    case WEFT_OP_REDUCE_SCATTER: fits = l.kind == WEFT_P || l.kind == WEFT_V; break;
+    case WEFT_OP_ALL_GATHER:
+    case WEFT_OP_ALL_TO_ALL: fits = l.kind == WEFT_V || (l.kind == WEFT_S && l.dim == a->dim); break;
+    default: break;
+    }
+    if (fits)
+        return WEFT_OK;
+    char why[64];
+    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP"[l.kind], g->mesh.axis[a->axis].name);
+    return node_error(g, index, why);
+}
+
 weft_status weft_graph_verify(const weft_graph *g)
 {
     WEFT_TRY(weft_graph_check(g));
     for (int64_t i = 0; i < g->node_count; i++)
         WEFT_TRY(verify_node(g, i));
+    for (int64_t i = 0; i < g->node_count; i++)
+        WEFT_TRY(verify_conversion(g, i));
     WEFT_TRY(verify_layouts(g));
     for (int64_t i = 0; i < g->output_count; i++)
         if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)

@@ -238,6 +238,58 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
     return node;
 }
 
+/* ---- layouts of what is built on a mesh -------------------------------------------------------- */
+
+static weft_layout converted_to(const weft_node *n)
+{
+    const weft_attr_comm *a = n->attr;
+    switch (n->op) {
+    case WEFT_OP_ALL_REDUCE: return (weft_layout){WEFT_R, 0};
+    case WEFT_OP_ALL_GATHER: return (weft_layout){a->invariant ? WEFT_R : WEFT_V, 0};
+    case WEFT_OP_REDUCE_SCATTER:
+    case WEFT_OP_SLICE_OWN: return (weft_layout){WEFT_S, (int8_t)a->dim};
+    case WEFT_OP_ALL_TO_ALL: return (weft_layout){WEFT_S, (int8_t)a->dim2};
+    default: return (weft_layout){WEFT_V, 0};
+    }
+}
+
+/* A row of the op's rule that needs what the inputs are; whole operands may be R or V. */
+static bool fits_row(const weft_graph *g, const weft_node *n, int axis, const weft_layout_choice *row)
+{
+    for (int i = 0; i < n->in_count; i++) {
+        if (!weft_value_ok(n->in[i]))
+            continue;
+        const weft_layout is = g->value[n->in[i].id].layout[axis], need = row->need[i];
+        const bool is_whole = is.kind == WEFT_R || is.kind == WEFT_V;
+        if (need.kind == WEFT_R ? !is_whole : is.kind != need.kind || (is.kind == WEFT_S && is.dim != need.dim))
+            return false;
+    }
+    return true;
+}
+
+/* What follows from the layouts of the inputs; V, "each rank's own", where no rule says more. Passes that know better
+ * set the layout afterwards. */
+static void derive_layouts(weft_graph *g, const weft_node *n)
+{
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        bool all_r = true;
+        for (int i = 0; i < n->in_count; i++)
+            all_r &= !weft_value_ok(n->in[i]) || g->value[n->in[i].id].layout[a].kind == WEFT_R;
+        const bool converts = n->op >= WEFT_OP_VARY && ((const weft_attr_comm *)n->attr)->axis == a;
+        if (all_r && !converts)
+            continue;
+        weft_layout_choice row[WEFT_MAX_CHOICES];
+        const int rows = converts ? 0 : weft_op_get(n->op)->layout(g, n, g->mesh.axis[a].size, row);
+        int match = 0;
+        while (match < rows && !fits_row(g, n, a, &row[match]))
+            match++;
+        for (int o = 0; o < n->out_count; o++)
+            g->value[n->out[o].id].layout[a] = converts       ? converted_to(n)
+                                               : match < rows ? row[match].out[o]
+                                                              : (weft_layout){WEFT_V, 0};
+    }
+}
+
 void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
                    weft_value out[WEFT_MAX_OUTPUTS])
 {
@@ -256,8 +308,10 @@ void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count
         return;
     }
     weft_node *node = append_node(g, op, in, in_count, attr, outs, out_count);
-    if (node)
+    if (node) {
+        derive_layouts(g, node);
         memcpy(out, node->out, sizeof node->out);
+    }
 }
 
 weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr)

@@ -120,11 +120,15 @@ RULE(affine)
     return count;
 }
 
+/* Dims of 1 are not split where operands are broadcast: whether they are would depend on the parts
+ * that the axes before have left, and nothing is gained. */
 static int broadcast_rows(const weft_graph *g, const weft_node *n, weft_layout_choice *choice)
 {
     const weft_shape *out = shape_of(g, n->out[0]);
     int count = 0;
     for (int d = 0; d < out->rank; d++) {
+        if (out->dim[d] == 1)
+            continue;
         weft_layout_choice *row = add_row(choice, &count);
         for (int i = 0; i < n->in_count; i++)
             row->need[i] = split_or_whole(g, n->in[i], d, out->dim[d]);
@@ -178,7 +182,8 @@ RULE(broadcast)
     const weft_shape *to = shape_of(g, n->out[0]);
     int count = 0;
     for (int d = 0; d < to->rank; d++)
-        add_map(choice, &count, split_or_whole(g, n->in[0], d, to->dim[d]), split(d));
+        if (to->dim[d] != 1)
+            add_map(choice, &count, split_or_whole(g, n->in[0], d, to->dim[d]), split(d));
     add_map(choice, &count, partial, partial);
     return count;
 }
@@ -436,6 +441,8 @@ static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int smal
     const weft_shape *x = shape_of(g, n->in[0]);
     int count = 0;
     for (int d = 0; d < x->rank; d++) {
+        if (x->dim[d] == 1)
+            continue;
         weft_layout_choice *row = add_row(choice, &count);
         const weft_layout l = split_or_whole(g, n->in[small], d, x->dim[d]);
         for (int i = 0; i < n->in_count; i++)

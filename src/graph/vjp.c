@@ -11,11 +11,15 @@ static weft_shape shape_of(const weft_graph *g, weft_value v)
     return weft_value_ok(v) ? g->value[v.id].shape : WEFT_SCALAR;
 }
 
-static bool is_split(const weft_graph *g, weft_value v, int dim)
+/* On some axis `out` is split along `dim` and the operand is not: the operand is broadcast there, also where the
+ * local sizes are 1 and do not show it. */
+static bool splits_only_result(const weft_graph *g, weft_value out, weft_value operand, int dim)
 {
-    for (int a = 0; a < g->mesh.axis_count; a++)
-        if (g->value[v.id].layout[a].kind == WEFT_S && g->value[v.id].layout[a].dim == dim)
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        const weft_layout r = g->value[out.id].layout[a], l = g->value[operand.id].layout[a];
+        if (r.kind == WEFT_S && r.dim == dim && !(l.kind == WEFT_S && l.dim == dim))
             return true;
+    }
     return false;
 }
 
@@ -28,7 +32,7 @@ static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int
     const weft_shape from = shape_of(g, grad), to = shape_of(g, n->in[i]);
     uint32_t dims = 0;
     for (int d = 0; d < from.rank; d++)
-        if (to.dim[d] == 1 && (from.dim[d] != 1 || (is_split(g, n->out[0], d) && !is_split(g, n->in[i], d))))
+        if (to.dim[d] == 1 && (from.dim[d] != 1 || splits_only_result(g, n->out[0], n->in[i], d)))
             dims |= 1u << d;
     return dims ? weft_sum(g, grad, dims) : grad;
 }

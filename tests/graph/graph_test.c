@@ -178,7 +178,7 @@ static weft_graph *small(double init)
     weft_graph *g = weft_graph_create();
     if (!g)
         return NULL;
-    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(2, 3));
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(4, 3));
     weft_graph_push(g, "net");
     const weft_value w =
         weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(4, 3), (weft_init){WEFT_INIT_NORMAL, init});
@@ -196,13 +196,13 @@ Test(graph, prints)
     weft_buf text = {0};
     weft_graph_print(g, &text);
     cr_expect_str_eq(text.data,
-                     "%0 f32[2,3] = input x\n"
+                     "%0 f32[4,3] = input x\n"
                      "%1 f32[4,3] = param net.weight {init=normal 0.5 global=[4,3]} @net\n"
-                     "%2 f32[2,4] = linear(%0, %1) {act=none} @net\n"
-                     "%3 f32[2,4] = square(%2)\n"
+                     "%2 f32[4,4] = linear(%0, %1) {act=none} @net\n"
+                     "%3 f32[4,4] = square(%2)\n"
                      "%4 f32[1,1] = sum(%3) {dims=0x3}\n"
                      "%5 f32[] = reshape(%4)\n"
-                     "%6 f32[] = affine(%5) {scale=0.125 offset=0}\n"
+                     "%6 f32[] = affine(%5) {scale=0.0625 offset=0}\n"
                      "output loss = %6\n");
     weft_buf_free(&text);
     weft_graph_free(g);
@@ -222,23 +222,23 @@ Test(graph, prints_layouts_and_gradients)
     weft_buf text = {0};
     weft_graph_print(part, &text);
     cr_expect_str_eq(text.data,
-                     "%0 f32[1,3]<dp:S(0)> = input x\n"
+                     "%0 f32[2,3]<dp:S(0)> = input x\n"
                      "%1 f32[4,3]<dp:R> = param net.weight {init=normal 0.5 global=[4,3]}\n"
                      "%2 f32[4,3]<dp:V> = vary(%1) {axis=0} @net\n"
-                     "%3 f32[1,4]<dp:S(0)> = linear(%0, %2) {act=none} @net\n"
-                     "%4 f32[1,4]<dp:S(0)> = square(%3)\n"
+                     "%3 f32[2,4]<dp:S(0)> = linear(%0, %2) {act=none} @net\n"
+                     "%4 f32[2,4]<dp:S(0)> = square(%3)\n"
                      "%5 f32[1,1]<dp:P> = sum(%4) {dims=0x3}\n"
                      "%6 f32[]<dp:P> = reshape(%5)\n"
-                     "%7 f32[]<dp:P> = affine(%6) {scale=0.125 offset=0}\n"
+                     "%7 f32[]<dp:P> = affine(%6) {scale=0.0625 offset=0}\n"
                      "%8 f32[]<dp:R> = all_reduce(%7) {axis=0}\n"
                      "%9 f32[]<dp:R> = fill {value=1} backward\n"
                      "%10 f32[]<dp:V> = vary(%9) {axis=0} backward\n"
-                     "%11 f32[]<dp:V> = affine(%10) {scale=0.125 offset=0} backward\n"
+                     "%11 f32[]<dp:V> = affine(%10) {scale=0.0625 offset=0} backward\n"
                      "%12 f32[1,1]<dp:V> = reshape(%11) backward\n"
-                     "%13 f32[1,4]<dp:S(0)> = broadcast(%12) backward\n"
-                     "%14 f32[1,4]<dp:R> = mul(%13, %3) backward\n"
-                     "%15 f32[1,4]<dp:S(0)> = affine(%14) {scale=2 offset=0} backward\n"
-                     "%16 f32[4,3]<dp:V> = matmul(%15, %0) {TN} @net backward\n"
+                     "%13 f32[2,4]<dp:S(0)> = broadcast(%12) backward\n"
+                     "%14 f32[2,4]<dp:S(0)> = mul(%13, %3) backward\n"
+                     "%15 f32[2,4]<dp:S(0)> = affine(%14) {scale=2 offset=0} backward\n"
+                     "%16 f32[4,3]<dp:P> = matmul(%15, %0) {TN} @net backward\n"
                      "%17 f32[4,3]<dp:R> = all_reduce(%16) {axis=0} @net backward\n"
                      "output loss = %8\n"
                      "output grad = %17\n");
@@ -311,6 +311,19 @@ static void layout_of_no_dim(weft_graph *g)
     weft_graph_set_mesh(g, &mesh, 0);
     weft_graph_set_layout(g, (weft_value){2}, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 2}});
 }
+static void summed_twice(weft_graph *g) /* a gradient that every rank has already */
+{
+    weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", 2}}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    weft_emit(g, WEFT_OP_ALL_REDUCE, &(weft_value){1}, 1, &(weft_attr_comm){.axis = 0});
+}
+static void gathered_whole(weft_graph *g)
+{
+    weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", 2}}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    weft_emit(g, WEFT_OP_ALL_GATHER, &(weft_value){1}, 1,
+              &(weft_attr_comm){.axis = 0, .global = 8});
+}
 static void updated_twice(weft_graph *g)
 {
     weft_update(g, (weft_value){1}, (weft_value){1});
@@ -330,11 +343,13 @@ Test(graph, verify_finds_every_damage)
         {no_op, "node 3 (?): no such op"},
         {other_shape, "node 3 (square): an output has another shape or type than inference gives"},
         {bad_operands,
-         "node 2 (matmul in net): matmul: contracted sizes differ; operands f32[2,3], f32[2,3]"},
+         "node 2 (matmul in net): matmul: contracted sizes differ; operands f32[4,3], f32[4,3]"},
         {other_output, "node 3 (square): an output names another producer"},
         {outputs_missing, "node 3 (square): wrong number of outputs"},
         {layout_without_mesh, "value %2 has an illegal layout on axis 0"},
         {layout_of_no_dim, "value %2 has an illegal layout on axis 0"},
+        {summed_twice, "node 7 (all_reduce): its operand is R on axis dp"},
+        {gathered_whole, "node 7 (all_gather): its operand is R on axis dp"},
         {updated_twice, "\"net.weight\" is updated twice"},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
