@@ -61,6 +61,13 @@ static weft_status add_part(weft_dataset *ds, weft_sample *s, const char *path, 
     return WEFT_OK;
 }
 
+/* By curation's name, else by the one that other tools use; 0 when neither is there. */
+static double number(const json_t *json, const char *key, const char *other)
+{
+    const json_t *value = json_object_get(json, key);
+    return json_number_value(value ? value : json_object_get(json, other));
+}
+
 /* Caption and sizes from the parts; a sample whose .json is damaged keeps its other parts. */
 static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path)
 {
@@ -85,11 +92,11 @@ static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path
     const char *caption = json_string_value(json_object_get(json, "caption"));
     if (!text && caption)
         s->caption = weft_arena_strdup(ds->arena, caption);
-    s->frames = json_integer_value(json_object_get(json, "frames"));
-    s->width = json_integer_value(json_object_get(json, "width"));
-    s->height = json_integer_value(json_object_get(json, "height"));
-    s->fps = json_number_value(json_object_get(json, "fps"));
-    s->seconds = json_number_value(json_object_get(json, "seconds"));
+    s->frames = (int64_t)number(json, "num_frames", "frames");
+    s->width = (int64_t)number(json, "width", "width");
+    s->height = (int64_t)number(json, "height", "height");
+    s->fps = number(json, "framerate", "fps");
+    s->seconds = s->fps > 0 ? (double)s->frames / s->fps : 0;
     json_decref(json);
     return s->caption ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
 }
