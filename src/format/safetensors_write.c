@@ -1,9 +1,11 @@
 #include "base/fs.h"
 #include "format/safetensors.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct declared {
     char *name;
@@ -229,6 +231,18 @@ static weft_status write_index(weft_tensors_writer *w)
     return status;
 }
 
+/* An index of an earlier, sharded writing would be read in place of the one file. */
+static weft_status remove_stale_index(const weft_tensors_writer *w)
+{
+    weft_buf path = {0};
+    weft_buf_printf(&path, "%s/%s.safetensors.index.json", w->folder, w->stem);
+    weft_status_code status = weft_buf_check(&path);
+    if (status == WEFT_OK && unlink(path.data) != 0 && errno != ENOENT)
+        status = weft_fail_errno("%s", path.data);
+    weft_buf_free(&path);
+    return status;
+}
+
 weft_status weft_tensors_writer_finish(weft_tensors_writer *w)
 {
     if (w->shards == 0)
@@ -240,6 +254,8 @@ weft_status weft_tensors_writer_finish(weft_tensors_writer *w)
     WEFT_TRY(end_shard(w));
     if (w->shards > 1)
         WEFT_TRY(write_index(w));
+    else
+        WEFT_TRY(remove_stale_index(w));
     w->finished = true;
     return WEFT_OK;
 }

@@ -175,6 +175,14 @@ Test(safetensors, shards_with_index)
     cr_assert(strstr(weft_error_message(), "00001-of-00002"), "%s", weft_error_message());
 }
 
+/* One file over an earlier sharded set: the new tensors are read, not those of the old index. */
+Test(safetensors, one_file_over_shards)
+{
+    write_three(folder, 24, WEFT_F32);
+    write_three(folder, 0, WEFT_BF16);
+    check_three(folder, WEFT_BF16);
+}
+
 /* A writer that is given up leaves nothing, also after its first shard was whole. */
 Test(safetensors, abandoned_writer)
 {
