@@ -1,0 +1,84 @@
+#!/bin/bash
+# weft shard on the command line: what it writes, twice the same, what a kill and bad input leave.
+set -u
+failures=0
+check() { # DESCRIPTION COMMAND...
+    local what=$1
+    shift
+    "$@" || { echo "failed: $what"; failures=$((failures + 1)); }
+}
+mkdir -p in/clips in/metas
+for i in $(seq 10 29); do
+    # any bytes do: sharding does not decode
+    head -c $((20000 + i * 100)) /dev/urandom >in/clips/v$i.mp4
+    echo "{\"caption\": \"clip $i\", \"frames\": $i, \"width\": 64, \"height\": 64, \"fps\": 24}" >in/metas/v$i.json
+done
+echo '{"caption": ' >in/metas/v28.json # damaged
+rm in/metas/v29.json
+
+shard() { "$WEFT" shard --in in --out "$@" --set max_samples=5 --set heldout=0.2 >log 2>&1; }
+check "shard" shard out
+check "the same bytes again" shard again
+for f in out/*.tar; do check "$f is reproducible" cmp -s "$f" "again/$(basename "$f")"; done
+check "samples, splits and drops" python3 - <<'PY'
+import glob, json, re, tarfile
+keys = {}
+for path in sorted(glob.glob("out/*.tar")):
+    with tarfile.open(path) as archive:
+        groups = []
+        for member in archive:
+            key, suffix = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", member.name).groups()
+            if not groups or groups[-1][0] != key:
+                groups.append((key, {}))
+            assert suffix not in groups[-1][1], member.name
+            groups[-1][1][suffix] = archive.extractfile(member).read()
+    assert len(groups) <= 5, path
+    for key, parts in groups:
+        assert key not in keys, key
+        keys[key] = path
+        assert set(parts) == {"mp4", "json", "txt"}, (key, set(parts))
+        assert parts["mp4"] == open(f"in/clips/{key}.mp4", "rb").read()
+        assert parts["txt"].decode().strip() == f"clip {key[1:]}"
+        assert json.loads(parts["json"])["frames"] == int(key[1:])
+assert len(keys) == 18, len(keys)
+assert any("heldout-" in p for p in keys.values()) and any("train-" in p for p in keys.values())
+index = json.load(open("out/index.json"))
+text = json.dumps(index)
+assert "v28" in text and "v29" in text, text
+PY
+# a run that is killed leaves no shard that is not whole, and goes on to the same result
+for delay in 0.002 0.005 0.01 0.02; do
+    "$WEFT" shard --in in --out killed --set max_samples=5 --set heldout=0.2 >/dev/null 2>&1 &
+    pid=$!
+    sleep $delay
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    for f in killed/*.tar; do
+        [ -e "$f" ] && check "$f after a kill" cmp -s "$f" "out/$(basename "$f")"
+    done
+done
+check "after the kills" shard killed
+for f in out/*.tar; do check "$f after resuming" cmp -s "$f" "killed/$(basename "$f")"; done
+check "nothing temporary" test -z "$(find killed -name '*.tmp.*')"
+# bad input: one message, a status, nothing written
+fails() { # PATTERN ARGUMENTS...
+    local pattern=$1
+    shift
+    "$WEFT" shard "$@" >log 2>&1 && { echo "weft shard $* must fail"; failures=$((failures + 1)); return; }
+    grep -qE -- "$pattern" log || { echo "weft shard $*: no '$pattern' in:"; cat log; failures=$((failures + 1)); }
+}
+fails 'nothere' --in nothere --out x
+fails 'max_samples' --in in --out x --set max_samples=0
+fails "max_sampels.*max_samples" --in in --out x --set max_sampels=3
+fails '/dev/null' --in in --out /dev/null/x/y
+# no room: a limit on the size of files stands for the full disk
+(
+    trap '' XFSZ
+    ulimit -f 60
+    "$WEFT" shard --in in --out full --set max_samples=5 >log 2>&1
+    [ $? = 1 ] && grep -q full/ log
+)
+check "no room" test $? = 0
+check "no shard without room" test -z "$(find full -name '*.tar' -o -name '*.tmp.*')"
+[ ! -e x ] || { echo "x was written"; failures=$((failures + 1)); }
+exit $((failures > 0))
