@@ -139,6 +139,16 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
     const float threshold = cut_mismatch * d->factor;
     if (now->mismatch < threshold || now->step < least_difference || uniform(now) || uniform(before))
         return false;
+    /* In the depth of a fade both sides have lost their contrast to their own neighbours. */
+    float high_before = 0, high_after = 0;
+    for (int64_t k = 0; k <= LOOK; k++) {
+        if (position - 1 - k >= 0)
+            high_before = fmaxf(high_before, at(d, position - 1 - k)->f.spread);
+        if (position + k < d->count)
+            high_after = fmaxf(high_after, at(d, position + k)->f.spread);
+    }
+    if (before->f.spread < 0.6f * high_before && now->f.spread < 0.6f * high_after)
+        return false;
     /* Material that never matches (noise, water) must stand out of itself. */
     float usual = 0;
     int n = 0;

@@ -1,0 +1,75 @@
+#include "base/interrupt.h"
+#include "base/memory.h"
+#include "cli/verb.h"
+#include "curate/curate.h"
+
+#include <stdio.h>
+
+static const weft_option options[] = {
+    {"--in", "DIR", NULL, "folder of raw footage, with all its folders", .required = true},
+    {"--out", "DIR", NULL, "folder of the clips; a run that was stopped goes on there", .required = true},
+};
+
+static void print_report(const char *out, const weft_curate_report *r)
+{
+    printf("files            %8lld  (%lld videos, %lld sidecars, %lld others)\n", (long long)r->files,
+           (long long)r->videos, (long long)r->sidecars, (long long)r->other_files);
+    printf("videos rejected  %8lld\n", (long long)r->videos_rejected);
+    printf("shots            %8lld\n", (long long)r->shots);
+    printf("shots rejected   %8lld\n", (long long)r->shots_rejected);
+    printf("clips            %8lld  (%.1f s of %.1f s)\n", (long long)r->clips, r->seconds_out,
+           r->seconds_in);
+    printf("%s: clips/, metas/, manifest.jsonl, rejects.jsonl, summary.json\n", out);
+}
+
+static weft_status run(const weft_args *args)
+{
+    int count;
+    const char *const *paths = weft_args_positional(args, &count);
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_curate_config config;
+    weft_curate_report report;
+    const char *out = weft_args_string(args, "--out");
+    weft_status_code status = weft_args_config(args, arena, count ? paths[0] : NULL, &config);
+    weft_interrupt_catch();
+    if (status == WEFT_OK)
+        status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
+    if (status == WEFT_OK)
+        print_report(out, &report);
+    weft_arena_free(arena);
+    return status;
+}
+
+const weft_verb weft_verb_curate = {
+    .name = "curate",
+    .summary = "turn raw footage into clips with metadata",
+    .usage = "--in DIR --out DIR [CONFIG] [options]",
+    .details =
+        "Cuts every video below --in into shots, drops what is damaged, too small, too short, still,\n"
+        "too fast, blurred, too dark or bright, or shown already, cuts off black bars, and writes the\n"
+        "rest as H.264:\n"
+        "  clips/ID.mp4     one clip\n"
+        "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores, caption\n"
+        "  manifest.jsonl   all clips\n"
+        "  rejects.jsonl    every video and shot that was left out: operator, value, threshold, reason\n"
+        "  summary.json     the counts; files = videos + sidecars + others, and\n"
+        "                   shots = clips + rejected shots\n"
+        "\n"
+        "Captions come from a file beside the video: name.txt, or name.json with \"caption\" or with\n"
+        "\"shots\": [{\"start\",\"end\",\"caption\"}] in frames, of which the one that covers most of a\n"
+        "shot is taken. Of near-duplicates the one with most pixels, then frames, then bits, then the\n"
+        "first by name is kept, whatever the order of work.\n"
+        "\n"
+        "Each video is decoded by a process of its own, so that one that crashes or stalls the decoder\n"
+        "is a line in rejects.jsonl. A run that was killed goes on when the same command is given\n"
+        "again, and ends with the same files. With other settings it asks for another folder.",
+    .examples = "weft curate --in footage --out clips\n"
+                "weft curate --in footage --out clips --set clips.max_side=256 --set clips.min_frames=33",
+    .options = options,
+    .option_count = WEFT_COUNT(options),
+    .config = &weft_curate_section,
+    .max_positional = 1,
+    .run = run,
+};

@@ -1,0 +1,422 @@
+/* Curation, first job: one pass over a video at 256 x 144. */
+#include "curate/curate_work.h"
+
+#include "base/memory.h"
+#include "curate/phash.h"
+#include "curate/shots.h"
+#include "video/reader.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
+#define KEY_SECONDS 0.5 /* between hashed frames */
+
+/* Of every frame, 24 bytes; the only thing that grows with the video's length, besides the hashes. */
+typedef struct frame_stat {
+    float seconds, motion, luma, detail;
+    uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
+    int32_t hash;   /* index of the key frame's hash, -1: none */
+} frame_stat;
+
+typedef struct analysis {
+    const weft_curate_config *config;
+    weft_video_reader *reader;
+    weft_shot_detector *detector;
+    frame_stat *frame;
+    int64_t frames, frame_capacity;
+    weft_phash *hash; /* pairs: plain, mirrored */
+    int64_t hashes, hash_capacity;
+    double next_key, tick;
+    uint8_t small[3][WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];
+    double analysed_seconds;
+} analysis;
+
+void weft_heartbeat_beat(const weft_heartbeat *heart)
+{
+    if (heart && heart->fd >= 0) {
+        const ssize_t n = write(heart->fd, ".", 1);
+        (void)n; /* the parent is gone or slow: neither is our concern */
+    }
+}
+
+json_t *weft_curate_reject(const char *operator_name, double value, double threshold,
+                           const char *reason)
+{
+    return json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value, "threshold",
+                     threshold, "reason", reason);
+}
+
+static void shrink(analysis *a, const weft_video_frame *f)
+{
+    for (int p = 0; p < 3; p++)
+        for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
+            for (int x = 0; x < WEFT_SHOT_WIDTH; x++) {
+                int sum = 8;
+                for (int v = 0; v < 4; v++) {
+                    const uint8_t *row = f->plane[p] + (4 * y + v) * f->stride[p] + 4 * x;
+                    sum += row[0] + row[1] + row[2] + row[3];
+                }
+                a->small[p][y * WEFT_SHOT_WIDTH + x] = (uint8_t)(sum / 16);
+            }
+}
+
+/* Mean displacement, in widths of the picture, from the decoder's vectors, by area. */
+static float codec_motion(const weft_video_frame *f, const weft_video_info *info)
+{
+    double sum = 0, area = 0;
+    for (int64_t i = 0; i < f->motion_count; i++) {
+        const weft_motion *m = &f->motion[i];
+        const double part = (double)m->w * m->h;
+        sum += part * sqrt((double)m->dx * m->dx + (double)m->dy * m->dy);
+        area += part;
+    }
+    /* Blocks without a vector were coded anew: they say nothing. */
+    return (float)(area > 0 ? sum / area / (double)info->width : 0);
+}
+
+/* The same by matching blocks of the small pictures; a block that matches in place rests, whatever
+ * its noise. */
+static float pixel_motion(const uint8_t *now, const uint8_t *last)
+{
+    double sum = 0;
+    int blocks = 0;
+    for (int by = 0; by + BLOCK <= WEFT_SHOT_HEIGHT; by += BLOCK)
+        for (int bx = 0; bx + BLOCK <= WEFT_SHOT_WIDTH; bx += BLOCK, blocks++) {
+            int best = 0, best_d2 = 0;
+            for (int dy = -REACH; dy <= REACH; dy++)
+                for (int dx = -REACH; dx <= REACH; dx++) {
+                    const int x0 = bx + dx, y0 = by + dy, d2 = dx * dx + dy * dy;
+                    if (x0 < 0 || y0 < 0 || x0 + BLOCK > WEFT_SHOT_WIDTH ||
+                        y0 + BLOCK > WEFT_SHOT_HEIGHT)
+                        continue;
+                    int sad = d2 ? 64 + 8 * d2 : 0; /* rest is the rule */
+                    for (int y = 0; y < BLOCK; y++)
+                        for (int x = 0; x < BLOCK; x++)
+                            sad += abs(now[(by + y) * WEFT_SHOT_WIDTH + bx + x] -
+                                       last[(y0 + y) * WEFT_SHOT_WIDTH + x0 + x]);
+                    if ((dy == -REACH && dx == -REACH) || sad < best || (sad == best && d2 < best_d2))
+                        best = sad, best_d2 = d2;
+                }
+            sum += sqrt(best_d2);
+        }
+    return (float)(sum / blocks / WEFT_SHOT_WIDTH);
+}
+
+/* Mean luma, and the sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that
+ * one pixel in 200 exceeds. Flat pictures with a crisp outline are sharp by it, soft ones are not. */
+static void picture_stats(const weft_video_frame *f, frame_stat *s)
+{
+    int64_t luma = 0, above = 0;
+    int32_t histogram[256] = {0};
+    for (int y = 0; y < HIGH; y++) {
+        const uint8_t *row = f->plane[0] + y * f->stride[0];
+        const uint8_t *up = row - f->stride[0], *down = row + f->stride[0];
+        for (int x = 0; x < WIDE; x++)
+            luma += row[x];
+        if (y > 0 && y < HIGH - 1)
+            for (int x = 1; x < WIDE - 1; x++)
+                histogram[abs(4 * row[x] - row[x - 1] - row[x + 1] - up[x] - down[x]) / 4]++;
+    }
+    int level = 255;
+    while (level > 0 && (above += histogram[level]) * 200 < WIDE * HIGH)
+        level--;
+    s->luma = (float)luma / (WIDE * HIGH);
+    s->detail = (float)level;
+}
+
+static bool dark(const uint8_t *at, int64_t step, int count)
+{
+    int bright = 0;
+    for (int i = 0; i < count; i++)
+        bright += at[i * step] > 22;
+    return bright <= count / 100;
+}
+
+/* Black bars of one frame, up to half of the picture each. */
+static void find_bars(const weft_video_frame *f, uint8_t bar[4])
+{
+    const uint8_t *y = f->plane[0];
+    const int64_t stride = f->stride[0];
+    memset(bar, 0, 4);
+    while (bar[0] < HIGH / 2 && dark(y + bar[0] * stride, 1, WIDE))
+        bar[0]++;
+    while (bar[1] < HIGH / 2 && dark(y + (HIGH - 1 - bar[1]) * stride, 1, WIDE))
+        bar[1]++;
+    while (bar[2] < WIDE / 2 && dark(y + bar[2], stride, HIGH))
+        bar[2]++;
+    while (bar[3] < WIDE / 2 && dark(y + (WIDE - 1 - bar[3]), stride, HIGH))
+        bar[3]++;
+}
+
+static weft_status add_hash(analysis *a, const weft_video_frame *f, frame_stat *s)
+{
+    WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, 2 * sizeof *a->hash));
+    /* Bars are not part of what is shown; nearly black frames have none worth cutting. */
+    int top = s->bar[0], bottom = s->bar[1], left = s->bar[2], right = s->bar[3];
+    if (top + bottom > HIGH / 2)
+        top = bottom = 0;
+    if (left + right > WIDE * 3 / 4)
+        left = right = 0;
+    weft_phash_make(f->plane[0] + top * f->stride[0] + left, WIDE - left - right, HIGH - top - bottom,
+                    f->stride[0], &a->hash[2 * a->hashes], &a->hash[2 * a->hashes + 1]);
+    s->hash = (int32_t)a->hashes++;
+    a->next_key = f->seconds + KEY_SECONDS;
+    return WEFT_OK;
+}
+
+static weft_status take_frame(analysis *a, const weft_video_frame *f)
+{
+    WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
+    frame_stat *s = &a->frame[a->frames];
+    *s = (frame_stat){.seconds = (float)f->seconds, .hash = -1};
+    shrink(a, f);
+    weft_video_frame tiny = {.index = f->index, .seconds = f->seconds, .width = WEFT_SHOT_WIDTH,
+                             .height = WEFT_SHOT_HEIGHT};
+    for (int p = 0; p < 3; p++) {
+        tiny.plane[p] = a->small[p];
+        tiny.stride[p] = WEFT_SHOT_WIDTH;
+    }
+    WEFT_TRY(weft_shot_detector_push(a->detector, &tiny));
+    if (f->motion_count > 0)
+        s->motion = codec_motion(f, weft_video_reader_info(a->reader));
+    else if (a->frames > 0)
+        s->motion = pixel_motion(a->small[0], a->last);
+    memcpy(a->last, a->small[0], sizeof a->last);
+    picture_stats(f, s);
+    find_bars(f, s->bar);
+    if (f->seconds >= a->next_key)
+        WEFT_TRY(add_hash(a, f, s));
+    a->frames++;
+    return WEFT_OK;
+}
+
+static json_t *info_json(const weft_video_info *i, int64_t frames, int64_t errors, double seconds)
+{
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:b,s:b,s:I,s:i}", "width",
+                     (json_int_t)i->width, "height", (json_int_t)i->height, "fps", i->fps, "seconds",
+                     seconds, "frames", (json_int_t)frames, "damaged_packets", (json_int_t)errors,
+                     "codec", i->codec, "pixel_format", i->pixel_format, "container", i->container,
+                     "rotation", i->rotation, "hdr", i->hdr, "interlaced", i->interlaced, "audio",
+                     i->has_audio, "bit_rate", (json_int_t)i->bit_rate, "bit_depth", i->bit_depth);
+}
+
+/* What the header alone decides. */
+static json_t *reject_header(const weft_curate_config *c, const weft_video_info *i)
+{
+    const double side = (double)(i->width < i->height ? i->width : i->height);
+    const double aspect = (double)i->width / (double)i->height;
+    if (side < (double)c->video.min_side)
+        return weft_curate_reject("size", side, (double)c->video.min_side, "the shorter side is too short");
+    if (i->fps > 0 && i->fps < c->video.min_fps)
+        return weft_curate_reject("fps", i->fps, c->video.min_fps, "the frame rate is too low");
+    if (i->fps > c->video.max_fps)
+        return weft_curate_reject("fps", i->fps, c->video.max_fps, "the frame rate is too high");
+    if (aspect < c->video.min_aspect)
+        return weft_curate_reject("aspect", aspect, c->video.min_aspect, "the picture is too narrow");
+    if (aspect > c->video.max_aspect)
+        return weft_curate_reject("aspect", aspect, c->video.max_aspect, "the picture is too wide");
+    if (i->seconds > 0 && i->seconds < c->video.min_seconds)
+        return weft_curate_reject("duration", i->seconds, c->video.min_seconds, "the video is too short");
+    return NULL;
+}
+
+/* Scores of frames start .. end and the operators that look at them. */
+static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t crop[4])
+{
+    const weft_curate_config *c = a->config;
+    const weft_video_info *info = weft_video_reader_info(a->reader);
+    double motion = 0, luma = 0, detail = 0;
+    int bar[4] = {255, 255, 255, 255};
+    int64_t lit = 0;
+    for (int64_t t = start; t <= end; t++) {
+        const frame_stat *s = &a->frame[t];
+        motion += t > start ? s->motion : 0;
+        luma += s->luma;
+        detail += s->detail;
+        if (s->luma < 16)
+            continue; /* a black frame does not tell where the picture is */
+        lit++;
+        for (int k = 0; k < 4; k++)
+            bar[k] = s->bar[k] < bar[k] ? s->bar[k] : bar[k];
+    }
+    const double n = (double)(end - start + 1);
+    const double seconds = a->frame[end].seconds - a->frame[start].seconds + a->tick;
+    motion /= seconds;
+    luma /= n;
+    detail /= n;
+    memset(crop, 0, 4 * sizeof *crop);
+    if (c->clips.crop_borders && lit > 0 && bar[0] + bar[1] < HIGH * 2 / 3 &&
+        bar[2] + bar[3] < WIDE * 2 / 3 && bar[0] + bar[1] + bar[2] + bar[3] > 0) {
+        /* A bar ends inside the next cell: that cell goes too. Sizes are even for 4:2:0. */
+        double cut[4];
+        for (int k = 0; k < 4; k++)
+            cut[k] = bar[k] ? (bar[k] + 1.0) / (k < 2 ? HIGH : WIDE) : 0;
+        crop[0] = (int64_t)ceil(cut[2] * (double)info->width / 2) * 2;
+        crop[1] = (int64_t)ceil(cut[0] * (double)info->height / 2) * 2;
+        crop[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)crop[0]) / 2 * 2;
+        crop[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)crop[1]) / 2 * 2;
+    }
+    json_t *shot = json_pack("{s:I,s:I,s:f,s:f,s:{s:f,s:f,s:f}}", "start", (json_int_t)start, "end",
+                             (json_int_t)end, "start_seconds", (double)a->frame[start].seconds,
+                             "end_seconds", (double)a->frame[start].seconds + seconds, "scores",
+                             "motion", motion, "sharpness", detail, "brightness", luma);
+    json_t *reject = NULL;
+    if (n < (double)c->clips.min_frames)
+        reject = weft_curate_reject("length", n, (double)c->clips.min_frames, "too few frames");
+    else if (seconds < c->clips.min_seconds)
+        reject = weft_curate_reject("length", seconds, c->clips.min_seconds, "too short");
+    else if (luma < c->quality.min_brightness)
+        reject = weft_curate_reject("exposure", luma, c->quality.min_brightness, "too dark");
+    else if (luma > c->quality.max_brightness)
+        reject = weft_curate_reject("exposure", luma, c->quality.max_brightness, "too bright");
+    else if (detail < c->quality.min_sharpness)
+        reject = weft_curate_reject("sharpness", detail, c->quality.min_sharpness, "no detail");
+    else if (motion < c->quality.min_motion)
+        reject = weft_curate_reject("motion", motion, c->quality.min_motion, "the picture rests");
+    else if (motion > c->quality.max_motion)
+        reject = weft_curate_reject("motion", motion, c->quality.max_motion, "too fast");
+    if (reject)
+        json_object_set_new(shot, "reject", reject);
+    return shot;
+}
+
+static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *shot)
+{
+    json_t *plain = json_array(), *mirrored = json_array();
+    for (int64_t t = start; t <= end; t++) {
+        if (a->frame[t].hash < 0)
+            continue;
+        for (int k = 0; k < 2; k++) {
+            const weft_phash *h = &a->hash[2 * a->frame[t].hash + k];
+            char text[65];
+            for (int w = 0; w < WEFT_PHASH_WORDS; w++)
+                snprintf(text + 16 * w, 17, "%016llx", (unsigned long long)h->word[w]);
+            json_array_append_new(k ? mirrored : plain, json_string(text));
+        }
+    }
+    json_object_set_new(shot, "hashes", plain);
+    json_object_set_new(shot, "mirrored", mirrored);
+}
+
+/* Adds the shot of frames start .. end, cut into equal clips when it is too long. */
+static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    const double seconds = a->frame[end].seconds - a->frame[start].seconds + a->tick;
+    const int64_t frames = end - start + 1;
+    int64_t parts = (int64_t)ceil(seconds / a->config->clips.max_seconds - 1e-6);
+    parts = parts < 1 ? 1 : parts > frames ? frames : parts;
+    for (int64_t k = 0; k < parts; k++) {
+        const int64_t from = start + k * frames / parts, to = start + (k + 1) * frames / parts - 1;
+        int64_t crop[4];
+        json_t *shot = judge_shot(a, from, to, crop);
+        if (crop[2] > 0 && crop[3] > 0)
+            json_object_set_new(shot, "crop", json_pack("[I,I,I,I]", (json_int_t)crop[0],
+                                                        (json_int_t)crop[1], (json_int_t)crop[2],
+                                                        (json_int_t)crop[3]));
+        add_hashes(a, from, to, shot);
+        json_array_append_new(shots, shot);
+    }
+}
+
+static json_t *cut_into_shots(const analysis *a)
+{
+    json_t *shots = json_array();
+    int64_t count, start = 0;
+    const weft_boundary *b = weft_shot_detector_boundaries(a->detector, &count);
+    const int64_t trim = a->config->shots.trim;
+    for (int64_t i = 0; i <= count; i++) {
+        int64_t end = i < count ? b[i].start - 1 : a->frames - 1;
+        int64_t from = start + (i > 0 ? trim : 0), to = end - (i < count ? trim : 0);
+        if (from > to)
+            from = start, to = end; /* too short to trim: stands and falls by its length */
+        if (from <= to)
+            add_shot(a, from, to, shots);
+        if (i < count)
+            start = b[i].gradual ? b[i].end + 1 : b[i].start;
+    }
+    return shots;
+}
+
+static weft_status run_analysis(analysis *a, const weft_heartbeat *heart)
+{
+    weft_video_frame frame;
+    bool got = true;
+    while (got) {
+        WEFT_TRY(weft_video_reader_next(a->reader, &frame, &got));
+        if (got)
+            WEFT_TRY(take_frame(a, &frame));
+        if (a->frames % 16 == 0)
+            weft_heartbeat_beat(heart);
+    }
+    return weft_shot_detector_finish(a->detector);
+}
+
+/* The record's parts that need the whole pass; a reject of the video where there is one. */
+static json_t *conclude(analysis *a, json_t *record)
+{
+    const weft_video_info *info = weft_video_reader_info(a->reader);
+    const int64_t errors = weft_video_reader_errors(a->reader);
+    const double share = (double)errors / (double)(a->frames + errors + (a->frames + errors == 0));
+    const double seconds = a->frames ? a->frame[a->frames - 1].seconds + a->tick : 0;
+    json_object_set_new(record, "video", info_json(info, a->frames, errors, seconds));
+    if (weft_video_reader_truncated(a->reader))
+        json_object_set_new(record, "truncated", json_true());
+    if (a->frames == 0)
+        return weft_curate_reject("decode", 0, 1, "no frame can be decoded");
+    if (share > a->config->video.max_damaged)
+        return weft_curate_reject("decode", share, a->config->video.max_damaged,
+                                  "too many damaged packets");
+    if (a->frames < 2)
+        return weft_curate_reject("duration", (double)a->frames, 2, "one frame only");
+    if (seconds < a->config->video.min_seconds)
+        return weft_curate_reject("duration", seconds, a->config->video.min_seconds,
+                                  "the video is too short");
+    json_object_set_new(record, "shots", cut_into_shots(a));
+    return NULL;
+}
+
+weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
+                                const weft_heartbeat *heart, json_t **out)
+{
+    analysis a = {.config = config};
+    json_t *record = json_object(), *reject = NULL;
+    const weft_video_options o = {.format = WEFT_VIDEO_SMALL,
+                                  .width = WIDE,
+                                  .height = HIGH,
+                                  .threads = threads,
+                                  .motion_vectors = true,
+                                  .fast = true,
+                                  .stall_seconds = config->stall_seconds};
+    const weft_shot_options shot_options = {.method = (weft_shot_method)config->shots.method,
+                                            .threshold = config->shots.threshold,
+                                            .min_frames = config->shots.min_frames};
+    weft_status_code status = weft_shot_detector_create(&shot_options, &a.detector);
+    if (status == WEFT_OK && (status = weft_video_reader_open(path, &o, &a.reader)) == WEFT_OK) {
+        const weft_video_info *info = weft_video_reader_info(a.reader);
+        a.tick = info->fps > 0 ? 1 / info->fps : 0.04;
+        reject = reject_header(config, info);
+        if (reject)
+            json_object_set_new(record, "video", info_json(info, 0, 0, info->seconds));
+        else if ((status = run_analysis(&a, heart)) == WEFT_OK)
+            reject = conclude(&a, record);
+    }
+    if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
+        reject = weft_curate_reject("decode", 0, 1, weft_error_message());
+        status = WEFT_OK;
+    }
+    if (reject)
+        json_object_set_new(record, "reject", reject);
+    weft_shot_detector_free(a.detector);
+    weft_video_reader_close(a.reader);
+    weft_free(a.frame);
+    weft_free(a.hash);
+    if (status != WEFT_OK) {
+        json_decref(record);
+        return status;
+    }
+    *out = record;
+    return WEFT_OK;
+}

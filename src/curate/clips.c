@@ -1,0 +1,126 @@
+/* Curation, second job: the accepted shots of a video as H.264 files. */
+#include "curate/curate_work.h"
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "video/reader.h"
+#include "video/writer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Size of a clip cut out as w x h: scaled down to the longest side, even. */
+static void clip_size(const weft_curate_config *c, int64_t w, int64_t h, int64_t *cw, int64_t *ch)
+{
+    const int64_t longest = w > h ? w : h;
+    double scale = 1;
+    if (c->clips.max_side > 0 && longest > c->clips.max_side)
+        scale = (double)c->clips.max_side / (double)longest;
+    *cw = llround((double)w * scale) / 2 * 2;
+    *ch = llround((double)h * scale) / 2 * 2;
+    *cw = *cw < 2 ? 2 : *cw;
+    *ch = *ch < 2 ? 2 : *ch;
+}
+
+static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, double fps,
+                              int64_t frames)
+{
+    json_object_set_new(clip->meta, "width", json_integer(w));
+    json_object_set_new(clip->meta, "height", json_integer(h));
+    json_object_set_new(clip->meta, "framerate", json_real(fps));
+    json_object_set_new(clip->meta, "num_frames", json_integer(frames));
+    return weft_json_save(clip->meta_path, clip->meta);
+}
+
+/* Frames start .. end of the reader, which stands before start. */
+static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
+                             const weft_curate_config *config, const weft_heartbeat *heart)
+{
+    const weft_video_info *info = weft_video_reader_info(reader);
+    const double fps = info->fps > 0 ? fmin(info->fps, 1000) : 25;
+    weft_video_writer *writer = NULL;
+    weft_video_frame frame;
+    bool got = true;
+    double first = 0;
+    int64_t written = 0, w = 0, h = 0;
+    weft_status_code status = WEFT_OK;
+    while (written <= clip->end - clip->start) {
+        WEFT_GO(weft_video_reader_next(reader, &frame, &got));
+        if (!got)
+            break;
+        if (frame.index % 16 == 0)
+            weft_heartbeat_beat(heart);
+        if (frame.index < clip->start)
+            continue;
+        if (!writer) {
+            const weft_video_tag tag = {"comment", clip->id};
+            const weft_video_writer_options o = {.width = w = frame.width,
+                                                 .height = h = frame.height,
+                                                 .fps = fps,
+                                                 .crf = (int)config->clips.crf,
+                                                 .preset = config->clips.preset,
+                                                 .threads = 1, /* same bytes on any machine */
+                                                 .tags = &tag,
+                                                 .tag_count = 1};
+            WEFT_GO(weft_video_writer_open(clip->path, &o, &writer));
+            first = frame.seconds;
+        }
+        WEFT_GO(weft_video_writer_frame(writer, &frame, frame.seconds - first));
+        written++;
+    }
+    if (written <= clip->end - clip->start) {
+        status = weft_fail(WEFT_E_FORMAT, "%s: ends before frame %lld, which it had at first",
+                           clip->path, (long long)clip->end);
+        goto out;
+    }
+    WEFT_GO(weft_video_writer_finish(writer));
+    status = write_meta(clip, w, h, fps, written);
+out:
+    weft_video_writer_close(writer);
+    return status;
+}
+
+static bool same_crop(const weft_curate_clip *a, const weft_curate_clip *b)
+{
+    return memcmp(a->crop, b->crop, sizeof a->crop) == 0;
+}
+
+/* Clips of one crop in one pass: frame numbers count from the start, so nothing is sought. */
+static weft_status write_group(const char *source, const weft_curate_clip *clips, int64_t count,
+                               const weft_curate_clip *like, const weft_curate_config *config,
+                               int threads, const weft_heartbeat *heart)
+{
+    weft_video_info info;
+    WEFT_TRY(weft_video_probe(source, &info));
+    weft_video_options o = {.format = WEFT_VIDEO_YUV420P,
+                            .threads = threads,
+                            .stall_seconds = config->stall_seconds,
+                            .crop_x = like->crop[0],
+                            .crop_y = like->crop[1],
+                            .crop_w = like->crop[2],
+                            .crop_h = like->crop[3]};
+    clip_size(config, o.crop_w ? o.crop_w : info.width, o.crop_h ? o.crop_h : info.height, &o.width,
+              &o.height);
+    weft_video_reader *reader;
+    WEFT_TRY(weft_video_reader_open(source, &o, &reader));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+        if (same_crop(&clips[i], like) && !weft_path_exists(clips[i].meta_path))
+            status = copy_span(reader, &clips[i], config, heart);
+    weft_video_reader_close(reader);
+    return status;
+}
+
+weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips, int64_t count,
+                                    const weft_curate_config *config, int threads,
+                                    const weft_heartbeat *heart)
+{
+    for (int64_t i = 0; i < count; i++) {
+        bool seen = false;
+        for (int64_t k = 0; k < i; k++)
+            seen |= same_crop(&clips[k], &clips[i]);
+        if (!seen)
+            WEFT_TRY(write_group(source, clips, count, &clips[i], config, threads, heart));
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,250 @@
+#include "curate/curate.h"
+
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "curate/curate_plan.h"
+#include "curate/pool.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+typedef struct run {
+    weft_curate_plan plan;
+    const weft_curate_config *config;
+    int64_t *job; /* source index of each job of the current phase, largest first */
+    int64_t jobs, jobs_done;
+    int64_t bytes_total, bytes_done;
+    weft_progress progress;
+} run;
+
+/* Leftovers of a killed run. */
+static weft_status remove_temporaries(const char *out, const char *folder)
+{
+    char *dir = weft_path_join(out, folder);
+    weft_names names = {0};
+    if (!dir)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status = weft_make_dirs(dir);
+    if (status == WEFT_OK)
+        status = weft_list_dir(dir, false, &names);
+    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++)
+        if (strstr(names.name[i], ".tmp.")) {
+            char *path = weft_path_join(dir, names.name[i]);
+            if (path)
+                unlink(path);
+            weft_free(path);
+        }
+    weft_names_free(&names);
+    weft_free(dir);
+    return status;
+}
+
+/* The settings that decide about the result, as the folder's first run wrote them. */
+static weft_status check_settings(const char *out, const weft_curate_config *config)
+{
+    weft_curate_config key = *config;
+    key.workers = 0;
+    key.stall_seconds = 60;
+    weft_buf text = {0};
+    char *path = weft_path_join(out, "state/config.yaml"), *old = NULL;
+    int64_t bytes = 0;
+    weft_config_dump(&weft_curate_section, &key, &text);
+    weft_status_code status = path ? weft_buf_check(&text) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    if (status == WEFT_OK && weft_path_exists(path)) {
+        status = weft_file_read(path, 1 << 20, &old, &bytes);
+        if (status == WEFT_OK && (bytes != text.len || memcmp(old, text.data, (size_t)bytes) != 0))
+            status = weft_fail(WEFT_E_CONFIG,
+                               "%s: was made with other settings (they are in state/config.yaml); use "
+                               "another --out, or remove this one",
+                               out);
+    } else if (status == WEFT_OK) {
+        status = weft_file_write_atomic(path, text.data, text.len);
+    }
+    weft_free(old);
+    weft_free(path);
+    weft_buf_free(&text);
+    return status;
+}
+
+static weft_status lock_folder(const char *out, int *fd)
+{
+    char *path = weft_path_join(out, "state/lock");
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status = WEFT_OK;
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        status = weft_fail_errno("%s", path);
+    else if (flock(*fd, LOCK_EX | LOCK_NB) != 0)
+        status = weft_fail(WEFT_E_ARG, "%s: another curation is working on this folder", out);
+    weft_free(path);
+    return status;
+}
+
+static void show(run *r)
+{
+    char detail[96];
+    snprintf(detail, sizeof detail, "%lld/%lld videos", (long long)r->jobs_done, (long long)r->jobs);
+    weft_progress_update(&r->progress, r->bytes_done, detail);
+}
+
+/* One rejected video's outcome that its own process could not write down. */
+static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
+{
+    char reason[256];
+    if (o->hung)
+        snprintf(reason, sizeof reason, "no progress for too long; its process was ended");
+    else if (o->signal == SIGKILL)
+        snprintf(reason, sizeof reason, "its process was killed, perhaps for want of memory");
+    else
+        snprintf(reason, sizeof reason, "the decoder crashed (signal %d)", o->signal);
+    return weft_curate_reject(operator_name, o->hung ? -1 : o->signal, 0, reason);
+}
+
+/* Whether the fault lies with this machine, so that going on makes no sense. */
+static bool stops_the_run(weft_status_code status)
+{
+    return status == WEFT_E_SPACE || status == WEFT_E_PERMISSION || status == WEFT_E_IO ||
+           status == WEFT_E_MEMORY || status == WEFT_E_INTERNAL;
+}
+
+static weft_status_code analyse_job(void *context, int64_t job, int threads, const weft_heartbeat *heart)
+{
+    run *r = context;
+    weft_curate_source *s = &r->plan.source[r->job[job]];
+    json_t *record;
+    weft_status_code status = weft_curate_analyse(s->path, r->config, threads, heart, &record);
+    if (status != WEFT_OK)
+        return status;
+    status = weft_curate_state_save(&r->plan, s, record);
+    json_decref(record);
+    return status;
+}
+
+static weft_status_code job_done(void *context, int64_t job, const weft_pool_outcome *o)
+{
+    run *r = context;
+    weft_curate_source *s = &r->plan.source[r->job[job]];
+    r->jobs_done++;
+    r->bytes_done += s->bytes;
+    show(r);
+    if (o->status != WEFT_OK && stops_the_run(o->status))
+        return weft_fail(o->status, "%s", o->message[0] ? o->message : s->path);
+    if (o->status == WEFT_OK && o->signal == 0)
+        return WEFT_OK;
+    json_t *record = s->record ? json_incref(s->record) : json_object();
+    json_object_set_new(record, "reject",
+                        o->status == WEFT_OK ? reject_of(o, s->record ? "transcode" : "decode")
+                                             : weft_curate_reject("transcode", 0, 0, o->message));
+    const weft_status_code status = weft_curate_state_save(&r->plan, s, record);
+    json_decref(record);
+    return status;
+}
+
+static weft_status_code clips_job(void *context, int64_t job, int threads, const weft_heartbeat *heart)
+{
+    run *r = context;
+    const weft_curate_source *s = &r->plan.source[r->job[job]];
+    return weft_curate_write_clips(s->path, s->clip, s->clips, r->config, threads, heart);
+}
+
+static int larger_first(const void *a, const void *b, void *plan)
+{
+    const weft_curate_plan *p = plan;
+    const int64_t i = *(const int64_t *)a, k = *(const int64_t *)b;
+    const int64_t x = p->source[i].bytes, y = p->source[k].bytes;
+    return x != y ? (x < y) - (x > y) : (i > k) - (i < k);
+}
+
+/* Runs the jobs of one phase over the sources that `wants` picks. */
+static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft_curate_source *),
+                             weft_status_code (*job)(void *, int64_t, int, const weft_heartbeat *))
+{
+    int workers = (int)(r->config->workers > 0 ? r->config->workers : sysconf(_SC_NPROCESSORS_ONLN));
+    workers = workers < 1 ? 1 : workers > 256 ? 256 : workers;
+    r->jobs = r->jobs_done = r->bytes_total = r->bytes_done = 0;
+    for (int64_t i = 0; i < r->plan.sources; i++)
+        if (wants(&r->plan.source[i])) {
+            r->job[r->jobs++] = i;
+            r->bytes_total += r->plan.source[i].bytes;
+        }
+    if (r->jobs == 0)
+        return WEFT_OK;
+    qsort_r(r->job, (size_t)r->jobs, sizeof *r->job, larger_first, &r->plan);
+    const int at_once = r->jobs < workers ? (int)r->jobs : workers;
+    const weft_pool pool = {.count = r->jobs,
+                            .workers = at_once,
+                            .stall_seconds = r->config->stall_seconds,
+                            .context = r,
+                            .job = job,
+                            .done = job_done,
+                            .threads = workers / at_once};
+    weft_progress_begin(&r->progress, title, r->bytes_total, 0);
+    const weft_status_code status = weft_pool_run(&pool);
+    weft_progress_end(&r->progress, r->bytes_done, NULL);
+    return status;
+}
+
+static bool wants_analysis(const weft_curate_source *s)
+{
+    return s->kind == WEFT_CURATE_VIDEO && !s->record && !s->same_as;
+}
+
+static bool wants_clips(const weft_curate_source *s)
+{
+    for (int64_t i = 0; i < s->clips; i++)
+        if (!weft_path_exists(s->clip[i].meta_path))
+            return true;
+    return false;
+}
+
+static weft_status run_all(run *r, weft_curate_report *report)
+{
+    WEFT_TRY(weft_curate_plan_scan(&r->plan));
+    r->job = weft_alloc((r->plan.sources + 1) * (int64_t)sizeof *r->job);
+    if (!r->job)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_TRY(weft_curate_plan_load(&r->plan));
+    WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
+    /* A clip that turns out unreadable on the second look changes what is kept: choose again. */
+    for (int round = 0; round < 3; round++) {
+        WEFT_TRY(weft_curate_plan_load(&r->plan));
+        WEFT_TRY(weft_curate_plan_choose(&r->plan));
+        bool more = false;
+        for (int64_t i = 0; i < r->plan.sources; i++)
+            more |= wants_clips(&r->plan.source[i]);
+        if (!more)
+            break;
+        WEFT_TRY(run_phase(r, "curate: write", wants_clips, clips_job));
+    }
+    return weft_curate_plan_publish(&r->plan, report);
+}
+
+weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
+                            weft_curate_report *report)
+{
+    if (!weft_path_is_dir(in))
+        return weft_fail(WEFT_E_NOT_FOUND, "%s: is no folder", in);
+    run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
+    int lock = -1;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_make_dirs(out));
+    WEFT_GO(remove_temporaries(out, "state"));
+    WEFT_GO(lock_folder(out, &lock));
+    WEFT_GO(remove_temporaries(out, "clips"));
+    WEFT_GO(remove_temporaries(out, "metas"));
+    WEFT_GO(check_settings(out, config));
+    status = run_all(&r, report);
+out:
+    weft_curate_plan_free(&r.plan);
+    weft_free(r.job);
+    if (lock >= 0)
+        close(lock);
+    return status;
+}

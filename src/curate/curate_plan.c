@@ -1,0 +1,419 @@
+#include "curate/curate_plan.h"
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "curate/phash.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+static weft_status_code out_of_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+}
+
+static void free_clips(weft_curate_source *s)
+{
+    for (int64_t i = 0; i < s->clips; i++) {
+        weft_free((char *)s->clip[i].path);
+        weft_free((char *)s->clip[i].meta_path);
+        weft_free((char *)s->clip[i].id);
+        json_decref(s->clip[i].meta);
+    }
+    weft_free(s->clip);
+    s->clip = NULL;
+    s->clips = 0;
+}
+
+void weft_curate_plan_free(weft_curate_plan *p)
+{
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_curate_source *s = &p->source[i];
+        free_clips(s);
+        json_decref(s->record);
+        weft_free(s->name);
+        weft_free(s->path);
+        weft_free(s->state_path);
+    }
+    weft_free(p->source);
+    p->source = NULL;
+    p->sources = 0;
+}
+
+/* Text, pictures and sound beside videos; everything else is tried as a video, whatever its name. */
+static weft_curate_kind kind_of(const char *name)
+{
+    static const char *const other[] = {"md", "csv", "tsv", "srt", "vtt", "ass", "jpg", "jpeg", "png",
+                                        "gif", "webp", "bmp", "tif", "tiff", "mp3", "wav", "flac",
+                                        "ogg", "m4a", "aac", "jsonl", "yaml", "yml", "xml", "html",
+                                        "pdf", "zip", "tar", "gz", "py", "sh", "log", NULL};
+    const char *extension = weft_path_extension(name);
+    if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
+        return WEFT_CURATE_SIDECAR;
+    for (int i = 0; other[i]; i++)
+        if (strcasecmp(extension, other[i]) == 0)
+            return WEFT_CURATE_OTHER;
+    return WEFT_CURATE_VIDEO;
+}
+
+/* "stem-01234567": readable, safe in file names and tar keys, one for each path. */
+static void make_id(const char *name, char id[64])
+{
+    const char *base = weft_path_base(name), *dot = strrchr(base, '.');
+    const size_t stem = dot && dot > base ? (size_t)(dot - base) : strlen(base);
+    size_t n = 0;
+    for (; n < stem && n < 40; n++)
+        id[n] = isalnum((unsigned char)base[n]) && (unsigned char)base[n] < 128 ? base[n] : '_';
+    snprintf(id + n, 64 - n, "-%08x", (unsigned)XXH32(name, strlen(name), 0));
+}
+
+static weft_status add_source(weft_curate_plan *p, const char *name)
+{
+    WEFT_TRY(weft_grow((void **)&p->source, p->sources, &p->capacity, sizeof *p->source));
+    weft_curate_source *s = &p->source[p->sources];
+    weft_buf state = {0};
+    struct stat st;
+    *s = (weft_curate_source){.kind = kind_of(name)};
+    make_id(name, s->id);
+    weft_buf_printf(&state, "%s/state/%s.json", p->out, s->id);
+    s->name = weft_strdup(name);
+    s->path = weft_path_join(p->in, name);
+    s->state_path = state.data;
+    p->sources++;
+    if (!s->name || !s->path || state.failed)
+        return out_of_memory();
+    if (stat(s->path, &st) == 0) {
+        s->bytes = st.st_size;
+        s->mtime_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    }
+    return WEFT_OK;
+}
+
+static weft_status hash_file(const char *path, XXH128_hash_t *hash)
+{
+    weft_map map;
+    WEFT_TRY(weft_map_open(path, &map));
+    *hash = XXH3_128bits(map.data, (size_t)map.bytes);
+    weft_map_close(&map);
+    return WEFT_OK;
+}
+
+/* Only files of equal size can be equal. The first by name is kept. */
+static weft_status find_same_bytes(weft_curate_plan *p)
+{
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_curate_source *a = &p->source[i];
+        if (a->kind != WEFT_CURATE_VIDEO || a->same_as || a->bytes == 0)
+            continue;
+        XXH128_hash_t ha, hb;
+        bool hashed = false;
+        for (int64_t k = i + 1; k < p->sources; k++) {
+            weft_curate_source *b = &p->source[k];
+            if (b->kind != WEFT_CURATE_VIDEO || b->same_as || b->bytes != a->bytes)
+                continue;
+            if (!hashed && hash_file(a->path, &ha) != WEFT_OK)
+                break; /* the analysis will say why it cannot be read */
+            hashed = true;
+            if (hash_file(b->path, &hb) == WEFT_OK && XXH128_isEqual(ha, hb))
+                b->same_as = a->name;
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_curate_plan_scan(weft_curate_plan *p)
+{
+    weft_names names = {0};
+    weft_status_code status = weft_list_dir(p->in, true, &names);
+    /* The output may lie inside the input; it is not footage. */
+    char in[4096], out[4096];
+    size_t inside = 0;
+    if (realpath(p->in, in) && realpath(p->out, out) && strncmp(in, out, strlen(in)) == 0 &&
+        out[strlen(in)] == '/')
+        inside = strlen(in) + 1;
+    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
+        const size_t n = inside ? strlen(out + inside) : 0;
+        if (inside && strncmp(names.name[i], out + inside, n) == 0 && names.name[i][n] == '/')
+            continue;
+        status = add_source(p, names.name[i]);
+    }
+    weft_names_free(&names);
+    if (status == WEFT_OK && p->sources == 0)
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file in it", p->in);
+    return status == WEFT_OK && p->config->duplicates.on ? find_same_bytes(p) : status;
+}
+
+weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_source *s,
+                                   json_t *record)
+{
+    (void)p;
+    json_t *state = json_pack("{s:s,s:I,s:I,s:O}", "source", s->name, "bytes", (json_int_t)s->bytes,
+                              "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
+    if (!state)
+        return weft_fail(WEFT_E_INTERNAL, "%s: its record cannot be stored (a name that is no UTF-8?)",
+                         s->path);
+    const weft_status_code status = weft_json_save(s->state_path, state);
+    json_decref(state);
+    return status;
+}
+
+weft_status weft_curate_plan_load(weft_curate_plan *p)
+{
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_curate_source *s = &p->source[i];
+        json_t *state;
+        json_decref(s->record);
+        s->record = NULL;
+        if (s->kind != WEFT_CURATE_VIDEO || s->same_as || !weft_path_exists(s->state_path))
+            continue;
+        if (weft_json_load(s->state_path, &state) != WEFT_OK)
+            continue; /* it is made again */
+        if (json_integer_value(json_object_get(state, "bytes")) == s->bytes &&
+            json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns)
+            s->record = json_incref(json_object_get(state, "record"));
+        json_decref(state);
+    }
+    return WEFT_OK;
+}
+
+/* A shot that may be kept, with what decides between copies. */
+typedef struct entry {
+    weft_curate_source *source;
+    json_t *shot;
+    int64_t pixels, start, frames, bit_rate;
+    weft_phash *hash; /* plain, then mirrored; owned */
+    int64_t hashes;
+} entry;
+
+static void read_hashes(json_t *list, weft_phash *to)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach(list, i, text) {
+        const char *hex = json_string_value(text);
+        for (int w = 0; w < WEFT_PHASH_WORDS && hex && strlen(hex) == 64; w++) {
+            char word[17] = {0};
+            memcpy(word, hex + 16 * w, 16);
+            to[i].word[w] = strtoull(word, NULL, 16);
+        }
+    }
+}
+
+/* Better copies first: more pixels, longer, more bits; then by name, so that the order of the files
+ * never matters. */
+static int better(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->pixels != y->pixels)
+        return x->pixels < y->pixels ? 1 : -1;
+    if (x->frames != y->frames)
+        return x->frames < y->frames ? 1 : -1;
+    if (x->bit_rate != y->bit_rate)
+        return x->bit_rate < y->bit_rate ? 1 : -1;
+    const int names = strcmp(x->source->name, y->source->name);
+    return names ? names : (x->start > y->start) - (x->start < y->start);
+}
+
+static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
+{
+    entry *list = NULL;
+    int64_t n = 0, capacity = 0;
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_curate_source *s = &p->source[i];
+        size_t k;
+        json_t *shot;
+        if (!s->record || json_object_get(s->record, "reject"))
+            continue;
+        const json_t *video = json_object_get(s->record, "video");
+        json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+            if (json_object_get(shot, "reject"))
+                continue;
+            json_t *hashes = json_object_get(shot, "hashes");
+            if (weft_grow((void **)&list, n, &capacity, sizeof *list) != WEFT_OK)
+                goto memory;
+            entry *e = &list[n++];
+            *e = (entry){.source = s, .shot = shot, .hashes = (int64_t)json_array_size(hashes)};
+            e->pixels = json_integer_value(json_object_get(video, "width")) *
+                        json_integer_value(json_object_get(video, "height"));
+            e->bit_rate = json_integer_value(json_object_get(video, "bit_rate"));
+            e->start = json_integer_value(json_object_get(shot, "start"));
+            e->frames = json_integer_value(json_object_get(shot, "end")) - e->start + 1;
+            e->hash = weft_alloc((2 * e->hashes + 1) * (int64_t)sizeof *e->hash);
+            if (!e->hash)
+                goto memory;
+            read_hashes(hashes, e->hash);
+            read_hashes(json_object_get(shot, "mirrored"), e->hash + e->hashes);
+        }
+    }
+    if (n)
+        qsort(list, (size_t)n, sizeof *list, better);
+    *out = list;
+    *count = n;
+    return WEFT_OK;
+memory:
+    for (int64_t i = 0; i < n; i++)
+        weft_free(list[i].hash);
+    weft_free(list);
+    return out_of_memory();
+}
+
+/* Each shot, the better first, against those kept so far. */
+static void mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
+{
+    const int bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5);
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t k = 0; k < i; k++) {
+            if (json_object_get(list[k].shot, "reject"))
+                continue;
+            const double plain = weft_phash_overlap(list[i].hash, list[i].hashes, list[k].hash,
+                                                    list[k].hashes, bits);
+            const double mirrored =
+                weft_phash_overlap(list[i].hash + list[i].hashes, list[i].hashes, list[k].hash,
+                                   list[k].hashes, bits);
+            const double most = plain > mirrored ? plain : mirrored;
+            if (most < c->duplicates.share)
+                continue;
+            weft_buf reason = {0};
+            weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld",
+                            list[k].source->name, (long long)list[k].start,
+                            (long long)(list[k].start + list[k].frames - 1));
+            json_object_set_new(list[i].shot, "reject",
+                                weft_curate_reject("duplicate", most, c->duplicates.share,
+                                                   reason.data ? reason.data : ""));
+            weft_buf_free(&reason);
+            break;
+        }
+}
+
+/* The caption of a shot: the file's own, or of the annotated shot that covers most of it, when that
+ * is at least half. NULL: none. The string lives in *holder, which the caller frees. */
+static const char *find_caption(const weft_curate_source *s, int64_t start, int64_t end, char **text,
+                                json_t **holder)
+{
+    weft_buf path = {0};
+    const char *dot = strrchr(weft_path_base(s->path), '.');
+    const int stem = (int)(dot ? dot - s->path : (ptrdiff_t)strlen(s->path));
+    const char *caption = NULL;
+    int64_t bytes;
+    weft_buf_printf(&path, "%.*s.json", stem, s->path);
+    if (!path.failed && weft_path_exists(path.data) && weft_json_load(path.data, holder) == WEFT_OK) {
+        int64_t most = (end - start + 2) / 2;
+        size_t i;
+        json_t *shot;
+        caption = json_string_value(json_object_get(*holder, "caption"));
+        json_array_foreach(json_object_get(*holder, "shots"), i, shot) {
+            const int64_t a = json_integer_value(json_object_get(shot, "start"));
+            const int64_t b = json_integer_value(json_object_get(shot, "end"));
+            const int64_t shared = (b < end ? b : end) - (a > start ? a : start) + 1;
+            if (shared >= most && json_is_string(json_object_get(shot, "caption"))) {
+                most = shared;
+                caption = json_string_value(json_object_get(shot, "caption"));
+            }
+        }
+    }
+    weft_buf_free(&path);
+    if (caption)
+        return caption;
+    weft_buf_printf(&path, "%.*s.txt", stem, s->path);
+    if (!path.failed && weft_path_exists(path.data) &&
+        weft_file_read(path.data, 1 << 20, text, &bytes) == WEFT_OK) {
+        while (bytes > 0 && isspace((unsigned char)(*text)[bytes - 1]))
+            (*text)[--bytes] = 0;
+        json_t *valid = bytes > 0 ? json_string(*text) : NULL; /* not UTF-8: none */
+        caption = valid ? *text : NULL;
+        json_decref(valid);
+    }
+    weft_buf_free(&path);
+    return caption;
+}
+
+static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *id, const char *caption)
+{
+    const json_t *video = json_object_get(s->record, "video"), *scores = json_object_get(shot, "scores");
+    const int64_t start = json_integer_value(json_object_get(shot, "start"));
+    const int64_t end = json_integer_value(json_object_get(shot, "end"));
+    const XXH128_hash_t h = XXH3_128bits(id, strlen(id));
+    char uuid[40];
+    snprintf(uuid, sizeof uuid, "%08x-%04x-%04x-%04x-%012llx", (unsigned)(h.high64 >> 32),
+             (unsigned)(h.high64 >> 16 & 0xffff), (unsigned)(h.high64 & 0xffff),
+             (unsigned)(h.low64 >> 48), (unsigned long long)(h.low64 & 0xffffffffffffULL));
+    json_t *meta = json_pack(
+        "{s:s,s:s,s:s,s:[f,f],s:[I,I],s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:[{s:i,s:I}]}", "id", id, "span_uuid",
+        uuid, "source_video", s->name, "duration_span",
+        json_real_value(json_object_get(shot, "start_seconds")),
+        json_real_value(json_object_get(shot, "end_seconds")), "frame_span", (json_int_t)start,
+        (json_int_t)end, "width_source", json_object_get(video, "width"), "height_source",
+        json_object_get(video, "height"), "framerate_source", json_object_get(video, "fps"),
+        "codec_source", json_object_get(video, "codec"), "motion_score",
+        json_object_get(scores, "motion"), "sharpness_score", json_object_get(scores, "sharpness"),
+        "brightness_score", json_object_get(scores, "brightness"), "windows", "start_frame", 0,
+        "end_frame", (json_int_t)(end - start + 1));
+    if (meta && json_object_get(shot, "crop"))
+        json_object_set(meta, "crop_source", json_object_get(shot, "crop"));
+    if (meta && caption) {
+        json_object_set_new(meta, "caption", json_string(caption));
+        json_object_set_new(json_array_get(json_object_get(meta, "windows"), 0), "caption",
+                            json_string(caption));
+    }
+    return meta;
+}
+
+static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *shot, int64_t *capacity)
+{
+    const int64_t start = json_integer_value(json_object_get(shot, "start"));
+    const int64_t end = json_integer_value(json_object_get(shot, "end"));
+    char *text = NULL;
+    json_t *holder = NULL;
+    const char *caption = find_caption(s, start, end, &text, &holder);
+    weft_status_code status = WEFT_OK;
+    if (!caption && p->config->clips.require_caption) {
+        json_object_set_new(shot, "reject", weft_curate_reject("caption", 0, 1, "no caption"));
+        goto out;
+    }
+    WEFT_GO(weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip));
+    weft_buf id = {0}, path = {0}, meta_path = {0};
+    weft_buf_printf(&id, "%s-%06lld", s->id, (long long)start);
+    weft_buf_printf(&path, "%s/clips/%s.mp4", p->out, id.data ? id.data : "");
+    weft_buf_printf(&meta_path, "%s/metas/%s.json", p->out, id.data ? id.data : "");
+    weft_curate_clip *clip = &s->clip[s->clips++];
+    *clip = (weft_curate_clip){.path = path.data, .meta_path = meta_path.data, .start = start, .end = end,
+                               .id = id.data};
+    if (id.failed || path.failed || meta_path.failed || !(clip->meta = make_meta(s, shot, id.data, caption)))
+        status = out_of_memory();
+    for (int k = 0; k < 4; k++)
+        clip->crop[k] = json_integer_value(json_array_get(json_object_get(shot, "crop"), (size_t)k));
+out:
+    weft_free(text);
+    json_decref(holder);
+    return status;
+}
+
+weft_status weft_curate_plan_choose(weft_curate_plan *p)
+{
+    entry *list = NULL;
+    int64_t count = 0;
+    WEFT_TRY(collect(p, &list, &count));
+    if (p->config->duplicates.on)
+        mark_duplicates(p->config, list, count);
+    for (int64_t i = 0; i < count; i++)
+        weft_free(list[i].hash);
+    weft_free(list);
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_curate_source *s = &p->source[i];
+        int64_t capacity = 0;
+        size_t k;
+        json_t *shot;
+        free_clips(s);
+        if (!s->record || json_object_get(s->record, "reject"))
+            continue;
+        json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+            if (!json_object_get(shot, "reject"))
+                WEFT_TRY(add_clip(p, s, shot, &capacity));
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,38 @@
+/* What is known about every file of a curation, what is kept, and the lists that say so. Private. */
+#ifndef WEFT_CURATE_PLAN_H
+#define WEFT_CURATE_PLAN_H
+
+#include "curate/curate_work.h"
+
+typedef enum weft_curate_kind { WEFT_CURATE_VIDEO, WEFT_CURATE_SIDECAR, WEFT_CURATE_OTHER } weft_curate_kind;
+
+typedef struct weft_curate_source {
+    char *name, *path, *state_path; /* owned; name is relative to the input folder */
+    char id[64];
+    weft_curate_kind kind;
+    int64_t bytes, mtime_ns;
+    const char *same_as; /* name of the file with the same bytes that is kept; borrowed */
+    json_t *record;      /* owned; NULL: not analysed yet */
+    weft_curate_clip *clip; /* owned, with its strings and metas; what is kept of it */
+    int64_t clips;
+} weft_curate_source;
+
+typedef struct weft_curate_plan {
+    const char *in, *out;
+    const weft_curate_config *config;
+    weft_curate_source *source; /* by name */
+    int64_t sources, capacity;
+} weft_curate_plan;
+
+weft_status weft_curate_plan_scan(weft_curate_plan *plan);
+/* Reads the records that are there and fit their files. */
+weft_status weft_curate_plan_load(weft_curate_plan *plan);
+/* Near-duplicates, captions: fills the clips of every source and marks rejected shots. */
+weft_status weft_curate_plan_choose(weft_curate_plan *plan);
+/* manifest.jsonl, rejects.jsonl, summary.json; removes clips that are no longer in the plan. */
+weft_status weft_curate_plan_publish(weft_curate_plan *plan, weft_curate_report *report);
+weft_status weft_curate_state_save(const weft_curate_plan *plan, const weft_curate_source *source,
+                                   json_t *record);
+void weft_curate_plan_free(weft_curate_plan *plan);
+
+#endif

@@ -1,0 +1,231 @@
+/* The lists at the end of a curation: what was kept, what was not and why. */
+#include "curate/curate_plan.h"
+
+#include "base/fs.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct lists {
+    weft_buf manifest, rejects;
+    json_t *by_operator; /* counts of rejected videos and shots */
+    weft_curate_report report;
+} lists;
+
+static weft_status append_line(weft_buf *to, const json_t *line)
+{
+    char *text = line ? weft_json_line(line) : NULL;
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_buf_printf(to, "%s\n", text);
+    weft_free(text);
+    return weft_buf_check(to);
+}
+
+static weft_status add_reject(lists *l, const weft_curate_source *s, const json_t *shot, json_t *reject)
+{
+    json_t *line = json_pack("{s:s}", "source", s->name);
+    const char *name = json_string_value(json_object_get(reject, "operator"));
+    if (line && shot) {
+        json_object_set_new(line, "frame_span",
+                            json_pack("[O,O]", json_object_get(shot, "start"), json_object_get(shot, "end")));
+        json_object_set_new(line, "duration_span",
+                            json_pack("[O,O]", json_object_get(shot, "start_seconds"),
+                                      json_object_get(shot, "end_seconds")));
+    }
+    if (line)
+        json_object_update(line, reject);
+    const weft_status_code status = append_line(&l->rejects, line);
+    json_decref(line);
+    if (name)
+        json_object_set_new(
+            l->by_operator, name,
+            json_integer(json_integer_value(json_object_get(l->by_operator, name)) + 1));
+    return status;
+}
+
+static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_curate_clip *clip)
+{
+    json_t *meta, *line;
+    (void)p;
+    WEFT_TRY(weft_json_load(clip->meta_path, &meta)); /* as written, with the clip's size */
+    weft_buf path = {0};
+    weft_buf_printf(&path, "clips/%s.mp4", clip->id);
+    line = json_pack("{s:s,s:s}", "id", clip->id, "clip", path.data ? path.data : "");
+    weft_buf_free(&path);
+    if (line)
+        json_object_update(line, meta);
+    const weft_status_code status = append_line(&l->manifest, line);
+    const json_t *span = json_object_get(meta, "duration_span");
+    l->report.seconds_out +=
+        json_real_value(json_array_get(span, 1)) - json_real_value(json_array_get(span, 0));
+    l->report.clips++;
+    json_decref(meta);
+    json_decref(line);
+    return status;
+}
+
+/* A meta that no longer fits its plan (a caption was added): the clip itself stays. */
+static weft_status refresh_meta(const weft_curate_clip *clip)
+{
+    json_t *old;
+    WEFT_TRY(weft_json_load(clip->meta_path, &old));
+    json_t *now = json_deep_copy(clip->meta);
+    static const char *const measured[] = {"width", "height", "framerate", "num_frames"};
+    for (int i = 0; i < 4; i++)
+        json_object_set(now, measured[i], json_object_get(old, measured[i]));
+    weft_status_code status = WEFT_OK;
+    if (!json_equal(old, now))
+        status = weft_json_save(clip->meta_path, now);
+    json_decref(old);
+    json_decref(now);
+    return status;
+}
+
+static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_curate_source *s)
+{
+    weft_curate_report *r = &l->report;
+    r->files++;
+    if (s->kind == WEFT_CURATE_SIDECAR) {
+        r->sidecars++;
+        return WEFT_OK;
+    }
+    json_t *reject = NULL;
+    weft_status_code status = WEFT_OK;
+    if (s->kind == WEFT_CURATE_OTHER) {
+        r->other_files++;
+        reject = weft_curate_reject("type", 0, 0, "not a video, by its name");
+    } else {
+        r->videos++;
+        if (s->same_as) {
+            weft_buf reason = {0};
+            weft_buf_printf(&reason, "the same bytes as %s", s->same_as);
+            reject = weft_curate_reject("duplicate", 1, 1, reason.data ? reason.data : "");
+            weft_buf_free(&reason);
+        } else {
+            reject = json_incref(json_object_get(s->record, "reject"));
+            r->seconds_in += json_real_value(
+                json_object_get(json_object_get(s->record, "video"), "seconds"));
+        }
+        r->videos_rejected += reject != NULL;
+    }
+    if (reject) {
+        status = add_reject(l, s, NULL, reject);
+        json_decref(reject);
+        return status;
+    }
+    size_t k;
+    json_t *shot;
+    int64_t clip = 0;
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+        json_t *shot_reject = json_object_get(shot, "reject");
+        r->shots++;
+        if (shot_reject) {
+            r->shots_rejected++;
+            WEFT_TRY(add_reject(l, s, shot, shot_reject));
+            continue;
+        }
+        WEFT_TRY(refresh_meta(&s->clip[clip]));
+        WEFT_TRY(list_clip(l, p, &s->clip[clip++]));
+    }
+    return WEFT_OK;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Clips and metas of an earlier run whose source is gone or whose better copy arrived. */
+static weft_status remove_strangers(const weft_curate_plan *p, const char *folder,
+                                    const char **ids, int64_t count)
+{
+    char *dir = weft_path_join(p->out, folder);
+    weft_names names = {0};
+    weft_status_code status = dir ? weft_list_dir(dir, false, &names)
+                                  : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
+        char id[256];
+        snprintf(id, sizeof id, "%s", names.name[i]);
+        char *dot = strrchr(id, '.');
+        if (dot)
+            *dot = 0;
+        const char *key = id;
+        if (count && bsearch(&key, ids, (size_t)count, sizeof *ids, compare_ids))
+            continue;
+        char *path = weft_path_join(dir, names.name[i]);
+        if (path)
+            unlink(path);
+        weft_free(path);
+    }
+    weft_names_free(&names);
+    weft_free(dir);
+    return status;
+}
+
+static weft_status keep_only_planned(const weft_curate_plan *p)
+{
+    int64_t count = 0, at = 0;
+    for (int64_t i = 0; i < p->sources; i++)
+        count += p->source[i].clips;
+    const char **ids = weft_alloc((count + 1) * (int64_t)sizeof *ids);
+    if (!ids)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    for (int64_t i = 0; i < p->sources; i++)
+        for (int64_t k = 0; k < p->source[i].clips; k++)
+            ids[at++] = p->source[i].clip[k].id;
+    if (count)
+        qsort(ids, (size_t)count, sizeof *ids, compare_ids);
+    weft_status_code status = remove_strangers(p, "metas", ids, count);
+    if (status == WEFT_OK)
+        status = remove_strangers(p, "clips", ids, count);
+    weft_free(ids);
+    return status;
+}
+
+static weft_status write_lists(const weft_curate_plan *p, const lists *l)
+{
+    const weft_curate_report *r = &l->report;
+    json_t *summary = json_pack(
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files, "videos",
+        (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "other_files",
+        (json_int_t)r->other_files, "videos_rejected", (json_int_t)r->videos_rejected, "shots",
+        (json_int_t)r->shots, "shots_rejected", (json_int_t)r->shots_rejected, "clips",
+        (json_int_t)r->clips, "seconds_in", r->seconds_in, "seconds_out", r->seconds_out, "rejects",
+        l->by_operator);
+    weft_buf path = {0};
+    weft_status_code status = WEFT_OK;
+    weft_buf_printf(&path, "%s/manifest.jsonl", p->out);
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_file_write_atomic(path.data, l->manifest.data ? l->manifest.data : "", l->manifest.len));
+    weft_buf_free(&path);
+    weft_buf_printf(&path, "%s/rejects.jsonl", p->out);
+    WEFT_GO(weft_buf_check(&path));
+    WEFT_GO(weft_file_write_atomic(path.data, l->rejects.data ? l->rejects.data : "", l->rejects.len));
+    weft_buf_free(&path);
+    weft_buf_printf(&path, "%s/summary.json", p->out);
+    WEFT_GO(weft_buf_check(&path));
+    status = weft_json_save(path.data, summary);
+out:
+    weft_buf_free(&path);
+    json_decref(summary);
+    return status;
+}
+
+weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *report)
+{
+    lists l = {.by_operator = json_object()};
+    weft_status_code status = keep_only_planned(p);
+    for (int64_t i = 0; status == WEFT_OK && i < p->sources; i++)
+        status = list_source(&l, p, &p->source[i]);
+    if (status == WEFT_OK)
+        status = write_lists(p, &l);
+    if (status == WEFT_OK)
+        *report = l.report;
+    weft_buf_free(&l.manifest);
+    weft_buf_free(&l.rejects);
+    json_decref(l.by_operator);
+    return status;
+}
