@@ -103,11 +103,28 @@ static weft_status hash_file(const char *path, XXH128_hash_t *hash)
     return WEFT_OK;
 }
 
-/* Only files of equal size can be equal. The first by name is kept. */
-static weft_status find_same_bytes(weft_curate_plan *p)
+/* Whether a caption lies beside the file. */
+static bool has_sidecar(const weft_curate_source *s)
+{
+    static const char *const extensions[] = {"json", "txt"};
+    const char *dot = strrchr(weft_path_base(s->path), '.');
+    const int stem = (int)(dot ? dot - s->path : (ptrdiff_t)strlen(s->path));
+    bool found = false;
+    for (int i = 0; i < 2; i++) {
+        weft_buf path = {0};
+        weft_buf_printf(&path, "%.*s.%s", stem, s->path, extensions[i]);
+        found |= !path.failed && weft_path_exists(path.data);
+        weft_buf_free(&path);
+    }
+    return found;
+}
+
+/* Only files of equal size can be equal. Of equal ones the first with a caption is kept, or the
+ * first by name. */
+static void find_same_bytes(weft_curate_plan *p)
 {
     for (int64_t i = 0; i < p->sources; i++) {
-        weft_curate_source *a = &p->source[i];
+        weft_curate_source *a = &p->source[i], *kept = a;
         if (a->kind != WEFT_CURATE_VIDEO || a->same_as || a->bytes == 0)
             continue;
         XXH128_hash_t ha, hb;
@@ -119,11 +136,18 @@ static weft_status find_same_bytes(weft_curate_plan *p)
             if (!hashed && hash_file(a->path, &ha) != WEFT_OK)
                 break; /* the analysis will say why it cannot be read */
             hashed = true;
-            if (hash_file(b->path, &hb) == WEFT_OK && XXH128_isEqual(ha, hb))
-                b->same_as = a->name;
+            if (hash_file(b->path, &hb) != WEFT_OK || !XXH128_isEqual(ha, hb))
+                continue;
+            b->same_as = kept->name;
+            if (has_sidecar(b) && !has_sidecar(kept)) {
+                b->same_as = NULL;
+                for (int64_t j = i; j < k; j++)
+                    if (j == i || p->source[j].same_as == kept->name)
+                        p->source[j].same_as = b->name;
+                kept = b;
+            }
         }
     }
-    return WEFT_OK;
 }
 
 weft_status weft_curate_plan_scan(weft_curate_plan *p)
@@ -145,7 +169,9 @@ weft_status weft_curate_plan_scan(weft_curate_plan *p)
     weft_names_free(&names);
     if (status == WEFT_OK && p->sources == 0)
         status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file in it", p->in);
-    return status == WEFT_OK && p->config->duplicates.on ? find_same_bytes(p) : status;
+    if (status == WEFT_OK && p->config->duplicates.on)
+        find_same_bytes(p);
+    return status;
 }
 
 weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_source *s,

@@ -73,6 +73,10 @@ static weft_status open_encoder(weft_video_writer *w)
     snprintf(crf, sizeof crf, "%d", o->crf > 0 ? o->crf : 18);
     av_opt_set(e->priv_data, "crf", crf, 0);
     av_opt_set(e->priv_data, "preset", o->preset ? o->preset : "medium", 0);
+    /* x264's vector code for the macroblock tree reads memory that was never written, so that small
+     * pictures come out differently from one run to the next; without it the same frames always give
+     * the same bytes. */
+    av_opt_set(e->priv_data, "x264-params", "mbtree=0", 0);
     int error = avcodec_open2(e, codec, NULL);
     if (error < 0)
         return fail_av(w->path, "the H.264 encoder does not start", error);

@@ -1,0 +1,102 @@
+#!/bin/bash
+# Curation: accounting, captions, duplicates, black bars, damaged files, settings, kill and resume.
+set -eu
+ff() { ffmpeg -v error -nostdin -y "$@"; }
+$WEFT synth --out set --shots 24 --seed 3 --held-out-clips 0 >/dev/null 2>&1
+mkdir -p raw/deep
+cp set/train/* raw/
+# Two copies, a rescaled one, one with black bars, one frozen, and files that are no or broken videos.
+cp raw/v0000.mp4 raw/deep/copy.bin
+ff -f lavfi -i testsrc2=size=320x180:rate=24 -t 2 -pix_fmt yuv420p -crf 12 raw/big.mp4
+ff -i raw/big.mp4 -vf scale=160:90 -crf 24 raw/small.mp4
+ff -f lavfi -i mandelbrot=size=320x136:rate=24 -t 2 -vf pad=320:180:0:22:black -pix_fmt yuv420p -crf 14 raw/bars.mp4
+ff -f lavfi -i smptebars=size=320x180:rate=24 -t 2 -pix_fmt yuv420p raw/frozen.mp4
+: >raw/zero.mp4
+head -c 3000 raw/big.mp4 >raw/cut.mp4
+echo "not a video" >raw/text.mp4
+echo "# notes" >raw/notes.md
+ff -f lavfi -i sine=duration=1 raw/sound.mp4
+
+$WEFT curate --in raw --out a --set workers=2 >a.txt 2>a.log || { cat a.log; exit 1; }
+cat a.txt
+python3 - <<'EOF'
+import json, os
+lines = lambda n: [json.loads(l) for l in open(n)]
+s, m, r = json.load(open('a/summary.json')), lines('a/manifest.jsonl'), lines('a/rejects.jsonl')
+files = sum(len(f) for _, _, f in os.walk('raw'))
+assert s['files'] == files == s['videos'] + s['sidecars'] + s['other_files'], (s, files)
+assert s['shots'] == len(m) + s['shots_rejected'] and len(m) == s['clips']
+assert len(r) == s['videos_rejected'] + s['other_files'] + s['shots_rejected'], s
+assert all({'operator', 'value', 'threshold', 'reason', 'source'} <= set(x) for x in r)
+why = {}
+for x in r:
+    why.setdefault(x['source'], []).append((x['operator'], x['reason']))
+assert 'empty' in why['zero.mp4'][0][1] and why['zero.mp4'][0][0] == 'decode'
+for name in ('cut.mp4', 'text.mp4', 'sound.mp4'):
+    assert why[name][0][0] == 'decode', (name, why[name])
+assert why['notes.md'][0][0] == 'type'
+assert why['deep/copy.bin'] == [('duplicate', 'the same bytes as v0000.mp4')], why
+assert why['small.mp4'][0][0] == 'duplicate' and 'big.mp4' in why['small.mp4'][0][1], why['small.mp4']
+assert why['frozen.mp4'][0][0] == 'motion', why['frozen.mp4']
+by = {}
+for x in m:
+    by.setdefault(x['source_video'], []).append(x)
+    assert os.path.exists('a/' + x['clip']) and json.load(open('a/metas/%s.json' % x['id']))['id'] == x['id']
+    assert x['frame_span'][1] - x['frame_span'][0] + 1 == x['num_frames']
+    assert x['span_uuid'] and x['duration_span'][1] > x['duration_span'][0] and x['windows'][0]['end_frame'] == x['num_frames']
+bars = by['bars.mp4'][0]
+assert bars['width'] == 320 and 126 <= bars['height'] <= 136, bars
+assert not any(x['operator'] == 'duplicate' for x in r if x['source'][0] in 'vs' and x['source'][1].isdigit() and 'frame_span' in x), 'different scenes taken for one'
+# Captions of the shots: those that the set says of these frames.
+for name, clips in by.items():
+    side = 'raw/' + name[:-4]
+    if os.path.exists(side + '.txt'):
+        assert clips[0]['caption'] == open(side + '.txt').read()
+    elif name.startswith('v'):
+        shots = json.load(open(side + '.json'))['shots']
+        for c in clips:
+            a, b = c['frame_span']
+            best = max(shots, key=lambda s: min(b, s['end']) - max(a, s['start']))
+            assert c['caption'] == best['caption'], (c, best)
+assert sum('caption' in x for x in m) >= 18
+EOF
+[ "$(ls a/clips | wc -l)" = "$(wc -l <a/manifest.jsonl)" ]
+! ls a/*/*.tmp.* 2>/dev/null
+
+# Killed again and again, each time a little later, then run to the end: the same folder.
+for delay in 0.1 0.2 0.4 0.6 0.9 1.3; do
+    $WEFT curate --in raw --out b --set workers=2 >/dev/null 2>&1 &
+    pid=$!
+    sleep $delay
+    kill -9 $pid 2>/dev/null || true
+    wait $pid 2>/dev/null || true
+    ls b/state/*.json >/dev/null 2>&1 && stat -c '%n %Y %i' b/state/*.json | sort >>states
+done
+$WEFT curate --in raw --out b --set workers=2 >b.txt 2>&1
+diff -r -x state a b
+# What was finished was not done again: each record was written once.
+stat -c '%n %Y %i' b/state/*.json | sort >>states
+[ "$(sort -u states | cut -d' ' -f1 | sort | uniq -d | wc -l)" = 0 ] || { echo "records were written twice"; sort -u states; exit 1; }
+stat -c '%n %Y %i' b/clips/* >before
+$WEFT curate --in raw --out b --set workers=1 >/dev/null 2>&1
+stat -c '%n %Y %i' b/clips/* | diff before -
+
+# Errors with a remedy.
+! $WEFT curate --in raw --out b --set clips.crf=30 2>error && grep -q 'another --out' error
+! $WEFT curate --in nowhere --out c 2>error && grep -q 'nowhere: is no folder' error
+! $WEFT curate --in raw --out c --set clips.crff=30 2>error && grep -q 'crf' error
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod 500 locked
+    ! $WEFT curate --in raw --out locked/x 2>error && grep -q 'locked' error
+fi
+# A full disk stops the run with its name, and leaves no half clip.
+if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=300k tmpfs tiny 2>/dev/null; then
+    trap 'umount tiny' EXIT
+    ! $WEFT curate --in raw --out tiny/x 2>error || exit 1
+    grep -qi 'space\|full' error || { cat error; exit 1; }
+    ! ls tiny/x/clips/*.tmp.* 2>/dev/null
+    for clip in tiny/x/clips/*.mp4; do
+        [ ! -e "$clip" ] || ffprobe -v error "$clip"
+    done
+fi
+echo "curation: all as it should be"
