@@ -23,8 +23,12 @@ static void clip_size(const weft_curate_config *c, int64_t w, int64_t h, int64_t
 }
 
 static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, double fps,
-                              int64_t frames)
+                              int64_t frames, double seconds)
 {
+    /* The short names are those of our loader, the long ones those of other curators. */
+    json_object_set_new(clip->meta, "frames", json_integer(frames));
+    json_object_set_new(clip->meta, "fps", json_real(fps));
+    json_object_set_new(clip->meta, "seconds", json_real(seconds));
     json_object_set_new(clip->meta, "width", json_integer(w));
     json_object_set_new(clip->meta, "height", json_integer(h));
     json_object_set_new(clip->meta, "framerate", json_real(fps));
@@ -41,7 +45,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
     weft_video_writer *writer = NULL;
     weft_video_frame frame;
     bool got = true;
-    double first = 0;
+    double first = 0, last = 0;
     int64_t written = 0, w = 0, h = 0;
     weft_status_code status = WEFT_OK;
     while (written <= clip->end - clip->start) {
@@ -65,7 +69,8 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             WEFT_GO(weft_video_writer_open(clip->path, &o, &writer));
             first = frame.seconds;
         }
-        WEFT_GO(weft_video_writer_frame(writer, &frame, frame.seconds - first));
+        last = frame.seconds;
+        WEFT_GO(weft_video_writer_frame(writer, &frame, last - first));
         written++;
     }
     if (written <= clip->end - clip->start) {
@@ -74,7 +79,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
         goto out;
     }
     WEFT_GO(weft_video_writer_finish(writer));
-    status = write_meta(clip, w, h, fps, written);
+    status = write_meta(clip, w, h, fps, written, last - first + 1 / fps);
 out:
     weft_video_writer_close(writer);
     return status;

@@ -42,7 +42,7 @@ by = {}
 for x in m:
     by.setdefault(x['source_video'], []).append(x)
     assert os.path.exists('a/' + x['clip']) and json.load(open('a/metas/%s.json' % x['id']))['id'] == x['id']
-    assert x['frame_span'][1] - x['frame_span'][0] + 1 == x['num_frames']
+    assert x['frame_span'][1] - x['frame_span'][0] + 1 == x['num_frames'] == x['frames'] and x['seconds'] > 0 and x['fps'] > 0
     assert x['span_uuid'] and x['duration_span'][1] > x['duration_span'][0] and x['windows'][0]['end_frame'] == x['num_frames']
 bars = by['bars.mp4'][0]
 assert bars['width'] == 320 and 126 <= bars['height'] <= 136, bars
