@@ -94,6 +94,31 @@ out:
     return status;
 }
 
+/* Why a choice lost: the term of Eq. 15 that grew most per sample, or the memory. */
+static void why_pulse_lost(const weft_pulse_choice *best, const weft_pulse_choice *c, double limit,
+                           char text[120])
+{
+    static const char *const names[] = {"compute and bubble", "sends", "all-reduce"};
+    const double per = (double)(c->b * c->p * c->g),
+                 best_per = (double)(best->b * best->p * best->g);
+    const double more[] = {c->compute / per - best->compute / best_per,
+                           c->send / per - best->send / best_per,
+                           c->all_reduce / per - best->all_reduce / best_per};
+    char need[32], have[32];
+    int most = 0;
+    for (int k = 1; k < 3; k++)
+        most = more[k] > more[most] ? k : most;
+    if (c == best)
+        text[0] = 0;
+    else if (!c->fits)
+        snprintf(text, 120, "needs %s per device, limit %s",
+                 weft_format_bytes(c->memory < 9e18 ? (int64_t)c->memory : INT64_MAX, need),
+                 weft_format_bytes((int64_t)limit, have));
+    else
+        snprintf(text, 120, "%.1f %% slower: more %s",
+                 100 * (c->seconds_per_sample / best->seconds_per_sample - 1), names[most]);
+}
+
 /* Models with collocated skips: (P, G, b) by PULSE's equations. */
 static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const layout_config *config,
                               const weft_op_list *model, const weft_cluster *cluster)
@@ -129,21 +154,23 @@ static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const la
                     1 / choice[0].seconds_per_sample);
     for (int64_t i = 0; i < count; i++) {
         const weft_pulse_choice *c = &choice[i];
-        json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b}", "P",
-                                              (json_int_t)c->p, "G", (json_int_t)c->g, "b",
-                                              (json_int_t)c->b, "samples_per_second",
-                                              1 / c->seconds_per_sample, "compute", c->compute,
-                                              "send", c->send, "all_reduce", c->all_reduce,
-                                              "memory_bytes", c->memory, "fits", c->fits));
+        char why[120];
+        why_pulse_lost(&choice[0], c, weft_fabric_usable(&f), why);
+        json_array_append_new(
+            list, json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:b, s:s}", "P",
+                            (json_int_t)c->p, "G", (json_int_t)c->g, "b", (json_int_t)c->b,
+                            "samples_per_second", 1 / c->seconds_per_sample, "compute", c->compute,
+                            "send", c->send, "all_reduce", c->all_reduce, "memory_bytes", c->memory,
+                            "fits", c->fits, "lost_because", why));
         if (i > OTHERS)
             continue;
         char times[3][32];
-        weft_buf_printf(&text, "  %4lld  %4lld  %4lld  %9.2f %10s %10s  %10s %10s%s\n",
+        weft_buf_printf(&text, "  %4lld  %4lld  %4lld  %9.2f %10s %10s  %10s %10s  %s\n",
                         (long long)c->p, (long long)c->g, (long long)c->b,
                         1 / c->seconds_per_sample, weft_format_seconds(c->compute, times[0]),
                         weft_format_seconds(c->send, times[1]),
                         weft_format_seconds(c->all_reduce, times[2]),
-                        weft_format_bytes((int64_t)c->memory, a), c->fits ? "" : "  does not fit");
+                        weft_format_bytes((int64_t)c->memory, a), why);
     }
     json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name,
                              "candidates", list);
