@@ -16,6 +16,10 @@ build/fuzz/fuzz_%: $(FUZZ_OBJ) tests/fuzz/libfuzzer.c
 	@echo "  LINK $@"; $(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$* -o $@ $(FUZZ_OBJ) \
 		tests/fuzz/libfuzzer.c $(FUZZ_LIBS)
 
+.PHONY: fuzz-needs
+fuzz-needs:
+	@command -v $(FUZZ_CC) >/dev/null || { echo "make fuzz needs clang: apt-get install clang-14 libclang-rt-14-dev"; exit 1; }
+$(FUZZ_OBJ): | fuzz-needs
 fuzz: $(FUZZ_TARGETS:%=build/fuzz/fuzz_%)
 	@mkdir -p build/fuzz/found
 	@for t in $(FUZZ_TARGETS); do \
