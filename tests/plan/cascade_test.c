@@ -263,7 +263,10 @@ Test(cascade, devices_are_legal)
 static weft_status_code refuse(weft_cascade_list list, int64_t devices, double memory)
 {
     weft_cascade_problem p;
-    return weft_cascade_problem_create(&list, devices, memory, &p);
+    const weft_status_code status = weft_cascade_problem_create(&list, devices, memory, &p);
+    if (status == WEFT_OK)
+        weft_cascade_problem_free(&p);
+    return status;
 }
 
 Test(cascade, refusals_say_why)
