@@ -39,6 +39,7 @@ ALLFLAGS = $(CSTD) $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp -fPIC -MMD -MP -DWEFT_
 
 # Kernels are compiled harder; the clones for wider vectors are chosen inside the files.
 $(O)/src/kernel/cpu/%.o: CFLAGS += -O3 -fno-math-errno -fno-trapping-math
+$(O)/src/video/convert.o $(O)/src/curate/shots_match.o: CFLAGS += -O3
 
 SRC     := $(sort $(shell find src -name '*.c'))
 LIBSRC  := $(filter-out src/cli/main.c,$(SRC))

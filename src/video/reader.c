@@ -246,7 +246,7 @@ static weft_status open_decoder(weft_video_reader *r)
     r->decoder->pkt_timebase = s->time_base;
     r->decoder->thread_count = r->options.threads > 0 ? r->options.threads : 1;
     if (r->options.fast) {
-        r->decoder->skip_loop_filter = AVDISCARD_NONREF;
+        r->decoder->skip_loop_filter = AVDISCARD_ALL;
         r->decoder->flags2 |= AV_CODEC_FLAG2_FAST;
     }
     if (r->options.motion_vectors)

@@ -47,7 +47,7 @@ typedef struct weft_video_options {
     int64_t crop_x, crop_y, crop_w, crop_h;
     int threads;         /* decoder threads; 0: 1 */
     bool motion_vectors; /* ask the decoder for its motion vectors (not every codec has them) */
-    bool fast;           /* for analysis: skip the loop filter of frames that no other refers to */
+    bool fast;           /* for analysis: skip the loop filter; pictures are slightly blocky */
     double stall_seconds; /* fail when one read blocks longer; 0: 30 */
 } weft_video_options;
 

@@ -1,0 +1,31 @@
+#!/bin/bash
+# bench/curate.sh [VIDEO]: decoding and shot detection, ours against PySceneDetect's detect-content, on
+# the same file and cores, one after the other, the best wall time of three. Without VIDEO a 1280 x 720
+# H.264 file of 600 frames is made with ffmpeg. PySceneDetect: `scenedetect`, or WEFT_PEER_SCENEDETECT.
+set -eu
+weft=${WEFT-$(dirname "$0")/../build/weft}
+peer=${WEFT_PEER_SCENEDETECT-scenedetect}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+video=${1-}
+if [ -z "$video" ]; then
+    video=$scratch/footage.mp4
+    ffmpeg -v error -nostdin -f lavfi -i "testsrc2=size=1280x720:rate=24,noise=alls=12:allf=t" -t 25 \
+        -c:v libx264 -preset veryfast -crf 23 -pix_fmt yuv420p "$video"
+fi
+frames=$(ffprobe -v error -count_packets -select_streams v:0 -show_entries stream=nb_read_packets -of csv=p=0 "$video")
+best() { # wall and processor seconds of the fastest of three
+    local k
+    for k in 1 2 3; do
+        TIMEFORMAT='%R %U %S'
+        { time "$@" >/dev/null 2>&1; } 2>&1
+    done | sort -n | awk 'NR == 1 {print $1, $2 + $3}'
+}
+read -r ours ours_cpu <<<"$(best "$weft" shots --threads "$(nproc)" "$video")"
+awk "BEGIN {printf \"weft shots:    %6.2f s, %5.0f frames/s (%.2f s of processor time), $frames frames\n\", $ours, $frames / $ours, $ours_cpu}"
+if command -v "$peer" >/dev/null; then
+    read -r theirs theirs_cpu <<<"$(best "$peer" -i "$video" detect-content)"
+    awk "BEGIN {printf \"PySceneDetect: %6.2f s, %5.0f frames/s (%.2f s of processor time)\nratio: %.2f (wall), %.2f (processor time)\n\", $theirs, $frames / $theirs, $theirs_cpu, $theirs / $ours, $theirs_cpu / $ours_cpu}"
+else
+    echo "PySceneDetect: not found"
+fi
