@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "curate/shapes.h"
+#include "video/shapes.h"
 #include "video/writer.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "curate/shapes.h"
+#include "video/shapes.h"
 #include "data/dataset.h"
 #include "generate/gallery.h"
 #include "generate/quality.h"

@@ -1,6 +1,6 @@
 /* The reader of moving shapes on scenes, sharp, blurred, noisy and compressed; and that it can say no. */
 #include "base/memory.h"
-#include "curate/shapes.h"
+#include "video/shapes.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "curate/shapes.h"
+#include "video/shapes.h"
 #include "curate/synth.h"
 #include "video/clip.h"
 #include "video/reader.h"

@@ -3,8 +3,8 @@
  * A scene is one coloured shape that moves in one direction over a plain or shaded background. The
  * synthetic set is made of scenes, and the reader judges videos, also generated ones, by their
  * pixels alone. */
-#ifndef WEFT_CURATE_SHAPES_H
-#define WEFT_CURATE_SHAPES_H
+#ifndef WEFT_VIDEO_SHAPES_H
+#define WEFT_VIDEO_SHAPES_H
 
 #include "base/rng.h"
 #include "base/status.h"

@@ -1,4 +1,4 @@
-#include "curate/shapes.h"
+#include "video/shapes.h"
 
 #include <math.h>
 #include <stdio.h>

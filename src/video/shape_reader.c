@@ -1,6 +1,6 @@
 /* Reading the colour, shape and direction of the one moving object of a video. */
 #include "base/memory.h"
-#include "curate/shapes.h"
+#include "video/shapes.h"
 
 #include <math.h>
 #include <string.h>
