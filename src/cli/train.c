@@ -22,7 +22,7 @@ const weft_verb weft_verb_train = {
     .usage = "CONFIG [--set KEY=VALUE]...",
     .details =
         "Trains what the config describes, stage after stage, on shards that `weft shard` wrote, and writes the\n"
-        "finished model in the diffusers layout to <out>/model. Forward, loss, backward, clipping, AdamW and the\n"
+        "finished model in the diffusers layout to <out>/model (what: vae: <out>/model/vae). Forward, loss, backward, clipping, AdamW and the\n"
         "moving average are one graph, compiled once per stage.\n"
         "\n"
         "Under mpirun the same command trains data-parallel: `batch` is the batch over all ranks, and the losses are\n"
@@ -38,8 +38,8 @@ const weft_verb weft_verb_train = {
         "<out>/metrics.jsonl has one line a step (loss, grad_norm before clipping, lr, step_seconds, samples_per_second,\n"
         "gflops, skipped), and TensorBoard shows the same folder. A step whose loss or gradient norm is not finite or far out of the\n"
         "ordinary changes nothing and is counted; guard.patience of them in a row end the run.\n",
-    .examples = "weft train examples/vae.yaml\n"
-                "mpirun -n 2 weft train examples/dit.yaml --set stages.0.steps=500\n",
+    .examples = "weft train examples/demo/vae.yaml\n"
+                "mpirun -n 2 weft train examples/demo/dit.yaml --set stages.0.steps=500\n",
     .config = &weft_run_section,
     .min_positional = 1,
     .max_positional = 1,

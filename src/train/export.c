@@ -61,7 +61,7 @@ static weft_status write_dit(const weft_export *e, const char *folder)
     WEFT_TRY(save_json(folder, "weft.json",
                        json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->stage->frames, "height",
                                  (json_int_t)e->stage->height, "width", (json_int_t)e->stage->width, "fps",
-                                 e->run->data.fps)));
+                                 e->fps > 0 ? e->fps : 24.0)));
     return save_json(folder, "model_index.json",
                      json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name", "WanPipeline", "transformer",
                                "diffusers", "WanTransformer3DModel", "vae", "diffusers", "AutoencoderKLWan", "text_encoder",
@@ -73,9 +73,11 @@ weft_status weft_export_write(const weft_export *e)
     char folder[600];
     snprintf(folder, sizeof folder, "%s/model", e->run->out);
     WEFT_TRY(weft_make_dirs(folder));
-    if (e->run->what == WEFT_RUN_VAE)
-        return weft_part_save(e->store, e->graph, &e->part[0], e->variant, folder);
-    return write_dit(e, folder);
+    if (e->run->what == WEFT_RUN_DIT)
+        return write_dit(e, folder);
+    char path[700];
+    snprintf(path, sizeof path, "%s/vae", folder);
+    return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path);
 }
 
 weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,
@@ -85,7 +87,7 @@ weft_status weft_export_load(weft_store *store, const weft_graph *graph, const w
         char path[700], prefix[64];
         snprintf(prefix, sizeof prefix, "%s.", part[i].scope);
         snprintf(path, sizeof path, "%s/%s", folder, part[i].scope);
-        WEFT_TRY(weft_weights_load(store, graph, prefix, parts > 1 ? path : folder, false));
+        WEFT_TRY(weft_weights_load(store, graph, prefix, path, false));
     }
     return WEFT_OK;
 }

@@ -13,10 +13,11 @@ typedef struct weft_export {
     const weft_checkpoint_part *part;
     int parts;
     const weft_stage *stage; /* the last one: the size that the model is for */
+    double fps;              /* of the clips; 0: not known */
     const char *variant;     /* "ema.": the moving averages; "": the weights */
 } weft_export;
 
-/* vae: <out>/model/{config.json, diffusion_pytorch_model.safetensors}.
+/* vae: <out>/model/vae/{config.json, diffusion_pytorch_model.safetensors}.
  * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied), weft.json (the clip size
  * that it was trained on, for `weft generate`)}. model_index.json comes last. */
 weft_status weft_export_write(const weft_export *e);

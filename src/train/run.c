@@ -17,7 +17,7 @@ static const weft_key vae_keys[] = {
     {"dim_mult", WEFT_KEY_I64_LIST, offsetof(weft_run_vae, dim_mult), "[1, 2, 4, 4]", "",
      "width of each level over base_dim; four levels compress by 4x8x8", .min = 1, .max = 1024},
     {"init", WEFT_KEY_STRING, offsetof(weft_run_vae, init), "", "",
-     "folder of a VAE whose weights to begin with; empty: random weights"},
+     "model folder of an earlier run (with vae/) whose weights to begin with; empty: random weights"},
 };
 static const weft_section vae_section = {"vae", "the video autoencoder to train (what: vae)", sizeof(weft_run_vae), vae_keys,
                                          WEFT_COUNT(vae_keys)};

@@ -32,7 +32,7 @@ typedef struct trainer {
     int parts;
     json_t *resume; /* state of the checkpoint that is being gone on from, until its stage has begun */
     int64_t done;   /* steps */
-    double peak_gflops;
+    double peak_gflops, fps;
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -132,8 +132,10 @@ static weft_status open_loader(trainer *t)
         bucket.height /= space;
         bucket.width /= space;
     }
-    return weft_loader_open(&config, (int)t->step.slice_index, (int)t->step.slice_parts, video ? NULL : WEFT_LATENT_PART,
-                            t->models.vae.z_dim, &t->loader);
+    WEFT_TRY(weft_loader_open(&config, (int)t->step.slice_index, (int)t->step.slice_parts, video ? NULL : WEFT_LATENT_PART,
+                              t->models.vae.z_dim, &t->loader));
+    t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
+    return WEFT_OK;
 }
 
 static weft_status begin_weights(trainer *t)
@@ -372,7 +374,7 @@ static weft_status run_stage(trainer *t, int64_t index)
 static weft_status finish(trainer *t)
 {
     weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->step.whole, .part = t->part,
-                     .parts = t->parts, .stage = t->stage, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
+                     .parts = t->parts, .stage = t->stage, .fps = t->fps, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
     if (t->run->what == WEFT_RUN_VAE) {
         weft_wan_vae_config *vae = &t->models.vae;
         WEFT_TRY(weft_latents_measure(t->run, vae, t->stage, &t->place, t->store, 256, vae->latents_mean, vae->latents_std));

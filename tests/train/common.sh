@@ -40,7 +40,7 @@ Y
     cat >dit.yaml <<'Y'
 what: dit
 out: runs/dit
-vae_path: runs/vae/model
+vae_path: runs/vae/model/vae
 data: {path: shards}
 transformer: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
 text_encoder: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}

@@ -4,8 +4,8 @@ source "$SRC/tests/train/common.sh"
 make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
-[ -f runs/vae/model/config.json ] && [ -f runs/vae/model/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
-grep -q '"latents_std"' runs/vae/model/config.json || fail "latents_std is not in the VAE's config"
+[ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/model/vae/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
+grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
 ls runs/vae/events.out.tfevents.* >/dev/null || fail "no TensorBoard events"
 
 # the whole run at once
