@@ -6,36 +6,173 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* w (O,I,kt,ky,kx), or (O,I,ky,kx). */
-static void fill_conv(weft_tensor *w, uint64_t seed)
+enum { COLOURS = 3, CONSTANT = 6, CARRIED = 7 };
+static const double constant_level = 16, feature_gain = 0.5;
+
+/* A convolution's weight (O,I,kt,ky,kx) or (O,I,ky,kx), and its bias. */
+typedef struct conv {
+    float *w, *b;
+    int64_t out, in, kt, ky, kx;
+} conv;
+
+static bool has(const char *name, const char *part)
 {
-    const int64_t *d = w->shape.dim;
-    const int64_t taps = w->shape.rank == 5 ? d[2] : 1;
-    const int64_t area = w->shape.rank == 5 ? d[3] * d[4] : d[2] * d[3];
-    const double deviation = 1 / sqrt((double)(d[1] * area));
-    const uint64_t key = weft_seed_mix(seed, XXH64(w->name, strlen(w->name), 0));
-    float *x = w->data;
-    for (int64_t i = 0; i < d[0] * d[1] * taps * area; i++) {
-        const bool present = i / area % taps == taps - 1;
-        x[i] = present ? (float)(deviation * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)i)) : 0;
+    return strstr(name, part) != NULL;
+}
+
+static float *at(const conv *c, int64_t o, int64_t i, int64_t t, int64_t y, int64_t x)
+{
+    return c->w + (((o * c->in + i) * c->kt + t) * c->ky + y) * c->kx + x;
+}
+
+/* Random features of the present frame that leave the constant out. */
+static void fill_random(const conv *c, const char *name, double gain, uint64_t seed)
+{
+    const uint64_t key = weft_seed_mix(seed, XXH64(name, strlen(name), 0));
+    const double deviation = gain / sqrt((double)(c->in * c->ky * c->kx));
+    const int64_t area = c->ky * c->kx, count = c->out * c->in * c->kt * area;
+    for (int64_t i = 0; i < count; i++) {
+        const bool present = i / area % c->kt == c->kt - 1;
+        c->w[i] = present ? (float)(deviation * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)i)) : 0;
     }
+    for (int64_t o = 0; c->b && o < c->out; o++)
+        c->b[o] = (float)(0.3 * gain * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)(count + o)));
+}
+
+/* Output channel o begins as nothing. */
+static void clear_row(const conv *c, int64_t o)
+{
+    memset(c->w + o * c->in * c->kt * c->ky * c->kx, 0, (size_t)(c->in * c->kt * c->ky * c->kx) * 4);
+    if (c->b)
+        c->b[o] = 0;
+}
+
+static void set(const conv *c, int64_t o, int64_t i, float value)
+{
+    *at(c, o, i, c->kt - 1, c->ky / 2, c->kx / 2) = value;
+}
+
+/* Colours in, carried channels out. */
+static void begin_in(const conv *c)
+{
+    for (int64_t o = 0; o < CARRIED; o++)
+        clear_row(c, o);
+    for (int64_t k = 0; k < COLOURS; k++) {
+        set(c, k, k, 1);
+        set(c, COLOURS + k, k, -1);
+    }
+    c->b[CONSTANT] = (float)constant_level;
+}
+
+/* Behind norm and silu: the carried channels back to colours. The norm divides by about constant / sqrt(channels). */
+static void begin_out(const conv *c)
+{
+    const float scale = (float)(constant_level / sqrt((double)c->in));
+    for (int64_t k = 0; k < COLOURS; k++) {
+        clear_row(c, k);
+        set(c, k, k, scale);
+        set(c, k, COLOURS + k, -scale);
+    }
+}
+
+/* The carried channels go through: as they are, averaged over 2x2 pixels or 2 frames, or to two frames. */
+static void begin_through(const conv *c, const char *name)
+{
+    const bool down = has(name, "encoder."), time = has(name, "time_conv");
+    for (int64_t j = 0; j < CARRIED; j++) {
+        clear_row(c, j);
+        if (down && time) {
+            *at(c, j, j, 1, 0, 0) = *at(c, j, j, 2, 0, 0) = 0.5f;
+        } else if (down && has(name, "resample.1")) {
+            for (int64_t p = 0; p < 4; p++)
+                *at(c, j, j, 0, p / 2, p % 2) = 0.25f;
+        } else {
+            set(c, j, j, 1);
+        }
+        if (!down && time) {
+            const int64_t second = c->out / 2 + j; /* channels of the second frame */
+            clear_row(c, second);
+            set(c, second, j, 1);
+        }
+    }
+}
+
+/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance) nothing. */
+static void begin_identity(const conv *c)
+{
+    for (int64_t o = 0; o < c->out; o++) {
+        clear_row(c, o);
+        if (o < c->in && o < c->out)
+            set(c, o, o, 1);
+    }
+}
+
+static void begin_conv(const conv *c, const char *name, int64_t z_dim, uint64_t seed)
+{
+    const bool through = has(name, "conv_shortcut") || has(name, "resample.1") || has(name, "time_conv");
+    fill_random(c, name, through || has(name, "conv_in") ? feature_gain : 1, seed);
+    if (has(name, ".conv2.") || has(name, ".proj.")) {
+        for (int64_t o = 0; o < c->out; o++)
+            clear_row(c, o);
+    } else if (has(name, "conv_in.")) {
+        begin_in(c);
+    } else if (has(name, "conv_out.")) {
+        begin_out(c);
+    } else if (through) {
+        for (int64_t o = 0; o < c->out; o++)
+            for (int64_t k = 0; k < c->kt * c->ky * c->kx; k++)
+                at(c, o, CONSTANT, 0, 0, 0)[k] = 0;
+        begin_through(c, name);
+    } else if (has(name, "quant_conv.")) {
+        begin_identity(c);
+        for (int64_t i = 0; c->out == 2 * z_dim && i < z_dim; i++)
+            c->b[z_dim + i] = -6;
+    }
+}
+
+/* The convolution whose weight is store tensor `index`; false: it is none. */
+static bool find_conv(weft_store *store, int64_t index, conv *c, const char **name)
+{
+    const weft_tensor *weight = weft_store_at(store, index);
+    const size_t length = strlen(weight->name);
+    char bias_name[512];
+    if (strncmp(weight->name, "vae.", 4) || weight->shape.rank < 4 || length < 7 || length > 500 ||
+        strcmp(weight->name + length - 7, ".weight"))
+        return false;
+    memcpy(bias_name, weight->name, length - 6);
+    memcpy(bias_name + length - 6, "bias", 5);
+    const weft_tensor *bias = weft_store_find(store, bias_name);
+    const int64_t *d = weight->shape.dim;
+    const bool cube = weight->shape.rank == 5;
+    *c = (conv){weight->data, bias ? bias->data : NULL, d[0], d[1], cube ? d[2] : 1, d[cube ? 3 : 2], d[cube ? 4 : 3]};
+    *name = weight->name;
+    return bias != NULL;
+}
+
+/* Every level has room for the carried channels. */
+static bool is_wide(weft_store *store, int64_t z_dim)
+{
+    conv c;
+    const char *name;
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        if (!find_conv(store, i, &c, &name) || has(name, "quant_conv."))
+            continue;
+        const int64_t out = has(name, "decoder.up_blocks") && has(name, "time_conv") ? c.out / 2 : c.out;
+        if ((!has(name, "conv_out.") && out < CARRIED) || (!has(name, "conv_in.") && c.in < CARRIED))
+            return false;
+    }
+    return z_dim >= COLOURS;
 }
 
 void weft_vae_begin(weft_store *store, int64_t z_dim, uint64_t seed)
 {
-    for (int64_t i = 0; i < weft_store_count(store); i++) {
-        weft_tensor *tensor = weft_store_at(store, i);
-        const size_t length = strlen(tensor->name);
-        if (strncmp(tensor->name, "vae.", 4) || tensor->dtype != WEFT_F32)
-            continue;
-        const bool weight = length > 7 && !strcmp(tensor->name + length - 7, ".weight");
-        const bool bias = length > 5 && !strcmp(tensor->name + length - 5, ".bias");
-        if (weight && tensor->shape.rank >= 4)
-            fill_conv(tensor, seed);
-        else if (bias)
-            memset(tensor->data, 0, (size_t)weft_shape_count(&tensor->shape) * 4);
-    }
-    weft_tensor *posterior = weft_store_find(store, "vae.quant_conv.bias");
+    conv c;
+    const char *name;
+    const bool wide = is_wide(store, z_dim);
+    for (int64_t i = 0; i < weft_store_count(store) && wide; i++)
+        if (find_conv(store, i, &c, &name))
+            begin_conv(&c, name, z_dim, seed);
+    const weft_tensor *posterior = weft_store_find(store, "vae.quant_conv.bias");
     for (int64_t i = 0; posterior && i < z_dim; i++)
         ((float *)posterior->data)[z_dim + i] = -6;
 }
