@@ -64,7 +64,8 @@ typedef struct simulator {
     int64_t heap_count, heap_room, orders;
     flow_list dirty, part_links, part_flows, ready;
     int64_t *link_mark, mark;
-    double *spare; /* per link, while filling */
+    double *spare, *share; /* per link, while filling */
+    int32_t *tight;        /* heap of links by share */
     int64_t *weight;
     double now;
     int64_t done;
@@ -441,6 +442,28 @@ static weft_status collect(simulator *s, int32_t link)
     return WEFT_OK;
 }
 
+static void sift_up(simulator *s, int64_t at, int32_t link)
+{
+    s->share[link] = s->spare[link] / (double)s->weight[link];
+    for (; at > 0 && s->share[link] < s->share[s->tight[(at - 1) / 2]]; at = (at - 1) / 2)
+        s->tight[at] = s->tight[(at - 1) / 2];
+    s->tight[at] = link;
+}
+
+/* Puts `link` at the top of a heap of n and down to where it belongs. */
+static void sift_down(simulator *s, int64_t n, int32_t link)
+{
+    int64_t at = 0;
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && s->share[s->tight[child + 1]] < s->share[s->tight[child]])
+            child++;
+        if (s->share[link] <= s->share[s->tight[child]])
+            break;
+        s->tight[at] = s->tight[child];
+    }
+    s->tight[at] = link;
+}
+
 /* Max-min by filling: the link with the smallest share per message fixes its flows, and so on. */
 static weft_status fill(simulator *s)
 {
@@ -457,28 +480,31 @@ static weft_status fill(simulator *s)
         for (int32_t k = 0; k < f->path->links; k++)
             s->weight[f->path->link[k]] += f->path->count[k];
     }
-    for (int64_t left = s->part_flows.count; left > 0;) {
-        int32_t tight = -1;
-        double share = INFINITY;
-        for (int64_t i = 0; i < s->part_links.count; i++) {
-            const int32_t link = s->part_links.item[i];
-            if (s->weight[link] > 0 && s->spare[link] / (double)s->weight[link] < share) {
-                share = s->spare[link] / (double)s->weight[link];
-                tight = link;
-            }
+    /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in */
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->part_links.count; i++)
+        if (s->weight[s->part_links.item[i]] > 0)
+            sift_up(s, n++, s->part_links.item[i]);
+    while (n > 0) {
+        const int32_t tight = s->tight[0];
+        const double share = fmax(0, s->spare[tight]) / (double)s->weight[tight];
+        if (s->weight[tight] == 0 || share > s->share[tight]) {
+            const int32_t again = s->weight[tight] == 0 ? s->tight[--n] : tight;
+            if (again == tight && s->weight[tight] > 0)
+                s->share[tight] = share;
+            if (n > 0)
+                sift_down(s, n, again);
+            continue;
         }
-        for (int64_t i = 0; i < s->part_flows.count; i++) {
-            flow *f = &s->flows[s->part_flows.item[i]];
-            bool here = tight < 0; /* only unlimited links are left */
-            for (int32_t k = 0; !here && !f->fixed && k < f->path->links; k++)
-                here = f->path->link[k] == tight;
-            if (f->fixed || !here)
+        const flow_list *here = &s->on_link[tight];
+        for (int64_t i = 0; i < here->count; i++) {
+            flow *f = &s->flows[here->item[i]];
+            if (f->fixed)
                 continue;
             f->fixed = true;
-            f->rate = tight < 0 ? 1e30 : fmax(share, 1e-3);
-            left--;
+            f->rate = isinf(share) ? 1e30 : fmax(share, 1e-3);
             for (int32_t k = 0; k < f->path->links; k++) {
-                s->spare[f->path->link[k]] -= share * f->path->count[k];
+                s->spare[f->path->link[k]] -= f->rate * f->path->count[k];
                 s->weight[f->path->link[k]] -= f->path->count[k];
             }
         }
@@ -676,8 +702,10 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
     s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
     s->spare = weft_arena_alloc(s->arena, links * f64);
+    s->share = weft_arena_alloc(s->arena, links * f64);
+    s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
     return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes && s->cache &&
-                   s->on_link && s->link_mark && s->weight && s->spare
+                   s->on_link && s->link_mark && s->weight && s->spare && s->share && s->tight
                ? WEFT_OK
                : no_memory();
 }
