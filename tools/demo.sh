@@ -11,6 +11,7 @@ cd "$dir"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
 mpirun=$(command -v mpirun.openmpi || command -v mpirun)
+export OMP_WAIT_POLICY=passive # spinning threads of several ranks stand in each other's way
 began=$(date +%s.%N)
 
 # step NAME RESULT COMMAND...: runs the command unless RESULT exists.
