@@ -1,4 +1,5 @@
 /* weft inspect: what a model or a run costs, before anything is allocated. */
+#include "cli/inspect_run.h"
 #include "cli/verb.h"
 
 #include "base/fs.h"
@@ -358,15 +359,19 @@ static weft_status run_inspect(const weft_args *args)
     WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &r.mesh));
     if (!strcmp(words[0], "model"))
         return inspect_path(&r, words[1]);
-    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be model", words[0]);
+    if (!strcmp(words[0], "graph"))
+        return weft_inspect_run(args, words[1]);
+    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model", words[0]);
 }
 
 const weft_verb weft_verb_inspect = {
     .name = "inspect",
     .summary = "what a model costs: parameters, FLOPs, memory, its graph",
-    .usage = "model PATH [options]",
+    .usage = "model PATH | graph CONFIG [options]",
     .details =
-        "Reads a diffusers folder (model_index.json with transformer/, vae/, text_encoder/), the folder of one model, or a "
+        "graph: reads a config of weft train and prints, for each of its stages, what a step of training costs on one rank:\n"
+        "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with --graph also the graph.\n\n"
+        "model: reads a diffusers folder (model_index.json with transformer/, vae/, text_encoder/), the folder of one model, or a "
         "bare config.json; weights are neither needed nor allocated. Builds the graph for one video size, runs the passes, "
         "places every buffer, and prints:\n\n"
         "  parameters    elements of all weights, exactly\n"
@@ -375,7 +380,8 @@ const weft_verb weft_verb_inspect = {
         "  predicted peak  arena, workspace of the kernels, inputs, and weights (with --train also AdamW's moments, the EMA)\n\n"
         "The bytes that `reserved by a program` says are the bytes that a run of this graph reserves. Exit code 0, or not 0 "
         "when the config is not understood or the size does not fit the model.",
-    .examples = "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
+    .examples = "weft inspect graph examples/vae.yaml\n"
+                "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
                 "weft inspect model config.json --train --recompute 'blocks.*'\n"
                 "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
     .options = options,

@@ -53,6 +53,25 @@ static weft_value dit_loss(weft_graph *g, const weft_run *run, const weft_run_mo
     return weft_flow_loss(g, velocity, x, noise);
 }
 
+weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
+{
+    weft_run_models m = {0};
+    weft_model vae;
+    if (run->what == WEFT_RUN_VAE) {
+        WEFT_TRY(weft_run_vae_model(run, path, &m.vae));
+    } else {
+        WEFT_TRY(weft_model_open(run->vae_path, &vae));
+        if (vae.family != WEFT_FAMILY_WAN_VAE)
+            return weft_fail(WEFT_E_CONFIG, "%s: vae_path: %s is no video autoencoder but a %s", path, run->vae_path,
+                             weft_model_class(&vae));
+        m.vae = vae.vae;
+        WEFT_TRY(weft_run_text_model(run, path, &m.text));
+        WEFT_TRY(weft_run_dit_model(run, path, vae.vae.z_dim, &m.dit));
+    }
+    *models = m;
+    return WEFT_OK;
+}
+
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models, const weft_stage *stage)
 {
     const weft_value loss = run->what == WEFT_RUN_VAE ? vae_loss(g, run, &models->vae, stage)

@@ -10,6 +10,9 @@ typedef struct weft_run_models {
     weft_bytes_config text;
 } weft_run_models;
 
+/* The models of a run. A DiT's VAE is read from run->vae_path; `path` names the config in messages. */
+weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models);
+
 /* vae:  batch.video f32 (B,T,Y,X,3) in [-1,1], batch.key i64 (B): of the posterior's sample
  *       -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl". Parameters under "vae".
  * dit:  batch.latents f32 (B,T',Y',X',Z) normalised, batch.tokens i32 (B,L), batch.key i64 (B): of noise and time

@@ -72,8 +72,8 @@ void weft_step_begin_averages(weft_store *store)
     }
 }
 
-weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
-                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *out)
+weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer, const weft_place_of_run *place,
+                           weft_step *out)
 {
     weft_step step = {.whole = whole, .graph = whole};
     weft_status_code status = whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
@@ -81,11 +81,7 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
         status = apply_passes(&step, optimizer, place);
     const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh};
     if (status == WEFT_OK)
-        status = weft_store_init(store, step.graph, seed);
-    if (status == WEFT_OK)
         status = weft_program_compile(step.graph, &options, &step.program);
-    if (status == WEFT_OK)
-        status = weft_program_bind(step.program, store);
     if (status != WEFT_OK) {
         weft_step_free(&step);
         return status;
@@ -93,6 +89,21 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
     step.cost = weft_graph_cost(step.graph);
     *out = step;
     return WEFT_OK;
+}
+
+weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
+                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *out)
+{
+    weft_step step;
+    WEFT_TRY(weft_step_plan(whole, optimizer, place, &step));
+    weft_status_code status = weft_store_init(store, step.graph, seed);
+    if (status == WEFT_OK)
+        status = weft_program_bind(step.program, store);
+    if (status == WEFT_OK)
+        *out = step;
+    else
+        weft_step_free(&step);
+    return status;
 }
 
 void weft_step_free(weft_step *step)

@@ -23,6 +23,9 @@ typedef struct weft_step {
     int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
 } weft_step;
 
+/* The step planned and not bound: its graph, program and exact memory, nothing reserved. As weft_step_make otherwise. */
+weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer, const weft_place_of_run *place,
+                           weft_step *step);
 /* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure). `optimizer` NULL: forward only. Sources that the store does
  * not have yet are added and initialised with `seed`. */
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,

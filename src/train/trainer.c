@@ -48,20 +48,12 @@ typedef struct trainer {
 static weft_status read_models(trainer *t)
 {
     const weft_run *run = t->run;
+    WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
     if (run->what == WEFT_RUN_VAE) {
-        WEFT_TRY(weft_run_vae_model(run, t->path, &t->models.vae));
         t->part[t->parts++] = (weft_checkpoint_part){"vae", "diffusion_pytorch_model",
                                                      weft_wan_vae_config_write(&t->models.vae)};
         return WEFT_OK;
     }
-    weft_model vae;
-    WEFT_TRY(weft_model_open(run->vae_path, &vae));
-    if (vae.family != WEFT_FAMILY_WAN_VAE)
-        return weft_fail(WEFT_E_CONFIG, "%s: vae_path: %s is no video autoencoder but a %s", t->path, run->vae_path,
-                         weft_model_class(&vae));
-    t->models.vae = vae.vae;
-    WEFT_TRY(weft_run_text_model(run, t->path, &t->models.text));
-    WEFT_TRY(weft_run_dit_model(run, t->path, vae.vae.z_dim, &t->models.dit));
     t->part[t->parts++] = (weft_checkpoint_part){"transformer", "diffusion_pytorch_model",
                                                  weft_wan_dit_config_write(&t->models.dit)};
     t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model", weft_bytes_config_write(&t->models.text)};

@@ -1,0 +1,23 @@
+#!/bin/bash
+# The bytes that `weft inspect graph` predicts are those that the run of the same config reserves.
+set -eu
+cat >vae.yaml <<'YAML'
+what: vae
+out: run
+data: {path: shards, split: ""}
+vae: {base_dim: 4, dim_mult: [1, 2], num_res_blocks: 1, z_dim: 4}
+stages:
+  - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4}
+YAML
+"$WEFT" inspect graph vae.yaml >plan.txt
+grep -q "^stage one: 2 steps of 1 x 1x32x32" plan.txt
+"$WEFT" inspect graph vae.yaml --graph | grep -q "adamw"
+predicted=$(awk '$1 == "program" {print $2, $3}' plan.txt)
+mkdir -p curated/clips curated/metas
+ffmpeg -v error -f lavfi -i testsrc2=size=64x64:rate=8 -frames:v 12 -pix_fmt yuv420p curated/clips/a.mp4
+echo '{"caption":"test","frames":12,"fps":8,"width":64,"height":64}' >curated/metas/a.json
+"$WEFT" shard --in curated --out shards --set heldout=0 >/dev/null 2>&1
+"$WEFT" train vae.yaml >run.txt 2>&1
+grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
+if "$WEFT" inspect graph missing.yaml 2>err; then exit 1; fi
+grep -q "missing.yaml" err
