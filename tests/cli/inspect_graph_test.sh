@@ -7,7 +7,7 @@ out: run
 data: {path: shards, split: ""}
 vae: {base_dim: 4, dim_mult: [1, 2], num_res_blocks: 1, z_dim: 4}
 stages:
-  - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4}
+  - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4, warmup: 0}
 YAML
 "$WEFT" inspect graph vae.yaml >plan.txt
 grep -q "^stage one: 2 steps of 1 x 1x32x32" plan.txt
