@@ -5,7 +5,7 @@ cat >vae.yaml <<'YAML'
 what: vae
 out: run
 data: {path: shards, split: ""}
-vae: {base_dim: 4, dim_mult: [1, 2], num_res_blocks: 1, z_dim: 4}
+vae: {base_dim: 4, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}
 stages:
   - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4, warmup: 0}
 YAML
