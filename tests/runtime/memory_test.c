@@ -1,0 +1,180 @@
+/* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was predicted, every
+ * constructor survives every failing allocation. */
+#include "../pass/training_graph.h"
+#include "runtime/comm.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef __SANITIZE_ADDRESS__
+/* Every allocation of the process passes here. */
+static atomic_bool counting;
+static atomic_long calls, largest;
+
+static void note(size_t bytes)
+{
+    if (atomic_load_explicit(&counting, memory_order_relaxed)) {
+        atomic_fetch_add(&calls, 1);
+        if ((long)bytes > atomic_load(&largest))
+            atomic_store(&largest, (long)bytes);
+    }
+}
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t n, size_t bytes);
+void *__libc_realloc(void *p, size_t bytes);
+void *__libc_memalign(size_t align, size_t bytes);
+void *malloc(size_t bytes) { note(bytes); return __libc_malloc(bytes); }
+void *calloc(size_t n, size_t bytes) { note(n * bytes); return __libc_calloc(n, bytes); }
+void *realloc(void *p, size_t bytes) { note(bytes); return __libc_realloc(p, bytes); }
+void *aligned_alloc(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
+void *memalign(size_t align, size_t bytes);
+void *memalign(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
+int posix_memalign(void **p, size_t align, size_t bytes)
+{
+    note(bytes);
+    *p = __libc_memalign(align, bytes);
+    return *p ? 0 : 12;
+}
+
+static void feed(weft_program *p, int64_t batch)
+{
+    static const char *const names[] = {"batch.latents", "batch.text", "batch.target"};
+    for (int i = 0; i < 3; i++) {
+        weft_tensor *t = weft_program_input(p, names[i]);
+        for (int64_t k = 0; k < weft_shape_count(&t->shape); k++)
+            ((float *)t->data)[k] = weft_random_normal((uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
+    }
+    for (int64_t b = 0; b < batch; b++)
+        ((float *)weft_program_input(p, "batch.timestep")->data)[b] = 500;
+    *(float *)weft_program_input(p, "optimizer.lr")->data = 1e-3f;
+    *(float *)weft_program_input(p, "optimizer.step")->data = 1;
+    *(float *)weft_program_input(p, "optimizer.loss_limit")->data = INFINITY;
+    *(float *)weft_program_input(p, "optimizer.norm_limit")->data = INFINITY;
+}
+
+static void count_one(const weft_backend *backend)
+{
+    weft_graph *g = training_graph(2, 4);
+    weft_store *store = weft_store_create();
+    weft_program *p;
+    cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backend, .profile = true}, &p), WEFT_OK);
+    cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
+    feed(p, 2);
+    cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message()); /* libraries make their buffers and threads */
+    atomic_store(&calls, 0);
+    atomic_store(&counting, true);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(weft_program_run(p), WEFT_OK);
+    atomic_store(&counting, false);
+    cr_expect_eq(atomic_load(&calls), 0, "%s: %ld allocations in three runs, the largest of %ld bytes", backend->name,
+                 atomic_load(&calls), atomic_load(&largest));
+    weft_program_free(p);
+    weft_store_free(store);
+    weft_graph_free(g);
+}
+
+Test(memory, a_run_allocates_nothing_ref)
+{
+    count_one(&weft_backend_ref);
+}
+
+Test(memory, a_run_allocates_nothing_cpu)
+{
+    count_one(&weft_backend_cpu);
+}
+
+/* One allocation of bind holds it all, and it has exactly the predicted size. */
+Test(memory, reserved_is_predicted)
+{
+    const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};
+    for (int b = 0; b < 2; b++)
+        for (int twice = 0; twice < 2; twice++) {
+            weft_graph *g = training_graph(2, 8);
+            weft_store *store = weft_store_create();
+            weft_program *p;
+            cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
+            cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = twice}, &p), WEFT_OK);
+            const weft_memory_plan *plan = weft_program_plan(p);
+            atomic_store(&largest, 0);
+            atomic_store(&counting, true);
+            cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
+            atomic_store(&counting, false);
+            cr_expect_eq(atomic_load(&largest), weft_program_bytes(p));
+            if (b == 1)
+                cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes + (1 + twice) * plan->input_bytes);
+            if (b == 1)
+                cr_expect_eq(plan->source_bytes, weft_store_bytes(store));
+            weft_program_free(p);
+            weft_store_free(store);
+            weft_graph_free(g);
+        }
+}
+#endif
+
+Test(memory, every_allocation_may_fail)
+{
+    weft_graph *g = training_graph(1, 4);
+    for (int64_t n = 1;; n++) {
+        weft_program *p = NULL;
+        weft_store *store = NULL;
+        weft_alloc_fail_at(n);
+        weft_status_code status = (store = weft_store_create()) ? WEFT_OK : WEFT_E_MEMORY;
+        if (status == WEFT_OK)
+            status = weft_store_init(store, g, 1);
+        if (status == WEFT_OK)
+            status = weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
+        if (status == WEFT_OK)
+            status = weft_program_bind(p, store);
+        weft_alloc_fail_at(0);
+        weft_program_free(p);
+        weft_store_free(store);
+        if (status == WEFT_OK)
+            break;
+        cr_assert_eq(status, WEFT_E_MEMORY, "allocation %d: %s", (int)n, weft_error_message());
+        cr_assert_lt(n, 5000);
+    }
+    weft_graph_free(g);
+}
+
+Test(memory, a_world_survives_failing_allocations)
+{
+    weft_comm *comm[3];
+    for (int64_t n = 1;; n++) {
+        weft_alloc_fail_at(n);
+        const weft_status_code status = weft_comm_open_fake(3, comm);
+        weft_alloc_fail_at(0);
+        if (status == WEFT_OK)
+            break;
+        cr_assert_eq(status, WEFT_E_MEMORY);
+        cr_assert_lt(n, 100);
+    }
+    for (int r = 0; r < 3; r++)
+        weft_comm_free(comm[r]);
+}
+
+/* Two sets of inputs: one is filled while the other is computed with. */
+Test(memory, double_inputs)
+{
+    const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};
+    for (int b = 0; b < 2; b++) {
+        weft_graph *g = weft_graph_create();
+        weft_output(g, "y", weft_affine(g, weft_input(g, "x", WEFT_F32, WEFT_SHAPE(3)), 2, 0));
+        weft_program *p;
+        cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = true}, &p), WEFT_OK);
+        cr_assert_eq(weft_program_bind(p, NULL), WEFT_OK, "%s", weft_error_message());
+        *(float *)weft_program_input(p, "x")->data = 1;
+        for (int i = 1; i < 5; i++) {
+            *(float *)weft_program_next_input(p, "x")->data = (float)(i + 1);
+            cr_assert_eq(weft_program_run(p), WEFT_OK);
+            cr_expect_eq(*(const float *)weft_program_output(p, "y")->data, (float)(2 * i));
+            weft_program_swap_inputs(p);
+        }
+        weft_program_free(p);
+        weft_graph_free(g);
+    }
+}
