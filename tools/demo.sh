@@ -43,7 +43,7 @@ a green square moving up
 a blue triangle moving right
 a yellow circle moving down
 PROMPTS
-step "synth" raw/cuts.jsonl "$weft" synth --out raw
+step "synth" raw/cuts.jsonl "$weft" synth --out raw --shots 800
 # four prompts of combinations that training never shows
 sed -n '/"held_out"/,/\]/s/.*"caption": "\(.*\)".*/\1/p' raw/heldout.json | awk 'NR % 2 == 1' | head -n 4 >>prompts.txt
 step "curate" curated/summary.json "$weft" curate "$src/examples/demo/curate.yaml" --in raw/train --out curated
@@ -51,9 +51,9 @@ step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
-    --sheet samples/sheet.png --batch 4 --steps 20
+    --sheet samples/sheet.png --batch 4 --steps 30
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json
-step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json
+step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json --steps 30 --guidance 3
 
 "$weft" report --title "weft demo" --run "VAE=vae" --run "DiT=dit" --vae-eval vae.json --prompt-eval prompts.json \
     --videos samples --truth raw --picture "Originals over reconstructions=vae.png" \
