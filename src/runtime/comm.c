@@ -331,6 +331,7 @@ static void *progress(void *argument)
         }
         pthread_mutex_unlock(&comm->mutex);
         comm->current = x;
+        x->started = weft_now();
         const weft_status_code status = run_exchange(comm, x);
         comm->current = status == WEFT_OK ? NULL : x;
         if (status != WEFT_OK) {
@@ -367,7 +368,7 @@ static weft_status start_thread(weft_comm *comm)
 void weft_exchange_start(weft_exchange *x)
 {
     weft_comm *comm = x->comm;
-    x->started = weft_now();
+    x->started = weft_now(); /* the progress thread puts the time at which its turn came */
     x->waited = 0;
     if (x->group_count == 1) {
         if (x->in != x->out)

@@ -70,7 +70,7 @@ void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void
 void weft_exchange_start(weft_exchange *exchange);
 /* WEFT_E_COMM with the missing ranks after the communicator's deadline. */
 weft_status weft_exchange_wait(weft_exchange *exchange);
-/* Seconds from start to completion of the last run, and those that the caller spent in wait. */
+/* Seconds that the last run took on the lane, and those that the caller spent in wait. */
 double weft_exchange_seconds(const weft_exchange *exchange, double *waited);
 
 #endif

@@ -1,6 +1,7 @@
 /* A data-parallel training loop of a small network under mpirun, written with the collectives by hand:
  *   ranks train STEPS [plain|order]   prints every loss and a checksum of the weights, in hexadecimal
- *   ranks stall | kill | fail | memory    what happens to the others when rank 1 sleeps, dies, or has an error */
+ *   ranks overlap STEPS [plain|order] a larger one; prints how much of the communication hides behind kernels
+ *   ranks stall | kill | fail         what happens to the others when rank 1 sleeps, dies, or has an error */
 #include "base/log.h"
 #include "kernel/kernel.h"
 #include "runtime/runtime.h"
@@ -13,11 +14,13 @@
 #include <xxhash.h>
 
 enum { BATCH = 12, WIDTH = 24, LAYERS = 4 };
+enum { LARGE_BATCH = 1536, LARGE_WIDTH = 512 };
 
 typedef struct setup {
     weft_mesh mesh;
     int rank, ranks;
     int64_t start, len; /* this rank's samples */
+    int64_t batch, width;
 } setup;
 
 static weft_value reduce(weft_graph *g, weft_value term)
@@ -31,13 +34,13 @@ static weft_graph *network(const setup *s)
     weft_graph *g = weft_graph_create();
     if (s->ranks > 1)
         weft_graph_set_mesh(g, &s->mesh, s->rank);
-    weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(s->len, WIDTH));
-    const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(s->len, WIDTH));
+    weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(s->len, s->width));
+    const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(s->len, s->width));
     weft_value param[2 * LAYERS], grad[2 * LAYERS];
     for (int l = 0; l < LAYERS; l++) {
         weft_graph_push(g, "layers.%d", l);
-        param[2 * l] = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(WIDTH, WIDTH), (weft_init){WEFT_INIT_NORMAL, 0.3});
-        param[2 * l + 1] = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(WIDTH), (weft_init){WEFT_INIT_NORMAL, 0.1});
+        param[2 * l] = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(s->width, s->width), (weft_init){WEFT_INIT_NORMAL, 0.3});
+        param[2 * l + 1] = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(s->width), (weft_init){WEFT_INIT_NORMAL, 0.1});
         weft_value in[3] = {x, param[2 * l], param[2 * l + 1]};
         for (int i = 1; i < 3 && s->ranks > 1; i++)
             in[i] = weft_emit(g, WEFT_OP_VARY, &in[i], 1, &(weft_attr_comm){.axis = 0});
@@ -45,7 +48,7 @@ static weft_graph *network(const setup *s)
         weft_graph_pop(g);
     }
     const weft_value error = weft_sub(g, x, y);
-    weft_value loss = weft_affine(g, weft_sum_all(g, weft_mul(g, error, error)), 1.0 / (BATCH * WIDTH), 0);
+    weft_value loss = weft_affine(g, weft_sum_all(g, weft_mul(g, error, error)), 1.0 / ((double)(s->batch * s->width)), 0);
     if (s->ranks > 1)
         loss = reduce(g, loss);
     weft_autodiff(g, loss, param, 2 * LAYERS, grad);
@@ -72,9 +75,9 @@ static weft_graph *network(const setup *s)
 static void feed(weft_program *p, const setup *s, int step)
 {
     float *x = weft_program_input(p, "x")->data, *y = weft_program_input(p, "y")->data;
-    for (int64_t i = 0; i < s->len * WIDTH; i++) {
-        x[i] = weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)(s->start * WIDTH + i + (step % 3) * 100000));
-        y[i] = weft_random_normal(2, WEFT_RNG_TEST, (uint64_t)(s->start * WIDTH + i + (step % 3) * 100000));
+    for (int64_t i = 0; i < s->len * s->width; i++) {
+        x[i] = weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
+        y[i] = weft_random_normal(2, WEFT_RNG_TEST, (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
     }
     *(float *)weft_program_input(p, "step")->data = (float)step;
 }
@@ -110,21 +113,31 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
 {
     setup s = {.rank = weft_comm_rank(comm), .ranks = weft_comm_ranks(comm)};
     s.mesh = (weft_mesh){.axis_count = 1, .axis[0] = {"dp", s.ranks}};
-    weft_part(BATCH, s.ranks, s.rank, &s.start, &s.len);
+    const bool large = !strcmp(mode, "overlap");
+    s.batch = large ? LARGE_BATCH : BATCH;
+    s.width = large ? LARGE_WIDTH : WIDTH;
+    weft_part(s.batch, s.ranks, s.rank, &s.start, &s.len);
     weft_graph *g = network(&s), *final = NULL;
     weft_store *store = weft_store_create();
     weft_program *p = NULL;
     weft_status_code status = WEFT_OK;
     if (ordered)
         WEFT_GO(weft_pass_order(g, &final));
-    const weft_program_options options = {.comm = comm, .guard = true, .backend = weft_backend_find("cpu")};
+    const weft_program_options options = {.comm = comm, .guard = !large, .no_overlap = large && !ordered, .backend = weft_backend_find("cpu")};
     WEFT_GO(weft_store_init(store, g, 3));
     WEFT_GO(weft_program_compile(ordered ? final : g, &options, &p));
     WEFT_GO(weft_program_bind(p, store));
     for (int step = 1; step <= steps; step++) {
         WEFT_GO(trouble(mode, &s, comm, step));
         feed(p, &s, step);
+        const double begin = weft_now();
         WEFT_GO(weft_program_run(p));
+        const double seconds = weft_now() - begin;
+        const weft_comm_times times = weft_program_comm_times(p);
+        if (large && s.rank == 0 && step > 1)
+            printf("%d collectives, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f %%, step %.1f ms\n", times.collectives,
+                   (double)times.wire_bytes * 1e-6, times.busy * 1e3, times.exposed * 1e3,
+                   100 * (1 - times.exposed / times.busy), seconds * 1e3);
         const float loss = *(const float *)weft_program_output(p, "loss")->data;
         if (s.rank == 0)
             printf("step %d loss %a %.9g\n", step, (double)loss, (double)loss);
