@@ -12,6 +12,7 @@
  * parts, and replayed on this rank's; the graph of the last rank, with the smallest, shows which
  * parts are uneven. */
 #include "pass/pass.h"
+#include "pass/rewrite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,23 +56,6 @@ static const weft_value_info *info_of(const axis_pass *p, weft_value v)
 /* ---- recipe ------------------------------------------------------------------------------------
  */
 
-static bool matches(const char *pattern, const char *name)
-{
-    for (; *pattern; pattern++, name++) {
-        if (*pattern == '*') {
-            for (;; name++) {
-                if (matches(pattern + 1, name))
-                    return true;
-                if (!*name)
-                    return false;
-            }
-        }
-        if (*pattern != *name)
-            return false;
-    }
-    return !*name;
-}
-
 /* "blocks.0.*" names sources and outputs only, "blocks.0.*:attention" what nodes make. */
 static const weft_recipe_row *row_for(const weft_recipe *recipe, const char *axis, const char *name)
 {
@@ -79,7 +63,7 @@ static const weft_recipe_row *row_for(const weft_recipe *recipe, const char *axi
     for (int i = 0; i < recipe->count; i++) {
         const weft_recipe_row *row = &recipe->row[i];
         if (!strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == is_node &&
-            matches(row->pattern, name))
+            weft_name_matches(row->pattern, name))
             return row;
     }
     return NULL;
