@@ -51,7 +51,7 @@ static weft_program *make_program(weft_graph *g, weft_store *store)
     weft_program *program;
     die(weft_graph_check(g));
     die(weft_store_init(store, g, 1));
-    die(weft_program_compile(g, &(weft_program_options){0}, &program));
+    die(weft_program_compile(g, &(weft_program_options){.profile = true}, &program));
     die(weft_program_bind(program, store));
     return program;
 }
@@ -91,6 +91,30 @@ static void report_memory(const weft_program *program, const weft_store *store)
            weft_format_bytes(rss - planned, c));
 }
 
+/* Where the time of all runs went, by op, most first. */
+static void report_ops(const weft_program *program, const weft_graph *g, double peak)
+{
+    double seconds[WEFT_OP_COUNT] = {0}, flops[WEFT_OP_COUNT] = {0}, all = 0;
+    int64_t runs;
+    const double *of = weft_program_seconds(program, &runs);
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        seconds[node->op] += of[n] / (double)runs;
+        flops[node->op] += (double)weft_node_cost(g, n).flops;
+        all += of[n] / (double)runs;
+    }
+    for (int shown = 0; shown < 14; shown++) {
+        int most = 0;
+        for (int op = 1; op < WEFT_OP_COUNT; op++)
+            most = seconds[op] > seconds[most] ? op : most;
+        if (seconds[most] < 0.002 * all)
+            break;
+        printf("  %-16s %7.1f ms  %4.1f %%  %5.1f %% of peak\n", weft_op_get((weft_op)most)->name, seconds[most] * 1e3,
+               100 * seconds[most] / all, 100 * flops[most] / seconds[most] / peak);
+        seconds[most] = 0;
+    }
+}
+
 static void run_dit(double peak)
 {
     const weft_model model = {.family = WEFT_FAMILY_WAN_DIT,
@@ -113,6 +137,7 @@ static void run_dit(double peak)
     printf("weft dit_step %.6f\n", seconds);
     printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f tokens/s\n", seconds, flops / 1e9,
            flops / seconds / 1e9, 100 * flops / seconds / peak, 2 * 1536 / seconds);
+    report_ops(program, g, peak);
     report_memory(program, store);
     weft_program_free(program);
     weft_store_free(store);
