@@ -7,8 +7,8 @@ VERSION := $(shell cat VERSION)
 O       ?= build$(if $(SAN),/asan)
 PREFIX  ?= /usr/local
 MPICC   ?= $(or $(shell command -v mpicc.openmpi 2>/dev/null),mpicc)
-PKG     := libavformat libavcodec libswscale libavutil jansson yaml-0.1 libcurl hwloc \
-           sqlite3 libxxhash libpng gsl
+PKG     := libavformat libavcodec libswscale libavutil jansson yaml-0.1 hwloc \
+           libxxhash libpng gsl
 BLAS_INCLUDE := $(firstword $(wildcard /usr/include/*-linux-gnu/openblas-openmp) /usr/include)
 BLAS_LIB     := $(firstword $(wildcard /usr/lib/*-linux-gnu/openblas-openmp))
 

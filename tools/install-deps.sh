@@ -4,9 +4,9 @@ set -eu
 build="gcc make pkg-config libc6-dev
  libavformat-dev libavcodec-dev libswscale-dev libavutil-dev
  libopenblas-openmp-dev libdnnl-dev openmpi-bin libopenmpi-dev
- libjansson-dev libyaml-dev libcurl4-openssl-dev libxxhash-dev libpng-dev
- libhwloc-dev libsqlite3-dev libgsl-dev libxgboost-dev"
-tests="libcriterion-dev ffmpeg python3 sqlite3 coinor-libcbc-dev libsimgrid-dev"
+ libjansson-dev libyaml-dev libxxhash-dev libpng-dev
+ libhwloc-dev libgsl-dev libxgboost-dev"
+tests="libcriterion-dev ffmpeg python3 coinor-libcbc-dev libsimgrid-dev"
 wanted=$build
 [ "${1-}" = --tests ] && wanted="$build $tests"
 missing=

@@ -4,7 +4,6 @@
 #include "runtime/measure.h"
 
 #include <cblas.h>
-#include <curl/curl.h>
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <hwloc.h>
@@ -14,7 +13,6 @@
 #include <mpi.h>
 #include <omp.h>
 #include <png.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,8 +77,8 @@ static void print_libraries(void)
            format >> 16, format >> 8 & 255, format & 255);
     printf("%-16s %s, H.264 encoder %s\n", "codecs", avcodec_find_decoder(AV_CODEC_ID_H264) ? "H.264 decoder found" : "H.264 decoder MISSING",
            avcodec_find_encoder_by_name("libx264") ? "libx264 found" : "libx264 MISSING: weft generate cannot write mp4");
-    printf("%-16s %s; sqlite %s; jansson %s; libyaml %s; libpng %s; xxhash %u\n", "others",
-           curl_version_info(CURLVERSION_NOW)->version, sqlite3_libversion(), JANSSON_VERSION, yaml_get_version_string(),
+    printf("%-16s jansson %s; libyaml %s; libpng %s; xxhash %u\n", "others",
+           JANSSON_VERSION, yaml_get_version_string(),
            png_get_libpng_ver(NULL), XXH_versionNumber());
 }
 
