@@ -130,7 +130,7 @@ static weft_status open_loader(trainer *t)
     return WEFT_OK;
 }
 
-static weft_status begin_weights(trainer *t)
+static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
     const weft_run *run = t->run;
     const char *folder = run->what == WEFT_RUN_VAE ? run->vae.init : run->dit.init;
@@ -139,21 +139,36 @@ static weft_status begin_weights(trainer *t)
             weft_vae_begin(t->store, t->models.vae.z_dim, (uint64_t)run->seed);
         return WEFT_OK;
     }
-    return weft_export_load(t->store, t->step.whole, t->part, t->parts, folder);
+    return weft_export_load(t->store, whole, t->part, t->parts, folder);
+}
+
+/* The parameters and states that any stage reaches are in the store from the first step on: a stage of single frames has
+ * no gradient for temporal convolutions, but a checkpoint of the next stage has their moments and averages. */
+static weft_status fill_store(trainer *t)
+{
+    for (int64_t i = 0; i < t->run->stages.count; i++) {
+        weft_step step;
+        weft_graph *g = weft_graph_create();
+        if (g)
+            weft_objective_build(g, t->run, &t->models, (const weft_stage *)t->run->stages.item + i);
+        WEFT_TRY(weft_step_plan(g, &t->run->optimizer, &t->place, &step));
+        weft_status_code status = weft_store_init(t->store, step.graph, (uint64_t)t->run->seed);
+        if (status == WEFT_OK && i == t->run->stages.count - 1) /* which has all of them */
+            status = begin_weights(t, step.whole);
+        weft_step_free(&step);
+        WEFT_TRY(status);
+    }
+    weft_step_begin_averages(t->store);
+    return WEFT_OK;
 }
 
 static weft_status open_stage(trainer *t)
 {
-    const bool fresh = weft_store_count(t->store) == 0;
     weft_graph *g = weft_graph_create();
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     weft_objective_build(g, t->run, &t->models, t->stage);
     WEFT_TRY(weft_step_make(g, &t->run->optimizer, &t->place, t->store, (uint64_t)t->run->seed, &t->step));
-    if (fresh) {
-        WEFT_TRY(begin_weights(t));
-        weft_step_begin_averages(t->store);
-    }
     t->flops = (double)t->step.cost.flops;
     return weft_comm_sum(t->comm, &t->flops, 1);
 }
@@ -331,6 +346,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     t->stage_index = index;
     t->stage = (const weft_stage *)t->run->stages.item + index;
     const bool first = weft_store_count(t->store) == 0;
+    if (first)
+        WEFT_TRY(fill_store(t));
     WEFT_TRY(open_stage(t));
     if (first)
         WEFT_TRY(resume(t));

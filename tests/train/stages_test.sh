@@ -1,0 +1,42 @@
+#!/bin/bash
+# A VAE's stage of single frames, which has no gradient for temporal convolutions, then one of clips: going on from a
+# checkpoint inside either stage and from the border gives the same bits; averages begin as their parameters.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+cat >>vae.yaml <<'Y'
+  - {steps: 6, batch: 3, frames: 1, height: 16, width: 16, lr: 1e-3, warmup: 0}
+  - {steps: 6, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
+optimizer: {ema_decay: 0.9}
+checkpoint: {every: 3, keep: 9}
+Y
+sed -i '/steps: 8,/d' vae.yaml # only the two
+"$WEFT" train vae.yaml --set out=whole >whole.log 2>&1 || { cat whole.log; fail "weft train"; }
+[ "$(ls whole/checkpoints | wc -l)" = 4 ] || fail "checkpoints: $(ls whole/checkpoints)"
+for last in 3 6 9; do # as if killed right behind the checkpoint of this step
+    rm -rf again
+    cp -r whole again
+    rm -r again/model
+    for step in $(seq $((last + 3)) 3 12); do rm -r "again/checkpoints/step-$(printf %08d "$step")"; done
+    "$WEFT" train vae.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
+    grep -q "going on from again/checkpoints/step-0*$last$" again.log || { cat again.log; fail "step $last is not what it went on from"; }
+    diff <(losses whole) <(losses again) || fail "other losses after going on from step $last"
+    for file in optimizer.safetensors ema.safetensors vae/diffusion_pytorch_model.safetensors; do
+        cmp "whole/checkpoints/step-00000012/$file" "again/checkpoints/step-00000012/$file" || fail "$file differs after step $last"
+    done
+done
+python3 - whole/checkpoints/step-00000006 <<'PY' || fail "averages"
+import json, struct, sys
+def tensors(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    return {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+ema, params = tensors(sys.argv[1] + "/ema.safetensors"), tensors(sys.argv[1] + "/vae/diffusion_pytorch_model.safetensors")
+untouched = [k for k in params if "time_conv" in k]
+assert untouched
+for name in params:
+    assert "ema.vae." + name in ema, name
+for name in untouched:
+    assert ema["ema.vae." + name] == params[name], name
+PY
