@@ -119,8 +119,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
                   weft_sampler_names[o->sampler], o->guidance, weft_format_bytes(weft_generator_bytes(generator), bytes));
     WEFT_TRY(weft_generator_bind(generator));
     if (s.first_rank)
-        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"), weft_args_string(args, "--sheet"), (const char *const *)p->text,
-                                   p->seed, p->count, o, fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
+        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"), weft_args_string(args, "--sheet"), weft_args_flag(args, "--raw"),
+                                   (const char *const *)p->text, p->seed, p->count, o, fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
     const int64_t rounds = (p->count + o->batch - 1) / o->batch;
     weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
     const weft_generator_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
@@ -165,6 +165,7 @@ static const weft_option options[] = {
     {.name = "--prompts", .value_name = "FILE", .help = "prompts, one a line (# begins a comment)"},
     {.name = "--out", .value_name = "PATH", .fallback = "generated", .help = "an .mp4 for one prompt, else a folder"},
     {.name = "--sheet", .value_name = "FILE.png", .help = "also write a contact sheet, one row a prompt"},
+    {.name = "--raw", .help = "also write the model's own numbers beside each video: f32 (frames, height, width, 3) in [-1,1], .npy"},
     {.name = "--seed", .value_name = "N", .fallback = "0", .help = "of the first prompt; the next ones take N+1, N+2, ..."},
     {.name = "--steps", .value_name = "N", .fallback = "30", .help = "denoising steps"},
     {.name = "--guidance", .value_name = "G", .fallback = "4", .help = "classifier-free guidance scale; 1 switches it off and halves the work"},
@@ -186,7 +187,8 @@ const weft_verb weft_verb_generate = {
         "stream, one latent frame at a time: memory for decoding does not grow with the number of frames.\n\n"
         "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows them). The noise of a video\n"
         "depends on its seed alone: the same seed gives the same video, bit for bit, whatever other prompts run beside it.\n"
-        "Under mpirun the denoising batch (prompts x guidance halves) is split over the ranks.\n\n"
+        "Under mpirun the denoising batch (prompts x guidance halves) is split over the ranks; the numbers that --raw writes\n"
+        "agree with those of one rank to 1e-5.\n\n"
         "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt and seed of each.",
     .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out red.mp4 --sheet red.png\n"
                 "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out videos --batch 4\n",

@@ -91,5 +91,6 @@ void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void 
     const unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)at, (unsigned char)(at >> 8)};
     weft_buf_append(out, magic, 10);
     weft_buf_append(out, header, at);
-    weft_buf_append(out, data, count * weft_dtype_bytes(dtype));
+    if (data)
+        weft_buf_append(out, data, count * weft_dtype_bytes(dtype));
 }

@@ -287,7 +287,7 @@ static weft_status generate_all(prompt_eval *e)
     char *sheet = weft_path_join(o->out, "sheet.png");
     weft_status_code status = sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK)
-        status = weft_gallery_open(o->out, sheet, e->text, e->seed, e->count, s, weft_generator_fps(e->generator), &e->gallery);
+        status = weft_gallery_open(o->out, sheet, false, e->text, e->seed, e->count, s, weft_generator_fps(e->generator), &e->gallery);
     weft_free(sheet);
     WEFT_TRY(status);
     const int64_t rounds = (e->count + s->batch - 1) / s->batch;

@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "format/npy.h"
 #include "video/image.h"
 #include "video/writer.h"
 
@@ -17,15 +18,16 @@ struct weft_gallery {
     weft_generator_options settings;
     double fps;
     char *out, *sheet;
-    bool folder;
+    bool folder, raw;
     weft_video_writer *writer;
+    weft_file_writer array; /* raw: open while `writer` is */
     int64_t writing; /* prompt that `writer` writes */
     uint8_t *rgb;    /* one frame */
     uint8_t **cells; /* [count]: SHEET_COLUMNS frames each */
     weft_buf list;   /* prompts.jsonl */
 };
 
-weft_status weft_gallery_open(const char *out, const char *sheet, const char *const *prompts, const uint64_t *seeds,
+weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, const char *const *prompts, const uint64_t *seeds,
                               int64_t count, const weft_generator_options *settings, double fps, weft_gallery **gallery)
 {
     const bool folder = strcmp(weft_path_extension(out), "mp4") != 0;
@@ -36,7 +38,7 @@ weft_status weft_gallery_open(const char *out, const char *sheet, const char *co
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     *g = (weft_gallery){.prompts = prompts, .seeds = seeds, .count = count, .settings = *settings, .fps = fps,
-                        .folder = folder, .writing = -1};
+                        .folder = folder, .raw = raw, .writing = -1};
     g->out = weft_strdup(out);
     g->sheet = sheet ? weft_strdup(sheet) : NULL;
     g->rgb = weft_alloc(frame_bytes);
@@ -57,6 +59,24 @@ weft_status weft_gallery_open(const char *out, const char *sheet, const char *co
     return WEFT_OK;
 }
 
+/* 0003.npy beside 0003.mp4; written frame by frame like the video. */
+static weft_status begin_array(weft_gallery *g, const char *video)
+{
+    weft_buf path = {0}, header = {0};
+    weft_npy_format(WEFT_F32, 4, (const int64_t[]){g->settings.frames, g->settings.height, g->settings.width, 3}, NULL, &header);
+    weft_buf_printf(&path, "%.*s.npy", (int)(strlen(video) - strlen(".mp4")), video);
+    weft_status_code status = weft_buf_check(&path);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&header);
+    if (status == WEFT_OK)
+        status = weft_file_begin(&g->array, path.data);
+    if (status == WEFT_OK)
+        status = weft_file_write(&g->array, header.data, header.len);
+    weft_buf_free(&path);
+    weft_buf_free(&header);
+    return status;
+}
+
 static weft_status begin(weft_gallery *g, int64_t prompt)
 {
     char seed[32], steps[32], guidance[32], name[32];
@@ -70,6 +90,8 @@ static weft_status begin(weft_gallery *g, int64_t prompt)
                                                .crf = 12, .tags = tags, .tag_count = (int)(sizeof tags / sizeof *tags)};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
     weft_status_code status = path ? weft_video_writer_open(path, &options, &g->writer) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK && g->raw)
+        status = begin_array(g, path);
     weft_free(path);
     if (status != WEFT_OK)
         return status;
@@ -89,7 +111,7 @@ static weft_status end(weft_gallery *g)
     const weft_status_code status = weft_video_writer_finish(g->writer);
     weft_video_writer_close(g->writer);
     g->writer = NULL;
-    return status;
+    return status == WEFT_OK && g->raw ? weft_file_commit(&g->array) : status;
 }
 
 /* Columns are spread evenly from the first to the last frame; short videos repeat frames. */
@@ -108,6 +130,8 @@ weft_status weft_gallery_frames(weft_gallery *g, int64_t prompt, int64_t first_f
         WEFT_TRY(end(g));
         WEFT_TRY(begin(g, prompt));
     }
+    if (g->raw)
+        WEFT_TRY(weft_file_write(&g->array, frames, count * values * (int64_t)sizeof *frames));
     for (int64_t f = 0; f < count; f++) {
         weft_clip_to_u8(frames + f * values, 1, g->settings.height, g->settings.width, false, g->rgb);
         WEFT_TRY(weft_video_writer_rgb(g->writer, g->rgb, g->settings.width * 3));
@@ -155,6 +179,8 @@ void weft_gallery_free(weft_gallery *g)
     if (!g)
         return;
     weft_video_writer_close(g->writer);
+    if (g->raw)
+        weft_file_abort(&g->array);
     for (int64_t i = 0; g->cells && i < g->count; i++)
         weft_free(g->cells[i]);
     weft_free(g->cells);

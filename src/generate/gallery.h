@@ -1,4 +1,4 @@
-/* Where generated videos go: mp4 files, and a contact sheet. */
+/* Where generated videos go: mp4 files, arrays, and a contact sheet. */
 #ifndef WEFT_GENERATE_GALLERY_H
 #define WEFT_GENERATE_GALLERY_H
 
@@ -7,8 +7,9 @@
 typedef struct weft_gallery weft_gallery;
 
 /* One file when `out` ends in .mp4 (then count must be 1), else a folder with 0000.mp4 ... and prompts.jsonl. `sheet` may
- * be NULL. Prompts and seeds are borrowed. */
-weft_status weft_gallery_open(const char *out, const char *sheet, const char *const *prompts, const uint64_t *seeds,
+ * be NULL. `raw`: beside each video also the model's own
+ * numbers, f32 (frames, height, width, 3) in [-1,1], as .npy. Prompts and seeds are borrowed. */
+weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, const char *const *prompts, const uint64_t *seeds,
                               int64_t count, const weft_generator_options *settings, double fps, weft_gallery **gallery);
 /* As weft_generator_sink.frames. */
 weft_status weft_gallery_frames(weft_gallery *gallery, int64_t prompt, int64_t first_frame, int64_t count, const float *frames);
