@@ -37,7 +37,7 @@ static void print_table(const weft_cascade_list *list, const weft_cascade_proble
         printf("\n");
     }
     printf("makespan %.6g s, lower bound %.6g s, gap %.2f %%%s\n", s->makespan, r->bound.value,
-           100 * (s->makespan / r->bound.value - 1),
+           100 * (weft_cascade_gap(s->makespan, r->bound.value)),
            r->proved ? " (proved: no schedule is shorter)" : "");
 }
 

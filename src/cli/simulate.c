@@ -131,7 +131,8 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
     printf("iteration time        %.6g s (planned %.6g s, bound %.6g s)\n", r->seconds, f->seconds,
            f->bound);
     printf("idle                  %.2f %%\n", 100 * t.idle);
-    printf("exposed communication %.4g s per device (%.2f %%)\n", t.exposed, 100 * t.exposed / r->seconds);
+    printf("exposed communication %.4g s per device (%.2f %%)\n", t.exposed,
+           r->seconds > 0 ? 100 * t.exposed / r->seconds : 0);
     printf("peak memory           %s per device\n", weft_format_bytes((int64_t)t.peak, text));
     printf("bytes over links      %s\n", weft_format_bytes((int64_t)t.bytes, text));
     printf("devices %lld, steps %lld, events %lld\n", (long long)r->devices, (long long)trace->step_count,

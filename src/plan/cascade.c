@@ -24,10 +24,10 @@ static weft_status check_cascade(const weft_cascade *c, int64_t count)
         if (i && o->degree <= c->option[i - 1].degree)
             return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld stands twice or out of order", c->id,
                              (long long)o->degree);
-        if (!isfinite(o->seconds) || !(o->seconds > 0) || o->seconds > 1e12)
+        if (!isfinite(o->seconds) || o->seconds < 0 || o->seconds > 1e12)
             return weft_fail(WEFT_E_ARG,
-                             "cascade %s, degree %lld: seconds is %g; a cost must be a positive, "
-                             "finite number",
+                             "cascade %s, degree %lld: seconds is %g; a cost must be a number from 0 "
+                             "to 1e12",
                              c->id, (long long)o->degree, o->seconds);
         if (!isfinite(o->bytes) || o->bytes < 0)
             return weft_fail(WEFT_E_ARG,
@@ -84,6 +84,7 @@ static weft_status fill_options(const weft_cascade_list *list, double memory,
             p->degree[n] = (int32_t)o->degree;
             p->seconds[n] = o->seconds;
             p->source[n] = i;
+            p->instant |= o->seconds == 0;
             n++;
         }
         if (n == p->first_option[c])
@@ -251,34 +252,34 @@ void weft_cascade_schedule_copy(int64_t count, const weft_cascade_schedule *from
     to->makespan = from->makespan;
 }
 
-/* Starts and ends in time order; at equal times ends come first. */
-typedef struct event {
-    double time;
-    int32_t cascade;
-    bool start;
-} event;
+double weft_cascade_gap(double makespan, double bound)
+{
+    return makespan > bound ? makespan / bound - 1 : 0;
+}
 
 static int by_time(const void *a, const void *b)
 {
-    const event *x = a, *y = b;
+    const weft_cascade_moment *x = a, *y = b;
     if (x->time != y->time)
         return x->time < y->time ? -1 : 1;
-    if (x->start != y->start)
-        return x->start ? 1 : -1;
-    return (x->cascade > y->cascade) - (x->cascade < y->cascade);
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return x->start != y->start ? (x->start ? -1 : 1) : (x->cascade > y->cascade) - (x->cascade < y->cascade);
 }
 
-static event *sorted_events(const weft_cascade_problem *p, const weft_cascade_schedule *s)
+weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p, const weft_cascade_schedule *s)
 {
-    event *events = weft_alloc(2 * p->count * (int64_t)sizeof *events);
-    if (!events)
+    weft_cascade_moment *list = weft_alloc(2 * p->count * (int64_t)sizeof *list);
+    if (!list)
         return NULL;
-    for (int32_t c = 0; c < p->count; c++) {
-        events[2 * c] = (event){.time = s->start[c], .cascade = c, .start = true};
-        events[2 * c + 1] = (event){.time = s->end[c], .cascade = c};
+    for (int32_t i = 0; i < p->count; i++) {
+        const int32_t c = p->order[i];
+        const bool instant = s->end[c] == s->start[c];
+        list[2 * i] = (weft_cascade_moment){s->start[c], c, true, instant ? 1 + i : (int32_t)p->count + 1};
+        list[2 * i + 1] = (weft_cascade_moment){s->end[c], c, false, instant ? 1 + i : 0};
     }
-    qsort(events, (size_t)(2 * p->count), sizeof *events, by_time);
-    return events;
+    qsort(list, (size_t)(2 * p->count), sizeof *list, by_time);
+    return list;
 }
 
 weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
@@ -298,7 +299,7 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
     }
     if (makespan != s->makespan)
         return weft_fail(WEFT_E_INTERNAL, "the makespan is %.17g, not %.17g", makespan, s->makespan);
-    event *events = sorted_events(p, s);
+    weft_cascade_moment *events = weft_cascade_moments(p, s);
     if (!events)
         return weft_fail(WEFT_E_MEMORY, "out of memory checking a schedule");
     int64_t used = 0;
@@ -318,7 +319,7 @@ weft_status weft_cascade_devices(const weft_cascade_problem *p, const weft_casca
                                  weft_arena *arena, int32_t **first_out, int32_t **devices_out)
 {
     int32_t *first = weft_arena_alloc(arena, (p->count + 1) * (int64_t)sizeof *first);
-    event *events = sorted_events(p, s);
+    weft_cascade_moment *events = weft_cascade_moments(p, s);
     bool *busy = weft_alloc(p->devices);
     int64_t total = 0;
     for (int64_t c = 0; c < p->count; c++)

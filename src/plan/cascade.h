@@ -44,6 +44,7 @@ typedef struct weft_cascade_problem {
     int32_t *first_after, *after;   /* CSR of predecessors */
     int32_t *first_before, *before; /* CSR of successors */
     int32_t *order;                 /* a topological order */
+    bool instant;                   /* some option takes no time */
     weft_arena *arena;              /* owned */
 } weft_cascade_problem;
 
@@ -62,6 +63,22 @@ typedef struct weft_cascade_schedule {
 weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count, weft_cascade_schedule *out);
 void weft_cascade_schedule_copy(int64_t count, const weft_cascade_schedule *from,
                                 weft_cascade_schedule *to);
+
+/* Starts and ends in the order in which devices change hands: by time, and at one moment first what ends,
+ * then the cascades that take no time (start and end, one after the other, predecessors first), then
+ * what starts. So a cascade of zero seconds needs its devices free, and holds up nobody. [2 count], to be
+ * freed with weft_free; NULL: out of memory. */
+typedef struct weft_cascade_moment {
+    double time;
+    int32_t cascade;
+    bool start;
+    int32_t rank; /* within the moment */
+} weft_cascade_moment;
+weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *problem,
+                                          const weft_cascade_schedule *schedule);
+
+/* makespan / bound - 1; 0 where both are 0. */
+double weft_cascade_gap(double makespan, double bound);
 
 /* Checks precedence and Eq. 7 exactly. WEFT_E_INTERNAL names the cascades. */
 weft_status weft_cascade_schedule_check(const weft_cascade_problem *problem,

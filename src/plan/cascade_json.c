@@ -44,9 +44,9 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         o->degree = degree;
         WEFT_TRY(weft_json_get_f64(value, "seconds", here, &o->seconds));
         WEFT_TRY(weft_json_get_f64_or(value, "bytes", here, 0, &o->bytes));
-        if (!(o->seconds > 0))
-            return weft_fail(WEFT_E_ARG, "%s: \"seconds\" is %g; a cost must be a positive number",
-                             here, o->seconds);
+        if (!(o->seconds >= 0))
+            return weft_fail(WEFT_E_ARG, "%s: \"seconds\" is %g; it must not be negative", here,
+                             o->seconds);
         if (!(o->bytes >= 0))
             return weft_fail(WEFT_E_ARG, "%s: \"bytes\" is %g; it must not be negative", here,
                              o->bytes);
@@ -192,7 +192,7 @@ weft_status weft_cascade_plan_to_json(const weft_cascade_list *list,
     }
     json_t *root = json_pack("{s:s,s:f,s:f,s:f,s:b,s:b,s:I,s:o}", "kind", "weft-cascade-plan",
                              "makespan", s->makespan, "lower_bound", r->bound.value, "gap",
-                             s->makespan / r->bound.value - 1, "proved", r->proved, "cut", r->cut,
+                             weft_cascade_gap(s->makespan, r->bound.value), "proved", r->proved, "cut", r->cut,
                              "devices", (json_int_t)p->devices, "cascades", array);
     if (!ok || !root) {
         json_decref(root);
@@ -243,7 +243,9 @@ static int by_device(const void *a, const void *b)
         return x->device < y->device ? -1 : 1;
     if (x->start != y->start)
         return x->start < y->start ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return (x->item > y->item) - (x->item < y->item);
 }
 
 /* No device runs two cascades at once (nor one twice). */

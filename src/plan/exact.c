@@ -155,17 +155,20 @@ static bool dominated(exact *x, const state *s)
     return false;
 }
 
-/* A waiting cascade other than c could run whole before `start`. */
-static bool leaves_hole(const exact *x, const state *s, int32_t chosen, double start)
+/* A waiting cascade other than the chosen one could run whole before `start`; of two that take no time at one
+ * moment the first in the list goes first. */
+static bool leaves_hole(const exact *x, const state *s, int32_t chosen, bool instant, double start)
 {
     const weft_cascade_problem *p = x->p;
     for (int32_t c = 0; c < x->n; c++) {
         if (c == chosen || s->done >> c & 1 || (x->need[c] | x->sooner[c]) & ~s->done)
             continue;
         const double ready = fmax(s->ready_at[c], s->now);
-        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            if (fmax(ready, s->free_at[p->degree[o] - 1]) + p->seconds[o] <= start)
+        for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++) {
+            const double begin = fmax(ready, s->free_at[p->degree[o] - 1]), end = begin + p->seconds[o];
+            if (end < start || (end == start && (begin < start || !instant || c < chosen)))
                 return true;
+        }
     }
     return false;
 }
@@ -242,7 +245,7 @@ static void visit(exact *x, const state *s)
     for (int32_t i = 0; i < count && !x->cut; i++) {
         const int32_t c = list[i].cascade;
         if (list[i].start + p->seconds[list[i].option] + x->tail[c] >= x->best->makespan ||
-            leaves_hole(x, s, c, list[i].start))
+            leaves_hole(x, s, c, p->seconds[list[i].option] == 0, list[i].start))
             continue;
         if (++x->nodes >= x->limit ||
             (x->deadline > 0 && (x->nodes & 1023) == 0 && weft_now() > x->deadline)) {

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "plan/cascade.h"
 
+#include <float.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -43,7 +44,7 @@ typedef struct island {
 static weft_status island_create(const weft_cascade_problem *p, const weft_cascade_search *search,
                                  int index, double floor, island *out)
 {
-    island x = {.p = p, .floor = floor, .small = p->count <= 96 && !p->per_node};
+    island x = {.p = p, .floor = floor, .small = p->count <= 96 && !p->per_node && !p->instant};
     x.rng = weft_rng_make(weft_seed_mix(search->seed, (uint64_t)index), WEFT_RNG_PLAN);
     x.arena = weft_arena_create();
     if (!x.arena)
@@ -69,7 +70,7 @@ static weft_status island_create(const weft_cascade_problem *p, const weft_casca
         for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
             least = fmin(least, p->seconds[o] * p->degree[o]);
         for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            x.cheap[o] = p->seconds[o] * p->degree[o] / least;
+            x.cheap[o] = least > 0 ? p->seconds[o] * p->degree[o] / least : p->seconds[o] > 0 ? DBL_MAX : 1;
     }
     *out = x;
     return WEFT_OK;

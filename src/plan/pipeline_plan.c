@@ -466,11 +466,12 @@ static json_t *numbers(const double *value, int64_t count)
     return list;
 }
 
+/* An edge between neighbours is none of them. */
 static json_t *skip_list(const weft_pipe_costs *costs, const weft_partition *p, bool collocated)
 {
     json_t *list = json_array();
     for (int64_t k = 0; k < costs->skip_count; k++)
-        if (p->collocated[k] == collocated)
+        if (p->collocated[k] == collocated && costs->skip[k].to > costs->skip[k].from + 1)
             json_array_append_new(list, json_pack("[i,i]", costs->skip[k].from, costs->skip[k].to));
     return list;
 }
@@ -712,9 +713,12 @@ void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_
     const weft_partition *p = &plan->partition;
     const weft_schedule *s = &plan->schedule;
     char a[32], b[32], c[32];
-    int64_t kept = 0;
+    int64_t kept = 0, skips = 0;
     for (int64_t k = 0; k < costs->skip_count; k++)
-        kept += p->collocated[k];
+        if (costs->skip[k].to > costs->skip[k].from + 1) { /* else an edge between neighbours */
+            kept += p->collocated[k];
+            skips++;
+        }
     weft_buf_printf(
         out, "%lld operators in %lld stages on %lld devices, %lld microbatches, schedule %s\n",
         (long long)costs->op_count, (long long)p->stages, (long long)s->devices,
@@ -729,13 +733,13 @@ void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_
         out,
         "communication   %s per microbatch forward, as much backward; %lld of %lld skips "
         "stay on their device\n",
-        format_bytes(plan->bytes_per_microbatch, a), (long long)kept, (long long)costs->skip_count);
+        format_bytes(plan->bytes_per_microbatch, a), (long long)kept, (long long)skips);
     if (plan->idle_devices > 0)
         weft_buf_printf(
             out,
-            "note            %lld devices get no stage: with collocated skips %lld stages use "
-            "at most %lld\n",
-            (long long)plan->idle_devices, (long long)p->stages, (long long)(p->stages + 1) / 2);
+            "note            %lld devices get no stage: %lld stages%s use at most %lld\n",
+            (long long)plan->idle_devices, (long long)p->stages, kept ? " with collocated skips" : "",
+            (long long)(kept ? (p->stages + 1) / 2 : p->stages));
     weft_buf_printf(out, "\n  stage  device  operators        seconds\n");
     for (int64_t q = 0; q < p->stages; q++)
         weft_buf_printf(out, "  %5lld  %6d  %5lld .. %-5lld  %9s\n", (long long)q, s->device_of[q],

@@ -133,22 +133,6 @@ static int64_t from_pool(placer *x, int64_t degree, int32_t *mine)
     return count < degree ? count : degree;
 }
 
-typedef struct moment {
-    double time;
-    int32_t cascade;
-    bool start;
-} moment;
-
-static int by_time(const void *a, const void *b)
-{
-    const moment *x = a, *y = b;
-    if (x->time != y->time)
-        return x->time < y->time ? -1 : 1;
-    if (x->start != y->start)
-        return x->start ? 1 : -1;
-    return (x->cascade > y->cascade) - (x->cascade < y->cascade);
-}
-
 static int by_number(const void *a, const void *b)
 {
     const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -172,7 +156,7 @@ static void snake(const placer *x, int32_t *mine, int64_t degree)
     }
 }
 
-static weft_status place_all(placer *x, const moment *moments, const int32_t *first, int32_t *devices)
+static weft_status place_all(placer *x, const weft_cascade_moment *moments, const int32_t *first, int32_t *devices)
 {
     const weft_cascade_problem *p = x->p;
     for (int64_t i = 0; i < 2 * p->count; i++) {
@@ -227,7 +211,7 @@ weft_status weft_place(const weft_cascade_problem *p, const weft_cascade_schedul
     weft_status_code status = WEFT_OK;
     int32_t *first = weft_arena_alloc(arena, (p->count + 1) * (int64_t)sizeof *first);
     int32_t *devices = weft_arena_alloc(arena, total * (int64_t)sizeof *devices);
-    moment *moments = NULL;
+    weft_cascade_moment *moments = weft_cascade_moments(p, s);
     if (scratch) {
         const int64_t i64 = sizeof(int64_t);
         x.busy = weft_arena_alloc(scratch, x.devices);
@@ -239,25 +223,21 @@ weft_status weft_place(const weft_cascade_problem *p, const weft_cascade_schedul
         x.common = weft_arena_alloc(scratch, x.per_node * i64);
         x.order = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
         x.key = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
-        moments = weft_arena_alloc(scratch, 2 * p->count * (int64_t)sizeof *moments);
     }
     if (!first || !devices || !moments || !x.busy || !x.wanted || !x.freed || !x.room || !x.held || !x.part ||
         !x.common || !x.order || !x.key) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory placing %lld cascades", (long long)p->count);
         goto out;
     }
-    for (int32_t c = 0; c < p->count; c++) {
+    for (int32_t c = 0; c < p->count; c++)
         first[c + 1] = first[c] + p->degree[s->option[c]];
-        moments[2 * c] = (moment){s->start[c], c, true};
-        moments[2 * c + 1] = (moment){s->end[c], c, false};
-    }
-    qsort(moments, (size_t)(2 * p->count), sizeof *moments, by_time);
     status = place_all(&x, moments, first, devices);
     if (status == WEFT_OK) {
         *first_out = first;
         *devices_out = devices;
     }
 out:
+    weft_free(moments);
     weft_arena_free(scratch);
     return status;
 }

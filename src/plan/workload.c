@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { FAR_DEGREE = 4096 }; /* how far beyond the cluster a degree is looked for that would fit */
+
 static const weft_key bucket_keys[] = {
     {"batch", WEFT_KEY_I64, offsetof(weft_plan_bucket, batch), "1", "", "clips per sample", .min = 1, .max = 65536},
     {"frames", WEFT_KEY_I64, offsetof(weft_plan_bucket, frames), NULL, "", "frames per clip", .min = 1, .max = 1e6},
@@ -257,6 +259,33 @@ static weft_status add_cascade(weft_arena *arena, weft_cascade *out, int64_t sam
     return WEFT_OK;
 }
 
+/* No degree in the cluster fits: one beyond it that would, so that the refusal can name it. */
+static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b, const sums *s, int64_t widest,
+                         weft_cascade *dit)
+{
+    const double memory = (double)c->cluster->device.memory;
+    if (!dit->option_count || dit->option[dit->option_count - 1].bytes <= memory)
+        return;
+    for (int64_t k = widest + 1; k <= FAR_DEGREE; k++) {
+        const weft_dit_cost d = dit_cost(c, b, s, k, WEFT_SP_NONE, 0);
+        if (d.bytes > memory)
+            continue;
+        dit->option[dit->option_count++] = (weft_cascade_option){k, d.seconds, d.bytes};
+        return;
+    }
+}
+
+static weft_status no_degree(const weft_cascade_costs *c, int64_t widest)
+{
+    weft_buf text = {0};
+    for (int64_t i = 0; i < c->degrees.count; i++)
+        weft_buf_printf(&text, "%s%lld", i ? ", " : "", (long long)c->degrees.item[i]);
+    const weft_status_code code = weft_fail(WEFT_E_INFEASIBLE, "none of the degrees %s is within the %lld devices of %s",
+                                            text.data ? text.data : "?", (long long)widest, c->cluster->name);
+    weft_buf_free(&text);
+    return code;
+}
+
 weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workload *w, weft_arena *arena,
                                    weft_cascade_list *out)
 {
@@ -282,7 +311,7 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
                 1, weft_text_seconds(c, b), states + 2 * (double)c->model->text_parameters};
         }
         WEFT_TRY(add_cascade(arena, vae, i, "vae", widest));
-        WEFT_TRY(add_cascade(arena, dit, i, "dit", widest));
+        WEFT_TRY(add_cascade(arena, dit, i, "dit", widest + 1));
         const double tile = (double)(c->model->tile_frames * c->model->tile_side * c->model->tile_side);
         for (int64_t k = 1; k <= widest; k++) {
             if (!degree_wanted(c, k))
@@ -293,6 +322,9 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
             const weft_dit_cost d = dit_cost(c, b, &s, k, WEFT_SP_NONE, 0);
             dit->option[dit->option_count++] = (weft_cascade_option){k, d.seconds, d.bytes};
         }
+        if (!dit->option_count)
+            return no_degree(c, widest);
+        add_feasible(c, b, &s, widest, dit);
         dit->after[dit->after_count++] = vae_index;
         if (text)
             dit->after[dit->after_count++] = vae_index - 1;

@@ -286,7 +286,7 @@ Test(cascade, refusals_say_why)
     cr_assert_eq(refuse(single, 3, 0), WEFT_E_INFEASIBLE);
     cr_assert_eq(refuse(single, 6, 80 * 1073741824.0), WEFT_OK);
     for (int i = 0; i < 4; i++) {
-        const double bad[] = {NAN, 0, -1, INFINITY};
+        const double bad[] = {NAN, -1e-9, -1, INFINITY};
         weft_cascade_option o[] = {{1, bad[i], 0}};
         weft_cascade c[] = {{.id = "c", .option = o, .option_count = 1}};
         cr_assert_eq(refuse((weft_cascade_list){c, 1}, 4, 0), WEFT_E_ARG);
