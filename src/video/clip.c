@@ -7,24 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The largest rectangle of the bucket's aspect inside the picture. */
-static void cover_crop(const weft_video_info *info, const weft_clip_request *q,
-                       weft_video_options *o)
-{
-    const double aspect = (double)q->width / (double)q->height;
-    int64_t w = info->width, h = info->height;
-    if ((double)w / (double)h > aspect)
-        w = llround((double)h * aspect);
-    else
-        h = llround((double)w / aspect);
-    w = w < 1 ? 1 : w > info->width ? info->width : w;
-    h = h < 1 ? 1 : h > info->height ? info->height : h;
-    o->crop_w = w;
-    o->crop_h = h;
-    o->crop_x = llround((double)(info->width - w) * q->crop_x);
-    o->crop_y = llround((double)(info->height - h) * q->crop_y);
-}
-
 static weft_status check_request(const char *name, const weft_clip_request *q)
 {
     if (q->frames < 1 || q->height < 1 || q->width < 1 || q->fps < 0 || !(q->crop_x >= 0) ||
@@ -96,28 +78,22 @@ static weft_status read_u8(const char *path, const void *bytes, int64_t size,
                            const weft_clip_request *q, uint8_t *rgb)
 {
     WEFT_TRY(check_request(path, q));
-    weft_video_info info;
     weft_video_reader *r = NULL;
-    weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = 16, .height = 16};
-    /* The crop depends on the size, which the header tells. */
+    const weft_video_options o = {.format = WEFT_VIDEO_RGB24,
+                                  .width = q->width,
+                                  .height = q->height,
+                                  .cover = true,
+                                  .cover_x = q->crop_x,
+                                  .cover_y = q->crop_y,
+                                  .threads = q->threads};
     if (bytes) {
         WEFT_TRY(weft_video_reader_open_memory(bytes, size, path, &o, &r));
     } else {
         WEFT_TRY(weft_video_reader_open(path, &o, &r));
     }
-    info = *weft_video_reader_info(r);
-    weft_video_reader_close(r);
-    o = (weft_video_options){.format = WEFT_VIDEO_RGB24,
-                             .width = q->width,
-                             .height = q->height,
-                             .threads = q->threads};
-    cover_crop(&info, q, &o);
-    if (bytes) {
-        WEFT_TRY(weft_video_reader_open_memory(bytes, size, path, &o, &r));
-    } else {
-        WEFT_TRY(weft_video_reader_open(path, &o, &r));
-    }
-    weft_status_code status = take_frames(r, path, q, rgb);
+    weft_status_code status = q->start_seconds > 0 ? weft_video_reader_seek_time(r, q->start_seconds) : WEFT_OK;
+    if (status == WEFT_OK)
+        status = take_frames(r, path, q, rgb);
     weft_video_reader_close(r);
     return status;
 }

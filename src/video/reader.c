@@ -37,6 +37,8 @@ struct weft_video_reader {
     int stream;
     bool draining, ended;
     int64_t next_index;
+    bool fresh;          /* nothing was read since the input was opened */
+    bool held;           /* `frame` is decoded and not yet taken */
     int64_t skip_before; /* frames of smaller index are decoded, not delivered */
     int64_t start_pts;   /* of the first frame; AV_NOPTS_VALUE: not seen yet */
     double last_seconds;
@@ -258,18 +260,53 @@ static weft_status open_decoder(weft_video_reader *r)
     return WEFT_OK;
 }
 
+static void begin_reading(weft_video_reader *r)
+{
+    r->draining = r->ended = r->held = false;
+    r->next_index = 0;
+    r->skip_before = 0;
+    r->last_seconds = -1;
+    r->consecutive_errors = 0;
+}
+
 /* (Re)opens the input at its start. */
 static weft_status open_input(weft_video_reader *r)
 {
     close_input(r);
     WEFT_TRY(open_demuxer(r));
     WEFT_TRY(open_decoder(r));
-    r->draining = r->ended = false;
-    r->next_index = 0;
-    r->skip_before = 0;
-    r->last_seconds = -1;
-    r->consecutive_errors = 0;
+    begin_reading(r);
+    r->fresh = true;
     return WEFT_OK;
+}
+
+/* Reading goes on at the key frame before `pts`. */
+static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
+{
+    r->fresh = false;
+    *done = av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0;
+    if (!*done) { /* some containers seek only after a fresh start */
+        WEFT_TRY(open_input(r));
+        *done = av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0;
+    }
+    avcodec_flush_buffers(r->decoder);
+    begin_reading(r);
+    return WEFT_OK;
+}
+
+/* The largest rectangle of the frame's aspect inside the picture. */
+static void cover_crop(const weft_video_info *info, weft_video_options *o)
+{
+    const double aspect = (double)o->width / (double)o->height;
+    int64_t w = info->width, h = info->height;
+    if ((double)w / (double)h > aspect)
+        w = llround((double)h * aspect);
+    else
+        h = llround((double)w / aspect);
+    o->crop_w = w < 1 ? 1 : w > info->width ? info->width : w;
+    o->crop_h = h < 1 ? 1 : h > info->height ? info->height : h;
+    o->crop_x = llround((double)(info->width - o->crop_w) * o->cover_x);
+    o->crop_y = llround((double)(info->height - o->crop_h) * o->cover_y);
 }
 
 static weft_status check_options(const weft_video_reader *r)
@@ -302,6 +339,8 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
     WEFT_TRY(open_input(r));
     fill_info(r);
+    if (r->options.cover && r->options.width > 0 && r->options.height > 0)
+        cover_crop(&r->info, &r->options);
     WEFT_TRY(check_options(r));
     if (r->options.width == 0 || r->options.height == 0) {
         r->options.width = r->options.crop_w ? r->options.crop_w : r->info.width;
@@ -366,6 +405,7 @@ const weft_video_info *weft_video_reader_info(const weft_video_reader *r)
 static weft_status feed(weft_video_reader *r, bool *more)
 {
     *more = true;
+    r->fresh = false;
     for (;;) {
         reset_deadline(r);
         int error = av_read_frame(r->demux, r->packet);
@@ -404,8 +444,9 @@ static weft_status feed(weft_video_reader *r, bool *more)
 /* Decodes into r->frame without converting. */
 static weft_status decode_frame(weft_video_reader *r, bool *got)
 {
-    *got = false;
-    while (!r->ended) {
+    *got = r->held;
+    r->held = false;
+    while (!*got && !r->ended) {
         const int error = avcodec_receive_frame(r->decoder, r->frame);
         if (error == 0) {
             r->consecutive_errors = 0;
@@ -529,7 +570,9 @@ static int compare_i64(const void *a, const void *b)
 static weft_status build_index(weft_video_reader *r)
 {
     int64_t capacity = 0, count = 0, *times = NULL;
-    WEFT_TRY(open_input(r));
+    if (!r->fresh)
+        WEFT_TRY(open_input(r));
+    r->fresh = false;
     bool usable = true;
     for (;;) {
         reset_deadline(r);
@@ -568,6 +611,34 @@ static int64_t index_of(const weft_video_reader *r, int64_t pts)
     return at ? at - r->index : -1;
 }
 
+/* Reading goes on at the key frame before frame `target` of the index, as far as that can be told; else at the start. */
+static weft_status go_to(weft_video_reader *r, int64_t target)
+{
+    if (r->index_usable && target < r->index_count) {
+        /* Two tries: the second starts one second earlier, for leading pictures that refer back. */
+        for (int64_t back = 0; back < 2; back++) {
+            const AVRational tb = r->demux->streams[r->stream]->time_base;
+            bool have;
+            WEFT_TRY(jump(r, r->index[target] - (back ? llround(1 / av_q2d(tb)) : 0), &have));
+            if (!have)
+                break;
+            WEFT_TRY(decode_frame(r, &have));
+            const int64_t first = have ? index_of(r, r->frame->best_effort_timestamp) : -1;
+            if (first < 0 || first > target)
+                continue;
+            if (r->start_pts == AV_NOPTS_VALUE)
+                r->start_pts = r->index[0];
+            r->held = true;
+            r->next_index = first;
+            r->skip_before = target;
+            return WEFT_OK;
+        }
+    }
+    WEFT_TRY(open_input(r));
+    r->skip_before = target;
+    return WEFT_OK;
+}
+
 weft_status weft_video_reader_seek(weft_video_reader *r, int64_t target)
 {
     if (target < 0)
@@ -579,33 +650,25 @@ weft_status weft_video_reader_seek(weft_video_reader *r, int64_t target)
     }
     if (!r->index)
         WEFT_TRY(build_index(r));
-    if (r->index_usable && target < r->index_count) {
-        /* Two tries: the second starts one second earlier, for leading pictures that refer back. */
-        for (int64_t back = 0; back < 2; back++) {
-            const AVRational tb = r->demux->streams[r->stream]->time_base;
-            const int64_t pts = r->index[target] - (back ? llround(1 / av_q2d(tb)) : 0);
-            WEFT_TRY(open_input(r));
-            if (av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) < 0)
-                break;
-            bool have;
-            WEFT_TRY(decode_frame(r, &have));
-            const int64_t first = have ? index_of(r, r->frame->best_effort_timestamp) : -1;
-            if (first < 0 || first > target)
-                continue;
-            /* The frame that told where we are is decoded once more from here. */
-            WEFT_TRY(open_input(r));
-            if (av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) < 0)
-                break;
-            if (r->start_pts == AV_NOPTS_VALUE)
-                r->start_pts = r->index[0];
-            r->next_index = first;
-            r->skip_before = target;
-            return WEFT_OK;
-        }
+    return go_to(r, target);
+}
+
+weft_status weft_video_reader_seek_time(weft_video_reader *r, double seconds)
+{
+    if (!r->index)
+        WEFT_TRY(build_index(r));
+    if (!r->index_usable)
+        return open_input(r);
+    const double tick = av_q2d(r->demux->streams[r->stream]->time_base);
+    int64_t low = 0, high = r->index_count; /* the first one that is later lies in low .. high */
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if ((double)(r->index[middle] - r->index[0]) * tick <= seconds)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    WEFT_TRY(open_input(r));
-    r->skip_before = target;
-    return WEFT_OK;
+    return go_to(r, low > 0 ? low - 1 : 0);
 }
 
 int64_t weft_video_reader_errors(const weft_video_reader *r)

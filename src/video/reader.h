@@ -45,6 +45,10 @@ typedef struct weft_video_options {
     int64_t width, height; /* of the frames; 0: info's width and height */
     /* Source rectangle in display pixels that is scaled to width x height; w 0: all of it. */
     int64_t crop_x, crop_y, crop_w, crop_h;
+    /* Instead of a rectangle: the largest of width x height's aspect, cover_x and cover_y in 0 .. 1 of the way
+     * from the left and top edge to the right and bottom one (0.5: in the middle). */
+    bool cover;
+    double cover_x, cover_y;
     int threads;         /* decoder threads; 0: 1 */
     bool motion_vectors; /* ask the decoder for its motion vectors (not every codec has them) */
     bool fast;           /* for analysis: skip the loop filter; pictures are slightly blocky */
@@ -86,6 +90,9 @@ weft_status weft_video_reader_next(weft_video_reader *reader, weft_video_frame *
 /* The next frame will be number `index` (exact: by the presentation times of all packets, or by
  * decoding from the start where they are missing). Past the end: next says the end. */
 weft_status weft_video_reader_seek(weft_video_reader *reader, int64_t index);
+/* The next frame will be the last one that begins at `seconds` or before: times as in weft_video_frame. Where presentation
+ * times are missing, reading begins at the start. */
+weft_status weft_video_reader_seek_time(weft_video_reader *reader, double seconds);
 /* Packets that the decoder refused or that the container marks as damaged, so far. */
 int64_t weft_video_reader_errors(const weft_video_reader *reader);
 /* True when the file ended before the duration that the container promises (or mid-packet). */

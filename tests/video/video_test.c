@@ -194,6 +194,67 @@ Test(video, clips_come_cropped_resampled_and_scaled)
     weft_free(path);
 }
 
+enum { SIDE = 32, CELL = SIDE * SIDE * 3 };
+
+/* Windows of `path` at their own rate are slices of the frames that reading from the start gives. */
+static void check_windows(const char *path, int windows)
+{
+    const weft_video_options o = {.width = SIDE, .height = SIDE, .cover = true, .cover_x = 0.5, .cover_y = 0.5};
+    weft_video_reader *r;
+    weft_video_frame f;
+    bool got;
+    int64_t count = 0, room = 0, times = 0;
+    uint8_t *all = NULL, window[3 * CELL];
+    double *at = NULL;
+    cr_assert_eq(weft_video_reader_open(path, &o, &r), WEFT_OK, "%s", weft_error_message());
+    const double tick = weft_video_reader_info(r)->fps > 0 ? 1 / weft_video_reader_info(r)->fps : 0.02;
+    while (weft_video_reader_next(r, &f, &got) == WEFT_OK && got && count < 3000) {
+        cr_assert_eq(weft_grow((void **)&all, count, &room, CELL), WEFT_OK);
+        cr_assert_eq(weft_grow((void **)&at, count, &times, sizeof *at), WEFT_OK);
+        for (int y = 0; y < SIDE; y++)
+            memcpy(all + count * CELL + y * SIDE * 3, f.plane[0] + y * f.stride[0], SIDE * 3);
+        at[count++] = f.seconds;
+    }
+    weft_video_reader_close(r);
+    for (int i = 1; count > 3 && i <= windows; i++) {
+        int64_t k = (count - 3) * i / windows;
+        const double start = at[k];
+        while (k > 0 && at[k - 1] + 0.5 * tick >= start && at[k] > start)
+            k--;
+        const weft_clip_request q = {.frames = 3, .height = SIDE, .width = SIDE, .crop_x = 0.5, .crop_y = 0.5, .start_seconds = start};
+        cr_assert_eq(weft_clip_read_u8(path, &q, window), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(memcmp(window, all + k * CELL, sizeof window), 0, "%s: frame %d (%.4f s)", path, (int)k, start);
+    }
+    weft_free(all);
+    weft_free(at);
+}
+
+Test(video, windows_are_slices_of_the_whole, .timeout = 120)
+{
+    char *path = scratch("window.mp4");
+    write_video(path, 96, 64, 130, 24); /* three groups of pictures, with B frames */
+    check_windows(path, 40);
+    unlink(path);
+    weft_free(path);
+    const char *shared = getenv("WEFT_SHARED"), *files[] = {"vfr", "odd_dims", "interlaced", "rot180", "no_duration", "subtitle", "res_change"};
+    weft_buf folder = {0};
+    weft_names names = {0};
+    weft_buf_printf(&folder, "%s/videos/odd", shared ? shared : "../shared");
+    if (!weft_path_is_dir(folder.data))
+        cr_skip("no shared footage");
+    cr_assert_eq(weft_list_dir(folder.data, false, &names), WEFT_OK);
+    for (int64_t i = 0; i < names.count; i++)
+        for (size_t k = 0; k < sizeof files / sizeof *files; k++)
+            if (strstr(names.name[i], files[k])) {
+                char *file = weft_path_join(folder.data, names.name[i]);
+                check_windows(file, 5);
+                weft_free(file);
+                break;
+            }
+    weft_names_free(&names);
+    weft_buf_free(&folder);
+}
+
 Test(video, float_clips_are_written_in_both_orders)
 {
     enum { T = 4, H = 32, W = 48 };
