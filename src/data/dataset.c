@@ -232,6 +232,8 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict, 
     weft_status_code status;
     if (weft_path_is_dir(path))
         status = add_folder(ds, path, split, strict);
+    else if (!strchr(path, '{') && !weft_path_exists(path))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one", path, path);
     else
         status = strchr(path, '{') ? add_braces(ds, path, strict) : add_shard(ds, path, strict);
     if (status == WEFT_OK)

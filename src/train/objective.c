@@ -60,7 +60,9 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (run->what == WEFT_RUN_VAE) {
         WEFT_TRY(weft_run_vae_model(run, path, &m.vae));
     } else {
-        WEFT_TRY(weft_model_open(run->vae_path, &vae));
+        const weft_status_code status = weft_model_open(run->vae_path, &vae);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "%s: vae_path", path);
         if (vae.family != WEFT_FAMILY_WAN_VAE)
             return weft_fail(WEFT_E_CONFIG, "%s: vae_path: %s is no video autoencoder but a %s", path, run->vae_path,
                              weft_model_class(&vae));
