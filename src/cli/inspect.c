@@ -46,6 +46,8 @@ static weft_model_size model_size(const request *r, const weft_model *model)
         size.height /= 8;
         size.width /= 8;
     }
+    if (model->family == WEFT_FAMILY_BYTES && size.text > model->bytes.max_length)
+        size.text = model->bytes.max_length; /* it pads or cuts every prompt to that */
     return size;
 }
 
