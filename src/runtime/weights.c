@@ -48,7 +48,7 @@ static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape
 static weft_status check(weft_store *store, const weft_graph *g, const char *prefix, const char *path, bool partial,
                          const weft_tensors *file)
 {
-    listing missing = {0}, wrong = {0}, extra = {0};
+    listing missing = {0}, wrong = {0}, kind = {0}, extra = {0};
     int64_t params = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const char *name;
@@ -61,6 +61,11 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
             list_name(&missing, name);
         else if (!same_shape(stored, &t->shape))
             list_name(&wrong, name);
+        else if (!weft_dtype_is_float(stored->dtype)) {
+            char text[300];
+            snprintf(text, sizeof text, "%s (%s)", name, weft_dtype_name(stored->dtype));
+            list_name(&kind, text);
+        }
     }
     for (int64_t i = 0; !partial && i < weft_tensors_count(file); i++) {
         weft_buf full = {0};
@@ -76,11 +81,15 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     else if (wrong.count)
         status = weft_fail(WEFT_E_SHAPE, "%s: %lld parameters have another shape than the model's config says: %s", path,
                            (long long)wrong.count, wrong.text.data);
+    else if (kind.count)
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters are no floating-point numbers: %s", path, (long long)kind.count,
+                           kind.text.data);
     else if (extra.count)
         status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this model: %s", path, (long long)extra.count,
                            extra.text.data);
     weft_buf_free(&missing.text);
     weft_buf_free(&wrong.text);
+    weft_buf_free(&kind.text);
     weft_buf_free(&extra.text);
     return status;
 }

@@ -1,0 +1,75 @@
+#!/bin/bash
+# weft eval, weft report, and what loading weights must refuse, on models trained for seconds.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
+
+"$WEFT" eval vae --model runs/vae/model/vae --shards shards --split "" --frames 5 --height 32 --width 32 --limit 6 --sheet vae.png --json vae.json >eval.log 2>&1 ||
+    { cat eval.log; fail "weft eval vae"; }
+"$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
+    { cat prompts.log; fail "weft eval prompts"; }
+echo '{"step": "train", "seconds": 3}' >times.jsonl
+"$WEFT" report --out page.html --run "VAE=runs/vae" --run "DiT=runs/dit" --vae-eval vae.json --prompt-eval prompts.json --videos evaluated \
+    --picture "Reconstructions=vae.png" --times times.jsonl >report.log 2>&1 || { cat report.log; fail "weft report"; }
+python3 - <<'PY' || fail "figures of weft eval, or the page"
+import html.parser, json, re, struct
+vae = json.load(open("vae.json"))
+assert vae["clips"] == 6 == len(vae["each"]) and vae["skipped"] == 0, vae
+for name in ("psnr", "ssim"):
+    assert abs(sum(c[name] for c in vae["each"]) / 6 - vae[name]) < 1e-6, name
+assert 3 < vae["psnr"] < 60 and -1 <= vae["ssim"] <= 1 and 10 < vae["box_psnr"] < 60, vae
+prompts = json.load(open("prompts.json"))
+held = [r for r in prompts["each"] if r["held_out"]]
+assert len(held) == prompts["held_out"]["prompts"] > 0 and prompts["seen"]["prompts"] == 2
+for what in ("colour", "shape", "direction"):
+    assert abs(sum(r[what] for r in held) / len(held) - prompts["held_out"][what]) < 1e-9, what
+assert struct.unpack(">4s", open("vae.png", "rb").read()[1:5])[0].startswith(b"PNG")
+page = open("page.html").read()
+html.parser.HTMLParser().feed(page)
+assert "<svg" in page and "data:image/png;base64," in page and "data:video/mp4;base64," in page
+assert not re.search(r'(src|href)="(?!data:|#)', page), "the page loads something from elsewhere"
+PY
+
+# refuse PATTERN: weft generate with the model in ./broken
+refuse() {
+    "$WEFT" generate --model broken --prompt x --steps 1 --out never.mp4 >out.log 2>&1
+    local status=$?
+    [ $status = 1 ] && grep -qE -- "$1" out.log && [ ! -e never.mp4 ] || { cat out.log; fail "status $status, expected 1 and '$1'"; }
+}
+edit() { # edit PYTHON: changes the tensors {name: (dtype, shape, bytes)} of the transformer of a fresh copy
+    rm -rf broken
+    cp -r runs/dit/model broken
+    python3 - "$1" <<'PY'
+import json, struct, sys
+path = "broken/transformer/diffusion_pytorch_model.safetensors"
+data = open(path, "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+t = {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+     for k, v in json.loads(data[8:8 + n]).items() if k != "__metadata__"}
+exec(sys.argv[1])
+head, body = {}, b""
+for k, (dtype, shape, raw) in t.items():
+    head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(raw)]}
+    body += raw
+text = json.dumps(head).encode()
+open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+PY
+}
+edit 'del t["blocks.1.attn1.to_q.bias"]'
+refuse "transformer.*1 of .* missing: blocks\.1\.attn1\.to_q\.bias"
+edit 't["blocks.7.extra"] = ("F32", [2], bytes(8))'
+refuse "1 tensors are no parameters of this model: blocks\.7\.extra"
+edit 'd, s, raw = t["proj_out.weight"]; t["proj_out.weight"] = (d, s[::-1], raw)'
+refuse "another shape.*proj_out\.weight"
+edit 'd, s, raw = t["proj_out.bias"]; t["proj_out.bias"] = ("I32", s, raw)'
+refuse "proj_out\.bias.*(I32|i32)"
+edit 'pass'
+truncate -s -100 broken/transformer/diffusion_pytorch_model.safetensors
+refuse "diffusion_pytorch_model\.safetensors"
+rm -rf broken && cp -r runs/dit/model broken && rm -r broken/text_encoder
+refuse "broken/text_encoder"
+"$WEFT" generate --model runs/dit/model --prompt x --steps 1 --height 30 --out never.mp4 >out.log 2>&1 && fail "height 30 was taken"
+grep -q "30" out.log || { cat out.log; fail "height 30 is not named"; }
+exit 0
