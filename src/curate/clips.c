@@ -63,6 +63,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
                                                  .fps = fps,
                                                  .crf = (int)config->clips.crf,
                                                  .preset = config->clips.preset,
+                                                 .key_interval = config->clips.key_interval,
                                                  .threads = 1, /* same bytes on any machine */
                                                  .tags = &tag,
                                                  .tag_count = 1};

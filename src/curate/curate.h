@@ -27,7 +27,7 @@ typedef struct weft_curate_config {
     struct {
         int64_t min_frames;
         double min_seconds, max_seconds;
-        int64_t max_side, crf;
+        int64_t max_side, crf, key_interval;
         const char *preset;
         bool crop_borders, require_caption;
     } clips;
