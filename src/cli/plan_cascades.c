@@ -6,6 +6,7 @@
 #include "plan/iteration.h"
 #include "plan/plan_file.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static weft_status read_search(const weft_args *args, weft_cascade_search *search)
@@ -156,6 +157,10 @@ static void print_simulated(const weft_iteration *it, bool explain_sets)
            it->simulated, 100 * it->idle, it->exposed, weft_format_bytes((int64_t)it->peak, text));
     for (int64_t i = 0; explain_sets && i < it->candidates; i++) {
         const weft_iteration_candidate *c = &it->candidate[i];
+        if (isinf(c->simulated)) {
+            printf("  %-30s planned %.6g s, longer than another one simulated\n", c->name, c->planned);
+            continue;
+        }
         printf("  %-30s planned %.6g s, simulated %.6g s, idle %.1f %%  %s\n", c->name, c->planned, c->simulated,
                100 * c->idle, i == it->chosen ? "<- chosen" : "longer when simulated");
     }

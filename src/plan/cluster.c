@@ -180,6 +180,22 @@ static weft_status read_local(weft_arena *arena, weft_cluster *out)
     return WEFT_OK;
 }
 
+/* A preset's switches are those of up to eight nodes; a larger network is built with at least half of
+ * the bandwidth upwards that its NICs bring from below. */
+static void widen_uplinks(weft_cluster *c)
+{
+    weft_switch *leaf = c->switches.item;
+    const weft_nic *nic = c->nics.item;
+    for (int64_t s = 0; s < c->switches.count; s++) {
+        double below = 0;
+        for (int64_t i = 0; i < c->nics.count; i++)
+            if (!strcmp(nic[i].switch_name, leaf[s].name))
+                below += nic[i].bandwidth * (double)c->nodes;
+        if (leaf[s].up[0])
+            leaf[s].bandwidth = fmax(leaf[s].bandwidth, below / 2);
+    }
+}
+
 static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *preset,
                                const char *nodes, weft_cluster *out)
 {
@@ -193,9 +209,13 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
                              preset->name, nodes, 1 << 20);
         snprintf(set, sizeof set, "nodes=%lld", n);
     }
-    if (preset->yaml)
-        return weft_config_parse(arena, preset->yaml, (int64_t)strlen(preset->yaml), preset->name,
-                                 &override, nodes ? 1 : 0, &weft_cluster_section, out);
+    if (preset->yaml) {
+        WEFT_TRY(weft_config_parse(arena, preset->yaml, (int64_t)strlen(preset->yaml), preset->name,
+                                   &override, nodes ? 1 : 0, &weft_cluster_section, out));
+        if (nodes)
+            widen_uplinks(out);
+        return WEFT_OK;
+    }
     if (nodes)
         return weft_fail(WEFT_E_CONFIG, "cluster local: it is this machine; a number of nodes has no meaning");
     return read_local(arena, out);

@@ -73,57 +73,79 @@ static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t
     return WEFT_OK;
 }
 
-/* Plans, places and simulates one set; takes it over when it is the best so far. */
-static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples,
-                           const weft_cascade_search *search, weft_place_options place, int set, weft_arena *arena,
-                           weft_iteration *it)
-{
-    const weft_cluster *cluster = costs->cluster;
-    const double memory = (double)cluster->device.memory;
+/* One set: its schedule, and then its devices and what the simulator says. */
+typedef struct attempt {
     weft_cascade_list list;
     weft_cascade_problem problem;
     weft_cascade_result result;
-    int32_t *first, *devices;
-    weft_simulation run = {0};
-    if (set < 2)
-        list = it->list;
+} attempt;
+
+static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_search *search, int set,
+                            weft_arena *arena, const weft_iteration *it, attempt *out)
+{
+    const weft_cluster *cluster = costs->cluster;
+    const double memory = (double)cluster->device.memory;
+    attempt a = {.list = it->list};
+    if (set >= 2)
+        WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &a.list));
+    WEFT_TRY(weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
+    a.problem.per_node = set > 0 ? cluster->devices : 0;
+    const weft_status_code status = weft_cascade_solve(&a.problem, search, arena, &a.result);
+    if (status == WEFT_OK)
+        *out = a;
     else
-        WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &list));
-    WEFT_TRY(weft_cascade_problem_create(&list, weft_cluster_devices(cluster), memory, &problem));
-    problem.per_node = set > 0 ? cluster->devices : 0;
-    weft_status_code status;
-    WEFT_GO(weft_cascade_solve(&problem, search, arena, &result));
-    WEFT_GO(weft_place(&problem, &result.schedule, cluster, place, arena, &first, &devices));
-    WEFT_GO(weft_iteration_simulate(costs, samples, &list, &problem, &result.schedule, first, devices, &run));
-    const double idle = idle_of(&run);
-    it->candidate[it->candidates++] =
-        (weft_iteration_candidate){set_name[set], true, result.schedule.makespan, run.seconds, idle};
-    if (set == 0 || run.seconds < it->simulated) {
-        const weft_cascade_bound bound = it->result.bound;
+        weft_cascade_problem_free(&a.problem);
+    return status;
+}
+
+/* Places and simulates a set; takes it over when it is the best so far. */
+static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples, weft_place_options place,
+                           int set, weft_arena *arena, attempt *a, weft_iteration *it)
+{
+    int32_t *first, *devices;
+    weft_simulation run;
+    WEFT_TRY(weft_place(&a->problem, &a->result.schedule, costs->cluster, place, arena, &first, &devices));
+    WEFT_TRY(weft_iteration_simulate(costs, samples, &a->list, &a->problem, &a->result.schedule, first, devices, &run));
+    it->candidate[set].simulated = run.seconds;
+    it->candidate[set].idle = idle_of(&run);
+    if (run.seconds < it->simulated) {
         weft_cascade_problem_free(&it->problem);
-        it->problem = problem;
-        problem = (weft_cascade_problem){0};
-        it->result = result;
-        if (set > 0) { /* the bound and the proof are for every degree */
-            it->result.bound = bound;
-            it->result.proved = bound.value >= result.schedule.makespan * (1 - 1e-9);
-        }
-        it->kept = list;
+        it->problem = a->problem;
+        a->problem = (weft_cascade_problem){0};
+        it->result = a->result;
+        it->kept = a->list;
         it->first = first;
         it->devices = devices;
         it->simulated = run.seconds;
-        it->idle = idle;
+        it->idle = it->candidate[set].idle;
         it->exposed = it->peak = 0;
         for (int64_t d = 0; d < run.devices; d++) {
             it->exposed += run.exposed[d] / (double)run.devices;
             it->peak = fmax(it->peak, run.peak[d]);
         }
-        it->chosen = it->candidates - 1;
+        it->chosen = set;
     }
-out:
     weft_simulation_free(&run);
-    weft_cascade_problem_free(&problem);
-    return status;
+    return WEFT_OK;
+}
+
+/* Sets in the order of their planned times: contention only adds, so once a plan is simulated, those that
+ * are longer before it need not be. */
+static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload *samples, weft_place_options place,
+                            int sets, weft_arena *arena, attempt *list, weft_iteration *it)
+{
+    it->simulated = INFINITY;
+    for (int round = 0; round < sets; round++) {
+        int set = -1;
+        for (int i = 0; i < sets; i++)
+            if (list[i].problem.count && !it->candidate[i].tried &&
+                (set < 0 || it->candidate[i].planned < it->candidate[set].planned))
+                set = i;
+        it->candidate[set].tried = true;
+        if (it->candidate[set].planned < it->simulated)
+            WEFT_TRY(try_set(costs, samples, place, set, arena, &list[set], it));
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_workload *samples,
@@ -131,24 +153,36 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
                                 weft_iteration *out)
 {
     weft_iteration it = {0};
+    attempt list[WEFT_ITERATION_CANDIDATES] = {0};
     WEFT_TRY(weft_workload_cascades(costs, samples, arena, &it.list));
     /* one node has nothing to tear apart */
-    const int sets = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
+    it.candidates = costs->cluster->nodes > 1 ? WEFT_ITERATION_CANDIDATES : 1;
     weft_cascade_search part = *search;
-    part.seconds /= sets;
-    part.effort = sets > 1 ? 0.5 : 1;
-    weft_cascade_bound bound;
-    for (int set = 0; set < sets; set++) {
+    part.seconds /= (double)it.candidates;
+    part.effort = it.candidates > 1 ? 0.5 : 1;
+    weft_cascade_bound bound = {0};
+    weft_status_code status = WEFT_OK;
+    for (int set = 0; set < it.candidates; set++) {
         part.bound = set ? &bound : NULL; /* what holds for every degree holds for fewer */
-        const weft_status_code status = try_set(costs, samples, &part, place, set, arena, &it);
-        if (status != WEFT_OK) {
-            weft_iteration_free(&it);
-            return status;
-        }
-        bound = it.result.bound;
+        WEFT_GO(plan_set(costs, &part, set, arena, &it, &list[set]));
+        if (set == 0)
+            bound = list[0].result.bound;
+        it.candidate[set] = (weft_iteration_candidate){
+            .name = set_name[set], .planned = list[set].result.schedule.makespan, .simulated = INFINITY};
     }
-    *out = it;
-    return WEFT_OK;
+    WEFT_GO(try_sets(costs, samples, place, (int)it.candidates, arena, list, &it));
+    if (it.chosen > 0) { /* the bound and the proof are for every degree */
+        it.result.bound = bound;
+        it.result.proved = bound.value >= it.result.schedule.makespan * (1 - 1e-9);
+    }
+out:
+    for (int set = 0; set < WEFT_ITERATION_CANDIDATES; set++)
+        weft_cascade_problem_free(&list[set].problem);
+    if (status == WEFT_OK)
+        *out = it;
+    else
+        weft_iteration_free(&it);
+    return status;
 }
 
 void weft_iteration_free(weft_iteration *iteration)

@@ -14,8 +14,8 @@ enum { WEFT_ITERATION_CANDIDATES = 4 };
 
 typedef struct weft_iteration_candidate {
     const char *name; /* of the set of degrees */
-    bool feasible;
-    double planned, simulated, idle;
+    bool tried;
+    double planned, simulated, idle; /* simulated: INFINITY where the planned time was too long already */
 } weft_iteration_candidate;
 
 typedef struct weft_iteration {

@@ -17,8 +17,10 @@ struct weft_lister {
     int32_t *room;
     /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i] devices) */
     int64_t nodes;
-    int32_t *node_room, *node_order, *home;
+    int32_t *node_room, *home;
     int32_t *with_room; /* [per_node + 1]: nodes that have exactly so many free */
+    uint64_t *room_set; /* and which, [per_node + 1][words] */
+    int64_t words;
     int16_t *parts; /* only of cascades wider than a node */
     weft_arena *arena;
 };
@@ -67,13 +69,14 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
     l->room = weft_arena_alloc(arena, (2 * n + 4) * i32);
     if (l->nodes) {
         l->node_room = weft_arena_alloc(arena, l->nodes * i32);
-        l->node_order = weft_arena_alloc(arena, l->nodes * i32);
         l->home = weft_arena_alloc(arena, n * i32);
         l->with_room = weft_arena_alloc(arena, (p->per_node + 1) * i32);
+        l->words = (l->nodes + 63) / 64;
+        l->room_set = weft_arena_alloc(arena, (p->per_node + 1) * l->words * (int64_t)sizeof *l->room_set);
         l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
     }
     weft_status_code status = WEFT_OK;
-    if (l->nodes && (!l->node_room || !l->node_order || !l->home || !l->parts || !l->with_room))
+    if (l->nodes && (!l->node_room || !l->home || !l->parts || !l->with_room || !l->room_set))
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
     else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting || !l->bucket_degree ||
         !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
@@ -181,14 +184,24 @@ static int32_t running_pop(weft_lister *l, const double *end, int32_t count)
     return top;
 }
 
-/* The fullest node with room for `degree`, or -1. */
+/* The first node with exactly `room` free from `from` on, or -1. */
+static int64_t next_with(const weft_lister *l, int64_t room, int64_t from)
+{
+    const uint64_t *set = l->room_set + room * l->words;
+    for (int64_t w = from / 64; w < l->words; w++) {
+        const uint64_t bits = w == from / 64 ? set[w] & (~(uint64_t)0 << (from % 64)) : set[w];
+        if (bits)
+            return w * 64 + __builtin_ctzll(bits);
+    }
+    return -1;
+}
+
+/* The fullest node with room for `degree`; there is one. */
 static int64_t tightest_node(const weft_lister *l, int64_t degree)
 {
-    int64_t best = -1;
-    for (int64_t i = 0; i < l->nodes; i++)
-        if (l->node_room[i] >= degree && (best < 0 || l->node_room[i] < l->node_room[best]))
-            best = i;
-    return best;
+    while (!l->with_room[degree])
+        degree++;
+    return next_with(l, degree, 0);
 }
 
 static int64_t nodes_with(const weft_lister *l, int64_t least)
@@ -209,9 +222,12 @@ static bool fits(const weft_lister *l, int64_t degree)
 
 static void change_room(weft_lister *l, int64_t node, int64_t by)
 {
+    const uint64_t bit = (uint64_t)1 << (node % 64);
     l->with_room[l->node_room[node]]--;
+    l->room_set[l->node_room[node] * l->words + node / 64] ^= bit;
     l->node_room[node] += (int32_t)by;
     l->with_room[l->node_room[node]]++;
+    l->room_set[l->node_room[node] * l->words + node / 64] ^= bit;
 }
 
 /* Takes or gives back the devices of c. */
@@ -223,20 +239,18 @@ static void settle(weft_lister *l, int32_t c, int64_t degree)
         return;
     }
     l->home[c] = -1;
-    int32_t *order = l->node_order;
-    for (int32_t i = 0; i < l->nodes; i++) { /* by falling room, ties by number */
-        int32_t j = i;
-        for (; j > 0 && l->node_room[order[j - 1]] < l->node_room[i]; j--)
-            order[j] = order[j - 1];
-        order[j] = i;
-    }
     const int64_t m = (degree + l->problem->per_node - 1) / l->problem->per_node;
     int16_t *parts = l->parts + (int64_t)c * l->nodes;
     memset(parts, 0, (size_t)l->nodes * sizeof *parts);
-    for (int64_t i = 0; i < m; i++) {
-        parts[order[i]] = (int16_t)(degree / m + (i < degree % m));
-        change_room(l, order[i], -parts[order[i]]);
+    int64_t room = l->problem->per_node, node = -1;
+    for (int64_t i = 0; i < m; i++) { /* the emptiest first, ties by number */
+        while ((node = next_with(l, room, node + 1)) < 0)
+            room--;
+        parts[node] = (int16_t)(degree / m + (i < degree % m));
     }
+    for (int64_t i = 0; i < l->nodes; i++)
+        if (parts[i])
+            change_room(l, i, -parts[i]);
 }
 
 static void leave(weft_lister *l, int32_t c, int64_t degree)
@@ -246,7 +260,8 @@ static void leave(weft_lister *l, int32_t c, int64_t degree)
         return;
     }
     for (int64_t i = 0; i < l->nodes; i++)
-        change_room(l, i, l->parts[(int64_t)c * l->nodes + i]);
+        if (l->parts[(int64_t)c * l->nodes + i])
+            change_room(l, i, l->parts[(int64_t)c * l->nodes + i]);
 }
 
 double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule *s)
@@ -266,6 +281,9 @@ double weft_list_plain(weft_lister *l, const double *bias, weft_cascade_schedule
     if (l->nodes) {
         memset(l->with_room, 0, (size_t)(p->per_node + 1) * sizeof *l->with_room);
         l->with_room[p->per_node] = (int32_t)l->nodes;
+        memset(l->room_set, 0, (size_t)((p->per_node + 1) * l->words) * sizeof *l->room_set);
+        for (int64_t i = 0; i < l->nodes; i++)
+            l->room_set[p->per_node * l->words + i / 64] |= (uint64_t)1 << (i % 64);
     }
     for (;;) {
         for (;;) {

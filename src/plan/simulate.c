@@ -30,6 +30,7 @@ typedef struct flow {
     int32_t step, round;
     const round_t *path;
     double left, rate, since; /* bytes of one message still to go */
+    double most;              /* the rate that its own messages leave it on an empty network */
     int64_t version, mark;
     bool active, fixed;
 } flow;
@@ -63,8 +64,10 @@ typedef struct simulator {
     event *heap;
     int64_t heap_count, heap_room, orders;
     flow_list dirty, part_links, part_flows, ready;
-    int64_t *link_mark, mark;
-    double *spare, *share; /* per link, while filling */
+    int64_t *link_mark, link_round, mark;
+    double *capacity, *wanted; /* per link; wanted: by its flows if each ran at its most */
+    flow_list fresh;           /* flows that have begun and have no rate yet */
+    double *spare, *share;     /* per link, while filling */
     int32_t *tight;        /* heap of links by share */
     int64_t *weight;
     double now;
@@ -125,7 +128,7 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
 {
     int64_t total = 0;
     double latency = 0;
-    s->mark++;
+    s->link_round++;
     s->part_links.count = 0;
     for (int64_t i = 0; i < messages; i++) {
         weft_path path;
@@ -136,8 +139,8 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
         latency = fmax(latency, path.latency);
         for (int32_t k = 0; k < path.count; k++) {
             const int32_t link = path.link[k];
-            if (s->link_mark[link] != s->mark) {
-                s->link_mark[link] = s->mark;
+            if (s->link_mark[link] != s->link_round) {
+                s->link_mark[link] = s->link_round;
                 s->weight[link] = 0;
                 WEFT_TRY(push_item(&s->part_links, link));
                 total++;
@@ -376,21 +379,39 @@ static weft_status end_step(simulator *s, int32_t index)
     return WEFT_OK;
 }
 
+/* A link that has room for the most of all its flows holds up nobody, so what changes on one side of it is not
+ * felt on the other. */
+static bool is_tight(const simulator *s, int32_t link)
+{
+    return s->wanted[link] > s->capacity[link] * (1 + 1e-9);
+}
+
 static weft_status link_flow(simulator *s, int32_t index, bool add)
 {
     flow *f = &s->flows[index];
     f->active = add;
+    if (add) {
+        f->most = INFINITY;
+        for (int32_t i = 0; i < f->path->links; i++)
+            f->most = fmin(f->most, s->capacity[f->path->link[i]] / f->path->count[i]);
+        WEFT_TRY(push_item(&s->fresh, index));
+    }
     for (int32_t i = 0; i < f->path->links; i++) {
-        flow_list *list = &s->on_link[f->path->link[i]];
+        const int32_t link = f->path->link[i];
+        flow_list *list = &s->on_link[link];
+        const bool tight = is_tight(s, link);
         if (add) {
             WEFT_TRY(push_item(list, index));
+            s->wanted[link] += f->most * f->path->count[i];
         } else {
             int64_t k = 0;
             while (list->item[k] != index)
                 k++;
             list->item[k] = list->item[--list->count];
+            s->wanted[link] = list->count ? s->wanted[link] - f->most * f->path->count[i] : 0;
         }
-        WEFT_TRY(push_item(&s->dirty, f->path->link[i]));
+        if (tight || is_tight(s, link))
+            WEFT_TRY(push_item(&s->dirty, link));
     }
     return WEFT_OK;
 }
@@ -416,27 +437,36 @@ static weft_status end_flow(simulator *s, int32_t index)
     return --s->lanes[step] == 0 ? end_step(s, step) : WEFT_OK;
 }
 
-/* Links and flows that hang together with `link`. */
-static weft_status collect(simulator *s, int32_t link)
+static weft_status take_flow(simulator *s, int32_t index)
 {
-    s->part_links.count = s->part_flows.count = 0;
-    if (s->link_mark[link] == s->mark)
+    if (s->flows[index].mark == s->mark)
         return WEFT_OK;
-    s->link_mark[link] = s->mark;
-    WEFT_TRY(push_item(&s->part_links, link));
-    for (int64_t i = 0; i < s->part_links.count; i++) {
-        const flow_list *list = &s->on_link[s->part_links.item[i]];
-        for (int64_t k = 0; k < list->count; k++) {
-            flow *f = &s->flows[list->item[k]];
-            if (f->mark == s->mark)
+    s->flows[index].mark = s->mark;
+    return push_item(&s->part_flows, index);
+}
+
+static weft_status take_flows(simulator *s, int32_t link)
+{
+    for (int64_t k = 0; k < s->on_link[link].count; k++)
+        WEFT_TRY(take_flow(s, s->on_link[link].item[k]));
+    return WEFT_OK;
+}
+
+/* The flows that hang together with those in part_flows over tight links, and all their links. */
+static weft_status collect(simulator *s)
+{
+    s->link_round++;
+    s->part_links.count = 0;
+    for (int64_t i = 0; i < s->part_flows.count; i++) {
+        const round_t *path = s->flows[s->part_flows.item[i]].path;
+        for (int32_t j = 0; j < path->links; j++) {
+            const int32_t link = path->link[j];
+            if (s->link_mark[link] == s->link_round)
                 continue;
-            f->mark = s->mark;
-            WEFT_TRY(push_item(&s->part_flows, list->item[k]));
-            for (int32_t j = 0; j < f->path->links; j++)
-                if (s->link_mark[f->path->link[j]] != s->mark) {
-                    s->link_mark[f->path->link[j]] = s->mark;
-                    WEFT_TRY(push_item(&s->part_links, f->path->link[j]));
-                }
+            s->link_mark[link] = s->link_round;
+            WEFT_TRY(push_item(&s->part_links, link));
+            if (is_tight(s, link))
+                WEFT_TRY(take_flows(s, link));
         }
     }
     return WEFT_OK;
@@ -469,7 +499,7 @@ static weft_status fill(simulator *s)
 {
     for (int64_t i = 0; i < s->part_links.count; i++) {
         const int32_t link = s->part_links.item[i];
-        s->spare[link] = weft_cluster_link_bandwidth(s->c, link);
+        s->spare[link] = is_tight(s, link) ? s->capacity[link] : 0;
         s->weight[link] = 0;
     }
     for (int64_t i = 0; i < s->part_flows.count; i++) {
@@ -477,8 +507,11 @@ static weft_status fill(simulator *s)
         f->left = fmax(0, f->left - f->rate * (s->now - f->since));
         f->since = s->now;
         f->fixed = false;
-        for (int32_t k = 0; k < f->path->links; k++)
+        for (int32_t k = 0; k < f->path->links; k++) {
             s->weight[f->path->link[k]] += f->path->count[k];
+            if (!is_tight(s, f->path->link[k])) /* the others on it are left what they want */
+                s->spare[f->path->link[k]] += f->most * f->path->count[k];
+        }
     }
     /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in */
     int64_t n = 0;
@@ -499,7 +532,7 @@ static weft_status fill(simulator *s)
         const flow_list *here = &s->on_link[tight];
         for (int64_t i = 0; i < here->count; i++) {
             flow *f = &s->flows[here->item[i]];
-            if (f->fixed)
+            if (f->fixed || f->mark != s->mark)
                 continue;
             f->fixed = true;
             f->rate = isinf(share) ? 1e30 : fmax(share, 1e-3);
@@ -520,12 +553,17 @@ static weft_status fill(simulator *s)
 static weft_status share_links(simulator *s)
 {
     s->mark++;
-    for (int64_t i = 0; i < s->dirty.count; i++) {
-        WEFT_TRY(collect(s, s->dirty.item[i]));
-        if (s->part_flows.count)
-            WEFT_TRY(fill(s));
+    const int64_t seeds = s->dirty.count + s->fresh.count;
+    for (int64_t i = 0; i < seeds; i++) {
+        s->part_flows.count = 0;
+        WEFT_TRY(i < s->dirty.count ? take_flows(s, s->dirty.item[i])
+                                    : take_flow(s, s->fresh.item[i - s->dirty.count]));
+        if (!s->part_flows.count)
+            continue;
+        WEFT_TRY(collect(s));
+        WEFT_TRY(fill(s));
     }
-    s->dirty.count = 0;
+    s->dirty.count = s->fresh.count = 0;
     return WEFT_OK;
 }
 
@@ -701,11 +739,15 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     s->on_link = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->on_link);
     s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
     s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
+    s->capacity = weft_arena_alloc(s->arena, links * f64);
+    s->wanted = weft_arena_alloc(s->arena, links * f64);
+    for (int64_t l = 0; s->capacity && l < links; l++)
+        s->capacity[l] = weft_cluster_link_bandwidth(s->c, l);
     s->spare = weft_arena_alloc(s->arena, links * f64);
     s->share = weft_arena_alloc(s->arena, links * f64);
     s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
     return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes && s->cache &&
-                   s->on_link && s->link_mark && s->weight && s->spare && s->share && s->tight
+                   s->on_link && s->link_mark && s->weight && s->capacity && s->wanted && s->spare && s->share && s->tight
                ? WEFT_OK
                : no_memory();
 }
@@ -732,6 +774,7 @@ weft_status weft_simulate(const weft_trace *t, const weft_cluster *c, weft_simul
     weft_free(s.heap);
     weft_free(s.idle.item);
     weft_free(s.dirty.item);
+    weft_free(s.fresh.item);
     weft_free(s.part_links.item);
     weft_free(s.part_flows.item);
     weft_free(s.ready.item);
