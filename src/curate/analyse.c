@@ -2,6 +2,7 @@
 #include "curate/curate_work.h"
 
 #include "base/memory.h"
+#include "curate/motion.h"
 #include "curate/phash.h"
 #include "curate/shots.h"
 #include "video/reader.h"
@@ -12,7 +13,8 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
-#define KEY_SECONDS 0.5 /* between hashed frames */
+#define KEY_SECONDS 0.5   /* between hashed frames */
+#define REST_SECONDS 0.25 /* between frames that tell slow motion */
 
 /* Of every frame, 24 bytes; the only thing that grows with the video's length, besides the hashes. */
 typedef struct frame_stat {
@@ -32,6 +34,9 @@ typedef struct analysis {
     double next_key, tick;
     uint8_t small[3][WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];
     double analysed_seconds;
+    bool vectors; /* the decoder tells motion vectors */
+    uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without them */
+    int64_t rest_at;
 } analysis;
 
 void weft_heartbeat_beat(const weft_heartbeat *heart)
@@ -167,6 +172,21 @@ static weft_status add_hash(analysis *a, const weft_video_frame *f, frame_stat *
     return WEFT_OK;
 }
 
+/* Slow motion is less than a pixel from frame to frame: without a decoder's vectors it is measured over a quarter of a
+ * second, and the frames between have at least their share of it. */
+static void slow_motion(analysis *a, const weft_video_frame *f)
+{
+    const int64_t now = a->frames, since = now - a->rest_at;
+    if (a->vectors || (now > 0 && f->seconds < a->frame[a->rest_at].seconds + REST_SECONDS))
+        return;
+    const double moved = now == 0 ? -1 : weft_block_motion(f->plane[0], f->stride[0], a->rest, WIDE, WIDE, HIGH);
+    for (int64_t t = a->rest_at + 1; moved >= 0 && t <= now; t++)
+        a->frame[t].motion = fmaxf(a->frame[t].motion, (float)(moved / (double)(since * WIDE)));
+    for (int y = 0; y < HIGH; y++)
+        memcpy(a->rest + y * WIDE, f->plane[0] + y * f->stride[0], WIDE);
+    a->rest_at = now;
+}
+
 static weft_status take_frame(analysis *a, const weft_video_frame *f)
 {
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
@@ -184,6 +204,8 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
         s->motion = codec_motion(f, weft_video_reader_info(a->reader));
     else if (a->frames > 0)
         s->motion = pixel_motion(a->small[0], a->last);
+    a->vectors |= f->motion_count > 0;
+    slow_motion(a, f);
     memcpy(a->last, a->small[0], sizeof a->last);
     picture_stats(f, s);
     find_bars(f, s->bar);
