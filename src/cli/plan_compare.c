@@ -21,7 +21,8 @@ typedef struct tally {
 typedef struct comparison {
     tally cp[STATIC_MAX], ulysses[STATIC_MAX]; /* one per divisor of the devices */
     int64_t divisor[STATIC_MAX], divisors;
-    tally flexsp, weft;
+    tally flexsp, at_once, weft;
+    int64_t samples; /* of an iteration */
     double gap, gap_worst, planning, planning_worst, cp_each, ulysses_each;
     double best_gap; /* of the plan with every degree */
     int64_t proved, iterations, chosen[WEFT_ITERATION_CANDIDATES];
@@ -124,6 +125,9 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     all->ulysses_each += ulysses;
     WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
     note(&all->flexsp, &b, all->sync);
+    WEFT_GO(weft_baseline_at_once(&s->costs, &w, arena, &b));
+    note(&all->at_once, &b, all->sync);
+    all->samples = w.count;
     const clock_t begun = clock();
     weft_cascade_search search = s->search;
     search.seed = seed;
@@ -158,17 +162,27 @@ static const tally *best_static(const tally *list, int64_t count, int64_t iterat
     return best;
 }
 
+/* The static configuration with a group per sample: all launch at once, as Arachne §III describes it. */
+static const tally *one_each(const weft_plan_setup *s, const tally *list, const comparison *all)
+{
+    const tally *widest = NULL;
+    for (int64_t i = 0; i < all->divisors; i++)
+        if (weft_cluster_devices(&s->cluster) / all->divisor[i] >= all->samples && list[i].feasible == all->iterations)
+            widest = &list[i];
+    return widest;
+}
+
 static void row(const char *name, const tally *t, const comparison *all, json_t *rows)
 {
     const double n = (double)all->iterations, own = all->weft.seconds / n;
     if (!t || t->feasible < all->iterations) {
-        printf("%-28s does not fit the memory in %lld of %lld iterations\n", name,
+        printf("%-34s does not fit the memory in %lld of %lld iterations\n", name,
                (long long)(all->iterations - (t ? t->feasible : 0)), (long long)all->iterations);
         return;
     }
     const double seconds = t->seconds / n;
-    printf("%-28s %10.2f %9.1f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds), 100 * t->idle / n,
-           t->variation / n);
+    printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds), seconds / own,
+           100 * t->idle / n, t->variation / n);
     json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds, "reduction",
                                           1 - own / seconds, "idle", t->idle / n, "variation", t->variation / n));
 }
@@ -181,7 +195,7 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
            s->model->name, s->config.buckets.count ? "own buckets" : s->config.stage, s->config.cluster_spec,
            (long long)weft_cluster_devices(&s->cluster), (long long)s->samples, (long long)all->iterations,
            (unsigned long long)s->search.seed);
-    printf("%-28s %10s %9s %8s %8s\n", "", "s / iter.", "weft -%", "idle %", "CV");
+    printf("%-34s %10s %9s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV");
     char name[64];
     for (int64_t i = 0; i < all->divisors; i++) {
         snprintf(name, sizeof name, "DP %lld x CP %lld", (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
@@ -198,6 +212,9 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
     row("best DP x CP (Megatron)", best_static(all->cp, all->divisors, all->iterations), all, rows);
     row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations), all, rows);
     row("FlexSP-like", &all->flexsp, all, rows);
+    row("at once: DP x CP (Megatron)", one_each(s, all->cp, all), all, rows);
+    row("at once: DP x Ulysses (DeepSpeed)", one_each(s, all->ulysses, all), all, rows);
+    row("at once: FlexSP-like", &all->at_once, all, rows);
     row("weft", &all->weft, all, rows);
     printf("\nplanning %.3f core seconds mean, %.3f worst; gap to the lower bound %.2f %% mean, %.2f %% worst (%.2f %% "
            "mean with every degree); %lld of %lld proved optimal; %.3f s of gradient and weight exchange are in every system's time\n",

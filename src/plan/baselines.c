@@ -171,3 +171,52 @@ weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workloa
     *out = r;
     return WEFT_OK;
 }
+
+weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_workload *w, weft_arena *arena,
+                                  weft_baseline *out)
+{
+    const int64_t devices = weft_cluster_devices(c->cluster);
+    const double memory = (double)c->cluster->device.memory;
+    weft_baseline r = {.name = "FlexSP-like, all at once"};
+    /* one entry per sample, and one for the devices that are left */
+    int64_t *width = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *width);
+    double *load = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *load);
+    double *flops = weft_arena_alloc(arena, (w->count + 1) * (int64_t)sizeof *flops);
+    if (!width || !load || !flops)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
+    int64_t rest = devices;
+    for (int64_t i = 0; i < w->count; i++) { /* as narrow as the memory allows */
+        unit u = {.bytes = INFINITY};
+        for (width[i] = 1; width[i] <= devices; width[i] *= 2) {
+            WEFT_TRY(unit_cost(c, &w->bucket[i], width[i], WEFT_SP_NONE, &u));
+            if (u.bytes <= memory)
+                break;
+        }
+        rest -= width[i];
+        load[i] = u.seconds;
+        flops[i] = u.flops;
+    }
+    r.feasible = rest >= 0;
+    for (bool wider = r.feasible; wider;) { /* only the slowest one's next width can make all of it shorter */
+        int64_t slow = 0;
+        for (int64_t i = 1; i < w->count; i++)
+            slow = load[i] > load[slow] ? i : slow;
+        wider = false;
+        for (int64_t k = 2 * width[slow]; !wider && k <= width[slow] + rest; k *= 2) {
+            unit u;
+            WEFT_TRY(unit_cost(c, &w->bucket[slow], k, WEFT_SP_NONE, &u));
+            if (u.seconds >= load[slow])
+                continue;
+            rest -= k - width[slow];
+            width[slow] = k;
+            load[slow] = u.seconds;
+            flops[slow] = u.flops;
+            wider = true;
+        }
+    }
+    width[w->count] = rest;
+    if (r.feasible)
+        summarise(load, flops, width, w->count + 1, devices, &r);
+    *out = r;
+    return WEFT_OK;
+}

@@ -84,5 +84,9 @@ weft_status weft_baseline_static(const weft_cascade_costs *costs, const weft_wor
  * dealt longest first to the group that is done first; all groups start together. */
 weft_status weft_baseline_flexsp(const weft_cascade_costs *costs, const weft_workload *workload,
                                  weft_arena *arena, weft_baseline *out);
+/* As Arachne §III describes the systems before it: "all samples within an iteration launch simultaneously",
+ * each on a group of its own (a power of two, the best for this iteration), which waits for the slowest. */
+weft_status weft_baseline_at_once(const weft_cascade_costs *costs, const weft_workload *workload,
+                                  weft_arena *arena, weft_baseline *out);
 
 #endif
