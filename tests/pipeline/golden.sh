@@ -20,5 +20,8 @@ for model in dit-7b-8k:8:256 dit-7b-74k:8:64 dit-28b-8k:8:256 dit-28b-74k:32:64;
     IFS=: read -r name nodes batch <<<"$model"
     plan "layout-$name-h100" layout "$SRC/examples/plan-layout.yaml" --set model="$name" --set cluster=h100:"$nodes" --set batch="$batch"
 done
+for cluster in a100:4 h200:2 v100:4 ascend910a:4; do
+    plan "layout-dit-7b-8k-${cluster%:*}" layout "$SRC/examples/plan-layout.yaml" --set model=dit-7b-8k --set cluster=$cluster --set batch=256
+done
 plan memory-20gib memory "$SRC/examples/plan-memory.yaml" --set limit=20GiB --set offload=false
 plan memory-30gib memory "$SRC/examples/plan-memory.yaml"

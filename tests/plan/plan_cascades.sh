@@ -137,16 +137,20 @@ YAML
 refuse 'cycle' "$WEFT" topology bad.yaml
 sed -i '/^nics/d; /^switches/d' bad.yaml && refuse 'missing link' "$WEFT" topology bad.yaml
 
-# golden plans: a change of plan is to be seen in review (WEFT_GOLDEN=1 writes them anew)
-for preset in h100:2 h200:1 a100:2 ascend910a:2; do
-    for stage in 360p 720p; do
+# golden plans and clusters: a change is to be seen in review (GOLDEN=write accepts it)
+golden() { # golden NAME COMMAND...
+    local name=$1.txt; shift
+    "$@" >"$name"
+    if [ "${GOLDEN-}" = write ]; then cp "$name" "$SRC/tests/plan/golden/$name"; fi
+    diff -u "$SRC/tests/plan/golden/$name" "$name" || fail "$name has changed (GOLDEN=write accepts it)"
+}
+for preset in h100:2 h200:1 a100:2 v100:2 ascend910a:2; do
+    for stage in 360p 720p 1080p; do
         model=hunyuanvideo-13b
-        case $preset in a100*|ascend*) model=wan-1.3b ;; esac
-        name=${preset%:*}-$stage.txt
-        "$WEFT" plan cascades --set cluster=$preset --set stage=$stage --set model=$model --set samples=3 --seed 5 >$name
-        if [ "${WEFT_GOLDEN-}" = 1 ]; then mkdir -p "$SRC/tests/plan/golden"; cp $name "$SRC/tests/plan/golden/$name"; fi
-        diff "$SRC/tests/plan/golden/$name" $name || fail "the plan of $preset, $stage has changed"
+        case $preset in a100*|v100*|ascend*) model=wan-1.3b ;; esac
+        golden ${preset%:*}-$stage "$WEFT" plan cascades --set cluster=$preset --set stage=$stage --set model=$model --set samples=3 --seed 5
     done
+    golden topology-${preset%:*} "$WEFT" topology ${preset%:*}
 done
-"$WEFT" topology v100 >v100.txt
-grep -q '4 nodes x 8 V100' v100.txt
+golden h100-64-720p "$WEFT" plan cascades --set cluster=h100:8 --set stage=720p --seed 5
+golden topology-h100-512 "$WEFT" topology h100:512
