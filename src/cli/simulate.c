@@ -19,16 +19,42 @@ static const weft_option options[] = {
     {"--folds", "N", "0", "parts per pass over the layers; 0: by the number of devices"},
 };
 
-/* `placed` NULL: an owner is what is coloured (a pipeline's microbatch). */
-static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c,
-                               const weft_placed *placed, const weft_simulation *r, const char *title)
+/* From where to where each owner's steps run. */
+static weft_gantt_bar *owner_spans(const weft_trace *t, const weft_simulation *r, int32_t *owners)
 {
+    *owners = 0;
+    for (int64_t i = 0; i < t->step_count; i++)
+        *owners = t->step[i].owner >= *owners ? t->step[i].owner + 1 : *owners;
+    weft_gantt_bar *span = weft_alloc((*owners + 1) * (int64_t)sizeof *span);
+    for (int32_t o = 0; span && o < *owners; o++)
+        span[o] = (weft_gantt_bar){.start = INFINITY, .part = WEFT_GANTT_LABEL};
+    for (int64_t i = 0; span && i < t->step_count; i++) {
+        const weft_trace_step *s = &t->step[i];
+        if (s->owner < 0 || s->stream == WEFT_STREAM_HOST || r->end[i] <= r->start[i])
+            continue;
+        span[s->owner].start = fmin(span[s->owner].start, r->start[i]);
+        span[s->owner].end = fmax(span[s->owner].end, r->end[i]);
+    }
+    return span;
+}
+
+/* `placed` NULL: an owner is what is coloured (a pipeline's microbatch); else its cascade's sample, with
+ * the cascade's name over all of its steps. */
+static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c, const weft_placed *placed,
+                               const weft_simulation *r, const char *title)
+{
+    int32_t owners;
+    weft_gantt_bar *span = owner_spans(t, r, &owners);
     int64_t room = 0, count = 0;
     for (int64_t i = 0; i < t->step_count; i++)
         room += t->group[t->step[i].group].count;
+    for (int32_t o = 0; placed && o < owners; o++)
+        room += placed[o].degree;
     weft_gantt_bar *bar = weft_alloc(room * (int64_t)sizeof *bar);
-    if (!bar)
-        return weft_fail(WEFT_E_MEMORY, "out of memory drawing the simulation");
+    weft_buf svg = {0};
+    weft_status_code status = WEFT_OK;
+    if (!bar || !span)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory drawing the simulation"));
     for (int64_t i = 0; i < t->step_count; i++) {
         const weft_trace_step *s = &t->step[i];
         const weft_trace_group *g = &t->group[s->group];
@@ -40,13 +66,19 @@ static weft_status write_chart(const char *path, const weft_trace *t, const weft
         const bool comm = s->stream == WEFT_STREAM_COMM;
         for (int32_t k = 0; k < g->count; k++)
             bar[count++] = (weft_gantt_bar){t->member[g->first + k], r->start[i], r->end[i], sample + 1, comm ? 0.7 : 0.1,
-                                            t->name[s->name]};
+                                            t->name[s->name], placed ? WEFT_GANTT_INNER : WEFT_GANTT_BAR};
     }
-    weft_buf svg = {0};
-    weft_status_code status = weft_gantt_svg(title, bar, count, t->devices, r->seconds, c->devices, &svg);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, svg.data, svg.len);
+    for (int32_t o = 0; placed && o < owners; o++)
+        for (int64_t k = 0; k < placed[o].degree && isfinite(span[o].start); k++) {
+            bar[count] = span[o];
+            bar[count].row = placed[o].device[k];
+            bar[count++].label = placed[o].id;
+        }
+    WEFT_GO(weft_gantt_svg(title, bar, count, t->devices, r->seconds, c->devices, &svg));
+    WEFT_GO(weft_file_write_atomic(path, svg.data, svg.len));
+out:
     weft_buf_free(&svg);
+    weft_free(span);
     weft_free(bar);
     return status;
 }

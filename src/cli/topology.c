@@ -1,8 +1,8 @@
 /* weft topology: a cluster as text and drawing. */
 #include "base/fs.h"
 #include "cli/verb.h"
+#include "format/svg.h"
 #include "plan/cluster.h"
-#include "plan/gantt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void print_cluster(const weft_cluster *c)
     const weft_switch *s = c->switches.item;
     char a[32], b[32], id[20];
     weft_cluster_id(c, id);
-    printf("%s: %lld nodes x %lld %s = %lld devices  (id %s)\n", c->name, (long long)c->nodes, (long long)c->devices,
+    printf("%s: %lld node%s x %lld %s = %lld devices  (id %s)\n", c->name, (long long)c->nodes, c->nodes > 1 ? "s" : "", (long long)c->devices,
            d->type, (long long)weft_cluster_devices(c), id);
     printf("device: %s, %.4g TFLOP/s, memory %s\n", weft_format_bytes(d->memory, a), d->flops / 1e12,
            rate(d->memory_bandwidth, b));
@@ -85,7 +85,7 @@ static void box(weft_buf *out, double x, double y, double w, double h, const cha
     weft_buf_printf(out, "<rect x=\"%g\" y=\"%g\" width=\"%g\" height=\"%g\" rx=\"3\" fill=\"%s\" stroke=\"#555\"/>", x, y, w,
                     h, fill);
     weft_buf_printf(out, "<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">", x + w / 2, y + h / 2 + 3);
-    weft_svg_text(out, text);
+    weft_xml_escape(out, text);
     weft_buf_printf(out, "</text>\n");
 }
 
@@ -130,15 +130,28 @@ static weft_status draw(const weft_cluster *c, const char *path)
     int64_t depth = 0;
     for (int64_t i = 0; i < c->switches.count; i++)
         depth = s[i].depth > depth ? s[i].depth : depth;
-    const double node_width = COLUMN * (double)columns + 40, width = node_width * (double)nodes + 40;
-    const double nic_y = 50 + 60 * (double)(depth + 1) + 20, height = nic_y + 170;
+    const double node_width = fmax(COLUMN * (double)columns + 40, 130), width = fmax(node_width * (double)nodes + 40, 420);
+    const double nic_y = 50 + 60 * (double)(depth + 1) + 20, height = nic_y + 145;
     weft_buf out = {0};
     weft_buf_printf(&out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" font-family=\"sans-serif\" "
                           "font-size=\"10\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"20\" y=\"22\" "
                           "font-size=\"14\">", width, height);
-    weft_svg_text(&out, c->name);
-    weft_buf_printf(&out, ": %lld nodes x %lld ", (long long)c->nodes, (long long)c->devices);
-    weft_svg_text(&out, c->device.type);
+    weft_xml_escape(&out, c->name);
+    weft_buf_printf(&out, ": %lld node%s x %lld ", (long long)c->nodes, c->nodes > 1 ? "s" : "", (long long)c->devices);
+    weft_xml_escape(&out, c->device.type);
+    char inside[32], between[32];
+    weft_buf_printf(&out, "</text>\n<text x=\"20\" y=\"%g\" fill=\"#555\">inside a node %s", height - 6,
+                    rate(c->link.bandwidth, inside));
+    if (c->nics.count)
+        weft_buf_printf(&out, ", NIC %s", rate(((const weft_nic *)c->nics.item)->bandwidth, between));
+    if (depth > 0) /* of the lowest switches */
+        for (int64_t i = 0; i < c->switches.count; i++)
+            if (s[i].depth == depth) {
+                weft_buf_printf(&out, ", up from a leaf %s", rate(s[i].bandwidth, between));
+                break;
+            }
+    if (nodes < c->nodes)
+        weft_buf_printf(&out, "; %lld more nodes", (long long)(c->nodes - nodes));
     weft_buf_printf(&out, "</text>\n");
     draw_network(c, nodes, node_width, width, depth, &out);
     for (int64_t n = 0; n < nodes; n++) {
@@ -168,8 +181,6 @@ static weft_status draw(const weft_cluster *c, const char *path)
         }
         box(&out, left + node_width / 2 - 45, nic_y + 82, 80, 20, "#eee", text);
     }
-    if (nodes < c->nodes)
-        weft_buf_printf(&out, "<text x=\"20\" y=\"%g\">... and %lld more nodes</text>\n", height - 8, (long long)(c->nodes - nodes));
     weft_buf_printf(&out, "</svg>\n");
     weft_status_code status = weft_buf_check(&out);
     if (status == WEFT_OK)

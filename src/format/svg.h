@@ -1,4 +1,4 @@
-/* Drawings as SVG text: shapes, line plots, bars over time (Gantt).
+/* Drawings as SVG text: shapes and line plots.
  *
  * The text stands alone as a file and can be put into a page as it is: every style is inside, nothing
  * is loaded. Colours follow the page's text colour (currentColor) where they are not a series'. */
@@ -55,26 +55,5 @@ weft_status weft_plot_write(const weft_plot *plot, weft_buf *out);
 /* The running mean that report curves show: out[i] = (1 - beta) * sum_j beta^j y[i - j], bias
  * corrected; values that are not finite are passed over. */
 void weft_smooth(const double *y, int64_t count, double beta, double *out);
-
-/* ---- bars over time ---- */
-
-typedef struct weft_gantt_bar {
-    int row;
-    double start, end; /* in units of `unit` */
-    const char *label; /* inside the bar if it fits, and under the pointer; NULL: none */
-    int colour;        /* of weft_svg_colour; -1: grey */
-} weft_gantt_bar;
-
-typedef struct weft_gantt {
-    const char *title, *unit;
-    const char *const *row; /* names */
-    int rows;
-    const weft_gantt_bar *bar;
-    int64_t bars;
-    const char *const *legend; /* names of colours 0 .. legend_count - 1 */
-    int legend_count;
-    double width; /* pixels; 0: 900 */
-} weft_gantt;
-weft_status weft_gantt_write(const weft_gantt *gantt, weft_buf *out);
 
 #endif

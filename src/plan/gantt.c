@@ -1,27 +1,34 @@
 #include "plan/gantt.h"
 
+#include "format/svg.h"
+
 #include <math.h>
 #include <string.h>
-
-void weft_svg_text(weft_buf *out, const char *text)
-{
-    for (; *text; text++)
-        switch (*text) {
-        case '<': weft_buf_printf(out, "&lt;"); break;
-        case '>': weft_buf_printf(out, "&gt;"); break;
-        case '&': weft_buf_printf(out, "&amp;"); break;
-        case '"': weft_buf_printf(out, "&quot;"); break;
-        default:
-            if ((unsigned char)*text >= 32)
-                weft_buf_append(out, text, 1);
-        }
-}
 
 /* 1, 2 or 5 times a power of ten, about ten of them in `span`. */
 static double tick_of(double span)
 {
     const double raw = span / 10, base = pow(10, floor(log10(raw > 0 ? raw : 1)));
     return base * (raw / base < 1.5 ? 1 : raw / base < 3.5 ? 2 : raw / base < 7.5 ? 5 : 10);
+}
+
+static void draw_bar(const weft_gantt_bar *b, double x, double y, double w, double row, weft_buf *out)
+{
+    if (w < 0.05)
+        return;
+    const unsigned hue = (unsigned)(b->colour * 137) % 360;
+    if (b->part != WEFT_GANTT_LABEL) {
+        weft_buf_printf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%u,60%%,%.0f%%)\"", x,
+                        y + 0.5, w, row - 1, hue, 52 + 40 * b->shade);
+        weft_buf_printf(out, "%s<title>", b->part == WEFT_GANTT_INNER ? ">" : " stroke=\"white\" stroke-width=\"0.4\">");
+        weft_xml_escape(out, b->label);
+        weft_buf_printf(out, " %.4g-%.4g s</title></rect>\n", b->start, b->end);
+    }
+    if (b->part != WEFT_GANTT_INNER && row >= 10 && w > 7.0 * (double)strlen(b->label)) {
+        weft_buf_printf(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"9\" pointer-events=\"none\">", x + 3, y + row * 0.75);
+        weft_xml_escape(out, b->label);
+        weft_buf_printf(out, "</text>\n");
+    }
 }
 
 weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t count, int64_t rows,
@@ -34,7 +41,7 @@ weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t
                     "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n<text x=\"%g\" y=\"22\" "
                     "font-size=\"14\">",
                     left + width + 30, top + height + 40, left);
-    weft_svg_text(out, title);
+    weft_xml_escape(out, title);
     weft_buf_printf(out, "</text>\n");
     for (int64_t r = 0; r < rows; r++) {
         const double y = top + height - row * (double)(r + 1);
@@ -47,24 +54,9 @@ weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t
             weft_buf_printf(out, "<line x1=\"%g\" x2=\"%g\" y1=\"%g\" y2=\"%g\" stroke=\"#888\"/>\n", left - 40, left + width,
                             y + row, y + row);
     }
-    for (int64_t i = 0; i < count; i++) {
-        const weft_gantt_bar *b = &bar[i];
-        const double x = left + b->start * scale, w = (b->end - b->start) * scale;
-        const double y = top + height - row * (double)(b->row + 1);
-        if (w < 0.05)
-            continue;
-        const unsigned hue = (unsigned)(b->colour * 137) % 360;
-        weft_buf_printf(out, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"hsl(%u,60%%,%.0f%%)\" "
-                             "stroke=\"white\" stroke-width=\"0.4\"><title>",
-                        x, y + 0.5, w, row - 1, hue, 52 + 40 * b->shade);
-        weft_svg_text(out, b->label);
-        weft_buf_printf(out, " %.4g-%.4g s</title></rect>\n", b->start, b->end);
-        if (row >= 10 && w > 7.0 * (double)strlen(b->label)) {
-            weft_buf_printf(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"9\" pointer-events=\"none\">", x + 3, y + row * 0.75);
-            weft_svg_text(out, b->label);
-            weft_buf_printf(out, "</text>\n");
-        }
-    }
+    for (int64_t i = 0; i < count; i++)
+        draw_bar(&bar[i], left + bar[i].start * scale, top + height - row * (double)(bar[i].row + 1),
+                 (bar[i].end - bar[i].start) * scale, row, out);
     const double tick = tick_of(seconds);
     for (double t = 0; t <= seconds * 1.0001 && scale > 0; t += tick)
         weft_buf_printf(out,

@@ -194,20 +194,6 @@ Test(report, plot)
     weft_buf_free(&text);
 }
 
-Test(report, gantt)
-{
-    const char *const row[] = {"rank 0", "rank 1"};
-    const weft_gantt_bar bar[] = {{0, 0, 10, "F0", 0}, {1, 10, 20, "F0", 0}, {0, 20, 45.5, "B0", 1}, {7, 0, 1, NULL, 0}};
-    const char *const legend[] = {"forward", "backward"};
-    weft_buf text = {0};
-    cr_assert_eq(weft_gantt_write(&(weft_gantt){.title = "pipeline", .unit = "ms", .row = row, .rows = 2, .bar = bar,
-                                                .bars = 4, .legend = legend, .legend_count = 2}, &text), WEFT_OK);
-    cr_assert(well_formed(&text, "gantt.svg"));
-    cr_assert_eq(occurrences(&text, "<title>"), 3); /* the bar in no row is left out */
-    cr_assert(strstr(text.data, "B0: 20 .. 45.5 ms"));
-    weft_buf_free(&text);
-}
-
 Test(report, page)
 {
     weft_buf page = {0}, base = {0};
