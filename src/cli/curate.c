@@ -53,7 +53,7 @@ const weft_verb weft_verb_curate = {
         "  clips/ID.mp4     one clip\n"
         "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores, caption\n"
         "  manifest.jsonl   all clips\n"
-        "  rejects.jsonl    every video and shot that was left out: operator, value, threshold, reason\n"
+        "  rejects.jsonl    every video, shot and transition that was left out: operator, value, threshold, reason\n"
         "  summary.json     the counts; files = videos + sidecars + others, and\n"
         "                   shots = clips + rejected shots\n"
         "\n"

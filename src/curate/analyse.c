@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
-#define KEY_SECONDS 0.5   /* between hashed frames */
+#define KEY_SECONDS 0.125 /* between hashed frames: copies that begin elsewhere have others */
 #define REST_SECONDS 0.25 /* between frames that tell slow motion */
 
 /* Of every frame, 24 bytes; the only thing that grows with the video's length, besides the hashes. */
@@ -34,7 +34,8 @@ typedef struct analysis {
     double next_key, tick;
     uint8_t small[3][WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];
     double analysed_seconds;
-    bool vectors; /* the decoder tells motion vectors */
+    int64_t concealed; /* frames in which the decoder hid errors */
+    bool vectors;      /* the decoder tells motion vectors */
     uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without them */
     int64_t rest_at;
 } analysis;
@@ -204,6 +205,7 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
         s->motion = codec_motion(f, weft_video_reader_info(a->reader));
     else if (a->frames > 0)
         s->motion = pixel_motion(a->small[0], a->last);
+    a->concealed += f->damaged;
     a->vectors |= f->motion_count > 0;
     slow_motion(a, f);
     memcpy(a->last, a->small[0], sizeof a->last);
@@ -343,10 +345,23 @@ static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shot
     }
 }
 
+/* Frames between two shots: of no clip, and told like a rejected shot. */
+static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    if (start > end)
+        return;
+    json_t *gap = json_pack("{s:I,s:I,s:f,s:f,s:b,s:o}", "start", (json_int_t)start, "end", (json_int_t)end,
+                            "start_seconds", (double)a->frame[start].seconds, "end_seconds",
+                            (double)a->frame[end].seconds + a->tick, "gap", 1, "reject",
+                            weft_curate_reject("transition", (double)(end - start + 1), 0,
+                                               "frames between two shots: a transition, or trimmed beside a cut"));
+    json_array_append_new(shots, gap);
+}
+
 static json_t *cut_into_shots(const analysis *a)
 {
     json_t *shots = json_array();
-    int64_t count, start = 0;
+    int64_t count, start = 0, covered = 0;
     const weft_boundary *b = weft_shot_detector_boundaries(a->detector, &count);
     const int64_t trim = a->config->shots.trim;
     for (int64_t i = 0; i <= count; i++) {
@@ -354,11 +369,15 @@ static json_t *cut_into_shots(const analysis *a)
         int64_t from = start + (i > 0 ? trim : 0), to = end - (i < count ? trim : 0);
         if (from > to)
             from = start, to = end; /* too short to trim: stands and falls by its length */
-        if (from <= to)
+        if (from <= to) {
+            add_gap(a, covered, from - 1, shots);
             add_shot(a, from, to, shots);
+            covered = to + 1;
+        }
         if (i < count)
             start = b[i].gradual ? b[i].end + 1 : b[i].start;
     }
+    add_gap(a, covered, a->frames - 1, shots);
     return shots;
 }
 
@@ -391,6 +410,10 @@ static json_t *conclude(analysis *a, json_t *record)
     if (share > a->config->video.max_damaged)
         return weft_curate_reject("decode", share, a->config->video.max_damaged,
                                   "too many damaged packets");
+    const double concealed = (double)a->concealed / (double)a->frames;
+    if (concealed > a->config->video.max_concealed)
+        return weft_curate_reject("decode", concealed, a->config->video.max_concealed,
+                                  "too many frames with damage that the decoder hid");
     if (a->frames < 2)
         return weft_curate_reject("duration", (double)a->frames, 2, "one frame only");
     if (seconds < a->config->video.min_seconds)

@@ -19,6 +19,8 @@ static const weft_key video_keys[] = {
      .min = 0, .max = 1000},
     {"max_damaged", WEFT_KEY_F64, AT(video.max_damaged) - AT(video), "0.02", "",
      "share of the packets that the decoder may refuse", .min = 0, .max = 1},
+    {"max_concealed", WEFT_KEY_F64, AT(video.max_concealed) - AT(video), "0.1", "",
+     "share of the frames in which the decoder may hide damage", .min = 0, .max = 1},
 };
 static const weft_section video_section = {"video", "what a file must be to be looked at",
                                            sizeof(((weft_curate_config *)0)->video), video_keys,

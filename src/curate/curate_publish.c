@@ -122,9 +122,10 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     int64_t clip = 0;
     json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
         json_t *shot_reject = json_object_get(shot, "reject");
-        r->shots++;
+        const bool gap = json_is_true(json_object_get(shot, "gap"));
+        r->shots += !gap;
         if (shot_reject) {
-            r->shots_rejected++;
+            r->shots_rejected += !gap;
             WEFT_TRY(add_reject(l, s, shot, shot_reject));
             continue;
         }

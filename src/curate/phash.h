@@ -19,9 +19,9 @@ void weft_phash_make(const uint8_t *luma, int64_t width, int64_t height, int64_t
                      weft_phash *hash, weft_phash *mirrored);
 int weft_phash_distance(const weft_phash *a, const weft_phash *b); /* 0 .. 256 */
 
-/* The share of the shorter list's frames that have a frame within `distance` bits in the other at
- * one common offset in time (the best offset; neighbours at +-1 count too), and the mean distance of
- * those. Frames are samples at equal steps. */
+/* The share of the shorter list's frames that have a frame within `distance` bits in the other at one common offset in
+ * time (the best one, give or take two steps). Frames are samples at equal steps; of the shorter list every fourth is
+ * looked for, so steps are to be a quarter of what tells frames apart. */
 double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash *b, int64_t b_count,
                           int distance);
 

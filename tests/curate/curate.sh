@@ -26,7 +26,8 @@ s, m, r = json.load(open('a/summary.json')), lines('a/manifest.jsonl'), lines('a
 files = sum(len(f) for _, _, f in os.walk('raw'))
 assert s['files'] == files == s['videos'] + s['sidecars'] + s['other_files'], (s, files)
 assert s['shots'] == len(m) + s['shots_rejected'] and len(m) == s['clips']
-assert len(r) == s['videos_rejected'] + s['other_files'] + s['shots_rejected'], s
+gaps = [x for x in r if x['operator'] == 'transition']
+assert len(r) == s['videos_rejected'] + s['other_files'] + s['shots_rejected'] + len(gaps), s
 assert all({'operator', 'value', 'threshold', 'reason', 'source'} <= set(x) for x in r)
 why = {}
 for x in r:
