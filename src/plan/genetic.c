@@ -280,7 +280,7 @@ static void anneal(island *x)
         const int moves = 1 + (weft_rng_u32(&x->rng) % 4 == 0) + (weft_rng_u32(&x->rng) % 8 == 0);
         for (int m = 0; m < moves; m++) {
             const uint32_t dice = weft_rng_u32(&x->rng) % 100;
-            const int32_t c = dice % 2 && n <= 256 ? pick_critical(x, s)
+            const int32_t c = dice % 2 ? pick_critical(x, s)
                                         : (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
             const int32_t first = p->first_option[c], last = p->first_option[c + 1] - 1;
             if (dice < 25 && first < last) {
