@@ -270,7 +270,8 @@ static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b,
         const weft_dit_cost d = dit_cost(c, b, s, k, WEFT_SP_NONE, 0);
         if (d.bytes > memory)
             continue;
-        dit->option[dit->option_count++] = (weft_cascade_option){k, d.seconds, d.bytes};
+        /* only named, never planned: nodes without a NIC would take forever */
+        dit->option[dit->option_count++] = (weft_cascade_option){k, fmin(d.seconds, 1e12), d.bytes};
         return;
     }
 }

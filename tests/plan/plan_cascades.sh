@@ -71,6 +71,12 @@ PY
 python3 check.py many.json many.plan 6 2
 
 # impossible requests
+cat >one.yaml <<'YAML'
+nodes: 1
+devices: 1
+device: {memory: 24GiB, flops: 5e11, memory_bandwidth: 4e10}
+link: {bandwidth: 1e10}
+YAML
 refuse "0 devices" "$WEFT" plan cascades --costs costs.json --devices 0
 refuse "0 devices" "$WEFT" plan cascades --costs costs.json
 refuse "devices" "$WEFT" plan cascades --costs costs.json --devices -3
@@ -98,6 +104,7 @@ refuse "none of the degrees 32, 64 is within the 16 devices" "$WEFT" plan cascad
 refuse "per device at degree 8, limit 80 GiB; smallest feasible degree 399, devices 8" "$WEFT" plan cascades --set cluster=h100:1 \
     --set text=false --set samples=0 --set buckets.0.frames=129 --set buckets.0.height=4320 --set buckets.0.width=7680 \
     --set buckets.0.batch=8 --set buckets.0.count=1
+refuse "smallest feasible degree" "$WEFT" plan cascades --set model=wan-1.3b --set cluster=one.yaml --set samples=1 --set text=false --set zero=0
 refuse "did you mean" "$WEFT" plan cascades --set model=hunyuanvideo-13
 
 # a plan for another cluster
