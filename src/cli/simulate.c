@@ -174,7 +174,7 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
     const char *out = weft_args_string(args, "--out");
     if (chrome) {
         weft_buf text_out = {0};
-        weft_status_code status = weft_simulation_chrome(trace, f->cluster, r, &text_out);
+        weft_status_code status = weft_trace_chrome(trace, f->cluster->devices, r->start, r->end, &text_out);
         if (status == WEFT_OK)
             status = weft_file_write_atomic(chrome, text_out.data, text_out.len);
         weft_buf_free(&text_out);

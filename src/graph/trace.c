@@ -115,3 +115,45 @@ const char *weft_trace_kind_name(weft_trace_kind kind)
                                         "broadcast", "ring shift", "send", "offload", "fetch"};
     return kind < WEFT_TRACE_KIND_COUNT ? names[kind] : "?";
 }
+
+/* A JSON string: names come from scopes and files. */
+static void put_string(weft_buf *out, const char *text)
+{
+    weft_buf_append(out, "\"", 1);
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            weft_buf_printf(out, "\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            weft_buf_printf(out, "\\u%04x", *text);
+        else
+            weft_buf_append(out, text, 1);
+    weft_buf_append(out, "\"", 1);
+}
+
+weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, const double *start, const double *end, weft_buf *out)
+{
+    static const char *const streams[] = {"compute", "communication", "host"};
+    weft_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    for (int64_t d = 0; d < t->devices; d++) {
+        weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"name\":\"process_name\",\"args\":{\"name\":\"", (long long)d);
+        if (devices_per_node > 0)
+            weft_buf_printf(out, "node %lld device %lld\"}},\n", (long long)(d / devices_per_node), (long long)(d % devices_per_node));
+        else
+            weft_buf_printf(out, "rank %lld\"}},\n", (long long)d);
+        for (int k = 0; k < WEFT_STREAM_COUNT; k++)
+            weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",
+                            (long long)d, k, streams[k]);
+    }
+    for (int64_t i = 0; i < t->step_count; i++) {
+        const weft_trace_step *s = &t->step[i];
+        const weft_trace_group *g = &t->group[s->group];
+        for (int32_t k = 0; k < g->count && !isnan(start[i]); k++) {
+            weft_buf_printf(out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
+                            t->member[g->first + k], s->stream, 1e6 * start[i], 1e6 * (end[i] - start[i]));
+            put_string(out, t->name[s->name]);
+            weft_buf_printf(out, ",\"cat\":\"%s\"},\n", weft_trace_kind_name(s->kind));
+        }
+    }
+    weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":0}}\n]}\n");
+    return weft_buf_check(out);
+}

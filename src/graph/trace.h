@@ -72,5 +72,9 @@ weft_status weft_trace_add_step(weft_trace *trace, weft_trace_step step, const i
 /* Members in range and once per group, `after` earlier steps only, finite numbers. WEFT_E_FORMAT. */
 weft_status weft_trace_check(const weft_trace *trace);
 const char *weft_trace_kind_name(weft_trace_kind kind);
+/* The steps at their times (seconds, by step; NaN: left out) in Chrome's trace format, which Perfetto opens: a process per
+ * device, named by node when devices_per_node > 0, and a thread per stream. */
+weft_status weft_trace_chrome(const weft_trace *trace, int64_t devices_per_node, const double *start, const double *end,
+                              weft_buf *out);
 
 #endif

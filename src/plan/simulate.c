@@ -797,27 +797,3 @@ void weft_simulation_free(weft_simulation *r)
     weft_free(r->link_bytes);
     *r = (weft_simulation){0};
 }
-
-weft_status weft_simulation_chrome(const weft_trace *t, const weft_cluster *c, const weft_simulation *r,
-                                   weft_buf *out)
-{
-    static const char *const streams[] = {"compute", "communication", "host"};
-    weft_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (int64_t d = 0; d < t->devices; d++) {
-        weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"name\":\"process_name\",\"args\":{\"name\":\"node %lld device %lld\"}},\n",
-                        (long long)d, (long long)(d / c->devices), (long long)(d % c->devices));
-        for (int k = 0; k < WEFT_STREAM_COUNT; k++)
-            weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",
-                            (long long)d, k, streams[k]);
-    }
-    for (int64_t i = 0; i < t->step_count; i++) {
-        const weft_trace_step *s = &t->step[i];
-        const weft_trace_group *g = &t->group[s->group];
-        for (int32_t k = 0; k < g->count; k++)
-            weft_buf_printf(out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"cat\":\"%s\"},\n",
-                            t->member[g->first + k], s->stream, 1e6 * r->start[i], 1e6 * (r->end[i] - r->start[i]),
-                            t->name[s->name], weft_trace_kind_name(s->kind));
-    }
-    weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":0}}\n]}\n");
-    return weft_buf_check(out);
-}

@@ -26,8 +26,4 @@ typedef struct weft_simulation {
 weft_status weft_simulate(const weft_trace *trace, const weft_cluster *cluster, weft_simulation *out);
 void weft_simulation_free(weft_simulation *simulation);
 
-/* Chrome's trace format (Perfetto opens it): a process per device, a thread per stream. */
-weft_status weft_simulation_chrome(const weft_trace *trace, const weft_cluster *cluster,
-                                   const weft_simulation *simulation, weft_buf *out);
-
 #endif

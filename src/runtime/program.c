@@ -83,7 +83,10 @@ static weft_status make_tables(weft_program *p)
     p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
     p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
     p->seconds = p->options.profile ? weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->seconds) : NULL;
-    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->cache || !p->code || (p->options.profile && !p->seconds))
+    p->begin = p->options.profile ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->begin) : NULL;
+    p->end = p->begin ? p->begin + 2 * nodes : NULL;
+    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->cache || !p->code ||
+        (p->options.profile && (!p->seconds || !p->begin)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});

@@ -59,6 +59,7 @@ struct weft_program {
     int update_count;
     char *memory;             /* NULL: not bound */
     double *seconds;          /* by node; NULL: no profile */
+    double *begin, *end;      /* by instruction: of the last run; NULL: no profile */
     int64_t runs;
 };
 

@@ -144,8 +144,11 @@ static weft_status run_code(weft_program *p)
         weft_status_code status = run_instruction(code);
         if (status == WEFT_OK && p->options.guard && code->kind != INSTR_START)
             status = check_guards(p, code);
-        if (p->seconds)
-            p->seconds[code->node] += weft_now() - begin;
+        if (p->seconds) {
+            p->begin[i] = begin;
+            p->end[i] = weft_now();
+            p->seconds[code->node] += p->end[i] - begin;
+        }
         if (status == WEFT_E_COMM)
             return status;
         if (status != WEFT_OK) {

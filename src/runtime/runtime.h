@@ -12,6 +12,7 @@
 #define WEFT_RUNTIME_RUNTIME_H
 
 #include "kernel/kernel.h"
+#include "graph/trace.h"
 #include "pass/pass.h"
 
 /* ---- communicator ---- */
@@ -89,6 +90,10 @@ weft_tensor *weft_program_next_input(weft_program *program, const char *name);
 void weft_program_swap_inputs(weft_program *program);
 /* profile: seconds and calls per node index. */
 const double *weft_program_seconds(const weft_program *program, int64_t *runs);
+/* profile: the last run as a trace of one device, rank `rank` of a job of `ranks`: kernels, waits for collectives (named
+ * "wait: ..."), and the collectives themselves on their own stream, each with what it was started after. start and end
+ * (owned by the caller, by step): seconds from the run's begin. WEFT_E_ARG without profile or before a run. */
+weft_status weft_program_trace(const weft_program *program, int rank, int ranks, weft_trace *trace, double **start, double **end);
 /* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels had to
  * wait; and the bytes this rank sends in a run. */
 typedef struct weft_comm_times { double busy, exposed; int64_t wire_bytes; int collectives; } weft_comm_times;

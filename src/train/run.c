@@ -132,6 +132,8 @@ static const weft_key run_keys[] = {
     {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "", "axes of ranks as dp=2; empty: all ranks on dp"},
     F64(weft_run, deadline, "deadline", "120", "s", "a wait for other ranks that takes longer fails and names them", 1, 1e6),
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1, 1e9),
+    {"trace", WEFT_KEY_BOOL, offsetof(weft_run, trace), "false", "",
+     "write when each kernel and collective of a stage's last step ran: OUT/trace-<stage>-<rank>.json, for Perfetto"},
 };
 const weft_section weft_run_section = {"run", "a training run", sizeof(weft_run), run_keys, WEFT_COUNT(run_keys)};
 

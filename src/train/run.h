@@ -82,6 +82,7 @@ typedef struct weft_run {
     const char *mesh; /* "": all ranks on axis dp */
     double deadline;  /* seconds */
     int64_t log_every;
+    bool trace;
 } weft_run;
 extern const weft_section weft_run_section;
 

@@ -79,7 +79,8 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
     weft_status_code status = whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     if (status == WEFT_OK)
         status = apply_passes(&step, optimizer, place);
-    const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh};
+    const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh,
+                                          .profile = place->profile};
     if (status == WEFT_OK)
         status = weft_program_compile(step.graph, &options, &step.program);
     if (status != WEFT_OK) {

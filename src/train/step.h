@@ -12,6 +12,7 @@ typedef struct weft_place_of_run {
     const weft_backend *backend;
     const char *const *recompute;
     int recompute_count;
+    bool profile; /* time every node */
 } weft_place_of_run;
 
 typedef struct weft_step {

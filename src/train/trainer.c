@@ -77,6 +77,7 @@ static weft_status open_ranks(trainer *t)
     if (!t->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of cpu, ref", t->path, run->backend);
     t->place.comm = t->comm;
+    t->place.profile = run->trace;
     t->place.recompute = run->recompute.item;
     t->place.recompute_count = (int)run->recompute.count;
     t->leader = weft_comm_rank(t->comm) == 0;
@@ -289,6 +290,27 @@ static weft_status numeric_stop(trainer *t, weft_status_code status)
                              last[0] ? last : "none");
 }
 
+/* The last step of a stage as this rank saw it. */
+static weft_status write_trace(const trainer *t)
+{
+    char path[600];
+    const int rank = weft_comm_rank(t->comm);
+    weft_trace trace = {0};
+    weft_buf text = {0};
+    double *start = NULL, *end = NULL;
+    snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index, rank);
+    weft_status_code status = weft_program_trace(t->step.program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
+    if (status == WEFT_OK)
+        status = weft_trace_chrome(&trace, 0, start, end, &text);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, text.data, text.len);
+    weft_buf_free(&text);
+    weft_trace_free(&trace);
+    weft_free(start);
+    weft_free(end);
+    return status;
+}
+
 static weft_status run_steps(trainer *t)
 {
     const int64_t end = weft_run_first_step(t->run, t->stage_index + 1);
@@ -310,6 +332,8 @@ static weft_status run_steps(trainer *t)
             WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
         return weft_fail(WEFT_E_CANCELLED, "stopped at step %lld; the same command goes on from there", (long long)t->done);
     }
+    if (t->run->trace)
+        WEFT_TRY(write_trace(t));
     return t->leader ? weft_checkpoints_wait(t->checkpoints) : WEFT_OK;
 }
 

@@ -80,4 +80,18 @@ print(f"{sys.argv[2]}: worst relative difference of {len(a)} losses: {worst:.2e}
 sys.exit(not (len(a) == len(b) == 58 and worst <= 1e-5))
 PY
 done
+
+# the timeline of a step: kernels one after the other, collectives beside them, everything inside the step
+ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=3 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
+python3 - <<'PY' || fail "the trace"
+import json
+for rank in (0, 1):
+    events = [e for e in json.load(open(f"runs/traced/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]
+    kernels = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if e["tid"] == 0)
+    collectives = [e for e in events if e["tid"] == 1]
+    assert len(kernels) > 100 and collectives and {e["pid"] for e in events} == {rank}
+    assert all(a[1] <= b[0] + 0.01 for a, b in zip(kernels, kernels[1:])), "kernels overlap"
+    assert all(e["cat"] == "all-reduce" and 0 < e["ts"] < kernels[-1][1] for e in collectives)
+    assert any("backward" in e["name"] for e in events) and any(e["name"].startswith("wait: ") for e in events)
+PY
 exit 0
