@@ -82,7 +82,7 @@ PY
 done
 
 # the timeline of a step: kernels one after the other, collectives beside them, everything inside the step
-ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=3 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
+ranks 2 "$WEFT" train dit.yaml --set out=runs/traced --set stages.0.steps=4 --set trace=true >traced.log 2>&1 || { cat traced.log; fail "trace: true"; }
 python3 - <<'PY' || fail "the trace"
 import json
 for rank in (0, 1):
