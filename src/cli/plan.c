@@ -1,3 +1,4 @@
+#include "base/fs.h"
 #include "cli/plan.h"
 
 #include <stdio.h>
@@ -48,6 +49,43 @@ static weft_status print_keys(const weft_section *config)
     if (status == WEFT_OK)
         fputs(text.data, stdout);
     weft_buf_free(&text);
+    return status;
+}
+
+weft_status weft_plan_print_json(const json_t *json)
+{
+    if (!json)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON");
+    if (json_dumpf(json, stdout, JSON_INDENT(1)) != 0)
+        return weft_fail(WEFT_E_IO, "standard output cannot be written");
+    putchar('\n');
+    return WEFT_OK;
+}
+
+weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg)
+{
+    const char *picture = weft_args_string(args, "--svg"), *out = weft_args_string(args, "--out");
+    weft_status_code status = WEFT_OK;
+    if (!json)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
+    if (picture && !svg)
+        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: (P, G, b) has no picture; weft plan pipeline draws the schedule"));
+    WEFT_GO(weft_buf_check(text));
+    if (picture) {
+        WEFT_GO(weft_buf_check(svg));
+        WEFT_GO(weft_file_write_atomic(picture, svg->data, svg->len));
+    }
+    if (out)
+        WEFT_GO(weft_json_save(out, json));
+    if (weft_args_flag(args, "--json"))
+        WEFT_GO(weft_plan_print_json(json));
+    else
+        fputs(text->data, stdout);
+out:
+    weft_buf_free(text);
+    if (svg)
+        weft_buf_free(svg);
+    json_decref(json);
     return status;
 }
 

@@ -112,8 +112,7 @@ static weft_status output(const weft_args *args, const outcome *o, weft_arena *a
         status = draw(svg, o->setup ? o->setup->model->name : weft_args_string(args, "--costs"), o->list, o->problem,
                       &o->result->schedule, o->first, o->devices, o->setup ? o->setup->cluster.devices : 0, arena);
     if (status == WEFT_OK && weft_args_flag(args, "--json")) {
-        json_dumpf(json, stdout, JSON_INDENT(1));
-        printf("\n");
+        status = weft_plan_print_json(json);
     } else if (status == WEFT_OK) {
         print_table(o->list, o->problem, o->result, o->first, o->devices);
         if (weft_args_flag(args, "--explain"))

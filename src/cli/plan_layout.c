@@ -8,24 +8,15 @@
 #include <string.h>
 
 typedef struct layout_config {
-    const char *model, *cluster;
-    int64_t batch, layers, hidden, heads, tokens, text_tokens, experts, top_k, frames, height,
-        width;
+    weft_plan_target target;
+    int64_t batch, layers, hidden, heads, tokens, text_tokens, experts, top_k;
     int64_t most_tp, most_cp, most_pp, most_ep, least_zero, most_microbatch;
 } layout_config;
 
 static const weft_key keys[] = {
-    {"model", WEFT_KEY_STRING, offsetof(layout_config, model), "", "",
-     "a model (wan-14b, dit-7b-74k, uvit-2.7b, ...; a wrong name lists them), or empty with the "
-     "sizes below"},
-    {"frames", WEFT_KEY_I64, offsetof(layout_config, frames), "81", "",
-     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000},
-    {"height", WEFT_KEY_I64, offsetof(layout_config, height), "480", "pixels", "of a clip",
-     .min = 16, .max = 65536},
-    {"width", WEFT_KEY_I64, offsetof(layout_config, width), "832", "pixels", "of a clip", .min = 16,
-     .max = 65536},
-    {"cluster", WEFT_KEY_STRING, offsetof(layout_config, cluster), "h100:8", "",
-     "preset, preset:NODES, or a YAML file"},
+    WEFT_PLAN_TARGET_KEYS("",
+                          "a model (wan-14b, dit-7b-74k, uvit-2.7b, ...; a wrong name lists them), or empty with the "
+                          "sizes below", "h100:8"),
     {"batch", WEFT_KEY_I64, offsetof(layout_config, batch), "256", "samples",
      "samples per iteration", .min = 1, .max = 1000000},
     {"layers", WEFT_KEY_I64, offsetof(layout_config, layers), "28", "", "of a DiT of your own",
@@ -59,40 +50,6 @@ const weft_section weft_plan_layout_section = {"layout", "how a model is split o
                                                sizeof(layout_config), keys, WEFT_COUNT(keys)};
 
 enum { OTHERS = 10, PULSE_ROOM = 512 };
-
-static weft_status print_text(weft_buf *text)
-{
-    const weft_status_code status = weft_buf_check(text);
-    if (status == WEFT_OK)
-        fputs(text->data, stdout);
-    weft_buf_free(text);
-    return status;
-}
-
-/* `svg`: NULL when there is no picture. Frees all. */
-static weft_status finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg)
-{
-    weft_status_code status = WEFT_OK;
-    if (!json)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
-    if (weft_args_string(args, "--svg") && !svg)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: (P, G, b) has no picture; weft plan pipeline draws "
-                                      "the schedule"));
-    if (weft_args_string(args, "--svg"))
-        WEFT_GO(weft_plan_write_svg(svg, weft_args_string(args, "--svg")));
-    if (weft_args_string(args, "--out"))
-        WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
-    if (weft_args_flag(args, "--json"))
-        WEFT_GO(weft_plan_print_json(json));
-    else
-        WEFT_GO(print_text(text));
-out:
-    weft_buf_free(text);
-    if (svg)
-        weft_buf_free(svg);
-    json_decref(json);
-    return status;
-}
 
 /* Why a choice lost: the term of Eq. 15 that grew most per sample, or the memory. */
 static void why_pulse_lost(const weft_pulse_choice *best, const weft_pulse_choice *c, double limit,
@@ -174,7 +131,7 @@ static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const la
     }
     json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name,
                              "candidates", list);
-    return finish(args, json, &text, NULL);
+    return weft_plan_finish(args, json, &text, NULL);
 }
 
 static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)
@@ -185,9 +142,9 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_op_list model;
     weft_cluster cluster;
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c));
-    WEFT_TRY(weft_cluster_load(arena, c.cluster, &cluster));
-    if (c.model[0]) {
-        WEFT_TRY(weft_plan_model_load(arena, c.model, c.frames, c.height, c.width, &model));
+    WEFT_TRY(weft_cluster_load(arena, c.target.cluster, &cluster));
+    if (c.target.model[0]) {
+        WEFT_TRY(weft_plan_model_load(arena, &c.target, &model));
     } else {
         const weft_dit_shape shape = {.name = "DiT",
                                       .layers = c.layers,
@@ -211,7 +168,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
                                        .zero_min = c.least_zero};
     weft_layout_plan made;
     WEFT_TRY(
-        weft_tune_layout(arena, &model, c.model[0] ? 1 : c.experts, &f, c.batch, &limits, &made));
+        weft_tune_layout(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch, &limits, &made));
     weft_buf text = {0};
     weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
                     (long long)weft_cluster_devices(&cluster), cluster.device.type);
@@ -219,7 +176,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_buf svg = {0};
     if (weft_args_string(args, "--svg"))
         weft_layout_plan_draw(&made, OTHERS, &svg);
-    return finish(args, weft_layout_plan_json(&made, OTHERS), &text, &svg);
+    return weft_plan_finish(args, weft_layout_plan_json(&made, OTHERS), &text, &svg);
 }
 
 weft_status weft_plan_layout_run(const weft_args *args)

@@ -88,28 +88,11 @@ static weft_status output(const weft_args *args, const weft_memory_item *item, i
                           double limit, const weft_memory_choice *greedy,
                           const weft_memory_choice *exact)
 {
-    weft_buf text = {0};
-    weft_status_code status = WEFT_OK;
-    json_t *json = weft_memory_choice_json(item, items, limit, greedy, exact);
-    if (!json)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
-    if (weft_args_string(args, "--svg")) {
-        weft_memory_choice_draw(item, items, exact, &text);
-        WEFT_GO(weft_plan_write_svg(&text, weft_args_string(args, "--svg")));
-    }
-    if (weft_args_string(args, "--out"))
-        WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
-    if (weft_args_flag(args, "--json")) {
-        WEFT_GO(weft_plan_print_json(json));
-    } else {
-        weft_memory_choice_print(item, items, limit, greedy, exact, &text);
-        WEFT_GO(weft_buf_check(&text));
-        fputs(text.data, stdout);
-    }
-out:
-    weft_buf_free(&text);
-    json_decref(json);
-    return status;
+    weft_buf text = {0}, svg = {0};
+    weft_memory_choice_print(item, items, limit, greedy, exact, &text);
+    if (weft_args_string(args, "--svg"))
+        weft_memory_choice_draw(item, items, exact, &svg);
+    return weft_plan_finish(args, weft_memory_choice_json(item, items, limit, greedy, exact), &text, &svg);
 }
 
 weft_status weft_plan_memory_run(const weft_args *args)

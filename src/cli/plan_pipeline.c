@@ -1,5 +1,4 @@
 /* weft plan pipeline: bare numbers with --costs, or a model on a cluster from a config. */
-#include "base/fs.h"
 #include "cli/plan.h"
 #include "plan/dit_costs.h"
 #include "plan/model_costs.h"
@@ -11,23 +10,15 @@
 #include <string.h>
 
 typedef struct pipeline_config {
-    const char *model, *cluster;
-    int64_t stages, devices, microbatch, microbatches, frames, height, width;
+    weft_plan_target target;
+    int64_t stages, devices, microbatch, microbatches;
     double lambda;
 } pipeline_config;
 
 static const weft_key keys[] = {
-    {"model", WEFT_KEY_STRING, offsetof(pipeline_config, model), NULL, "",
-     "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, ...; dit-7b-74k, ... "
-     "(a wrong name lists them)"},
-    {"frames", WEFT_KEY_I64, offsetof(pipeline_config, frames), "81", "",
-     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000},
-    {"height", WEFT_KEY_I64, offsetof(pipeline_config, height), "480", "pixels", "of a clip",
-     .min = 16, .max = 65536},
-    {"width", WEFT_KEY_I64, offsetof(pipeline_config, width), "832", "pixels", "of a clip",
-     .min = 16, .max = 65536},
-    {"cluster", WEFT_KEY_STRING, offsetof(pipeline_config, cluster), "v100:2", "",
-     "preset, preset:NODES, or a YAML file"},
+    WEFT_PLAN_TARGET_KEYS(NULL,
+                          "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, ...; dit-7b-74k, ... "
+                          "(a wrong name lists them)", "v100:2"),
     {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "",
      "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
     {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "",
@@ -42,15 +33,15 @@ static const weft_key keys[] = {
 const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages",
                                                  sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
 
-weft_status weft_plan_model_load(weft_arena *arena, const char *name, int64_t frames,
-                                 int64_t height, int64_t width, weft_op_list *out)
+weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target, weft_op_list *out)
 {
+    const char *name = target->model;
     const weft_dit_shape *dit = weft_dit_preset(name);
     if (dit)
         return weft_dit_costs(arena, dit, out);
     const weft_model_preset *video;
     if (weft_model_find(name, &video) == WEFT_OK)
-        return weft_model_costs(arena, video, frames, height, width, out);
+        return weft_model_costs(arena, video, target->frames, target->height, target->width, out);
     weft_unet_list unet;
     const weft_status_code status = weft_unet_costs(arena, name, &unet);
     if (status == WEFT_OK) {
@@ -128,10 +119,9 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_pipeline_section, &config));
     weft_op_list model;
     weft_cluster cluster;
-    WEFT_TRY(weft_plan_model_load(arena, config.model, config.frames, config.height, config.width,
-                                  &model));
-    WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
-    where->spec = config.cluster;
+    WEFT_TRY(weft_plan_model_load(arena, &config.target, &model));
+    WEFT_TRY(weft_cluster_load(arena, config.target.cluster, &cluster));
+    where->spec = config.target.cluster;
     weft_cluster_id(&cluster, where->id);
     if (config.devices > weft_cluster_devices(&cluster))
         return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld",
@@ -159,53 +149,18 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     return WEFT_OK;
 }
 
-weft_status weft_plan_write_svg(weft_buf *svg, const char *path)
-{
-    weft_status_code status = weft_buf_check(svg);
-    if (status == WEFT_OK)
-        status = weft_file_write_atomic(path, svg->data, svg->len);
-    weft_buf_free(svg);
-    return status;
-}
-
-weft_status weft_plan_print_json(const json_t *json)
-{
-    if (!json)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON");
-    if (json_dumpf(json, stdout, JSON_INDENT(1)) != 0)
-        return weft_fail(WEFT_E_IO, "standard output cannot be written");
-    putchar('\n');
-    return WEFT_OK;
-}
-
 static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
                           const weft_pipeline_plan *plan, const made_for *where)
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
-    weft_buf text = {0};
-    weft_status_code status = WEFT_OK;
-    if (!json)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
-    if (where->spec)
+    weft_buf text = {0}, svg = {0};
+    if (json && where->spec)
         json_object_set_new(json, "cluster",
                             json_pack("{s:s, s:s}", "spec", where->spec, "id", where->id));
-    if (weft_args_string(args, "--out"))
-        WEFT_GO(weft_json_save(weft_args_string(args, "--out"), json));
-    if (weft_args_string(args, "--svg")) {
-        weft_pipeline_plan_draw(plan, &text);
-        WEFT_GO(weft_plan_write_svg(&text, weft_args_string(args, "--svg")));
-    }
-    if (weft_args_flag(args, "--json")) {
-        WEFT_GO(weft_plan_print_json(json));
-    } else {
-        weft_pipeline_plan_print(costs, plan, weft_args_flag(args, "--explain"), &text);
-        WEFT_GO(weft_buf_check(&text));
-        fputs(text.data, stdout);
-    }
-out:
-    weft_buf_free(&text);
-    json_decref(json);
-    return status;
+    weft_pipeline_plan_print(costs, plan, weft_args_flag(args, "--explain"), &text);
+    if (weft_args_string(args, "--svg"))
+        weft_pipeline_plan_draw(plan, &svg);
+    return weft_plan_finish(args, json, &text, &svg);
 }
 
 weft_status weft_plan_pipeline_run(const weft_args *args)
