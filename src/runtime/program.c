@@ -310,17 +310,26 @@ out:
     return status;
 }
 
+void weft_program_unbind(weft_program *p)
+{
+    for (int32_t i = 0; i < p->code_count; i++) {
+        void **cache = &p->cache[p->code[i].node];
+        if (*cache)
+            p->code[i].kernel->release(*cache);
+        *cache = p->code[i].args.cache = NULL;
+    }
+    weft_free(p->memory);
+    p->memory = NULL;
+}
+
 void weft_program_free(weft_program *p)
 {
     if (!p)
         return;
     for (int32_t n = 0; p->exchange && n < weft_graph_node_count(p->graph); n++)
         weft_exchange_free(p->exchange[n]);
-    for (int32_t i = 0; i < p->code_count; i++)
-        if (p->cache[p->code[i].node])
-            p->code[i].kernel->release(p->cache[p->code[i].node]);
+    weft_program_unbind(p);
     weft_memory_plan_free(&p->plan);
-    weft_free(p->memory);
     weft_arena_free(p->meta);
     weft_free(p);
 }

@@ -80,7 +80,9 @@ const weft_memory_plan *weft_program_plan(const weft_program *program);
 int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory and connects params and states to the store, which must have all of them. */
 weft_status weft_program_bind(weft_program *program, weft_store *store);
-/* Local (this rank's) buffers, valid until free: inputs to fill, outputs to read after a run. NULL: no
+/* Gives that memory back; the program can be bound again. */
+void weft_program_unbind(weft_program *program);
+/* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a run. NULL: no
  * such name. */
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);

@@ -11,7 +11,7 @@
 #include "train/guard.h"
 #include "train/latents.h"
 #include "train/meter.h"
-#include "train/step.h"
+#include "train/step_cache.h"
 #include "train/vae_begin.h"
 
 #include <math.h>
@@ -26,6 +26,7 @@ typedef struct trainer {
     weft_comm *comm;
     bool leader; /* rank 0: writes files */
     weft_store *store;
+    weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
     weft_checkpoint_part part[2];
@@ -36,7 +37,7 @@ typedef struct trainer {
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
-    weft_step step;
+    weft_step *step; /* of `steps` */
     weft_loader *loader;
     weft_checkpoints *checkpoints;
     weft_meter *meter;
@@ -96,7 +97,8 @@ static weft_status begin(trainer *t)
     WEFT_TRY(weft_comm_barrier(t->comm));
     t->guard = weft_guard_make(&t->run->guard);
     t->store = weft_store_create();
-    if (!t->store)
+    t->steps = weft_step_cache_create();
+    if (!t->store || !t->steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_TRY(weft_measure_gemm(t->place.backend, 0.1, &t->peak_gflops));
     return weft_comm_sum(t->comm, &t->peak_gflops, 1);
@@ -125,7 +127,7 @@ static weft_status open_loader(trainer *t)
         bucket.height /= space;
         bucket.width /= space;
     }
-    WEFT_TRY(weft_loader_open(&config, (int)t->step.slice_index, (int)t->step.slice_parts, video ? NULL : WEFT_LATENT_PART,
+    WEFT_TRY(weft_loader_open(&config, (int)t->step->slice_index, (int)t->step->slice_parts, video ? NULL : WEFT_LATENT_PART,
                               t->models.vae.z_dim, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     return WEFT_OK;
@@ -143,21 +145,24 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
     return weft_export_load(t->store, whole, t->part, t->parts, folder);
 }
 
+static weft_status plan_stage(trainer *t, int64_t index, weft_step **step)
+{
+    weft_graph *g = weft_graph_create();
+    if (g)
+        weft_objective_build(g, t->run, &t->models, (const weft_stage *)t->run->stages.item + index);
+    return weft_step_cache_get(t->steps, g, &t->run->optimizer, &t->place, step);
+}
+
 /* The parameters and states that any stage reaches are in the store from the first step on: a stage of single frames has
  * no gradient for temporal convolutions, but a checkpoint of the next stage has their moments and averages. */
 static weft_status fill_store(trainer *t)
 {
     for (int64_t i = 0; i < t->run->stages.count; i++) {
-        weft_step step;
-        weft_graph *g = weft_graph_create();
-        if (g)
-            weft_objective_build(g, t->run, &t->models, (const weft_stage *)t->run->stages.item + i);
-        WEFT_TRY(weft_step_plan(g, &t->run->optimizer, &t->place, &step));
-        weft_status_code status = weft_store_init(t->store, step.graph, (uint64_t)t->run->seed);
-        if (status == WEFT_OK && i == t->run->stages.count - 1) /* which has all of them */
-            status = begin_weights(t, step.whole);
-        weft_step_free(&step);
-        WEFT_TRY(status);
+        weft_step *step;
+        WEFT_TRY(plan_stage(t, i, &step));
+        WEFT_TRY(weft_store_init(t->store, step->graph, (uint64_t)t->run->seed));
+        if (i == t->run->stages.count - 1) /* which has all of them */
+            WEFT_TRY(begin_weights(t, step->whole));
     }
     weft_step_begin_averages(t->store);
     return WEFT_OK;
@@ -165,12 +170,9 @@ static weft_status fill_store(trainer *t)
 
 static weft_status open_stage(trainer *t)
 {
-    weft_graph *g = weft_graph_create();
-    if (!g)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    weft_objective_build(g, t->run, &t->models, t->stage);
-    WEFT_TRY(weft_step_make(g, &t->run->optimizer, &t->place, t->store, (uint64_t)t->run->seed, &t->step));
-    t->flops = (double)t->step.cost.flops;
+    WEFT_TRY(plan_stage(t, t->stage_index, &t->step));
+    WEFT_TRY(weft_step_cache_bind(t->steps, t->step, t->store, (uint64_t)t->run->seed));
+    t->flops = (double)t->step->cost.flops;
     return weft_comm_sum(t->comm, &t->flops, 1);
 }
 
@@ -180,12 +182,11 @@ static void close_stage(trainer *t)
     t->loader = NULL;
     weft_checkpoints_close(t->checkpoints);
     t->checkpoints = NULL;
-    weft_step_free(&t->step);
 }
 
 static weft_status open_checkpoints(trainer *t)
 {
-    weft_checkpoint_spec spec = {.run = t->run->out, .store = t->store, .graph = t->step.whole, .parts = t->parts,
+    weft_checkpoint_spec spec = {.run = t->run->out, .store = t->store, .graph = t->step->whole, .parts = t->parts,
                                  .config_yaml = t->yaml.data, .keep = t->run->checkpoint.keep};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
@@ -196,12 +197,12 @@ static weft_status open_checkpoints(trainer *t)
 static void fill_latents(trainer *t, const weft_batch *batch)
 {
     const weft_wan_vae_config *vae = &t->models.vae;
-    weft_tensor *to = weft_program_input(t->step.program, "batch.latents");
+    weft_tensor *to = weft_program_input(t->step->program, "batch.latents");
     const int64_t count = weft_shape_count(&to->shape), z = vae->z_dim;
     float *x = to->data;
     for (int64_t i = 0; i < count; i++)
         x[i] = (float)((batch->part[i] - vae->latents_mean[i % z]) / vae->latents_std[i % z]);
-    int32_t *tokens = weft_program_input(t->step.program, "batch.tokens")->data;
+    int32_t *tokens = weft_program_input(t->step->program, "batch.tokens")->data;
     for (int64_t i = 0; i < batch->count; i++)
         weft_bytes_tokens(&t->models.text, batch->caption[i], tokens + i * t->models.text.max_length);
 }
@@ -210,11 +211,11 @@ static weft_status fill_batch(trainer *t)
 {
     weft_batch batch;
     WEFT_TRY(weft_loader_next(t->loader, &batch));
-    if (batch.count != t->step.slice_count)
+    if (batch.count != t->step->slice_count)
         return weft_fail(WEFT_E_INTERNAL, "the loader gave %lld samples, this rank's input takes %lld",
-                         (long long)batch.count, (long long)t->step.slice_count);
+                         (long long)batch.count, (long long)t->step->slice_count);
     /* all randomness of a sample is keyed by (seed, step, sample) */
-    int64_t *key = weft_program_input(t->step.program, "batch.key")->data;
+    int64_t *key = weft_program_input(t->step->program, "batch.key")->data;
     const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
     for (int64_t i = 0; i < batch.count; i++)
         key[i] = (int64_t)weft_seed_mix(step_seed, batch.id[i]);
@@ -222,14 +223,14 @@ static weft_status fill_batch(trainer *t)
         fill_latents(t, &batch);
         return WEFT_OK;
     }
-    weft_tensor *video = weft_program_input(t->step.program, "batch.video");
+    weft_tensor *video = weft_program_input(t->step->program, "batch.video");
     memcpy(video->data, batch.video, (size_t)(weft_shape_count(&video->shape) * 4));
     return WEFT_OK;
 }
 
 static void set_scalar(trainer *t, const char *name, float value)
 {
-    *(float *)weft_program_input(t->step.program, name)->data = value;
+    *(float *)weft_program_input(t->step->program, name)->data = value;
 }
 
 static weft_status run_step(trainer *t)
@@ -244,12 +245,12 @@ static weft_status run_step(trainer *t)
     set_scalar(t, "optimizer.step", (float)(t->guard.accepted + 1));
     set_scalar(t, "optimizer.loss_limit", loss_limit);
     set_scalar(t, "optimizer.norm_limit", norm_limit);
-    WEFT_TRY(weft_program_run(t->step.program));
+    WEFT_TRY(weft_program_run(t->step->program));
     t->done++;
-    weft_step_figures f = {.step = t->done, .stage = t->stage->name, .loss = weft_step_scalar(&t->step, "loss"),
-                           .grad_norm = weft_step_scalar(&t->step, "grad_norm"), .lr = weft_stage_lr(t->stage, in_stage),
+    weft_step_figures f = {.step = t->done, .stage = t->stage->name, .loss = weft_step_scalar(t->step, "loss"),
+                           .grad_norm = weft_step_scalar(t->step, "grad_norm"), .lr = weft_stage_lr(t->stage, in_stage),
                            .samples = t->stage->batch, .flops = t->flops};
-    f.skipped = !isfinite(weft_step_scalar(&t->step, "grad_scale"));
+    f.skipped = !isfinite(weft_step_scalar(t->step, "grad_scale"));
     const weft_status_code verdict = weft_guard_note(&t->guard, f.loss, f.grad_norm, f.skipped);
     f.skipped_total = t->guard.skipped;
     f.seconds = weft_now() - started;
@@ -259,7 +260,7 @@ static weft_status run_step(trainer *t)
                                        t->stage->height / 8, t->stage->width / 8);
     else
         f = (weft_step_figures){f.step, f.stage, f.loss, f.grad_norm, f.lr, f.seconds, f.skipped, f.skipped_total, f.samples,
-                                0, f.flops, {weft_step_scalar(&t->step, "mse"), weft_step_scalar(&t->step, "kl")},
+                                0, f.flops, {weft_step_scalar(t->step, "mse"), weft_step_scalar(t->step, "kl")},
                                 {"mse", "kl"}};
     if (t->leader)
         WEFT_TRY(weft_meter_note(t->meter, &f));
@@ -299,7 +300,7 @@ static weft_status write_trace(const trainer *t)
     weft_buf text = {0};
     double *start = NULL, *end = NULL;
     snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index, rank);
-    weft_status_code status = weft_program_trace(t->step.program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
+    weft_status_code status = weft_program_trace(t->step->program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
     if (status == WEFT_OK)
         status = weft_trace_chrome(&trace, 0, start, end, &text);
     if (status == WEFT_OK)
@@ -387,7 +388,7 @@ static weft_status run_stage(trainer *t, int64_t index)
                   (long long)index, t->stage->name[0] ? " " : "", t->stage->name, (long long)t->stage->steps,
                   (long long)t->stage->batch, (long long)t->stage->frames, (long long)t->stage->height,
                   (long long)t->stage->width, 1e-9 * t->flops,
-                  weft_format_bytes(weft_program_bytes(t->step.program), memory),
+                  weft_format_bytes(weft_program_bytes(t->step->program), memory),
                   weft_format_bytes(weft_store_bytes(t->store), weights),
                   weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
     }
@@ -406,7 +407,7 @@ static weft_status run_stage(trainer *t, int64_t index)
 
 static weft_status finish(trainer *t)
 {
-    weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->step.whole, .part = t->part,
+    weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->step->whole, .part = t->part,
                      .parts = t->parts, .stage = t->stage, .fps = t->fps, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
     if (t->run->what == WEFT_RUN_VAE) {
         weft_wan_vae_config *vae = &t->models.vae;
@@ -437,6 +438,7 @@ weft_status weft_train(const weft_run *run, const char *path)
         json_decref(t.part[i].config);
     json_decref(t.resume);
     weft_buf_free(&t.yaml);
+    weft_step_cache_free(t.steps);
     weft_store_free(t.store);
     weft_comm_free(t.comm);
     return status;
