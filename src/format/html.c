@@ -18,14 +18,15 @@ void weft_html_begin(weft_buf *page, const char *title)
     weft_xml_escape(page, title);
     put(page, "</title>\n<style>\n"
               ":root{color-scheme:light dark}\n"
-              "body{font:15px/1.5 system-ui,sans-serif;max-width:1040px;margin:2em auto;padding:0 1em}\n"
+              "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2em auto;padding:0 1em}\n"
               "h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em}\n"
               "table{border-collapse:collapse;margin:1em 0}\n"
               "td,th{padding:.25em .8em;border-bottom:1px solid #8884;text-align:left}\n"
               "td.n{text-align:right;font-variant-numeric:tabular-nums}\n"
-              ".figures{display:flex;flex-wrap:wrap;gap:1em}\n"
-              "figure{margin:0;max-width:100%}figcaption{font-size:.85em;max-width:22em}\n"
+              ".figures{display:inline-flex;gap:.5em;margin:0 1.5em 1em 0;vertical-align:top}\n"
+              "figure{margin:0;max-width:100%}figcaption{font-size:.8em;max-width:21em}\n"
               "img,video,svg{max-width:100%;height:auto}img,video{image-rendering:pixelated}\n"
+              ".plot{display:inline-block;width:49%;min-width:24em}\n"
               "</style></head><body>\n<h1>");
     weft_xml_escape(page, title);
     put(page, "</h1>\n");
@@ -80,7 +81,7 @@ void weft_html_table(weft_buf *page, const char *const *head, const char *const 
 
 void weft_html_svg(weft_buf *page, const weft_buf *svg)
 {
-    put(page, "<figure>");
+    put(page, "<figure class=\"plot\">");
     page->failed = page->failed || svg->failed;
     weft_buf_append(page, svg->data ? svg->data : "", svg->len);
     put(page, "</figure>\n");
@@ -116,7 +117,7 @@ void weft_html_png(weft_buf *page, const void *png, int64_t bytes, int64_t width
     embed(page, "img", "image/png", png, bytes, width, caption);
 }
 
-static const char *const video_tag = "video autoplay loop muted playsinline controls";
+static const char *const video_tag = "video autoplay loop muted playsinline";
 
 void weft_html_mp4(weft_buf *page, const void *mp4, int64_t bytes, int64_t width, const char *caption)
 {

@@ -245,15 +245,15 @@ weft_status weft_report_write(const weft_report_sources *s, const char *path)
         WEFT_GO(write_vae_scores(s->vae_eval, &page));
     if (s->videos)
         WEFT_GO(write_samples(s, &page));
-    for (int i = 0; i < s->picture_count; i++) {
+    WEFT_GO(write_runs(s, &page));
+    if (s->times)
+        WEFT_GO(write_times(s->times, &page));
+    for (int i = 0; i < s->picture_count; i++) { /* last: a contact sheet is long */
         char title[128];
         const char *file = split_pair(s->pictures[i], title);
         weft_html_heading(&page, *title ? title : file);
         WEFT_GO(weft_html_file(&page, file, 0, NULL));
     }
-    WEFT_GO(write_runs(s, &page));
-    if (s->times)
-        WEFT_GO(write_times(s->times, &page));
     weft_html_end(&page);
     WEFT_GO(weft_buf_check(&page));
     status = weft_file_write_atomic(path, page.data, page.len);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -15,7 +16,7 @@
 struct weft_checkpoints {
     weft_checkpoint_spec spec;
     char folder[400]; /* <run>/checkpoints */
-    char last[512];
+    int64_t last; /* step of the last whole one; -1: none */
     weft_store *copy; /* what is being written */
     json_t *state;
     int64_t step;
@@ -302,7 +303,7 @@ weft_status weft_checkpoints_wait(weft_checkpoints *c)
     c->state = NULL;
     if (c->status != WEFT_OK)
         return weft_fail(c->status, "%s", c->message);
-    snprintf(c->last, sizeof c->last, "%s/step-%08lld", c->folder, (long long)c->step);
+    c->last = c->step;
     return WEFT_OK;
 }
 
@@ -326,7 +327,7 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
     json_decref(c->state);
     c->state = NULL;
     if (c->status == WEFT_OK)
-        snprintf(c->last, sizeof c->last, "%s/step-%08lld", c->folder, (long long)step);
+        c->last = step;
     return c->status;
 }
 
@@ -397,7 +398,7 @@ weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path
             json_decref(*state);
             *state = NULL;
         } else
-            snprintf(c->last, sizeof c->last, "%s", path);
+            c->last = strtoll(names.name[i] + 5, NULL, 10);
     }
     weft_names_free(&names);
     return status;
@@ -411,6 +412,7 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     c->spec = *spec;
+    c->last = -1;
     weft_status_code status = WEFT_OK;
     if (snprintf(c->folder, sizeof c->folder, "%s/checkpoints", spec->run) >= (int)sizeof c->folder)
         status = weft_fail(WEFT_E_ARG, "%s: too long a path", spec->run);
@@ -433,7 +435,7 @@ void weft_checkpoints_close(weft_checkpoints *c)
     weft_free(c);
 }
 
-const char *weft_checkpoints_last(const weft_checkpoints *c)
+int64_t weft_checkpoints_last(const weft_checkpoints *c)
 {
     return c->last;
 }

@@ -45,7 +45,7 @@ weft_status weft_checkpoints_wait(weft_checkpoints *checkpoints);
 /* The newest whole checkpoint, its tensors into the store; damaged ones are named in warnings and passed over.
  * *state is NULL when there is none. `path` (512 bytes) is its folder. */
 weft_status weft_checkpoints_load(weft_checkpoints *checkpoints, json_t **state, char path[512]);
-/* Folder of the last one written or loaded, "" if none. */
-const char *weft_checkpoints_last(const weft_checkpoints *checkpoints);
+/* Step of the last one written or loaded, -1 if none. */
+int64_t weft_checkpoints_last(const weft_checkpoints *checkpoints);
 
 #endif

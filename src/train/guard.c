@@ -30,9 +30,10 @@ weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool sk
     if (++guard->in_a_row < guard->patience)
         return WEFT_OK;
     return weft_fail(WEFT_E_NUMERIC,
-                     "%lld steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): lower the learning "
-                     "rate, or raise guard.factor",
-                     (long long)guard->in_a_row, loss, norm, guard->loss, guard->norm);
+                     "%lld steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): %s",
+                     (long long)guard->in_a_row, loss, norm, guard->loss, guard->norm,
+                     isfinite(loss) && isfinite(norm) ? "lower the learning rate, or raise guard.factor"
+                                                      : "lower the learning rate, or look for NaN in the data");
 }
 
 json_t *weft_guard_state(const weft_guard *guard)

@@ -33,6 +33,7 @@ typedef struct trainer {
     int parts;
     json_t *resume; /* state of the checkpoint that is being gone on from, until its stage has begun */
     int64_t done;   /* steps */
+    int64_t last;   /* step of the last checkpoint before this stage; -1: none */
     double peak_gflops, fps;
     /* of the stage that runs */
     const weft_stage *stage;
@@ -176,10 +177,21 @@ static weft_status open_stage(trainer *t)
     return weft_comm_sum(t->comm, &t->flops, 1);
 }
 
+/* Waits for the one that is being written. */
+static int64_t last_checkpoint(trainer *t)
+{
+    if (weft_checkpoints_wait(t->checkpoints) != WEFT_OK)
+        weft_warn("%s", weft_error_message());
+    const int64_t last = weft_checkpoints_last(t->checkpoints);
+    return last > t->last ? last : t->last;
+}
+
 static void close_stage(trainer *t)
 {
     weft_loader_close(t->loader);
     t->loader = NULL;
+    if (t->checkpoints)
+        t->last = last_checkpoint(t);
     weft_checkpoints_close(t->checkpoints);
     t->checkpoints = NULL;
 }
@@ -286,9 +298,14 @@ static weft_status anyone_interrupted(trainer *t, bool *stop)
 
 static weft_status numeric_stop(trainer *t, weft_status_code status)
 {
-    const char *last = t->checkpoints ? weft_checkpoints_last(t->checkpoints) : "";
-    return weft_fail_context(status, "step %lld: stopped; the last good checkpoint is %s", (long long)t->done,
-                             last[0] ? last : "none");
+    char reason[1024];
+    snprintf(reason, sizeof reason, "%s", weft_error_message());
+    double last = t->leader ? (double)last_checkpoint(t) : 0; /* only rank 0 writes them; all stop at the same step */
+    WEFT_TRY(weft_comm_sum(t->comm, &last, 1));
+    if (last < 0)
+        return weft_fail(status, "step %lld: %s; there is no checkpoint yet", (long long)t->done, reason);
+    return weft_fail(status, "step %lld: %s; the last good checkpoint is %s/checkpoints/step-%08lld", (long long)t->done,
+                     reason, t->run->out, (long long)last);
 }
 
 /* The last step of a stage as this rank saw it. */
@@ -319,8 +336,6 @@ static weft_status run_steps(trainer *t)
     while (t->done < end) {
         bool stop;
         const weft_status_code status = run_step(t);
-        if (status == WEFT_E_NUMERIC && t->leader && weft_checkpoints_wait(t->checkpoints) != WEFT_OK)
-            weft_warn("%s", weft_error_message());
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
         WEFT_TRY(anyone_interrupted(t, &stop));
@@ -422,7 +437,7 @@ static weft_status finish(trainer *t)
 
 weft_status weft_train(const weft_run *run, const char *path)
 {
-    trainer t = {.run = run, .path = path};
+    trainer t = {.run = run, .path = path, .last = -1};
     weft_status_code status = begin(&t);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
         close_stage(&t);
