@@ -121,8 +121,10 @@ static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_
 static weft_status cascade(tracer *x, int32_t index, int32_t first)
 {
     const weft_placed *c = &x->item[index];
-    int32_t group, after[64], at;
+    int32_t group, at, *after = weft_arena_alloc(x->arena, (c->after_count + 1) * (int64_t)sizeof *after);
     int64_t waits = 0;
+    if (!after)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
     after[waits++] = first;
     WEFT_TRY(weft_trace_add_group(x->t, c->device, c->degree, &group));
     int sample = -1;
@@ -132,8 +134,6 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
                          (long long)x->samples->count);
     const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
     for (int32_t i = 0; i < c->after_count; i++) {
-        if (waits >= 64)
-            return weft_fail(WEFT_E_UNSUPPORTED, "cascade \"%s\" waits for more than 63 others", c->id);
         int32_t last = x->last[c->after[i]];
         if (b) {
             const weft_model_preset *m = x->costs->model;
