@@ -21,13 +21,11 @@ static weft_status run_shard(const weft_args *args)
     printf("%lld clips: %lld for training, %lld held out, in %lld shards of %s (%lld already there)\n", (long long)r.clips,
            (long long)r.train, (long long)r.heldout, (long long)r.shards, weft_format_bytes(r.bytes, bytes),
            (long long)r.kept_shards);
-    const struct { int64_t n; const char *why; } dropped[] = {
-        {r.without_meta, "without metas/<id>.json"}, {r.damaged_meta, "with a damaged metas/<id>.json"},
-        {r.without_clip, "with an empty clip"},      {r.without_caption, "without a caption"},
-        {r.duplicate, "with a dot in the id"}};
-    for (int i = 0; i < WEFT_COUNT(dropped); i++)
-        if (dropped[i].n)
-            printf("dropped %lld %s (listed in index.json)\n", (long long)dropped[i].n, dropped[i].why);
+    printf("used %lld of %lld clips, %lld frames\n", (long long)r.written, (long long)r.clips, (long long)r.frames);
+    for (int i = 0; i < WEFT_SHARD_REASONS; i++)
+        if (r.dropped[i])
+            printf("dropped %lld of %lld clips, %lld frames: %s (listed in index.json)\n", (long long)r.dropped[i],
+                   (long long)r.clips, (long long)r.dropped_frames[i], weft_shard_reason_text((weft_shard_reason)i));
     return WEFT_OK;
 }
 

@@ -1,14 +1,17 @@
 #include "data/dataset.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/rng.h"
 #include "format/tar.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 struct weft_dataset {
@@ -18,6 +21,7 @@ struct weft_dataset {
     weft_sample *sample;
     int64_t count, capacity;
     int64_t damaged, bytes;
+    uint64_t fingerprint;
 };
 
 bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix)
@@ -37,6 +41,17 @@ const weft_part_data *weft_sample_part(const weft_sample *sample, const char *su
     for (int i = 0; i < sample->part_count; i++)
         if (!strcmp(sample->part[i].suffix, suffix))
             return &sample->part[i];
+    return NULL;
+}
+
+const weft_part_data *weft_sample_video(const weft_sample *sample)
+{
+    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov", "avi", "ogv", "png", "jpg", "jpeg", "webp"};
+    for (int i = 0; i < WEFT_COUNT(suffixes); i++) {
+        const weft_part_data *p = weft_sample_part(sample, suffixes[i]);
+        if (p)
+            return p;
+    }
     return NULL;
 }
 
@@ -65,7 +80,8 @@ static weft_status add_part(weft_dataset *ds, weft_sample *s, const char *path, 
 static double number(const json_t *json, const char *key, const char *other)
 {
     const json_t *value = json_object_get(json, key);
-    return json_number_value(value ? value : json_object_get(json, other));
+    const double n = json_number_value(value ? value : json_object_get(json, other));
+    return n >= 0 && n < 1e15 ? n : 0; /* what no video can be says nothing */
 }
 
 /* Caption and sizes from the parts; a sample whose .json is damaged keeps its other parts. */
@@ -135,6 +151,14 @@ static weft_status add_shard(weft_dataset *ds, const char *path, bool strict)
     WEFT_TRY(weft_map_open(path, map));
     ds->shard_count++;
     ds->bytes += map->bytes;
+    struct stat facts = {0};
+    if (stat(path, &facts) == 0) {
+        const char *base = weft_path_base(path);
+        ds->fingerprint = weft_seed_mix(ds->fingerprint, XXH3_64bits(base, strlen(base)));
+        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)map->bytes);
+        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)facts.st_mtim.tv_sec);
+        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)facts.st_mtim.tv_nsec);
+    }
     weft_status_code status = weft_tar_open(map, path, ds->arena, &index);
     if (status == WEFT_E_FORMAT && !strict) {
         weft_warn("%s; the shard is left out", weft_error_message());
@@ -276,4 +300,9 @@ int64_t weft_dataset_damaged(const weft_dataset *ds)
 int64_t weft_dataset_bytes(const weft_dataset *ds)
 {
     return ds->bytes;
+}
+
+uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
+{
+    return ds->fingerprint;
 }

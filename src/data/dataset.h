@@ -38,9 +38,13 @@ int64_t weft_dataset_count(const weft_dataset *dataset);
 const weft_sample *weft_dataset_at(const weft_dataset *dataset, int64_t index); /* in order of shards and members */
 /* NULL: the sample has no such part. */
 const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix);
-/* Shards that were damaged, and samples that lost a part by it. */
+/* The part that is a video or a picture; NULL: none. */
+const weft_part_data *weft_sample_video(const weft_sample *sample);
+/* Shards that were damaged. */
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
 int64_t weft_dataset_bytes(const weft_dataset *dataset); /* of all shards */
+/* Of the shards' names, sizes and times of change: another one when a shard was written anew. */
+uint64_t weft_dataset_fingerprint(const weft_dataset *dataset);
 
 /* Splits a member's path at webdataset's point. False: no key (a folder entry, "__name__", no dot). `key_len` is a
  * length in `name`; *suffix points into it. */

@@ -57,6 +57,12 @@ typedef struct lane { /* a bucket and its samples */
     permutation cache[2]; /* of this epoch and the next */
 } lane;
 
+typedef struct fate {
+    int64_t frames;
+    int lane; /* of a used one */
+    weft_sample_fate what;
+} fate;
+
 typedef struct slot {
     int64_t step; /* -1: empty */
     int bucket;
@@ -67,6 +73,7 @@ typedef struct slot {
     uint64_t *id;
     int64_t *epoch, *sample;
     const char **caption;
+    bool *replaced;
     float *data;
 } slot;
 
@@ -81,7 +88,8 @@ struct weft_loader {
     int64_t *lane_samples, *lane_batch;
     int64_t *planned, *returned; /* samples taken per lane: by the plan, by next() */
     int64_t plan_step, next_step;
-    weft_loader_report report;
+    weft_loader_report report; /* replaced and waited_ms; the rest is summed up from `fate` */
+    fate *fate; /* of each sample; written under the lock once workers run */
     uint64_t fingerprint;
 
     slot *slots;
@@ -94,18 +102,6 @@ struct weft_loader {
 };
 
 /* ---- dealing samples to buckets ---------------------------------------------------------------- */
-
-static const char *const video_suffixes[] = {"mp4", "webm", "mkv", "mov", "avi", "ogv", "png", "jpg", "jpeg", "webp"};
-
-static const weft_part_data *video_part(const weft_sample *s)
-{
-    for (size_t i = 0; i < sizeof video_suffixes / sizeof *video_suffixes; i++) {
-        const weft_part_data *p = weft_sample_part(s, video_suffixes[i]);
-        if (p)
-            return p;
-    }
-    return NULL;
-}
 
 /* Length and size: from the .json part, else from the container. */
 static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, int64_t *frames, int64_t *w, int64_t *h)
@@ -157,54 +153,58 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
     return best;
 }
 
-static weft_status deal_part(weft_loader *l, const weft_sample *s, int *chosen)
+static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fate *f)
 {
     const weft_part_data *p = weft_sample_part(s, l->part);
-    *chosen = -1;
-    if (!p) {
-        l->report.without_part++;
-        return WEFT_OK;
-    }
     weft_npy npy;
-    WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
+    if (!p)
+        return WEFT_SAMPLE_NO_PART;
+    if (weft_npy_parse(p->data, p->bytes, s->key, &npy) != WEFT_OK) {
+        weft_warn("%s: the sample is left out", weft_error_message());
+        return WEFT_SAMPLE_UNREADABLE;
+    }
+    f->frames = npy.rank ? npy.dim[0] : 0;
     for (int i = 0; i < l->lanes && npy.rank == 4; i++) {
         const weft_bucket *b = &l->lane[i].size;
         if (npy.dim[0] == b->frames && npy.dim[1] == b->height && npy.dim[2] == b->width && npy.dim[3] == l->channels)
-            *chosen = i;
+            f->lane = i;
     }
-    if (*chosen < 0)
-        l->report.too_small++;
-    return WEFT_OK;
+    return f->lane < 0 ? WEFT_SAMPLE_OTHER_SIZE : WEFT_SAMPLE_USED;
+}
+
+static weft_sample_fate deal_video(const weft_loader *l, const weft_sample *s, fate *f)
+{
+    const weft_part_data *p = weft_sample_video(s);
+    int64_t w, h;
+    bool long_enough;
+    if (!p)
+        return WEFT_SAMPLE_NO_PART;
+    if (!facts_of(s, p, l->config.fps, &f->frames, &w, &h)) {
+        weft_warn("%s: the sample is left out", weft_error_message());
+        return WEFT_SAMPLE_UNREADABLE;
+    }
+    f->lane = choose_lane(l, f->frames, w, h, &long_enough);
+    return f->lane >= 0 ? WEFT_SAMPLE_USED : long_enough ? WEFT_SAMPLE_TOO_SMALL : WEFT_SAMPLE_TOO_SHORT;
 }
 
 static weft_status deal(weft_loader *l)
 {
-    for (int64_t i = 0; i < weft_dataset_count(l->dataset); i++) {
+    const int64_t count = weft_dataset_count(l->dataset);
+    l->fate = weft_alloc((count + 1) * (int64_t)sizeof *l->fate);
+    if (!l->fate)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
+    int64_t usable = 0;
+    for (int64_t i = 0; i < count; i++) {
         const weft_sample *s = weft_dataset_at(l->dataset, i);
-        int chosen = -1;
-        l->report.samples++;
-        if (l->part) {
-            WEFT_TRY(deal_part(l, s, &chosen));
-        } else {
-            const weft_part_data *p = video_part(s);
-            int64_t frames, w, h;
-            bool long_enough = false;
-            if (!p || !facts_of(s, p, l->config.fps, &frames, &w, &h)) {
-                l->report.without_part++;
-                continue;
-            }
-            chosen = choose_lane(l, frames, w, h, &long_enough);
-            if (chosen < 0)
-                long_enough ? l->report.too_small++ : l->report.too_short++;
-        }
-        if (chosen < 0)
+        fate *f = &l->fate[i];
+        *f = (fate){.lane = -1};
+        f->what = l->part ? deal_part(l, s, f) : deal_video(l, s, f);
+        if (f->lane < 0)
             continue;
-        lane *to = &l->lane[chosen];
+        lane *to = &l->lane[f->lane];
         WEFT_TRY(weft_grow((void **)&to->item, to->count, &to->capacity, sizeof *to->item));
         to->item[to->count++] = (weft_order_item){.id = s->id, .sample = i};
     }
-    l->report.damaged_shards = weft_dataset_damaged(l->dataset);
-    int64_t usable = 0;
     for (int i = 0; i < l->lanes; i++) {
         l->lane_samples[i] = l->lane[i].count;
         l->lane_batch[i] = l->lane[i].size.batch;
@@ -218,25 +218,92 @@ static weft_status deal(weft_loader *l)
     weft_buf why = {0};
     weft_loader_explain(l, &why);
     const weft_status_code status = weft_fail(WEFT_E_ARG, "%s: none of %lld samples fits a bucket\n%s", l->config.shards,
-                                         (long long)l->report.samples, why.data ? why.data : "");
+                                         (long long)count, why.data ? why.data : "");
     weft_buf_free(&why);
     return status;
 }
 
+/* ---- accounting -------------------------------------------------------------------------------- */
+
+static const struct { const char *name, *text; } fates[WEFT_SAMPLE_FATES] = {
+    [WEFT_SAMPLE_USED] = {"used", "are used"},
+    [WEFT_SAMPLE_TOO_SHORT] = {"too_short", "are shorter than every bucket"},
+    [WEFT_SAMPLE_TOO_SMALL] = {"too_small", "have fewer pixels than every bucket that they are long enough for"},
+    [WEFT_SAMPLE_OTHER_SIZE] = {"other_size", "have a part of another size than every bucket"},
+    [WEFT_SAMPLE_NO_PART] = {"no_part", "have no part of the kind that is read"},
+    [WEFT_SAMPLE_UNREADABLE] = {"unreadable", "cannot be opened"},
+    [WEFT_SAMPLE_UNDECODABLE] = {"undecodable", "do not decode (found so far)"},
+};
+
+weft_loader_report weft_loader_get_report(const weft_loader *l)
+{
+    weft_loader *locked = (weft_loader *)l; /* only its lock */
+    pthread_mutex_lock(&locked->lock);
+    weft_loader_report r = l->report;
+    r.damaged_shards = weft_dataset_damaged(l->dataset);
+    r.all_samples = weft_dataset_count(l->dataset);
+    for (int64_t i = 0; i < r.all_samples; i++) {
+        const fate *f = &l->fate[i];
+        r.samples[f->what]++;
+        r.frames[f->what] += f->frames;
+        r.all_frames += f->frames;
+        if (f->what == WEFT_SAMPLE_USED)
+            r.window_frames += l->lane[f->lane].size.frames;
+    }
+    r.behind_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
+    pthread_mutex_unlock(&locked->lock);
+    return r;
+}
+
+weft_sample_fate weft_loader_fate(const weft_loader *l, int64_t sample)
+{
+    weft_loader *locked = (weft_loader *)l;
+    pthread_mutex_lock(&locked->lock);
+    const weft_sample_fate what = l->fate[sample].what;
+    pthread_mutex_unlock(&locked->lock);
+    return what;
+}
+
+void weft_loader_mark_undecodable(weft_loader *l, int64_t sample)
+{
+    pthread_mutex_lock(&l->lock);
+    l->fate[sample].what = WEFT_SAMPLE_UNDECODABLE;
+    pthread_mutex_unlock(&l->lock);
+}
+
 void weft_loader_explain(const weft_loader *l, weft_buf *out)
 {
-    const weft_loader_report *r = &l->report;
-    if (r->too_short)
-        weft_buf_printf(out, "%lld of %lld samples are shorter than every bucket\n", (long long)r->too_short, (long long)r->samples);
-    if (r->too_small)
-        weft_buf_printf(out, l->part ? "%lld of %lld samples have a .%s of another size than every bucket\n"
-                                     : "%lld of %lld samples have fewer pixels than every bucket that they are long enough for%s\n",
-                        (long long)r->too_small, (long long)r->samples, l->part ? l->part : "");
-    if (r->without_part)
-        weft_buf_printf(out, "%lld of %lld samples have no readable %s\n", (long long)r->without_part, (long long)r->samples,
-                        l->part ? l->part : "video");
-    if (r->damaged_shards)
-        weft_buf_printf(out, "%lld shards are damaged\n", (long long)r->damaged_shards);
+    const weft_loader_report r = weft_loader_get_report(l);
+    weft_buf_printf(out, "%lld of %lld samples and %lld of %lld %s are used in an epoch", (long long)r.samples[WEFT_SAMPLE_USED],
+                    (long long)r.all_samples, (long long)r.window_frames, (long long)r.all_frames, l->part ? "latent frames" : "frames");
+    if (r.behind_frames)
+        weft_buf_printf(out, "; %lld frames of used samples lie outside of their windows", (long long)r.behind_frames);
+    weft_buf_printf(out, "\n");
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+        if (r.samples[i])
+            weft_buf_printf(out, "%lld of %lld samples %s (%lld frames)\n", (long long)r.samples[i], (long long)r.all_samples,
+                            fates[i].text, (long long)r.frames[i]);
+    if (r.damaged_shards)
+        weft_buf_printf(out, "%lld shards are damaged; what was lost in them is in no count\n", (long long)r.damaged_shards);
+}
+
+json_t *weft_loader_account(const weft_loader *l)
+{
+    const weft_loader_report r = weft_loader_get_report(l);
+    json_t *dropped = json_object(), *list = json_array();
+    for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
+        json_object_set_new(dropped, fates[i].name, json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i], "frames",
+                                                              (json_int_t)r.frames[i]));
+    for (int64_t i = 0; i < r.all_samples; i++) {
+        const weft_sample_fate what = weft_loader_fate(l, i);
+        if (what != WEFT_SAMPLE_USED)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key, "reason",
+                                                  fates[what].name, "frames", (json_int_t)l->fate[i].frames));
+    }
+    return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples", (json_int_t)r.all_samples, "frames",
+                     (json_int_t)r.all_frames, "used", "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
+                     (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.behind_frames, "dropped", dropped,
+                     "damaged_shards", (json_int_t)r.damaged_shards, "list", list);
 }
 
 /* ---- planning ---------------------------------------------------------------------------------- */
@@ -266,6 +333,7 @@ static void set_item(const weft_loader *l, slot *s, int64_t i, int64_t sample, i
     s->id[i] = from->id;
     s->epoch[i] = epoch;
     s->sample[i] = sample;
+    s->replaced[i] = false;
     s->caption[i] = caption_dropped(l, from->id, epoch) ? "" : from->caption;
 }
 
@@ -297,7 +365,7 @@ static weft_status plan_next(weft_loader *l)
 
 static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sample *s, int64_t epoch, float *out)
 {
-    const weft_part_data *p = video_part(s);
+    const weft_part_data *p = weft_sample_video(s);
     const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
     weft_clip_request request = {.frames = a->size.frames, .height = a->size.height, .width = a->size.width,
                                  .fps = l->config.fps, .crop_x = 0.5, .crop_y = 0.5, .threads = 1};
@@ -344,14 +412,17 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
         status = l->part ? read_part(l, a, sample, out) : read_clip(l, a, sample, s->epoch[i], out);
         if (status == WEFT_OK)
             return WEFT_OK;
-        weft_warn("%s: %s; another sample takes its place", sample->key, weft_error_message());
         pthread_mutex_lock(&l->lock);
+        if (l->fate[s->sample[i]].what != WEFT_SAMPLE_UNDECODABLE) /* told once, not in every epoch */
+            weft_warn("%s; another sample takes its place, whenever its turn comes", weft_error_message());
         l->report.replaced++;
+        l->fate[s->sample[i]].what = WEFT_SAMPLE_UNDECODABLE;
         pthread_mutex_unlock(&l->lock);
         int64_t k = 0;
         while (k < a->count && a->item[k].sample != s->sample[i])
             k++;
         set_item(l, s, i, a->item[(k + 1) % a->count].sample, s->epoch[i]);
+        s->replaced[i] = true;
     }
     return weft_fail_context(status, "%d samples in a row do not decode", TRIES);
 }
@@ -425,8 +496,9 @@ static weft_status allocate(weft_loader *l)
         s->epoch = weft_alloc(items * (int64_t)sizeof *s->epoch);
         s->sample = weft_alloc(items * (int64_t)sizeof *s->sample);
         s->caption = weft_alloc(items * (int64_t)sizeof *s->caption);
+        s->replaced = weft_alloc(items * (int64_t)sizeof *s->replaced);
         s->data = weft_alloc_aligned(floats * 4);
-        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->data)
+        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data)
             goto fail;
     }
     return WEFT_OK;
@@ -503,6 +575,7 @@ void weft_loader_close(weft_loader *l)
         weft_free(s->epoch);
         weft_free(s->sample);
         weft_free(s->caption);
+        weft_free(s->replaced);
         weft_free(s->data);
         weft_free(s->message);
     }
@@ -518,6 +591,7 @@ void weft_loader_close(weft_loader *l)
     weft_free(l->planned);
     weft_free(l->returned);
     weft_free(l->worker);
+    weft_free(l->fate);
     weft_dataset_close(l->dataset);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
@@ -535,11 +609,6 @@ const weft_dataset *weft_loader_dataset(const weft_loader *l)
 int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
 {
     return l->lane_samples[bucket];
-}
-
-weft_loader_report weft_loader_get_report(const weft_loader *l)
-{
-    return l->report;
 }
 
 /* Plans until every slot but the caller's is in use. */
@@ -564,7 +633,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
         status = weft_fail(s->status, "%s", s->message ? s->message : "a sample does not decode");
     if (status == WEFT_OK) {
         *batch = (weft_batch){.step = s->step, .bucket = s->bucket, .count = s->count, .first = s->first, .id = s->id,
-                              .epoch = s->epoch, .sample = s->sample, .caption = s->caption};
+                              .epoch = s->epoch, .sample = s->sample, .caption = s->caption, .replaced = s->replaced};
         if (l->part)
             batch->part = s->data;
         else

@@ -36,13 +36,29 @@ typedef struct weft_batch {
     const uint64_t *id;    /* [count] sample ids */
     const int64_t *epoch;  /* [count] */
     const int64_t *sample; /* [count] index in the dataset */
+    const bool *replaced;  /* [count] stands in for a sample that does not decode */
     const char *const *caption; /* [count], "" when dropped or absent */
     const float *video; /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead */
     const float *part;  /* (count, ...) of the part named at opening */
 } weft_batch; /* everything is valid until the next call of weft_loader_next */
 
+/* What becomes of a sample; each has exactly one fate. */
+typedef enum weft_sample_fate {
+    WEFT_SAMPLE_USED,
+    WEFT_SAMPLE_TOO_SHORT,   /* for every bucket */
+    WEFT_SAMPLE_TOO_SMALL,   /* for every bucket that it is long enough for */
+    WEFT_SAMPLE_OTHER_SIZE,  /* its part has no bucket's size */
+    WEFT_SAMPLE_NO_PART,
+    WEFT_SAMPLE_UNREADABLE,  /* at opening */
+    WEFT_SAMPLE_UNDECODABLE, /* found when its turn came */
+    WEFT_SAMPLE_FATES
+} weft_sample_fate;
+
 typedef struct weft_loader_report {
-    int64_t samples, too_short, too_small, without_part, damaged_shards;
+    int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* all = sum over fates */
+    int64_t frames[WEFT_SAMPLE_FATES], all_frames;   /* at the loader's rate; of an unreadable sample 0 */
+    int64_t window_frames, behind_frames; /* frames[USED] = those that an epoch shows + those outside of the windows */
+    int64_t damaged_shards; /* samples that were lost in them are in no count */
     int64_t replaced; /* so far: clips that did not decode, replaced by their neighbour in the order */
     int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
 } weft_loader_report;
@@ -58,8 +74,15 @@ const weft_dataset *weft_loader_dataset(const weft_loader *loader);
 /* Samples of a bucket; their sum is what is left of the dataset. */
 int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
 weft_loader_report weft_loader_get_report(const weft_loader *loader);
-/* One line for each reason for which samples take no part; "" if all do. */
+/* A line on what is used and one for each reason for which samples or frames are not. */
 void weft_loader_explain(const weft_loader *loader, weft_buf *out);
+/* The same as JSON, with every sample that is not used: {"samples", "frames", "used": {"samples", "frames_in_windows",
+ * "frames_outside"}, "dropped": {REASON: {"samples", "frames"}}, "damaged_shards", "list": [{"key", "reason",
+ * "frames"}]} (new reference; NULL: out of memory). */
+json_t *weft_loader_account(const weft_loader *loader);
+weft_sample_fate weft_loader_fate(const weft_loader *loader, int64_t sample);
+/* Another rank found out. */
+void weft_loader_mark_undecodable(weft_loader *loader, int64_t sample);
 
 /* Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);

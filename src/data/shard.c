@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 static const weft_key shard_keys[] = {
@@ -27,6 +28,7 @@ typedef struct clip {
     uint64_t rank; /* random place, by id */
     bool heldout;
     int64_t bytes; /* of the video file */
+    uint64_t stamp; /* of sizes and times of change of both files */
 } clip;
 
 typedef struct job {
@@ -35,12 +37,48 @@ typedef struct job {
     clip *clip;
     int64_t count, capacity;
     json_t *shards, *dropped;
+    json_t *unnamed; /* dropped before they had a place in a shard */
     weft_shard_report *report;
 } job;
 
-static void drop(job *j, const char *id, const char *reason)
+static const char *const reasons[WEFT_SHARD_REASONS] = {
+    [WEFT_SHARD_WITHOUT_META] = "no metas/<id>.json",
+    [WEFT_SHARD_DAMAGED_META] = "metas/<id>.json is damaged",
+    [WEFT_SHARD_WITHOUT_CAPTION] = "no caption",
+    [WEFT_SHARD_EMPTY] = "the clip is empty",
+    [WEFT_SHARD_DOT] = "a dot in the id would end the WebDataset key",
+    [WEFT_SHARD_NO_MP4] = "not an .mp4",
+};
+
+const char *weft_shard_reason_text(weft_shard_reason reason)
 {
-    json_array_append_new(j->dropped, json_pack("{s:s, s:s}", "id", id, "reason", reason));
+    return reasons[reason];
+}
+
+static void drop(job *j, const char *id, weft_shard_reason reason, int64_t frames)
+{
+    json_array_append_new(j->dropped, json_pack("{s:s, s:s, s:I}", "id", id, "reason", reasons[reason], "frames", (json_int_t)frames));
+}
+
+/* Into the report: here, from the list, since shards that are kept bring the list of the run that wrote them. */
+static void count_dropped(job *j, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+        const char *reason = json_string_value(json_object_get(entry, "reason"));
+        for (int r = 0; r < WEFT_SHARD_REASONS && reason; r++)
+            if (!strcmp(reason, reasons[r])) {
+                j->report->dropped[r]++;
+                j->report->dropped_frames[r] += json_integer_value(json_object_get(entry, "frames"));
+            }
+    }
+}
+
+static int64_t frames_of(const json_t *meta)
+{
+    const json_t *value = json_object_get(meta, "num_frames");
+    const double frames = json_number_value(value ? value : json_object_get(meta, "frames"));
+    return frames >= 0 && frames < 1e15 ? (int64_t)frames : 0;
 }
 
 /* ---- listing ----------------------------------------------------------------------------------- */
@@ -85,13 +123,14 @@ static weft_status list_clips(job *j)
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char *name = names.name[i];
         const size_t len = strlen(name);
-        if (len < 5 || strcmp(name + len - 4, ".mp4") != 0)
-            continue;
-        name[len - 4] = '\0';
         j->report->clips++;
+        if (len < 5 || strcmp(name + len - 4, ".mp4") != 0) {
+            drop(j, name, WEFT_SHARD_NO_MP4, 0);
+            continue;
+        }
+        name[len - 4] = '\0';
         if (strchr(name, '.')) {
-            drop(j, name, "a dot in the id would end the WebDataset key");
-            j->report->duplicate++;
+            drop(j, name, WEFT_SHARD_DOT, 0);
             continue;
         }
         status = add_clip(j, name);
@@ -128,28 +167,24 @@ static weft_status sample_read(job *j, const clip *c, sample_bytes *s, bool *usa
     *usable = false;
     weft_status_code status = weft_file_read(c->meta, META_LIMIT, &s->meta, &s->meta_bytes);
     if (status == WEFT_E_NOT_FOUND) {
-        j->report->without_meta++;
-        drop(j, c->id, "no metas/<id>.json");
+        drop(j, c->id, WEFT_SHARD_WITHOUT_META, 0);
         return WEFT_OK;
     }
     WEFT_TRY(status);
     if (weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json) != WEFT_OK || !json_is_object(s->json)) {
         weft_warn("%s; the clip is left out", weft_error_message());
-        j->report->damaged_meta++;
-        drop(j, c->id, "metas/<id>.json is damaged");
+        drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
     }
     const char *caption = json_string_value(json_object_get(s->json, "caption"));
     s->caption = caption ? caption : "";
     if (j->config->need_caption && !*s->caption) {
-        j->report->without_caption++;
-        drop(j, c->id, "no caption");
+        drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, frames_of(s->json));
         return WEFT_OK;
     }
     WEFT_TRY(weft_file_read(c->video, VIDEO_LIMIT, &s->video, &s->video_bytes));
     if (s->video_bytes == 0) {
-        j->report->without_clip++;
-        drop(j, c->id, "the clip is empty");
+        drop(j, c->id, WEFT_SHARD_EMPTY, frames_of(s->json));
         return WEFT_OK;
     }
     *usable = true;
@@ -176,13 +211,13 @@ static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sampl
 /* ---- shards ------------------------------------------------------------------------------------ */
 
 /* An earlier run's shard counts as done when the note beside it says that it holds the same clips. The note,
- * <shard>.json, is written after the shard; its plan hash covers ids, sizes and order. */
+ * <shard>.json, is written after the shard; its plan hash covers ids, sizes, times of change and order. */
 static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 {
     uint64_t hash = weft_seed_mix((uint64_t)j->config->seed, (uint64_t)j->config->need_caption);
     for (int64_t i = from; i < to; i++) {
         hash = weft_seed_mix(hash, j->clip[i].rank);
-        hash = weft_seed_mix(hash, (uint64_t)j->clip[i].bytes);
+        hash = weft_seed_mix(hash, j->clip[i].stamp);
     }
     return hash;
 }
@@ -201,7 +236,8 @@ static json_t *shard_kept(const char *path, const char *note, uint64_t plan)
     return NULL;
 }
 
-static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to, int64_t *samples, weft_progress *progress)
+static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to, int64_t *samples, int64_t *frames,
+                            weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
         sample_bytes s = {0};
@@ -210,6 +246,7 @@ static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t 
         if (status == WEFT_OK && usable) {
             status = sample_write(tar, &j->clip[i], &s);
             ++*samples;
+            *frames += frames_of(s.json);
         }
         sample_free(&s);
         WEFT_TRY(status);
@@ -237,26 +274,28 @@ static weft_status write_shard(job *j, const char *split, int64_t number, int64_
     if (entry) {
         j->report->kept_shards++;
     } else {
-        int64_t samples = 0, bytes;
+        int64_t samples = 0, frames = 0, bytes;
         uint64_t hash;
         char hex[32], plan_hex[32];
         const size_t dropped_before = json_array_size(j->dropped);
         WEFT_GO(weft_tar_create(path, &tar));
-        WEFT_GO(fill_tar(j, tar, from, to, &samples, progress));
+        WEFT_GO(fill_tar(j, tar, from, to, &samples, &frames, progress));
         WEFT_GO(weft_tar_finish(tar, &hash, &bytes));
         snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
         snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
         json_t *dropped = json_array();
         for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
             json_array_append(dropped, json_array_get(j->dropped, i));
-        entry = json_pack("{s:s, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples", (json_int_t)samples, "bytes",
-                          (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
+        entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples", (json_int_t)samples, "frames",
+                          (json_int_t)frames, "bytes", (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
         WEFT_GO(weft_json_save(note_path.data, entry));
     }
     const int64_t samples = json_integer_value(json_object_get(entry, "samples"));
     j->report->written += samples;
     *(strcmp(split, "train") ? &j->report->heldout : &j->report->train) += samples;
     j->report->bytes += json_integer_value(json_object_get(entry, "bytes"));
+    j->report->frames += json_integer_value(json_object_get(entry, "frames"));
+    count_dropped(j, json_object_get(entry, "dropped"));
     j->report->shards++;
     json_array_append(j->shards, entry);
 out:
@@ -267,14 +306,16 @@ out:
     return status;
 }
 
-static int64_t file_bytes(const char *path)
+/* Bytes of a file, 0 when it is not there. */
+static int64_t file_facts(const char *path, uint64_t *stamp)
 {
-    weft_map map;
-    if (weft_map_open(path, &map) != WEFT_OK)
+    struct stat facts;
+    if (stat(path, &facts) != 0)
         return 0;
-    const int64_t bytes = map.bytes;
-    weft_map_close(&map);
-    return bytes;
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
+    return facts.st_size;
 }
 
 static weft_status write_split(job *j, const char *split, int64_t from, int64_t to, weft_progress *progress)
@@ -320,7 +361,7 @@ static weft_status remove_strays(const job *j)
 static weft_status write_index(const job *j)
 {
     char *path = weft_path_join(j->out, "index.json");
-    json_t *dropped = json_array(), *shards = json_array();
+    json_t *dropped = json_copy(j->unnamed), *shards = json_array();
     for (size_t i = 0; i < json_array_size(j->shards); i++) {
         json_t *entry = json_copy(json_array_get(j->shards, i));
         json_array_extend(dropped, json_object_get(entry, "dropped"));
@@ -348,6 +389,8 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
         goto out;
     }
     WEFT_GO(list_clips(&j));
+    j.unnamed = json_copy(j.dropped);
+    count_dropped(&j, j.unnamed);
     if (j.count == 0) {
         status = weft_fail(WEFT_E_ARG, "%s: no clips to shard", in);
         goto out;
@@ -355,7 +398,8 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(weft_make_dirs(out));
     int64_t train = 0;
     for (int64_t i = 0; i < j.count; i++) {
-        j.clip[i].bytes = file_bytes(j.clip[i].video);
+        j.clip[i].bytes = file_facts(j.clip[i].video, &j.clip[i].stamp);
+        (void)file_facts(j.clip[i].meta, &j.clip[i].stamp);
         train += !j.clip[i].heldout;
     }
     weft_progress_begin(&progress, "shard", j.count, 0);
@@ -373,5 +417,6 @@ out:
     weft_free(j.clip);
     json_decref(j.shards);
     json_decref(j.dropped);
+    json_decref(j.unnamed);
     return status;
 }

@@ -20,10 +20,24 @@ typedef struct weft_shard_config {
 } weft_shard_config;
 extern const weft_section weft_shard_section;
 
+typedef enum weft_shard_reason {
+    WEFT_SHARD_WITHOUT_META,
+    WEFT_SHARD_DAMAGED_META,
+    WEFT_SHARD_WITHOUT_CAPTION,
+    WEFT_SHARD_EMPTY,
+    WEFT_SHARD_DOT,
+    WEFT_SHARD_NO_MP4,
+    WEFT_SHARD_REASONS
+} weft_shard_reason;
+
+/* clips = written + all of dropped[]: every file of <in>/clips is in one of them, also of shards that were kept. Frames
+ * are those that the metas tell. */
 typedef struct weft_shard_report {
-    int64_t clips, written, train, heldout, shards, kept_shards, bytes;
-    int64_t without_meta, without_clip, without_caption, damaged_meta, duplicate;
+    int64_t clips, written, train, heldout, shards, kept_shards, bytes, frames;
+    int64_t dropped[WEFT_SHARD_REASONS], dropped_frames[WEFT_SHARD_REASONS];
 } weft_shard_report;
+
+const char *weft_shard_reason_text(weft_shard_reason reason); /* as in index.json: "no caption" */
 
 /* Shards that an earlier, interrupted run finished and that hold just what they should are kept (kept_shards). */
 weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out, weft_shard_report *report);

@@ -40,15 +40,6 @@ static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t cou
     return WEFT_OK;
 }
 
-static const weft_part_data *video_of(const weft_sample *s)
-{
-    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov", "avi"};
-    for (int i = 0; i < 5; i++)
-        if (weft_sample_part(s, suffixes[i]))
-            return weft_sample_part(s, suffixes[i]);
-    return NULL;
-}
-
 static weft_status keep_for_sheet(vae_eval *e)
 {
     for (int i = 0; i < 2; i++) {
@@ -134,7 +125,7 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
     weft_progress_begin(&progress, "eval vae", total, 0);
     for (int64_t i = 0; i < total && status == WEFT_OK && (options->limit == 0 || e.clips < options->limit); i++) {
         const weft_sample *s = weft_dataset_at(e.dataset, i);
-        const weft_part_data *video = video_of(s);
+        const weft_part_data *video = weft_sample_video(s);
         if (video)
             status = judge_clip(&e, s, video);
         else

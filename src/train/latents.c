@@ -7,6 +7,7 @@
 #include "format/npy.h"
 #include "format/tar.h"
 #include "runtime/weights.h"
+#include "train/account.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ typedef struct encoding {
     int64_t latent_count; /* elements of one sample */
     weft_shape latent;    /* (B,T',Y',X',Z) */
     int64_t samples, done;
-    int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition */
+    int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition; -2: one that does not decode */
 } encoding;
 
 static weft_status open_loader(encoding *e, const weft_stage *s)
@@ -71,7 +72,7 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
 {
     double values[ENCODE_BATCH] = {0};
     for (int64_t i = 0; i < batch->count; i++)
-        values[batch->first + i] = batch->epoch[i] == 0 ? (double)(batch->sample[i] + 1) : 0;
+        values[batch->first + i] = batch->epoch[i] != 0 ? 0 : batch->replaced[i] ? -1 : (double)(batch->sample[i] + 1);
     if (e->step.slice_parts > 1)
         WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
     for (int i = 0; i < ENCODE_BATCH; i++)
@@ -91,7 +92,7 @@ static weft_status encode_next(encoding *e, const float **latents)
     WEFT_TRY(share_samples(e, &batch));
     *latents = weft_program_output(e->step.program, "latents")->data;
     for (int i = 0; i < ENCODE_BATCH; i++)
-        e->done += e->global[i] >= 0;
+        e->done += e->global[i] != -1;
     return WEFT_OK;
 }
 
@@ -110,7 +111,10 @@ static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, 
     weft_buf_free(&data);
     const weft_part_data *json = weft_sample_part(sample, "json");
     snprintf(name, sizeof name, "%s.json", sample->key);
-    return status == WEFT_OK && json ? weft_tar_add(tar, name, json->data, json->bytes) : status;
+    if (status == WEFT_OK && json)
+        status = weft_tar_add(tar, name, json->data, json->bytes);
+    snprintf(name, sizeof name, "%s.txt", sample->key);
+    return status == WEFT_OK ? weft_tar_add(tar, name, sample->caption, (int64_t)strlen(sample->caption)) : status;
 }
 
 /* Rank 0: `tar` is open; others: NULL. */
@@ -152,7 +156,8 @@ out:
     return status;
 }
 
-/* The folder's name: a hash of the VAE's weights, the data and the size. */
+/* The folder's name: a hash of the VAE's weights, the shards (names, sizes, times of change) and the clips' size. What
+ * was made of other ones is in another folder and never read. */
 static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
 {
     weft_names names = {0};
@@ -161,10 +166,15 @@ static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     XXH3_64bits_reset(state);
     char text[1200];
-    snprintf(text, sizeof text, "%s|%s|%.9g|%lld %lld %lld", run->data.path, run->data.split, run->data.fps,
-             (long long)s->frames, (long long)s->height, (long long)s->width);
+    weft_dataset *ds;
+    weft_status_code status = weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds);
+    if (status != WEFT_OK)
+        goto out;
+    snprintf(text, sizeof text, "%016llx|%s|%.9g|%lld %lld %lld", (unsigned long long)weft_dataset_fingerprint(ds), run->data.split,
+             run->data.fps, (long long)s->frames, (long long)s->height, (long long)s->width);
+    weft_dataset_close(ds);
     XXH3_64bits_update(state, text, strlen(text));
-    weft_status_code status = weft_list_dir(run->vae_path, false, &names);
+    status = weft_list_dir(run->vae_path, false, &names);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         weft_map map;
         const char *extension = weft_path_extension(names.name[i]);
@@ -178,6 +188,7 @@ static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[
         weft_map_close(&map);
     }
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+out:
     XXH3_freeState(state);
     weft_names_free(&names);
     return status;
@@ -186,23 +197,27 @@ static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[
 weft_status weft_latents_ensure(const weft_run *run, const weft_wan_vae_config *vae, const weft_stage *stage,
                                 const weft_place_of_run *place, char folder[512])
 {
-    char key[24], done[540];
+    char key[24], done[540], account[540];
     WEFT_TRY(cache_key(run, stage, key));
     if (snprintf(folder, 512, "%s/latents/%s", run->out, key) >= 512)
         return weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
     snprintf(done, sizeof done, "%s/complete", folder);
+    snprintf(account, sizeof account, "%s/account.json", folder);
     double there = weft_comm_rank(place->comm) == 0 && weft_path_exists(done);
     WEFT_TRY(weft_comm_sum(place->comm, &there, 1)); /* rank 0 decides for all */
     if (there > 0)
-        return WEFT_OK;
+        return weft_comm_rank(place->comm) == 0 ? weft_account_show(account, "latents") : WEFT_OK;
     encoding e = {.run = run, .place = place};
     weft_status_code status = WEFT_OK;
     if (weft_comm_rank(place->comm) == 0)
         WEFT_GO(weft_make_dirs(folder));
     WEFT_GO(open_encoding(&e, vae, stage, NULL));
     WEFT_GO(encode_all(&e, folder));
-    if (weft_comm_rank(place->comm) == 0)
+    WEFT_GO(weft_account_share(place->comm, e.loader));
+    if (weft_comm_rank(place->comm) == 0) {
+        WEFT_GO(weft_account_write(e.loader, "latents", account));
         WEFT_GO(weft_file_write_atomic(done, "", 0));
+    }
     WEFT_GO(weft_comm_barrier(place->comm));
 out:
     close_encoding(&e);

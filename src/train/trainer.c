@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "runtime/measure.h"
+#include "train/account.h"
 #include "train/checkpoint.h"
 #include "train/export.h"
 #include "train/guard.h"
@@ -107,6 +108,16 @@ static weft_status begin(trainer *t)
 
 /* ---- a stage ----------------------------------------------------------------------------------- */
 
+/* What of the data is used, and what not and why, as far as is known: <out>/data-stage-<n>.json has every sample. */
+static weft_status tell_data(trainer *t, const char *title)
+{
+    char path[600];
+    WEFT_TRY(weft_account_share(t->comm, t->loader));
+    if (snprintf(path, sizeof path, "%s/data-stage-%lld.json", t->run->out, (long long)t->stage_index) >= (int)sizeof path)
+        return weft_fail(WEFT_E_ARG, "%s: too long a path", t->run->out);
+    return t->leader ? weft_account_write(t->loader, title, path) : WEFT_OK;
+}
+
 static weft_status open_loader(trainer *t)
 {
     const weft_stage *s = t->stage;
@@ -131,7 +142,7 @@ static weft_status open_loader(trainer *t)
     WEFT_TRY(weft_loader_open(&config, (int)t->step->slice_index, (int)t->step->slice_parts, video ? NULL : WEFT_LATENT_PART,
                               t->models.vae.z_dim, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
-    return WEFT_OK;
+    return tell_data(t, "data");
 }
 
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
@@ -415,7 +426,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (t->leader && !t->meter)
         WEFT_TRY(weft_meter_open(t->run->out, t->done, weft_run_first_step(t->run, t->run->stages.count),
                                    t->run->log_every, t->peak_gflops, &t->meter));
-    return run_steps(t);
+    WEFT_TRY(run_steps(t));
+    return tell_data(t, "data at the end of the stage");
 }
 
 /* ---- the end ----------------------------------------------------------------------------------- */

@@ -1,7 +1,9 @@
 #include "base/fs.h"
 #include "base/json.h"
+#include "format/tar.h"
 #include "data/loader.h"
 #include "data/shard.h"
+#include "video/image.h"
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
@@ -191,6 +193,212 @@ Test(loader, says_why_nothing_fits, .init = setup, .fini = teardown)
     weft_loader *loader;
     cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_E_ARG);
     cr_assert(strstr(weft_error_message(), "10 of 10 samples are shorter"), "%s", weft_error_message());
+}
+
+/* Every sample and every frame is used or dropped for one reason. */
+static void balance(const weft_loader *loader, weft_loader_report *r)
+{
+    *r = weft_loader_get_report(loader);
+    int64_t samples = 0, frames = 0;
+    for (int i = 0; i < WEFT_SAMPLE_FATES; i++) {
+        samples += r->samples[i];
+        frames += r->frames[i];
+    }
+    cr_assert_eq(samples, r->all_samples);
+    cr_assert_eq(r->all_samples, weft_dataset_count(weft_loader_dataset(loader)));
+    cr_assert_eq(frames, r->all_frames);
+    cr_assert_eq(r->window_frames + r->behind_frames, r->frames[WEFT_SAMPLE_USED]);
+    json_t *account = weft_loader_account(loader);
+    const json_t *used = json_object_get(account, "used");
+    const char *reason;
+    json_t *entry;
+    int64_t dropped = 0;
+    json_object_foreach(json_object_get(account, "dropped"), reason, entry)
+        dropped += json_integer_value(json_object_get(entry, "samples"));
+    cr_assert_eq(json_integer_value(json_object_get(used, "samples")) + dropped, r->all_samples);
+    cr_assert_eq((int64_t)json_array_size(json_object_get(account, "list")), dropped);
+    json_decref(account);
+}
+
+Test(loader, counts_what_it_does_not_use, .init = setup, .fini = teardown)
+{
+    weft_bucket two[2] = {{2, 8, 32, 32}, {2, 12, 64, 64}};
+    weft_loader_config config = config_of(1);
+    config.buckets = (weft_section_list){2, two};
+    weft_loader *loader;
+    weft_loader_report r;
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s", weft_error_message());
+    balance(loader, &r);
+    /* lengths 6 .. 15: two are shorter than 8; the bucket of 12 has more pixels than any clip */
+    cr_assert_eq(r.all_frames, 105);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_TOO_SHORT], 2);
+    cr_assert_eq(r.frames[WEFT_SAMPLE_TOO_SHORT], 6 + 7);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_USED], 8);
+    cr_assert_eq(r.window_frames, 64);
+    cr_assert_eq(r.behind_frames, 105 - 13 - 64);
+    weft_buf text = {0};
+    weft_loader_explain(loader, &text);
+    cr_assert(strstr(text.data, "8 of 10 samples and 64 of 105 frames"), "%s", text.data);
+    cr_assert(strstr(text.data, "28 frames of used samples lie outside"), "%s", text.data);
+    cr_assert(strstr(text.data, "2 of 10 samples are shorter than every bucket (13 frames)"), "%s", text.data);
+    weft_buf_free(&text);
+    weft_loader_close(loader);
+}
+
+typedef struct part { const char *name; const void *data; int64_t bytes; } part;
+
+static void write_tar(const char *name, const part *parts, int count)
+{
+    char path[700];
+    weft_tar_writer *w;
+    snprintf(path, sizeof path, "%s/%s", shards, name);
+    cr_assert_eq(weft_tar_create(path, &w), WEFT_OK);
+    for (int i = 0; i < count; i++)
+        cr_assert_eq(weft_tar_add(w, parts[i].name, parts[i].data, parts[i].bytes), WEFT_OK);
+    cr_assert_eq(weft_tar_finish(w, NULL, NULL), WEFT_OK);
+    weft_tar_free(w);
+}
+
+/* A clip that is cut, one that is noise with a good .json, one of which nothing can be opened, a sample without a video:
+ * each costs itself, is replaced in its batch, listed and counted. */
+Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
+{
+    char path[700], *clip;
+    int64_t bytes;
+    static unsigned char noise[3000];
+    for (int i = 0; i < 3000; i++)
+        noise[i] = (unsigned char)(i * 7919 >> 3);
+    snprintf(path, sizeof path, "%s/curated/clips/c09.mp4", root);
+    cr_assert_eq(weft_file_read(path, 1 << 26, &clip, &bytes), WEFT_OK);
+    const char *meta = "{\"frames\":15,\"fps\":8,\"width\":32,\"height\":32}";
+    const int64_t n = (int64_t)strlen(meta);
+    const part parts[] = {{"cut.mp4", clip, bytes / 2}, {"cut.json", meta, n}, {"noise.mp4", noise, 3000}, {"noise.json", meta, n},
+                          {"closed.mp4", noise, 3000},  {"text.txt", "words", 5}};
+    write_tar("train-000009.tar", parts, 6);
+    weft_free(clip);
+    weft_loader *loader = open_loader(2, 0, 1);
+    weft_loader_report r;
+    balance(loader, &r);
+    cr_assert_eq(r.all_samples, CLIPS + 4);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_UNREADABLE], 1);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_NO_PART], 1);
+    int64_t replaced = 0, shown = 0;
+    for (int s = 0; s < 30; s++) {
+        weft_batch batch;
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        for (int64_t i = 0; i < batch.count; i++) {
+            const char *key = weft_dataset_at(weft_loader_dataset(loader), batch.sample[i])->key;
+            cr_assert_eq(key[0], 'c');
+            cr_assert_neq(key[1], 'u');
+            replaced += batch.replaced[i];
+            shown++;
+        }
+    }
+    balance(loader, &r);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_UNDECODABLE], 2);
+    cr_assert_eq(r.frames[WEFT_SAMPLE_UNDECODABLE], 30);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS);
+    cr_assert(replaced > 0 && replaced < shown / 2);
+    cr_assert_eq(weft_loader_fate(loader, CLIPS), WEFT_SAMPLE_UNDECODABLE);
+    weft_loader_close(loader);
+}
+
+/* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their pixels. */
+Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
+{
+    enum { PICTURES = 5 };
+    static uint8_t rgb[SIDE * SIDE * 3];
+    char path[700], *file[PICTURES];
+    char names[PICTURES][16];
+    part parts[PICTURES];
+    for (int i = 0; i < PICTURES; i++) {
+        memset(rgb, 40 * (i + 1), sizeof rgb);
+        snprintf(path, sizeof path, "%s/p.png", root);
+        cr_assert_eq(weft_png_write(path, rgb, SIDE, SIDE), WEFT_OK, "%s", weft_error_message());
+        snprintf(names[i], sizeof names[i], "p%d.png", i);
+        parts[i] = (part){.name = names[i]};
+        cr_assert_eq(weft_file_read(path, 1 << 20, &file[i], &parts[i].bytes), WEFT_OK);
+        parts[i].data = file[i];
+    }
+    write_tar("train-000009.tar", parts, PICTURES);
+    for (int i = 0; i < PICTURES; i++)
+        weft_free(file[i]);
+    weft_bucket three[3] = {{3, 1, 32, 32}, {4, 5, 32, 32}, {2, 9, 32, 32}};
+    weft_loader_config config = config_of(2);
+    config.buckets = (weft_section_list){3, three};
+    weft_loader *loader;
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_loader_bucket_samples(loader, 0), PICTURES);
+    weft_loader_report r;
+    balance(loader, &r);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS + PICTURES);
+    cr_assert_eq(r.frames[WEFT_SAMPLE_USED], 105 + PICTURES);
+    int seen[PICTURES] = {0}, clips = 0;
+    for (int s = 0; s < 45; s++) {
+        weft_batch batch;
+        cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+        for (int64_t i = 0; i < batch.count; i++) {
+            const char *key = weft_dataset_at(weft_loader_dataset(loader), batch.sample[i])->key;
+            cr_assert_eq(key[0] == 'p', batch.bucket == 0);
+            if (key[0] == 'p') {
+                const int p = atoi(key + 1);
+                cr_assert_float_eq((double)batch.video[i * SIDE * SIDE * 3 + 77], 40.0 * (p + 1) / 127.5 - 1, 1e-5);
+                seen[p]++;
+            } else {
+                clips++;
+            }
+        }
+    }
+    for (int p = 1; p < PICTURES; p++)
+        cr_assert(abs(seen[p] - seen[0]) <= 1);
+    cr_assert(seen[0] > 0 && clips > 0);
+    weft_loader_close(loader);
+}
+
+/* Odd counts: over all ranks each sample comes exactly once per epoch, for 1, 2 and 3 ranks and batches that divide
+ * nothing, and also when the run stops in the middle of an epoch and goes on with another number of ranks. */
+Test(loader, once_per_epoch_over_ranks_and_resumes, .init = setup, .fini = teardown)
+{
+    enum { EPOCHS = 4 };
+    for (int64_t size = 1; size <= 7; size += 2) {
+        weft_bucket one[1] = {{size, 5, 32, 32}};
+        weft_loader_config config = config_of(2);
+        config.buckets = (weft_section_list){1, one};
+        int seen[EPOCHS][CLIPS] = {0};
+        json_t *state = NULL;
+        int64_t step = 0, total = 0;
+        for (int ranks = 1; total < EPOCHS * CLIPS; ranks = ranks % 3 + 1) {
+            weft_loader *loader[3];
+            for (int r = 0; r < ranks; r++) {
+                cr_assert_eq(weft_loader_open(&config, r, ranks, NULL, 0, &loader[r]), WEFT_OK);
+                if (state)
+                    cr_assert_eq(weft_loader_restore(loader[r], state, "state"), WEFT_OK, "%s", weft_error_message());
+            }
+            for (int k = 0; k < 3; k++, step++) {
+                int64_t count = 0;
+                for (int r = 0; r < ranks; r++) {
+                    weft_batch batch;
+                    cr_assert_eq(weft_loader_next(loader[r], &batch), WEFT_OK, "%s", weft_error_message());
+                    cr_assert_eq(batch.step, step);
+                    cr_assert_eq(batch.first, count);
+                    count += batch.count;
+                    for (int64_t i = 0; i < batch.count; i++)
+                        if (batch.epoch[i] < EPOCHS)
+                            seen[batch.epoch[i]][batch.sample[i]]++;
+                }
+                cr_assert_eq(count, size);
+                total += count;
+            }
+            json_decref(state);
+            state = weft_loader_state(loader[0]);
+            for (int r = 0; r < ranks; r++)
+                weft_loader_close(loader[r]);
+        }
+        json_decref(state);
+        for (int e = 0; e < EPOCHS; e++)
+            for (int c = 0; c < CLIPS; c++)
+                cr_assert_eq(seen[e][c], 1, "batch %d, epoch %d: clip %d came %d times", (int)size, e, c, seen[e][c]);
+    }
 }
 
 Test(webdataset, keys)

@@ -15,13 +15,22 @@ for i in $(seq 10 29); do
 done
 echo '{"caption": ' >in/metas/v28.json # damaged
 rm in/metas/v29.json
+touch in/clips/v31.mp4 # empty
+echo '{"frames": 31}' >in/metas/v31.json
+echo video >in/clips/v.30.mp4 # dots
+echo video >in/clips/v.3.2.mp4
+echo text >in/clips/notes.txt
 
 shard() { "$WEFT" shard --in in --out "$@" --set max_samples=5 --set heldout=0.2 >log 2>&1; }
 check "shard" shard out
+cp log log.out
+check "shard, all kept" shard out
+check "kept" grep -q "5 already there" log
+cp log log.kept
 check "the same bytes again" shard again
 for f in out/*.tar; do check "$f is reproducible" cmp -s "$f" "again/$(basename "$f")"; done
 check "samples, splits and drops" python3 - <<'PY'
-import glob, json, re, tarfile
+import glob, json, os, re, tarfile
 keys = {}
 for path in sorted(glob.glob("out/*.tar")):
     with tarfile.open(path) as archive:
@@ -44,8 +53,25 @@ assert len(keys) == 18, len(keys)
 assert any("heldout-" in p for p in keys.values()) and any("train-" in p for p in keys.values())
 index = json.load(open("out/index.json"))
 text = json.dumps(index)
-assert "v28" in text and "v29" in text, text
+assert "v28" in text and "v29" in text and "v.30" in text, text
+# used + dropped = all, as written and as printed
+assert index["train"] + index["heldout"] + len(index["dropped"]) == len(os.listdir("in/clips")) == 24
+assert sum(s["frames"] for s in index["shards"]) == sum(int(k[1:]) for k in keys)
+import collections
+counted = collections.Counter(d["reason"] for d in index["dropped"])
+assert counted == {"metas/<id>.json is damaged": 1, "no metas/<id>.json": 1, "the clip is empty": 1, "not an .mp4": 1,
+                   "a dot in the id would end the WebDataset key": 2}, counted
+assert [d["frames"] for d in index["dropped"] if d["id"] == "v31"] == [31]
+for log in ("log.out", "log.kept"):
+    lines = open(log).read()
+    assert "used 18 of 24 clips" in lines, lines
+    assert sum(int(n) for n in re.findall(r"dropped (\d+) of 24 clips", lines)) == 6, lines
 PY
+# a caption that was mended is in the shards of the next run
+cp -r in mended
+sed -i 's/clip 12/clip twelve/' mended/metas/v12.json
+check "shard of what was mended" "$WEFT" shard --in mended --out again --set max_samples=5 --set heldout=0.2
+check "the mended caption" grep -qa "clip twelve" again/train-000000.tar again/train-000001.tar again/train-000002.tar again/heldout-000000.tar
 # a run that is killed leaves no shard that is not whole, and goes on to the same result
 for delay in 0.002 0.005 0.01 0.02; do
     "$WEFT" shard --in in --out killed --set max_samples=5 --set heldout=0.2 >/dev/null 2>&1 &
