@@ -53,8 +53,8 @@ static bool header_is_valid(const unsigned char *block)
     return read_number(h->checksum, sizeof h->checksum, &stored) && stored == tar_block_sum(block);
 }
 
-/* Pax records "<length> key=value\n": keeps path and size. False: not a list of such. */
-static bool read_pax(const char *text, int64_t bytes, weft_buf *path, int64_t *size)
+/* Pax records "<length> key=value\n": keeps path and size, notes GNU's for sparse files. False: not a list of such. */
+static bool read_pax(const char *text, int64_t bytes, weft_buf *path, int64_t *size, bool *sparse)
 {
     while (bytes > 0) {
         int64_t len = 0, i = 0;
@@ -66,6 +66,8 @@ static bool read_pax(const char *text, int64_t bytes, weft_buf *path, int64_t *s
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return false;
+        if (equals - key > 11 && !memcmp(key, "GNU.sparse.", 11))
+            *sparse = true;
         if (equals - key == 4 && !memcmp(key, "path", 4)) {
             path->len = 0;
             weft_buf_append(path, equals + 1, end - equals - 1);
@@ -106,22 +108,29 @@ typedef struct reader {
     weft_buf name;   /* from an extended header, or of the member */
     bool named;      /* `name` is of the member that comes */
     int64_t size;    /* from a pax header; -1: none */
+    bool sparse;     /* pax says that the member that comes is stored with holes */
     weft_tar_index found;
     int64_t places;  /* of damage */
 } reader;
 
-/* Notes damage at `at` and goes on at the next block that is a valid header, if there is one. */
-static weft_status note_damage(reader *r, int64_t at, const char *what)
+/* A place that costs a member; the first one makes the message. */
+static weft_status note_place(reader *r, int64_t at, const char *what, const char *remedy)
 {
     r->places++;
     if (!r->found.damage)
-        r->found.damage = weft_arena_printf(r->arena, "%s: %s at byte %lld of %lld, after %lld members: damaged, or cut off "
-                                            "while it was copied?", r->path, what, (long long)at, (long long)r->map->bytes,
-                                            (long long)r->found.count);
+        r->found.damage = weft_arena_printf(r->arena, "%s: %s at byte %lld of %lld, after %lld members: %s", r->path, what,
+                                            (long long)at, (long long)r->map->bytes, (long long)r->found.count, remedy);
     if (!r->found.damage)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
-    r->named = false;
+    r->named = r->sparse = false;
     r->size = -1;
+    return WEFT_OK;
+}
+
+/* Notes damage at `at` and goes on at the next block that is a valid header, if there is one. */
+static weft_status note_damage(reader *r, int64_t at, const char *what)
+{
+    WEFT_TRY(note_place(r, at, what, "damaged, or cut off while it was copied?"));
     for (r->at = at + TAR_BLOCK; r->at <= r->map->bytes - TAR_BLOCK; r->at += TAR_BLOCK) {
         const unsigned char *block = r->map->data + r->at;
         if (!memcmp(block + 257, "ustar", 5) && header_is_valid(block))
@@ -156,7 +165,7 @@ static bool read_extended(reader *r, char type, const char *data, int64_t bytes)
         return true;
     }
     weft_buf path = {0};
-    const bool good = read_pax(data, bytes, &path, &r->size);
+    const bool good = read_pax(data, bytes, &path, &r->size, &r->sparse);
     if (path.len > 0) {
         r->name.len = 0;
         weft_buf_append(&r->name, path.data, (int64_t)strlen(path.data));
@@ -185,6 +194,12 @@ static weft_status read_header(reader *r)
         bytes = r->size;
     if (bytes > left)
         return note_damage(r, at, "the archive ends inside the member that begins");
+    /* GNU's old sparse header goes on in blocks before the data; the flag for another one is at 482, then at 504 */
+    const unsigned char *flag = block + 482;
+    while (h->type == 'S' && *flag && bytes <= left - TAR_BLOCK) {
+        flag = (flag == block + 482 ? block + TAR_BLOCK : flag - 504 + TAR_BLOCK) + 504;
+        bytes += TAR_BLOCK;
+    }
     const int64_t padded = tar_padded(bytes);
     r->at = padded > left ? r->map->bytes : at + TAR_BLOCK + padded;
     if (h->type == 'L' || h->type == 'x') {
@@ -192,10 +207,12 @@ static weft_status read_header(reader *r)
             return note_damage(r, at, "a long name or its pax records are not what they say");
         return WEFT_OK;
     }
+    if (h->type == 'S' || (regular && r->sparse)) /* its bytes are a list of pieces, not the file */
+        return note_place(r, at, "a sparse file is stored", "write the archive without --sparse");
     if (regular)
         WEFT_TRY(add_member(r, h, data, bytes));
     if (h->type != 'g' && h->type != 'K') { /* both speak of what follows, not of this member's name */
-        r->named = false;
+        r->named = r->sparse = false;
         r->size = -1;
     }
     return WEFT_OK;

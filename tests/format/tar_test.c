@@ -162,6 +162,70 @@ Test(tar, cut_anywhere)
     weft_map_close(&map);
 }
 
+/* What GNU tar writes in each of its forms: names over 100 and over 256 bytes are read, sparse files refused, with those
+ * around them read. */
+Test(tar, of_gnu_tar)
+{
+    static const char *const forms[] = {"gnu", "oldgnu", "pax", "ustar"};
+    for (int f = 0; f < 4; f++) {
+        const bool ustar = f == 3;
+        char command[1024];
+        snprintf(command, sizeof command,
+                 "cd %s && rm -rf d x.tar && mkdir d && n=$(printf %%0%dd 7) && mkdir d/$n && echo one >d/$n/$n.a && echo two >d/b.txt; "
+                 "truncate -s 3M d/c.bin; for i in $(seq 1 30); do echo x | dd of=d/c.bin bs=1 seek=$((i * 90000)) "
+                 "conv=notrunc status=none; done; echo end >d/e.txt; tar --format=%s %s --sort=name -cf x.tar d/$n d/b.txt d/c.bin d/e.txt",
+                 folder, ustar ? 80 : 180, forms[f], ustar ? "" : "--sparse");
+        cr_assert_eq(system(command), 0);
+        snprintf(path, sizeof path, "%s/x.tar", folder);
+        weft_map map;
+        weft_tar_index index;
+        open_archive(&map, &index);
+        cr_assert_eq(index.count, ustar ? 4 : 3, "%s: %d members", forms[f], (int)index.count);
+        const weft_tar_member *first = &index.member[0], *last = &index.member[index.count - 1];
+        cr_assert_eq((int64_t)strlen(first->name), ustar ? 2 + 80 + 1 + 80 + 2 : 2 + 180 + 1 + 180 + 2);
+        cr_assert(first->bytes == 4 && !memcmp(first->data, "one\n", 4));
+        cr_assert_str_eq(last->name, "d/e.txt");
+        cr_assert(!memcmp(last->data, "end\n", 4));
+        if (ustar)
+            cr_assert_null(index.damage);
+        else
+            cr_assert(strstr(index.damage, "sparse file") && index.damaged_places == 1, "%s: %s", forms[f], index.damage);
+        close_archive(&map, &index);
+    }
+}
+
+/* A member whose header, with a right checksum, claims more bytes than there are, or so many that it swallows others. */
+Test(tar, lying_size)
+{
+    static const struct { const char *size; int count; } lies[] = {
+        {"00000005000", 3}, {"77777777777", 3}, {"00000000001", 4}};
+    for (int i = 0; i < 3; i++) {
+        weft_map map;
+        weft_tar_index index;
+        char header[512];
+        write_archive();
+        FILE *f = fopen(path, "r+b");
+        cr_assert(fseek(f, 1024, SEEK_SET) == 0 && fread(header, 1, 512, f) == 512);
+        memcpy(header + 124, lies[i].size, 12);
+        memset(header + 148, ' ', 8);
+        unsigned sum = 0;
+        for (int k = 0; k < 512; k++)
+            sum += (unsigned char)header[k];
+        snprintf(header + 148, 8, "%06o", sum);
+        cr_assert(fseek(f, 1024, SEEK_SET) == 0 && fwrite(header, 1, 512, f) == 512);
+        fclose(f);
+        open_archive(&map, &index);
+        cr_assert_eq(index.count, lies[i].count, "%s: %d", lies[i].size, (int)index.count);
+        cr_assert_str_eq(index.member[0].name, "a.txt");
+        cr_assert_str_eq(index.member[index.count - 1].name, "empty");
+        for (int64_t k = 0; k < index.count; k++)
+            cr_assert_leq(index.member[k].data + index.member[k].bytes - map.data, map.bytes);
+        if (i > 0)
+            cr_assert_not_null(index.damage);
+        close_archive(&map, &index);
+    }
+}
+
 /* Answers of webdataset 1.0.2 (tariterators.base_plus_ext and the skipping of __...__). */
 Test(tar, webdataset_keys)
 {
