@@ -42,7 +42,8 @@ const weft_verb weft_verb_shard = {
                "<id>.mp4, <id>.json (what curation found out) and <id>.txt (the caption); webdataset, Megatron-Energon\n"
                "and GNU tar read it. Split and order depend on the clips' ids alone: the same clips give the same bytes.\n"
                "Shards appear under their names only when they are whole; run again after an interruption, finished\n"
-               "shards are kept. Clips that are dropped are counted and listed with the reason in index.json.",
+               "shards are kept. Used and dropped clips are counted, together all of them, with their frames; those that\n"
+               "are dropped are listed with the reason in index.json.",
     .examples = "weft shard --in curated --out shards\nweft shard --in curated --out shards --set heldout=0.1\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

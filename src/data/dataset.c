@@ -120,6 +120,9 @@ static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path
 static weft_status group(weft_dataset *ds, int shard, const char *path, const weft_tar_index *index)
 {
     const int64_t first = ds->count;
+    const char *file = weft_arena_strdup(ds->arena, path);
+    if (!file)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     for (int64_t i = 0; i < index->count; i++) {
         const weft_tar_member *m = &index->member[i];
         int64_t key_len;
@@ -130,7 +133,7 @@ static weft_status group(weft_dataset *ds, int shard, const char *path, const we
         if (!last || (int64_t)strlen(last->key) != key_len || strncmp(last->key, m->name, (size_t)key_len) != 0) {
             WEFT_TRY(weft_grow((void **)&ds->sample, ds->count, &ds->capacity, sizeof *ds->sample));
             last = &ds->sample[ds->count];
-            *last = (weft_sample){.shard = shard, .key = weft_arena_printf(ds->arena, "%.*s", (int)key_len, m->name)};
+            *last = (weft_sample){.shard = shard, .file = file, .key = weft_arena_printf(ds->arena, "%.*s", (int)key_len, m->name)};
             if (!last->key)
                 return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
             last->id = XXH3_64bits(last->key, (size_t)key_len);
@@ -238,8 +241,8 @@ static weft_status check_keys(const weft_dataset *ds)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 1; i < ds->count && status == WEFT_OK; i++)
         if (!strcmp(sorted[i]->key, sorted[i - 1]->key))
-            status = weft_fail(WEFT_E_FORMAT, "the key \"%s\" stands for two samples (shards %d and %d)", sorted[i]->key,
-                               sorted[i - 1]->shard, sorted[i]->shard);
+            status = weft_fail(WEFT_E_FORMAT, "%s: the key \"%s\" stands for another sample in %s; rename one of them, or write the "
+                               "members of a sample side by side", sorted[i]->file, sorted[i]->key, sorted[i - 1]->file);
     weft_free(sorted);
     return status;
 }

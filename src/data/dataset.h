@@ -19,6 +19,7 @@ typedef struct weft_sample {
     const char *key;
     uint64_t id; /* XXH3-64 of the key: the sample's address for random numbers, on any machine */
     int shard;   /* index of its file */
+    const char *file; /* path of the shard */
     int part_count;
     weft_part_data part[WEFT_SAMPLE_MAX_PARTS];
     /* From the .json part, or 0 / "" where it says nothing. */

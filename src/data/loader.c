@@ -297,8 +297,8 @@ json_t *weft_loader_account(const weft_loader *l)
     for (int64_t i = 0; i < r.all_samples; i++) {
         const weft_sample_fate what = weft_loader_fate(l, i);
         if (what != WEFT_SAMPLE_USED)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key, "reason",
-                                                  fates[what].name, "frames", (json_int_t)l->fate[i].frames));
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key, "shard",
+                                                  weft_dataset_at(l->dataset, i)->file, "reason", fates[what].name, "frames", (json_int_t)l->fate[i].frames));
     }
     return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples", (json_int_t)r.all_samples, "frames",
                      (json_int_t)r.all_frames, "used", "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",

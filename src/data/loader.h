@@ -77,8 +77,8 @@ weft_loader_report weft_loader_get_report(const weft_loader *loader);
 /* A line on what is used and one for each reason for which samples or frames are not. */
 void weft_loader_explain(const weft_loader *loader, weft_buf *out);
 /* The same as JSON, with every sample that is not used: {"samples", "frames", "used": {"samples", "frames_in_windows",
- * "frames_outside"}, "dropped": {REASON: {"samples", "frames"}}, "damaged_shards", "list": [{"key", "reason",
- * "frames"}]} (new reference; NULL: out of memory). */
+ * "frames_outside"}, "dropped": {REASON: {"samples", "frames"}}, "damaged_shards", "list": [{"key", "shard",
+ * "reason", "frames"}]} (new reference; NULL: out of memory). */
 json_t *weft_loader_account(const weft_loader *loader);
 weft_sample_fate weft_loader_fate(const weft_loader *loader, int64_t sample);
 /* Another rank found out. */

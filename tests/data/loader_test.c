@@ -303,6 +303,20 @@ Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
+/* Which of two samples of one key is right nobody can say: refused, with both shards. So is a suffix that comes twice. */
+Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
+{
+    const part again[] = {{"new.txt", "a", 1}, {"c03.txt", "b", 1}}, twice[] = {{"new.txt", "a", 1}, {"new.TXT", "b", 1}};
+    weft_dataset *ds;
+    write_tar("train-000009.tar", again, 2);
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
+    cr_assert(strstr(weft_error_message(), "train-000009.tar") && strstr(weft_error_message(), "\"c03\"") &&
+              strstr(weft_error_message(), "train-00000"), "%s", weft_error_message());
+    write_tar("train-000009.tar", twice, 2);
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
+    cr_assert(strstr(weft_error_message(), "train-000009.tar: sample \"new\" has the suffix .txt twice"), "%s", weft_error_message());
+}
+
 /* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their pixels. */
 Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
 {

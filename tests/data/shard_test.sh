@@ -106,5 +106,14 @@ fails '/dev/null' --in in --out /dev/null/x/y
 )
 check "no room" test $? = 0
 check "no shard without room" test -z "$(find full -name '*.tar' -o -name '*.tmp.*')"
+# a disk that is really full, where this user may mount one
+mkdir -p small
+if mount -t tmpfs -o size=60k none small 2>/dev/null; then
+    "$WEFT" shard --in in --out small/s --set max_samples=5 >log 2>&1
+    check "full tmpfs: status" test $? = 1
+    check "full tmpfs: message" grep -q "small/s/.*No space left" log
+    check "full tmpfs: nothing half-written" test -z "$(find small -name '*.tar' -o -name '*.tmp*')"
+    umount small
+fi
 [ ! -e x ] || { echo "x was written"; failures=$((failures + 1)); }
 exit $((failures > 0))

@@ -50,6 +50,25 @@ save("tar", "pax", tar([("d/" * 60 + "l\u00f6ng.mp4", b"x")] + clip[:1], tarfile
 save("tar", "meta", tar([("__index__", b"skip"), ("nodot", b"skip"), ("a.mp4", b"1"), ("a.mp4", b"twice")]))
 save("tar", "cut", tar(clip)[:1300])
 
+
+def sparse(): # GNU's old header with one that goes on, and pax records of a sparse file
+    block = bytearray(tar([("a.bin", b"x" * 20)], tarfile.GNU_FORMAT)[:512])
+    block[156:157] = b"S"
+    block[482] = 1
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    more = bytes(504) + bytes([0]) + bytes(7)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("GNUSparseFile.1/b.bin")
+        info.size = 5
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "b.bin"}
+        archive.addfile(info, io.BytesIO(b"1\n0\n5"))
+    return bytes(block) + more + b"x" * 20 + bytes(492) + out.getvalue()
+
+
+save("tar", "sparse", sparse())
+
 save("npy", "f4", npy("<f4", "(2, 3)", bytes(24)))
 save("npy", "f2_version2", npy("<f2", "(4,)", bytes(8), version=2))
 save("npy", "scalar", npy("<i8", "()", bytes(8)))
