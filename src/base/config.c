@@ -222,11 +222,11 @@ static void describe_expected(const weft_key *key, weft_buf *out)
         weft_buf_printf(out, " (%s)", key->unit);
 }
 
-static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, const char *path)
+/* `item`: the node stands where an item of the key's list is expected, not the list. */
+static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, const char *path, bool item)
 {
     weft_buf expected = {0};
-    bool list = is_list_type(key->type) && node->kind != WEFT_YAML_SCALAR;
-    if (list || key->type == WEFT_KEY_SECTION_LIST)
+    if (!item && (is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST))
         weft_buf_printf(&expected, "a list, each item ");
     describe_expected(key, &expected);
     const char *text = expected.data ? expected.data : "another type";
@@ -269,7 +269,7 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
 {
     bool good = false;
     if (node->kind != WEFT_YAML_SCALAR)
-        return bad_value(node, key, path);
+        return bad_value(node, key, path, true);
     switch (key->type) {
     case WEFT_KEY_BOOL:
         good = parse_bool(node->text, slot);
@@ -309,7 +309,7 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
     case WEFT_KEY_SECTION_LIST:
         break;
     }
-    return good ? WEFT_OK : bad_value(node, key, path);
+    return good ? WEFT_OK : bad_value(node, key, path, true);
 }
 
 static int64_t item_bytes(const weft_key *key)
@@ -334,7 +334,7 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
                              const char *path, void *slot)
 {
     if (node->kind != WEFT_YAML_LIST)
-        return bad_value(node, key, path);
+        return bad_value(node, key, path, false);
     int64_t size = item_bytes(key);
     char *items = weft_arena_alloc(l->arena, (node->count + 1) * size);
     if (!items)
@@ -345,7 +345,7 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
         if (key->type == WEFT_KEY_SECTION_LIST) {
             if (node->child[i]->kind != WEFT_YAML_MAP)
-                return bad_value(node->child[i], key, item_path);
+                return bad_value(node->child[i], key, item_path, true);
             WEFT_TRY(read_section(l, node->child[i], key->section, item_path, items + i * size));
         } else {
             WEFT_TRY(read_scalar(l, node->child[i], key, item_path, items + i * size));
@@ -376,7 +376,7 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
         node = NULL;
     if (key->type == WEFT_KEY_SECTION) {
         if (node && node->kind != WEFT_YAML_MAP)
-            return bad_value(node, key, path);
+            return bad_value(node, key, path, false);
         return read_section(l, node, key->section, path, slot);
     }
     if (!node && key->type == WEFT_KEY_SECTION_LIST)
@@ -435,7 +435,7 @@ static weft_status open_member(loader *l, weft_yaml_node *map, const weft_key *k
         return WEFT_OK;
     }
     if (node && node->kind != WEFT_YAML_NULL)
-        return bad_value(node, key, key->name);
+        return bad_value(node, key, key->name, false);
     if (is_list_type(key->type) && key->fallback)
         WEFT_TRY(fallback_node(l, key, &node));
     else
@@ -523,7 +523,7 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         }
         node = node->child[index];
         if (node->kind != WEFT_YAML_MAP)
-            return bad_value(node, key, done);
+            return bad_value(node, key, done, true);
     }
 }
 

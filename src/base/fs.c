@@ -67,6 +67,20 @@ weft_status weft_make_dirs(const char *path)
     return status;
 }
 
+weft_status weft_make_parent(const char *path)
+{
+    const int64_t length = weft_path_base(path) - path;
+    if (length <= 1)
+        return WEFT_OK; /* here, or the root */
+    char *folder = weft_strdup(path);
+    if (!folder)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    folder[length - 1] = '\0';
+    const weft_status_code status = weft_make_dirs(folder);
+    weft_free(folder);
+    return status;
+}
+
 weft_status weft_remove_tree(const char *path)
 {
     struct stat st;

@@ -12,6 +12,7 @@ bool weft_path_exists(const char *path);
 bool weft_path_is_dir(const char *path);
 
 weft_status weft_make_dirs(const char *path); /* like mkdir -p */
+weft_status weft_make_parent(const char *path); /* the folder that `path` lies in */
 weft_status weft_remove_tree(const char *path);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */

@@ -49,8 +49,10 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, cons
         ok = g->cells[i] != NULL;
     }
     weft_status_code status = ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)count);
-    if (status == WEFT_OK && folder)
-        status = weft_make_dirs(out);
+    if (status == WEFT_OK) /* before the work begins, not after it */
+        status = folder ? weft_make_dirs(out) : weft_make_parent(out);
+    if (status == WEFT_OK && sheet)
+        status = weft_make_parent(sheet);
     if (status != WEFT_OK) {
         weft_gallery_free(g);
         return status;

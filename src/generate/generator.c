@@ -87,12 +87,26 @@ out:
     return status;
 }
 
+/* The VAE takes 8 x 8 pixels to one latent place, the transformer a patch of those to one token. */
+static weft_status check_pixels(const weft_generator *p)
+{
+    const int64_t size[2] = {p->options.height, p->options.width};
+    for (int i = 0; i < 2; i++) {
+        const int64_t step = 8 * p->dit.patch[1 + i], nearest = (size[i] + step / 2) / step * step;
+        if (size[i] % step)
+            return weft_fail(WEFT_E_ARG, "--%s %lld: this model makes multiples of %lld; the nearest is %lld",
+                             i ? "width" : "height", (long long)size[i], (long long)step,
+                             (long long)(nearest ? nearest : step));
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
     const weft_wan_vae_config *vae = weft_vae_config(p->vae);
     const int64_t t = weft_wan_vae_time_factor(vae), s = weft_wan_vae_space_factor(vae);
     if (p->options.frames < 1 || (p->options.frames - 1) % t)
-        return weft_fail(WEFT_E_ARG, "%lld frames: this model makes 1 + %lld n; the nearest is %lld", (long long)p->options.frames,
+        return weft_fail(WEFT_E_ARG, "--frames %lld: this model makes 1 + %lld n; the nearest is %lld", (long long)p->options.frames,
                          (long long)t, (long long)(1 + (p->options.frames - 1 + t / 2) / t * t));
     p->latent[0] = weft_wan_vae_latent_frames(vae, p->options.frames);
     p->latent[1] = p->options.height / s;
@@ -173,11 +187,16 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         goto out;
     }
     weft_model dit, text;
+    if (!weft_path_is_dir(folder)) {
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: there is no such model folder; weft train writes one as <out>/model", folder);
+        goto out;
+    }
     WEFT_GO(open_part(folder, "transformer", WEFT_FAMILY_WAN_DIT, &dit));
     WEFT_GO(open_part(folder, "text_encoder", WEFT_FAMILY_BYTES, &text));
     p->dit = dit.dit;
     p->text = text.bytes;
     WEFT_GO(read_settings(p));
+    WEFT_GO(check_pixels(p));
     WEFT_GO(weft_vae_open(vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
     p->rows = p->options.batch * (p->options.guidance != 1 ? 2 : 1);

@@ -53,6 +53,8 @@ static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
         {"skipped", (double)f->skipped_total},
     };
     int count = 7;
+    if (m->tokens > 0)
+        metric[count++] = (weft_metric){"tokens_per_second", m->tokens / m->seconds};
     for (int i = 0; i < 2; i++)
         if (f->extra_name[i])
             metric[count++] = (weft_metric){f->extra_name[i], f->extra[i]};

@@ -100,6 +100,10 @@ Test(config, refusals_name_place_and_remedy)
     FAILS("quick: 3", "run.yaml:1: quick: '3' is not true or false");
     FAILS("buckets:\n - weight: 3", "run.yaml:2: missing key 'buckets.0.frames': frames");
     FAILS("buckets: 3", "run.yaml:1: buckets: '3' is not a list, each item a mapping of keys to values");
+    FAILS("buckets: [3]", "run.yaml:1: buckets.0: '3' is not a mapping of keys to values");
+    FAILS("shape: 3", "run.yaml:1: shape: '3' is not a list, each item an integer from 0 to 512");
+    FAILS("shape: [[3]]", "run.yaml:1: shape.0: a list is given, expected is an integer from 0 to 512");
+    FAILS("words: x", "run.yaml:1: words: 'x' is not a list, each item a text");
     FAILS("steps: 1\nsteps: 2", "run.yaml:2: 'steps' is given twice (first at run.yaml:1)");
     FAILS("- 1", "run.yaml:1: not a config: expected are lines like 'key: value'");
     FAILS("steps: 1\n---\nsteps: 2", "run.yaml:3: a second document ('---'); a config is one");

@@ -1,0 +1,61 @@
+#!/bin/bash
+# weft generate from the command line: samplers, guidance and shift each change the video, new folders are made, and what
+# cannot be done is refused with the place and the remedy, before the denoising.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >train.log 2>&1 && "$WEFT" train dit.yaml >>train.log 2>&1 || { cat train.log; fail "weft train"; }
+model=runs/dit/model
+make_video() { "$WEFT" generate --model $model --prompt "a red circle moving left" --steps 3 "$@" >out.log 2>&1 || { cat out.log; fail "weft generate $*"; }; }
+for sampler in euler heun; do
+    for guidance in 1 3; do
+        for shift in 1 5; do
+            make_video --sampler $sampler --guidance $guidance --shift $shift --raw --sheet sheets/deep/x.png \
+                --out new/folder/$sampler-$guidance-$shift.mp4
+        done
+    done
+done
+[ "$(cat new/folder/*.npy | wc -c)" -gt 0 ] && [ -s sheets/deep/x.png ] || fail "no files"
+[ "$(md5sum new/folder/*.npy | cut -d' ' -f1 | sort -u | wc -l)" = 8 ] || { md5sum new/folder/*; fail "an option without effect"; }
+make_video --sampler heun --guidance 3 --shift 5 --raw --out again.mp4
+cmp again.npy new/folder/heun-3-5.npy || fail "the same options gave another video"
+
+# refuse PATTERN ARGUMENTS...: and nothing is left at refused.mp4
+refuse() {
+    local pattern=$1
+    shift
+    "$WEFT" generate --prompt x --out refused.mp4 "$@" >out.log 2>&1
+    local status=$?
+    [ $status != 0 ] && grep -qE -- "$pattern" out.log || { cat out.log; fail "weft generate $*: status $status, expected a failure and '$pattern'"; }
+    grep -q 'denoising step' out.log && fail "weft generate $*: refused after the work"
+    [ ! -e refused.mp4 ] || fail "weft generate $*: refused, but there is a video"
+}
+refuse 'nowhere: there is no such model folder; weft train writes one' --model nowhere
+for part in transformer text_encoder vae; do
+    for file in config.json '*.safetensors'; do
+        rm -rf part
+        cp -r $model part
+        rm part/$part/$file
+        refuse "part/$part" --model part
+    done
+done
+rm -rf part && cp -r $model part && rm part/weft.json
+refuse 'no weft.json .*--frames, --height and --width' --model part
+refuse '--width 30: this model makes multiples of 16; the nearest is 32' --model $model --width 30
+refuse '--height 3: .*the nearest is 16' --model $model --height 3
+refuse '--frames 6: this model makes 1 \+ 4 n; the nearest is 5' --model $model --frames 6
+refuse '--sampler foo: known are euler and heun' --model $model --sampler foo
+refuse "--guidance: 'nan' is not a number from 0 to 100" --model $model --guidance nan
+touch plain
+refuse 'plain' --model $model --sheet plain/x.png
+if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=4k tmpfs full 2>/dev/null; then
+    "$WEFT" generate --model $model --prompt x --steps 2 --raw --out full/x.mp4 >full.log 2>&1
+    status=$?
+    left=$(ls -A full)
+    umount full
+    [ $status = 1 ] && grep -q 'full/x.*No space left.*free some space' full.log || { cat full.log; fail "disk full: status $status"; }
+    [ -z "$left" ] || fail "disk full left: $left"
+else
+    echo "note: no tmpfs to be had, the full disk was not tried"
+fi
+exit 0
