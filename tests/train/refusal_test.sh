@@ -26,6 +26,29 @@ refuse "none of 24 samples fits" vae.yaml --set stages.0.frames=101
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 # a run folder that holds another model's checkpoints
 refuse "encoder|decoder" vae.yaml --set vae.base_dim=8 --set stages.0.steps=9
+# a VAE's weights of another dtype or shape, or under another name: the tensor is named
+python3 - <<'EOF'
+import json, os, shutil, struct
+file = "diffusion_pytorch_model.safetensors"
+data = open("runs/vae/model/vae/" + file, "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+for what in ("dtype", "shape", "name"):
+    shutil.copytree("runs/vae/model/vae", what)
+    head = json.loads(data[8:8 + n])
+    key = "encoder.down_blocks.0.conv1.weight"
+    if what == "dtype":
+        head[key]["dtype"] = "I32"
+    elif what == "shape":
+        head[key]["shape"] = [1] + head[key]["shape"]
+    else:
+        head["other.weight"] = head.pop(key)
+    text = json.dumps(head).encode()
+    open(what + "/" + file, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+EOF
+refuse "dtype: .*no floating-point numbers: encoder.down_blocks.0.conv1.weight \(i32\)" dit.yaml --set vae_path=dtype
+refuse "shape: .*another shape .*: encoder.down_blocks.0.conv1.weight" dit.yaml --set vae_path=shape
+refuse "name: 1 of the model's .* missing: encoder.down_blocks.0.conv1.weight" dit.yaml --set vae_path=name
+[ -z "$(find runs/dit -name '*.tar' 2>/dev/null)" ] || fail "a refused VAE left latents"
 # every step an outlier: stops after guard.patience and says so
 refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
 # a full disk: clear message, nothing half-written under a final name
