@@ -109,7 +109,8 @@ static weft_status check_alive(weft_comm *comm, bool ask)
                              peer, who, comm->rank, comm->current->what);
         if (ask && !comm->answer[peer].asked) {
             comm->answer[peer].asked = true;
-            comm->transport.note(comm->transport.self, peer, "?");
+            char question[WEFT_COMM_NOTE] = "?"; /* transports send whole notes */
+            comm->transport.note(comm->transport.self, peer, question);
         }
     }
     return WEFT_OK;
