@@ -150,6 +150,8 @@ static weft_status run_generate(const weft_args *args)
         printf("%s%s%s\n", weft_args_string(args, "--out"), weft_args_string(args, "--sheet") ? "\n" : "",
                weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
 out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(comm); /* the others need not wait for this rank */
     weft_generator_free(generator);
     weft_comm_free(comm);
     for (int64_t i = 0; i < p.count; i++)

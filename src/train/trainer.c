@@ -467,6 +467,8 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_buf_free(&t.yaml);
     weft_step_cache_free(t.steps);
     weft_store_free(t.store);
+    if (status != WEFT_OK)
+        weft_comm_give_up(t.comm); /* the others need not wait for this rank */
     weft_comm_free(t.comm);
     return status;
 }
