@@ -297,6 +297,10 @@ static weft_status list_into(const char *dir, const char *prefix, bool recursive
     if (!here)
         return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", dir);
     DIR *stream = opendir(here);
+    if (!stream && *prefix && errno == EACCES) { /* its name stands for what is in it: whoever opens it says why */
+        status = add_name(names, "", prefix);
+        goto out;
+    }
     if (!stream) {
         status = weft_fail_errno("cannot read folder %s", here);
         goto out;

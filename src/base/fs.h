@@ -40,7 +40,8 @@ weft_status weft_map_open(const char *path, weft_map *map);
 void weft_map_close(weft_map *map);
 
 /* Names in a folder, sorted by bytes, without "." and ".."; recursive gives paths relative to
- * `dir` of regular files only (symbolic links to files are followed, to folders are not). */
+ * `dir` of regular files only (symbolic links to files are followed, to folders are not); a folder below
+ * that may not be read gives its own path instead. */
 typedef struct weft_names {
     char **name; /* owned, each too */
     int64_t count, capacity;

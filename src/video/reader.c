@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define IO_BUFFER 65536
 
@@ -356,6 +357,8 @@ weft_status weft_video_reader_open(const char *path, const weft_video_options *o
     struct stat st;
     if (stat(path, &st) != 0)
         return weft_fail_errno("%s", path);
+    if (S_ISDIR(st.st_mode) && access(path, R_OK | X_OK) != 0)
+        return weft_fail_errno("%s: folder", path);
     if (S_ISDIR(st.st_mode))
         return weft_fail(WEFT_E_ARG, "%s: is a folder, not a video file", path);
     if (S_ISREG(st.st_mode) && st.st_size == 0)

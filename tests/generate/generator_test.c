@@ -137,7 +137,8 @@ Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)
     cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_ARG);
     cr_assert(strstr(weft_error_message(), "the nearest is 9"), "%s", weft_error_message());
     options = (weft_generator_options){.steps = 3, .guidance = 2, .batch = 1, .height = 20};
-    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_SHAPE);
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "--height 20"), "%s", weft_error_message());
 }
 
 static weft_status_code append(void *user, int64_t first_frame, int64_t count, const float *frames)
