@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "runtime/runtime.h"
 #include "train/optimizer.h"
+#include "train/run.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -386,6 +387,7 @@ const weft_verb weft_verb_inspect = {
                 "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
                 "weft inspect model config.json --train --recompute 'blocks.*'\n"
                 "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
+    .config = &weft_run_section,
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 2,

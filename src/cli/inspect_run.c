@@ -60,7 +60,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_status_code status = WEFT_OK;
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    WEFT_GO(weft_config_load(arena, path, NULL, 0, &weft_run_section, &run));
+    WEFT_GO(weft_args_config(args, arena, path, &run));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
     WEFT_GO(weft_comm_open_mpi(&comm));

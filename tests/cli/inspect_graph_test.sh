@@ -19,5 +19,6 @@ echo '{"caption":"test","frames":12,"fps":8,"width":64,"height":64}' >curated/me
 "$WEFT" shard --in curated --out shards --set heldout=0 >/dev/null 2>&1
 "$WEFT" train vae.yaml >run.txt 2>&1
 grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
+"$WEFT" inspect graph vae.yaml --set stages.0.batch=3 | grep -q "of 3 x 1x32x32"
 if "$WEFT" inspect graph missing.yaml 2>err; then exit 1; fi
 grep -q "missing.yaml" err
