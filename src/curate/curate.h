@@ -17,7 +17,8 @@ typedef struct weft_curate_config {
     struct {
         int64_t min_side;
         double min_fps, max_fps, min_seconds, min_aspect, max_aspect;
-        double max_damaged, max_concealed; /* share of packets */
+        double max_damaged;   /* share of packets */
+        double max_concealed; /* share of frames */
     } video;
     struct {
         int method;

@@ -284,7 +284,6 @@ static weft_status open_input(weft_video_reader *r)
 /* Reading goes on at the key frame before `pts`. */
 static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
 {
-    r->fresh = false;
     *done = av_seek_frame(r->demux, r->stream, pts, AVSEEK_FLAG_BACKWARD) >= 0;
     if (!*done) { /* some containers seek only after a fresh start */
         WEFT_TRY(open_input(r));
@@ -292,6 +291,7 @@ static weft_status jump(weft_video_reader *r, int64_t pts, bool *done)
     }
     avcodec_flush_buffers(r->decoder);
     begin_reading(r);
+    r->fresh = false; /* also behind the fresh start */
     return WEFT_OK;
 }
 
