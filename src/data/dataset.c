@@ -24,6 +24,17 @@ struct weft_dataset {
     uint64_t fingerprint;
 };
 
+int64_t weft_file_stamp(const char *path, uint64_t *stamp)
+{
+    struct stat facts;
+    if (stat(path, &facts) != 0)
+        return 0;
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
+    return facts.st_size;
+}
+
 bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix)
 {
     const char *base = weft_path_base(name);
@@ -84,6 +95,11 @@ static double number(const json_t *json, const char *key, const char *other)
     return n >= 0 && n < 1e15 ? n : 0; /* what no video can be says nothing */
 }
 
+int64_t weft_meta_frames(const json_t *meta)
+{
+    return (int64_t)number(meta, "num_frames", "frames");
+}
+
 /* Caption and sizes from the parts; a sample whose .json is damaged keeps its other parts. */
 static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path)
 {
@@ -108,7 +124,7 @@ static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path
     const char *caption = json_string_value(json_object_get(json, "caption"));
     if (!text && caption)
         s->caption = weft_arena_strdup(ds->arena, caption);
-    s->frames = (int64_t)number(json, "num_frames", "frames");
+    s->frames = weft_meta_frames(json);
     s->width = (int64_t)number(json, "width", "width");
     s->height = (int64_t)number(json, "height", "height");
     s->fps = number(json, "framerate", "fps");
@@ -154,14 +170,9 @@ static weft_status add_shard(weft_dataset *ds, const char *path, bool strict)
     WEFT_TRY(weft_map_open(path, map));
     ds->shard_count++;
     ds->bytes += map->bytes;
-    struct stat facts = {0};
-    if (stat(path, &facts) == 0) {
-        const char *base = weft_path_base(path);
-        ds->fingerprint = weft_seed_mix(ds->fingerprint, XXH3_64bits(base, strlen(base)));
-        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)map->bytes);
-        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)facts.st_mtim.tv_sec);
-        ds->fingerprint = weft_seed_mix(ds->fingerprint, (uint64_t)facts.st_mtim.tv_nsec);
-    }
+    const char *base = weft_path_base(path);
+    ds->fingerprint = weft_seed_mix(ds->fingerprint, XXH3_64bits(base, strlen(base)));
+    (void)weft_file_stamp(path, &ds->fingerprint);
     weft_status_code status = weft_tar_open(map, path, ds->arena, &index);
     if (status == WEFT_E_FORMAT && !strict) {
         weft_warn("%s; the shard is left out", weft_error_message());

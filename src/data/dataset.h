@@ -5,6 +5,7 @@
 #ifndef WEFT_DATA_DATASET_H
 #define WEFT_DATA_DATASET_H
 
+#include "base/json.h"
 #include "base/memory.h"
 
 enum { WEFT_SAMPLE_MAX_PARTS = 12 };
@@ -44,6 +45,10 @@ const weft_part_data *weft_sample_video(const weft_sample *sample);
 /* Shards that were damaged. */
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
 int64_t weft_dataset_bytes(const weft_dataset *dataset); /* of all shards */
+/* How many frames a clip's .json says that it has; 0 where it says nothing, or what no video can be. */
+int64_t weft_meta_frames(const json_t *meta);
+/* Mixes a file's size and time of change into *stamp. Its bytes; 0, and *stamp as it was, when it is not there. */
+int64_t weft_file_stamp(const char *path, uint64_t *stamp);
 /* Of the shards' names, sizes and times of change: another one when a shard was written anew. */
 uint64_t weft_dataset_fingerprint(const weft_dataset *dataset);
 

@@ -4,12 +4,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/dataset.h"
 #include "format/tar.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
 
 static const weft_key shard_keys[] = {
@@ -72,13 +72,6 @@ static void count_dropped(job *j, const json_t *list)
                 j->report->dropped_frames[r] += json_integer_value(json_object_get(entry, "frames"));
             }
     }
-}
-
-static int64_t frames_of(const json_t *meta)
-{
-    const json_t *value = json_object_get(meta, "num_frames");
-    const double frames = json_number_value(value ? value : json_object_get(meta, "frames"));
-    return frames >= 0 && frames < 1e15 ? (int64_t)frames : 0;
 }
 
 /* ---- listing ----------------------------------------------------------------------------------- */
@@ -179,12 +172,12 @@ static weft_status sample_read(job *j, const clip *c, sample_bytes *s, bool *usa
     const char *caption = json_string_value(json_object_get(s->json, "caption"));
     s->caption = caption ? caption : "";
     if (j->config->need_caption && !*s->caption) {
-        drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, frames_of(s->json));
+        drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, weft_meta_frames(s->json));
         return WEFT_OK;
     }
     WEFT_TRY(weft_file_read(c->video, VIDEO_LIMIT, &s->video, &s->video_bytes));
     if (s->video_bytes == 0) {
-        drop(j, c->id, WEFT_SHARD_EMPTY, frames_of(s->json));
+        drop(j, c->id, WEFT_SHARD_EMPTY, weft_meta_frames(s->json));
         return WEFT_OK;
     }
     *usable = true;
@@ -246,7 +239,7 @@ static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t 
         if (status == WEFT_OK && usable) {
             status = sample_write(tar, &j->clip[i], &s);
             ++*samples;
-            *frames += frames_of(s.json);
+            *frames += weft_meta_frames(s.json);
         }
         sample_free(&s);
         WEFT_TRY(status);
@@ -304,18 +297,6 @@ out:
     weft_buf_free(&note_path);
     weft_free(path);
     return status;
-}
-
-/* Bytes of a file, 0 when it is not there. */
-static int64_t file_facts(const char *path, uint64_t *stamp)
-{
-    struct stat facts;
-    if (stat(path, &facts) != 0)
-        return 0;
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
-    return facts.st_size;
 }
 
 static weft_status write_split(job *j, const char *split, int64_t from, int64_t to, weft_progress *progress)
@@ -398,8 +379,8 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(weft_make_dirs(out));
     int64_t train = 0;
     for (int64_t i = 0; i < j.count; i++) {
-        j.clip[i].bytes = file_facts(j.clip[i].video, &j.clip[i].stamp);
-        (void)file_facts(j.clip[i].meta, &j.clip[i].stamp);
+        j.clip[i].bytes = weft_file_stamp(j.clip[i].video, &j.clip[i].stamp);
+        (void)weft_file_stamp(j.clip[i].meta, &j.clip[i].stamp);
         train += !j.clip[i].heldout;
     }
     weft_progress_begin(&progress, "shard", j.count, 0);
