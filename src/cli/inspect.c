@@ -52,12 +52,12 @@ static weft_model_size model_size(const request *r, const weft_model *model)
     return size;
 }
 
-/* Samples over the ranks, everything else whole. */
+/* Samples over the ranks, everything else whole; each family has some of these names. */
+#define BY_SAMPLE(name) {.pattern = name, .axis = "dp", .layout = {WEFT_S, 0}, .optional = true}
 static const weft_recipe_row by_sample[] = {
-    {"latents", "dp", {WEFT_S, 0}}, {"timestep", "dp", {WEFT_S, 0}}, {"text", "dp", {WEFT_S, 0}},
-    {"video", "dp", {WEFT_S, 0}},   {"noise", "dp", {WEFT_S, 0}},    {"tokens", "dp", {WEFT_S, 0}},
-    {"target", "dp", {WEFT_S, 0}},  {"prediction", "dp", {WEFT_S, 0}}, {"mean", "dp", {WEFT_S, 0}},
-    {"logvar", "dp", {WEFT_S, 0}},  {"reconstruction", "dp", {WEFT_S, 0}},
+    BY_SAMPLE("latents"), BY_SAMPLE("timestep"), BY_SAMPLE("text"), BY_SAMPLE("video"),
+    BY_SAMPLE("noise"), BY_SAMPLE("tokens"), BY_SAMPLE("target"), BY_SAMPLE("prediction"),
+    BY_SAMPLE("mean"), BY_SAMPLE("logvar"), BY_SAMPLE("reconstruction"),
 };
 static const weft_recipe data_parallel = {"samples", by_sample, WEFT_COUNT(by_sample)};
 

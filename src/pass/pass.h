@@ -11,12 +11,14 @@
  * params, states and outputs, and "scope:op" for what a node makes ("blocks.0.attn1:attention"); such an activation is
  * converted to the layout right where it is made. Per name and axis the first match wins. What nothing matches is R
  * (sources, outputs) or what the layout rules give (activations). Rows of axes that the mesh lacks do nothing. Where
- * several axes split one dim, the axis that the recipe names first splits it first. */
+ * several axes split one dim, the axis that the recipe names first splits it first. A row that says nothing about the
+ * graph is an error, unless it is `optional`: a misspelt name would leave a parameter whole, and nobody would notice. */
 typedef struct weft_recipe_row {
     const char *pattern;
     const char *axis;
     weft_layout layout; /* R or S */
     bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
+    bool optional;      /* recipes that several models share: the graph need not have such a name */
 } weft_recipe_row;
 typedef struct weft_recipe { const char *name; const weft_recipe_row *row; int count; } weft_recipe;
 /* Data parallel: inputs "batch.*" are S(0) on dp, everything else R. */
@@ -26,6 +28,12 @@ extern const weft_recipe weft_recipe_dp;
 extern const weft_recipe weft_recipe_fsdp, weft_recipe_wan, weft_recipe_wan_sp;
 /* NULL: no such recipe. */
 const weft_recipe *weft_recipe_find(const char *name);
+/* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only, "blocks.0.*:attention"
+ * about what nodes make. */
+const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis, const char *name);
+/* WEFT_E_ARG where a row of an axis with more than one rank decides nothing in `g`: it matches no name, or rows before it
+ * take all that it matches. The message says which. */
+weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, const weft_mesh *mesh);
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,

@@ -56,24 +56,11 @@ static const weft_value_info *info_of(const axis_pass *p, weft_value v)
 /* ---- recipe ------------------------------------------------------------------------------------
  */
 
-/* "blocks.0.*" names sources and outputs only, "blocks.0.*:attention" what nodes make. */
-static const weft_recipe_row *row_for(const weft_recipe *recipe, const char *axis, const char *name)
-{
-    const bool is_node = strchr(name, ':') != NULL;
-    for (int i = 0; i < recipe->count; i++) {
-        const weft_recipe_row *row = &recipe->row[i];
-        if (!strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == is_node &&
-            weft_name_matches(row->pattern, name))
-            return row;
-    }
-    return NULL;
-}
-
 static const weft_recipe_row *row_for_node(const axis_pass *p, const weft_node *n)
 {
     char name[512];
     snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
-    return row_for(p->recipe, p->axis_name, name);
+    return weft_recipe_row_for(p->recipe, p->axis_name, name);
 }
 
 static bool check_row(axis_pass *p, const weft_recipe_row *row, const char *name, int rank)
@@ -409,7 +396,7 @@ static void shard_source(axis_pass *p, const weft_node *n)
     const weft_value_info *info = info_of(p, v);
     weft_attr_source attr = *(const weft_attr_source *)n->attr;
     weft_layout layout = whole;
-    const weft_recipe_row *row = row_for(p->recipe, p->axis_name, info->name);
+    const weft_recipe_row *row = weft_recipe_row_for(p->recipe, p->axis_name, info->name);
     if (row) {
         if (!check_row(p, row, info->name, info->shape.rank))
             return;
@@ -449,7 +436,7 @@ static void shard_ends(axis_pass *p)
     int count;
     const weft_named *outputs = weft_graph_outputs(p->from, &count);
     for (int i = 0; i < count; i++) {
-        const weft_recipe_row *row = row_for(p->recipe, p->axis_name, outputs[i].name);
+        const weft_recipe_row *row = weft_recipe_row_for(p->recipe, p->axis_name, outputs[i].name);
         if (row && !check_row(p, row, outputs[i].name, info_of(p, outputs[i].value)->shape.rank))
             return;
         weft_output(p->to, outputs[i].name,
@@ -514,7 +501,7 @@ static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_r
     const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
     for (int a = 0; name && a < mesh->axis_count; a++) {
         const weft_recipe_row *row =
-            mesh->axis[a].size > 1 ? row_for(recipe, mesh->axis[a].name, name) : NULL;
+            mesh->axis[a].size > 1 ? weft_recipe_row_for(recipe, mesh->axis[a].name, name) : NULL;
         if (row && row->layout.kind == WEFT_S && row->layout.dim == dim && !row->gather)
             return true;
     }
@@ -680,6 +667,7 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
     const int ranks = weft_mesh_ranks(mesh);
     if (rank < 0 || rank >= ranks)
         return weft_fail(WEFT_E_ARG, "rank %d is not in a mesh of %d ranks", rank, ranks);
+    WEFT_TRY(weft_recipe_check(recipe, g, mesh));
     int order[WEFT_MAX_AXES];
     const int axes = axis_order(mesh, recipe, order);
     team t = {.count = 1, .rank = {rank}};

@@ -432,6 +432,26 @@ Test(graph, recipes_that_cannot_be)
     refuse(&(weft_recipe_row){"x", "dp", {WEFT_S, 0}}, 2, "rank 2 is not in a mesh of 2 ranks");
 }
 
+/* A row that decides nothing is told, unless it says that it may. */
+Test(graph, recipe_rows_without_a_match)
+{
+    refuse(&(weft_recipe_row){"nett.*", "dp", {WEFT_S, 0}}, 0,
+           "recipe mine: row 1, \"nett.*\" on axis dp, matches no input, parameter, state or output");
+    refuse(&(weft_recipe_row){"net:liner", "dp", {WEFT_S, 0}}, 0, "matches no node (scope:op)");
+    static const weft_recipe_row rows[] = {{"x", "dp", {WEFT_S, 0}},
+                                           {"nett.*", "dp", {WEFT_S, 0}, .optional = true},
+                                           {"nothing", "tp", {WEFT_S, 0}}, /* an axis that the mesh lacks */
+                                           {"x*", "dp", {WEFT_R, 0}}};
+    const weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", 2}}};
+    weft_graph *g = small(0.5), *out = NULL;
+    cr_expect_eq(weft_pass_shard(g, &mesh, 0, &(weft_recipe){"three", rows, 3}, &out), WEFT_OK, "%s", weft_error_message());
+    weft_graph_free(out);
+    cr_expect_eq(weft_pass_shard(g, &mesh, 0, &(weft_recipe){"four", rows, 4}, &out), WEFT_E_ARG);
+    cr_expect(strstr(weft_error_message(), "row 4, \"x*\" on axis dp, decides nothing: rows before it, like \"x\""), "%s",
+              weft_error_message());
+    weft_graph_free(g);
+}
+
 /* ---- memory ---- */
 
 static weft_status_code build_and_shard(void)
