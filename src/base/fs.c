@@ -289,42 +289,115 @@ static weft_status add_name(weft_names *names, const char *prefix, const char *n
     return WEFT_OK;
 }
 
+typedef struct folder_id {
+    dev_t device;
+    ino_t inode;
+    enum { FOLDER_NONE, FOLDER_SEEN, FOLDER_EXCEPT } state;
+} folder_id;
+
+typedef struct walk {
+    const char *dir;
+    bool recursive, follow;
+    weft_names names, links, others; /* links: to folders, not yet walked */
+    folder_id *seen;                 /* a hash table, only where links are followed */
+    int64_t seen_count, seen_slots;  /* slots: 0 or a power of two, at most half full */
+} walk;
+
+static void walk_free(walk *w)
+{
+    weft_names_free(&w->names);
+    weft_names_free(&w->links);
+    weft_names_free(&w->others);
+    weft_free(w->seen);
+}
+
+/* Where the folder stands, or would. */
+static folder_id *find_folder(folder_id *table, int64_t slots, dev_t device, ino_t inode)
+{
+    uint64_t at = ((uint64_t)inode ^ (uint64_t)device << 40) * 0x9E3779B97F4A7C15u >> 20;
+    while (table[at &= (uint64_t)slots - 1].state != FOLDER_NONE &&
+           (table[at].device != device || table[at].inode != inode))
+        at++;
+    return &table[at];
+}
+
+/* *state: what was known of the folder before; afterwards it is known. */
+static weft_status meet_folder(walk *w, const struct stat *st, int as, int *state)
+{
+    if (2 * w->seen_count >= w->seen_slots) {
+        const int64_t slots = w->seen_slots ? 2 * w->seen_slots : 64;
+        folder_id *table = weft_alloc(slots * (int64_t)sizeof *table);
+        if (!table)
+            return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+        for (int64_t i = 0; i < w->seen_slots; i++)
+            if (w->seen[i].state != FOLDER_NONE)
+                *find_folder(table, slots, w->seen[i].device, w->seen[i].inode) = w->seen[i];
+        weft_free(w->seen);
+        w->seen = table;
+        w->seen_slots = slots;
+    }
+    folder_id *f = find_folder(w->seen, w->seen_slots, st->st_dev, st->st_ino);
+    *state = (int)f->state;
+    if (f->state == FOLDER_NONE) {
+        *f = (folder_id){.device = st->st_dev, .inode = st->st_ino};
+        f->state = as;
+        w->seen_count++;
+    }
+    return WEFT_OK;
+}
+
+static weft_status list_into(walk *w, const char *prefix);
+
+/* One entry of the folder `prefix`. */
+static weft_status list_entry(walk *w, const char *prefix, int folder, const char *name)
+{
+    struct stat own, st;
+    const bool there = fstatat(folder, name, &own, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!w->recursive)
+        return add_name(&w->names, prefix, name);
+    if (there && S_ISDIR(own.st_mode)) {
+        char *below = *prefix ? weft_path_join(prefix, name) : weft_strdup(name);
+        const weft_status_code status =
+            below ? list_into(w, below) : weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+        weft_free(below);
+        return status;
+    }
+    const bool leads = fstatat(folder, name, &st, 0) == 0;
+    if (leads && S_ISREG(st.st_mode))
+        return add_name(&w->names, prefix, name);
+    if (!w->follow)
+        return WEFT_OK;
+    return add_name(leads && S_ISDIR(st.st_mode) ? &w->links : &w->others, prefix, name);
+}
+
 /* Adds what is in dir/prefix; `prefix` is "" at the top. */
-static weft_status list_into(const char *dir, const char *prefix, bool recursive, weft_names *names)
+static weft_status list_into(walk *w, const char *prefix)
 {
     weft_status_code status = WEFT_OK;
-    char *here = *prefix ? weft_path_join(dir, prefix) : weft_strdup(dir);
+    char *here = *prefix ? weft_path_join(w->dir, prefix) : weft_strdup(w->dir);
     if (!here)
-        return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", dir);
+        return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
     DIR *stream = opendir(here);
+    struct stat st;
     if (!stream && *prefix && errno == EACCES) { /* its name stands for what is in it: whoever opens it says why */
-        status = add_name(names, "", prefix);
+        status = add_name(&w->names, "", prefix);
         goto out;
     }
-    if (!stream) {
+    if (!stream || fstat(dirfd(stream), &st) != 0) {
         status = weft_fail_errno("cannot read folder %s", here);
         goto out;
     }
-    for (struct dirent *entry; (entry = readdir(stream));) {
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
-            continue;
-        struct stat st;
-        if (recursive && fstatat(dirfd(stream), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISDIR(st.st_mode)) {
-            char *below =
-                *prefix ? weft_path_join(prefix, entry->d_name) : weft_strdup(entry->d_name);
-            status = below ? list_into(dir, below, true, names)
-                           : weft_fail(WEFT_E_MEMORY, "out of memory listing %s", dir);
-            weft_free(below);
-            if (status != WEFT_OK)
-                goto out;
-            continue;
-        }
-        if (recursive &&
-            (fstatat(dirfd(stream), entry->d_name, &st, 0) != 0 || !S_ISREG(st.st_mode)))
-            continue;
-        WEFT_GO(add_name(names, prefix, entry->d_name));
+    if (w->follow) {
+        int known;
+        WEFT_GO(meet_folder(w, &st, FOLDER_SEEN, &known));
+        if (known == FOLDER_SEEN)
+            status = add_name(&w->others, "", prefix);
+        if (known != FOLDER_NONE)
+            goto out;
     }
+    for (struct dirent *entry; (entry = readdir(stream));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            WEFT_GO(list_entry(w, prefix, dirfd(stream), entry->d_name));
 out:
     if (stream)
         closedir(stream);
@@ -337,18 +410,56 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static void sort_names(weft_names *names)
+{
+    if (names->count > 1)
+        qsort(names->name, (size_t)names->count, sizeof *names->name, compare_names);
+}
+
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names)
 {
-    weft_names found = {0};
-    const weft_status_code status = list_into(dir, "", recursive, &found);
-    if (status != WEFT_OK) {
-        weft_names_free(&found);
-        return status;
+    walk w = {.dir = dir, .recursive = recursive};
+    const weft_status_code status = list_into(&w, "");
+    if (status == WEFT_OK) {
+        sort_names(&w.names);
+        *names = w.names;
+        w.names = (weft_names){0};
     }
-    if (found.count > 1)
-        qsort(found.name, (size_t)found.count, sizeof *found.name, compare_names);
-    *names = found;
-    return WEFT_OK;
+    walk_free(&w);
+    return status;
+}
+
+weft_status weft_list_tree(const char *dir, const char *except, weft_names *files, weft_names *others)
+{
+    walk w = {.dir = dir, .recursive = true, .follow = true};
+    weft_status_code status = WEFT_OK;
+    struct stat st;
+    int known;
+    if (except && stat(except, &st) == 0)
+        WEFT_GO(meet_folder(&w, &st, FOLDER_EXCEPT, &known));
+    WEFT_GO(list_into(&w, ""));
+    /* Links after the folders themselves, and by name: what a file is called does not depend on the
+     * order in which the disk tells the entries. */
+    while (w.links.count > 0) {
+        int64_t first = 0;
+        for (int64_t i = 1; i < w.links.count; i++)
+            if (strcmp(w.links.name[i], w.links.name[first]) < 0)
+                first = i;
+        char *link = w.links.name[first];
+        w.links.name[first] = w.links.name[--w.links.count];
+        status = list_into(&w, link);
+        weft_free(link);
+        if (status != WEFT_OK)
+            goto out;
+    }
+    sort_names(&w.names);
+    sort_names(&w.others);
+    *files = w.names;
+    *others = w.others;
+    w.names = w.others = (weft_names){0};
+out:
+    walk_free(&w);
+    return status;
 }
 
 void weft_names_free(weft_names *names)

@@ -47,6 +47,11 @@ typedef struct weft_names {
     int64_t count, capacity;
 } weft_names;
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names);
+/* All regular files below `dir`, through symbolic links to files and to folders. Every folder is walked once, so that links
+ * may go round in circles: under its own path where it lies below `dir` itself, else under the first link by name. The
+ * folder `except` (NULL: none) is left out wherever it is met. `others` is what gave no file: links to nothing or to a folder
+ * that was walked already, sockets, pipes, devices. Both sorted by bytes. */
+weft_status weft_list_tree(const char *dir, const char *except, weft_names *files, weft_names *others);
 void weft_names_free(weft_names *names);
 
 #endif

@@ -8,6 +8,7 @@
 #include "curate/pool.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,11 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
     int lock = -1;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_make_dirs(out));
+    char in_real[PATH_MAX], out_real[PATH_MAX];
+    if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0) {
+        status = weft_fail(WEFT_E_ARG, "%s: is the folder of the footage too; give another --out", out);
+        goto out;
+    }
     WEFT_GO(remove_temporaries(out, "state"));
     WEFT_GO(lock_folder(out, &lock));
     WEFT_GO(remove_temporaries(out, "clips"));

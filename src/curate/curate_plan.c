@@ -5,6 +5,7 @@
 #include "curate/phash.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,25 +151,42 @@ static void find_same_bytes(weft_curate_plan *p)
     }
 }
 
+/* What weft_list_tree gives no file for. */
+static weft_status add_other(weft_curate_plan *p, const char *name)
+{
+    struct stat st;
+    WEFT_TRY(add_source(p, name));
+    weft_curate_source *s = &p->source[p->sources - 1];
+    s->kind = WEFT_CURATE_OTHER;
+    if (stat(s->path, &st) != 0)
+        s->why_other = errno == ELOOP ? "a link that leads to itself" : "a link to nothing";
+    else if (S_ISDIR(st.st_mode))
+        s->why_other = "a link to a folder whose files are taken under another path";
+    else
+        s->why_other = "neither a file nor a folder";
+    return WEFT_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const weft_curate_source *)a)->name, ((const weft_curate_source *)b)->name);
+}
+
 weft_status weft_curate_plan_scan(weft_curate_plan *p)
 {
-    weft_names names = {0};
-    weft_status_code status = weft_list_dir(p->in, true, &names);
+    weft_names files = {0}, others = {0};
     /* The output may lie inside the input; it is not footage. */
-    char in[4096], out[4096];
-    size_t inside = 0;
-    if (realpath(p->in, in) && realpath(p->out, out) && strncmp(in, out, strlen(in)) == 0 &&
-        out[strlen(in)] == '/')
-        inside = strlen(in) + 1;
-    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
-        const size_t n = inside ? strlen(out + inside) : 0;
-        if (inside && strncmp(names.name[i], out + inside, n) == 0 && names.name[i][n] == '/')
-            continue;
-        status = add_source(p, names.name[i]);
-    }
-    weft_names_free(&names);
-    if (status == WEFT_OK && p->sources == 0)
+    weft_status_code status = weft_list_tree(p->in, p->out, &files, &others);
+    for (int64_t i = 0; status == WEFT_OK && i < files.count; i++)
+        status = add_source(p, files.name[i]);
+    for (int64_t i = 0; status == WEFT_OK && i < others.count; i++)
+        status = add_other(p, others.name[i]);
+    if (status == WEFT_OK && files.count == 0)
         status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file in it", p->in);
+    weft_names_free(&files);
+    weft_names_free(&others);
+    if (status == WEFT_OK)
+        qsort(p->source, (size_t)p->sources, sizeof *p->source, by_name);
     if (status == WEFT_OK && p->config->duplicates.on)
         find_same_bytes(p);
     return status;

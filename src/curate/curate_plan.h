@@ -11,6 +11,7 @@ typedef struct weft_curate_source {
     char id[64];
     weft_curate_kind kind;
     int64_t bytes, mtime_ns;
+    const char *why_other; /* why a file is no video; static; NULL: by its name */
     const char *same_as; /* name of the file with the same bytes that is kept; borrowed */
     json_t *record;      /* owned; NULL: not analysed yet */
     weft_curate_clip *clip; /* owned, with its strings and metas; what is kept of it */

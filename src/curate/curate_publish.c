@@ -97,7 +97,7 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     weft_status_code status = WEFT_OK;
     if (s->kind == WEFT_CURATE_OTHER) {
         r->other_files++;
-        reject = weft_curate_reject("type", 0, 0, "not a video, by its name");
+        reject = weft_curate_reject("type", 0, 0, s->why_other ? s->why_other : "not a video, by its name");
     } else {
         r->videos++;
         if (s->same_as) {
