@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "video/convert.h"
+#include "video/rate.h"
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
@@ -139,14 +140,13 @@ static int stream_rotation(AVStream *stream)
     return (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
 }
 
-static void fill_info(weft_video_reader *r)
+static void fill_info(weft_video_reader *r, double fps)
 {
     AVStream *s = r->demux->streams[r->stream];
     const AVCodecParameters *par = s->codecpar;
     weft_video_info *info = &r->info;
-    const AVRational fps = s->avg_frame_rate.num ? s->avg_frame_rate : s->r_frame_rate;
     *info = (weft_video_info){.coded_width = par->width, .coded_height = par->height};
-    info->fps = fps.num && fps.den ? av_q2d(fps) : 0;
+    info->fps = fps;
     if (s->duration != AV_NOPTS_VALUE && s->duration > 0)
         info->seconds = (double)s->duration * av_q2d(s->time_base);
     else if (r->demux->duration != AV_NOPTS_VALUE && r->demux->duration > 0)
@@ -339,7 +339,15 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
     if (!r->packet || !r->frame)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
     WEFT_TRY(open_input(r));
-    fill_info(r);
+    bool sure;
+    double fps = weft_rate_claimed(r->demux, r->stream, &sure);
+    if (!sure) {
+        reset_deadline(r);
+        const double measured = weft_rate_measured(r->demux, r->stream, r->packet);
+        fps = measured > 0 ? measured : fps;
+        WEFT_TRY(open_input(r));
+    }
+    fill_info(r, fps);
     if (r->options.cover && r->options.width > 0 && r->options.height > 0)
         cover_crop(&r->info, &r->options);
     WEFT_TRY(check_options(r));

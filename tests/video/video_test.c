@@ -359,6 +359,44 @@ Test(video, an_allocation_that_fails_is_an_error)
     cr_assert_fail("the reader never opens");
 }
 
+/* "30000/1001" */
+static double ratio(const char *text)
+{
+    const char *slash = text ? strchr(text, '/') : NULL;
+    return slash ? atof(text) / atof(slash + 1) : 0;
+}
+
+/* The rate of every file is ffprobe's average, but where its container claims 1000 frames a second of 30. */
+Test(video, real_footage_has_its_frame_rate, .timeout = 120)
+{
+    const char *shared = getenv("WEFT_SHARED");
+    weft_buf path = {0};
+    weft_buf_printf(&path, "%s/videos/MANIFEST.json", shared ? shared : "../shared");
+    if (!weft_path_exists(path.data))
+        cr_skip("no shared footage");
+    json_t *manifest;
+    cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
+    size_t i;
+    json_t *entry;
+    int64_t tried = 0;
+    json_array_foreach(json_object_get(manifest, "entries"), i, entry) {
+        const char *file = json_string_value(json_object_get(entry, "file"));
+        double fps = ratio(json_string_value(json_object_get(entry, "fps")));
+        weft_video_info info;
+        weft_buf name = {0};
+        weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
+        if (fps > 0 && weft_video_probe(name.data, &info) == WEFT_OK) {
+            fps = strstr(file, "subtitle_track") ? 30 : fps;
+            cr_expect(fabs(info.fps - fps) < 1e-6 * fps, "%s: %g frames/s, is %g", file, info.fps, fps);
+            tried++;
+        }
+        weft_buf_free(&name);
+    }
+    cr_assert(tried > 70, "%lld files only", (long long)tried);
+    json_decref(manifest);
+    weft_buf_free(&path);
+}
+
 /* Every file of the shared footage: as many frames as ffmpeg decodes, or an error where it has
  * none. */
 Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
