@@ -74,7 +74,7 @@ typedef struct slot {
     int64_t *epoch, *sample;
     const char **caption;
     bool *replaced;
-    float *data;
+    float *data, *extra;
 } slot;
 
 struct weft_loader {
@@ -157,7 +157,7 @@ static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fa
 {
     const weft_part_data *p = weft_sample_part(s, l->part);
     weft_npy npy;
-    if (!p)
+    if (!p || (l->config.extra && !weft_sample_part(s, l->config.extra)))
         return WEFT_SAMPLE_NO_PART;
     if (weft_npy_parse(p->data, p->bytes, s->key, &npy) != WEFT_OK) {
         weft_warn("%s: the sample is left out", weft_error_message());
@@ -382,13 +382,13 @@ static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sam
     return weft_clip_read_memory(p->data, p->bytes, s->key, &request, out);
 }
 
-static weft_status read_part(const weft_loader *l, const lane *a, const weft_sample *s, float *out)
+static weft_status read_part(const weft_sample *s, const char *suffix, int64_t floats, float *out)
 {
-    const weft_part_data *p = weft_sample_part(s, l->part);
+    const weft_part_data *p = weft_sample_part(s, suffix);
     weft_npy npy;
     WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
-    if (npy.count != a->item_floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
-        return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key, l->part);
+    if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
+        return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key, suffix);
     if (npy.dtype == WEFT_F32) {
         memcpy(out, npy.data, (size_t)npy.count * 4);
         return WEFT_OK;
@@ -399,17 +399,25 @@ static weft_status read_part(const weft_loader *l, const lane *a, const weft_sam
     return WEFT_OK;
 }
 
+static weft_status read_item(const weft_loader *l, const lane *a, slot *s, int64_t i)
+{
+    const weft_sample *sample = weft_dataset_at(l->dataset, s->sample[i]);
+    float *out = s->data + i * a->item_floats;
+    if (!l->part)
+        return read_clip(l, a, sample, s->epoch[i], out);
+    WEFT_TRY(read_part(sample, l->part, a->item_floats, out));
+    return l->config.extra ? read_part(sample, l->config.extra, l->config.extra_floats, s->extra + i * l->config.extra_floats) : WEFT_OK;
+}
+
 /* A sample that does not decode is replaced by the next one of the dataset's list in its lane: deterministic, since
  * the same bytes fail everywhere. */
 static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
 {
     enum { TRIES = 16 };
     const lane *a = &l->lane[s->bucket];
-    float *out = s->data + i * a->item_floats;
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < TRIES && t < a->count; t++) {
-        const weft_sample *sample = weft_dataset_at(l->dataset, s->sample[i]);
-        status = l->part ? read_part(l, a, sample, out) : read_clip(l, a, sample, s->epoch[i], out);
+        status = read_item(l, a, s, i);
         if (status == WEFT_OK)
             return WEFT_OK;
         pthread_mutex_lock(&l->lock);
@@ -498,7 +506,8 @@ static weft_status allocate(weft_loader *l)
         s->caption = weft_alloc(items * (int64_t)sizeof *s->caption);
         s->replaced = weft_alloc(items * (int64_t)sizeof *s->replaced);
         s->data = weft_alloc_aligned(floats * 4);
-        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data)
+        s->extra = weft_alloc_aligned(l->config.extra ? items * l->config.extra_floats * 4 : 0);
+        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data || !s->extra)
             goto fail;
     }
     return WEFT_OK;
@@ -577,6 +586,7 @@ void weft_loader_close(weft_loader *l)
         weft_free(s->caption);
         weft_free(s->replaced);
         weft_free(s->data);
+        weft_free(s->extra);
         weft_free(s->message);
     }
     for (int i = 0; l->lane && i < l->lanes; i++) {
@@ -638,6 +648,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
             batch->part = s->data;
         else
             batch->video = s->data;
+        batch->extra = l->config.extra ? s->extra : NULL;
         l->returned[s->bucket] += l->lane_batch[s->bucket];
         l->next_step++;
     }

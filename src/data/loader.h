@@ -25,6 +25,8 @@ typedef struct weft_loader_config {
     double caption_dropout;     /* share of captions replaced by "" (for guidance) */
     bool strict;                /* damaged shards are errors */
     bool random_crop, random_start; /* else the centre and the beginning */
+    const char *extra;    /* suffix of another .npy part of f32 or f16, read beside `part`; NULL: none */
+    int64_t extra_floats; /* its elements */
 } weft_loader_config;
 extern const weft_section weft_loader_section;
 
@@ -40,6 +42,7 @@ typedef struct weft_batch {
     const char *const *caption; /* [count], "" when dropped or absent */
     const float *video; /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead */
     const float *part;  /* (count, ...) of the part named at opening */
+    const float *extra; /* (count, extra_floats), also of samples whose caption was dropped; NULL without one */
 } weft_batch; /* everything is valid until the next call of weft_loader_next */
 
 /* What becomes of a sample; each has exactly one fate. */

@@ -248,12 +248,12 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
         }
     }
     p->workspace_at = p->plan.arena_bytes;
-    p->inputs_at = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
-    p->constants_at = p->inputs_at + p->plan.input_bytes * (p->options.double_inputs && !p->f64 ? 2 : 1);
+    p->scratch_at = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
+    p->passing_bytes = p->scratch_at + p->scratch_bytes;
+    p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->f64 ? 2 : 1);
     p->sources_at = p->constants_at + (p->f64 ? p->plan.constant_bytes : 0);
-    p->scratch_at = p->sources_at + sources;
-    p->ports_at = p->scratch_at + p->scratch_bytes;
-    p->bytes = p->ports_at + ports_bytes;
+    p->ports_at = p->sources_at + sources;
+    p->memory_bytes = p->ports_at + ports_bytes;
 }
 
 static weft_status check_world(const weft_program *p)
@@ -319,7 +319,12 @@ void weft_program_unbind(weft_program *p)
         *cache = p->code[i].args.cache = NULL;
     }
     weft_free(p->memory);
-    p->memory = NULL;
+    p->memory = p->arena = NULL;
+    if (p->passing && --p->passing->users == 0) {
+        weft_free(p->passing->data);
+        weft_free(p->passing);
+    }
+    p->passing = NULL;
 }
 
 void weft_program_free(weft_program *p)
@@ -339,9 +344,19 @@ const weft_memory_plan *weft_program_plan(const weft_program *p)
     return &p->plan;
 }
 
+int64_t weft_programs_bytes(weft_program *const *programs, int count)
+{
+    int64_t passing = 0, own = 0;
+    for (int i = 0; i < count; i++) {
+        passing = programs[i]->passing_bytes > passing ? programs[i]->passing_bytes : passing;
+        own += programs[i]->memory_bytes;
+    }
+    return passing + own;
+}
+
 int64_t weft_program_bytes(const weft_program *p)
 {
-    return p->bytes;
+    return p->passing_bytes + p->memory_bytes;
 }
 
 /* ---- bind ---- */
@@ -353,9 +368,9 @@ void *weft_program_locate(const weft_program *p, int32_t value)
     const weft_value_info *info = weft_value_get(p->graph, (weft_value){root});
     const weft_attr_constant *constant;
     switch (place->region) {
-    case WEFT_REGION_ARENA: return p->memory + place->offset;
+    case WEFT_REGION_ARENA: return p->arena + place->offset;
     case WEFT_REGION_INPUT:
-        return p->memory + p->inputs_at + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
+        return p->memory + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
     case WEFT_REGION_STORE:
         return p->f64 && p->source_offset[root] >= 0 ? (void *)(p->memory + p->sources_at + p->source_offset[root])
                                                      : p->stored[root]->data;
@@ -391,9 +406,9 @@ void weft_program_point_views(weft_program *p)
         const weft_node *node = weft_graph_node(p->graph, code->node);
         if (code->kind == INSTR_KERNEL || code->kind == INSTR_SLICE) {
             fill_views(p, node, (weft_view *)(uintptr_t)code->args.in, code->args.out);
-            code->args.workspace = p->memory + p->workspace_at;
+            code->args.workspace = p->arena + p->workspace_at;
         } else if (code->kind == INSTR_START) {
-            weft_exchange_bind(code->exchange, p->view[node->in[0].id].data, p->view[node->out[0].id].data, p->memory + p->scratch_at);
+            weft_exchange_bind(code->exchange, p->view[node->in[0].id].data, p->view[node->out[0].id].data, p->arena + p->scratch_at);
         }
     }
     point_ports(p);
@@ -432,36 +447,73 @@ static void widen(weft_program *p)
     }
 }
 
-weft_status weft_program_bind(weft_program *p, weft_store *store)
+static weft_status prepare_kernels(weft_program *p)
 {
-    if (p->memory)
-        return weft_fail(WEFT_E_ARG, "the program is bound already");
-    if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
-        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run", weft_mesh_ranks(&p->mesh));
-    WEFT_TRY(connect(p, store));
-    p->memory = weft_alloc_aligned(p->bytes);
-    if (!p->memory) {
-        char text[32];
-        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give", weft_format_bytes(p->bytes, text));
-    }
-    memset(p->memory + p->inputs_at, 0, (size_t)(p->constants_at - p->inputs_at));
-    weft_program_point_views(p);
-    if (p->f64)
-        widen(p);
-    memset(p->memory + p->ports_at, 0, (size_t)(p->bytes - p->ports_at));
     for (int32_t i = 0; i < p->code_count; i++) {
         const instruction *code = &p->code[i];
         if (code->kind == INSTR_KERNEL && code->kernel->prepare) {
             const weft_status_code status = code->kernel->prepare(&code->args, &p->cache[code->node]);
-            if (status != WEFT_OK) {
-                weft_free(p->memory);
-                p->memory = NULL;
+            if (status != WEFT_OK)
                 return weft_fail_context(status, "node %d", (int)code->node);
-            }
         }
         p->code[i].args.cache = p->cache[code->node];
     }
     return WEFT_OK;
+}
+
+static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *passing)
+{
+    if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
+        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run", weft_mesh_ranks(&p->mesh));
+    WEFT_TRY(connect(p, store));
+    p->passing = passing;
+    passing->users++;
+    p->arena = passing->data;
+    p->memory = weft_alloc_aligned(p->memory_bytes);
+    if (!p->memory) {
+        char text[32];
+        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give",
+                         weft_format_bytes(p->memory_bytes, text));
+    }
+    memset(p->memory, 0, (size_t)p->constants_at); /* the inputs */
+    weft_program_point_views(p);
+    if (p->f64)
+        widen(p);
+    memset(p->memory + p->ports_at, 0, (size_t)(p->memory_bytes - p->ports_at));
+    return prepare_kernels(p);
+}
+
+weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++) {
+        if (programs[i]->memory)
+            return weft_fail(WEFT_E_ARG, "the program is bound already");
+        bytes = programs[i]->passing_bytes > bytes ? programs[i]->passing_bytes : bytes;
+    }
+    weft_passing *passing = weft_alloc(sizeof *passing);
+    if (passing)
+        *passing = (weft_passing){.users = 1, .data = weft_alloc_aligned(bytes)}; /* a user until the end of this function */
+    if (!passing || !passing->data) {
+        char text[32];
+        weft_free(passing);
+        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give", weft_format_bytes(bytes, text));
+    }
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++)
+        status = bind_one(programs[i], store, passing);
+    for (int i = 0; i < count && status != WEFT_OK; i++)
+        weft_program_unbind(programs[i]);
+    if (--passing->users == 0) {
+        weft_free(passing->data);
+        weft_free(passing);
+    }
+    return status;
+}
+
+weft_status weft_program_bind(weft_program *p, weft_store *store)
+{
+    return weft_programs_bind(&p, 1, store);
 }
 
 static weft_tensor *find_port(port *ports, int count, const char *name, int set)

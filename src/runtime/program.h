@@ -1,9 +1,11 @@
 /* Inside a program: shared by program.c (compile, bind) and run.c (the step loop).
  *
- * One piece of memory, areas in this order, each a multiple of 64 bytes:
+ * Two pieces of memory, areas in this order, each a multiple of 64 bytes. The first is shared by programs that are bound
+ * together, since nothing in it outlives a run (but outputs, until another of them runs):
  *
- *   | arena | workspace | inputs (1 or 2 sets) | constants | sources (ref) | scratch | inputs, outputs (ref) |
- *     plan     plan       plan                   copies in the storage type            in the graph's types    */
+ *   passing:  | arena | workspace | scratch of the collectives |
+ *     own:    | inputs (1 or 2 sets) | constants | sources (ref) | inputs, outputs (ref) |
+ *               plan                   copies in the storage type   in the graph's types    */
 #ifndef WEFT_RUNTIME_PROGRAM_H
 #define WEFT_RUNTIME_PROGRAM_H
 
@@ -35,6 +37,12 @@ typedef struct update {
     weft_tensor *tensor;
 } update;
 
+/* Memory that programs bound together pass through, one at a time. */
+typedef struct weft_passing {
+    int users;
+    char *data;
+} weft_passing;
+
 struct weft_program {
     weft_arena *meta; /* everything below that is not tensor data */
     const weft_graph *graph;
@@ -43,7 +51,8 @@ struct weft_program {
     const weft_backend *backend;
     bool f64;         /* the backend keeps floats as f64 */
     weft_memory_plan plan;
-    int64_t workspace_at, inputs_at, constants_at, sources_at, scratch_at, ports_at, bytes;
+    int64_t workspace_at, scratch_at, passing_bytes;          /* in `passing` */
+    int64_t constants_at, sources_at, ports_at, memory_bytes; /* in `memory`, which begins with the inputs */
     int64_t scratch_bytes;
     int64_t *source_offset; /* by value: f64 copies of params and states */
     weft_tensor **stored;   /* by value: the store's tensor of params and states */
@@ -57,7 +66,9 @@ struct weft_program {
     int input_set;            /* which of the two sets the next run reads */
     update *update;
     int update_count;
-    char *memory;             /* NULL: not bound */
+    weft_passing *passing;    /* NULL: not bound */
+    char *arena;              /* = passing->data */
+    char *memory;             /* this program's own */
     double *seconds;          /* by node; NULL: no profile */
     double *begin, *end;      /* by instruction: of the last run; NULL: no profile */
     int64_t runs;

@@ -16,7 +16,7 @@ static char *fresh_buffer(const weft_program *p, weft_value value)
     if (!weft_value_ok(value))
         return NULL;
     const weft_place *place = &p->plan.place[value.id];
-    return place->region == WEFT_REGION_ARENA && place->alias_of < 0 ? p->memory + place->offset : NULL;
+    return place->region == WEFT_REGION_ARENA && place->alias_of < 0 ? p->arena + place->offset : NULL;
 }
 
 /* Not a number everywhere, so that reading what nobody wrote shows; margins with a pattern. */

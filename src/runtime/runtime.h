@@ -75,11 +75,15 @@ typedef struct weft_program_options {
 weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out);
 void weft_program_free(weft_program *program);
 const weft_memory_plan *weft_program_plan(const weft_program *program);
-/* Bytes that weft_program_bind reserves, in one piece: arena, workspace, inputs, scratch of the collectives,
- * and for ref its f64 copies of sources, constants, inputs and outputs. */
+/* Bytes that weft_program_bind reserves: arena, workspace, inputs, scratch of the collectives, and for ref its f64
+ * copies of sources, constants, inputs and outputs. */
 int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory and connects params and states to the store, which must have all of them. */
 weft_status weft_program_bind(weft_program *program, weft_store *store);
+/* The same for programs that run one at a time, as those of the buckets of one model: arena, workspace and scratch are
+ * one for all, of the largest. Outputs are then valid until another of them runs. Binds all or none. */
+weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store);
+int64_t weft_programs_bytes(weft_program *const *programs, int count);
 /* Gives that memory back; the program can be bound again. */
 void weft_program_unbind(weft_program *program);
 /* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a run. NULL: no

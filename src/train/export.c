@@ -15,8 +15,8 @@ static weft_status copy_file(const char *from, const char *to)
     return status;
 }
 
-/* The files (not folders) of the VAE's folder, so that the model stands alone. */
-static weft_status copy_vae(const char *from, const char *to)
+/* The files (not folders) of a model that was not trained here, so that the new one stands alone. */
+static weft_status copy_model(const char *from, const char *to)
 {
     weft_names names = {0};
     WEFT_TRY(weft_make_dirs(to));
@@ -52,15 +52,19 @@ static weft_status write_dit(const weft_export *e, const char *folder)
         WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path));
     }
     snprintf(path, sizeof path, "%s/vae", folder);
-    WEFT_TRY(copy_vae(e->run->vae_path, path));
+    WEFT_TRY(copy_model(e->run->vae_path, path));
+    if (e->run->text.path[0]) {
+        snprintf(path, sizeof path, "%s/text_encoder", folder);
+        WEFT_TRY(copy_model(e->run->text.path, path));
+    }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
                        json_pack("{s:s, s:i, s:f}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
                                  1000, "shift", e->run->flow.shift)));
     WEFT_TRY(save_json(folder, "weft.json",
-                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->stage->frames, "height",
-                                 (json_int_t)e->stage->height, "width", (json_int_t)e->stage->width, "fps",
+                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames, "height",
+                                 (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
                                  e->fps > 0 ? e->fps : 24.0)));
     return save_json(folder, "model_index.json",
                      json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name", "WanPipeline", "transformer",

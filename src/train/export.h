@@ -12,7 +12,7 @@ typedef struct weft_export {
     weft_graph *graph;
     const weft_checkpoint_part *part;
     int parts;
-    const weft_stage *stage; /* the last one: the size that the model is for */
+    const weft_bucket *size; /* that the model is for */
     double fps;              /* of the clips; 0: not known */
     const char *variant;     /* "ema.": the moving averages; "": the weights */
 } weft_export;

@@ -16,55 +16,91 @@
 
 enum { ENCODE_BATCH = 4, SAMPLES_PER_SHARD = 10000 };
 
-/* The VAE's encoder over one epoch of a data set. */
+/* The encoders over one epoch of a data set. */
 typedef struct encoding {
     const weft_run *run;
     const weft_place_of_run *place;
+    const weft_bytes_config *tokens; /* NULL: captions are not encoded */
     weft_store *store;
-    weft_step step;
+    int buckets;
+    weft_step *step; /* the VAE's, by bucket */
+    weft_bucket *size;
+    weft_step text;
     weft_loader *loader;
-    int64_t latent_count; /* elements of one sample */
-    weft_shape latent;    /* (B,T',Y',X',Z) */
     int64_t samples, done;
     int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition; -2: one that does not decode */
+    int bucket;                   /* of that batch */
+    weft_shape latent;            /* (B,T',Y',X',Z) of it */
+    int64_t latent_count;         /* elements of one sample */
 } encoding;
 
-static weft_status open_loader(encoding *e, const weft_stage *s)
+static weft_status open_loader(encoding *e)
 {
-    weft_bucket bucket = {.batch = ENCODE_BATCH, .frames = s->frames, .height = s->height, .width = s->width};
     const weft_run_data *d = &e->run->data;
-    const weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {1, &bucket},
+    const weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {e->buckets, e->size},
                                        .fps = d->fps, .threads = d->threads, .prefetch = d->prefetch};
-    WEFT_TRY(weft_loader_open(&config, (int)e->step.slice_index, (int)e->step.slice_parts, NULL, 0, &e->loader));
-    e->samples = weft_loader_bucket_samples(e->loader, 0);
+    WEFT_TRY(weft_loader_open(&config, (int)e->step->slice_index, (int)e->step->slice_parts, NULL, 0, &e->loader));
+    for (int i = 0; i < e->buckets; i++)
+        e->samples += weft_loader_bucket_samples(e->loader, i);
     return WEFT_OK;
 }
 
-/* `store` NULL: one of its own with the weights of run->vae_path. */
+/* The VAE's programs share their arena; the text encoder has its own, so that both results are there at once. */
+static weft_status bind_encoders(encoding *e, const weft_wan_vae_config *vae, weft_store *store)
+{
+    weft_program **programs = weft_alloc(e->buckets * (int64_t)sizeof *programs);
+    weft_status_code status = programs ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    for (int i = 0; i < e->buckets; i++) {
+        weft_graph *g = weft_graph_create();
+        if (g)
+            weft_encoder_build(g, vae, ENCODE_BATCH, e->size[i].frames, e->size[i].height, e->size[i].width);
+        WEFT_GO(weft_step_plan(g, NULL, e->place, &e->step[i]));
+        WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
+        programs[i] = e->step[i].program;
+    }
+    if (e->tokens) {
+        weft_graph *g = weft_graph_create();
+        if (g)
+            weft_text_build(g, e->tokens, ENCODE_BATCH);
+        WEFT_GO(weft_step_make(g, NULL, e->place, store, 0, &e->text));
+    }
+    WEFT_GO(weft_programs_bind(programs, e->buckets, store));
+out:
+    weft_free(programs);
+    return status;
+}
+
+/* `store` NULL: one of its own with the weights of run->vae_path and of the text encoder. */
 static weft_status open_encoding(encoding *e, const weft_wan_vae_config *vae, const weft_stage *s, weft_store *store)
 {
-    weft_graph *g = weft_graph_create();
+    e->buckets = weft_stage_bucket_count(s);
+    e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
+    e->size = weft_alloc(e->buckets * (int64_t)sizeof *e->size);
     if (!store)
         store = e->store = weft_store_create();
-    if (!g || !store) {
-        weft_graph_free(g);
+    if (!e->step || !e->size || !store)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    for (int i = 0; i < e->buckets; i++) {
+        e->size[i] = *weft_stage_bucket(s, i);
+        e->size[i].batch = ENCODE_BATCH;
     }
-    weft_encoder_build(g, vae, ENCODE_BATCH, s->frames, s->height, s->width);
-    WEFT_TRY(weft_step_make(g, NULL, e->place, store, 0, &e->step));
+    WEFT_TRY(bind_encoders(e, vae, store));
     if (e->store)
-        WEFT_TRY(weft_weights_load(store, e->step.whole, "vae.", e->run->vae_path, true));
-    const weft_tensor *out = weft_program_output(e->step.program, "latents");
-    e->latent = out->shape;
-    e->latent_count = weft_shape_count(&out->shape) / ENCODE_BATCH;
-    return open_loader(e, s);
+        WEFT_TRY(weft_weights_load(store, e->step->whole, "vae.", e->run->vae_path, true));
+    if (e->tokens)
+        WEFT_TRY(weft_weights_load(store, e->text.whole, "text_encoder.", e->run->text.path, true));
+    return open_loader(e);
 }
 
 static void close_encoding(encoding *e)
 {
     weft_loader_close(e->loader);
-    weft_step_free(&e->step);
+    for (int i = 0; i < e->buckets && e->step; i++)
+        weft_step_free(&e->step[i]);
+    weft_step_free(&e->text);
     weft_store_free(e->store);
+    weft_free(e->step);
+    weft_free(e->size);
 }
 
 /* Which samples the whole batch held, known on every rank. */
@@ -73,24 +109,43 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
     double values[ENCODE_BATCH] = {0};
     for (int64_t i = 0; i < batch->count; i++)
         values[batch->first + i] = batch->epoch[i] != 0 ? 0 : batch->replaced[i] ? -1 : (double)(batch->sample[i] + 1);
-    if (e->step.slice_parts > 1)
+    if (e->step->slice_parts > 1)
         WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
     for (int i = 0; i < ENCODE_BATCH; i++)
         e->global[i] = (int64_t)values[i] - 1;
     return WEFT_OK;
 }
 
-/* Encodes the next batch: *latents (B,T',Y',X',Z) on every rank. */
-static weft_status encode_next(encoding *e, const float **latents)
+/* Embeddings (B,L,D) of the captions of this rank's items, on every rank; NULL captions are empty ones. */
+static weft_status encode_text(encoding *e, const char *const *caption, const float **text)
+{
+    int32_t *tokens = weft_program_input(e->text.program, "batch.tokens")->data;
+    for (int64_t i = 0; i < e->text.slice_count; i++)
+        weft_bytes_tokens(e->tokens, caption ? caption[i] : "", tokens + i * e->tokens->max_length);
+    WEFT_TRY(weft_program_run(e->text.program));
+    *text = weft_program_output(e->text.program, "text")->data;
+    return WEFT_OK;
+}
+
+/* The next batch through the VAE: *latents (B,T',Y',X',Z) on every rank, until another program runs. `captions` (if not
+ * NULL): of this rank's items, until the next batch. */
+static weft_status encode_next(encoding *e, const float **latents, const char *const **captions)
 {
     weft_batch batch;
     WEFT_TRY(weft_interrupt_check());
     WEFT_TRY(weft_loader_next(e->loader, &batch));
-    weft_tensor *video = weft_program_input(e->step.program, "batch.video");
+    const weft_step *step = &e->step[batch.bucket];
+    weft_tensor *video = weft_program_input(step->program, "batch.video");
     memcpy(video->data, batch.video, (size_t)(weft_shape_count(&video->shape) * 4));
-    WEFT_TRY(weft_program_run(e->step.program));
+    WEFT_TRY(weft_program_run(step->program));
     WEFT_TRY(share_samples(e, &batch));
-    *latents = weft_program_output(e->step.program, "latents")->data;
+    const weft_tensor *out = weft_program_output(step->program, "latents");
+    *latents = out->data;
+    if (captions)
+        *captions = batch.caption;
+    e->bucket = batch.bucket;
+    e->latent = out->shape;
+    e->latent_count = weft_shape_count(&out->shape) / ENCODE_BATCH;
     for (int i = 0; i < ENCODE_BATCH; i++)
         e->done += e->global[i] != -1;
     return WEFT_OK;
@@ -98,17 +153,28 @@ static weft_status encode_next(encoding *e, const float **latents)
 
 /* ---- cache ------------------------------------------------------------------------------------- */
 
-static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, const float *latent)
+static weft_status add_array(weft_tar_writer *tar, const char *key, const char *suffix, int rank, const int64_t *dim,
+                             const float *values)
 {
-    const weft_sample *sample = weft_dataset_at(weft_loader_dataset(e->loader), index);
     weft_buf data = {0};
     char name[700];
-    snprintf(name, sizeof name, "%s." WEFT_LATENT_PART, sample->key);
-    weft_npy_format(WEFT_F32, 4, e->latent.dim + 1, latent, &data);
+    snprintf(name, sizeof name, "%s.%s", key, suffix);
+    weft_npy_format(WEFT_F32, rank, dim, values, &data);
     weft_status_code status = weft_buf_check(&data);
     if (status == WEFT_OK)
         status = weft_tar_add(tar, name, data.data, data.len);
     weft_buf_free(&data);
+    return status;
+}
+
+/* `text`: the caption's embedding; NULL: captions are not encoded. */
+static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, const float *latent, const float *text)
+{
+    const weft_sample *sample = weft_dataset_at(weft_loader_dataset(e->loader), index);
+    char name[700];
+    weft_status_code status = add_array(tar, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent);
+    if (status == WEFT_OK && text)
+        status = add_array(tar, sample->key, WEFT_TEXT_PART, 2, (int64_t[]){e->tokens->max_length, e->tokens->dim}, text);
     const weft_part_data *json = weft_sample_part(sample, "json");
     snprintf(name, sizeof name, "%s.json", sample->key);
     if (status == WEFT_OK && json)
@@ -128,8 +194,11 @@ static weft_status encode_all(encoding *e, const char *folder)
     weft_progress_begin(&progress, "encode latents", e->samples, 0);
     progress.quiet |= !writes;
     while (e->done < e->samples && status == WEFT_OK) {
-        const float *latents;
-        WEFT_GO(encode_next(e, &latents));
+        const float *latents, *text = NULL;
+        const char *const *captions;
+        WEFT_GO(encode_next(e, &latents, &captions));
+        if (e->tokens)
+            WEFT_GO(encode_text(e, captions, &text));
         for (int i = 0; i < ENCODE_BATCH && writes; i++) {
             char path[700];
             if (e->global[i] < 0)
@@ -137,7 +206,8 @@ static weft_status encode_all(encoding *e, const char *folder)
             snprintf(path, sizeof path, "%s/train-%06lld.tar", folder, (long long)shard);
             if (!tar)
                 WEFT_GO(weft_tar_create(path, &tar));
-            WEFT_GO(add_sample(e, tar, e->global[i], latents + i * e->latent_count));
+            WEFT_GO(add_sample(e, tar, e->global[i], latents + i * e->latent_count,
+                               text ? text + i * e->tokens->max_length * e->tokens->dim : NULL));
             if (++in_shard < SAMPLES_PER_SHARD)
                 continue;
             WEFT_GO(weft_tar_finish(tar, NULL, NULL));
@@ -156,45 +226,96 @@ out:
     return status;
 }
 
-/* The folder's name: a hash of the VAE's weights, the shards (names, sizes, times of change) and the clips' size. What
- * was made of other ones is in another folder and never read. */
-static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
+static weft_status hash_weights(XXH3_state_t *state, const char *folder)
 {
     weft_names names = {0};
-    XXH3_state_t *state = XXH3_createState();
-    if (!state)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    XXH3_64bits_reset(state);
-    char text[1200];
-    weft_dataset *ds;
-    weft_status_code status = weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds);
-    if (status != WEFT_OK)
-        goto out;
-    snprintf(text, sizeof text, "%016llx|%s|%.9g|%lld %lld %lld", (unsigned long long)weft_dataset_fingerprint(ds), run->data.split,
-             run->data.fps, (long long)s->frames, (long long)s->height, (long long)s->width);
-    weft_dataset_close(ds);
-    XXH3_64bits_update(state, text, strlen(text));
-    status = weft_list_dir(run->vae_path, false, &names);
+    weft_status_code status = weft_list_dir(folder, false, &names);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        char path[1200];
         weft_map map;
         const char *extension = weft_path_extension(names.name[i]);
         if (strcmp(extension, "safetensors") && strcmp(extension, ".safetensors"))
             continue;
-        snprintf(text, sizeof text, "%s/%s", run->vae_path, names.name[i]);
-        status = weft_map_open(text, &map);
+        snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
+        status = weft_map_open(path, &map);
         if (status != WEFT_OK)
             break;
         XXH3_64bits_update(state, map.data, (size_t)map.bytes);
         weft_map_close(&map);
     }
-    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
-out:
-    XXH3_freeState(state);
     weft_names_free(&names);
     return status;
 }
 
-weft_status weft_latents_ensure(const weft_run *run, const weft_wan_vae_config *vae, const weft_stage *stage,
+/* The folder's name: a hash of the encoders' weights, the shards (names, sizes, times of change) and the clips' sizes.
+ * What was made of other ones is in another folder and never read. */
+static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
+{
+    weft_buf text = {0};
+    weft_dataset *ds;
+    WEFT_TRY(weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
+    weft_buf_printf(&text, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds), run->data.split, run->data.fps);
+    weft_dataset_close(ds);
+    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
+        const weft_bucket *b = weft_stage_bucket(s, i);
+        weft_buf_printf(&text, "%lld %lld %lld|", (long long)b->frames, (long long)b->height, (long long)b->width);
+    }
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status = weft_buf_check(&text);
+    if (status == WEFT_OK && !state)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status != WEFT_OK)
+        goto out;
+    XXH3_64bits_reset(state);
+    XXH3_64bits_update(state, text.data, (size_t)text.len);
+    WEFT_GO(hash_weights(state, run->vae_path));
+    if (run->text.path[0])
+        WEFT_GO(hash_weights(state, run->text.path));
+    snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+out:
+    XXH3_freeState(state);
+    weft_buf_free(&text);
+    return status;
+}
+
+/* What the transformer sees of a caption that is left away, beside the shards. */
+static weft_status write_no_text(encoding *e, const char *folder)
+{
+    char path[560];
+    const float *text;
+    weft_buf data = {0};
+    WEFT_TRY(encode_text(e, NULL, &text));
+    snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
+    weft_npy_format(WEFT_F32, 2, (int64_t[]){e->tokens->max_length, e->tokens->dim}, text, &data);
+    weft_status_code status = weft_buf_check(&data);
+    if (status == WEFT_OK && weft_comm_rank(e->place->comm) == 0)
+        status = weft_file_write_atomic(path, data.data, data.len);
+    weft_buf_free(&data);
+    return status;
+}
+
+weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text, float **embedding)
+{
+    char path[560];
+    weft_map map;
+    weft_npy npy;
+    const int64_t count = text->max_length * text->dim;
+    snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
+    WEFT_TRY(weft_map_open(path, &map));
+    weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
+    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count))
+        status = weft_fail(WEFT_E_FORMAT, "%s: not f32 of %lld elements; remove %s to have it made again", path, (long long)count, folder);
+    float *copy = status == WEFT_OK ? weft_alloc(count * 4) : NULL;
+    if (status == WEFT_OK && !copy)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (copy)
+        memcpy(copy, npy.data, (size_t)count * 4);
+    weft_map_close(&map);
+    *embedding = copy;
+    return status;
+}
+
+weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models, const weft_stage *stage,
                                 const weft_place_of_run *place, char folder[512])
 {
     char key[24], done[540], account[540];
@@ -207,12 +328,14 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_wan_vae_config *
     WEFT_TRY(weft_comm_sum(place->comm, &there, 1)); /* rank 0 decides for all */
     if (there > 0)
         return weft_comm_rank(place->comm) == 0 ? weft_account_show(account, "latents") : WEFT_OK;
-    encoding e = {.run = run, .place = place};
+    encoding e = {.run = run, .place = place, .tokens = run->text.path[0] ? &models->text : NULL};
     weft_status_code status = WEFT_OK;
     if (weft_comm_rank(place->comm) == 0)
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(open_encoding(&e, vae, stage, NULL));
+    WEFT_GO(open_encoding(&e, &models->vae, stage, NULL));
     WEFT_GO(encode_all(&e, folder));
+    if (e.tokens)
+        WEFT_GO(write_no_text(&e, folder));
     WEFT_GO(weft_account_share(place->comm, e.loader));
     if (weft_comm_rank(place->comm) == 0) {
         WEFT_GO(weft_account_write(e.loader, "latents", account));
@@ -237,7 +360,7 @@ weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config 
     WEFT_GO(open_encoding(&e, vae, stage, store));
     while (e.done < samples && e.done < e.samples) {
         const float *latents;
-        WEFT_GO(encode_next(&e, &latents));
+        WEFT_GO(encode_next(&e, &latents, NULL));
         for (int64_t i = 0; i < ENCODE_BATCH; i++) {
             const float *one = latents + i * e.latent_count;
             if (e.global[i] < 0)

@@ -12,6 +12,7 @@ typedef struct weft_step_figures {
     bool skipped;
     int64_t skipped_total, samples, tokens; /* of this step, over all ranks */
     double flops;                           /* of this step, over all ranks */
+    int bucket;                             /* -1: the stage has one */
     double extra[2];
     const char *extra_name[2]; /* NULL: none */
 } weft_step_figures;

@@ -1,6 +1,6 @@
 #include "train/objective.h"
 
-static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_vae_config *vae, const weft_stage *s)
+static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_vae_config *vae, const weft_bucket *s)
 {
     const weft_value x = weft_input(g, "batch.video", WEFT_F32, WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 3));
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
@@ -33,20 +33,38 @@ static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_va
     return loss;
 }
 
-static weft_value dit_loss(weft_graph *g, const weft_run *run, const weft_run_models *m, const weft_stage *s)
+static weft_value encode_text(weft_graph *g, const weft_bytes_config *text, int64_t batch)
+{
+    const weft_value tokens = weft_input(g, "batch.tokens", WEFT_I32, WEFT_SHAPE(batch, text->max_length));
+    weft_graph_push(g, "text_encoder");
+    const weft_value embedding = weft_bytes_encoder(g, text, tokens);
+    weft_graph_pop(g);
+    return embedding;
+}
+
+static weft_value text_of(weft_graph *g, const weft_run *run, const weft_bytes_config *text, int64_t batch)
+{
+    if (run->text.path[0])
+        return weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(batch, text->max_length, text->dim));
+    return encode_text(g, text, batch);
+}
+
+void weft_text_build(weft_graph *g, const weft_bytes_config *text, int64_t batch)
+{
+    weft_output(g, "text", encode_text(g, text, batch));
+}
+
+static weft_value dit_loss(weft_graph *g, const weft_run *run, const weft_run_models *m, const weft_bucket *s)
 {
     const int64_t space = weft_wan_vae_space_factor(&m->vae);
     const weft_shape shape = WEFT_SHAPE(s->batch, weft_wan_vae_latent_frames(&m->vae, s->frames), s->height / space,
                                         s->width / space, m->dit.in_channels);
     const weft_value x = weft_input(g, "batch.latents", WEFT_F32, shape);
-    const weft_value tokens = weft_input(g, "batch.tokens", WEFT_I32, WEFT_SHAPE(s->batch, m->text.max_length));
+    const weft_value text = text_of(g, run, &m->text, s->batch);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
     const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
     const weft_value sigma = weft_flow_sigma(g, &run->flow, key);
     const weft_value noisy = weft_flow_mix(g, x, noise, sigma);
-    weft_graph_push(g, "text_encoder");
-    const weft_value text = weft_bytes_encoder(g, &m->text, tokens);
-    weft_graph_pop(g);
     weft_graph_push(g, "transformer");
     const weft_value velocity = weft_wan_dit(g, &m->dit, noisy, weft_affine(g, sigma, 1000, 0), text);
     weft_graph_pop(g);
@@ -68,16 +86,16 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
                              weft_model_class(&vae));
         m.vae = vae.vae;
         WEFT_TRY(weft_run_text_model(run, path, &m.text));
-        WEFT_TRY(weft_run_dit_model(run, path, vae.vae.z_dim, &m.dit));
+        WEFT_TRY(weft_run_dit_model(run, path, vae.vae.z_dim, m.text.dim, &m.dit));
     }
     *models = m;
     return WEFT_OK;
 }
 
-weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models, const weft_stage *stage)
+weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models, const weft_bucket *size)
 {
-    const weft_value loss = run->what == WEFT_RUN_VAE ? vae_loss(g, run, &models->vae, stage)
-                                                      : dit_loss(g, run, models, stage);
+    const weft_value loss = run->what == WEFT_RUN_VAE ? vae_loss(g, run, &models->vae, size)
+                                                      : dit_loss(g, run, models, size);
     weft_output(g, "objective", loss);
     return loss;
 }

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define I64(type, field, name, fallback, unit, help, low, high) \
@@ -38,13 +39,16 @@ static const weft_section dit_section = {"transformer", "the diffusion transform
                                          sizeof(weft_run_dit), dit_keys, WEFT_COUNT(dit_keys)};
 
 static const weft_key text_keys[] = {
+    {"path", WEFT_KEY_STRING, offsetof(weft_run_text, path), "", "",
+     "folder of a trained text encoder (<model>/text_encoder): it stays as it is, and its embeddings of the captions are kept with "
+     "the latents; empty: one of the sizes below is trained with the transformer"},
     I64(weft_run_text, dim, "dim", "128", "channels", "width; also the transformer's text_dim", 1, 1 << 16),
     I64(weft_run_text, num_heads, "num_heads", "4", "", "attention heads", 1, 512),
     I64(weft_run_text, num_layers, "num_layers", "2", "", "blocks", 0, 512),
     I64(weft_run_text, ffn_dim, "ffn_dim", "512", "channels", "inner width of the feed-forward layer", 1, 1 << 20),
     I64(weft_run_text, max_length, "max_length", "64", "bytes", "longest caption; what is longer is cut", 1, 1 << 16),
 };
-static const weft_section text_section = {"text_encoder", "the byte-level text encoder, trained with the transformer",
+static const weft_section text_section = {"text_encoder", "the byte-level text encoder, trained with the transformer or taken as it is",
                                           sizeof(weft_run_text), text_keys, WEFT_COUNT(text_keys)};
 
 static const weft_key loss_keys[] = {
@@ -75,10 +79,11 @@ static const char *const lr_names[] = {"constant", "cosine", NULL};
 static const weft_key stage_keys[] = {
     {"name", WEFT_KEY_STRING, offsetof(weft_stage, name), "", "", "shown in the progress line"},
     I64(weft_stage, steps, "steps", NULL, "", "optimizer steps", 1, 1e12),
-    I64(weft_stage, batch, "batch", NULL, "samples", "samples per step over all ranks", 1, 1e6),
-    I64(weft_stage, frames, "frames", NULL, "frames", "length of a clip; 1 + a multiple of 4", 1, 1e6),
-    I64(weft_stage, height, "height", NULL, "pixels", "multiple of 8 (16 for the transformer)", 8, 65536),
-    I64(weft_stage, width, "width", NULL, "pixels", "multiple of 8 (16 for the transformer)", 8, 65536),
+    I64(weft_stage, size.batch, "batch", "0", "samples", "samples per step over all ranks", 0, 65536),
+    I64(weft_stage, size.frames, "frames", "0", "frames", "length of a clip; 1 + a multiple of 4", 0, 65536),
+    I64(weft_stage, size.height, "height", "0", "pixels", "multiple of 8 (16 for the transformer)", 0, 16384),
+    I64(weft_stage, size.width, "width", "0", "pixels", "multiple of 8 (16 for the transformer)", 0, 16384),
+    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_stage, buckets), .section = &weft_bucket_section},
     F64(weft_stage, lr, "lr", "3e-4", "", "learning rate", 0, 10),
     F64(weft_stage, lr_end, "lr_end", "0.1", "", "the cosine schedule ends at this share of lr", 0, 1),
     I64(weft_stage, warmup, "warmup", "20", "steps", "the learning rate rises linearly from 0 over these", 0, 1e12),
@@ -139,20 +144,44 @@ const weft_section weft_run_section = {"run", "a training run", sizeof(weft_run)
 
 /* ---- checks ------------------------------------------------------------------------------------ */
 
+static bool same_size(const weft_bucket *a, const weft_bucket *b)
+{
+    return a->frames == b->frames && a->height == b->height && a->width == b->width;
+}
+
+static weft_status check_bucket(const weft_run *run, const char *path, const char *where, const weft_bucket *b, int64_t time,
+                                int64_t space)
+{
+    if ((b->frames - 1) % time)
+        return weft_fail(WEFT_E_CONFIG, "%s: %s.frames: %lld is not 1 + a multiple of %lld, as the VAE needs", path, where,
+                         (long long)b->frames, (long long)time);
+    const int64_t sizes[2] = {b->height, b->width};
+    for (int i = 0; i < 2; i++) {
+        const int64_t step = space * (run->what == WEFT_RUN_DIT ? run->dit.patch_size.item[1 + i] : 1);
+        if (sizes[i] % step)
+            return weft_fail(WEFT_E_CONFIG, "%s: %s.%s: %lld is not a multiple of %lld, as the %s needs", path, where,
+                             i ? "width" : "height", (long long)sizes[i], (long long)step,
+                             run->what == WEFT_RUN_DIT ? "transformer" : "VAE");
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_stage(const weft_run *run, const char *path, int64_t index, int64_t time, int64_t space)
 {
     const weft_stage *s = (const weft_stage *)run->stages.item + index;
     const long long at = (long long)index;
-    if ((s->frames - 1) % time)
-        return weft_fail(WEFT_E_CONFIG, "%s: stages.%lld.frames: %lld is not 1 + a multiple of %lld, as the VAE needs", path,
-                         at, (long long)s->frames, (long long)time);
-    const int64_t sizes[2] = {s->height, s->width};
-    for (int i = 0; i < 2; i++) {
-        const int64_t step = space * (run->what == WEFT_RUN_DIT ? run->dit.patch_size.item[1 + i] : 1);
-        if (sizes[i] % step)
-            return weft_fail(WEFT_E_CONFIG, "%s: stages.%lld.%s: %lld is not a multiple of %lld, as the %s needs", path, at,
-                             i ? "width" : "height", (long long)sizes[i], (long long)step,
-                             run->what == WEFT_RUN_DIT ? "transformer" : "VAE");
+    const weft_bucket *own = &s->size;
+    if (s->buckets.count ? own->batch || own->frames || own->height || own->width
+                         : !own->batch || !own->frames || !own->height || !own->width)
+        return weft_fail(WEFT_E_CONFIG, "%s: stages.%lld: give batch, frames, height and width, or buckets, a list of such, %s", path, at,
+                         s->buckets.count ? "but not both" : "all four of them above 0");
+    for (int i = 0; i < weft_stage_bucket_count(s); i++) {
+        char where[64];
+        snprintf(where, sizeof where, s->buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld", at, i);
+        WEFT_TRY(check_bucket(run, path, where, weft_stage_bucket(s, i), time, space));
+        for (int k = 0; k < i; k++)
+            if (same_size(weft_stage_bucket(s, i), weft_stage_bucket(s, k)))
+                return weft_fail(WEFT_E_CONFIG, "%s: %s: has the size of bucket %d; a clip would not know where it belongs", path, where, k);
     }
     if (s->warmup > s->steps)
         return weft_fail(WEFT_E_CONFIG, "%s: stages.%lld.warmup: %lld is more than its %lld steps", path, at,
@@ -181,10 +210,31 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     weft_bytes_config text;
     weft_wan_dit_config dit;
     WEFT_TRY(weft_run_text_model(run, path, &text));
-    return weft_run_dit_model(run, path, 16, &dit);
+    return weft_run_dit_model(run, path, 16, text.dim, &dit);
 }
 
-/* ---- schedule ---------------------------------------------------------------------------------- */
+/* ---- stages ------------------------------------------------------------------------------------ */
+
+int weft_stage_bucket_count(const weft_stage *stage)
+{
+    return stage->buckets.count ? (int)stage->buckets.count : 1;
+}
+
+const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index)
+{
+    return stage->buckets.count ? (const weft_bucket *)stage->buckets.item + index : &stage->size;
+}
+
+const weft_bucket *weft_stage_largest(const weft_stage *stage)
+{
+    const weft_bucket *best = weft_stage_bucket(stage, 0);
+    for (int i = 1; i < weft_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_stage_bucket(stage, i);
+        if (b->frames * b->height * b->width > best->frames * best->height * best->width)
+            best = b;
+    }
+    return best;
+}
 
 double weft_stage_lr(const weft_stage *stage, int64_t step)
 {
@@ -254,6 +304,16 @@ weft_status weft_run_text_model(const weft_run *run, const char *path, weft_byte
 {
     weft_model model;
     const weft_run_text *c = &run->text;
+    if (c->path[0]) {
+        const weft_status_code status = weft_model_open(c->path, &model);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "%s: text_encoder.path", path);
+        if (model.family != WEFT_FAMILY_BYTES)
+            return weft_fail(WEFT_E_CONFIG, "%s: text_encoder.path: %s is no text encoder but a %s", path, c->path,
+                             weft_model_class(&model));
+        *text = model.bytes;
+        return WEFT_OK;
+    }
     WEFT_TRY(from_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder", "dim",
                                  (json_int_t)c->dim, "num_heads", (json_int_t)c->num_heads, "num_layers",
                                  (json_int_t)c->num_layers, "ffn_dim", (json_int_t)c->ffn_dim, "max_length",
@@ -263,7 +323,7 @@ weft_status weft_run_text_model(const weft_run *run, const char *path, weft_byte
     return WEFT_OK;
 }
 
-weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, weft_wan_dit_config *dit)
+weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, int64_t text_dim, weft_wan_dit_config *dit)
 {
     weft_model model;
     const weft_run_dit *c = &run->dit;
@@ -271,7 +331,7 @@ weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t ch
                                  "WanTransformer3DModel", "patch_size", json_i64s(&c->patch_size), "num_attention_heads",
                                  (json_int_t)c->num_heads, "attention_head_dim", (json_int_t)c->head_dim, "in_channels",
                                  (json_int_t)channels, "out_channels", (json_int_t)channels, "text_dim",
-                                 (json_int_t)run->text.dim, "freq_dim", (json_int_t)c->freq_dim, "ffn_dim",
+                                 (json_int_t)text_dim, "freq_dim", (json_int_t)c->freq_dim, "ffn_dim",
                                  (json_int_t)c->ffn_dim, "num_layers", (json_int_t)c->num_layers),
                        path, &model));
     *dit = model.dit;

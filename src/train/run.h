@@ -2,7 +2,7 @@
 #ifndef WEFT_TRAIN_RUN_H
 #define WEFT_TRAIN_RUN_H
 
-#include "base/config.h"
+#include "data/loader.h"
 #include "diffusion/flow.h"
 #include "model/model.h"
 #include "train/optimizer.h"
@@ -24,6 +24,7 @@ typedef struct weft_run_dit {
 } weft_run_dit;
 
 typedef struct weft_run_text {
+    const char *path; /* folder of a trained encoder that stays as it is; "": trained with the transformer */
     int64_t dim, num_heads, num_layers, ffn_dim, max_length;
 } weft_run_text;
 
@@ -42,8 +43,8 @@ typedef struct weft_run_data {
 typedef struct weft_stage {
     const char *name;
     int64_t steps;
-    int64_t batch; /* samples per step over all ranks */
-    int64_t frames, height, width;
+    weft_bucket size;          /* of every step, or */
+    weft_section_list buckets; /* weft_bucket: sizes that take turns */
     double lr;
     double lr_end; /* COSINE ends here, as a share of lr */
     int64_t warmup;
@@ -89,6 +90,11 @@ extern const weft_section weft_run_section;
 /* What the table cannot say: stages present, sizes that the model can take, the paths that `what` needs. */
 weft_status weft_run_check(const weft_run *run, const char *path);
 
+/* The sizes of a stage's steps: its buckets, or the one that it gives itself. */
+int weft_stage_bucket_count(const weft_stage *stage);
+const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index);
+/* The one with the most pixels: what the model is for. */
+const weft_bucket *weft_stage_largest(const weft_stage *stage);
 /* Learning rate of step `step` (from 0) inside a stage. */
 double weft_stage_lr(const weft_stage *stage, int64_t step);
 /* Steps before stage `index`, or of all for index = count. */
@@ -100,6 +106,7 @@ int64_t weft_run_stage_at(const weft_run *run, int64_t step);
  * config in messages. The transformer takes its channels from the VAE it is given. */
 weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_vae_config *vae);
 weft_status weft_run_text_model(const weft_run *run, const char *path, weft_bytes_config *text);
-weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, weft_wan_dit_config *dit);
+weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, int64_t text_dim,
+                               weft_wan_dit_config *dit);
 
 #endif

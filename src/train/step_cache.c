@@ -13,7 +13,8 @@ typedef struct entry {
 struct weft_step_cache {
     entry **entry; /* each of its own allocation: steps are handed out */
     int64_t count, room;
-    weft_step *bound;
+    weft_program **bound;
+    int bound_count;
     int64_t made, found;
 };
 
@@ -31,6 +32,7 @@ void weft_step_cache_free(weft_step_cache *c)
         weft_free(c->entry[i]);
     }
     weft_free(c->entry);
+    weft_free(c->bound);
     weft_free(c);
 }
 
@@ -91,17 +93,37 @@ weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole, const wef
     return WEFT_OK;
 }
 
-weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *step, weft_store *store, uint64_t seed)
+static bool bound_already(const weft_step_cache *c, weft_step *const *steps, int count)
 {
-    if (c->bound == step)
+    for (int i = 0; i < count && count == c->bound_count; i++)
+        if (c->bound[i] != steps[i]->program)
+            return false;
+    return count == c->bound_count;
+}
+
+weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, int count, weft_store *store, uint64_t seed)
+{
+    if (bound_already(c, steps, count))
         return WEFT_OK;
-    if (c->bound)
-        weft_program_unbind(c->bound->program);
-    c->bound = NULL;
-    WEFT_TRY(weft_store_init(store, step->graph, seed));
-    WEFT_TRY(weft_program_bind(step->program, store));
-    c->bound = step;
+    for (int i = 0; i < c->bound_count; i++)
+        weft_program_unbind(c->bound[i]);
+    c->bound_count = 0;
+    weft_free(c->bound);
+    c->bound = weft_alloc(count * (int64_t)sizeof *c->bound);
+    if (!c->bound)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d steps", count);
+    for (int i = 0; i < count; i++) {
+        WEFT_TRY(weft_store_init(store, steps[i]->graph, seed));
+        c->bound[i] = steps[i]->program;
+    }
+    WEFT_TRY(weft_programs_bind(c->bound, count, store));
+    c->bound_count = count;
     return WEFT_OK;
+}
+
+int64_t weft_step_cache_bytes(const weft_step_cache *c)
+{
+    return weft_programs_bytes(c->bound, c->bound_count);
 }
 
 void weft_step_cache_counts(const weft_step_cache *c, int64_t *made, int64_t *found)

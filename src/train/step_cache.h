@@ -13,9 +13,11 @@ void weft_step_cache_free(weft_step_cache *cache); /* accepts NULL */
  * beside tensors and all stay. */
 weft_status weft_step_cache_get(weft_step_cache *cache, weft_graph *whole, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place, weft_step **step);
-/* Reserves its memory and connects it to `store`, initialising what the store does not have. One step is bound at a time: the
- * memory of the one before is given back first, unless it is the same. */
-weft_status weft_step_cache_bind(weft_step_cache *cache, weft_step *step, weft_store *store, uint64_t seed);
+/* Reserves the memory of `count` steps that run one at a time (the buckets of a stage) and connects them to `store`,
+ * initialising what the store does not have. What was bound before gives its memory back first, unless it is the same. */
+weft_status weft_step_cache_bind(weft_step_cache *cache, weft_step *const *steps, int count, weft_store *store, uint64_t seed);
+/* What is reserved. */
+int64_t weft_step_cache_bytes(const weft_step_cache *cache);
 /* Times that get planned a step, and that it found one. */
 void weft_step_cache_counts(const weft_step_cache *cache, int64_t *made, int64_t *found);
 

@@ -39,11 +39,13 @@ typedef struct trainer {
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
-    weft_step *step; /* of `steps` */
+    int buckets;
+    weft_step **bucket; /* of `steps`: one for each size of the stage */
+    double *flops;      /* of a step over all ranks, by bucket */
+    float *no_text;     /* (L,D): in the place of captions that are left away; NULL: captions are encoded in the step */
     weft_loader *loader;
     weft_checkpoints *checkpoints;
     weft_meter *meter;
-    double flops; /* of a step over all ranks */
 } trainer;
 
 /* ---- beginning --------------------------------------------------------------------------------- */
@@ -59,7 +61,8 @@ static weft_status read_models(trainer *t)
     }
     t->part[t->parts++] = (weft_checkpoint_part){"transformer", "diffusion_pytorch_model",
                                                  weft_wan_dit_config_write(&t->models.dit)};
-    t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model", weft_bytes_config_write(&t->models.text)};
+    if (!run->text.path[0])
+        t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model", weft_bytes_config_write(&t->models.text)};
     return WEFT_OK;
 }
 
@@ -118,31 +121,50 @@ static weft_status tell_data(trainer *t, const char *title)
     return t->leader ? weft_account_write(t->loader, title, path) : WEFT_OK;
 }
 
+/* The shards and sizes that a transformer's loader reads: latents, and embeddings of captions that are not trained. */
+static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets, char folder[512])
+{
+    WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, folder));
+    const int64_t space = weft_wan_vae_space_factor(&t->models.vae);
+    config->shards = folder;
+    config->split = NULL;
+    config->caption_dropout = t->run->caption_dropout;
+    for (int i = 0; i < t->buckets; i++) {
+        buckets[i].frames = weft_wan_vae_latent_frames(&t->models.vae, buckets[i].frames);
+        buckets[i].height /= space;
+        buckets[i].width /= space;
+    }
+    if (!t->run->text.path[0])
+        return WEFT_OK;
+    config->extra = WEFT_TEXT_PART;
+    config->extra_floats = t->models.text.max_length * t->models.text.dim;
+    return weft_latents_no_text(folder, &t->models.text, &t->no_text);
+}
+
 static weft_status open_loader(trainer *t)
 {
-    const weft_stage *s = t->stage;
     const weft_run_data *d = &t->run->data;
     const bool video = t->run->what == WEFT_RUN_VAE;
     char folder[512];
-    weft_bucket bucket = {.batch = s->batch, .frames = s->frames, .height = s->height, .width = s->width};
-    weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {1, &bucket},
+    weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
+    if (!buckets)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
+    weft_status_code status = WEFT_OK;
+    weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {t->buckets, buckets},
                                  .fps = d->fps, .threads = d->threads, .prefetch = d->prefetch,
                                  .random_start = d->random_start, .random_crop = d->random_crop};
     config.seed = (int64_t)(weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->stage_index) >> 1);
-    if (!video) {
-        WEFT_TRY(weft_latents_ensure(t->run, &t->models.vae, s, &t->place, folder));
-        const int64_t space = weft_wan_vae_space_factor(&t->models.vae);
-        config.shards = folder;
-        config.split = NULL;
-        config.caption_dropout = t->run->caption_dropout;
-        bucket.frames = weft_wan_vae_latent_frames(&t->models.vae, s->frames);
-        bucket.height /= space;
-        bucket.width /= space;
-    }
-    WEFT_TRY(weft_loader_open(&config, (int)t->step->slice_index, (int)t->step->slice_parts, video ? NULL : WEFT_LATENT_PART,
-                              t->models.vae.z_dim, &t->loader));
+    for (int i = 0; i < t->buckets; i++)
+        buckets[i] = *weft_stage_bucket(t->stage, i);
+    if (!video)
+        WEFT_GO(use_latents(t, &config, buckets, folder));
+    WEFT_GO(weft_loader_open(&config, (int)t->bucket[0]->slice_index, (int)t->bucket[0]->slice_parts,
+                             video ? NULL : WEFT_LATENT_PART, t->models.vae.z_dim, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
-    return tell_data(t, "data");
+    WEFT_GO(tell_data(t, "data"));
+out:
+    weft_free(buckets);
+    return status;
 }
 
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
@@ -157,11 +179,11 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
     return weft_export_load(t->store, whole, t->part, t->parts, folder);
 }
 
-static weft_status plan_stage(trainer *t, int64_t index, weft_step **step)
+static weft_status plan_bucket(trainer *t, const weft_bucket *size, weft_step **step)
 {
     weft_graph *g = weft_graph_create();
     if (g)
-        weft_objective_build(g, t->run, &t->models, (const weft_stage *)t->run->stages.item + index);
+        weft_objective_build(g, t->run, &t->models, size);
     return weft_step_cache_get(t->steps, g, &t->run->optimizer, &t->place, step);
 }
 
@@ -169,23 +191,42 @@ static weft_status plan_stage(trainer *t, int64_t index, weft_step **step)
  * no gradient for temporal convolutions, but a checkpoint of the next stage has their moments and averages. */
 static weft_status fill_store(trainer *t)
 {
-    for (int64_t i = 0; i < t->run->stages.count; i++) {
-        weft_step *step;
-        WEFT_TRY(plan_stage(t, i, &step));
-        WEFT_TRY(weft_store_init(t->store, step->graph, (uint64_t)t->run->seed));
-        if (i == t->run->stages.count - 1) /* which has all of them */
-            WEFT_TRY(begin_weights(t, step->whole));
-    }
+    const weft_stage *stages = t->run->stages.item;
+    weft_step *step = NULL;
+    for (int64_t i = 0; i < t->run->stages.count; i++)
+        for (int k = 0; k < weft_stage_bucket_count(&stages[i]); k++) {
+            WEFT_TRY(plan_bucket(t, weft_stage_bucket(&stages[i], k), &step));
+            WEFT_TRY(weft_store_init(t->store, step->graph, (uint64_t)t->run->seed));
+        }
+    WEFT_TRY(begin_weights(t, step->whole));
     weft_step_begin_averages(t->store);
     return WEFT_OK;
 }
 
+static void close_buckets(trainer *t)
+{
+    weft_free(t->bucket);
+    weft_free(t->flops);
+    weft_free(t->no_text);
+    t->bucket = NULL;
+    t->flops = NULL;
+    t->no_text = NULL;
+}
+
 static weft_status open_stage(trainer *t)
 {
-    WEFT_TRY(plan_stage(t, t->stage_index, &t->step));
-    WEFT_TRY(weft_step_cache_bind(t->steps, t->step, t->store, (uint64_t)t->run->seed));
-    t->flops = (double)t->step->cost.flops;
-    return weft_comm_sum(t->comm, &t->flops, 1);
+    close_buckets(t);
+    t->buckets = weft_stage_bucket_count(t->stage);
+    t->bucket = weft_alloc(t->buckets * (int64_t)sizeof *t->bucket);
+    t->flops = weft_alloc(t->buckets * (int64_t)sizeof *t->flops);
+    if (!t->bucket || !t->flops)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
+    for (int i = 0; i < t->buckets; i++) {
+        WEFT_TRY(plan_bucket(t, weft_stage_bucket(t->stage, i), &t->bucket[i]));
+        t->flops[i] = (double)t->bucket[i]->cost.flops;
+    }
+    WEFT_TRY(weft_step_cache_bind(t->steps, t->bucket, t->buckets, t->store, (uint64_t)t->run->seed));
+    return weft_comm_sum(t->comm, t->flops, t->buckets);
 }
 
 /* Waits for the one that is being written. */
@@ -209,7 +250,7 @@ static void close_stage(trainer *t)
 
 static weft_status open_checkpoints(trainer *t)
 {
-    weft_checkpoint_spec spec = {.run = t->run->out, .store = t->store, .graph = t->step->whole, .parts = t->parts,
+    weft_checkpoint_spec spec = {.run = t->run->out, .store = t->store, .graph = t->bucket[0]->whole, .parts = t->parts,
                                  .config_yaml = t->yaml.data, .keep = t->run->checkpoint.keep};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
@@ -217,74 +258,103 @@ static weft_status open_checkpoints(trainer *t)
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-static void fill_latents(trainer *t, const weft_batch *batch)
+static void fill_latents(trainer *t, weft_program *program, const weft_batch *batch)
 {
     const weft_wan_vae_config *vae = &t->models.vae;
-    weft_tensor *to = weft_program_input(t->step->program, "batch.latents");
+    weft_tensor *to = weft_program_input(program, "batch.latents");
     const int64_t count = weft_shape_count(&to->shape), z = vae->z_dim;
     float *x = to->data;
     for (int64_t i = 0; i < count; i++)
         x[i] = (float)((batch->part[i] - vae->latents_mean[i % z]) / vae->latents_std[i % z]);
-    int32_t *tokens = weft_program_input(t->step->program, "batch.tokens")->data;
-    for (int64_t i = 0; i < batch->count; i++)
-        weft_bytes_tokens(&t->models.text, batch->caption[i], tokens + i * t->models.text.max_length);
 }
 
-static weft_status fill_batch(trainer *t)
+/* Captions as tokens, or as the embeddings that were made of them. */
+static void fill_text(trainer *t, weft_program *program, const weft_batch *batch)
+{
+    const weft_bytes_config *text = &t->models.text;
+    const int64_t floats = text->max_length * text->dim;
+    for (int64_t i = 0; i < batch->count; i++) {
+        if (t->no_text)
+            memcpy((float *)weft_program_input(program, "batch.text")->data + i * floats,
+                   batch->caption[i][0] ? batch->extra + i * floats : t->no_text, (size_t)floats * 4);
+        else
+            weft_bytes_tokens(text, batch->caption[i],
+                              (int32_t *)weft_program_input(program, "batch.tokens")->data + i * text->max_length);
+    }
+}
+
+/* The next batch into the inputs of its bucket's step. */
+static weft_status fill_batch(trainer *t, int *bucket)
 {
     weft_batch batch;
     WEFT_TRY(weft_loader_next(t->loader, &batch));
-    if (batch.count != t->step->slice_count)
-        return weft_fail(WEFT_E_INTERNAL, "the loader gave %lld samples, this rank's input takes %lld",
-                         (long long)batch.count, (long long)t->step->slice_count);
+    const weft_step *step = t->bucket[batch.bucket];
+    *bucket = batch.bucket;
+    if (batch.count != step->slice_count)
+        return weft_fail(WEFT_E_INTERNAL, "the loader gave %lld samples, this rank's input takes %lld", (long long)batch.count,
+                         (long long)step->slice_count);
     /* all randomness of a sample is keyed by (seed, step, sample) */
-    int64_t *key = weft_program_input(t->step->program, "batch.key")->data;
+    int64_t *key = weft_program_input(step->program, "batch.key")->data;
     const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
     for (int64_t i = 0; i < batch.count; i++)
         key[i] = (int64_t)weft_seed_mix(step_seed, batch.id[i]);
     if (t->run->what == WEFT_RUN_DIT) {
-        fill_latents(t, &batch);
+        fill_latents(t, step->program, &batch);
+        fill_text(t, step->program, &batch);
         return WEFT_OK;
     }
-    weft_tensor *video = weft_program_input(t->step->program, "batch.video");
+    weft_tensor *video = weft_program_input(step->program, "batch.video");
     memcpy(video->data, batch.video, (size_t)(weft_shape_count(&video->shape) * 4));
     return WEFT_OK;
 }
 
-static void set_scalar(trainer *t, const char *name, float value)
+static void set_scalar(const weft_step *step, const char *name, float value)
 {
-    *(float *)weft_program_input(t->step->program, name)->data = value;
+    *(float *)weft_program_input(step->program, name)->data = value;
+}
+
+/* What the step that ran says. */
+static weft_step_figures read_figures(const trainer *t, int bucket, double lr)
+{
+    const weft_step *step = t->bucket[bucket];
+    const weft_bucket *size = weft_stage_bucket(t->stage, bucket);
+    weft_step_figures f = {.step = t->done, .stage = t->stage->name, .loss = weft_step_scalar(step, "loss"),
+                           .grad_norm = weft_step_scalar(step, "grad_norm"), .lr = lr, .samples = size->batch,
+                           .flops = t->flops[bucket], .bucket = t->buckets > 1 ? bucket : -1};
+    f.skipped = !isfinite(weft_step_scalar(step, "grad_scale"));
+    if (t->run->what == WEFT_RUN_DIT) {
+        f.tokens = size->batch * weft_wan_dit_tokens(&t->models.dit, weft_wan_vae_latent_frames(&t->models.vae, size->frames),
+                                                     size->height / 8, size->width / 8);
+        return f;
+    }
+    const char *const names[] = {"mse", "kl"};
+    for (int i = 0; i < 2; i++) {
+        f.extra_name[i] = names[i];
+        f.extra[i] = weft_step_scalar(step, names[i]);
+    }
+    return f;
 }
 
 static weft_status run_step(trainer *t)
 {
     const double started = weft_now();
-    const int64_t in_stage = t->done - weft_run_first_step(t->run, t->stage_index);
+    const double lr = weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
     float loss_limit, norm_limit;
-    WEFT_TRY(fill_batch(t));
+    int bucket;
+    WEFT_TRY(fill_batch(t, &bucket));
+    const weft_step *step = t->bucket[bucket];
     weft_guard_limits(&t->guard, &loss_limit, &norm_limit);
-    set_scalar(t, "optimizer.lr", (float)weft_stage_lr(t->stage, in_stage));
+    set_scalar(step, "optimizer.lr", (float)lr);
     /* Adam's bias correction counts the updates that took place */
-    set_scalar(t, "optimizer.step", (float)(t->guard.accepted + 1));
-    set_scalar(t, "optimizer.loss_limit", loss_limit);
-    set_scalar(t, "optimizer.norm_limit", norm_limit);
-    WEFT_TRY(weft_program_run(t->step->program));
+    set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
+    set_scalar(step, "optimizer.loss_limit", loss_limit);
+    set_scalar(step, "optimizer.norm_limit", norm_limit);
+    WEFT_TRY(weft_program_run(step->program));
     t->done++;
-    weft_step_figures f = {.step = t->done, .stage = t->stage->name, .loss = weft_step_scalar(t->step, "loss"),
-                           .grad_norm = weft_step_scalar(t->step, "grad_norm"), .lr = weft_stage_lr(t->stage, in_stage),
-                           .samples = t->stage->batch, .flops = t->flops};
-    f.skipped = !isfinite(weft_step_scalar(t->step, "grad_scale"));
+    weft_step_figures f = read_figures(t, bucket, lr);
     const weft_status_code verdict = weft_guard_note(&t->guard, f.loss, f.grad_norm, f.skipped);
     f.skipped_total = t->guard.skipped;
     f.seconds = weft_now() - started;
-    if (t->run->what == WEFT_RUN_DIT)
-        f.tokens = t->stage->batch *
-                   weft_wan_dit_tokens(&t->models.dit, weft_wan_vae_latent_frames(&t->models.vae, t->stage->frames),
-                                       t->stage->height / 8, t->stage->width / 8);
-    else
-        f = (weft_step_figures){f.step, f.stage, f.loss, f.grad_norm, f.lr, f.seconds, f.skipped, f.skipped_total, f.samples,
-                                0, f.flops, {weft_step_scalar(t->step, "mse"), weft_step_scalar(t->step, "kl")},
-                                {"mse", "kl"}};
     if (t->leader)
         WEFT_TRY(weft_meter_note(t->meter, &f));
     return verdict;
@@ -319,16 +389,19 @@ static weft_status numeric_stop(trainer *t, weft_status_code status)
                      reason, t->run->out, (long long)last);
 }
 
-/* The last step of a stage as this rank saw it. */
+/* The last step of a stage as this rank saw it; of several buckets the largest one's. */
 static weft_status write_trace(const trainer *t)
 {
     char path[600];
     const int rank = weft_comm_rank(t->comm);
+    int large = 0;
+    while (weft_stage_bucket(t->stage, large) != weft_stage_largest(t->stage))
+        large++;
     weft_trace trace = {0};
     weft_buf text = {0};
     double *start = NULL, *end = NULL;
     snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index, rank);
-    weft_status_code status = weft_program_trace(t->step->program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
+    weft_status_code status = weft_program_trace(t->bucket[large]->program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
     if (status == WEFT_OK)
         status = weft_trace_chrome(&trace, 0, start, end, &text);
     if (status == WEFT_OK)
@@ -392,6 +465,22 @@ static weft_status resume(trainer *t)
     return WEFT_OK;
 }
 
+static void tell_stage(const trainer *t)
+{
+    char memory[32], weights[32];
+    weft_buf sizes = {0};
+    for (int i = 0; i < t->buckets; i++) {
+        const weft_bucket *b = weft_stage_bucket(t->stage, i);
+        weft_buf_printf(&sizes, "%s%lld x %lldx%lldx%lld, %.2f GFLOP a step", i ? "; or " : "", (long long)b->batch,
+                        (long long)b->frames, (long long)b->height, (long long)b->width, 1e-9 * t->flops[i]);
+    }
+    weft_info("stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s", (long long)t->stage_index,
+              t->stage->name[0] ? " " : "", t->stage->name, (long long)t->stage->steps, sizes.data ? sizes.data : "",
+              weft_format_bytes(weft_step_cache_bytes(t->steps), memory), weft_format_bytes(weft_store_bytes(t->store), weights),
+              weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
+    weft_buf_free(&sizes);
+}
+
 static weft_status run_stage(trainer *t, int64_t index)
 {
     t->stage_index = index;
@@ -407,17 +496,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     const int64_t end = weft_run_first_step(t->run, index + 1);
     if (t->done >= end)
         return WEFT_OK;
-    if (t->leader) {
-        char memory[32], weights[32];
-        weft_info("stage %lld%s%s: %lld steps of %lld x %lldx%lldx%lld, %.2f GFLOP a step, program %s, weights and "
-                  "optimizer %s%s",
-                  (long long)index, t->stage->name[0] ? " " : "", t->stage->name, (long long)t->stage->steps,
-                  (long long)t->stage->batch, (long long)t->stage->frames, (long long)t->stage->height,
-                  (long long)t->stage->width, 1e-9 * t->flops,
-                  weft_format_bytes(weft_program_bytes(t->step->program), memory),
-                  weft_format_bytes(weft_store_bytes(t->store), weights),
-                  weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
-    }
+    if (t->leader)
+        tell_stage(t);
     WEFT_TRY(open_loader(t));
     if (t->resume && t->done > weft_run_first_step(t->run, index))
         WEFT_TRY(weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json"));
@@ -434,8 +514,8 @@ static weft_status run_stage(trainer *t, int64_t index)
 
 static weft_status finish(trainer *t)
 {
-    weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->step->whole, .part = t->part,
-                     .parts = t->parts, .stage = t->stage, .fps = t->fps, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
+    weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->bucket[0]->whole, .part = t->part,
+                     .parts = t->parts, .size = weft_stage_largest(t->stage), .fps = t->fps, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
     if (t->run->what == WEFT_RUN_VAE) {
         weft_wan_vae_config *vae = &t->models.vae;
         WEFT_TRY(weft_latents_measure(t->run, vae, t->stage, &t->place, t->store, 256, vae->latents_mean, vae->latents_std));
@@ -465,6 +545,7 @@ weft_status weft_train(const weft_run *run, const char *path)
         json_decref(t.part[i].config);
     json_decref(t.resume);
     weft_buf_free(&t.yaml);
+    close_buckets(&t);
     weft_step_cache_free(t.steps);
     weft_store_free(t.store);
     if (status != WEFT_OK)

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static atomic_bool counting;
+static atomic_long calls, largest, aligned;
 #ifndef __SANITIZE_ADDRESS__
 /* Every allocation of the process passes here. Counted are the calls from this executable, which is all of weft; oneDNN
  * and libgomp allocate small things inside theirs, which nobody can switch off. */
-static atomic_bool counting;
-static atomic_long calls, largest;
 extern const char __executable_start, etext;
 
 static void note_from(const char *caller, size_t bytes)
@@ -33,7 +33,13 @@ void *__libc_memalign(size_t align, size_t bytes);
 void *malloc(size_t bytes) { note(bytes); return __libc_malloc(bytes); }
 void *calloc(size_t n, size_t bytes) { note(n * bytes); return __libc_calloc(n, bytes); }
 void *realloc(void *p, size_t bytes) { note(bytes); return __libc_realloc(p, bytes); }
-void *aligned_alloc(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
+void *aligned_alloc(size_t align, size_t bytes) /* what tensors live in */
+{
+    note(bytes);
+    if (atomic_load(&counting))
+        atomic_fetch_add(&aligned, (long)bytes);
+    return __libc_memalign(align, bytes);
+}
 void *memalign(size_t align, size_t bytes);
 void *memalign(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
 int posix_memalign(void **p, size_t align, size_t bytes)
@@ -91,7 +97,7 @@ Test(memory, a_run_allocates_nothing_cpu)
     count_one(&weft_backend_cpu);
 }
 
-/* One allocation of bind holds it all, and it has exactly the predicted size. */
+/* What bind reserves for tensors has exactly the predicted size. */
 Test(memory, reserved_is_predicted)
 {
     const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};
@@ -103,11 +109,11 @@ Test(memory, reserved_is_predicted)
             cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
             cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = twice}, &p), WEFT_OK);
             const weft_memory_plan *plan = weft_program_plan(p);
-            atomic_store(&largest, 0);
+            atomic_store(&aligned, 0);
             atomic_store(&counting, true);
             cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
             atomic_store(&counting, false);
-            cr_expect_eq(atomic_load(&largest), weft_program_bytes(p));
+            cr_expect_eq(atomic_load(&aligned), weft_program_bytes(p));
             if (b == 1)
                 cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes + (1 + twice) * plan->input_bytes);
             if (b == 1)
@@ -118,6 +124,54 @@ Test(memory, reserved_is_predicted)
         }
 }
 #endif
+
+/* Programs bound together give the bits that they give alone, in less memory, exactly the predicted one. */
+Test(memory, bound_together)
+{
+    const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};
+    for (int b = 0; b < 2; b++) {
+        double loss[2][3];
+        int64_t alone = 0;
+        for (int together = 0; together < 2; together++) {
+            weft_graph *g[2];
+            weft_program *p[2];
+            weft_store *store = weft_store_create();
+            for (int i = 0; i < 2; i++) {
+                g[i] = training_graph(2 + i, 8 + 4 * i);
+                cr_assert_eq(weft_store_init(store, g[i], 1), WEFT_OK);
+                cr_assert_eq(weft_program_compile(g[i], &(weft_program_options){.backend = backends[b]}, &p[i]), WEFT_OK);
+            }
+            atomic_store(&aligned, 0);
+            atomic_store(&counting, true);
+            for (int i = 0; i < 2 && !together; i++)
+                cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
+            if (together)
+                cr_assert_eq(weft_programs_bind(p, 2, store), WEFT_OK);
+            const int64_t predicted = together ? weft_programs_bytes(p, 2) : weft_program_bytes(p[0]) + weft_program_bytes(p[1]);
+            atomic_store(&counting, false);
+#ifndef __SANITIZE_ADDRESS__
+            cr_expect_eq(atomic_load(&aligned), predicted);
+#endif
+            if (together)
+                cr_expect_lt(predicted, alone);
+            alone = predicted;
+            cr_expect_eq(weft_programs_bind(p, 2, store), WEFT_E_ARG, "bound already");
+            for (int run = 0; run < 3; run++) {
+                weft_program *now = p[run % 2];
+                feed(now, 2 + run % 2);
+                cr_assert_eq(weft_program_run(now), WEFT_OK);
+                loss[together][run] = *(const float *)weft_program_output(now, "loss")->data;
+            }
+            for (int i = 0; i < 2; i++) {
+                weft_program_free(p[i]);
+                weft_graph_free(g[i]);
+            }
+            weft_store_free(store);
+        }
+        cr_expect_arr_eq(loss[0], loss[1], sizeof loss[0]);
+        cr_expect_neq(loss[0][0], loss[0][2], "weights changed");
+    }
+}
 
 Test(memory, every_allocation_may_fail)
 {

@@ -56,13 +56,13 @@ Test(step_cache, one_step_is_bound_at_a_time_and_can_be_again)
     weft_step_cache *c = weft_step_cache_create();
     weft_store *store = weft_store_create();
     weft_step *small = get(c, 4, 0, ""), *large = get(c, 8, 0, "");
-    cr_assert_eq(weft_step_cache_bind(c, small, store, 3), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK, "%s", weft_error_message());
     const double first = loss(small, 0.5f);
-    cr_assert_eq(weft_step_cache_bind(c, large, store, 3), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_step_cache_bind(c, &large, 1, store, 3), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_program_run(small->program), WEFT_E_ARG, "its memory is given back");
     cr_assert_float_eq(loss(large, 0.5f), first, 1e-6, "the same weights");
-    cr_assert_eq(weft_step_cache_bind(c, small, store, 3), WEFT_OK);
-    cr_assert_eq(weft_step_cache_bind(c, small, store, 3), WEFT_OK, "bound already");
+    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK);
+    cr_assert_eq(weft_step_cache_bind(c, &small, 1, store, 3), WEFT_OK, "bound already");
     cr_assert_float_eq(loss(small, 0.5f), first, 1e-6);
     weft_step_cache_free(c);
     weft_store_free(store);

@@ -1,0 +1,119 @@
+#!/bin/bash
+# Stages of several buckets: clips of two shapes and single images take turns in one model; as many ranks as one likes give
+# the same losses, a killed run goes on with the same bits, and memory is what was predicted. Then a text encoder that stays
+# as it is: its embeddings are encoded once, and the model that comes out is whole.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+command -v ffmpeg >/dev/null || { echo "ffmpeg is not there"; exit 77; }
+# 12 clips of 64x64 stay, 6 become 64x32, 6 become images (PNG and JPEG), in one shard that another tool wrote
+python3 - <<'PY' || fail "shards"
+import glob, io, json, os, subprocess, tarfile
+os.makedirs("mixed")
+with tarfile.open("mixed/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as out:
+    def add(name, data):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        out.addfile(info, io.BytesIO(data))
+    for i, clip in enumerate(sorted(glob.glob("cur/clips/*.mp4"))):
+        key = os.path.basename(clip)[:-4]
+        meta = json.load(open(f"cur/metas/{key}.json"))
+        suffix, options = "mp4", None
+        if i % 4 == 1:
+            options = ["-vf", "scale=64:32", "-c:v", "libx264"]
+            meta["height"] = 32
+        if i % 4 == 3:
+            suffix = "png" if i % 8 == 3 else "jpg"
+            options = ["-frames:v", "1"]
+            meta["frames"] = 1
+        if options:
+            subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", clip, *options, "x." + suffix], check=True)
+        add(key + "." + suffix, open("x." + suffix if options else clip, "rb").read())
+        add(key + ".json", json.dumps(meta).encode())
+PY
+buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
+sed -i 's/keep: 2/keep: 9/' dit.yaml
+for what in vae dit; do
+    sed -i "/^stages:/,\$d; s/path: shards/path: mixed/" $what.yaml
+    printf 'stages:\n  - {steps: 16, buckets: %s, lr: 1e-3, warmup: 2}\n' "$buckets" >>$what.yaml
+done
+# program RUN.log: what the run says that it reserves
+program() { sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' "$1"; }
+
+# a VAE: every sample has a bucket, memory is the predicted one and less than the sum
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+grep -q "data: 24 of 24 samples" vae.log || { cat vae.log; fail "a sample without a bucket"; }
+"$WEFT" inspect graph vae.yaml >inspect.txt || fail "weft inspect"
+[ "$(grep -c '^stage ' inspect.txt)" = 3 ] || { cat inspect.txt; fail "inspect does not show three buckets"; }
+predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
+[ "$predicted" = "$(program vae.log)" ] || fail "program of '$(program vae.log)', predicted '$predicted'"
+
+# a transformer on 1, 2 and 3 ranks
+for n in 1 2 3; do
+    ranks $n "$WEFT" train dit.yaml --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit on $n ranks"; }
+    grep -q "latents: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of latents"; }
+    grep -q "data at the end of the stage: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of training"; }
+done
+python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks"
+import json, sys
+runs = [[json.loads(l) for l in open(r + "/metrics.jsonl")] for r in sys.argv[1:]]
+assert all(len(r) == 16 for r in runs)
+# 24 samples are 12 : 6 : 6; turns go by shares, so an epoch and a third of it are 16 x 4 samples at most
+count = [sum(l["bucket"] == b for l in runs[0]) for b in range(3)]
+assert count[0] > count[1] > 0 and count[2] > 0, count
+for other in runs[1:]:
+    for a, b in zip(runs[0], other):
+        assert a["bucket"] == b["bucket"]
+        assert abs(a["loss"] - b["loss"]) <= 1e-5 * a["loss"], (a["step"], a["loss"], b["loss"])
+PY
+# as if killed behind a checkpoint in the middle of an epoch: the same bits
+for last in 05 10 15; do
+    rm -rf again
+    cp -r runs/dit2 again
+    rm -r again/model again/checkpoints/step-00000016
+    for later in 10 15; do [ $later -le "$last" ] || rm -r again/checkpoints/step-000000$later; done
+    ranks 2 "$WEFT" train dit.yaml --set out=again >again.log 2>&1 || { cat again.log; fail "going on from step $last"; }
+    grep -q "going on from again/checkpoints/step-000000$last" again.log || { cat again.log; fail "it did not go on from step $last"; }
+    diff <(losses runs/dit2) <(losses again) || fail "other losses after going on from step $last"
+done
+
+# embeddings of a text encoder that is not trained
+ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set text_encoder.path=runs/dit1/model/text_encoder >frozen.log 2>&1 ||
+    { cat frozen.log; fail "text_encoder.path"; }
+ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set text_encoder.path=runs/dit1/model/text_encoder >frozen1.log 2>&1 ||
+    { cat frozen1.log; fail "text_encoder.path on one rank"; }
+python3 - <<'PY' || fail "embeddings"
+import glob, json, tarfile
+folder, = glob.glob("runs/frozen/latents/*")
+with tarfile.open(glob.glob(folder + "/*.tar")[0]) as tar:
+    names = tar.getnames()
+assert sum(n.endswith(".text.npy") for n in names) == sum(n.endswith(".latent.npy") for n in names) == 24
+a, b = ([json.loads(l) for l in open(r + "/metrics.jsonl")] for r in ("runs/frozen", "runs/frozen1"))
+assert len(a) == len(b) == 16
+for x, y in zip(a, b):
+    assert abs(x["loss"] - y["loss"]) <= 1e-5 * x["loss"], (x["step"], x["loss"], y["loss"])
+PY
+cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the encoder changed"
+"$WEFT" generate --model runs/frozen/model --prompt "a red circle" --steps 2 --out x.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate"; }
+# with the same weights and captions, embeddings made before and tokens encoded in the step are the same step
+"$WEFT" train dit.yaml --set out=runs/begin --set transformer.init=runs/dit1/model --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "transformer.init"; }
+"$WEFT" train dit.yaml --set out=runs/begin2 --set transformer.init=runs/dit1/model --set stages.0.steps=2 \
+    --set text_encoder.path=runs/dit1/model/text_encoder >begin2.log 2>&1 || { cat begin2.log; fail "transformer.init with an encoder"; }
+python3 - <<'PY' || fail "embeddings against tokens"
+import json
+a, b = (json.loads(open(r + "/metrics.jsonl").readline()) for r in ("runs/begin", "runs/begin2"))
+assert abs(a["loss"] - b["loss"]) <= 1e-6 * a["loss"], (a, b)
+PY
+
+# what cannot be
+refuse() { # TEXT OPTIONS...
+    local text=$1
+    shift
+    "$WEFT" train dit.yaml --set out=runs/refused "$@" >refused.log 2>&1 && fail "accepted: $*"
+    grep -q "$text" refused.log || { cat refused.log; fail "the message does not say: $text"; }
+}
+refuse "stages.0: give batch, frames, height and width, or buckets" --set stages.0.frames=9
+refuse "stages.0.buckets.3: has the size of bucket 0" --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
+refuse "stages.0.buckets.1.frames: 6 is not 1 + a multiple of 4" --set stages.0.buckets.1.frames=6
+refuse "no text encoder but a AutoencoderKLWan" --set text_encoder.path=runs/vae/model/vae
+exit 0
