@@ -86,7 +86,7 @@ static const weft_key stage_keys[] = {
     {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_stage, buckets), .section = &weft_bucket_section},
     F64(weft_stage, lr, "lr", "3e-4", "", "learning rate", 0, 10),
     F64(weft_stage, lr_end, "lr_end", "0.1", "", "the cosine schedule ends at this share of lr", 0, 1),
-    I64(weft_stage, warmup, "warmup", "20", "steps", "the learning rate rises linearly from 0 over these", 0, 1e12),
+    I64(weft_stage, warmup, "warmup", "20", "steps", "the learning rate rises linearly from 0 over these, or over all steps if there are fewer", 0, 1e12),
     {"schedule", WEFT_KEY_ENUM, offsetof(weft_stage, schedule), "cosine", "", "learning rate after the warm-up",
      .choices = lr_names},
 };
@@ -183,9 +183,6 @@ static weft_status check_stage(const weft_run *run, const char *path, int64_t in
             if (same_size(weft_stage_bucket(s, i), weft_stage_bucket(s, k)))
                 return weft_fail(WEFT_E_CONFIG, "%s: %s: has the size of bucket %d; a clip would not know where it belongs", path, where, k);
     }
-    if (s->warmup > s->steps)
-        return weft_fail(WEFT_E_CONFIG, "%s: stages.%lld.warmup: %lld is more than its %lld steps", path, at,
-                         (long long)s->warmup, (long long)s->steps);
     return WEFT_OK;
 }
 
@@ -238,12 +235,13 @@ const weft_bucket *weft_stage_largest(const weft_stage *stage)
 
 double weft_stage_lr(const weft_stage *stage, int64_t step)
 {
-    if (step < stage->warmup)
-        return stage->lr * (double)(step + 1) / (double)stage->warmup;
+    const int64_t warmup = stage->warmup < stage->steps ? stage->warmup : stage->steps;
+    if (step < warmup)
+        return stage->lr * (double)(step + 1) / (double)warmup;
     if (stage->schedule == WEFT_LR_CONSTANT)
         return stage->lr;
-    const int64_t span = stage->steps - stage->warmup;
-    const double done = span > 1 ? (double)(step - stage->warmup) / (double)(span - 1) : 1;
+    const int64_t span = stage->steps - warmup;
+    const double done = span > 1 ? (double)(step - warmup) / (double)(span - 1) : 1;
     const double low = stage->lr * stage->lr_end;
     return low + (stage->lr - low) * 0.5 * (1 + cos(3.14159265358979323846 * fmin(done, 1)));
 }

@@ -14,6 +14,9 @@ Test(schedule, warmup_then_cosine)
         cr_assert_lt(weft_stage_lr(&s, i), weft_stage_lr(&s, i - 1));
     const weft_stage constant = {.steps = 5, .lr = 0.5, .schedule = WEFT_LR_CONSTANT};
     cr_assert_float_eq(weft_stage_lr(&constant, 4), 0.5, 1e-12);
+    const weft_stage brief = {.steps = 4, .warmup = 20, .lr = 1, .schedule = WEFT_LR_COSINE};
+    cr_assert_float_eq(weft_stage_lr(&brief, 0), 0.25, 1e-12);
+    cr_assert_float_eq(weft_stage_lr(&brief, 3), 1, 1e-12);
 }
 
 Test(schedule, stages_follow_each_other)

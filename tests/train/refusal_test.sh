@@ -51,13 +51,22 @@ refuse "name: 1 of the model's .* missing: encoder.down_blocks.0.conv1.weight" d
 [ -z "$(find runs/dit -name '*.tar' 2>/dev/null)" ] || fail "a refused VAE left latents"
 # every step an outlier: stops after guard.patience and says so
 refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
-# a full disk: clear message, nothing half-written under a final name
+# a full disk, met by checkpoints and by latents: clear message, nothing half-written under a final name
 if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=300k tmpfs full 2>/dev/null; then
     "$WEFT" train vae.yaml --set out=full/run >full.log 2>&1
     status=$?
     left=$(ls full/run/checkpoints full/run/model 2>/dev/null | grep -v ':$' | tr '\n' ' ')
+    rm -rf full/run
+    head -c 296k /dev/zero >full/filler # a block is left: the first latents do not fit
+    ranks 2 "$WEFT" train dit.yaml --set out=full/run >latents.log 2>&1
+    latents=$?
+    left="$left$(find full/run -name '*.tar' -o -name complete)"
+    rm full/filler
+    "$WEFT" train dit.yaml --set out=full/run --set stages.1.steps=1 --set stages.0.steps=1 --set checkpoint.every=0 --set checkpoint.keep=1 >room.log 2>&1
+    grep -q "latents: 24 of 24 samples" room.log || { cat room.log; umount full; fail "latents are not made when there is room again"; }
     umount full
     [ $status = 1 ] && grep -qiE 'no space|disk' full.log || { cat full.log; fail "disk full: status $status"; }
+    [ $latents != 0 ] && grep -qiE 'latents.*(no space|disk)' latents.log || { cat latents.log; fail "disk full of latents: status $latents"; }
     [ -z "$left" ] || fail "disk full left: $left"
 else
     echo "note: no tmpfs to be had, the full disk was not tried"

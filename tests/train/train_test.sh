@@ -6,7 +6,62 @@ write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 [ -f runs/vae/model/vae/config.json ] && [ -f runs/vae/model/vae/diffusion_pytorch_model.safetensors ] || fail "no VAE in runs/vae/model"
 grep -q '"latents_std"' runs/vae/model/vae/config.json || fail "latents_std is not in the VAE's config"
-ls runs/vae/events.out.tfevents.* >/dev/null || fail "no TensorBoard events"
+# TensorBoard's files say the same as metrics.jsonl: TFRecords of events, both checksums right
+python3 - runs/vae <<'PY' || fail "TensorBoard events"
+import glob, json, struct, sys
+table = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ (0x82f63b78 if n & 1 else 0)
+    table.append(n)
+def masked_crc(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc = table[(crc ^ byte) & 255] ^ crc >> 8
+    crc ^= 0xffffffff
+    return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
+def fields(data):  # of a protobuf message: (number, value)
+    at = 0
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        size = varint() if key & 7 == 2 else 8 if key & 7 == 1 else 4
+        yield key >> 3, data[at:at + size]
+        at += size
+seen = {}
+for path in glob.glob(sys.argv[1] + "/events.out.tfevents.*"):
+    data = open(path, "rb").read()
+    at = 0
+    while at < len(data):
+        size, crc = struct.unpack("<QI", data[at:at + 12])
+        assert masked_crc(data[at:at + 8]) == crc
+        event = data[at + 12:at + 12 + size]
+        assert masked_crc(event) == struct.unpack("<I", data[at + 12 + size:at + 16 + size])[0]
+        at += 16 + size
+        parts = dict(fields(event))
+        for number, value in fields(parts.get(5, b"")):
+            one = dict(fields(value))
+            if 2 in one:
+                seen[parts.get(2, 0), one[1].decode()] = struct.unpack("<f", one[2])[0]
+lines = [json.loads(l) for l in open(sys.argv[1] + "/metrics.jsonl")]
+assert len(lines) == 8
+for line in lines:
+    for name in ("loss", "grad_norm", "lr", "mse"):
+        value = seen[line["step"], name]
+        assert abs(value - line[name]) <= 1e-6 * abs(line[name]), (line["step"], name, value, line[name])
+PY
 
 # the whole run at once
 "$WEFT" train dit.yaml --set out=runs/whole >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
