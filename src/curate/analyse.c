@@ -13,14 +13,16 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
-#define KEY_SECONDS 0.125 /* between hashed frames: copies that begin elsewhere have others */
+#define KEY_SECONDS 0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
+#define PAUSE_SECONDS 1.0 /* a frame that is shown for longer ends its shot: the recording stood still */
 #define REST_SECONDS 0.25 /* between frames that tell slow motion */
 
-/* Of every frame, 24 bytes; the only thing that grows with the video's length, besides the hashes. */
+/* Of every frame, 32 bytes; the only thing that grows with the video's length, besides the hashes. */
 typedef struct frame_stat {
-    float seconds, motion, luma, detail;
+    double seconds;
+    float motion, luma, detail;
     uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
-    int32_t hash;   /* index of the key frame's hash, -1: none */
+    int64_t hashes; /* how many there were before this frame */
 } frame_stat;
 
 typedef struct analysis {
@@ -31,7 +33,8 @@ typedef struct analysis {
     int64_t frames, frame_capacity;
     weft_phash *hash; /* pairs: plain, mirrored */
     int64_t hashes, hash_capacity;
-    double next_key, tick;
+    double next_key;
+    double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and how long the last frame lasts */
     uint8_t small[3][WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];
     double analysed_seconds;
     int64_t concealed; /* frames in which the decoder hid errors */
@@ -157,9 +160,10 @@ static void find_bars(const weft_video_frame *f, uint8_t bar[4])
         bar[3]++;
 }
 
-static weft_status add_hash(analysis *a, const weft_video_frame *f, frame_stat *s)
+/* One hash for every KEY_SECONDS that have passed: frames that are shown for long have several. */
+static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const frame_stat *s)
 {
-    WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, 2 * sizeof *a->hash));
+    weft_phash pair[2];
     /* Bars are not part of what is shown; nearly black frames have none worth cutting. */
     int top = s->bar[0], bottom = s->bar[1], left = s->bar[2], right = s->bar[3];
     if (top + bottom > HIGH / 2)
@@ -167,9 +171,14 @@ static weft_status add_hash(analysis *a, const weft_video_frame *f, frame_stat *
     if (left + right > WIDE * 3 / 4)
         left = right = 0;
     weft_phash_make(f->plane[0] + top * f->stride[0] + left, WIDE - left - right, HIGH - top - bottom,
-                    f->stride[0], &a->hash[2 * a->hashes], &a->hash[2 * a->hashes + 1]);
-    s->hash = (int32_t)a->hashes++;
-    a->next_key = f->seconds + KEY_SECONDS;
+                    f->stride[0], &pair[0], &pair[1]);
+    if (a->frames > 0 && f->seconds - s[-1].seconds > PAUSE_SECONDS)
+        a->next_key = f->seconds;
+    while (f->seconds >= a->next_key) {
+        WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, 2 * sizeof *a->hash));
+        memcpy(&a->hash[2 * a->hashes++], pair, sizeof pair);
+        a->next_key += KEY_SECONDS;
+    }
     return WEFT_OK;
 }
 
@@ -192,7 +201,7 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
 {
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
     frame_stat *s = &a->frame[a->frames];
-    *s = (frame_stat){.seconds = (float)f->seconds, .hash = -1};
+    *s = (frame_stat){.seconds = f->seconds, .hashes = a->hashes};
     shrink(a, f);
     weft_video_frame tiny = {.index = f->index, .seconds = f->seconds, .width = WEFT_SHOT_WIDTH,
                              .height = WEFT_SHOT_HEIGHT};
@@ -212,15 +221,15 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
     picture_stats(f, s);
     find_bars(f, s->bar);
     if (f->seconds >= a->next_key)
-        WEFT_TRY(add_hash(a, f, s));
+        WEFT_TRY(add_hashes_of(a, f, s));
     a->frames++;
     return WEFT_OK;
 }
 
-static json_t *info_json(const weft_video_info *i, int64_t frames, int64_t errors, double seconds)
+static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors, double seconds)
 {
     return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:b,s:b,s:I,s:i}", "width",
-                     (json_int_t)i->width, "height", (json_int_t)i->height, "fps", i->fps, "seconds",
+                     (json_int_t)i->width, "height", (json_int_t)i->height, "fps", fps, "seconds",
                      seconds, "frames", (json_int_t)frames, "damaged_packets", (json_int_t)errors,
                      "codec", i->codec, "pixel_format", i->pixel_format, "container", i->container,
                      "rotation", i->rotation, "hdr", i->hdr, "interlaced", i->interlaced, "audio",
@@ -234,8 +243,6 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
     const double aspect = (double)i->width / (double)i->height;
     if (side < (double)c->video.min_side)
         return weft_curate_reject("size", side, (double)c->video.min_side, "the shorter side is too short");
-    if (i->fps > 0 && i->fps < c->video.min_fps)
-        return weft_curate_reject("fps", i->fps, c->video.min_fps, "the frame rate is too low");
     if (i->fps > c->video.max_fps)
         return weft_curate_reject("fps", i->fps, c->video.max_fps, "the frame rate is too high");
     if (aspect < c->video.min_aspect)
@@ -245,6 +252,46 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
     if (i->seconds > 0 && i->seconds < c->video.min_seconds)
         return weft_curate_reject("duration", i->seconds, c->video.min_seconds, "the video is too short");
     return NULL;
+}
+
+static bool pause_after(const analysis *a, int64_t t)
+{
+    return t + 1 < a->frames && a->frame[t + 1].seconds - a->frame[t].seconds > PAUSE_SECONDS;
+}
+
+/* When the frame after t is shown; the last one and one before a pause last as long as the mean. */
+static double end_of(const analysis *a, int64_t t)
+{
+    return t + 1 < a->frames && !pause_after(a, t) ? a->frame[t + 1].seconds : a->frame[t].seconds + a->tick;
+}
+
+/* Frames of a rate: all but a quarter of it (and what whole milliseconds hide) equally far apart. */
+typedef struct pace {
+    double shortest, longest, fps; /* seconds from frame to frame; the mean rate */
+    bool variable;
+} pace;
+
+static pace pace_of(const analysis *a, int64_t start, int64_t end, double fps)
+{
+    pace p = {.shortest = a->tick, .longest = a->tick};
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t t = start; t < end; t++) {
+        if (pause_after(a, t))
+            continue;
+        const double step = a->frame[t + 1].seconds - a->frame[t].seconds;
+        p.shortest = count ? fmin(p.shortest, step) : step;
+        p.longest = count ? fmax(p.longest, step) : step;
+        sum += step;
+        count++;
+    }
+    if (count == 0 && start < end) /* nothing but pauses */
+        p.shortest = p.longest = (a->frame[end].seconds - a->frame[start].seconds) / (double)(end - start);
+    const double mean = count ? sum / (double)count : p.longest, slack = fmax(0.25 * mean, 0.0011);
+    p.variable = p.longest > mean + slack || p.shortest < mean - slack;
+    /* The header's fraction is the exact one, where it is right. */
+    p.fps = fps > 0 && fabs(mean * fps - 1) < 0.01 && !p.variable ? fps : mean > 0 ? 1 / mean : fps;
+    return p;
 }
 
 /* Scores of frames start .. end and the operators that look at them. */
@@ -267,7 +314,10 @@ static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t
             bar[k] = s->bar[k] < bar[k] ? s->bar[k] : bar[k];
     }
     const double n = (double)(end - start + 1);
-    const double seconds = a->frame[end].seconds - a->frame[start].seconds + a->tick;
+    const double from = a->frame[start].seconds, to = end_of(a, end), seconds = to - from;
+    pace p = pace_of(a, start, end, a->fps);
+    if (p.variable)
+        p.fps = n / seconds;
     motion /= seconds;
     luma /= n;
     detail /= n;
@@ -283,15 +333,17 @@ static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t
         crop[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)crop[0]) / 2 * 2;
         crop[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)crop[1]) / 2 * 2;
     }
-    json_t *shot = json_pack("{s:I,s:I,s:f,s:f,s:{s:f,s:f,s:f}}", "start", (json_int_t)start, "end",
-                             (json_int_t)end, "start_seconds", (double)a->frame[start].seconds,
-                             "end_seconds", (double)a->frame[start].seconds + seconds, "scores",
+    json_t *shot = json_pack("{s:I,s:I,s:f,s:f,s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start", (json_int_t)start,
+                             "end", (json_int_t)end, "start_seconds", from, "end_seconds", to, "fps", p.fps,
+                             "variable_rate", p.variable, "frame_seconds", p.shortest, p.longest, "scores",
                              "motion", motion, "sharpness", detail, "brightness", luma);
     json_t *reject = NULL;
     if (n < (double)c->clips.min_frames)
         reject = weft_curate_reject("length", n, (double)c->clips.min_frames, "too few frames");
     else if (seconds < c->clips.min_seconds)
         reject = weft_curate_reject("length", seconds, c->clips.min_seconds, "too short");
+    else if (p.fps < c->video.min_fps)
+        reject = weft_curate_reject("fps", p.fps, c->video.min_fps, "the frame rate of the shot is too low");
     else if (luma < c->quality.min_brightness)
         reject = weft_curate_reject("exposure", luma, c->quality.min_brightness, "too dark");
     else if (luma > c->quality.max_brightness)
@@ -310,30 +362,34 @@ static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t
 static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *shot)
 {
     json_t *plain = json_array(), *mirrored = json_array();
-    for (int64_t t = start; t <= end; t++) {
-        if (a->frame[t].hash < 0)
-            continue;
+    const int64_t last = end + 1 < a->frames ? a->frame[end + 1].hashes : a->hashes;
+    for (int64_t i = a->frame[start].hashes; i < last; i++)
         for (int k = 0; k < 2; k++) {
-            const weft_phash *h = &a->hash[2 * a->frame[t].hash + k];
+            const weft_phash *h = &a->hash[2 * i + k];
             char text[65];
             for (int w = 0; w < WEFT_PHASH_WORDS; w++)
                 snprintf(text + 16 * w, 17, "%016llx", (unsigned long long)h->word[w]);
             json_array_append_new(k ? mirrored : plain, json_string(text));
         }
-    }
     json_object_set_new(shot, "hashes", plain);
     json_object_set_new(shot, "mirrored", mirrored);
 }
 
-/* Adds the shot of frames start .. end, cut into equal clips when it is too long. */
-static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
+/* Adds frames start .. end, cut into clips of equal time when they are too long. */
+static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
-    const double seconds = a->frame[end].seconds - a->frame[start].seconds + a->tick;
+    const double first = a->frame[start].seconds, seconds = end_of(a, end) - first;
+    const double most = ceil(seconds / a->config->clips.max_seconds - 1e-6);
     const int64_t frames = end - start + 1;
-    int64_t parts = (int64_t)ceil(seconds / a->config->clips.max_seconds - 1e-6);
-    parts = parts < 1 ? 1 : parts > frames ? frames : parts;
+    const int64_t parts = most < 1 ? 1 : most > (double)frames ? frames : (int64_t)most;
+    int64_t to = start - 1;
     for (int64_t k = 0; k < parts; k++) {
-        const int64_t from = start + k * frames / parts, to = start + (k + 1) * frames / parts - 1;
+        const double until = first + (double)(k + 1) * seconds / (double)parts;
+        const int64_t from = to + 1;
+        while (to < end && (k + 1 == parts || end_of(a, to + 1) < until + 1e-4))
+            to++;
+        if (from > to)
+            continue; /* the frame before is shown all the time */
         int64_t crop[4];
         json_t *shot = judge_shot(a, from, to, crop);
         if (crop[2] > 0 && crop[3] > 0)
@@ -345,14 +401,24 @@ static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shot
     }
 }
 
+/* Adds the shot of frames start .. end; pauses of the recording divide it. */
+static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    for (int64_t t = start; t <= end; t++)
+        if (t == end || pause_after(a, t)) {
+            add_clips(a, start, t, shots);
+            start = t + 1;
+        }
+}
+
 /* Frames between two shots: of no clip, and told like a rejected shot. */
 static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
     if (start > end)
         return;
     json_t *gap = json_pack("{s:I,s:I,s:f,s:f,s:b,s:o}", "start", (json_int_t)start, "end", (json_int_t)end,
-                            "start_seconds", (double)a->frame[start].seconds, "end_seconds",
-                            (double)a->frame[end].seconds + a->tick, "gap", 1, "reject",
+                            "start_seconds", a->frame[start].seconds, "end_seconds", end_of(a, end), "gap",
+                            1, "reject",
                             weft_curate_reject("transition", (double)(end - start + 1), 0,
                                                "frames between two shots: a transition, or trimmed beside a cut"));
     json_array_append_new(shots, gap);
@@ -401,8 +467,13 @@ static json_t *conclude(analysis *a, json_t *record)
     const weft_video_info *info = weft_video_reader_info(a->reader);
     const int64_t errors = weft_video_reader_errors(a->reader);
     const double share = (double)errors / (double)(a->frames + errors + (a->frames + errors == 0));
-    const double seconds = a->frames ? a->frame[a->frames - 1].seconds + a->tick : 0;
-    json_object_set_new(record, "video", info_json(info, a->frames, errors, seconds));
+    if (a->frames > 1) {
+        const pace whole = pace_of(a, 0, a->frames - 1, info->fps);
+        a->fps = whole.fps;
+        a->tick = 1 / whole.fps; /* nobody tells how long the last frame lasts */
+    }
+    const double seconds = a->frames ? end_of(a, a->frames - 1) : 0;
+    json_object_set_new(record, "video", info_json(info, a->fps, a->frames, errors, seconds));
     if (weft_video_reader_truncated(a->reader))
         json_object_set_new(record, "truncated", json_true());
     if (a->frames == 0)
@@ -419,6 +490,10 @@ static json_t *conclude(analysis *a, json_t *record)
     if (seconds < a->config->video.min_seconds)
         return weft_curate_reject("duration", seconds, a->config->video.min_seconds,
                                   "the video is too short");
+    if (a->fps < a->config->video.min_fps) /* pauses do not count, of which the header does not know */
+        return weft_curate_reject("fps", a->fps, a->config->video.min_fps, "the frame rate is too low");
+    if (a->fps > a->config->video.max_fps)
+        return weft_curate_reject("fps", a->fps, a->config->video.max_fps, "the frame rate is too high");
     json_object_set_new(record, "shots", cut_into_shots(a));
     return NULL;
 }
@@ -441,10 +516,11 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     weft_status_code status = weft_shot_detector_create(&shot_options, &a.detector);
     if (status == WEFT_OK && (status = weft_video_reader_open(path, &o, &a.reader)) == WEFT_OK) {
         const weft_video_info *info = weft_video_reader_info(a.reader);
+        a.fps = info->fps;
         a.tick = info->fps > 0 ? 1 / info->fps : 0.04;
         reject = reject_header(config, info);
         if (reject)
-            json_object_set_new(record, "video", info_json(info, 0, 0, info->seconds));
+            json_object_set_new(record, "video", info_json(info, info->fps, 0, 0, info->seconds));
         else if ((status = run_analysis(&a, heart)) == WEFT_OK)
             reject = conclude(&a, record);
     }

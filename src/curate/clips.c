@@ -22,16 +22,15 @@ static void clip_size(const weft_curate_config *c, int64_t w, int64_t h, int64_t
     *ch = *ch < 2 ? 2 : *ch;
 }
 
-static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, double fps,
-                              int64_t frames, double seconds)
+static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h, int64_t frames)
 {
     /* The short names are those of our loader, the long ones those of other curators. */
     json_object_set_new(clip->meta, "frames", json_integer(frames));
-    json_object_set_new(clip->meta, "fps", json_real(fps));
-    json_object_set_new(clip->meta, "seconds", json_real(seconds));
+    json_object_set_new(clip->meta, "fps", json_real(clip->fps));
+    json_object_set_new(clip->meta, "seconds", json_real(clip->seconds));
     json_object_set_new(clip->meta, "width", json_integer(w));
     json_object_set_new(clip->meta, "height", json_integer(h));
-    json_object_set_new(clip->meta, "framerate", json_real(fps));
+    json_object_set_new(clip->meta, "framerate", json_real(clip->fps));
     json_object_set_new(clip->meta, "num_frames", json_integer(frames));
     return weft_json_save(clip->meta_path, clip->meta);
 }
@@ -40,12 +39,10 @@ static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h
 static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
                              const weft_curate_config *config, const weft_heartbeat *heart)
 {
-    const weft_video_info *info = weft_video_reader_info(reader);
-    const double fps = info->fps > 0 ? fmin(info->fps, 1000) : 25;
     weft_video_writer *writer = NULL;
     weft_video_frame frame;
     bool got = true;
-    double first = 0, last = 0;
+    double first = 0;
     int64_t written = 0, w = 0, h = 0;
     weft_status_code status = WEFT_OK;
     while (written <= clip->end - clip->start) {
@@ -60,7 +57,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             const weft_video_tag tag = {"comment", clip->id};
             const weft_video_writer_options o = {.width = w = frame.width,
                                                  .height = h = frame.height,
-                                                 .fps = fps,
+                                                 .fps = fmin(clip->fps, 1000),
                                                  .crf = (int)config->clips.crf,
                                                  .preset = config->clips.preset,
                                                  .key_interval = config->clips.key_interval,
@@ -70,8 +67,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
             WEFT_GO(weft_video_writer_open(clip->path, &o, &writer));
             first = frame.seconds;
         }
-        last = frame.seconds;
-        WEFT_GO(weft_video_writer_frame(writer, &frame, last - first));
+        WEFT_GO(weft_video_writer_frame(writer, &frame, frame.seconds - first));
         written++;
     }
     if (written <= clip->end - clip->start) {
@@ -80,7 +76,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
         goto out;
     }
     WEFT_GO(weft_video_writer_finish(writer));
-    status = write_meta(clip, w, h, fps, written, last - first + 1 / fps);
+    status = write_meta(clip, w, h, written);
 out:
     weft_video_writer_close(writer);
     return status;

@@ -13,6 +13,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+/* Of the records in state/: those of another version are made again. */
+enum { STATE_VERSION = 2 };
+
 static weft_status_code out_of_memory(void)
 {
     return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
@@ -196,7 +199,7 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
                                    json_t *record)
 {
     (void)p;
-    json_t *state = json_pack("{s:s,s:I,s:I,s:O}", "source", s->name, "bytes", (json_int_t)s->bytes,
+    json_t *state = json_pack("{s:i,s:s,s:I,s:I,s:O}", "version", STATE_VERSION, "source", s->name, "bytes", (json_int_t)s->bytes,
                               "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
     if (!state)
         return weft_fail(WEFT_E_INTERNAL, "%s: its record cannot be stored (a name that is no UTF-8?)",
@@ -217,7 +220,8 @@ weft_status weft_curate_plan_load(weft_curate_plan *p)
             continue;
         if (weft_json_load(s->state_path, &state) != WEFT_OK)
             continue; /* it is made again */
-        if (json_integer_value(json_object_get(state, "bytes")) == s->bytes &&
+        if (json_integer_value(json_object_get(state, "version")) == STATE_VERSION &&
+            json_integer_value(json_object_get(state, "bytes")) == s->bytes &&
             json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns)
             s->record = json_incref(json_object_get(state, "record"));
         json_decref(state);
@@ -387,8 +391,8 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
              (unsigned)(h.high64 >> 16 & 0xffff), (unsigned)(h.high64 & 0xffff),
              (unsigned)(h.low64 >> 48), (unsigned long long)(h.low64 & 0xffffffffffffULL));
     json_t *meta = json_pack(
-        "{s:s,s:s,s:s,s:[f,f],s:[I,I],s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:[{s:i,s:I}]}", "id", id, "span_uuid",
-        uuid, "source_video", s->name, "duration_span",
+        "{s:s,s:s,s:s,s:[f,f],s:[I,I],s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:[{s:i,s:I}]}", "id", id,
+        "span_uuid", uuid, "source_video", s->name, "duration_span",
         json_real_value(json_object_get(shot, "start_seconds")),
         json_real_value(json_object_get(shot, "end_seconds")), "frame_span", (json_int_t)start,
         (json_int_t)end, "width_source", json_object_get(video, "width"), "height_source",
@@ -397,6 +401,11 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
         json_object_get(scores, "motion"), "sharpness_score", json_object_get(scores, "sharpness"),
         "brightness_score", json_object_get(scores, "brightness"), "windows", "start_frame", 0,
         "end_frame", (json_int_t)(end - start + 1));
+    if (meta) {
+        json_object_set(meta, "frames_source", json_object_get(video, "frames"));
+        json_object_set(meta, "variable_rate", json_object_get(shot, "variable_rate"));
+        json_object_set(meta, "frame_seconds", json_object_get(shot, "frame_seconds"));
+    }
     if (meta && json_object_get(shot, "crop"))
         json_object_set(meta, "crop_source", json_object_get(shot, "crop"));
     if (meta && caption) {
@@ -429,6 +438,9 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *
                                .id = id.data};
     if (id.failed || path.failed || meta_path.failed || !(clip->meta = make_meta(s, shot, id.data, caption)))
         status = out_of_memory();
+    clip->fps = json_real_value(json_object_get(shot, "fps"));
+    clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
+                    json_real_value(json_object_get(shot, "start_seconds"));
     for (int k = 0; k < 4; k++)
         clip->crop[k] = json_integer_value(json_array_get(json_object_get(shot, "crop"), (size_t)k));
 out:

@@ -26,6 +26,7 @@ typedef struct weft_curate_clip {
     const char *meta_path;
     json_t *meta;      /* borrowed; width, height, ... are added after the clip is written */
     int64_t start, end;
+    double fps, seconds; /* mean rate; from its first frame to the one after its last */
     int64_t crop[4];   /* x, y, w, h in display pixels; w 0: none */
     const char *id;
 } weft_curate_clip;
