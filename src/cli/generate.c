@@ -74,6 +74,12 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count, wef
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
     o->batch = o->batch < prompt_count ? o->batch : prompt_count;
+    static const char *const kinds[] = {"stored", "f32", "bf16"};
+    const char *weights = weft_args_string(args, "--weights");
+    while (o->weights < WEFT_COUNT(kinds) && strcmp(weights, kinds[o->weights]))
+        o->weights++;
+    if (o->weights == WEFT_COUNT(kinds))
+        return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32 and bf16", weights);
     const char *name = weft_args_string(args, "--sampler");
     for (o->sampler = 0; weft_sampler_names[o->sampler]; o->sampler++)
         if (!strcmp(name, weft_sampler_names[o->sampler]))
@@ -177,6 +183,8 @@ static const weft_option options[] = {
     {.name = "--height", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
     {.name = "--width", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
     {.name = "--fps", .value_name = "F", .fallback = "0", .help = "frame rate of the files; 0: as trained"},
+    {.name = "--weights", .value_name = "TYPE", .fallback = "stored",
+     .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, which halves those of f32 files and rounds them"},
     {.name = "--batch", .value_name = "N", .fallback = "1", .help = "prompts denoised together: faster, more memory"},
 };
 

@@ -135,6 +135,19 @@ static weft_status finish_part(weft_generator *p, part *s)
     return weft_program_compile(s->own, &options, &s->program);
 }
 
+static weft_status keep_weights(const weft_generator *p, weft_graph *g, const char *name)
+{
+    weft_dtype dtype = p->options.weights == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
+    if (p->options.weights == WEFT_WEIGHTS_AS_STORED) {
+        char *path = weft_path_join(p->folder, name);
+        const weft_status_code status = path ? weft_weights_dtype(path, &dtype) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        weft_free(path);
+        WEFT_TRY(status);
+    }
+    weft_graph_store_weights_as(g, dtype);
+    return WEFT_OK;
+}
+
 static weft_status build_parts(weft_generator *p)
 {
     const weft_wan_dit_config *c = &p->dit;
@@ -142,6 +155,8 @@ static weft_status build_parts(weft_generator *p)
     weft_graph *d = p->denoiser.graph = weft_graph_create();
     if (!g || !d)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    WEFT_TRY(keep_weights(p, g, "text_encoder"));
+    WEFT_TRY(keep_weights(p, d, "transformer"));
     const weft_value tokens = weft_input(g, "batch.tokens", WEFT_I32, WEFT_SHAPE(p->rows, p->text.max_length));
     weft_graph_push(g, "text_encoder");
     const weft_value context = weft_bytes_encoder(g, &p->text, tokens);
@@ -234,14 +249,14 @@ static int64_t host_floats(const weft_generator *p)
 
 int64_t weft_generator_bytes(const weft_generator *p)
 {
-    int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_vae_bytes(p->vae);
-    const part *all[2] = {&p->encoder, &p->denoiser};
+    weft_program *programs[] = {p->encoder.program, p->denoiser.program};
+    int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_vae_bytes(p->vae) + weft_programs_bytes(programs, 2);
     for (int i = 0; i < 2; i++)
-        bytes += weft_program_bytes(all[i]->program) + weft_program_plan(all[i]->program)->source_bytes;
+        bytes += weft_program_plan(programs[i])->source_bytes;
     return bytes;
 }
 
-static weft_status bind_part(weft_generator *p, part *s, const char *prefix, const char *name)
+static weft_status load_part(weft_generator *p, part *s, const char *prefix, const char *name)
 {
     char *path = weft_path_join(p->folder, name);
     if (!path)
@@ -249,8 +264,6 @@ static weft_status bind_part(weft_generator *p, part *s, const char *prefix, con
     weft_status_code status = weft_store_init(p->store, s->own, 0);
     if (status == WEFT_OK)
         status = weft_weights_load(p->store, s->own, prefix, path, false);
-    if (status == WEFT_OK)
-        status = weft_program_bind(s->program, p->store);
     weft_free(path);
     return status;
 }
@@ -266,8 +279,10 @@ weft_status weft_generator_bind(weft_generator *p)
     if (!p->sigma || !p->x || !p->velocity || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     weft_flow_schedule(p->options.steps, p->options.shift, p->sigma);
-    WEFT_TRY(bind_part(p, &p->encoder, "text_encoder.", "text_encoder"));
-    WEFT_TRY(bind_part(p, &p->denoiser, "transformer.", "transformer"));
+    WEFT_TRY(load_part(p, &p->encoder, "text_encoder.", "text_encoder"));
+    WEFT_TRY(load_part(p, &p->denoiser, "transformer.", "transformer"));
+    weft_program *programs[] = {p->encoder.program, p->denoiser.program}; /* the results of each are copied at once */
+    WEFT_TRY(weft_programs_bind(programs, 2, p->store));
     return weft_vae_bind(p->vae);
 }
 

@@ -5,6 +5,9 @@
 #include "diffusion/sampler.h"
 #include "generate/vae_stream.h"
 
+/* As in the files; f32; rounded to bf16, which halves them. Computed with in f32 all the same. */
+typedef enum weft_weights_kind { WEFT_WEIGHTS_AS_STORED, WEFT_WEIGHTS_F32, WEFT_WEIGHTS_BF16 } weft_weights_kind;
+
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
     int64_t steps;
@@ -12,6 +15,7 @@ typedef struct weft_generator_options {
     double shift;    /* 0: the model's scheduler's */
     int sampler;     /* weft_sampler_kind */
     int64_t batch;   /* prompts denoised together */
+    int weights;     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;

@@ -16,6 +16,7 @@ struct weft_vae {
     char *folder;
     int64_t height, width, time_factor, space_factor;
     weft_store *store;
+    weft_dtype weights; /* that the file has and the store keeps */
     stage encode[2], decode[2]; /* FIRST, NEXT; graph NULL when the half is not wanted */
 };
 
@@ -26,6 +27,7 @@ static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_vae_str
     weft_graph *g = s->graph = weft_graph_create();
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE's graph");
+    weft_graph_store_weights_as(g, v->weights);
     const int64_t chunk = stream == WEFT_VAE_FIRST ? 1 : v->time_factor;
     s->in_frames = decoder ? 1 : chunk;
     s->out_frames = decoder ? chunk : 1;
@@ -74,6 +76,7 @@ weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_
                            (long long)v->space_factor);
         goto out;
     }
+    WEFT_GO(weft_weights_dtype(folder, &v->weights));
     for (int i = 0; i < 2; i++) {
         const weft_vae_stream stream = i ? WEFT_VAE_NEXT : WEFT_VAE_FIRST;
         if (halves & WEFT_VAE_ENCODER)
@@ -106,37 +109,42 @@ const weft_wan_vae_config *weft_vae_config(const weft_vae *v)
     return &v->config;
 }
 
+/* The programs there are, FIRST before NEXT of each half. */
+static int programs_of(const weft_vae *v, weft_program *programs[4])
+{
+    const stage *all[4] = {&v->encode[0], &v->encode[1], &v->decode[0], &v->decode[1]};
+    int count = 0;
+    for (int i = 0; i < 4; i++)
+        if (all[i]->program)
+            programs[count++] = all[i]->program;
+    return count;
+}
+
 int64_t weft_vae_bytes(const weft_vae *v)
 {
-    int64_t bytes = 0;
-    const stage *all[4] = {&v->encode[0], &v->encode[1], &v->decode[0], &v->decode[1]};
-    for (int i = 0; i < 4; i++) {
-        if (!all[i]->program)
-            continue;
-        bytes += weft_program_bytes(all[i]->program);
-        if (i % 2) /* params and caches are shared by FIRST and NEXT */
-            bytes += weft_program_plan(all[i]->program)->source_bytes;
-    }
+    weft_program *programs[4];
+    const int count = programs_of(v, programs);
+    int64_t bytes = weft_programs_bytes(programs, count);
+    for (int i = 1; i < count; i += 2) /* params and caches are shared by FIRST and NEXT */
+        bytes += weft_program_plan(programs[i])->source_bytes;
     return bytes;
 }
 
-static weft_status bind_half(weft_vae *v, stage s[2])
+static weft_status load_half(weft_vae *v, stage s[2])
 {
     for (int i = 0; i < 2; i++)
         WEFT_TRY(weft_store_init(v->store, s[i].graph, 0));
-    WEFT_TRY(weft_weights_load(v->store, s[1].graph, "", v->folder, true));
-    for (int i = 0; i < 2; i++)
-        WEFT_TRY(weft_program_bind(s[i].program, v->store));
-    return WEFT_OK;
+    return weft_weights_load(v->store, s[1].graph, "", v->folder, true);
 }
 
 weft_status weft_vae_bind(weft_vae *v)
 {
+    weft_program *programs[4];
     if (v->encode[0].program)
-        WEFT_TRY(bind_half(v, v->encode));
+        WEFT_TRY(load_half(v, v->encode));
     if (v->decode[0].program)
-        WEFT_TRY(bind_half(v, v->decode));
-    return WEFT_OK;
+        WEFT_TRY(load_half(v, v->decode));
+    return weft_programs_bind(programs, programs_of(v, programs), v->store); /* one runs at a time */
 }
 
 static weft_status run_stage(stage *s, const float *in, const float **out)

@@ -375,8 +375,15 @@ weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_sh
 
 weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)
 {
+    if (dtype == WEFT_F32 && shape.rank >= 2)
+        dtype = g->weight_dtype;
     return source(g, WEFT_OP_PARAM, name,
                   (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
+}
+
+void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype)
+{
+    g->weight_dtype = dtype;
 }
 
 weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)

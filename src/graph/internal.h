@@ -18,6 +18,7 @@ struct weft_graph {
     int64_t *scope_mark;     /* lengths of `scope` before each push */
     int64_t scope_depth, scope_capacity;
     const char *scope_name;  /* arena copy of `scope`, NULL: to be made */
+    weft_dtype weight_dtype; /* that f32 parameters of rank 2 and more are stored in */
     bool building_backward;  /* nodes made now belong to the backward */
     weft_mesh mesh;
     int rank;

@@ -100,6 +100,16 @@ static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
         memcpy(to->data, from->data, (size_t)from->bytes);
         return WEFT_OK;
     }
+    if (to->dtype == WEFT_BF16) {
+        float *wide = weft_alloc(from->count * (int64_t)sizeof *wide);
+        if (!wide)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", from->name);
+        weft_tensor_to_f32(from, wide);
+        for (int64_t i = 0; i < from->count; i++)
+            ((uint16_t *)to->data)[i] = weft_f32_to_bf16(wide[i]);
+        weft_free(wide);
+        return WEFT_OK;
+    }
     if (to->dtype != WEFT_F32)
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" is %s in the file and %s in the model: no such conversion", from->file,
                          from->name, weft_dtype_name(from->dtype), weft_dtype_name(to->dtype));
@@ -120,6 +130,25 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char
     }
     weft_tensors_close(file);
     return status;
+}
+
+weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
+{
+    weft_tensors *file;
+    bool first = true;
+    WEFT_TRY(weft_tensors_open(path, &file));
+    *dtype = WEFT_F32;
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        if (t->rank < 2)
+            continue;
+        *dtype = (first || t->dtype == *dtype) && (t->dtype == WEFT_BF16 || t->dtype == WEFT_F16) ? t->dtype : WEFT_F32;
+        if (*dtype == WEFT_F32)
+            break;
+        first = false;
+    }
+    weft_tensors_close(file);
+    return WEFT_OK;
 }
 
 static const weft_tensor *variant_of(weft_store *store, const char *variant, const weft_tensor *t)

@@ -186,13 +186,13 @@ static weft_status load_file(weft_store *store, const char *prefix, const char *
 /* ---- writing ----------------------------------------------------------------------------------- */
 
 weft_status weft_part_save(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part,
-                           const char *variant, const char *folder)
+                           const char *variant, const char *folder, weft_dtype dtype)
 {
     char prefix[64], path[700];
     snprintf(prefix, sizeof prefix, "%s.", part->scope);
     snprintf(path, sizeof path, "%s/config.json", folder);
     WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, WEFT_F32, (int64_t)4 << 30));
+    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, dtype, (int64_t)4 << 30));
     return weft_json_save(path, part->config);
 }
 
@@ -202,7 +202,7 @@ static weft_status write_parts(const weft_checkpoints *c, const char *folder)
         const weft_checkpoint_part *part = &c->spec.part[i];
         char path[600];
         snprintf(path, sizeof path, "%s/%s", folder, part->scope);
-        WEFT_TRY(weft_part_save(c->copy, c->spec.graph, part, "", path));
+        WEFT_TRY(weft_part_save(c->copy, c->spec.graph, part, "", path, WEFT_F32));
         sync_folder(path);
     }
     WEFT_TRY(save_tensors(c->copy, "adamw.", folder, "optimizer"));

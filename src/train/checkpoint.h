@@ -22,7 +22,7 @@ typedef struct weft_checkpoint_part {
 
 /* Weights and config.json into `folder`; `variant` "ema." takes the moving averages. */
 weft_status weft_part_save(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part,
-                           const char *variant, const char *folder);
+                           const char *variant, const char *folder, weft_dtype dtype);
 
 typedef struct weft_checkpoint_spec {
     const char *run;         /* folder */

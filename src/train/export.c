@@ -44,12 +44,17 @@ static weft_status save_json(const char *folder, const char *name, json_t *json)
     return status;
 }
 
+static weft_dtype dtype_of(const weft_export *e)
+{
+    return e->run->model_dtype == WEFT_MODEL_BF16 ? WEFT_BF16 : WEFT_F32;
+}
+
 static weft_status write_dit(const weft_export *e, const char *folder)
 {
     char path[700];
     for (int i = 0; i < e->parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
-        WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path));
+        WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path, dtype_of(e)));
     }
     snprintf(path, sizeof path, "%s/vae", folder);
     WEFT_TRY(copy_model(e->run->vae_path, path));
@@ -81,7 +86,7 @@ weft_status weft_export_write(const weft_export *e)
         return write_dit(e, folder);
     char path[700];
     snprintf(path, sizeof path, "%s/vae", folder);
-    return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path);
+    return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path, dtype_of(e));
 }
 
 weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,

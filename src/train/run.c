@@ -111,6 +111,7 @@ static const weft_section guard_section = {"guard", "what to do about outliers a
                                            WEFT_COUNT(guard_keys)};
 
 static const char *const what_names[] = {"vae", "dit", NULL};
+static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
     {"what", WEFT_KEY_ENUM, offsetof(weft_run, what), NULL, "", "train the video autoencoder or the diffusion transformer",
      .choices = what_names},
@@ -137,6 +138,8 @@ static const weft_key run_keys[] = {
     {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "", "axes of ranks as dp=2; empty: all ranks on dp"},
     F64(weft_run, deadline, "deadline", "120", "s", "a wait for other ranks that takes longer fails and names them", 1, 1e6),
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1, 1e9),
+    {"model_dtype", WEFT_KEY_ENUM, offsetof(weft_run, model_dtype), "f32", "",
+     "how the finished model's weights are written; checkpoints are f32 in any case", .choices = dtype_names},
     {"trace", WEFT_KEY_BOOL, offsetof(weft_run, trace), "false", "",
      "write when each kernel and collective of a stage's last step ran: OUT/trace-<stage>-<rank>.json, for Perfetto"},
 };

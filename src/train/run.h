@@ -8,6 +8,7 @@
 #include "train/optimizer.h"
 
 typedef enum weft_run_what { WEFT_RUN_VAE, WEFT_RUN_DIT } weft_run_what;
+typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
 /* Sizes of a Wan VAE trained from nothing; field names are those of its public config.json. */
@@ -84,6 +85,7 @@ typedef struct weft_run {
     double deadline;  /* seconds */
     int64_t log_every;
     bool trace;
+    int model_dtype; /* weft_model_dtype: of the finished model's files */
 } weft_run;
 extern const weft_section weft_run_section;
 
