@@ -228,11 +228,11 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
 
 static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors, double seconds)
 {
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:b,s:b,s:I,s:i}", "width",
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:s,s:b,s:b,s:I,s:i}", "width",
                      (json_int_t)i->width, "height", (json_int_t)i->height, "fps", fps, "seconds",
                      seconds, "frames", (json_int_t)frames, "damaged_packets", (json_int_t)errors,
                      "codec", i->codec, "pixel_format", i->pixel_format, "container", i->container,
-                     "rotation", i->rotation, "hdr", i->hdr, "interlaced", i->interlaced, "audio",
+                     "rotation", i->rotation, "hdr", i->hdr, "transfer", i->transfer, "interlaced", i->interlaced, "audio",
                      i->has_audio, "bit_rate", (json_int_t)i->bit_rate, "bit_depth", i->bit_depth);
 }
 

@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 2 };
+enum { STATE_VERSION = 3 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -405,6 +405,8 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
         json_object_set(meta, "frames_source", json_object_get(video, "frames"));
         json_object_set(meta, "variable_rate", json_object_get(shot, "variable_rate"));
         json_object_set(meta, "frame_seconds", json_object_get(shot, "frame_seconds"));
+        json_object_set(meta, "hdr_source", json_object_get(video, "hdr"));
+        json_object_set(meta, "transfer_source", json_object_get(video, "transfer"));
     }
     if (meta && json_object_get(shot, "crop"))
         json_object_set(meta, "crop_source", json_object_get(shot, "crop"));

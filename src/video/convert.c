@@ -1,36 +1,32 @@
 #include "video/convert.h"
 
 #include "base/memory.h"
+#include "video/tone.h"
 
+#include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 #include <math.h>
 #include <string.h>
 
-/* Linear light by 16-bit code value, and 8-bit sRGB-like code by 12-bit linear light. */
-typedef struct tone_table {
-    int transfer;
-    float linear[65536];
-    uint8_t encoded[4097];
-} tone_table;
+/* A conversion of libswscale, made anew when what comes in changes. */
+typedef struct scaler {
+    struct SwsContext *context;
+    int key[7];
+} scaler;
 
 struct weft_converter {
     weft_video_options options;
     int rotation;
     int64_t display_w, display_h;
     int64_t flat_w, flat_h; /* output size before the rotation */
-    struct SwsContext *scale, *second;
-    uint8_t *flat[3], *turned[3], *wide; /* plane buffers; wide: RGB48 of HDR */
+    scaler scale, second;
+    uint8_t *flat[3], *turned[3], *wide; /* plane buffers; wide: RGB48 of HDR and wide gamut */
     int64_t flat_stride[3];
     uint32_t *row_sum;
     int64_t row_sum_capacity;
-    tone_table *tone;
+    weft_tone *tone;
 };
-
-bool weft_transfer_is_hdr(int transfer)
-{
-    return transfer == AVCOL_TRC_SMPTE2084 || transfer == AVCOL_TRC_ARIB_STD_B67;
-}
 
 static int64_t plane_bytes_per_pixel(weft_video_format format)
 {
@@ -97,9 +93,9 @@ void weft_converter_free(weft_converter *c)
     }
     weft_free(c->wide);
     weft_free(c->row_sum);
-    weft_free(c->tone);
-    sws_freeContext(c->scale);
-    sws_freeContext(c->second);
+    weft_tone_free(c->tone);
+    sws_freeContext(c->scale.context);
+    sws_freeContext(c->second.context);
     weft_free(c);
 }
 
@@ -172,98 +168,62 @@ static const int *matrix_of(const AVFrame *frame)
     return sws_getCoefficients(space);
 }
 
-static weft_status scale_to(struct SwsContext **context, const uint8_t *const plane[4],
-                            const int stride[4], int from_w, int from_h, int from_format,
-                            const int *from_matrix, bool from_full, uint8_t *const to[4],
+/* The ranges are told before the conversion is chosen: libswscale would otherwise take short cuts that leave them out. */
+static weft_status make_scaler(scaler *s, const int key[7])
+{
+    static const char *const names[] = {"srcw", "srch", "src_format", "src_range", "dstw", "dsth", "dst_format"};
+    if (s->context && memcmp(s->key, key, sizeof s->key) == 0)
+        return WEFT_OK;
+    sws_freeContext(s->context);
+    s->context = sws_alloc_context();
+    if (!s->context)
+        return weft_fail(WEFT_E_MEMORY, "frame converter: out of memory");
+    memcpy(s->key, key, sizeof s->key);
+    for (int i = 0; i < 7; i++)
+        av_opt_set_int(s->context, names[i], key[i], 0);
+    av_opt_set_int(s->context, "sws_flags", SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, 0);
+    if (sws_init_context(s->context, NULL, NULL) < 0) {
+        sws_freeContext(s->context);
+        s->context = NULL;
+        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d", av_get_pix_fmt_name(key[2]), key[0],
+                         key[1]);
+    }
+    return WEFT_OK;
+}
+
+static weft_status scale_to(scaler *s, const uint8_t *const plane[4], const int stride[4], int from_w, int from_h,
+                            int from_format, const int *from_matrix, bool from_full, uint8_t *const to[4],
                             const int to_stride[4], int to_w, int to_h, int to_format)
 {
-    const int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT;
-    *context = sws_getCachedContext(*context, from_w, from_h, from_format, to_w, to_h, to_format,
-                                    flags, NULL, NULL, NULL);
-    if (!*context)
-        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d",
-                         av_get_pix_fmt_name(from_format), from_w, from_h);
-    const bool to_rgb = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE;
-    sws_setColorspaceDetails(*context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709),
-                             to_rgb, 0, 1 << 16, 1 << 16);
-    if (sws_scale(*context, plane, stride, 0, from_h, to, to_stride) <= 0)
+    const bool to_full = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE || to_format == AV_PIX_FMT_YUVJ444P;
+    const int key[7] = {from_w, from_h, from_format, from_full, to_w, to_h, to_format};
+    WEFT_TRY(make_scaler(s, key));
+    sws_setColorspaceDetails(s->context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709), to_full, 0, 1 << 16, 1 << 16);
+    if (sws_scale(s->context, plane, stride, 0, from_h, to, to_stride) <= 0)
         return weft_fail(WEFT_E_FORMAT, "conversion of a frame fails");
     return WEFT_OK;
 }
 
-/* SMPTE ST 2084 (PQ) and ARIB STD-B67 (HLG, on a 1000 nit display), in units of the reference white
- * of 203 nit (ITU-R BT.2408). */
-static double hdr_linear(int transfer, double code)
-{
-    if (transfer == AVCOL_TRC_SMPTE2084) {
-        const double p = pow(code, 1 / 78.84375);
-        const double l = pow(fmax(p - 0.8359375, 0) / (18.8515625 - 18.6875 * p), 1 / 0.1593017578125);
-        return l * 10000 / 203;
-    }
-    const double a = 0.17883277, b = 0.28466892, cc = 0.55991073;
-    const double scene = code <= 0.5 ? code * code / 3 : (exp((code - cc) / a) + b) / 12;
-    return pow(scene, 1.2) * 1000 / 203;
-}
-
-static weft_status make_tone_table(weft_converter *c, int transfer)
-{
-    if (c->tone && c->tone->transfer == transfer)
-        return WEFT_OK;
-    if (!c->tone)
-        c->tone = weft_alloc(sizeof *c->tone);
-    if (!c->tone)
-        return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
-    c->tone->transfer = transfer;
-    for (int i = 0; i < 65536; i++)
-        c->tone->linear[i] = (float)hdr_linear(transfer, i / 65535.0);
-    for (int i = 0; i <= 4096; i++) {
-        const double v = i / 4096.0;
-        const double g = v <= 0.0031308 ? 12.92 * v : 1.055 * pow(v, 1 / 2.4) - 0.055;
-        c->tone->encoded[i] = (uint8_t)lround(255 * g);
-    }
-    return WEFT_OK;
-}
-
-/* Linear up to the knee, then an exponential shoulder that reaches 1 at infinity. */
-static float shoulder(float v)
-{
-    const float knee = 0.6f;
-    return v <= knee ? (v < 0 ? 0 : v) : knee + (1 - knee) * (1 - expf(-(v - knee) / (1 - knee)));
-}
-
-/* RGB48 with an HDR transfer and BT.2020 primaries to RGB24. */
-static void tone_map(const tone_table *t, const uint8_t *wide, int64_t wide_stride, uint8_t *rgb,
-                     int64_t stride, int64_t w, int64_t h)
-{
-    for (int64_t y = 0; y < h; y++) {
-        const uint16_t *from = (const uint16_t *)(const void *)(wide + y * wide_stride);
-        uint8_t *to = rgb + y * stride;
-        for (int64_t x = 0; x < w; x++, from += 3, to += 3) {
-            const float r = t->linear[from[0]], g = t->linear[from[1]], b = t->linear[from[2]];
-            const float out[3] = {1.6605f * r - 0.5876f * g - 0.0728f * b,
-                                  -0.1246f * r + 1.1329f * g - 0.0083f * b,
-                                  -0.0182f * r - 0.1006f * g + 1.1187f * b};
-            for (int k = 0; k < 3; k++)
-                to[k] = t->encoded[(int)(shoulder(out[k]) * 4096)];
-        }
-    }
-}
-
-static weft_status convert_hdr(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
-                               const int64_t rect[4], uint8_t *rgb, int64_t rgb_stride)
+/* HDR and wide gamut to RGB24. */
+static weft_status convert_tone(weft_converter *c, const AVFrame *frame, const uint8_t *plane[4],
+                                const int64_t rect[4], uint8_t *rgb, int64_t rgb_stride)
 {
     const int64_t wide_stride = c->flat_w * 6 + 64;
     if (!c->wide)
         c->wide = weft_alloc_aligned(wide_stride * c->flat_h);
     if (!c->wide)
         return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
-    WEFT_TRY(make_tone_table(c, frame->color_trc));
+    if (!weft_tone_fits(c->tone, frame->color_trc, frame->color_primaries)) {
+        weft_tone_free(c->tone);
+        c->tone = NULL;
+        WEFT_TRY(weft_tone_create(frame->color_trc, frame->color_primaries, &c->tone));
+    }
     uint8_t *const to[4] = {c->wide};
     const int to_stride[4] = {(int)wide_stride};
     WEFT_TRY(scale_to(&c->scale, plane, frame->linesize, (int)rect[2], (int)rect[3], frame->format,
                       matrix_of(frame), full_range(frame), to, to_stride, (int)c->flat_w,
                       (int)c->flat_h, AV_PIX_FMT_RGB48LE));
-    tone_map(c->tone, c->wide, wide_stride, rgb, rgb_stride, c->flat_w, c->flat_h);
+    weft_tone_map(c->tone, c->wide, wide_stride, rgb, rgb_stride, c->flat_w, c->flat_h);
     return WEFT_OK;
 }
 
@@ -308,12 +268,12 @@ static void box_average(const uint8_t *from, int64_t stride, const AVComponentDe
     }
 }
 
-static void range_map(bool full, bool chroma, uint8_t map[256])
+static void range_map(bool full, bool chroma, int transfer, uint8_t map[256])
 {
     for (int i = 0; i < 256; i++) {
-        const double v = full     ? i
-                         : chroma ? 128 + (i - 128) * 255.0 / 224
-                                  : (i - 16) * 255.0 / 219;
+        double v = full ? i : chroma ? 128 + (i - 128) * 255.0 / 224 : (i - 16) * 255.0 / 219;
+        if (!chroma)
+            v = 255 * weft_tone_luma(transfer, v / 255);
         map[i] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : lround(v));
     }
 }
@@ -355,7 +315,7 @@ static weft_status convert_small(weft_converter *c, const AVFrame *frame, const 
             continue;
         }
         uint8_t map[256];
-        range_map(full_range(frame), k > 0, map);
+        range_map(full_range(frame), k > 0, frame->color_trc, map);
         const int64_t w = k ? AV_CEIL_RSHIFT(rect[2], desc->log2_chroma_w) : rect[2];
         const int64_t h = k ? AV_CEIL_RSHIFT(rect[3], desc->log2_chroma_h) : rect[3];
         box_average(plane[desc->comp[k].plane], frame->linesize[desc->comp[k].plane],
@@ -392,18 +352,20 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *frame, weft_vid
     crop_planes(frame, desc, rect, plane);
     uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
     const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1], (int)c->flat_stride[2]};
-    const bool hdr = weft_transfer_is_hdr(frame->color_trc) && desc->comp[0].depth > 8;
+    if (frame->colorspace == AVCOL_SPC_ICTCP)
+        return weft_fail(WEFT_E_UNSUPPORTED, "its colours are ICtCp, of which there is no conversion");
+    const bool tone = weft_tone_needed(frame->color_trc, frame->color_primaries) && desc->nb_components >= 3;
     if (format == WEFT_VIDEO_SMALL) {
         WEFT_TRY(convert_small(c, frame, plane, desc, rect));
-    } else if (hdr && format == WEFT_VIDEO_RGB24) {
-        WEFT_TRY(convert_hdr(c, frame, plane, rect, c->flat[0], c->flat_stride[0]));
-    } else if (hdr) {
+    } else if (tone && format == WEFT_VIDEO_RGB24) {
+        WEFT_TRY(convert_tone(c, frame, plane, rect, c->flat[0], c->flat_stride[0]));
+    } else if (tone) {
         const int rgb_stride[4] = {(int)(c->flat_w * 3)};
         uint8_t *rgb = weft_alloc_aligned(c->flat_w * c->flat_h * 3 + 64);
         if (!rgb)
             return weft_fail(WEFT_E_MEMORY, "tone mapping: out of memory");
         const uint8_t *const from[4] = {rgb};
-        weft_status_code status = convert_hdr(c, frame, plane, rect, rgb, rgb_stride[0]);
+        weft_status_code status = convert_tone(c, frame, plane, rect, rgb, rgb_stride[0]);
         if (status == WEFT_OK)
             status = scale_to(&c->second, from, rgb_stride, (int)c->flat_w, (int)c->flat_h,
                               AV_PIX_FMT_RGB24, sws_getCoefficients(SWS_CS_ITU709), true, to,

@@ -18,7 +18,4 @@ weft_status weft_converter_run(weft_converter *converter, const AVFrame *frame,
                                weft_video_frame *out);
 void weft_converter_free(weft_converter *converter);
 
-/* True for the PQ and HLG transfer functions. */
-bool weft_transfer_is_hdr(int transfer);
-
 #endif

@@ -5,10 +5,12 @@
 #include "base/memory.h"
 #include "video/convert.h"
 #include "video/rate.h"
+#include "video/tone.h"
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/display.h>
+#include <libavutil/dovi_meta.h>
 #include <libavutil/motion_vector.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
@@ -170,6 +172,8 @@ static void fill_info(weft_video_reader *r, double fps)
     const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(par->format);
     info->bit_depth = desc ? desc->comp[0].depth : 8;
     info->hdr = weft_transfer_is_hdr(par->color_trc);
+    const char *transfer = av_color_transfer_name(par->color_trc);
+    snprintf(info->transfer, sizeof info->transfer, "%s", transfer ? transfer : "unknown");
     info->interlaced = par->field_order > AV_FIELD_PROGRESSIVE;
     for (unsigned i = 0; i < r->demux->nb_streams; i++)
         info->has_audio |= r->demux->streams[i]->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
@@ -242,6 +246,10 @@ static weft_status open_decoder(weft_video_reader *r)
             r->demux->streams[i]->discard = AVDISCARD_ALL;
     if (s->codecpar->width < 1 || s->codecpar->height < 1)
         return weft_fail(WEFT_E_FORMAT, "%s: the video stream has no picture size", r->name);
+    const AVDOVIDecoderConfigurationRecord *dolby =
+        (const AVDOVIDecoderConfigurationRecord *)(const void *)av_stream_get_side_data(s, AV_PKT_DATA_DOVI_CONF, NULL);
+    if (dolby && dolby->dv_profile == 5)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: Dolby Vision profile 5, whose colours only its own decoder knows", r->name);
     r->decoder = avcodec_alloc_context3(codec);
     if (!r->decoder)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);

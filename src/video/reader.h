@@ -8,9 +8,10 @@
  *   weft_video_reader_close(reader);
  *
  * Frames come upright (the rotation of the container is applied), with square pixels when the size
- * is left to the reader, as 8 bits; HDR (PQ, HLG) is tone mapped in the RGB formats. Frame numbers
- * count every decoded frame in presentation order from 0; nothing is dropped or repeated. The
- * stream is the one that ffmpeg would take: the largest, not an attached picture. */
+ * is left to the reader, as 8 bits of BT.709; HDR (PQ, HLG) is tone mapped, wide gamut (BT.2020, P3)
+ * converted (video/tone.h). Frame numbers count every decoded frame in presentation order from 0;
+ * nothing is dropped or repeated. The stream is the one that ffmpeg would take: the largest, not an
+ * attached picture. */
 #ifndef WEFT_VIDEO_READER_H
 #define WEFT_VIDEO_READER_H
 
@@ -23,7 +24,7 @@ typedef enum weft_video_format {
     WEFT_VIDEO_RGB24,   /* plane 0: packed u8 [height, width, 3] */
     WEFT_VIDEO_YUV420P, /* 3 planes, BT.709 limited range, chroma ceil(size/2) */
     WEFT_VIDEO_SMALL,   /* 3 planes Y, Cb, Cr of equal size [height, width], full range; box-averaged:
-                           cheap, for analysis; needs width and height */
+                           cheap, for analysis: no matrix is applied; needs width and height */
 } weft_video_format;
 
 typedef struct weft_video_info {
@@ -37,7 +38,7 @@ typedef struct weft_video_info {
     double pixel_aspect;               /* of the stored pixels */
     int bit_depth;
     bool hdr, interlaced, has_audio;
-    char codec[32], pixel_format[32], container[64];
+    char codec[32], pixel_format[32], container[64], transfer[32];
 } weft_video_info;
 
 typedef struct weft_video_options {

@@ -7,13 +7,46 @@ psnr() { # psnr CLIP SOURCE FILTER: of the clip against the filtered source
     ffmpeg -v info -nostdin -i "$1" -i "$2" -lavfi "[1:v]$3[b];[0:v][b]psnr" -f null - 2>&1 | sed -n 's/.*average:\([0-9.]*\|inf\).*/\1/p'
 }
 above() { awk "BEGIN { exit !($1 > $2) }" || fail "$3: $1 dB, more than $2 expected"; }
-curate() { "$WEFT" curate --in "$1" --out "$2" --set quality.max_motion=99 --set quality.min_motion=0 --set duplicates.on=false --set clips.min_frames=5 --set clips.crf=4 >"$2.log" 2>&1 || { cat "$2.log"; fail "curate $1"; }; }
+curate() { "$WEFT" curate --in "$1" --out "$2" --set quality.max_motion=99 --set quality.min_motion=0 --set duplicates.on=false --set clips.min_frames=5 --set clips.crf=4 "${@:3}" >"$2.log" 2>&1 || { cat "$2.log"; fail "curate $1"; }; }
 
 mkdir aspect
 ff -f lavfi -i testsrc2=size=96x96:rate=24 -t 2 -vf setsar=2 -pix_fmt yuv420p -c:v libx264 -crf 4 aspect/wide.mp4
 curate aspect out
 [ "$(ffprobe -v error -show_entries stream=width,height,sample_aspect_ratio -of csv=p=0 out/clips/wide-*.mp4)" = 192,96,1:1 ] || fail "pixel aspect"
 above "$(psnr out/clips/wide-*.mp4 aspect/wide.mp4 scale=192:96,setsar=1)" 22 "pixel aspect"
+
+# HDR becomes SDR by the formulas of docs/curation.md: six patches of known PQ codes, from code to light to BT.709
+mkdir hdr
+ff -f lavfi -i nullsrc=size=192x64:rate=24 -t 1 -vf "format=yuv420p10le,geq=lum='st(0,floor(X/32));64+146*ld(0)':cb='512+if(eq(floor(X/16),3),60)':cr='512+if(eq(floor(X/16),4),70)'" \
+    -c:v libx265 -x265-params lossless=1:log-level=none -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc -color_range tv hdr/patches.mp4
+curate hdr hdr_out --set clips.crop_borders=false
+grep -q '"hdr_source":true' hdr_out/manifest.jsonl && grep -q '"transfer_source":"smpte2084"' hdr_out/manifest.jsonl || fail "the clip does not tell that its source was HDR"
+ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt709:flags=accurate_rnd+full_chroma_int -pix_fmt rgb24 -f rawvideo hdr.rgb
+ff -i hdr_out/clips/patches-*.mp4 -frames:v 1 -vf scale=in_color_matrix=bt601 -pix_fmt rgb24 -f rawvideo wrong.rgb
+[ "$(ffprobe -v error -show_entries stream=pix_fmt,color_space,color_transfer,color_primaries -of csv=p=0 hdr_out/clips/patches-*.mp4)" = yuv420p,bt709,bt709,bt709 ] || fail "tags of the tone mapped clip"
+python3 - <<'EOF' || fail "HDR"
+import math
+def light(e):  # SMPTE ST 2084, in units of 203 cd/m2
+    p = max(e, 0) ** (32 / 2523)
+    return 10000 / 203 * (max(p - 107 / 128, 0) / (2413 / 128 - 2392 / 128 * p)) ** (8192 / 1305)
+def shown(v):
+    v = max(v, 0)
+    v = v if v <= 0.6 else 0.6 + 0.4 * (1 - math.exp(-(v - 0.6) / 0.4))
+    return 255 * (12.92 * v if v <= 0.0031308 else 1.055 * v ** (1 / 2.4) - 0.055)
+data = open("hdr.rgb", "rb").read()
+colours = set()
+for patch in range(6):
+    y, cb, cr = (146 * patch) / 876, (60 if patch == 3 else 0) / 896, (70 if patch == 4 else 0) / 896
+    r, b = y + 1.4746 * cr, y + 1.8814 * cb
+    g = (y - 0.2627 * r - 0.0593 * b) / 0.6780
+    r, g, b = light(r), light(g), light(b)
+    want = [shown(v) for v in (1.6605 * r - 0.5876 * g - 0.0728 * b, -0.1246 * r + 1.1329 * g - 0.0083 * b, -0.0182 * r - 0.1006 * g + 1.1187 * b)]
+    at = (32 * 192 + 32 * patch + 16) * 3
+    got = list(data[at:at + 3])
+    assert all(abs(a - b) <= 4 for a, b in zip(got, want)), (patch, got, want)  # 4:2:0 and H.264 lie between
+    colours.add(tuple(got))
+assert len(colours) == 6
+EOF
 
 # a folder and a file that may not be read, next to one that may; as somebody who is not root
 mkdir -p locked/in/shut locked/in/open
