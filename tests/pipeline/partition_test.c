@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <time.h>
 
 enum { MAX_OPS = 14 };
 
@@ -165,11 +166,11 @@ Test(partition, thousand_operators_into_32_stages)
         const int every = kind == 0 ? 1 : kind == 1 ? 20 : kind == 2 ? 490 : N;
         for (int i = kind == 2 ? 490 : 0; i < N / 2 - 1 && kind < 3; i += every)
             skip[c.skip_count++] = (weft_skip){i, N - 1 - i, op[i].output_bytes};
-        const double start = weft_now();
+        const clock_t start = clock(); /* of the processor, whatever runs beside it */
         weft_partition got;
         cr_assert_eq(weft_partition_solve(&c, 32, WEFT_COLLOCATE_ALL, &got), WEFT_OK, "%s",
                      weft_error_message());
-        const double took = weft_now() - start;
+        const double took = (double)(clock() - start) / CLOCKS_PER_SEC;
         cr_log_info("kind %d: %.3f s, bottleneck %.6f", kind, took, got.bottleneck);
         cr_assert(took < 2, "kind %d took %.2f s", kind, took);
         double total = 0;

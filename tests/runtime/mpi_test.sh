@@ -30,9 +30,9 @@ expect() { # MODE PATTERN EXTRA...: every surviving rank says PATTERN, the exit 
     local status=$?
     [ $status -ne 0 ] || complain "$mode: exit code 0"
     grep -q "$pattern" err || { cat err; complain "$mode: no message like \"$pattern\""; }
-    [ $((SECONDS - begin)) -lt 15 ] || complain "$mode: took $((SECONDS - begin)) s"
+    [ $((SECONDS - begin)) -lt 40 ] || complain "$mode: took $((SECONDS - begin)) s"
 }
-expect stall 'rank [02] waited 3.[0-9] s in all_reduce .* axis dp for rank 1 (alive'
+expect stall 'rank [02] waited [3-9]\.[0-9] s in .* for rank 1 (alive'
 expect fail 'rank [02] .*rank 1 gave up: the loss is not a number'
 # the launcher may end the others before they can speak; without its help they must notice themselves
 mpi -n 3 "$ranks" kill >out 2>err && complain "kill: exit code 0"

@@ -74,7 +74,7 @@ for how in KILL STOP; do
     if [ $how = STOP ]; then
         grep -qE 'rank [01] waited [4-9]\.[0-9] s in .* for rank [01]' dead.log || { cat dead.log; fail "the sleeping rank is not named"; }
     fi # the launcher may end the other one of a killed pair before it can speak
-    [ $took -le 20 ] || { cat dead.log; fail "$how: took $took s"; }
+    [ $took -le 60 ] || { cat dead.log; fail "$how: took $took s"; }
 done
 
 # a VAE's rank killed in the middle of a step, then the same command: the same bits
