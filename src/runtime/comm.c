@@ -282,9 +282,15 @@ static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round 
 
 static weft_status run_exchange(weft_comm *comm, weft_exchange *x)
 {
+    char *at = x->out;
+    for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
+        memcpy(at, x->piece[i].in, (size_t)x->piece[i].bytes);
     for (int r = 0; r < x->round_count; r++)
         for (int64_t step = 0; step < x->round[r].steps; step++)
             WEFT_TRY(run_step(comm, x, &x->round[r], step));
+    at = x->out;
+    for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
+        memcpy(x->piece[i].out, at, (size_t)x->piece[i].bytes);
     return WEFT_OK;
 }
 

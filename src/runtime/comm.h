@@ -12,7 +12,8 @@
  *   ring_shift      to rank + shift, from rank - shift
  *
  * Rounds are cut in segments that fit the scratch memory. Exchanges of a communicator run one after the
- * other in the order of starting, which is the same on all ranks. */
+ * other in the order of starting, which is the same on all ranks. A bundle is one all_reduce of several
+ * tensors, copied behind one another into the scratch memory and back (runtime/bundle.c says which). */
 #ifndef WEFT_RUNTIME_COMM_H
 #define WEFT_RUNTIME_COMM_H
 
@@ -22,6 +23,10 @@ enum {
     WEFT_COMM_MAX_RANKS = 1024,      /* of one group */
     WEFT_COMM_SCRATCH = 4 << 20,     /* bytes that an exchange may use for packing, about */
     WEFT_COMM_DIRECT = 16 << 10,     /* all_reduce below so many bytes takes one round */
+    WEFT_COMM_SMALL = 256 << 10,     /* an all_reduce of so many bytes joins a bundle: about where the time of the */
+                                     /* bytes overtakes that of the exchange (bench/ranks sums, docs/runtime.md) */
+    WEFT_COMM_BUNDLE = 1 << 20,      /* bytes of a bundle at most, */
+    WEFT_COMM_BUNDLE_PIECES = 256,   /* and tensors */
     WEFT_COMM_NOTE = 200,            /* bytes of a control message */
 };
 
@@ -61,12 +66,18 @@ typedef struct weft_exchange weft_exchange;
 weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
                                  const weft_attr_comm *attr, const weft_shape *in, const weft_shape *out, weft_dtype dtype,
                                  const char *what, weft_exchange **exchange);
+/* One all_reduce of `pieces` tensors of count[i] elements. */
+weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype,
+                                        const int64_t *count, int pieces, const char *what, weft_exchange **exchange);
 void weft_exchange_free(weft_exchange *exchange);
 int64_t weft_exchange_scratch(const weft_exchange *exchange); /* bytes */
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
+/* The same for a bundle: its scratch, and then each piece. */
+void weft_exchange_bind_bundle(weft_exchange *exchange, void *scratch);
+void weft_exchange_bind_piece(weft_exchange *exchange, int piece, const void *in, void *out);
 void weft_exchange_start(weft_exchange *exchange);
 /* WEFT_E_COMM with the missing ranks after the communicator's deadline. */
 weft_status weft_exchange_wait(weft_exchange *exchange);

@@ -14,6 +14,13 @@ typedef struct weft_round {
     int64_t steps;           /* segments of the longest block of this rank */
 } weft_round;
 
+/* A tensor of a bundle. */
+typedef struct weft_piece {
+    int64_t bytes;
+    const void *in;
+    void *out;
+} weft_piece;
+
 enum { WEFT_EXCHANGE_NEW, WEFT_EXCHANGE_QUEUED, WEFT_EXCHANGE_DONE, WEFT_EXCHANGE_FAILED };
 
 struct weft_exchange {
@@ -32,6 +39,9 @@ struct weft_exchange {
     int round_count;
     const void *in;
     void *out;
+    weft_piece *piece; /* of a bundle, whose `in` and `out` are one place in the scratch memory */
+    int piece_count;
+    int64_t bundle_bytes;
     char **pack, **unpack; /* by member, in the scratch memory */
     const void **term;
     bool packs, unpacks;   /* which of the two sets is needed */

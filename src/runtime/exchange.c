@@ -220,6 +220,29 @@ out:
     return status;
 }
 
+weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype,
+                                        const int64_t *count, int pieces, const char *what, weft_exchange **exchange)
+{
+    weft_exchange *x;
+    int64_t whole_count = 0;
+    for (int i = 0; i < pieces; i++)
+        whole_count += count[i];
+    const weft_shape shape = WEFT_SHAPE(whole_count);
+    WEFT_TRY(weft_exchange_create(comm, mesh, rank, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){.axis = axis}, &shape, &shape, dtype,
+                                  what, &x));
+    x->piece = weft_arena_alloc(x->arena, pieces * (int64_t)sizeof *x->piece);
+    if (!x->piece) {
+        weft_exchange_free(x);
+        return weft_fail(WEFT_E_MEMORY, "no memory for a collective");
+    }
+    x->piece_count = pieces;
+    for (int i = 0; i < pieces; i++)
+        x->piece[i].bytes = count[i] * x->element;
+    x->bundle_bytes = (whole_count * x->element + 63) / 64 * 64;
+    *exchange = x;
+    return WEFT_OK;
+}
+
 weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype, int64_t count, int root,
                                        weft_exchange **exchange)
 {
@@ -260,7 +283,8 @@ const char *weft_exchange_what(const weft_exchange *x)
 
 int64_t weft_exchange_scratch(const weft_exchange *x)
 {
-    return x->group_count == 1 ? 0 : x->slot_bytes * x->group_count * ((x->packs ? 1 : 0) + (x->unpacks ? 1 : 0));
+    const int sets = (x->packs ? 1 : 0) + (x->unpacks ? 1 : 0);
+    return x->group_count == 1 ? 0 : x->bundle_bytes + x->slot_bytes * x->group_count * sets;
 }
 
 int64_t weft_exchange_wire_bytes(const weft_exchange *x)
@@ -284,4 +308,15 @@ void weft_exchange_bind(weft_exchange *x, const void *in, void *out, void *scrat
         x->pack[j] = at;
     for (int j = 0; j < x->group_count && x->unpacks; j++, at += x->slot_bytes)
         x->unpack[j] = at;
+}
+
+void weft_exchange_bind_bundle(weft_exchange *x, void *scratch)
+{
+    weft_exchange_bind(x, scratch, scratch, (char *)scratch + x->bundle_bytes);
+}
+
+void weft_exchange_bind_piece(weft_exchange *x, int piece, const void *in, void *out)
+{
+    x->piece[piece].in = in;
+    x->piece[piece].out = out;
 }

@@ -80,12 +80,14 @@ static weft_status make_tables(weft_program *p)
     p->source_offset = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->source_offset);
     p->stored = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->stored);
     p->exchange = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->exchange);
+    p->begins = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->begins);
+    p->joined = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->joined);
     p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
     p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
     p->seconds = p->options.profile ? weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->seconds) : NULL;
     p->begin = p->options.profile ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->begin) : NULL;
     p->end = p->begin ? p->begin + 2 * nodes : NULL;
-    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->cache || !p->code ||
+    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined || !p->cache || !p->code ||
         (p->options.profile && (!p->seconds || !p->begin)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
@@ -110,14 +112,35 @@ static weft_status slice_start(const weft_program *p, const weft_node *node, int
     return WEFT_OK;
 }
 
+static weft_status create_bundle(weft_program *p, int32_t last, const char *what)
+{
+    const weft_node *node = weft_graph_node(p->graph, last);
+    const weft_dtype dtype = p->view[node->in[0].id].dtype;
+    int64_t count[WEFT_COMM_BUNDLE_PIECES];
+    int pieces = 0;
+    for (int32_t n = last; n >= 0; n = p->joined[n])
+        count[pieces++] = weft_shape_count(&p->view[weft_graph_node(p->graph, n)->in[0].id].shape);
+    char text[128];
+    snprintf(text, sizeof text, "%s and %d more", what, pieces - 1);
+    return weft_exchange_create_bundle(p->options.comm, &p->mesh, weft_graph_rank(p->graph),
+                                       ((const weft_attr_comm *)node->attr)->axis, dtype, count, pieces, text, &p->exchange[last]);
+}
+
 static weft_status compile_collective(weft_program *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->graph, n);
     const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
     char what[96];
+    if (p->begins[n] != n) {
+        p->code[p->code_count++] = (instruction){.kind = INSTR_JOIN, .node = n};
+        return WEFT_OK;
+    }
     snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "", node->scope);
-    WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph), node->op, node->attr, &in->shape, &out->shape, in->dtype, what,
-                                  &p->exchange[n]));
+    if (p->joined[n] >= 0)
+        WEFT_TRY(create_bundle(p, n, what));
+    else
+        WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph), node->op, node->attr, &in->shape,
+                                      &out->shape, in->dtype, what, &p->exchange[n]));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
     p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
     p->code[p->code_count++] = (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
@@ -152,6 +175,7 @@ static weft_status compile_node(weft_program *p, int32_t n)
 static weft_status compile_code(weft_program *p)
 {
     const int32_t nodes = weft_graph_node_count(p->graph);
+    weft_program_bundle(p);
     /* Collectives by the node before which they are waited for: a list per node. */
     int32_t *next = weft_alloc((int64_t)nodes * (int64_t)sizeof *next);
     int32_t *first = weft_alloc((int64_t)(nodes + 1) * (int64_t)sizeof *first);
@@ -170,7 +194,7 @@ static weft_status compile_code(weft_program *p)
     }
     for (int32_t n = 0; n <= nodes; n++) {
         for (int32_t c = first[n]; c >= 0; c = next[c])
-            p->code[p->code_count++] = (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[c]};
+            p->code[p->code_count++] = (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[p->begins[c]]};
         if (n < nodes)
             WEFT_GO(compile_node(p, n));
     }
@@ -397,6 +421,23 @@ static void point_ports(weft_program *p)
     }
 }
 
+static void point_exchange(weft_program *p, const instruction *code)
+{
+    char *scratch = p->arena + p->scratch_at;
+    const bool bundle = p->joined[code->node] >= 0;
+    int piece = 0;
+    if (bundle)
+        weft_exchange_bind_bundle(code->exchange, scratch);
+    for (int32_t n = code->node; n >= 0; n = p->joined[n]) {
+        const weft_node *node = weft_graph_node(p->graph, n);
+        void *in = p->view[node->in[0].id].data, *out = p->view[node->out[0].id].data;
+        if (bundle)
+            weft_exchange_bind_piece(code->exchange, piece++, in, out);
+        else
+            weft_exchange_bind(code->exchange, in, out, scratch);
+    }
+}
+
 void weft_program_point_views(weft_program *p)
 {
     for (int32_t v = 0; v < p->plan.count; v++)
@@ -408,7 +449,7 @@ void weft_program_point_views(weft_program *p)
             fill_views(p, node, (weft_view *)(uintptr_t)code->args.in, code->args.out);
             code->args.workspace = p->arena + p->workspace_at;
         } else if (code->kind == INSTR_START) {
-            weft_exchange_bind(code->exchange, p->view[node->in[0].id].data, p->view[node->out[0].id].data, p->arena + p->scratch_at);
+            point_exchange(p, code);
         }
     }
     point_ports(p);
@@ -563,7 +604,7 @@ weft_comm_times weft_program_comm_times(const weft_program *p)
         times.busy += weft_exchange_seconds(p->code[i].exchange, &waited);
         times.exposed += waited;
         times.wire_bytes += weft_exchange_wire_bytes(p->code[i].exchange);
-        times.collectives++;
+        times.exchanges++;
     }
     return times;
 }

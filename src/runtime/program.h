@@ -11,7 +11,8 @@
 
 #include "runtime/comm.h"
 
-typedef enum instruction_kind { INSTR_KERNEL, INSTR_START, INSTR_WAIT, INSTR_SLICE } instruction_kind;
+/* JOIN: a collective that starts later, with the last of its bundle. */
+typedef enum instruction_kind { INSTR_KERNEL, INSTR_START, INSTR_JOIN, INSTR_WAIT, INSTR_SLICE } instruction_kind;
 
 typedef struct instruction {
     instruction_kind kind;
@@ -59,7 +60,9 @@ struct weft_program {
     weft_view *view;        /* by value */
     instruction *code;
     int32_t code_count;
-    weft_exchange **exchange; /* by node */
+    weft_exchange **exchange; /* by node, of those that start one */
+    int32_t *begins;          /* by node, for collectives: the node that starts their exchange, or themselves */
+    int32_t *joined;          /* by node: the collective before it in its bundle; -1: none */
     void **cache;             /* by node: prepared kernels */
     port *input, *output;
     int input_count, output_count;
@@ -75,6 +78,8 @@ struct weft_program {
 };
 
 weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
+/* Which all_reduces share an exchange: fills begins and joined, which are there (runtime/bundle.c). */
+void weft_program_bundle(weft_program *program);
 /* Where the bytes of a value are; after bind. */
 void *weft_program_locate(const weft_program *program, int32_t value);
 /* Points every view at its bytes: at bind, and after a swap of inputs. */

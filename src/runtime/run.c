@@ -129,6 +129,7 @@ static weft_status run_instruction(const instruction *code)
     case INSTR_KERNEL: return code->kernel->run(&code->args);
     case INSTR_SLICE: slice_own(code); return WEFT_OK;
     case INSTR_START: weft_exchange_start(code->exchange); return WEFT_OK;
+    case INSTR_JOIN: return WEFT_OK;
     case INSTR_WAIT: return weft_exchange_wait(code->exchange);
     }
     return WEFT_OK;
@@ -142,7 +143,7 @@ static weft_status run_code(weft_program *p)
         if (p->options.guard && code->kind != INSTR_WAIT)
             lay_guards(p, code);
         weft_status_code status = run_instruction(code);
-        if (status == WEFT_OK && p->options.guard && code->kind != INSTR_START)
+        if (status == WEFT_OK && p->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN)
             status = check_guards(p, code);
         if (p->seconds) {
             p->begin[i] = begin;

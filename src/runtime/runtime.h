@@ -69,6 +69,7 @@ typedef struct weft_program_options {
     bool wide;                   /* ref: inputs and outputs are its own f64 instead of the graph's types */
     bool double_inputs;          /* two sets of inputs: one to fill while the other is computed with */
     bool no_overlap;             /* wait for every collective where it starts (to measure) */
+    bool no_bundle;              /* every all_reduce is an exchange of its own (to measure) */
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program. Plans
  * memory, allocates nothing yet. */
@@ -101,8 +102,8 @@ const double *weft_program_seconds(const weft_program *program, int64_t *runs);
  * (owned by the caller, by step): seconds from the run's begin. WEFT_E_ARG without profile or before a run. */
 weft_status weft_program_trace(const weft_program *program, int rank, int ranks, weft_trace *trace, double **start, double **end);
 /* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels had to
- * wait; and the bytes this rank sends in a run. */
-typedef struct weft_comm_times { double busy, exposed; int64_t wire_bytes; int collectives; } weft_comm_times;
+ * wait; the bytes this rank sends in a run, and in how many exchanges (a bundle is one). */
+typedef struct weft_comm_times { double busy, exposed; int64_t wire_bytes; int exchanges; } weft_comm_times;
 weft_comm_times weft_program_comm_times(const weft_program *program);
 
 #endif

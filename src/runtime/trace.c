@@ -52,6 +52,8 @@ static weft_status add_instruction(recorder *r, int32_t i)
     const weft_trace_step compute = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE};
     int32_t after[2];
     int64_t count = 0;
+    if (code->kind == INSTR_JOIN)
+        return WEFT_OK;
     if (r->last >= 0)
         after[count++] = r->last;
     if (code->kind == INSTR_START) {
@@ -61,8 +63,8 @@ static weft_status add_instruction(recorder *r, int32_t i)
                                       .bytes = (double)weft_exchange_wire_bytes(x)};
         return add(r, code, comm, "", fmax(x->started, begin), fmax(x->finished, begin), after, count, &r->collective[code->node]);
     }
-    if (code->kind == INSTR_WAIT && r->collective[code->node] >= 0)
-        after[count++] = r->collective[code->node];
+    if (code->kind == INSTR_WAIT)
+        after[count++] = r->collective[r->program->begins[code->node]];
     return add(r, code, compute, code->kind == INSTR_WAIT ? "wait: " : "", begin, end, after, count, &r->last);
 }
 

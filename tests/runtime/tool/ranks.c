@@ -135,7 +135,7 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
         const double seconds = weft_now() - begin;
         const weft_comm_times times = weft_program_comm_times(p);
         if (large && s.rank == 0 && step > 1)
-            printf("%d collectives, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f %%, step %.1f ms\n", times.collectives,
+            printf("%d exchanges, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f %%, step %.1f ms\n", times.exchanges,
                    (double)times.wire_bytes * 1e-6, times.busy * 1e3, times.exposed * 1e3,
                    100 * (1 - times.exposed / times.busy), seconds * 1e3);
         const float loss = *(const float *)weft_program_output(p, "loss")->data;
