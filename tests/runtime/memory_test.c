@@ -1,53 +1,14 @@
 /* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was predicted, every
  * constructor survives every failing allocation. */
 #include "../pass/training_graph.h"
+#include "allocations.h"
 #include "runtime/comm.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-static atomic_bool counting;
-static atomic_long calls, largest, aligned;
-#ifndef __SANITIZE_ADDRESS__
-/* Every allocation of the process passes here. Counted are the calls from this executable, which is all of weft; oneDNN
- * and libgomp allocate small things inside theirs, which nobody can switch off. */
-extern const char __executable_start, etext;
-
-static void note_from(const char *caller, size_t bytes)
-{
-    if (atomic_load_explicit(&counting, memory_order_relaxed) && caller >= &__executable_start && caller < &etext) {
-        atomic_fetch_add(&calls, 1);
-        if ((long)bytes > atomic_load(&largest))
-            atomic_store(&largest, (long)bytes);
-    }
-}
-#define note(bytes) note_from(__builtin_return_address(0), bytes)
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t n, size_t bytes);
-void *__libc_realloc(void *p, size_t bytes);
-void *__libc_memalign(size_t align, size_t bytes);
-void *malloc(size_t bytes) { note(bytes); return __libc_malloc(bytes); }
-void *calloc(size_t n, size_t bytes) { note(n * bytes); return __libc_calloc(n, bytes); }
-void *realloc(void *p, size_t bytes) { note(bytes); return __libc_realloc(p, bytes); }
-void *aligned_alloc(size_t align, size_t bytes) /* what tensors live in */
-{
-    note(bytes);
-    if (atomic_load(&counting))
-        atomic_fetch_add(&aligned, (long)bytes);
-    return __libc_memalign(align, bytes);
-}
-void *memalign(size_t align, size_t bytes);
-void *memalign(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
-int posix_memalign(void **p, size_t align, size_t bytes)
-{
-    note(bytes);
-    *p = __libc_memalign(align, bytes);
-    return *p ? 0 : 12;
-}
 
 static void feed(weft_program *p, int64_t batch)
 {
@@ -65,6 +26,7 @@ static void feed(weft_program *p, int64_t batch)
     *(float *)weft_program_input(p, "optimizer.norm_limit")->data = INFINITY;
 }
 
+#if COUNTS_ALLOCATIONS
 static void count_one(const weft_backend *backend)
 {
     weft_graph *g = training_graph(2, 4);
@@ -75,13 +37,11 @@ static void count_one(const weft_backend *backend)
     cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
     feed(p, 2);
     cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message()); /* libraries make their buffers and threads */
-    atomic_store(&calls, 0);
-    atomic_store(&counting, true);
+    allocations_begin();
     for (int i = 0; i < 3; i++)
         cr_assert_eq(weft_program_run(p), WEFT_OK);
-    atomic_store(&counting, false);
-    cr_expect_eq(atomic_load(&calls), 0, "%s: %ld allocations in three runs, the largest of %ld bytes", backend->name,
-                 atomic_load(&calls), atomic_load(&largest));
+    const allocations a = allocations_end();
+    cr_expect_eq(a.own, 0, "%s: %ld allocations in three runs, the largest of %ld bytes", backend->name, a.own, a.largest);
     weft_program_free(p);
     weft_store_free(store);
     weft_graph_free(g);
@@ -109,11 +69,9 @@ Test(memory, reserved_is_predicted)
             cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
             cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = twice}, &p), WEFT_OK);
             const weft_memory_plan *plan = weft_program_plan(p);
-            atomic_store(&aligned, 0);
-            atomic_store(&counting, true);
+            allocations_begin();
             cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
-            atomic_store(&counting, false);
-            cr_expect_eq(atomic_load(&aligned), weft_program_bytes(p));
+            cr_expect_eq(allocations_end().aligned, weft_program_bytes(p));
             if (b == 1)
                 cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes + (1 + twice) * plan->input_bytes);
             if (b == 1)
@@ -141,17 +99,14 @@ Test(memory, bound_together)
                 cr_assert_eq(weft_store_init(store, g[i], 1), WEFT_OK);
                 cr_assert_eq(weft_program_compile(g[i], &(weft_program_options){.backend = backends[b]}, &p[i]), WEFT_OK);
             }
-            atomic_store(&aligned, 0);
-            atomic_store(&counting, true);
+            allocations_begin();
             for (int i = 0; i < 2 && !together; i++)
                 cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
             if (together)
                 cr_assert_eq(weft_programs_bind(p, 2, store), WEFT_OK);
             const int64_t predicted = together ? weft_programs_bytes(p, 2) : weft_program_bytes(p[0]) + weft_program_bytes(p[1]);
-            atomic_store(&counting, false);
-#ifndef __SANITIZE_ADDRESS__
-            cr_expect_eq(atomic_load(&aligned), predicted);
-#endif
+            const allocations a = allocations_end();
+            cr_expect_eq(a.aligned, COUNTS_ALLOCATIONS ? predicted : 0);
             if (together)
                 cr_expect_lt(predicted, alone);
             alone = predicted;
