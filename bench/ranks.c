@@ -95,16 +95,16 @@ static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_
         .what = WEFT_RUN_DIT,
         .vae = {.base_dim = 16, .z_dim = 16, .num_res_blocks = 1, .dim_mult = {4, widths}},
         .dit = {.num_layers = 6, .num_heads = 6, .head_dim = 32, .ffn_dim = 768, .freq_dim = 256, .patch_size = {3, patch}},
-        .text = {.dim = 128, .num_heads = 4, .num_layers = 2, .ffn_dim = 512, .max_length = 40},
+        .text = {.path = "", .dim = 128, .num_heads = 4, .num_layers = 2, .ffn_dim = 512, .max_length = 40},
         .flow = {.logit_std = 1, .shift = 3}};
-    const weft_stage stage = {.batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
+    const weft_bucket size = {.batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
     const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.998};
     weft_run_models models = {0};
     weft_graph *g = weft_graph_create(), *made = NULL;
     die(comm, weft_run_vae_model(&run, "bench", &models.vae));
     die(comm, weft_run_text_model(&run, "bench", &models.text));
-    die(comm, weft_run_dit_model(&run, "bench", 16, &models.dit));
-    weft_objective_build(g, &run, &models, &stage);
+    die(comm, weft_run_dit_model(&run, "bench", 16, 128, &models.dit));
+    weft_objective_build(g, &run, &models, &size);
     die(comm, weft_graph_check(g));
     if (weft_comm_ranks(comm) > 1)
         die(comm, weft_pass_shard(g, mesh, weft_comm_rank(comm), &weft_recipe_dp, &made));

@@ -19,16 +19,16 @@ static weft_graph *objective(int what)
         .what = what,
         .vae = {.base_dim = 32, .z_dim = 4, .num_res_blocks = 1, .dim_mult = {4, widths}},
         .dit = {.num_layers = 2, .num_heads = 2, .head_dim = 32, .ffn_dim = 128, .freq_dim = 32, .patch_size = {3, patch}},
-        .text = {.dim = 32, .num_heads = 2, .num_layers = 1, .ffn_dim = 64, .max_length = 24},
+        .text = {.path = "", .dim = 32, .num_heads = 2, .num_layers = 1, .ffn_dim = 64, .max_length = 24},
         .loss = {.l1 = 1, .l2 = 1, .kl = 1e-4},
         .flow = {.logit_std = 1, .shift = 3}};
-    const weft_stage stage = {.batch = 4, .frames = 5, .height = 32, .width = 32};
+    const weft_bucket size = {.batch = 4, .frames = 5, .height = 32, .width = 32};
     weft_run_models models = {0};
     weft_graph *g = weft_graph_create();
     cr_assert_eq(weft_run_vae_model(&run, "test", &models.vae), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_run_text_model(&run, "test", &models.text), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_run_dit_model(&run, "test", 4, &models.dit), WEFT_OK, "%s", weft_error_message());
-    weft_objective_build(g, &run, &models, &stage);
+    cr_assert_eq(weft_run_dit_model(&run, "test", 4, 32, &models.dit), WEFT_OK, "%s", weft_error_message());
+    weft_objective_build(g, &run, &models, &size);
     return g;
 }
 
