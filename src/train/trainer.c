@@ -121,6 +121,21 @@ static weft_status tell_data(trainer *t, const char *title)
     return t->leader ? weft_account_write(t->loader, title, path) : WEFT_OK;
 }
 
+/* Prompts mean nothing to a model that saw no captions; that shows only after days, so it is said before. */
+static void tell_captions(const trainer *t)
+{
+    const weft_dataset *data = weft_loader_dataset(t->loader);
+    const int64_t count = weft_dataset_count(data);
+    int64_t without = 0;
+    for (int64_t i = 0; i < count; i++)
+        without += weft_dataset_at(data, i)->caption[0] == 0;
+    if (without > 0)
+        weft_warn("%lld of %lld samples have no caption%s", (long long)without, (long long)count,
+                  without == count ? ": the model will make videos but not follow prompts (weft curate takes captions from .txt or .json "
+                                     "files beside the footage)"
+                                   : "; they train without text");
+}
+
 /* The shards and sizes that a transformer's loader reads: latents, and embeddings of captions that are not trained. */
 static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets, char folder[512])
 {
@@ -162,6 +177,8 @@ static weft_status open_loader(trainer *t)
                              video ? NULL : WEFT_LATENT_PART, t->models.vae.z_dim, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
+    if (!video && t->leader)
+        tell_captions(t);
 out:
     weft_free(buckets);
     return status;

@@ -29,6 +29,8 @@ with tarfile.open("mixed/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as
         if options:
             subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", clip, *options, "x." + suffix], check=True)
         add(key + "." + suffix, open("x." + suffix if options else clip, "rb").read())
+        if i == 2:
+            del meta["caption"]
         add(key + ".json", json.dumps(meta).encode())
 PY
 buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
@@ -52,6 +54,7 @@ predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
 for n in 1 2 3; do
     ranks $n "$WEFT" train dit.yaml --set out=runs/dit$n >dit$n.log 2>&1 || { cat dit$n.log; fail "weft train dit on $n ranks"; }
     grep -q "latents: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of latents"; }
+    [ "$(grep -c "1 of 24 samples have no caption; they train without text" dit$n.log)" = 1 ] || { cat dit$n.log; fail "a lost caption is not told once"; }
     grep -q "data at the end of the stage: 24 of 24 samples" dit$n.log || { cat dit$n.log; fail "the account of training"; }
 done
 python3 - runs/dit1 runs/dit2 runs/dit3 <<'PY' || fail "losses of 1, 2 and 3 ranks"
