@@ -68,6 +68,8 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
                               const weft_section *root, void *out);
 /* The resolved config as YAML that loads back to the same values. */
 void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
+/* What differs between two dumps, a line each: "optimizer.beta2: 0.9, was 0.95". WEFT_E_CONFIG: `before` is no YAML. */
+weft_status weft_config_changes(const char *before, const char *now, weft_buf *out);
 /* Every key with type, unit, default, range and help: plain text, or a Markdown table. */
 void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
 

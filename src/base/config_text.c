@@ -1,10 +1,75 @@
 /* Configs as text: the dump that loads back, and help from the tables. */
 #include "base/config.h"
 
+#include "base/yaml_tree.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- changes ----------------------------------------------------------------------------------- */
+
+static void put_node(const weft_yaml_node *node, weft_buf *out)
+{
+    if (!node || node->kind == WEFT_YAML_NULL) {
+        weft_buf_printf(out, "nothing");
+    } else if (node->kind == WEFT_YAML_SCALAR) {
+        weft_buf_printf(out, node->text[0] ? "%s" : "\"\"", node->text);
+    } else {
+        weft_buf_printf(out, node->kind == WEFT_YAML_MAP ? "{" : "[");
+        for (int64_t i = 0; i < node->count; i++) {
+            weft_buf_printf(out, "%s%s%s", i ? ", " : "", node->kind == WEFT_YAML_MAP ? node->key[i] : "",
+                            node->kind == WEFT_YAML_MAP ? ": " : "");
+            put_node(node->child[i], out);
+        }
+        weft_buf_printf(out, node->kind == WEFT_YAML_MAP ? "}" : "]");
+    }
+}
+
+static bool has_maps(const weft_yaml_node *node)
+{
+    return node && (node->kind == WEFT_YAML_MAP || (node->kind == WEFT_YAML_LIST && node->count && has_maps(node->child[0])));
+}
+
+static void put_changes(const weft_yaml_node *was, const weft_yaml_node *now, const char *path, weft_buf *out)
+{
+    char below[300];
+    if (has_maps(was) && has_maps(now) && was->kind == now->kind) {
+        const bool map = now->kind == WEFT_YAML_MAP;
+        for (int64_t i = 0; i < (map || now->count > was->count ? now->count : was->count); i++) {
+            if (map)
+                snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", now->key[i]);
+            else
+                snprintf(below, sizeof below, "%s.%lld", path, (long long)i);
+            put_changes(map ? weft_yaml_find(was, now->key[i]) : i < was->count ? was->child[i] : NULL,
+                        i < now->count ? now->child[i] : NULL, below, out);
+        }
+        return;
+    }
+    weft_buf before = {0}, after = {0};
+    put_node(was, &before);
+    put_node(now, &after);
+    if (before.data && after.data && strcmp(before.data, after.data))
+        weft_buf_printf(out, "%s: %s, was %s\n", path, after.data, before.data);
+    weft_buf_free(&before);
+    weft_buf_free(&after);
+}
+
+weft_status weft_config_changes(const char *before, const char *now, weft_buf *out)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_yaml_node *was, *is;
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was);
+    if (status == WEFT_OK)
+        status = weft_yaml_parse(arena, now, (int64_t)strlen(now), "the config", false, &is);
+    if (status == WEFT_OK)
+        put_changes(was, is, "", out);
+    weft_arena_free(arena);
+    return status == WEFT_OK ? weft_buf_check(out) : status;
+}
 
 /* ---- dump -------------------------------------------------------------------------------------- */
 

@@ -680,7 +680,7 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
     snprintf(own, sizeof own, "%016llx", (unsigned long long)l->fingerprint);
     if (seed != l->config.seed || strcmp(fingerprint, own) != 0 || (int)json_array_size(taken) != l->lanes || step < 0)
-        return weft_fail(WEFT_E_CONFIG, "%s: the loader stood in other data (shards, buckets or data.seed changed); restore them, "
+        return weft_fail(WEFT_E_CONFIG, "%s: the loader stood in other data (shards, clip sizes, batch or seed changed); restore them, "
                          "or begin with a new output folder", where);
     pthread_mutex_lock(&l->lock);
     for (int64_t i = 0; i < l->slot_count; i++)

@@ -456,6 +456,21 @@ static weft_status run_steps(trainer *t)
 
 /* ---- resuming ---------------------------------------------------------------------------------- */
 
+/* Whoever changes a config in the middle of a run ought to see that it was noticed. */
+static void tell_changes(const trainer *t, const char *folder)
+{
+    char path[560], *before = NULL;
+    int64_t bytes;
+    weft_buf changes = {0};
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK || weft_config_changes(before, t->yaml.data, &changes) != WEFT_OK)
+        weft_warn("%s: not compared with the config: %s", path, weft_error_message());
+    for (char *line = changes.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
+        weft_info("changed since the checkpoint: %.*s", (int)(end - line), line);
+    weft_buf_free(&changes);
+    weft_free(before);
+}
+
 /* Before the first stage that runs: the newest checkpoint fills the store. Every rank reads it. */
 static weft_status resume(trainer *t)
 {
@@ -471,8 +486,13 @@ static weft_status resume(trainer *t)
         WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
         t->done = value;
         step = (double)value;
-        if (t->leader)
+        if (t->leader) {
             weft_info("going on from %s", folder);
+            tell_changes(t, folder);
+        }
+        const int64_t total = weft_run_first_step(t->run, t->run->stages.count);
+        if (t->leader && value >= total)
+            weft_info("all %lld steps are done (the checkpoint is of step %lld); more stages.N.steps go on", (long long)total, (long long)value);
     }
     /* a file system that shows ranks different folders would train different models */
     double sum = step;

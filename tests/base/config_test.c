@@ -166,6 +166,21 @@ Test(config, dump_loads_back)
     weft_buf_free(&second);
 }
 
+Test(config, changes_between_dumps)
+{
+    weft_buf out = {0};
+    const char *before = "name: \"a\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.95]\nstages:\n  - steps: 4\n    batch: 2\n";
+    const char *now = "name: \"\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.99]\nstages:\n  - steps: 9\n    batch: 2\n  - steps: 3\n    batch: 1\nnew: 7\n";
+    cr_assert_eq(weft_config_changes(before, now, &out), WEFT_OK, "%s", weft_error_message());
+    cr_expect_str_eq(out.data, "name: \"\", was a\noptimizer.betas: [0.9, 0.99], was [0.9, 0.95]\nstages.0.steps: 9, was 4\n"
+                               "stages.1: {steps: 3, batch: 1}, was nothing\nnew: 7, was nothing\n");
+    weft_buf_free(&out);
+    cr_expect_eq(weft_config_changes(now, now, &out), WEFT_OK);
+    cr_expect(!out.len);
+    cr_expect_eq(weft_config_changes("a: [", now, &out), WEFT_E_CONFIG);
+    weft_buf_free(&out);
+}
+
 Test(config, numbers_with_sizes)
 {
     static const struct { const char *text; int64_t value; } good[] = {

@@ -25,6 +25,13 @@ for last in 3 6 9; do # as if killed right behind the checkpoint of this step
         cmp "whole/checkpoints/step-00000012/$file" "again/checkpoints/step-00000012/$file" || fail "$file differs after step $last"
     done
 done
+# a config that changed in between, and a run that is over, are told
+"$WEFT" train vae.yaml --set out=whole >over.log 2>&1 || { cat over.log; fail "the same command again"; }
+grep -q "all 12 steps are done" over.log && ! grep -q changed over.log || { cat over.log; fail "a run that is over"; }
+"$WEFT" train vae.yaml --set out=whole --set stages.1.steps=8 --set stages.1.lr=5e-4 >more.log 2>&1 || { cat more.log; fail "more steps"; }
+[ "$(grep "changed since the checkpoint" more.log | cut -d: -f2- | tr '\n' ';')" = " stages.1.steps: 8, was 6; stages.1.lr: 0.0005, was 0.001;" ] ||
+    { cat more.log; fail "changes of the config"; }
+[ "$(losses whole | wc -l)" = 14 ] || fail "14 steps expected"
 python3 - whole/checkpoints/step-00000006 <<'PY' || fail "averages"
 import json, struct, sys
 def tensors(path):
