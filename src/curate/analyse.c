@@ -170,8 +170,10 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
         top = bottom = 0;
     if (left + right > WIDE * 3 / 4)
         left = right = 0;
-    weft_phash_make(f->plane[0] + top * f->stride[0] + left, WIDE - left - right, HIGH - top - bottom,
-                    f->stride[0], &pair[0], &pair[1]);
+    const uint8_t *inside[3];
+    for (int p = 0; p < 3; p++)
+        inside[p] = f->plane[p] + top * f->stride[p] + left;
+    weft_phash_make(inside, f->stride, WIDE - left - right, HIGH - top - bottom, &pair[0], &pair[1]);
     if (a->frames > 0 && f->seconds - s[-1].seconds > PAUSE_SECONDS)
         a->next_key = f->seconds;
     while (f->seconds >= a->next_key) {
@@ -365,10 +367,8 @@ static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *sh
     const int64_t last = end + 1 < a->frames ? a->frame[end + 1].hashes : a->hashes;
     for (int64_t i = a->frame[start].hashes; i < last; i++)
         for (int k = 0; k < 2; k++) {
-            const weft_phash *h = &a->hash[2 * i + k];
-            char text[65];
-            for (int w = 0; w < WEFT_PHASH_WORDS; w++)
-                snprintf(text + 16 * w, 17, "%016llx", (unsigned long long)h->word[w]);
+            char text[WEFT_PHASH_TEXT];
+            weft_phash_print(&a->hash[2 * i + k], text);
             json_array_append_new(k ? mirrored : plain, json_string(text));
         }
     json_object_set_new(shot, "hashes", plain);

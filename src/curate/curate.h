@@ -39,6 +39,7 @@ typedef struct weft_curate_config {
     struct {
         bool on;
         double distance, share;
+        int64_t colour; /* levels */
     } duplicates;
 } weft_curate_config;
 

@@ -84,6 +84,8 @@ static const weft_key duplicate_keys[] = {
     {"on", WEFT_KEY_BOOL, AT(duplicates.on) - AT(duplicates), "true", "", "reject near-duplicates"},
     {"distance", WEFT_KEY_F64, AT(duplicates.distance) - AT(duplicates), "0.125", "",
      "share of the bits in which the hashes of two equal frames may differ", .min = 0, .max = 0.5},
+    {"colour", WEFT_KEY_I64, AT(duplicates.colour) - AT(duplicates), "10", "levels",
+     "by which the mean chroma of a sixteenth of two equal frames may differ; 255: colours do not matter", .min = 0, .max = 255},
     {"share", WEFT_KEY_F64, AT(duplicates.share) - AT(duplicates), "0.7", "",
      "share of the shorter shot's key frames that must be in the other", .min = 0.01, .max = 1},
 };

@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 3 };
+enum { STATE_VERSION = 4 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -242,14 +242,8 @@ static void read_hashes(json_t *list, weft_phash *to)
 {
     size_t i;
     json_t *text;
-    json_array_foreach(list, i, text) {
-        const char *hex = json_string_value(text);
-        for (int w = 0; w < WEFT_PHASH_WORDS && hex && strlen(hex) == 64; w++) {
-            char word[17] = {0};
-            memcpy(word, hex + 16 * w, 16);
-            to[i].word[w] = strtoull(word, NULL, 16);
-        }
-    }
+    json_array_foreach(list, i, text)
+        weft_phash_parse(json_string_value(text), &to[i]);
 }
 
 /* Better copies first: more pixels, longer, more bits; then by name, so that the order of the files
@@ -313,16 +307,17 @@ memory:
 /* Each shot, the better first, against those kept so far. */
 static void mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
 {
-    const int bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5);
+    const weft_phash_limits limits = {.bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5),
+                                      .colour = (int)c->duplicates.colour};
     for (int64_t i = 0; i < count; i++)
         for (int64_t k = 0; k < i; k++) {
             if (json_object_get(list[k].shot, "reject"))
                 continue;
             const double plain = weft_phash_overlap(list[i].hash, list[i].hashes, list[k].hash,
-                                                    list[k].hashes, bits);
+                                                    list[k].hashes, limits);
             const double mirrored =
                 weft_phash_overlap(list[i].hash + list[i].hashes, list[i].hashes, list[k].hash,
-                                   list[k].hashes, bits);
+                                   list[k].hashes, limits);
             const double most = plain > mirrored ? plain : mirrored;
             if (most < c->duplicates.share)
                 continue;

@@ -3,10 +3,11 @@
 #include "video/image.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 64, KEPT = 16 };
+enum { SIDE = 64, KEPT = 16, GRID = 4 };
 /* Of the shorter list every STRIDE-th is looked for, at most SLACK steps from its place. */
 enum { STRIDE = 4, SLACK = 2 };
 
@@ -47,31 +48,46 @@ static float median(const float *values, int count)
 static void pack(const float *coefficients, weft_phash *hash)
 {
     const float middle = median(coefficients, KEPT * KEPT);
-    memset(hash, 0, sizeof *hash);
     for (int i = 0; i < KEPT * KEPT; i++)
         if (coefficients[i] > middle)
             hash->word[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-void weft_phash_make(const uint8_t *luma, int64_t width, int64_t height, int64_t stride,
-                     weft_phash *hash, weft_phash *mirrored)
+/* Means of the cells of a plane, and of its mirror image. */
+static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int64_t height, uint8_t to[WEFT_PHASH_CELLS],
+                       uint8_t mirrored[WEFT_PHASH_CELLS])
+{
+    for (int64_t v = 0; v < GRID; v++)
+        for (int64_t u = 0; u < GRID; u++) {
+            const int64_t x0 = u * width / GRID, x1 = (u + 1) * width / GRID;
+            const int64_t y0 = v * height / GRID, y1 = (v + 1) * height / GRID;
+            int64_t sum = 0, count = (x1 - x0) * (y1 - y0);
+            for (int64_t y = y0; y < y1; y++)
+                for (int64_t x = x0; x < x1; x++)
+                    sum += plane[y * stride + x];
+            const uint8_t mean = (uint8_t)(count ? (sum + count / 2) / count : 128);
+            to[v * GRID + u] = mirrored[v * GRID + GRID - 1 - u] = mean;
+        }
+}
+
+void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width, int64_t height, weft_phash *hash,
+                     weft_phash *mirrored)
 {
     uint8_t square[SIDE * SIDE], packed[512 * 512];
-    float plane[SIDE * SIDE], rows[SIDE * KEPT], coefficients[KEPT * KEPT];
-    if (width > 512 || height > 512) {
-        memset(hash, 0, sizeof *hash);
-        memset(mirrored, 0, sizeof *mirrored);
+    float luma[SIDE * SIDE], rows[SIDE * KEPT], coefficients[KEPT * KEPT];
+    memset(hash, 0, sizeof *hash);
+    memset(mirrored, 0, sizeof *mirrored);
+    if (width > 512 || height > 512)
         return;
-    }
     for (int64_t y = 0; y < height; y++)
-        memcpy(packed + y * width, luma + y * stride, (size_t)width);
+        memcpy(packed + y * width, plane[0] + y * stride[0], (size_t)width);
     weft_image_resize(packed, width, height, 1, square, SIDE, SIDE);
     cosines table;
     fill_cosines(table);
     for (int i = 0; i < SIDE * SIDE; i++)
-        plane[i] = square[i];
+        luma[i] = square[i];
     for (int y = 0; y < SIDE; y++)
-        transform(table, plane + y * SIDE, 1, rows + y * KEPT, 1);
+        transform(table, luma + y * SIDE, 1, rows + y * KEPT, 1);
     for (int u = 0; u < KEPT; u++)
         transform(table, rows + u, KEPT, coefficients + u, KEPT);
     pack(coefficients, hash);
@@ -79,6 +95,8 @@ void weft_phash_make(const uint8_t *luma, int64_t width, int64_t height, int64_t
         if (i % KEPT % 2 == 0)
             coefficients[i] = -coefficients[i];
     pack(coefficients, mirrored);
+    cell_means(plane[1], stride[1], width, height, hash->cb, mirrored->cb);
+    cell_means(plane[2], stride[2], width, height, hash->cr, mirrored->cr);
 }
 
 int weft_phash_distance(const weft_phash *a, const weft_phash *b)
@@ -89,8 +107,45 @@ int weft_phash_distance(const weft_phash *a, const weft_phash *b)
     return bits;
 }
 
+bool weft_phash_same(const weft_phash *a, const weft_phash *b, weft_phash_limits limits)
+{
+    if (weft_phash_distance(a, b) > limits.bits)
+        return false;
+    for (int i = 0; i < WEFT_PHASH_CELLS; i++)
+        if (abs(a->cb[i] - b->cb[i]) > limits.colour || abs(a->cr[i] - b->cr[i]) > limits.colour)
+            return false;
+    return true;
+}
+
+void weft_phash_print(const weft_phash *hash, char text[WEFT_PHASH_TEXT])
+{
+    for (int w = 0; w < WEFT_PHASH_WORDS; w++)
+        snprintf(text + 16 * w, 17, "%016llx", (unsigned long long)hash->word[w]);
+    for (int i = 0; i < WEFT_PHASH_CELLS; i++)
+        snprintf(text + 64 + 4 * i, 5, "%02x%02x", hash->cb[i], hash->cr[i]);
+}
+
+bool weft_phash_parse(const char *text, weft_phash *hash)
+{
+    if (!text || strlen(text) != WEFT_PHASH_TEXT - 1 || strspn(text, "0123456789abcdef") != WEFT_PHASH_TEXT - 1)
+        return false;
+    for (int w = 0; w < WEFT_PHASH_WORDS; w++) {
+        char word[17] = {0};
+        memcpy(word, text + 16 * w, 16);
+        hash->word[w] = strtoull(word, NULL, 16);
+    }
+    for (int i = 0; i < WEFT_PHASH_CELLS; i++) {
+        char cell[5] = {0};
+        memcpy(cell, text + 64 + 4 * i, 4);
+        const unsigned long both = strtoul(cell, NULL, 16);
+        hash->cb[i] = (uint8_t)(both >> 8);
+        hash->cr[i] = (uint8_t)(both & 255);
+    }
+    return true;
+}
+
 double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash *b, int64_t b_count,
-                          int distance)
+                          weft_phash_limits limits)
 {
     if (a_count < 1 || b_count < 1)
         return 0;
@@ -108,7 +163,7 @@ double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash
         for (int64_t i = 0; i < a_count && same + (a_count - i + STRIDE - 1) / STRIDE > best; i += STRIDE) {
             bool near = false;
             for (int64_t j = i + shift - SLACK; j <= i + shift + SLACK && !near; j++)
-                near = j >= 0 && j < b_count && weft_phash_distance(&a[i], &b[j]) <= distance;
+                near = j >= 0 && j < b_count && weft_phash_same(&a[i], &b[j], limits);
             same += near;
         }
         best = same > best ? same : best;
