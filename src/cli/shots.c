@@ -12,6 +12,7 @@ static const weft_option options[] = {
     {"--threshold", "X", "0",
      "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade 12)"},
     {"--min-frames", "N", "0", "shortest shot; 0: the method's own (structure 4, others 15)"},
+    {"--every-frame", NULL, NULL, "decode what lies between pictures that are alike, too: slower"},
     {"--csv", NULL, NULL, "a scene list in the form of PySceneDetect instead of JSON lines"},
     {"--threads", "N", "2", "decoder threads"},
 };
@@ -98,6 +99,7 @@ static weft_status run(const weft_args *args)
                          near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
     o.method = (weft_shot_method)method;
+    o.every_frame = weft_args_flag(args, "--every-frame");
     const bool csv = weft_args_flag(args, "--csv");
     const char *const *paths = weft_args_positional(args, &count);
     int failed = 0;
@@ -115,6 +117,7 @@ static weft_status run(const weft_args *args)
         }
         if (list.errors)
             weft_warn("%s: %lld damaged packets were passed over", paths[i], (long long)list.errors);
+        weft_debug("%s: %lld of %lld frames decoded", paths[i], (long long)list.decoded, (long long)list.frames);
         if (csv)
             print_csv(&list);
         else

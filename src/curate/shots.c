@@ -32,6 +32,7 @@ static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80};
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
+static const float alike_difference = 20, alike_mismatch = 0.2f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
@@ -475,6 +476,24 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
     WEFT_TRY(decide_cuts(d, true));
     WEFT_TRY(look_back(d, from, d->decided));
     return settle(d, d->count + RING);
+}
+
+/* Alike: so close in light and structure that neither a cut nor much of a transition lies between. */
+static bool alike(const weft_video_frame *before, const weft_video_frame *after)
+{
+    weft_shot_frame a, b;
+    weft_shot_frame_fill(&a, before);
+    weft_shot_frame_fill(&b, after);
+    const float difference = weft_shot_difference(&a, &b);
+    if (difference >= alike_difference)
+        return false;
+    return difference < 0.75f || weft_shot_mismatch(&a, &b, 6, 4) < alike_mismatch;
+}
+
+bool (*weft_shot_alike(const weft_shot_options *options))(const weft_video_frame *before,
+                                                          const weft_video_frame *after)
+{
+    return options->every_frame || options->method != WEFT_SHOTS_STRUCTURE ? NULL : alike;
 }
 
 const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *d, int64_t *count)

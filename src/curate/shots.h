@@ -21,6 +21,7 @@ typedef struct weft_shot_options {
     double threshold;          /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12;
                                   structure 1 (a factor on its thresholds: lower finds more) */
     int64_t min_frames;        /* shortest shot; 0: structure 4, others 15 */
+    bool every_frame; /* decode all, also what lies between pictures that are alike; the named methods always do */
 } weft_shot_options;
 
 /* A hard cut has start == end == the first frame of the new shot. A gradual transition covers the
@@ -47,16 +48,22 @@ const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *det
 int64_t weft_shot_detector_frames(const weft_shot_detector *detector);
 void weft_shot_detector_free(weft_shot_detector *detector); /* accepts NULL */
 
+/* What weft_video_scan may leave out with these options: B pictures between two in which no boundary can hide. NULL:
+ * nothing. */
+bool (*weft_shot_alike(const weft_shot_options *options))(const weft_video_frame *before,
+                                                          const weft_video_frame *after);
+
 /* Boundaries of one file, with what is needed to print them. */
 typedef struct weft_shot_list {
     weft_boundary *boundary; /* owned */
     int64_t count;
-    int64_t frames;     /* decoded */
+    int64_t frames;
+    int64_t decoded;    /* of them; the others were mixed of their neighbours */
     double fps;         /* average */
     int64_t errors;     /* packets that could not be decoded */
 } weft_shot_list;
 
-/* Decodes `path` with `threads` decoder threads and finds its boundaries. */
+/* Finds the boundaries of `path`, decoding with `threads` threads; their number does not change the result. */
 weft_status weft_shots_find(const char *path, const weft_shot_options *options, int threads,
                             weft_shot_list *out);
 void weft_shot_list_free(weft_shot_list *list);

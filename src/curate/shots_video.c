@@ -1,38 +1,47 @@
 #include "curate/shots.h"
 
 #include "base/memory.h"
+#include "video/scan.h"
 
 #include <string.h>
+
+typedef struct pass {
+    const weft_shot_options *options;
+    weft_shot_detector *detector;
+    double fps;
+} pass;
+
+static weft_status_code begin(void *user, const weft_video_info *info)
+{
+    pass *p = user;
+    weft_shot_detector_free(p->detector);
+    p->detector = NULL;
+    p->fps = info->fps;
+    return weft_shot_detector_create(p->options, &p->detector);
+}
+
+static weft_status_code take(void *user, const weft_video_frame *frame, const weft_video_frame *large)
+{
+    (void)large;
+    return weft_shot_detector_push(((pass *)user)->detector, frame);
+}
 
 weft_status weft_shots_find(const char *path, const weft_shot_options *options, int threads,
                             weft_shot_list *out)
 {
-    weft_video_reader *reader = NULL;
-    weft_shot_detector *detector = NULL;
-    const weft_video_options o = {.format = WEFT_VIDEO_SMALL,
-                                  .width = WEFT_SHOT_WIDTH,
-                                  .height = WEFT_SHOT_HEIGHT,
-                                  .threads = threads,
-                                  .fast = true};
-    weft_video_frame frame;
-    bool got = true;
+    pass p = {.options = options};
+    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH, .height = WEFT_SHOT_HEIGHT, .threads = threads};
+    const weft_scan_visitor visitor = {&p, begin, take, weft_shot_alike(options)};
+    weft_scan_result seen;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_video_reader_open(path, &o, &reader));
-    WEFT_GO(weft_shot_detector_create(options, &detector));
-    while (got) {
-        WEFT_GO(weft_video_reader_next(reader, &frame, &got));
-        if (got)
-            WEFT_GO(weft_shot_detector_push(detector, &frame));
-    }
-    WEFT_GO(weft_shot_detector_finish(detector));
-    if (weft_shot_detector_frames(detector) == 0) {
+    WEFT_GO(weft_video_scan(path, &o, &visitor, &seen));
+    WEFT_GO(weft_shot_detector_finish(p.detector));
+    if (seen.frames == 0) {
         status = weft_fail(WEFT_E_FORMAT, "%s: no frame can be decoded", path);
         goto out;
     }
-    weft_shot_list list = {.frames = weft_shot_detector_frames(detector),
-                           .fps = weft_video_reader_info(reader)->fps,
-                           .errors = weft_video_reader_errors(reader)};
-    const weft_boundary *b = weft_shot_detector_boundaries(detector, &list.count);
+    weft_shot_list list = {.frames = seen.frames, .decoded = seen.decoded, .fps = p.fps, .errors = seen.errors};
+    const weft_boundary *b = weft_shot_detector_boundaries(p.detector, &list.count);
     list.boundary = weft_alloc((list.count + 1) * (int64_t)sizeof *b);
     if (!list.boundary) {
         status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
@@ -42,8 +51,7 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
         memcpy(list.boundary, b, (size_t)list.count * sizeof *b);
     *out = list;
 out:
-    weft_shot_detector_free(detector);
-    weft_video_reader_close(reader);
+    weft_shot_detector_free(p.detector);
     return status;
 }
 

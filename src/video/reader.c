@@ -5,13 +5,12 @@
 #include "base/memory.h"
 #include "video/convert.h"
 #include "video/rate.h"
+#include "video/reader_inside.h"
 #include "video/tone.h"
 
 #include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
 #include <libavutil/display.h>
 #include <libavutil/dovi_meta.h>
-#include <libavutil/motion_vector.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
 #include <stdlib.h>
@@ -420,43 +419,48 @@ const weft_video_info *weft_video_reader_info(const weft_video_reader *r)
     return &r->info;
 }
 
-/* Gives the decoder its next packet; *more is false when everything was given. */
-static weft_status feed(weft_video_reader *r, bool *more)
+weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, bool *got)
 {
-    *more = true;
     r->fresh = false;
     for (;;) {
         reset_deadline(r);
-        int error = av_read_frame(r->demux, r->packet);
+        const int error = av_read_frame(r->demux, packet);
         if (error == AVERROR_EXIT)
             return weft_fail(WEFT_E_IO, "%s: reading stalled", r->name);
-        if (error < 0) {
-            if (error != AVERROR_EOF)
+        if (error < 0 && error != AVERROR_EOF)
+            r->errors++;
+        *got = error >= 0;
+        if (!*got)
+            return WEFT_OK;
+        if (packet->stream_index == r->stream) {
+            if (packet->flags & AV_PKT_FLAG_CORRUPT)
                 r->errors++;
+            return WEFT_OK;
+        }
+        av_packet_unref(packet);
+    }
+}
+
+/* Gives the decoder its next packet; *more is false when everything was given. */
+static weft_status feed(weft_video_reader *r, bool *more)
+{
+    for (;;) {
+        WEFT_TRY(weft_video_reader_packet(r, r->packet, more));
+        if (!*more) {
             if (!r->draining)
                 avcodec_send_packet(r->decoder, NULL);
             r->draining = true;
-            *more = false;
             return WEFT_OK;
         }
-        if (r->packet->stream_index != r->stream) {
-            av_packet_unref(r->packet);
-            continue;
-        }
-        if (r->packet->flags & AV_PKT_FLAG_CORRUPT)
-            r->errors++;
-        error = avcodec_send_packet(r->decoder, r->packet);
+        const int error = avcodec_send_packet(r->decoder, r->packet);
         av_packet_unref(r->packet);
         if (error == AVERROR(ENOMEM))
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory in the decoder", r->name);
-        if (error < 0) {
-            r->errors++;
-            if (++r->consecutive_errors > 1000)
-                return weft_fail(WEFT_E_FORMAT, "%s: 1000 packets in a row cannot be decoded",
-                                 r->name);
-            continue;
-        }
-        return WEFT_OK;
+        if (error >= 0)
+            return WEFT_OK;
+        r->errors++;
+        if (++r->consecutive_errors > 1000)
+            return weft_fail(WEFT_E_FORMAT, "%s: 1000 packets in a row cannot be decoded", r->name);
     }
 }
 
@@ -513,47 +517,6 @@ static double frame_seconds(weft_video_reader *r)
     return seconds;
 }
 
-/* FFmpeg gives vectors in stored pixels; they are scaled and turned like the picture. */
-static weft_status export_motion(weft_video_reader *r, weft_video_frame *out)
-{
-    const AVFrameSideData *side = av_frame_get_side_data(r->frame, AV_FRAME_DATA_MOTION_VECTORS);
-    out->motion = NULL;
-    out->motion_count = 0;
-    if (!side)
-        return WEFT_OK;
-    const AVMotionVector *mv = (const AVMotionVector *)(const void *)side->data;
-    const int64_t count = (int64_t)(side->size / sizeof *mv);
-    if (count > r->motion_capacity) {
-        weft_motion *grown = weft_realloc(r->motion, count * (int64_t)sizeof *grown);
-        if (!grown)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for motion vectors", r->name);
-        r->motion = grown;
-        r->motion_capacity = count;
-    }
-    const double sx = r->info.pixel_aspect;
-    const double fw = r->frame->width * sx, fh = r->frame->height;
-    int64_t kept = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (mv[i].source >= 0) /* only from past pictures */
-            continue;
-        const double scale = mv[i].motion_scale ? mv[i].motion_scale : 1;
-        const double x = mv[i].dst_x * sx, y = mv[i].dst_y, w = mv[i].w * sx, h = mv[i].h;
-        const double dx = -mv[i].motion_x / scale * sx, dy = -mv[i].motion_y / scale;
-        weft_motion m = {(float)x, (float)y, (float)w, (float)h, (float)dx, (float)dy};
-        if (r->info.rotation == 90)
-            m = (weft_motion){(float)(fh - y), (float)x, (float)h, (float)w, (float)-dy, (float)dx};
-        else if (r->info.rotation == 180)
-            m = (weft_motion){(float)(fw - x), (float)(fh - y), (float)w,
-                              (float)h,        (float)-dx,      (float)-dy};
-        else if (r->info.rotation == 270)
-            m = (weft_motion){(float)y, (float)(fw - x), (float)h, (float)w, (float)dy, (float)-dx};
-        r->motion[kept++] = m;
-    }
-    out->motion = r->motion;
-    out->motion_count = kept;
-    return WEFT_OK;
-}
-
 weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame, bool *got)
 {
     for (;;) {
@@ -571,7 +534,8 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
         if (status != WEFT_OK)
             return weft_fail_context(status, "%s: frame %lld", r->name, (long long)out.index);
-        WEFT_TRY(export_motion(r, &out));
+        WEFT_TRY(weft_motion_export(r->frame, &r->info, &r->motion, &r->motion_capacity, &out.motion_count));
+        out.motion = out.motion_count ? r->motion : NULL;
         *frame = out;
         *got = true;
         return WEFT_OK;
@@ -688,6 +652,16 @@ weft_status weft_video_reader_seek_time(weft_video_reader *r, double seconds)
             high = middle;
     }
     return go_to(r, low > 0 ? low - 1 : 0);
+}
+
+const AVStream *weft_video_reader_stream(const weft_video_reader *r)
+{
+    return r->demux->streams[r->stream];
+}
+
+const AVFrame *weft_video_reader_picture(const weft_video_reader *r)
+{
+    return r->frame;
 }
 
 int64_t weft_video_reader_errors(const weft_video_reader *r)

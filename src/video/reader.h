@@ -70,6 +70,7 @@ typedef struct weft_video_frame {
     int64_t stride[3];       /* bytes between rows */
     bool key;                /* intra coded random access point */
     bool damaged;            /* the decoder concealed errors */
+    bool mixed;              /* not decoded, but mixed of its neighbours (video/scan.h) */
     const weft_motion *motion; /* borrowed; motion_count 0: none (intra frame, or not known) */
     int64_t motion_count;
 } weft_video_frame;

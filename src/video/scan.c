@@ -1,0 +1,729 @@
+#include "video/scan.h"
+
+#include "base/memory.h"
+#include "video/convert.h"
+#include "video/reader_inside.h"
+
+#include <libavcodec/avcodec.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { CHUNK_PACKETS = 600, HISTORY = 64, THREADS = 64 };
+static const int64_t chunk_bytes = 8 << 20; /* that a worker reads ahead */
+static const int64_t queue_bytes = 32 << 20; /* of a part's pictures that wait for their turn */
+
+typedef struct picture {
+    struct picture *next; /* ascending by time */
+    int64_t pts;
+    int64_t from_pts;    /* of the nearest earlier picture when this one was decoded */
+    bool left_out, complete, key;
+    const uint8_t *data; /* the decoder's, to know it again */
+    int width, height;
+    weft_motion *motion;
+    int64_t motion_capacity, motion_count;
+    uint8_t pixels[]; /* three planes small, three planes large; none if left out */
+} picture;
+
+/* What lies between two IDR pictures, on its way from the worker to the caller. */
+typedef struct part {
+    picture *first, *last;
+    int64_t bytes;
+    bool done;
+} part;
+
+typedef struct scan {
+    const char *name;
+    const weft_scan_options *options;
+    const weft_scan_visitor *visitor;
+    weft_video_reader *reader;
+    const AVStream *stream;
+    int64_t small_plane, large_plane; /* bytes */
+    /* Under the lock. Part p lies in ring[p % ring_size]. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    part ring[2 * THREADS + 2];
+    int64_t ring_size, begun, head; /* parts begun; the one that is told now */
+    bool reading, all_read, unusual;
+    atomic_bool stop; /* set under the lock, looked at without */
+    weft_status_code status;
+    char message[1024];
+    /* Of the worker that reads. */
+    AVPacket *pending; /* first packet of the next part */
+    int64_t greatest_pts, last_dts;
+    int parameters; /* whether every part brings its parameter sets: -1 not known yet */
+    /* Of the caller. */
+    picture *before;           /* the last decoded one that was told */
+    picture *waiting, **wait_end; /* left out, until the one behind them comes */
+    int64_t index, start_pts, decoded;
+    double last_seconds;
+    int64_t history_pts[HISTORY];
+    weft_video_frame mixed[2];
+    uint8_t *mixture;
+} scan;
+
+typedef struct worker {
+    scan *s;
+    pthread_t thread;
+    AVCodecContext *decoder;
+    AVFrame *frame, *latest; /* an output; what was decoded last, as the decoder keeps it */
+    int captured;            /* pictures begun by the current packet */
+    weft_converter *small, *large;
+    AVPacket *packet[CHUNK_PACKETS];
+    int packets;
+    int64_t part;
+    picture *list;    /* not given yet, ascending by time */
+    picture *last;    /* pixels of the decoded one given last */
+    bool has_last;
+    int64_t asked_before, asked_after; /* the last question and its answer */
+    bool alike;
+} worker;
+
+/* --- What goes wrong ------------------------------------------------------------------------- */
+
+static void stop_scan(scan *s, weft_status_code status)
+{
+    pthread_mutex_lock(&s->lock);
+    if (!s->stop && status != WEFT_OK) {
+        s->status = status;
+        snprintf(s->message, sizeof s->message, "%s", weft_error_message());
+    }
+    s->stop = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The stream is not what this way of reading is for. */
+static bool unusual(scan *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->unusual = s->stop = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return false;
+}
+
+static bool out_of_memory(scan *s)
+{
+    stop_scan(s, weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name));
+    return false;
+}
+
+/* --- Packets --------------------------------------------------------------------------------- */
+
+/* Looks at the NAL units up to the first slice. False: not understood. */
+static bool look_at(const scan *s, const AVPacket *packet, bool *idr, bool *parameters)
+{
+    const AVCodecParameters *par = s->stream->codecpar;
+    const bool prefixed = par->extradata_size > 4 && par->extradata[0] == 1;
+    const int length_bytes = prefixed ? (par->extradata[4] & 3) + 1 : 0;
+    const uint8_t *at = packet->data, *end = at + packet->size;
+    *idr = *parameters = false;
+    while (at + length_bytes < end) {
+        int64_t length = 0;
+        if (prefixed) {
+            for (int k = 0; k < length_bytes; k++)
+                length = length << 8 | *at++;
+            if (length < 1 || length > end - at)
+                return false;
+        } else {
+            while (at + 3 < end && !(at[0] == 0 && at[1] == 0 && at[2] == 1))
+                at++;
+            if (at + 3 >= end)
+                return false;
+            at += 3;
+        }
+        const int type = *at & 31;
+        if (type == 1 || type == 5) {
+            *idr = type == 5;
+            return true;
+        }
+        if (type >= 2 && type <= 4) /* data partitions */
+            return false;
+        *parameters |= type == 7 || type == 8;
+        at += length;
+    }
+    return false;
+}
+
+/* Reads on in the part; *complete when the packet after it was seen. Each part must be decodable on its own,
+ * show after all parts before it, and every packet must tell when it is shown. */
+static bool read_chunk(worker *w, bool first, bool *complete)
+{
+    scan *s = w->s;
+    int64_t bytes = 0;
+    for (*complete = false; !*complete && w->packets < CHUNK_PACKETS && bytes < chunk_bytes;) {
+        AVPacket *p = s->pending;
+        bool got = true, idr, parameters;
+        s->pending = NULL;
+        if (!p) {
+            if (!(p = av_packet_alloc()))
+                return out_of_memory(s);
+            const weft_status_code status = weft_video_reader_packet(s->reader, p, &got);
+            if (status != WEFT_OK)
+                stop_scan(s, status);
+            if (status != WEFT_OK || !got) {
+                av_packet_free(&p);
+                *complete = true;
+                return status == WEFT_OK && (weft_video_reader_errors(s->reader) == 0 || unusual(s));
+            }
+        }
+        if (!look_at(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE || p->dts == AV_NOPTS_VALUE ||
+            p->pts < p->dts || (p->flags & (AV_PKT_FLAG_CORRUPT | AV_PKT_FLAG_DISCARD)) ||
+            av_packet_get_side_data(p, AV_PKT_DATA_NEW_EXTRADATA, NULL)) {
+            av_packet_free(&p);
+            return unusual(s);
+        }
+        const bool begins = first && w->packets == 0;
+        if (idr && !begins) {
+            s->pending = p;
+            *complete = true;
+            return true;
+        }
+        w->packet[w->packets++] = p;
+        bytes += p->size;
+        if (s->parameters < 0)
+            s->parameters = parameters;
+        if (p->dts <= s->last_dts || (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= w->packet[0]->pts) ||
+            parameters != (begins && s->parameters))
+            return unusual(s);
+        s->last_dts = p->dts;
+        s->greatest_pts = p->pts > s->greatest_pts ? p->pts : s->greatest_pts;
+    }
+    return true;
+}
+
+/* --- Decoding a part --------------------------------------------------------------------------- */
+
+/* The decoder's pictures are looked at as soon as they are decoded, long before it gives them out in order. */
+static int keep_picture(AVCodecContext *decoder, AVFrame *frame, int flags)
+{
+    worker *w = decoder->opaque;
+    int error = avcodec_default_get_buffer2(decoder, frame, flags);
+    if (error >= 0) {
+        av_frame_unref(w->latest);
+        error = av_frame_ref(w->latest, frame);
+        w->captured++;
+    }
+    return error;
+}
+
+static weft_status open_worker(worker *w)
+{
+    const scan *s = w->s;
+    const weft_video_info *info = weft_video_reader_info(s->reader);
+    const AVCodec *codec = avcodec_find_decoder(s->stream->codecpar->codec_id);
+    w->decoder = avcodec_alloc_context3(codec);
+    w->frame = av_frame_alloc();
+    w->latest = av_frame_alloc();
+    w->last = weft_alloc((int64_t)sizeof *w->last + 3 * s->small_plane);
+    if (!w->decoder || !w->frame || !w->latest || !w->last ||
+        avcodec_parameters_to_context(w->decoder, s->stream->codecpar) < 0)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name);
+    AVCodecContext *d = w->decoder;
+    d->opaque = w;
+    d->get_buffer2 = keep_picture;
+    d->pkt_timebase = s->stream->time_base;
+    d->thread_count = 1;
+    d->skip_loop_filter = AVDISCARD_ALL;
+    d->flags2 |= AV_CODEC_FLAG2_FAST | (s->options->motion_vectors ? AV_CODEC_FLAG2_EXPORT_MVS : 0);
+    if (avcodec_open2(d, codec, NULL) < 0)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: the decoder does not start", s->name);
+    weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = s->options->width, .height = s->options->height};
+    WEFT_TRY(weft_converter_create(&o, info->rotation, info->width, info->height, &w->small));
+    if (s->large_plane == 0)
+        return WEFT_OK;
+    o.width = s->options->large_width;
+    o.height = s->options->large_height;
+    return weft_converter_create(&o, info->rotation, info->width, info->height, &w->large);
+}
+
+static void free_pictures(picture *list)
+{
+    while (list) {
+        picture *next = list->next;
+        weft_free(list->motion);
+        weft_free(list);
+        list = next;
+    }
+}
+
+static void free_worker(worker *w)
+{
+    for (int k = 0; k < w->packets; k++)
+        av_packet_free(&w->packet[k]);
+    avcodec_free_context(&w->decoder);
+    av_frame_free(&w->frame);
+    av_frame_free(&w->latest);
+    weft_converter_free(w->small);
+    weft_converter_free(w->large);
+    free_pictures(w->list);
+    weft_free(w->last);
+}
+
+/* `pixels` as a frame of three planes, one behind the other. */
+static weft_video_frame view(const uint8_t *pixels, int64_t width, int64_t height)
+{
+    weft_video_frame f = {.width = width, .height = height};
+    for (int p = 0; p < 3; p++) {
+        f.plane[p] = pixels + p * width * height;
+        f.stride[p] = width;
+    }
+    return f;
+}
+
+static weft_video_frame small_view(const scan *s, const picture *p)
+{
+    return view(p->pixels, s->options->width, s->options->height);
+}
+
+static void copy_planes(const weft_video_frame *from, uint8_t *to)
+{
+    for (int p = 0; p < 3; p++)
+        for (int64_t y = 0; y < from->height; y++, to += from->width)
+            memcpy(to, from->plane[p] + y * from->stride[p], (size_t)from->width);
+}
+
+/* Hands the oldest pictures on that are complete and that nothing still to come can precede. */
+static void give_until(worker *w, int64_t pts)
+{
+    scan *s = w->s;
+    while (w->list && w->list->pts <= pts && (w->list->left_out || w->list->complete)) {
+        picture *p = w->list;
+        w->list = p->next;
+        p->next = NULL;
+        if (!p->left_out) {
+            w->has_last = true;
+            w->last->pts = p->pts;
+            memcpy(w->last->pixels, p->pixels, (size_t)(3 * s->small_plane));
+        }
+        pthread_mutex_lock(&s->lock);
+        part *to = &s->ring[w->part % s->ring_size];
+        while (!s->stop && to->bytes >= queue_bytes)
+            pthread_cond_wait(&s->changed, &s->lock);
+        if (to->last)
+            to->last->next = p;
+        else
+            to->first = p;
+        to->last = p;
+        to->bytes += p->left_out ? 0 : 3 * (s->small_plane + s->large_plane);
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+/* Takes what the decoder gives out. */
+static bool take_outputs(worker *w, bool at_end)
+{
+    scan *s = w->s;
+    for (;;) {
+        const int error = avcodec_receive_frame(w->decoder, w->frame);
+        if (error == (at_end ? AVERROR_EOF : AVERROR(EAGAIN)))
+            return true;
+        if (error < 0)
+            return unusual(s);
+        const AVFrame *f = w->frame;
+        picture *p = w->list;
+        while (p && p->pts != f->pts)
+            p = p->next;
+        if (!p || p->left_out || p->complete || p->data != f->data[0] || p->width != f->width ||
+            p->height != f->height || f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
+            return unusual(s);
+        p->complete = true;
+        p->key = f->key_frame;
+        const weft_status_code status = weft_motion_export(f, weft_video_reader_info(s->reader), &p->motion,
+                                                           &p->motion_capacity, &p->motion_count);
+        av_frame_unref(w->frame);
+        if (status != WEFT_OK) {
+            stop_scan(s, status);
+            return false;
+        }
+    }
+}
+
+static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
+{
+    scan *s = w->s;
+    w->captured = 0;
+    const int error = avcodec_send_packet(w->decoder, packet);
+    if (error == AVERROR(ENOMEM))
+        return out_of_memory(s);
+    if (error < 0)
+        return unusual(s);
+    /* The decoder may give this picture out at once: its pixels are wanted first, but what is compared is set then. */
+    AVFrame *f = w->latest;
+    if (w->captured > 0) {
+        f->width = w->decoder->width;
+        f->height = w->decoder->height;
+    }
+    if (w->captured < 1 || f->pts != p->pts)
+        return unusual(s);
+    p->data = f->data[0];
+    p->width = f->width;
+    p->height = f->height;
+    weft_video_frame small, large;
+    weft_status_code status = weft_converter_run(w->small, f, &small);
+    if (status == WEFT_OK && w->large)
+        status = weft_converter_run(w->large, f, &large);
+    if (status != WEFT_OK)
+        return unusual(s);
+    copy_planes(&small, p->pixels);
+    if (w->large)
+        copy_planes(&large, p->pixels + 3 * s->small_plane);
+    return take_outputs(w, false);
+}
+
+/* The decoded pictures nearest in time on both sides; NULL: none. */
+static void neighbours(const worker *w, int64_t pts, const picture **before, const picture **after)
+{
+    *before = w->has_last ? w->last : NULL;
+    *after = NULL;
+    for (const picture *p = w->list; p && !*after; p = p->next)
+        if (!p->left_out)
+            *(p->pts < pts ? before : after) = p;
+}
+
+static bool may_leave_out(worker *w, const picture *before, const picture *after)
+{
+    const scan *s = w->s;
+    if (!s->visitor->alike || !before || !after)
+        return false;
+    if (w->asked_before != before->pts || w->asked_after != after->pts) {
+        const weft_video_frame a = small_view(s, before), b = small_view(s, after);
+        w->alike = s->visitor->alike(&a, &b);
+        w->asked_before = before->pts;
+        w->asked_after = after->pts;
+    }
+    return w->alike;
+}
+
+static bool take_packet(worker *w, const AVPacket *packet)
+{
+    scan *s = w->s;
+    const picture *before, *after;
+    neighbours(w, packet->pts, &before, &after);
+    const bool left_out = may_leave_out(w, before, after);
+    picture *p = weft_alloc((int64_t)sizeof *p + (left_out ? 0 : 3 * (s->small_plane + s->large_plane)));
+    if (!p)
+        return out_of_memory(s);
+    p->pts = packet->pts;
+    p->from_pts = before ? before->pts : packet->pts;
+    p->left_out = left_out;
+    picture **at = &w->list;
+    while (*at && (*at)->pts < p->pts)
+        at = &(*at)->next;
+    const bool twice = (*at && (*at)->pts == p->pts) || (w->has_last && p->pts <= w->last->pts);
+    p->next = *at;
+    *at = p;
+    if (twice)
+        return unusual(s);
+    if (!left_out && !decode_picture(w, packet, p))
+        return false;
+    give_until(w, packet->dts);
+    return true;
+}
+
+static bool decode_part(worker *w)
+{
+    scan *s = w->s;
+    bool complete = false;
+    w->has_last = false;
+    w->asked_before = w->asked_after = AV_NOPTS_VALUE;
+    for (bool first = true; !complete; first = false) {
+        bool good = read_chunk(w, first, &complete);
+        if (complete || !good) {
+            pthread_mutex_lock(&s->lock);
+            s->reading = false;
+            s->all_read |= !s->pending;
+            pthread_cond_broadcast(&s->changed);
+            pthread_mutex_unlock(&s->lock);
+        }
+        for (int k = 0; k < w->packets; k++) {
+            good = good && !s->stop && take_packet(w, w->packet[k]);
+            av_packet_free(&w->packet[k]);
+        }
+        w->packets = 0;
+        if (!good)
+            return false;
+    }
+    avcodec_send_packet(w->decoder, NULL);
+    if (!take_outputs(w, true))
+        return false;
+    avcodec_flush_buffers(w->decoder);
+    give_until(w, INT64_MAX);
+    return !w->list || unusual(s);
+}
+
+static bool begin_part(worker *w)
+{
+    scan *s = w->s;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && !s->all_read && (s->reading || s->begun - s->head >= s->ring_size))
+        pthread_cond_wait(&s->changed, &s->lock);
+    const bool more = !s->stop && !s->all_read;
+    if (more) {
+        s->reading = true;
+        w->part = s->begun++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return more;
+}
+
+static void *work(void *argument)
+{
+    worker *w = argument;
+    scan *s = w->s;
+    const weft_status_code status = open_worker(w);
+    if (status != WEFT_OK)
+        stop_scan(s, status);
+    while (status == WEFT_OK && begin_part(w) && decode_part(w)) {
+        pthread_mutex_lock(&s->lock);
+        s->ring[w->part % s->ring_size].done = true;
+        pthread_cond_broadcast(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+    }
+    free_worker(w);
+    return NULL;
+}
+
+/* --- Telling the frames in order -------------------------------------------------------------- */
+
+static weft_status tell(scan *s, const picture *p, const picture *shown, const uint8_t *pixels)
+{
+    const weft_scan_options *o = s->options;
+    weft_video_frame f = view(pixels, o->width, o->height), large = {0};
+    if (s->start_pts == AV_NOPTS_VALUE)
+        s->start_pts = p->pts;
+    s->history_pts[s->index % HISTORY] = p->pts;
+    f.index = s->index++;
+    f.seconds = s->last_seconds = (double)(p->pts - s->start_pts) * av_q2d(s->stream->time_base);
+    f.mixed = p->left_out;
+    f.key = p->key;
+    f.motion = shown->motion_count ? shown->motion : NULL;
+    f.motion_count = shown->motion_count;
+    if (s->large_plane) {
+        large = view(pixels + 3 * s->small_plane, o->large_width, o->large_height);
+        large.index = f.index;
+        large.seconds = f.seconds;
+        large.mixed = f.mixed;
+        large.key = f.key;
+        large.motion = f.motion;
+        large.motion_count = f.motion_count;
+    }
+    return s->visitor->frame(s->visitor->user, &f, s->large_plane ? &large : NULL);
+}
+
+/* Vectors tell the way from the nearest picture before; the frames between have their share of it. */
+static void share_motion(const scan *s, picture *p, int64_t between)
+{
+    const int64_t own = s->index + between;
+    int64_t from = own - 1;
+    while (from > own - HISTORY && from >= 0 && (from >= s->index || s->history_pts[from % HISTORY] > p->from_pts))
+        from--;
+    const float share = from >= 0 ? 1 / (float)(own - from) : 1;
+    for (int64_t k = 0; k < p->motion_count; k++) {
+        p->motion[k].dx *= share;
+        p->motion[k].dy *= share;
+    }
+}
+
+static weft_status tell_with_waiting(scan *s, picture *p)
+{
+    weft_status_code status = WEFT_OK;
+    const int64_t bytes = 3 * (s->small_plane + s->large_plane);
+    int64_t between = 0;
+    for (const picture *m = s->waiting; m; m = m->next)
+        between++;
+    share_motion(s, p, between);
+    for (const picture *m = s->waiting; m && status == WEFT_OK; m = m->next) {
+        const uint8_t *a = s->before->pixels, *b = p->pixels;
+        const int64_t whole = p->pts - s->before->pts;
+        const uint32_t wb = (uint32_t)((256 * (m->pts - s->before->pts) + whole / 2) / whole), wa = 256 - wb;
+        for (int64_t i = 0; i < bytes; i++)
+            s->mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
+        status = tell(s, m, p, s->mixture);
+    }
+    free_pictures(s->waiting);
+    s->waiting = NULL;
+    s->wait_end = &s->waiting;
+    if (status == WEFT_OK)
+        status = tell(s, p, p, p->pixels);
+    free_pictures(s->before);
+    s->before = p;
+    s->decoded++;
+    return status;
+}
+
+/* The next picture in order; NULL: the end, or a stop. */
+static picture *next_picture(scan *s)
+{
+    picture *p = NULL;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && !p && !(s->all_read && s->head == s->begun)) {
+        part *from = &s->ring[s->head % s->ring_size];
+        if (s->head < s->begun && from->first) {
+            p = from->first;
+            from->first = p->next;
+            if (!from->first)
+                from->last = NULL;
+            p->next = NULL;
+            from->bytes -= p->left_out ? 0 : 3 * (s->small_plane + s->large_plane);
+            pthread_cond_broadcast(&s->changed);
+        } else if (s->head < s->begun && from->done) {
+            *from = (part){0};
+            s->head++;
+            pthread_cond_broadcast(&s->changed);
+        } else {
+            pthread_cond_wait(&s->changed, &s->lock);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return p;
+}
+
+static void tell_all(scan *s)
+{
+    picture *p;
+    while ((p = next_picture(s))) {
+        if (p->left_out) {
+            *s->wait_end = p;
+            s->wait_end = &p->next;
+            continue;
+        }
+        const weft_status_code status = tell_with_waiting(s, p);
+        if (status != WEFT_OK) {
+            stop_scan(s, status);
+            return;
+        }
+    }
+}
+
+static bool ended_early(const weft_video_info *info, double last_seconds)
+{
+    const double tick = info->fps > 0 ? 1 / info->fps : 0.04;
+    return info->seconds > 0 && last_seconds + tick < info->seconds * 0.9 - 0.5;
+}
+
+/* By parts. *unusual: it must be done by the reader. */
+static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
+{
+    const weft_video_info *info = weft_video_reader_info(s->reader);
+    int threads = s->options->threads < 1 ? 1 : s->options->threads > THREADS ? THREADS : s->options->threads;
+    worker *w = weft_alloc(threads * (int64_t)sizeof *w);
+    s->mixture = weft_alloc(3 * (s->small_plane + s->large_plane));
+    if (!w || !s->mixture) {
+        weft_free(w);
+        weft_free(s->mixture);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", s->name);
+    }
+    s->ring_size = 2 * threads + 2;
+    s->wait_end = &s->waiting;
+    s->start_pts = AV_NOPTS_VALUE;
+    s->greatest_pts = s->last_dts = INT64_MIN;
+    s->parameters = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    weft_status_code status = s->visitor->begin(s->visitor->user, info);
+    int running = 0;
+    for (; status == WEFT_OK && running < threads; running++) {
+        w[running].s = s;
+        if (pthread_create(&w[running].thread, NULL, work, &w[running]) != 0)
+            break;
+    }
+    if (status == WEFT_OK && running == 0)
+        status = weft_fail(WEFT_E_MEMORY, "%s: no thread can be started", s->name);
+    if (status == WEFT_OK)
+        tell_all(s);
+    stop_scan(s, WEFT_OK);
+    for (int k = 0; k < running; k++)
+        pthread_join(w[k].thread, NULL);
+    if (status == WEFT_OK && s->status != WEFT_OK)
+        status = weft_fail(s->status, "%s", s->message);
+    *must_read = s->unusual;
+    *out = (weft_scan_result){.frames = s->index, .decoded = s->decoded,
+                              .truncated = ended_early(info, s->last_seconds)};
+    for (int64_t k = 0; k < s->ring_size; k++)
+        free_pictures(s->ring[k].first);
+    free_pictures(s->before);
+    free_pictures(s->waiting);
+    av_packet_free(&s->pending);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    weft_free(s->mixture);
+    weft_free(w);
+    return status;
+}
+
+/* --- The reader's way ---------------------------------------------------------------------------- */
+
+static weft_status scan_frames(weft_video_reader *reader, const weft_scan_options *options,
+                               const weft_scan_visitor *visitor, weft_scan_result *out)
+{
+    const weft_video_info *info = weft_video_reader_info(reader);
+    weft_converter *second = NULL;
+    const weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = options->large_width,
+                                  .height = options->large_height};
+    weft_status_code status = WEFT_OK;
+    bool got = true;
+    *out = (weft_scan_result){0};
+    if (options->large_width)
+        WEFT_GO(weft_converter_create(&o, info->rotation, info->width, info->height, &second));
+    WEFT_GO(visitor->begin(visitor->user, info));
+    for (;;) {
+        weft_video_frame frame, large;
+        WEFT_GO(weft_video_reader_next(reader, &frame, &got));
+        if (!got)
+            break;
+        large = frame;
+        if (second)
+            WEFT_GO(weft_converter_run(second, weft_video_reader_picture(reader), &large));
+        WEFT_GO(visitor->frame(visitor->user, &frame, second ? &large : NULL));
+        out->frames = ++out->decoded;
+    }
+    out->errors = weft_video_reader_errors(reader);
+    out->truncated = weft_video_reader_truncated(reader);
+out:
+    weft_converter_free(second);
+    return status;
+}
+
+weft_status weft_video_scan(const char *path, const weft_scan_options *options,
+                            const weft_scan_visitor *visitor, weft_scan_result *out)
+{
+    weft_video_options o = {.format = WEFT_VIDEO_SMALL,
+                            .width = options->width,
+                            .height = options->height,
+                            .threads = 1,
+                            .motion_vectors = options->motion_vectors,
+                            .fast = true,
+                            .stall_seconds = options->stall_seconds};
+    weft_video_reader *reader = NULL;
+    weft_status_code status = weft_video_reader_open(path, &o, &reader);
+    bool must_read = true;
+    if (status == WEFT_OK && weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264) {
+        scan *s = weft_alloc(sizeof *s);
+        if (!s) {
+            weft_video_reader_close(reader);
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        }
+        s->name = path;
+        s->options = options;
+        s->visitor = visitor;
+        s->reader = reader;
+        s->stream = weft_video_reader_stream(reader);
+        s->small_plane = options->width * options->height;
+        s->large_plane = options->large_width * options->large_height;
+        status = scan_parts(s, out, &must_read);
+        weft_free(s);
+    }
+    if (status == WEFT_OK && must_read) {
+        weft_video_reader_close(reader);
+        reader = NULL;
+        o.threads = options->threads;
+        status = weft_video_reader_open(path, &o, &reader);
+        if (status == WEFT_OK)
+            status = scan_frames(reader, options, visitor, out);
+    }
+    weft_video_reader_close(reader);
+    return status;
+}
