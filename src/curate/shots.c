@@ -22,7 +22,7 @@
 
 enum {
     RING = 256,    /* frames that are kept; more than twice the longest span */
-    LOOK = 5,      /* frames that a flash may last, and the delay of the decision about a cut */
+    LOOK = WEFT_SHOT_LEAVE_OUT, /* frames that a flash may last, and the delay of the decision about a cut */
     HOLD = 8,      /* frames of a uniform run that are kept */
     SPANS = 7,
     CANDIDATES = 512,
@@ -32,7 +32,9 @@ static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80};
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
-static const float alike_difference = 20, alike_mismatch = 0.2f;
+/* Parts of cut_mismatch: below the first two frames show the same picture; below the second, and the difference, what lies
+ * between may be mixed of them. */
+static const float same_picture = 0.6f, alike_mismatch = 0.4f, alike_difference = 20;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
@@ -42,6 +44,7 @@ typedef struct slot {
     float mismatch;  /* to the frame before */
     float step;      /* difference to the frame before */
     bool cut;        /* a new shot begins here */
+    bool mixed;      /* not decoded */
 } slot;
 
 typedef struct candidate {
@@ -64,6 +67,11 @@ struct weft_shot_detector {
     int64_t boundary_count, boundary_capacity;
     weft_classic_shots *classic; /* the named methods */
 };
+
+static float factor_of(const weft_shot_options *o)
+{
+    return o->threshold > 0 ? (float)o->threshold : 1;
+}
 
 static slot *at(const weft_shot_detector *d, int64_t position)
 {
@@ -90,7 +98,7 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
             return status;
         }
     } else {
-        d->factor = d->options.threshold > 0 ? (float)d->options.threshold : 1;
+        d->factor = factor_of(&d->options);
         if (d->options.min_frames == 0)
             d->options.min_frames = 4;
         d->ring = weft_alloc(RING * (int64_t)sizeof *d->ring);
@@ -159,12 +167,12 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
         return false;
     for (int64_t k = 1; k <= LOOK; k++) {
         if (position + k < d->count && !uniform(at(d, position + k)) &&
-            weft_shot_mismatch(&before->f, &at(d, position + k)->f, 6, 4) < 0.6f * threshold)
+            weft_shot_mismatch(&before->f, &at(d, position + k)->f, 6, 4) < same_picture * threshold)
             return false; /* what was before comes back */
         const int64_t p = position - 1 - k;
         if (p < 0 || p <= d->count - RING || at(d, p + 1)->cut)
             break;
-        if (weft_shot_mismatch(&at(d, p)->f, &now->f, 6, 4) < 0.6f * threshold)
+        if (weft_shot_mismatch(&at(d, p)->f, &now->f, 6, 4) < same_picture * threshold)
             return false; /* it has come back */
     }
     return true;
@@ -319,8 +327,12 @@ static float evidence(float mismatch, float straight, float residue, float diffe
 /* Looks at the span that ends at position `to`. */
 static void try_span(weft_shot_detector *d, int64_t to, int span)
 {
-    const int64_t from = to - span;
-    if (from < 0 || uniform(at(d, from)) || uniform(at(d, to)) || d->candidate_count == CANDIDATES)
+    int64_t from = to - span;
+    if (from < 0 || at(d, to)->mixed) /* the ends of a span are pictures that were there */
+        return;
+    while (from > 0 && at(d, from)->mixed)
+        from--;
+    if (uniform(at(d, from)) || uniform(at(d, to)) || d->candidate_count == CANDIDATES)
         return;
     const slot *a = at(d, from), *b = at(d, to);
     /* An end that is nearly uniform is inside a fade, not beside it. */
@@ -450,6 +462,7 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     weft_shot_frame_fill(&s->f, frame);
     s->index = number;
     s->cut = false;
+    s->mixed = frame->mixed;
     s->mismatch = s->step = 0;
     s->path = 0;
     d->uniform_run = uniform(s) ? d->uniform_run + 1 : 0;
@@ -478,22 +491,16 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
     return settle(d, d->count + RING);
 }
 
-/* Alike: so close in light and structure that neither a cut nor much of a transition lies between. */
-static bool alike(const weft_video_frame *before, const weft_video_frame *after)
+bool weft_shot_alike(const void *shot_options, const weft_video_frame *before, const weft_video_frame *after)
 {
-    weft_shot_frame a, b;
+    const weft_shot_options *o = shot_options;
+    if (o->every_frame || o->method != WEFT_SHOTS_STRUCTURE)
+        return false;
+    weft_shot_frame a = {0}, b = {0}; /* the integrals begin with zeros */
     weft_shot_frame_fill(&a, before);
     weft_shot_frame_fill(&b, after);
-    const float difference = weft_shot_difference(&a, &b);
-    if (difference >= alike_difference)
-        return false;
-    return difference < 0.75f || weft_shot_mismatch(&a, &b, 6, 4) < alike_mismatch;
-}
-
-bool (*weft_shot_alike(const weft_shot_options *options))(const weft_video_frame *before,
-                                                          const weft_video_frame *after)
-{
-    return options->every_frame || options->method != WEFT_SHOTS_STRUCTURE ? NULL : alike;
+    return weft_shot_difference(&a, &b) < alike_difference &&
+           weft_shot_mismatch(&a, &b, 6, 4) < alike_mismatch * cut_mismatch * factor_of(o);
 }
 
 const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *d, int64_t *count)

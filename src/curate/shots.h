@@ -48,10 +48,10 @@ const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *det
 int64_t weft_shot_detector_frames(const weft_shot_detector *detector);
 void weft_shot_detector_free(weft_shot_detector *detector); /* accepts NULL */
 
-/* What weft_video_scan may leave out with these options: B pictures between two in which no boundary can hide. NULL:
- * nothing. */
-bool (*weft_shot_alike(const weft_shot_options *options))(const weft_video_frame *before,
-                                                          const weft_video_frame *after);
+/* For weft_video_scan with these options (a weft_shot_options): whether the frames between two, WEFT_SHOT_LEAVE_OUT at most,
+ * may be mixed of them. The two show the same picture, so that a cut between them is one of a flash. */
+enum { WEFT_SHOT_LEAVE_OUT = 5 };
+bool weft_shot_alike(const void *shot_options, const weft_video_frame *before, const weft_video_frame *after);
 
 /* Boundaries of one file, with what is needed to print them. */
 typedef struct weft_shot_list {

@@ -30,8 +30,9 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
                             weft_shot_list *out)
 {
     pass p = {.options = options};
-    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH, .height = WEFT_SHOT_HEIGHT, .threads = threads};
-    const weft_scan_visitor visitor = {&p, begin, take, weft_shot_alike(options)};
+    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH, .height = WEFT_SHOT_HEIGHT, .threads = threads,
+                                 .leave_out = WEFT_SHOT_LEAVE_OUT};
+    const weft_scan_visitor visitor = {&p, begin, take, weft_shot_alike, options};
     weft_scan_result seen;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_video_scan(path, &o, &visitor, &seen));

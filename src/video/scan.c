@@ -39,6 +39,7 @@ typedef struct scan {
     weft_video_reader *reader;
     const AVStream *stream;
     int64_t small_plane, large_plane; /* bytes */
+    int64_t longest_way;              /* in time, between two pictures between which some may be left out */
     /* Under the lock. Part p lies in ring[p % ring_size]. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -50,7 +51,7 @@ typedef struct scan {
     char message[1024];
     /* Of the worker that reads. */
     AVPacket *pending; /* first packet of the next part */
-    int64_t greatest_pts, last_dts;
+    int64_t greatest_pts, last_dts, part_pts;
     int parameters; /* whether every part brings its parameter sets: -1 not known yet */
     /* Of the caller. */
     picture *before;           /* the last decoded one that was told */
@@ -184,9 +185,11 @@ static bool read_chunk(worker *w, bool first, bool *complete)
         bytes += p->size;
         if (s->parameters < 0)
             s->parameters = parameters;
-        if (p->dts <= s->last_dts || (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= w->packet[0]->pts) ||
+        if (p->dts <= s->last_dts || (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
             parameters != (begins && s->parameters))
             return unusual(s);
+        if (begins)
+            s->part_pts = p->pts;
         s->last_dts = p->dts;
         s->greatest_pts = p->pts > s->greatest_pts ? p->pts : s->greatest_pts;
     }
@@ -224,7 +227,8 @@ static weft_status open_worker(worker *w)
     d->opaque = w;
     d->get_buffer2 = keep_picture;
     d->pkt_timebase = s->stream->time_base;
-    d->thread_count = 1;
+    d->thread_count = 1; /* keep_picture sees a picture whole because the decoder has no thread of its own */
+    d->thread_type = FF_THREAD_SLICE;
     d->skip_loop_filter = AVDISCARD_ALL;
     d->flags2 |= AV_CODEC_FLAG2_FAST | (s->options->motion_vectors ? AV_CODEC_FLAG2_EXPORT_MVS : 0);
     if (avcodec_open2(d, codec, NULL) < 0)
@@ -350,14 +354,11 @@ static bool decode_picture(worker *w, const AVPacket *packet, picture *p)
         return out_of_memory(s);
     if (error < 0)
         return unusual(s);
-    /* The decoder may give this picture out at once: its pixels are wanted first, but what is compared is set then. */
     AVFrame *f = w->latest;
-    if (w->captured > 0) {
-        f->width = w->decoder->width;
-        f->height = w->decoder->height;
-    }
     if (w->captured < 1 || f->pts != p->pts)
         return unusual(s);
+    f->width = w->decoder->width; /* what is shown of the coded size */
+    f->height = w->decoder->height;
     p->data = f->data[0];
     p->width = f->width;
     p->height = f->height;
@@ -386,11 +387,11 @@ static void neighbours(const worker *w, int64_t pts, const picture **before, con
 static bool may_leave_out(worker *w, const picture *before, const picture *after)
 {
     const scan *s = w->s;
-    if (!s->visitor->alike || !before || !after)
+    if (!before || !after || after->pts - before->pts > s->longest_way)
         return false;
     if (w->asked_before != before->pts || w->asked_after != after->pts) {
         const weft_video_frame a = small_view(s, before), b = small_view(s, after);
-        w->alike = s->visitor->alike(&a, &b);
+        w->alike = s->visitor->alike(s->visitor->settings, &a, &b);
         w->asked_before = before->pts;
         w->asked_after = after->pts;
     }
@@ -713,6 +714,9 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
         s->stream = weft_video_reader_stream(reader);
         s->small_plane = options->width * options->height;
         s->large_plane = options->large_width * options->large_height;
+        const double fps = weft_video_reader_info(reader)->fps;
+        if (options->leave_out > 0 && fps > 0)
+            s->longest_way = (int64_t)(((double)options->leave_out + 1.25) / (fps * av_q2d(s->stream->time_base)));
         status = scan_parts(s, out, &must_read);
         weft_free(s);
     }

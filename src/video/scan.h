@@ -21,6 +21,7 @@ typedef struct weft_scan_options {
     int64_t width, height;             /* of the frames, WEFT_VIDEO_SMALL */
     int64_t large_width, large_height; /* of a second form of each frame; 0: none */
     int threads;                       /* 0: 1 */
+    int64_t leave_out;                 /* frames in a row that may be left out, at most; 0: every frame is decoded */
     bool motion_vectors;
     double stall_seconds; /* 0: 30 */
 } weft_scan_options;
@@ -32,9 +33,9 @@ typedef struct weft_scan_visitor {
     /* The next frame; `large` is NULL unless asked for. Borrowed until the return. Motion vectors of H.264 are per frame:
      * divided by the number of frames to the picture before that was decoded earlier. */
     weft_status_code (*frame)(void *user, const weft_video_frame *frame, const weft_video_frame *large);
-    /* Whether what lies between the two may be mixed of them: a function of the pictures alone, called on any
-     * thread. NULL: every frame is decoded. */
-    bool (*alike)(const weft_video_frame *before, const weft_video_frame *after);
+    /* Whether what lies between the two may be mixed of them: a function of its arguments alone, called on any thread. */
+    bool (*alike)(const void *settings, const weft_video_frame *before, const weft_video_frame *after);
+    const void *settings;
 } weft_scan_visitor;
 
 typedef struct weft_scan_result {
