@@ -12,9 +12,9 @@ static const weft_option options[] = {
     {"--threshold", "X", "0",
      "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade 12)"},
     {"--min-frames", "N", "0", "shortest shot; 0: the method's own (structure 4, others 15)"},
-    {"--every-frame", NULL, NULL, "decode what lies between pictures that are alike, too: slower"},
+    {"--every-frame", NULL, NULL, "decode frames between two that are alike, too: about twice the work"},
     {"--csv", NULL, NULL, "a scene list in the form of PySceneDetect instead of JSON lines"},
-    {"--threads", "N", "2", "decoder threads"},
+    {"--threads", "N", "2", "decoder threads; their number does not change the result"},
 };
 
 static const char *const method_names[] = {"structure", "content", "adaptive", "fade", NULL};
@@ -146,6 +146,10 @@ const weft_verb weft_verb_shots = {
         "finds dissolves, wipes, irises, pushes and fades through a colour. `content` (mean HSV\n"
         "difference), `adaptive` (the same, against its neighbourhood) and `fade` (mean luma) are the\n"
         "usual methods of that name.\n"
+        "\n"
+        "Of H.264, frames between two that are alike are not decoded but mixed of these: at most five in a\n"
+        "row, and none where a cut or much of a transition could hide. --every-frame decodes all; the\n"
+        "usual methods always do.\n"
         "\n"
         "With several files, one that cannot be read is reported and passed over; the exit status is\n"
         "then not 0.",

