@@ -31,7 +31,7 @@ typedef struct analysis {
     weft_shot_detector *detector;
     frame_stat *frame;
     int64_t frames, frame_capacity;
-    weft_phash *hash; /* pairs: plain, mirrored */
+    weft_phash *hash;
     int64_t hashes, hash_capacity;
     double next_key;
     double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and how long the last frame lasts */
@@ -163,7 +163,7 @@ static void find_bars(const weft_video_frame *f, uint8_t bar[4])
 /* One hash for every KEY_SECONDS that have passed: frames that are shown for long have several. */
 static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const frame_stat *s)
 {
-    weft_phash pair[2];
+    weft_phash hash;
     /* Bars are not part of what is shown; nearly black frames have none worth cutting. */
     int top = s->bar[0], bottom = s->bar[1], left = s->bar[2], right = s->bar[3];
     if (top + bottom > HIGH / 2)
@@ -173,12 +173,12 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
     const uint8_t *inside[3];
     for (int p = 0; p < 3; p++)
         inside[p] = f->plane[p] + top * f->stride[p] + left;
-    weft_phash_make(inside, f->stride, WIDE - left - right, HIGH - top - bottom, &pair[0], &pair[1]);
+    weft_phash_make(inside, f->stride, WIDE - left - right, HIGH - top - bottom, &hash);
     if (a->frames > 0 && f->seconds - s[-1].seconds > PAUSE_SECONDS)
         a->next_key = f->seconds;
     while (f->seconds >= a->next_key) {
-        WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, 2 * sizeof *a->hash));
-        memcpy(&a->hash[2 * a->hashes++], pair, sizeof pair);
+        WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, sizeof *a->hash));
+        a->hash[a->hashes++] = hash;
         a->next_key += KEY_SECONDS;
     }
     return WEFT_OK;
@@ -363,16 +363,14 @@ static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t
 
 static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *shot)
 {
-    json_t *plain = json_array(), *mirrored = json_array();
+    json_t *list = json_array();
     const int64_t last = end + 1 < a->frames ? a->frame[end + 1].hashes : a->hashes;
-    for (int64_t i = a->frame[start].hashes; i < last; i++)
-        for (int k = 0; k < 2; k++) {
-            char text[WEFT_PHASH_TEXT];
-            weft_phash_print(&a->hash[2 * i + k], text);
-            json_array_append_new(k ? mirrored : plain, json_string(text));
-        }
-    json_object_set_new(shot, "hashes", plain);
-    json_object_set_new(shot, "mirrored", mirrored);
+    for (int64_t i = a->frame[start].hashes; i < last; i++) {
+        char text[WEFT_PHASH_TEXT];
+        weft_phash_print(&a->hash[i], text);
+        json_array_append_new(list, json_string(text));
+    }
+    json_object_set_new(shot, "hashes", list);
 }
 
 /* Adds frames start .. end, cut into clips of equal time when they are too long. */

@@ -2,7 +2,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "curate/phash.h"
+#include "curate/near.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 4 };
+enum { STATE_VERSION = 5 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -40,6 +40,7 @@ void weft_curate_plan_free(weft_curate_plan *p)
         weft_curate_source *s = &p->source[i];
         free_clips(s);
         json_decref(s->record);
+        weft_free(s->hash);
         weft_free(s->name);
         weft_free(s->path);
         weft_free(s->state_path);
@@ -123,35 +124,64 @@ static bool has_sidecar(const weft_curate_source *s)
     return found;
 }
 
+typedef struct sized {
+    int64_t bytes, source;
+    bool hashed, unreadable;
+    XXH128_hash_t hash;
+} sized;
+
+static int by_size(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    return x->bytes != y->bytes ? (x->bytes > y->bytes) - (x->bytes < y->bytes) : (x->source > y->source) - (x->source < y->source);
+}
+
+static bool same_file_bytes(const weft_curate_plan *p, sized *a, sized *b)
+{
+    for (int i = 0; i < 2; i++) {
+        sized *f = i ? b : a;
+        if (!f->hashed) /* one that cannot be read: the analysis will say why */
+            f->unreadable = hash_file(p->source[f->source].path, &f->hash) != WEFT_OK;
+        f->hashed = true;
+        if (f->unreadable)
+            return false;
+    }
+    return XXH128_isEqual(a->hash, b->hash);
+}
+
 /* Only files of equal size can be equal. Of equal ones the first with a caption is kept, or the
  * first by name. */
-static void find_same_bytes(weft_curate_plan *p)
+static weft_status find_same_bytes(weft_curate_plan *p)
 {
-    for (int64_t i = 0; i < p->sources; i++) {
-        weft_curate_source *a = &p->source[i], *kept = a;
-        if (a->kind != WEFT_CURATE_VIDEO || a->same_as || a->bytes == 0)
-            continue;
-        XXH128_hash_t ha, hb;
-        bool hashed = false;
-        for (int64_t k = i + 1; k < p->sources; k++) {
-            weft_curate_source *b = &p->source[k];
-            if (b->kind != WEFT_CURATE_VIDEO || b->same_as || b->bytes != a->bytes)
+    int64_t count = 0;
+    sized *file = weft_alloc((p->sources + 1) * (int64_t)sizeof *file);
+    if (!file)
+        return out_of_memory();
+    for (int64_t i = 0; i < p->sources; i++)
+        if (p->source[i].kind == WEFT_CURATE_VIDEO && p->source[i].bytes > 0)
+            file[count++] = (sized){.bytes = p->source[i].bytes, .source = i};
+    qsort(file, (size_t)count, sizeof *file, by_size);
+    for (int64_t i = 0; i < count; i++) {
+        const char *found = p->source[file[i].source].same_as;
+        int64_t kept = file[i].source;
+        for (int64_t k = i + 1; !found && k < count && file[k].bytes == file[i].bytes; k++) {
+            weft_curate_source *b = &p->source[file[k].source];
+            if (b->same_as || !same_file_bytes(p, &file[i], &file[k]))
                 continue;
-            if (!hashed && hash_file(a->path, &ha) != WEFT_OK)
-                break; /* the analysis will say why it cannot be read */
-            hashed = true;
-            if (hash_file(b->path, &hb) != WEFT_OK || !XXH128_isEqual(ha, hb))
+            if (!has_sidecar(b) || has_sidecar(&p->source[kept])) {
+                b->same_as = p->source[kept].name;
                 continue;
-            b->same_as = kept->name;
-            if (has_sidecar(b) && !has_sidecar(kept)) {
-                b->same_as = NULL;
-                for (int64_t j = i; j < k; j++)
-                    if (j == i || p->source[j].same_as == kept->name)
-                        p->source[j].same_as = b->name;
-                kept = b;
             }
+            for (int64_t j = i; j < k; j++) { /* it takes the place of the one before */
+                weft_curate_source *other = &p->source[file[j].source];
+                if (file[j].source == kept || other->same_as == p->source[kept].name)
+                    other->same_as = b->name;
+            }
+            kept = file[k].source;
         }
     }
+    weft_free(file);
+    return WEFT_OK;
 }
 
 /* What weft_list_tree gives no file for. */
@@ -191,7 +221,7 @@ weft_status weft_curate_plan_scan(weft_curate_plan *p)
     if (status == WEFT_OK)
         qsort(p->source, (size_t)p->sources, sizeof *p->source, by_name);
     if (status == WEFT_OK && p->config->duplicates.on)
-        find_same_bytes(p);
+        status = find_same_bytes(p);
     return status;
 }
 
@@ -207,6 +237,29 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
     const weft_status_code status = weft_json_save(s->state_path, state);
     json_decref(state);
     return status;
+}
+
+/* The hashes of a record in binary, out of its text: they are most of it. "hash_at" and "hash_count" are left in the shots. */
+static weft_status take_hashes(weft_curate_source *s)
+{
+    size_t k, i;
+    json_t *shot, *text;
+    int64_t count = 0, at = 0;
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+        count += (int64_t)json_array_size(json_object_get(shot, "hashes"));
+    weft_free(s->hash);
+    s->hash = weft_alloc((count + 1) * (int64_t)sizeof *s->hash);
+    if (!s->hash)
+        return out_of_memory();
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+        const int64_t first = at;
+        json_array_foreach(json_object_get(shot, "hashes"), i, text)
+            at += weft_phash_parse(json_string_value(text), &s->hash[at]);
+        json_object_set_new(shot, "hash_at", json_integer(first));
+        json_object_set_new(shot, "hash_count", json_integer(at - first));
+        json_object_del(shot, "hashes");
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_curate_plan_load(weft_curate_plan *p)
@@ -225,6 +278,8 @@ weft_status weft_curate_plan_load(weft_curate_plan *p)
             json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns)
             s->record = json_incref(json_object_get(state, "record"));
         json_decref(state);
+        if (s->record)
+            WEFT_TRY(take_hashes(s));
     }
     return WEFT_OK;
 }
@@ -234,17 +289,9 @@ typedef struct entry {
     weft_curate_source *source;
     json_t *shot;
     int64_t pixels, start, frames, bit_rate;
-    weft_phash *hash; /* plain, then mirrored; owned */
+    const weft_phash *hash; /* borrowed from the source */
     int64_t hashes;
 } entry;
-
-static void read_hashes(json_t *list, weft_phash *to)
-{
-    size_t i;
-    json_t *text;
-    json_array_foreach(list, i, text)
-        weft_phash_parse(json_string_value(text), &to[i]);
-}
 
 /* Better copies first: more pixels, longer, more bits; then by name, so that the order of the files
  * never matters. */
@@ -275,21 +322,18 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
         json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
             if (json_object_get(shot, "reject"))
                 continue;
-            json_t *hashes = json_object_get(shot, "hashes");
-            if (weft_grow((void **)&list, n, &capacity, sizeof *list) != WEFT_OK)
-                goto memory;
+            if (weft_grow((void **)&list, n, &capacity, sizeof *list) != WEFT_OK) {
+                weft_free(list);
+                return out_of_memory();
+            }
             entry *e = &list[n++];
-            *e = (entry){.source = s, .shot = shot, .hashes = (int64_t)json_array_size(hashes)};
+            *e = (entry){.source = s, .shot = shot, .hashes = json_integer_value(json_object_get(shot, "hash_count"))};
+            e->hash = s->hash + json_integer_value(json_object_get(shot, "hash_at"));
             e->pixels = json_integer_value(json_object_get(video, "width")) *
                         json_integer_value(json_object_get(video, "height"));
             e->bit_rate = json_integer_value(json_object_get(video, "bit_rate"));
             e->start = json_integer_value(json_object_get(shot, "start"));
             e->frames = json_integer_value(json_object_get(shot, "end")) - e->start + 1;
-            e->hash = weft_alloc((2 * e->hashes + 1) * (int64_t)sizeof *e->hash);
-            if (!e->hash)
-                goto memory;
-            read_hashes(hashes, e->hash);
-            read_hashes(json_object_get(shot, "mirrored"), e->hash + e->hashes);
         }
     }
     if (n)
@@ -297,40 +341,34 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
     *out = list;
     *count = n;
     return WEFT_OK;
-memory:
-    for (int64_t i = 0; i < n; i++)
-        weft_free(list[i].hash);
-    weft_free(list);
-    return out_of_memory();
 }
 
 /* Each shot, the better first, against those kept so far. */
-static void mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
+static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
 {
     const weft_phash_limits limits = {.bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5),
                                       .colour = (int)c->duplicates.colour};
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t k = 0; k < i; k++) {
-            if (json_object_get(list[k].shot, "reject"))
-                continue;
-            const double plain = weft_phash_overlap(list[i].hash, list[i].hashes, list[k].hash,
-                                                    list[k].hashes, limits);
-            const double mirrored =
-                weft_phash_overlap(list[i].hash + list[i].hashes, list[i].hashes, list[k].hash,
-                                   list[k].hashes, limits);
-            const double most = plain > mirrored ? plain : mirrored;
-            if (most < c->duplicates.share)
-                continue;
-            weft_buf reason = {0};
-            weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld",
-                            list[k].source->name, (long long)list[k].start,
-                            (long long)(list[k].start + list[k].frames - 1));
-            json_object_set_new(list[i].shot, "reject",
-                                weft_curate_reject("duplicate", most, c->duplicates.share,
-                                                   reason.data ? reason.data : ""));
-            weft_buf_free(&reason);
-            break;
-        }
+    weft_near_shot *shots = weft_alloc((count + 1) * (int64_t)sizeof *shots);
+    weft_near_result *result = weft_alloc((count + 1) * (int64_t)sizeof *result);
+    weft_status_code status = shots && result ? WEFT_OK : out_of_memory();
+    for (int64_t i = 0; status == WEFT_OK && i < count; i++)
+        shots[i] = (weft_near_shot){list[i].hash, list[i].hashes};
+    if (status == WEFT_OK)
+        status = weft_near_find(shots, count, limits, c->duplicates.share, result, NULL);
+    for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
+        if (result[i].of < 0)
+            continue;
+        const entry *kept = &list[result[i].of];
+        weft_buf reason = {0};
+        weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld", kept->source->name, (long long)kept->start,
+                        (long long)(kept->start + kept->frames - 1));
+        json_object_set_new(list[i].shot, "reject",
+                            weft_curate_reject("duplicate", result[i].share, c->duplicates.share, reason.data ? reason.data : ""));
+        weft_buf_free(&reason);
+    }
+    weft_free(shots);
+    weft_free(result);
+    return status;
 }
 
 /* The caption of a shot: the file's own, or of the annotated shot that covers most of it, when that
@@ -450,12 +488,13 @@ weft_status weft_curate_plan_choose(weft_curate_plan *p)
 {
     entry *list = NULL;
     int64_t count = 0;
-    WEFT_TRY(collect(p, &list, &count));
-    if (p->config->duplicates.on)
-        mark_duplicates(p->config, list, count);
-    for (int64_t i = 0; i < count; i++)
-        weft_free(list[i].hash);
-    weft_free(list);
+    if (p->config->duplicates.on) {
+        WEFT_TRY(collect(p, &list, &count));
+        const weft_status_code status = mark_duplicates(p->config, list, count);
+        weft_free(list);
+        if (status != WEFT_OK)
+            return status;
+    }
     for (int64_t i = 0; i < p->sources; i++) {
         weft_curate_source *s = &p->source[i];
         int64_t capacity = 0;

@@ -3,6 +3,7 @@
 #define WEFT_CURATE_PLAN_H
 
 #include "curate/curate_work.h"
+#include "curate/phash.h"
 
 typedef enum weft_curate_kind { WEFT_CURATE_VIDEO, WEFT_CURATE_SIDECAR, WEFT_CURATE_OTHER } weft_curate_kind;
 
@@ -14,6 +15,7 @@ typedef struct weft_curate_source {
     const char *why_other; /* why a file is no video; static; NULL: by its name */
     const char *same_as; /* name of the file with the same bytes that is kept; borrowed */
     json_t *record;      /* owned; NULL: not analysed yet */
+    weft_phash *hash;    /* owned; of all its shots */
     weft_curate_clip *clip; /* owned, with its strings and metas; what is kept of it */
     int64_t clips;
 } weft_curate_source;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { SIDE = 64, KEPT = 16, GRID = 4 };
-/* Of the shorter list every STRIDE-th is looked for, at most SLACK steps from its place. */
-enum { STRIDE = 4, SLACK = 2 };
+/* Frames are looked for at most SLACK steps from their place. */
+enum { STRIDE = WEFT_PHASH_STRIDE, SLACK = 2 };
 
 typedef float cosines[KEPT][SIDE];
 
@@ -31,31 +31,8 @@ static void transform(cosines table, const float *from, int64_t from_step, float
     }
 }
 
-static float median(const float *values, int count)
-{
-    float sorted[KEPT * KEPT];
-    memcpy(sorted, values, (size_t)count * sizeof *sorted);
-    for (int i = 1; i < count; i++) {
-        const float v = sorted[i];
-        int j = i;
-        for (; j > 0 && sorted[j - 1] > v; j--)
-            sorted[j] = sorted[j - 1];
-        sorted[j] = v;
-    }
-    return 0.5f * (sorted[count / 2 - 1] + sorted[count / 2]);
-}
-
-static void pack(const float *coefficients, weft_phash *hash)
-{
-    const float middle = median(coefficients, KEPT * KEPT);
-    for (int i = 0; i < KEPT * KEPT; i++)
-        if (coefficients[i] > middle)
-            hash->word[i / 64] |= (uint64_t)1 << (i % 64);
-}
-
-/* Means of the cells of a plane, and of its mirror image. */
-static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int64_t height, uint8_t to[WEFT_PHASH_CELLS],
-                       uint8_t mirrored[WEFT_PHASH_CELLS])
+/* Means of the cells of a plane. */
+static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int64_t height, uint8_t to[WEFT_PHASH_CELLS])
 {
     for (int64_t v = 0; v < GRID; v++)
         for (int64_t u = 0; u < GRID; u++) {
@@ -65,18 +42,15 @@ static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int6
             for (int64_t y = y0; y < y1; y++)
                 for (int64_t x = x0; x < x1; x++)
                     sum += plane[y * stride + x];
-            const uint8_t mean = (uint8_t)(count ? (sum + count / 2) / count : 128);
-            to[v * GRID + u] = mirrored[v * GRID + GRID - 1 - u] = mean;
+            to[v * GRID + u] = (uint8_t)(count ? (sum + count / 2) / count : 128);
         }
 }
 
-void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width, int64_t height, weft_phash *hash,
-                     weft_phash *mirrored)
+void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width, int64_t height, weft_phash *hash)
 {
     uint8_t square[SIDE * SIDE], packed[512 * 512];
     float luma[SIDE * SIDE], rows[SIDE * KEPT], coefficients[KEPT * KEPT];
     memset(hash, 0, sizeof *hash);
-    memset(mirrored, 0, sizeof *mirrored);
     if (width > 512 || height > 512)
         return;
     for (int64_t y = 0; y < height; y++)
@@ -90,13 +64,23 @@ void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int
         transform(table, luma + y * SIDE, 1, rows + y * KEPT, 1);
     for (int u = 0; u < KEPT; u++)
         transform(table, rows + u, KEPT, coefficients + u, KEPT);
-    pack(coefficients, hash);
-    for (int i = 0; i < KEPT * KEPT; i++) /* a mirror turns the sign of odd horizontal frequencies */
-        if (i % KEPT % 2 == 0)
-            coefficients[i] = -coefficients[i];
-    pack(coefficients, mirrored);
-    cell_means(plane[1], stride[1], width, height, hash->cb, mirrored->cb);
-    cell_means(plane[2], stride[2], width, height, hash->cr, mirrored->cr);
+    for (int i = 0; i < KEPT * KEPT; i++)
+        hash->word[i / 64] |= (uint64_t)(coefficients[i] > 0) << (i % 64);
+    cell_means(plane[1], stride[1], width, height, hash->cb);
+    cell_means(plane[2], stride[2], width, height, hash->cr);
+}
+
+/* A mirror turns the sign of the odd horizontal frequencies, which are every second of a row of 16 from its first on. */
+weft_phash weft_phash_mirror(const weft_phash *hash)
+{
+    weft_phash m;
+    for (int w = 0; w < WEFT_PHASH_WORDS; w++)
+        m.word[w] = hash->word[w] ^ 0x5555555555555555u;
+    for (int i = 0; i < WEFT_PHASH_CELLS; i++) {
+        m.cb[i] = hash->cb[i / GRID * GRID + GRID - 1 - i % GRID];
+        m.cr[i] = hash->cr[i / GRID * GRID + GRID - 1 - i % GRID];
+    }
+    return m;
 }
 
 int weft_phash_distance(const weft_phash *a, const weft_phash *b)

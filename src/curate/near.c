@@ -1,0 +1,297 @@
+#include "curate/near.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BANDS = 64, MAX_BAND_BITS = 26, MAX_MASKS = 1 << 20 };
+
+/* How the 256 bits are split: bit p belongs to band p % bands, so that each has its part of all frequencies. A band's radius
+ * is how many of its bits may differ; radii + 1 sum up to bits + 1, so that hashes within `bits` agree in one band. */
+typedef struct split {
+    int bands, radius[MAX_BANDS];
+} split;
+
+typedef struct entry {
+    uint32_t shot;
+    uint32_t frame;
+} entry;
+
+typedef struct search {
+    const weft_near_shot *shot;
+    int64_t shots;
+    weft_phash_limits limits;
+    double share;
+    split split;
+    entry *entry; /* hashes of all shots, without repetitions */
+    int64_t entries;
+    uint32_t *start, *order; /* of the current band: entries by key */
+    uint32_t *mask;          /* what may differ in a key */
+    int64_t masks;
+    uint32_t *met;           /* by shot: 1 + the shot that asked for it last */
+    uint64_t *pair;          /* later shot << 32 | earlier one */
+    int64_t pairs, pair_capacity, unique;
+} search;
+
+static int band_bits(int bands, int band)
+{
+    return (WEFT_PHASH_BITS - band + bands - 1) / bands;
+}
+
+static double binomials(int n, int k)
+{
+    double sum = 0, term = 1;
+    for (int i = 0; i <= k && i <= n; i++) {
+        sum += term;
+        term *= (double)(n - i) / (i + 1);
+    }
+    return sum;
+}
+
+static void make_split(int bands, int bits, split *s)
+{
+    s->bands = bands;
+    for (int i = 0; i < bands; i++)
+        s->radius[i] = (bits + 1) / bands - 1 + (i >= bands - (bits + 1) % bands);
+}
+
+/* The split with the least work for each frame that is looked up: keys tried, and entries met under them. `work` is in frames
+ * compared. */
+static split best_split(int bits, int64_t entries, double *work)
+{
+    split best = {0};
+    *work = HUGE_VAL;
+    for (int bands = (WEFT_PHASH_BITS + MAX_BAND_BITS - 1) / MAX_BAND_BITS; bands <= MAX_BANDS; bands++) {
+        split s;
+        double sum = 0;
+        make_split(bands, bits, &s);
+        for (int i = 0; i < bands; i++) {
+            const int width = band_bits(bands, i);
+            const double keys = s.radius[i] < 0 ? 0 : binomials(width, s.radius[i]);
+            /* each band's table is made once more; keys are cheaper than entries, which lie anywhere in memory */
+            sum += keys > MAX_MASKS ? HUGE_VAL : keys * (1 + 3 * (double)entries / ldexp(1, width)) + ldexp(1, width) / (double)(entries + 1);
+        }
+        if (sum < *work) {
+            *work = sum;
+            best = s;
+        }
+    }
+    return best;
+}
+
+static uint32_t key_of(const weft_phash *hash, int bands, int band)
+{
+    uint32_t key = 0;
+    for (int p = band, i = 0; p < WEFT_PHASH_BITS; p += bands, i++)
+        key |= (uint32_t)(hash->word[p / 64] >> (p % 64) & 1) << i;
+    return key;
+}
+
+static const weft_phash *hash_of(const search *s, const entry *e)
+{
+    return &s->shot[e->shot].hash[e->frame];
+}
+
+static weft_status list_entries(search *s)
+{
+    int64_t room = 0;
+    for (int64_t i = 0; i < s->shots; i++)
+        room += s->shot[i].hashes;
+    if (room >= UINT32_MAX || s->shots >= UINT32_MAX)
+        return weft_fail(WEFT_E_UNSUPPORTED, "near-duplicates: more than %u hashes", UINT32_MAX);
+    s->entry = weft_alloc((room + 1) * (int64_t)sizeof *s->entry);
+    s->order = weft_alloc((room + 1) * (int64_t)sizeof *s->order);
+    s->met = weft_alloc((s->shots + 1) * (int64_t)sizeof *s->met);
+    if (!s->entry || !s->order || !s->met)
+        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for %lld hashes", (long long)room);
+    for (int64_t i = 0; i < s->shots; i++)
+        for (int64_t t = 0; t < s->shot[i].hashes; t++)
+            if (t == 0 || memcmp(&s->shot[i].hash[t], &s->shot[i].hash[t - 1], sizeof(weft_phash)) != 0)
+                s->entry[s->entries++] = (entry){(uint32_t)i, (uint32_t)t};
+    return WEFT_OK;
+}
+
+/* Sorts the entries by their keys in the band, and lists the masks of keys that are near. */
+static weft_status index_band(search *s, int band)
+{
+    const int width = band_bits(s->split.bands, band), radius = s->split.radius[band];
+    const int64_t keys = (int64_t)1 << width;
+    uint32_t *key = weft_alloc((s->entries + 1) * (int64_t)sizeof *key);
+    weft_free(s->start);
+    weft_free(s->mask);
+    s->start = weft_alloc((keys + 2) * (int64_t)sizeof *s->start);
+    s->mask = weft_alloc(((int64_t)binomials(width, radius) + 1) * (int64_t)sizeof *s->mask);
+    if (!key || !s->start || !s->mask) {
+        weft_free(key);
+        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for the index");
+    }
+    for (int64_t i = 0; i < s->entries; i++) {
+        key[i] = key_of(hash_of(s, &s->entry[i]), s->split.bands, band);
+        s->start[key[i] + 2]++;
+    }
+    for (int64_t k = 2; k <= keys + 1; k++)
+        s->start[k] += s->start[k - 1];
+    for (int64_t i = 0; i < s->entries; i++) /* start[k + 1] walks from the begin of k to that of k + 1 */
+        s->order[s->start[key[i] + 1]++] = (uint32_t)i;
+    weft_free(key);
+    s->masks = 0;
+    s->mask[s->masks++] = 0;
+    for (int64_t from = 0, done = 0, r = 1; r <= radius; r++, from = done) {
+        done = s->masks; /* masks of r - 1 bits stand in from .. done; each gets one more above its highest */
+        for (int64_t i = from; i < done; i++)
+            for (int b = s->mask[i] ? 32 - __builtin_clz(s->mask[i]) : 0; b < width; b++)
+                s->mask[s->masks++] = s->mask[i] | (uint32_t)1 << b;
+    }
+    return WEFT_OK;
+}
+
+static weft_status add_pair(search *s, int64_t a, int64_t b)
+{
+    WEFT_TRY(weft_grow((void **)&s->pair, s->pairs, &s->pair_capacity, sizeof *s->pair));
+    s->pair[s->pairs++] = a > b ? (uint64_t)a << 32 | (uint64_t)b : (uint64_t)b << 32 | (uint64_t)a;
+    return WEFT_OK;
+}
+
+/* Whether shot q's frames are those that are looked for in j's, as weft_phash_overlap chooses. */
+static bool looks_in(const search *s, int64_t q, int64_t j)
+{
+    const int64_t a = s->shot[q].hashes, b = s->shot[j].hashes;
+    return a < b || (a == b && j < q);
+}
+
+static weft_status look_up(search *s, int64_t q, const weft_phash *hash, int band)
+{
+    const uint32_t key = key_of(hash, s->split.bands, band);
+    for (int64_t m = 0; m < s->masks; m++) {
+        if (m + 8 < s->masks)
+            __builtin_prefetch(&s->start[key ^ s->mask[m + 8]]);
+        const uint32_t at = key ^ s->mask[m];
+        for (uint32_t i = s->start[at]; i < s->start[at + 1]; i++) {
+            const entry *e = &s->entry[s->order[i]];
+            if (s->met[e->shot] == (uint32_t)q + 1 || !looks_in(s, q, e->shot) || !weft_phash_same(hash, hash_of(s, e), s->limits))
+                continue;
+            s->met[e->shot] = (uint32_t)q + 1;
+            WEFT_TRY(add_pair(s, q, e->shot));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Of `samples` frames so many must be met that among the first of them one is: as many as may miss, and one. */
+static int64_t samples_to_look_up(double share, int64_t samples)
+{
+    int64_t needed = (int64_t)fmax(ceil(share * (double)samples) - 1, 0);
+    while (needed < samples && (double)needed / (double)samples < share)
+        needed++;
+    return needed == 0 ? 0 : samples - needed + 1;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void sort_pairs(search *s)
+{
+    if (s->pairs > 1)
+        qsort(s->pair, (size_t)s->pairs, sizeof *s->pair, ascending);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < s->pairs; i++)
+        if (i == 0 || s->pair[i] != s->pair[i - 1])
+            s->pair[kept++] = s->pair[i];
+    s->pairs = s->unique = kept;
+}
+
+static weft_status search_band(search *s, int band)
+{
+    WEFT_TRY(index_band(s, band));
+    memset(s->met, 0, (size_t)s->shots * sizeof *s->met);
+    for (int64_t q = 0; q < s->shots; q++) {
+        const weft_near_shot *shot = &s->shot[q];
+        const int64_t count = samples_to_look_up(s->share, (shot->hashes + WEFT_PHASH_STRIDE - 1) / WEFT_PHASH_STRIDE);
+        for (int64_t i = 0; i < count; i++) {
+            const weft_phash *hash = &shot->hash[i * WEFT_PHASH_STRIDE];
+            if (i > 0 && memcmp(hash, hash - WEFT_PHASH_STRIDE, sizeof *hash) == 0)
+                continue;
+            const weft_phash mirrored = weft_phash_mirror(hash);
+            WEFT_TRY(look_up(s, q, hash, band));
+            WEFT_TRY(look_up(s, q, &mirrored, band));
+        }
+        if (s->pairs > 2 * s->unique + (1 << 20))
+            sort_pairs(s);
+    }
+    sort_pairs(s);
+    return WEFT_OK;
+}
+
+static weft_status all_pairs(search *s)
+{
+    for (int64_t i = 0; i < s->shots; i++)
+        for (int64_t k = 0; k < i; k++)
+            WEFT_TRY(add_pair(s, i, k));
+    return WEFT_OK;
+}
+
+static double overlap(const weft_near_shot *a, const weft_near_shot *b, const weft_phash *mirrored, weft_phash_limits limits)
+{
+    return fmax(weft_phash_overlap(a->hash, a->hashes, b->hash, b->hashes, limits),
+                weft_phash_overlap(mirrored, a->hashes, b->hash, b->hashes, limits));
+}
+
+/* The pairs, sorted by the later shot and then by the earlier one, decide as all pairs would. */
+static weft_status decide(const search *s, weft_near_result *result)
+{
+    int64_t at = 0, longest = 0;
+    for (int64_t i = 0; i < s->shots; i++)
+        longest = s->shot[i].hashes > longest ? s->shot[i].hashes : longest;
+    weft_phash *mirrored = weft_alloc((longest + 1) * (int64_t)sizeof *mirrored);
+    if (!mirrored)
+        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+    for (int64_t i = 0; i < s->shots; i++) {
+        result[i] = (weft_near_result){.of = -1};
+        if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
+            for (int64_t t = 0; t < s->shot[i].hashes; t++)
+                mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
+        for (; at < s->pairs && (int64_t)(s->pair[at] >> 32) == i; at++) {
+            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX);
+            if (result[i].of >= 0 || result[k].of >= 0)
+                continue;
+            const double share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
+            if (share >= s->share)
+                result[i] = (weft_near_result){.of = k, .share = share};
+        }
+    }
+    weft_free(mirrored);
+    return WEFT_OK;
+}
+
+weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits, double share,
+                           weft_near_result *result, int64_t *pairs)
+{
+    search s = {.shot = shots, .shots = count, .limits = limits, .share = share};
+    double work;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(list_entries(&s));
+    s.split = best_split(limits.bits, s.entries, &work);
+    if (work > (double)s.entries) { /* so wide a limit, or so few shots, that looking up is no less work */
+        WEFT_GO(all_pairs(&s));
+    } else {
+        for (int band = 0; band < s.split.bands; band++)
+            if (s.split.radius[band] >= 0)
+                WEFT_GO(search_band(&s, band));
+    }
+    status = decide(&s, result);
+    if (pairs)
+        *pairs = s.pairs;
+out:
+    weft_free(s.entry);
+    weft_free(s.start);
+    weft_free(s.order);
+    weft_free(s.mask);
+    weft_free(s.met);
+    weft_free(s.pair);
+    return status;
+}
