@@ -1,10 +1,10 @@
 # weft: `make` builds build/weft, `make test` runs the tests, `make demo` the main job from nothing.
-# Variables: O=DIR another build folder, SAN=1 address and undefined-behaviour sanitizers,
+# Variables: O=DIR another build folder, SAN=1 address and undefined-behaviour sanitizers, TSAN=1 data races,
 #            CC=..., PREFIX=/usr/local, MPI=mpicc.openmpi.
 
 comma   := ,
 VERSION := $(shell cat VERSION)
-O       ?= build$(if $(SAN),/asan)
+O       ?= build$(if $(SAN),/asan)$(if $(TSAN),/tsan)
 PREFIX  ?= /usr/local
 MPICC   ?= $(or $(shell command -v mpicc.openmpi 2>/dev/null),mpicc)
 PKG     := libavformat libavcodec libswscale libavutil jansson yaml-0.1 hwloc \
@@ -28,13 +28,15 @@ WARN   := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpoin
           -Wno-missing-field-initializers -Werror
 CSTD   := -std=c17 -D_GNU_SOURCE
 CFLAGS ?= -O2 -g
-INC    := -Isrc -Iinclude -I$(BLAS_INCLUDE) $(shell pkg-config --cflags $(PKG) 2>/dev/null) \
+CRITERION := $(if $(TSAN),$(O)/tests/plain/criterion/runner.o,-lcriterion)
+INC    := $(if $(TSAN),-Itests/plain) -Isrc -Iinclude -I$(BLAS_INCLUDE) $(shell pkg-config --cflags $(PKG) 2>/dev/null) \
           $(addprefix -isystem ,$(shell $(MPICC) --showme:incdirs 2>/dev/null))
 LIBS   := $(if $(BLAS_LIB),-L$(BLAS_LIB) -Wl$(comma)-rpath$(comma)$(BLAS_LIB)) -lopenblas -ldnnl \
           $(shell pkg-config --libs $(PKG) 2>/dev/null) \
           $(addprefix -L,$(shell $(MPICC) --showme:libdirs 2>/dev/null)) -lmpi \
           -lxgboost -ldl -lpthread -lm
-SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+SANFLAGS := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer) \
+            $(if $(TSAN),-fsanitize=thread -fno-omit-frame-pointer)
 ALLFLAGS = $(CSTD) $(CFLAGS) $(WARN) $(SANFLAGS) -fopenmp -fPIC -MMD -MP -DWEFT_VERSION='"$(VERSION)"' $(INC)
 
 # Kernels are compiled harder; the clones for wider vectors are chosen inside the files.
@@ -49,7 +51,7 @@ LIBOBJ  := $(LIBSRC:%.c=$(O)/%.o)
 TESTDIRS := $(sort $(patsubst tests/%/,%,$(dir $(wildcard tests/*/*.c))))
 TESTBIN  := $(TESTDIRS:%=$(O)/test/%)
 
-.PHONY: all lib test test-bin check demo bench install asan fuzz deps test-deps docs format clean help
+.PHONY: all lib test test-bin check demo bench install asan tsan fuzz deps test-deps docs format clean help
 .SECONDARY:
 all: $(O)/weft
 
@@ -66,9 +68,9 @@ $(O)/%.o: %.c
 	@echo "  CC   $<"; $(CC) $(ALLFLAGS) -c -o $@ $<
 
 define test_binary
-$(O)/test/$(1): $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(O)/libweft.a
+$(O)/test/$(1): $(patsubst %.c,$(O)/%.o,$(sort $(wildcard tests/$(1)/*.c))) $(filter %.o,$(CRITERION)) $(O)/libweft.a
 	@mkdir -p $$(@D)
-	@echo "  LINK $$@"; $(CC) $(SANFLAGS) -fopenmp -o $$@ $$^ $(LIBS) -lcriterion $$(EXTRA_$(1))
+	@echo "  LINK $$@"; $(CC) $(SANFLAGS) -fopenmp -o $$@ $$^ $(LIBS) $(filter-out %.o,$(CRITERION)) $$(EXTRA_$(1))
 endef
 $(foreach d,$(TESTDIRS),$(eval $(call test_binary,$(d))))
 
@@ -93,5 +95,5 @@ format:
 clean:
 	rm -rf build
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -name '*.d' -type f 2>/dev/null)
 -include mk/*.mk

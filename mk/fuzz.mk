@@ -29,4 +29,4 @@ fuzz: $(FUZZ_TARGETS:%=build/fuzz/fuzz_%)
 			-artifact_prefix=build/fuzz/found/$$t- build/fuzz/corpus/$$t tests/fuzz/corpus/$$t \
 			>build/fuzz/$$t.log 2>&1 || { tail -40 build/fuzz/$$t.log; echo "fuzz $$t: a find"; exit 1; }; \
 		tail -1 build/fuzz/$$t.log; done
--include $(shell find build/fuzz -name '*.d' 2>/dev/null)
+-include $(shell find build/fuzz -name '*.d' -type f 2>/dev/null)

@@ -511,10 +511,10 @@ void weft_comm_give_up(weft_comm *comm)
         return;
     char text[WEFT_COMM_NOTE];
     snprintf(text, sizeof text, "!%s", weft_error_message());
-    const bool told = comm->broken != WEFT_OK; /* the others find out as this rank did */
     comm->gave_up = true;
-    atomic_store(&comm->stop, true);
     pthread_mutex_lock(&comm->mutex);
+    const bool told = comm->broken != WEFT_OK; /* the others find out as this rank did */
+    atomic_store(&comm->stop, true);
     pthread_cond_broadcast(&comm->queued);
     pthread_mutex_unlock(&comm->mutex);
     pthread_join(comm->thread, NULL);

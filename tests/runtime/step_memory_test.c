@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#if COUNTS_ALLOCATIONS
 enum { MAX_RANKS = 2, RUNS = 3 };
 
 static weft_graph *objective(int what)
@@ -133,4 +132,3 @@ Test(step_memory, dit_on_two_ranks)
 {
     count_steps(WEFT_RUN_DIT, 2);
 }
-#endif
