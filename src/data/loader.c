@@ -279,6 +279,12 @@ void weft_loader_explain(const weft_loader *l, weft_buf *out)
     if (r.behind_frames)
         weft_buf_printf(out, "; %lld frames of used samples lie outside of their windows", (long long)r.behind_frames);
     weft_buf_printf(out, "\n");
+    for (int i = 0; i < l->lanes && l->lanes > 1; i++) {
+        const weft_bucket *b = &l->lane[i].size;
+        weft_buf_printf(out, "%lld of %lld samples are in bucket %d of %lldx%lldx%lld%s\n", (long long)l->lane_samples[i],
+                        (long long)r.all_samples, i, (long long)b->frames, (long long)b->height, (long long)b->width,
+                        l->lane_samples[i] ? "" : ": it never has a turn");
+    }
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
         if (r.samples[i])
             weft_buf_printf(out, "%lld of %lld samples %s (%lld frames)\n", (long long)r.samples[i], (long long)r.all_samples,

@@ -44,6 +44,7 @@ program() { sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' "$1"; }
 
 # a VAE: every sample has a bucket, memory is the predicted one and less than the sum
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+grep -q "data: 6 of 24 samples are in bucket 1 of 9x16x32" vae.log || { cat vae.log; fail "samples of a bucket"; }
 grep -q "data: 24 of 24 samples" vae.log || { cat vae.log; fail "a sample without a bucket"; }
 "$WEFT" inspect graph vae.yaml >inspect.txt || fail "weft inspect"
 [ "$(grep -c '^stage ' inspect.txt)" = 3 ] || { cat inspect.txt; fail "inspect does not show three buckets"; }
