@@ -48,14 +48,19 @@ whole = {r["source"] for r in rejects if not r.get("frame_span")}
 for r in rejects:
     if r.get("frame_span"):
         spans[r["source"]].append(r["frame_span"])
+decoded = {e["file"]: e["frames"] for e in json.load(open(sys.argv[1] + "/MANIFEST.json"))["entries"]}  # as counted by ffmpeg
+assert all(c["frames_source"] == decoded[c["source_video"]] for c in clips)
+all_rejected = 0
 for f, list_ in spans.items():
-    assert f not in whole or f in duplicate, f
+    assert f not in whole, f
     at = 0
     for first, last in sorted(list_):
         assert first == at, f"{f}: frame {at} to {first}: neither in a clip nor in a reject, or in two"
         at = last + 1
-    frames = next((c["source_frames"] for c in clips if c["source_video"] == f and "source_frames" in c), at)
-    assert at == frames, (f, at, frames)
+    assert at == decoded[f], f"{f}: {at} frames told of, it has {decoded[f]}"
+    all_rejected += f not in kept
+assert all_rejected >= 3, all_rejected  # no clip of theirs tells how long they are
+assert files == whole | set(spans), files ^ (whole | set(spans))
 for r in rejects:
     assert r["operator"] and r["reason"] and "value" in r and "threshold" in r, r
 PY
