@@ -523,7 +523,9 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
             reject = conclude(&a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
-        reject = weft_curate_reject("decode", 0, 1, weft_error_message());
+        const char *why = weft_error_message(); /* the line names the file already */
+        const size_t n = strlen(path);
+        reject = weft_curate_reject("decode", 0, 1, strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0 ? why + n + 2 : why);
         status = WEFT_OK;
     }
     if (reject)

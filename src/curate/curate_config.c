@@ -87,7 +87,7 @@ static const weft_key duplicate_keys[] = {
     {"colour", WEFT_KEY_I64, AT(duplicates.colour) - AT(duplicates), "10", "levels",
      "by which the mean chroma of a sixteenth of two equal frames may differ; 255: colours do not matter", .min = 0, .max = 255},
     {"share", WEFT_KEY_F64, AT(duplicates.share) - AT(duplicates), "0.7", "",
-     "share of the shorter shot's key frames that must be in the other", .min = 0.01, .max = 1},
+     "share of the shorter shot's key frames that must be in the other, and of a shot's that kept ones show", .min = 0.01, .max = 1},
 };
 static const weft_section duplicate_section = {"duplicates", "which shots show the same",
                                                sizeof(((weft_curate_config *)0)->duplicates),

@@ -293,15 +293,16 @@ typedef struct entry {
     int64_t hashes;
 } entry;
 
-/* Better copies first: more pixels, longer, more bits; then by name, so that the order of the files
- * never matters. */
+/* Better copies first: more pixels in all their frames, then in each, more bits; then by name, so that the order of the
+ * files never matters. */
 static int better(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
+    const double all_x = (double)x->pixels * (double)x->frames, all_y = (double)y->pixels * (double)y->frames;
+    if (all_x != all_y)
+        return all_x < all_y ? 1 : -1;
     if (x->pixels != y->pixels)
         return x->pixels < y->pixels ? 1 : -1;
-    if (x->frames != y->frames)
-        return x->frames < y->frames ? 1 : -1;
     if (x->bit_rate != y->bit_rate)
         return x->bit_rate < y->bit_rate ? 1 : -1;
     const int names = strcmp(x->source->name, y->source->name);

@@ -251,17 +251,25 @@ static weft_status decide(const search *s, weft_near_result *result)
     if (!mirrored)
         return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
     for (int64_t i = 0; i < s->shots; i++) {
+        double covered = 0, most = 0; /* hashes */
+        int64_t most_of = -1;
         result[i] = (weft_near_result){.of = -1};
         if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
             for (int64_t t = 0; t < s->shot[i].hashes; t++)
                 mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
         for (; at < s->pairs && (int64_t)(s->pair[at] >> 32) == i; at++) {
-            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX);
+            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX), own = s->shot[i].hashes, other = s->shot[k].hashes;
             if (result[i].of >= 0 || result[k].of >= 0)
                 continue;
             const double share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
-            if (share >= s->share)
-                result[i] = (weft_near_result){.of = k, .share = share};
+            if (share < s->share)
+                continue;
+            const double part = share * (double)(own < other ? own : other);
+            covered += part;
+            if (part > most)
+                most = part, most_of = k;
+            if (covered >= s->share * (double)own)
+                result[i] = (weft_near_result){.of = most_of, .share = fmin(covered / (double)own, 1)};
         }
     }
     weft_free(mirrored);

@@ -11,12 +11,13 @@ typedef struct weft_near_shot {
 } weft_near_shot;
 
 typedef struct weft_near_result {
-    int64_t of;   /* the first kept shot before it that shows the same; -1: none, it is kept */
-    double share; /* weft_phash_overlap with that one */
+    int64_t of;   /* the kept shot before it that shows most of it; -1: it is kept */
+    double share; /* of its frames that kept ones show */
 } weft_near_result;
 
-/* Goes through the shots in order and keeps each of which no shot kept before overlaps, as it is or mirrored, by `share` or
- * more. The result is that of comparing all pairs; the work is not: shots that overlap have a pair of frames within
+/* Goes through the shots in order and keeps each of which those kept before show less than `share`. One shot shows a part of
+ * another when they overlap by `share` or more of the shorter one (weft_phash_overlap), as it is or mirrored; a long shot is
+ * thus not given up for an excerpt of it, but is for all its excerpts. The result is that of comparing all pairs; the work is not: shots that overlap have a pair of frames within
  * limits.bits of each other among few that are known, and of the bands into which the bits are split one must then differ in
  * so few bits that all its neighbours can be looked up (Norouzi, Punjani and Fleet 2012, multi-index hashing).
  * `result` is the caller's, of `count`. `pairs` (may be NULL): how many pairs of shots were compared. */

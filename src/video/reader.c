@@ -104,12 +104,12 @@ static weft_status_code fail_av(weft_status_code code, const char *name, const c
 }
 
 /* The stream that ffmpeg would take: the one with most pixels that is not a cover picture and that
- * has a decoder; -1: none, and *why is the codec of one that has no decoder. */
-static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, const char **why)
+ * has a decoder; -1: none, and `why` is the codec of one that has no decoder. */
+static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, char why[AV_FOURCC_MAX_STRING_SIZE])
 {
     int best = -1;
     int64_t best_pixels = -1;
-    *why = NULL;
+    why[0] = 0;
     for (unsigned i = 0; i < demux->nb_streams; i++) {
         const AVStream *s = demux->streams[i];
         if (s->codecpar->codec_type != AVMEDIA_TYPE_VIDEO ||
@@ -117,7 +117,10 @@ static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, co
             continue;
         const AVCodec *c = avcodec_find_decoder(s->codecpar->codec_id);
         if (!c) {
-            *why = avcodec_get_name(s->codecpar->codec_id);
+            if (s->codecpar->codec_id != AV_CODEC_ID_NONE)
+                snprintf(why, AV_FOURCC_MAX_STRING_SIZE, "%s", avcodec_get_name(s->codecpar->codec_id));
+            else /* FFmpeg does not know it; the container does */
+                av_fourcc_make_string(why, s->codecpar->codec_tag);
             continue;
         }
         const int64_t pixels = (int64_t)s->codecpar->width * s->codecpar->height;
@@ -233,9 +236,9 @@ static weft_status open_demuxer(weft_video_reader *r)
 static weft_status open_decoder(weft_video_reader *r)
 {
     const AVCodec *codec = NULL;
-    const char *missing;
-    r->stream = choose_stream(r->demux, &codec, &missing);
-    if (r->stream < 0 && missing)
+    char missing[AV_FOURCC_MAX_STRING_SIZE];
+    r->stream = choose_stream(r->demux, &codec, missing);
+    if (r->stream < 0 && missing[0])
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: no decoder for codec %s", r->name, missing);
     if (r->stream < 0)
         return weft_fail(WEFT_E_FORMAT, "%s: no video stream in it", r->name);

@@ -64,6 +64,8 @@ static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits 
 {
     for (int i = 0; i < count; i++) {
         weft_phash mirrored[LONGEST];
+        double covered = 0, most = 0;
+        int most_of = -1;
         result[i] = (weft_near_result){.of = -1};
         for (int t = 0; t < shots[i].hashes; t++)
             mirrored[t] = weft_phash_mirror(&shots[i].hash[t]);
@@ -72,8 +74,15 @@ static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits 
                 continue;
             const double a = weft_phash_overlap(shots[i].hash, shots[i].hashes, shots[k].hash, shots[k].hashes, limits);
             const double b = weft_phash_overlap(mirrored, shots[i].hashes, shots[k].hash, shots[k].hashes, limits);
-            if ((a > b ? a : b) >= share)
-                result[i] = (weft_near_result){k, a > b ? a : b};
+            if ((a > b ? a : b) < share)
+                continue;
+            const int64_t shorter = shots[i].hashes < shots[k].hashes ? shots[i].hashes : shots[k].hashes;
+            const double part = (a > b ? a : b) * (double)shorter;
+            covered += part;
+            if (part > most)
+                most = part, most_of = k;
+            if (covered >= share * (double)shots[i].hashes)
+                result[i] = (weft_near_result){most_of, covered < (double)shots[i].hashes ? covered / (double)shots[i].hashes : 1};
         }
     }
 }
@@ -104,6 +113,27 @@ Test(near, the_index_finds_what_all_pairs_do, .timeout = 120)
         indexed += pairs < SHOTS * (SHOTS - 1) / 4;
     }
     cr_assert(indexed >= 16, "only %d runs used the index", (int)indexed);
+}
+
+Test(near, a_long_shot_is_given_up_for_all_its_excerpts_only)
+{
+    static weft_phash hash[LONGEST], whole[LONGEST];
+    weft_near_result result[3];
+    state = 5;
+    for (int t = 0; t < 40; t++)
+        for (int w = 0; w < WEFT_PHASH_WORDS; w++)
+            whole[t].word[w] = hash[t].word[w] = next_random();
+    const weft_near_shot shots[3] = {{hash, 20}, {hash + 20, 16}, {whole, 40}};
+    const weft_phash_limits limits = {10, 10};
+    cr_assert_eq(weft_near_find(shots, 3, limits, 0.7, result, NULL), WEFT_OK);
+    cr_assert(result[0].of == -1 && result[1].of == -1 && result[2].of == 0, "%d %d %d", (int)result[0].of, (int)result[1].of, (int)result[2].of);
+    cr_assert_float_eq(result[2].share, 0.9, 1e-9);
+    const weft_near_shot part[2] = {{hash, 20}, {whole, 40}};
+    cr_assert_eq(weft_near_find(part, 2, limits, 0.7, result, NULL), WEFT_OK);
+    cr_assert_eq(result[1].of, -1);
+    const weft_near_shot turned[2] = {{whole, 40}, {hash, 20}};
+    cr_assert_eq(weft_near_find(turned, 2, limits, 0.7, result, NULL), WEFT_OK);
+    cr_assert_eq(result[1].of, 0);
 }
 
 Test(near, no_shots_and_no_hashes)
