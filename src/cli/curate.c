@@ -14,6 +14,8 @@ static void print_report(const char *out, const weft_curate_report *r)
 {
     printf("files            %8lld  (%lld videos, %lld sidecars, %lld others)\n", (long long)r->files,
            (long long)r->videos, (long long)r->sidecars, (long long)r->other_files);
+    if (r->sidecars_unused > 0)
+        printf("sidecars unused  %8lld\n", (long long)r->sidecars_unused);
     printf("videos rejected  %8lld\n", (long long)r->videos_rejected);
     printf("shots            %8lld\n", (long long)r->shots);
     printf("shots rejected   %8lld\n", (long long)r->shots_rejected);
@@ -53,13 +55,17 @@ const weft_verb weft_verb_curate = {
         "  clips/ID.mp4     one clip\n"
         "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores, caption\n"
         "  manifest.jsonl   all clips\n"
-        "  rejects.jsonl    every video, shot and transition that was left out: operator, value, threshold, reason\n"
+        "  rejects.jsonl    every video, shot and transition that was left out: operator, value, threshold, reason;\n"
+        "                   also the missing end of a file that is cut off (truncated), further video streams of\n"
+        "                   a file (stream), and caption files of no video or that cannot be read (sidecar)\n"
         "  summary.json     the counts; files = videos + sidecars + others, and\n"
         "                   shots = clips + rejected shots\n"
         "\n"
         "Symbolic links below --in are followed, to files and to folders, wherever they lead; every folder\n"
         "is taken once, so links may go round in circles. Links that lead to nothing or to a folder that\n"
         "is taken already stand in rejects.jsonl (operator type), as does all that is no file.\n"
+        "\n"
+        "Clips have no sound.\n"
         "\n"
         "Captions come from a file beside the video: name.txt, or name.json with \"caption\" or with\n"
         "\"shots\": [{\"start\",\"end\",\"caption\"}] in frames, of which the one that covers most of a\n"

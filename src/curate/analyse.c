@@ -230,12 +230,12 @@ static weft_status take_frame(analysis *a, const weft_video_frame *f)
 
 static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors, double seconds)
 {
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:s,s:b,s:b,s:I,s:i}", "width",
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:s,s:b,s:b,s:I,s:i,s:i}", "width",
                      (json_int_t)i->width, "height", (json_int_t)i->height, "fps", fps, "seconds",
                      seconds, "frames", (json_int_t)frames, "damaged_packets", (json_int_t)errors,
                      "codec", i->codec, "pixel_format", i->pixel_format, "container", i->container,
                      "rotation", i->rotation, "hdr", i->hdr, "transfer", i->transfer, "interlaced", i->interlaced, "audio",
-                     i->has_audio, "bit_rate", (json_int_t)i->bit_rate, "bit_depth", i->bit_depth);
+                     i->has_audio, "bit_rate", (json_int_t)i->bit_rate, "bit_depth", i->bit_depth, "other_streams", i->other_streams);
 }
 
 /* What the header alone decides. */
@@ -473,7 +473,7 @@ static json_t *conclude(analysis *a, json_t *record)
     const double seconds = a->frames ? end_of(a, a->frames - 1) : 0;
     json_object_set_new(record, "video", info_json(info, a->fps, a->frames, errors, seconds));
     if (weft_video_reader_truncated(a->reader))
-        json_object_set_new(record, "truncated", json_true());
+        json_object_set_new(record, "promised_seconds", json_real(info->seconds));
     if (a->frames == 0)
         return weft_curate_reject("decode", 0, 1, "no frame can be decoded");
     if (share > a->config->video.max_damaged)

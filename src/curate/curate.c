@@ -73,17 +73,24 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     return status;
 }
 
+/* *fd stays as it is where the folder is not ours. */
 static weft_status lock_folder(const char *out, int *fd)
 {
-    char *path = weft_path_join(out, "state/lock");
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    weft_status_code status = WEFT_OK;
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0)
+    char *folder = weft_path_join(out, "state"), *path = weft_path_join(out, "state/lock");
+    int file = -1;
+    weft_status_code status = folder && path ? weft_make_dirs(folder) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_GO(status);
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0)
         status = weft_fail_errno("%s", path);
-    else if (flock(*fd, LOCK_EX | LOCK_NB) != 0)
+    else if (flock(file, LOCK_EX | LOCK_NB) != 0)
         status = weft_fail(WEFT_E_ARG, "%s: another curation is working on this folder", out);
+    else
+        *fd = file;
+    if (status != WEFT_OK && file >= 0)
+        close(file);
+out:
+    weft_free(folder);
     weft_free(path);
     return status;
 }
@@ -233,6 +240,7 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
     if (!weft_path_is_dir(in))
         return weft_fail(WEFT_E_NOT_FOUND, "%s: is no folder", in);
     run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
+    static const char *const folders[] = {"state", "clips", "metas"};
     int lock = -1;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_make_dirs(out));
@@ -241,13 +249,16 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
         status = weft_fail(WEFT_E_ARG, "%s: is the folder of the footage too; give another --out", out);
         goto out;
     }
-    WEFT_GO(remove_temporaries(out, "state"));
     WEFT_GO(lock_folder(out, &lock));
-    WEFT_GO(remove_temporaries(out, "clips"));
-    WEFT_GO(remove_temporaries(out, "metas"));
+    for (int i = 0; i < 3; i++)
+        WEFT_GO(remove_temporaries(out, folders[i]));
     WEFT_GO(check_settings(out, config));
     status = run_all(&r, report);
 out:
+    if (status != WEFT_OK && lock >= 0) /* of workers that were stopped; the first error stays */
+        for (int i = 0; i < 3; i++)
+            if (remove_temporaries(out, folders[i]) != WEFT_OK)
+                break;
     weft_curate_plan_free(&r.plan);
     weft_free(r.job);
     if (lock >= 0)

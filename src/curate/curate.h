@@ -46,7 +46,7 @@ typedef struct weft_curate_config {
 extern const weft_section weft_curate_section;
 
 typedef struct weft_curate_report {
-    int64_t files, videos, sidecars, other_files, videos_rejected;
+    int64_t files, videos, sidecars, sidecars_unused, other_files, videos_rejected;
     int64_t shots, shots_rejected, clips;
     double seconds_in, seconds_out;
 } weft_curate_report;

@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 5 };
+enum { STATE_VERSION = 6 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -437,6 +437,8 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
         "end_frame", (json_int_t)(end - start + 1));
     if (meta) {
         json_object_set(meta, "frames_source", json_object_get(video, "frames"));
+        json_object_set(meta, "damaged_packets_source", json_object_get(video, "damaged_packets"));
+        json_object_set(meta, "interlaced_source", json_object_get(video, "interlaced"));
         json_object_set(meta, "variable_rate", json_object_get(shot, "variable_rate"));
         json_object_set(meta, "frame_seconds", json_object_get(shot, "frame_seconds"));
         json_object_set(meta, "hdr_source", json_object_get(video, "hdr"));

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,101 @@ static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_cur
     l->report.clips++;
     json_decref(meta);
     json_decref(line);
+    return status;
+}
+
+/* What is missing of a video that was taken. */
+static weft_status list_missing(lists *l, const weft_curate_source *s)
+{
+    const json_t *video = json_object_get(s->record, "video"), *promised = json_object_get(s->record, "promised_seconds");
+    const int64_t others = json_integer_value(json_object_get(video, "other_streams"));
+    weft_status_code status = WEFT_OK;
+    if (promised) {
+        json_t *end = json_object_get(video, "seconds");
+        json_t *reject = weft_curate_reject("truncated", json_real_value(end), json_real_value(promised),
+                                            "the file ends before the end that it promises");
+        if (reject)
+            json_object_set_new(reject, "duration_span", json_pack("[O,O]", end, promised));
+        status = add_reject(l, s, NULL, reject);
+        json_decref(reject);
+    }
+    if (status == WEFT_OK && others > 0) {
+        json_t *reject = weft_curate_reject("stream", (double)(others + 1), 1, "further video streams; the one with most pixels was taken");
+        status = add_reject(l, s, NULL, reject);
+        json_decref(reject);
+    }
+    return status;
+}
+
+static int compare_stems(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static char *stem_of(const char *name)
+{
+    char *stem = weft_strdup(name);
+    char *dot = stem ? strrchr(stem + (weft_path_base(stem) - stem), '.') : NULL;
+    if (dot)
+        *dot = 0;
+    return stem;
+}
+
+/* Why nothing was read from a sidecar; "" where something may have been. */
+static void why_unused(const weft_curate_source *s, const weft_names *stems, weft_buf *why)
+{
+    char *stem = stem_of(s->name), *text = NULL;
+    int64_t bytes = 0;
+    json_t *json = NULL;
+    const bool belongs = stem && stems->count && bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, compare_stems);
+    if (!belongs)
+        weft_buf_printf(why, "no video of this name beside it");
+    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 && weft_json_load(s->path, &json) != WEFT_OK)
+        weft_buf_printf(why, "%s", weft_error_message());
+    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 && !json_is_object(json))
+        weft_buf_printf(why, "is not a JSON object");
+    else if (strcasecmp(weft_path_extension(s->name), "txt") == 0 && weft_file_read(s->path, 1 << 20, &text, &bytes) != WEFT_OK)
+        weft_buf_printf(why, "%s", weft_error_message());
+    else if (text && (!weft_utf8_valid(text) || (int64_t)strlen(text) != bytes))
+        weft_buf_printf(why, "is not UTF-8");
+    weft_free(stem);
+    weft_free(text);
+    json_decref(json);
+}
+
+/* Sidecars whose caption cannot reach any clip: misnamed, broken. */
+static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
+{
+    weft_names stems = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < p->sources; i++)
+        if (p->source[i].kind == WEFT_CURATE_VIDEO) {
+            WEFT_GO(weft_grow((void **)&stems.name, stems.count, &stems.capacity, sizeof *stems.name));
+            if (!(stems.name[stems.count] = stem_of(p->source[i].name))) {
+                status = weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+                goto out;
+            }
+            stems.count++;
+        }
+    if (stems.count)
+        qsort(stems.name, (size_t)stems.count, sizeof *stems.name, compare_stems);
+    for (int64_t i = 0; i < p->sources; i++) {
+        weft_buf why = {0};
+        if (p->source[i].kind != WEFT_CURATE_SIDECAR)
+            continue;
+        why_unused(&p->source[i], &stems, &why);
+        if (why.len > 0) {
+            json_t *reject = weft_curate_reject("sidecar", 0, 1, why.data);
+            status = add_reject(l, &p->source[i], NULL, reject);
+            json_decref(reject);
+            l->report.sidecars_unused++;
+        }
+        weft_buf_free(&why);
+        if (status != WEFT_OK)
+            goto out;
+    }
+out:
+    weft_names_free(&stems);
     return status;
 }
 
@@ -132,7 +228,7 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
         WEFT_TRY(refresh_meta(&s->clip[clip]));
         WEFT_TRY(list_clip(l, p, &s->clip[clip++]));
     }
-    return WEFT_OK;
+    return list_missing(l, s);
 }
 
 static int compare_ids(const void *a, const void *b)
@@ -191,8 +287,8 @@ static weft_status write_lists(const weft_curate_plan *p, const lists *l)
 {
     const weft_curate_report *r = &l->report;
     json_t *summary = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files, "videos",
-        (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "other_files",
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files, "videos",
+        (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "sidecars_unused", (json_int_t)r->sidecars_unused, "other_files",
         (json_int_t)r->other_files, "videos_rejected", (json_int_t)r->videos_rejected, "shots",
         (json_int_t)r->shots, "shots_rejected", (json_int_t)r->shots_rejected, "clips",
         (json_int_t)r->clips, "seconds_in", r->seconds_in, "seconds_out", r->seconds_out, "rejects",
@@ -222,6 +318,8 @@ weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *re
     weft_status_code status = keep_only_planned(p);
     for (int64_t i = 0; status == WEFT_OK && i < p->sources; i++)
         status = list_source(&l, p, &p->source[i]);
+    if (status == WEFT_OK)
+        status = list_unused_sidecars(&l, p);
     if (status == WEFT_OK)
         status = write_lists(p, &l);
     if (status == WEFT_OK)

@@ -177,8 +177,12 @@ static void fill_info(weft_video_reader *r, double fps)
     const char *transfer = av_color_transfer_name(par->color_trc);
     snprintf(info->transfer, sizeof info->transfer, "%s", transfer ? transfer : "unknown");
     info->interlaced = par->field_order > AV_FIELD_PROGRESSIVE;
-    for (unsigned i = 0; i < r->demux->nb_streams; i++)
-        info->has_audio |= r->demux->streams[i]->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
+    for (unsigned i = 0; i < r->demux->nb_streams; i++) {
+        const AVStream *other = r->demux->streams[i];
+        info->has_audio |= other->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
+        info->other_streams += other->codecpar->codec_type == AVMEDIA_TYPE_VIDEO && (int)i != r->stream &&
+                               !(other->disposition & AV_DISPOSITION_ATTACHED_PIC);
+    }
     snprintf(info->codec, sizeof info->codec, "%s", avcodec_get_name(par->codec_id));
     snprintf(info->pixel_format, sizeof info->pixel_format, "%s",
              desc ? desc->name : "unknown");

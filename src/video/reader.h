@@ -38,6 +38,7 @@ typedef struct weft_video_info {
     double pixel_aspect;               /* of the stored pixels */
     int bit_depth;
     bool hdr, interlaced, has_audio;
+    int other_streams; /* video that was not taken: other views, other sizes */
     char codec[32], pixel_format[32], container[64], transfer[32];
 } weft_video_info;
 

@@ -2,6 +2,11 @@
 # Curation: accounting, captions, duplicates, black bars, damaged files, settings, kill and resume.
 set -eu
 ff() { ffmpeg -v error -nostdin -y "$@"; }
+refused() { # refused WORDS COMMAND...: it fails and says so
+    ! "${@:2}" >/dev/null 2>error || { echo "not refused: ${*:2}"; exit 1; }
+    grep -qi "$1" error || { cat error; exit 1; }
+}
+no_temporaries() { [ -z "$(find "$1" -name '*.tmp.*')" ] || { find "$1" -name '*.tmp.*'; exit 1; }; }
 $WEFT synth --out set --shots 24 --seed 3 --held-out-clips 0 >/dev/null 2>&1
 mkdir -p raw/deep
 cp set/train/* raw/
@@ -16,6 +21,13 @@ head -c 3000 raw/big.mp4 >raw/cut.mp4
 echo "not a video" >raw/text.mp4
 echo "# notes" >raw/notes.md
 ff -f lavfi -i sine=duration=1 raw/sound.mp4
+# Captions that reach no clip, a second stream, a file that is cut off.
+echo "a lost caption" >raw/frozne.txt
+echo '{"caption": "unfinished' >raw/small.json
+printf 'caf\xe9' >raw/bars.txt
+ff -f lavfi -i cellauto=size=320x180:rate=24:rule=110:seed=5 -i raw/big.mp4 -t 2 -map 0 -map 1 -pix_fmt yuv420p raw/two.mkv
+ff -f lavfi -i mandelbrot=size=320x180:rate=24 -t 6 -c:v libvpx-vp9 -b:v 300k -deadline realtime -cpu-used 8 -g 12 ends.webm
+head -c $(($(stat -c %s ends.webm) / 2)) ends.webm >raw/ends.webm
 
 $WEFT curate --in raw --out a --set workers=2 >a.txt 2>a.log || { cat a.log; exit 1; }
 cat a.txt
@@ -27,7 +39,8 @@ files = sum(len(f) for _, _, f in os.walk('raw'))
 assert s['files'] == files == s['videos'] + s['sidecars'] + s['other_files'], (s, files)
 assert s['shots'] == len(m) + s['shots_rejected'] and len(m) == s['clips']
 gaps = [x for x in r if x['operator'] == 'transition']
-assert len(r) == s['videos_rejected'] + s['other_files'] + s['shots_rejected'] + len(gaps), s
+notes = [x for x in r if x['operator'] in ('truncated', 'stream', 'sidecar')]
+assert len(r) == s['videos_rejected'] + s['other_files'] + s['shots_rejected'] + len(gaps) + len(notes), s
 assert all({'operator', 'value', 'threshold', 'reason', 'source'} <= set(x) for x in r)
 why = {}
 for x in r:
@@ -39,6 +52,11 @@ assert why['notes.md'][0][0] == 'type'
 assert why['deep/copy.bin'] == [('duplicate', 'the same bytes as v0000.mp4')], why
 assert why['small.mp4'][0][0] == 'duplicate' and 'big.mp4' in why['small.mp4'][0][1], why['small.mp4']
 assert why['frozen.mp4'][0][0] == 'motion', why['frozen.mp4']
+assert [x['source'] for x in notes if x['operator'] == 'sidecar'] == ['bars.txt', 'frozne.txt', 'small.json'], notes
+assert s['sidecars_unused'] == 3 and why['frozne.txt'] == [('sidecar', 'no video of this name beside it')] and 'UTF-8' in why['bars.txt'][0][1]
+assert [x['source'] for x in notes if x['operator'] == 'stream'] == ['two.mkv'], notes
+cut_off, = [x for x in notes if x['operator'] == 'truncated']
+assert cut_off['source'] == 'ends.webm' and 1 < cut_off['duration_span'][0] < 5 and abs(cut_off['duration_span'][1] - 6) < 0.1, cut_off
 by = {}
 for x in m:
     by.setdefault(x['source_video'], []).append(x)
@@ -51,7 +69,9 @@ assert not any(x['operator'] == 'duplicate' for x in r if x['source'][0] in 'vs'
 # Captions of the shots: those that the set says of these frames.
 for name, clips in by.items():
     side = 'raw/' + name[:-4]
-    if os.path.exists(side + '.txt'):
+    if name == 'bars.mp4':
+        assert 'caption' not in clips[0]
+    elif os.path.exists(side + '.txt'):
         assert clips[0]['caption'] == open(side + '.txt').read()
     elif name.startswith('v'):
         shots = json.load(open(side + '.json'))['shots']
@@ -62,7 +82,7 @@ for name, clips in by.items():
 assert sum('caption' in x for x in m) >= 18
 EOF
 [ "$(ls a/clips | wc -l)" = "$(wc -l <a/manifest.jsonl)" ]
-! ls a/*/*.tmp.* 2>/dev/null
+no_temporaries a
 
 # Killed again and again, each time a little later, then run to the end: the same folder.
 for delay in 0.1 0.2 0.4 0.6 0.9 1.3; do
@@ -83,19 +103,23 @@ $WEFT curate --in raw --out b --set workers=1 >/dev/null 2>&1
 stat -c '%n %Y %i' b/clips/* | diff before -
 
 # Errors with a remedy.
-! $WEFT curate --in raw --out b --set clips.crf=30 2>error && grep -q 'another --out' error
-! $WEFT curate --in nowhere --out c 2>error && grep -q 'nowhere: is no folder' error
-! $WEFT curate --in raw --out c --set clips.crff=30 2>error && grep -q 'crf' error
+exec 8>b/state/lock && flock 8 # a second run beside the first
+touch b/state/x.json.tmp.1
+refused 'another curation' $WEFT curate --in raw --out b
+[ -e b/state/x.json.tmp.1 ] || { echo "the second run removed what the first is writing"; exit 1; }
+exec 8>&-
+refused 'another --out' $WEFT curate --in raw --out b --set clips.crf=30
+refused 'nowhere: is no folder' $WEFT curate --in nowhere --out c
+refused 'crf' $WEFT curate --in raw --out c --set clips.crff=30
 if [ "$(id -u)" != 0 ]; then
     mkdir locked && chmod 500 locked
-    ! $WEFT curate --in raw --out locked/x 2>error && grep -q 'locked' error
+    refused 'locked' $WEFT curate --in raw --out locked/x
 fi
 # A full disk stops the run with its name, and leaves no half clip.
 if [ "$(id -u)" = 0 ] && mkdir tiny && mount -t tmpfs -o size=300k tmpfs tiny 2>/dev/null; then
     trap 'umount tiny' EXIT
-    ! $WEFT curate --in raw --out tiny/x 2>error || exit 1
-    grep -qi 'space\|full' error || { cat error; exit 1; }
-    ! ls tiny/x/clips/*.tmp.* 2>/dev/null
+    refused 'space\|full' $WEFT curate --in raw --out tiny/x
+    no_temporaries tiny
     for clip in tiny/x/clips/*.mp4; do
         [ ! -e "$clip" ] || ffprobe -v error "$clip"
     done

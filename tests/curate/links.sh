@@ -27,7 +27,9 @@ assert "nothing" in rejects["broken.mp4"][1] and "another path" in rejects["seco
 assert "another path" in rejects["linked/back"][1]
 assert summary["files"] == 7 and summary["other_files"] == 4 and summary["videos"] == 3, summary
 EOF
-! "$WEFT" curate --in raw --out raw 2>error && grep -q 'another --out' error
+! "$WEFT" curate --in raw --out raw 2>error || exit 1
+grep -q 'another --out' error
 mkdir empty && ln -s nothing empty/gone
-! "$WEFT" curate --in empty --out e 2>error && grep -q 'no file in it' error
+! "$WEFT" curate --in empty --out e 2>error || exit 1
+grep -q 'no file in it' error
 echo "links: all as it should be"

@@ -35,9 +35,11 @@ $WEFT shots --csv set/train/v0000.mp4 | sed -n 2p | grep -q '^Scene Number,Start
 for method in content adaptive fade; do
     $WEFT shots --method $method set/train/v0000.mp4 >$method.jsonl
 done
-! $WEFT shots --method contnet set/train/v0000.mp4 2>error && grep -q 'did you mean content' error
+! $WEFT shots --method contnet set/train/v0000.mp4 2>error || exit 1
+grep -q 'did you mean content' error
 : >empty.mp4
-! $WEFT shots empty.mp4 set/train/v0000.mp4 >one.jsonl 2>error && grep -q 'empty.mp4: the file is empty' error
+! $WEFT shots empty.mp4 set/train/v0000.mp4 >one.jsonl 2>error || exit 1
+grep -q 'empty.mp4: the file is empty' error
 [ -s one.jsonl ]
 
 videos=$WEFT_SHARED/videos
