@@ -8,6 +8,7 @@ enum {
     MOST_MICROBATCHES = 10,
     BITS = 6, /* progress 0..63 per microbatch in a packed state */
     DEFAULT_STATES = 1000000,
+    WAYS_PER_STATE = 12,
     MOST_MAPS = 5000,
 };
 
@@ -20,6 +21,7 @@ typedef struct shape {
     int32_t at[2 * MOST_STAGES];    /* device of a chain position */
     int32_t count[MOST_STAGES];     /* chain positions per device */
     int32_t first[MOST_STAGES];     /* its first stage */
+    int64_t *ways; /* from state to state that may still be tried; below 0: the search gave up */
 } shape;
 
 static int64_t progress(state p, int64_t m)
@@ -162,7 +164,10 @@ typedef struct step_search {
 static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added)
 {
     const shape *x = s->x;
+    if (*x->ways < 0)
+        return WEFT_OK;
     if (d == x->devices) {
+        --*x->ways;
         if (p == s->from.p || remaining(x, p) > s->deadline)
             return WEFT_OK;
         return layer_add(s->to, s->table,
@@ -186,7 +191,7 @@ static weft_status choose_from(step_search *s, int64_t d, state p, int64_t added
 
 static weft_status expand(step_search *s, const layer *from)
 {
-    for (int64_t i = 0; i < from->count; i++) {
+    for (int64_t i = 0; i < from->count && *s->x->ways >= 0; i++) {
         s->from = from->item[i];
         s->from_index = (int32_t)i;
         s->total = 0;
@@ -225,7 +230,7 @@ static weft_status search(const shape *x, int64_t steps, int64_t cap, bool may_i
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %lld layers", (long long)steps));
     WEFT_GO(layer_add(&l[0], &table, (node){0, -1, 0}));
     const state goal = goal_of(x);
-    for (int64_t t = 0; t < steps; t++) {
+    for (int64_t t = 0; t < steps && *x->ways >= 0; t++) {
         table_clear(&table);
         step_search s = {.x = x,
                          .may_idle = may_idle,
@@ -236,7 +241,7 @@ static weft_status search(const shape *x, int64_t steps, int64_t cap, bool may_i
         WEFT_GO(expand(&s, &l[t]));
         *states += l[t + 1].count;
     }
-    *found = l[steps].count == 1 && l[steps].item[0].p == goal;
+    *found = *x->ways >= 0 && l[steps].count == 1 && l[steps].item[0].p == goal;
     if (*found && keep) {
         *keep = l;
         l = NULL;
@@ -399,12 +404,12 @@ static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
     int64_t best_steps = maps->best, best_peak = INT64_MAX, best_cost = INT64_MAX,
             best_order = INT64_MAX;
     shape chosen = *x;
-    for (int64_t i = 0; i < maps->count; i++) {
+    for (int64_t i = 0; i < maps->count && *x->ways >= 0; i++) {
         set_map(x, maps->map[i]);
         bool found = false;
         int64_t steps =
             weft_schedule_lower_bound(x->device_of, x->stages, x->devices, x->microbatches);
-        for (; !found && steps <= best_steps; steps += !found)
+        for (; !found && steps <= best_steps && *x->ways >= 0; steps += !found)
             WEFT_GO(search(x, steps, INT64_MAX, false, &found, NULL, &out->states));
         if (!found)
             continue;
@@ -415,7 +420,7 @@ static weft_status search_maps(shape *x, map_search *maps, weft_synthesis *out)
             x->stages * x->microbatches < best_peak ? x->stages * x->microbatches : best_peak;
         layer *l = NULL;
         int64_t peak = 1;
-        for (found = false; !found && peak <= most; peak += !found)
+        for (found = false; !found && peak <= most && *x->ways >= 0; peak += !found)
             WEFT_GO(search(x, steps, peak, true, &found, &l, &out->states));
         if (!found)
             continue;
@@ -460,7 +465,9 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
         map = weft_alloc(MOST_MAPS * (int64_t)sizeof *map);
         if (!map)
             WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for stage maps"));
-        shape x = {.stages = stages,
+        int64_t ways = (int64_t)(limit * WAYS_PER_STATE);
+        shape x = {.ways = &ways,
+                   .stages = stages,
                    .devices = devices,
                    .microbatches = microbatches,
                    .chain = 2 * stages};
@@ -475,9 +482,14 @@ weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatche
         const int64_t extended = made.schedule.task ? made.schedule.steps : INT64_MAX;
         WEFT_GO(search_maps(&x, &maps, &made));
         made.proved = maps.complete && made.schedule.steps <= extended;
-    } else {
-        made.proved = made.schedule.task && made.schedule.steps == made.lower_bound;
+        if (ways < 0) { /* what it has by then is no choice: the extended pattern, as above */
+            weft_schedule_free(&made.schedule);
+            made = (weft_synthesis){0};
+            WEFT_GO(extend(stages, devices, microbatches, group, &made));
+        }
     }
+    if (made.states == 0)
+        made.proved = made.schedule.task && made.schedule.steps == made.lower_bound;
     if (!made.schedule.task)
         WEFT_GO(weft_fail(WEFT_E_INFEASIBLE, "no schedule for %lld stages on %lld devices",
                           (long long)stages, (long long)devices));

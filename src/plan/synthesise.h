@@ -25,7 +25,8 @@ typedef struct weft_synthesis {
     int64_t states; /* visited; 0: the pattern was extended without a search */
 } weft_synthesis;
 
-/* state_limit 0: the default (1,000,000; about a second). */
+/* state_limit 0: the default (1,000,000). The search also gives up after twelve times as many ways
+ * from state to state (two seconds), and the pattern is extended. */
 weft_status weft_synthesise(int64_t stages, int64_t devices, int64_t microbatches,
                             const weft_stage_pair *pair, int64_t pair_count, int64_t state_limit,
                             weft_synthesis *out);

@@ -115,6 +115,16 @@ Test(synthesise, extension_keeps_the_optimum)
     cr_assert(equal * 100 >= cases * 80);
 }
 
+/* Few states, but too many ways between them (20 s if all were tried): gives up, extends. */
+Test(synthesise, gives_up_on_too_many_ways)
+{
+    weft_synthesis got = solve(10, 10, 7, false);
+    cr_assert_eq(got.states, 0);
+    cr_assert(got.proved);
+    cr_assert_eq(got.schedule.steps, 32);
+    weft_schedule_free(&got.schedule);
+}
+
 Test(synthesise, extends_to_any_size)
 {
     for (int64_t d = 5; d <= 32; d *= 2) {
