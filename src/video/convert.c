@@ -1,6 +1,7 @@
 #include "video/convert.h"
 
 #include "base/memory.h"
+#include "video/deinterlace.h"
 #include "video/tone.h"
 
 #include <libavutil/opt.h>
@@ -21,6 +22,7 @@ struct weft_converter {
     int64_t display_w, display_h;
     int64_t flat_w, flat_h; /* output size before the rotation */
     scaler scale, second;
+    AVFrame *woven; /* deinterlaced */
     uint8_t *flat[3], *turned[3], *wide; /* plane buffers; wide: RGB48 of HDR and wide gamut */
     int64_t flat_stride[3];
     uint32_t *row_sum;
@@ -94,6 +96,7 @@ void weft_converter_free(weft_converter *c)
     weft_free(c->wide);
     weft_free(c->row_sum);
     weft_tone_free(c->tone);
+    av_frame_free(&c->woven);
     sws_freeContext(c->scale.context);
     sws_freeContext(c->second.context);
     weft_free(c);
@@ -340,12 +343,15 @@ static void turn_plane(const uint8_t *from, int64_t stride, int64_t w, int64_t h
         }
 }
 
-weft_status weft_converter_run(weft_converter *c, const AVFrame *frame, weft_video_frame *out)
+weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_video_frame *out)
 {
-    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(frame->format);
-    if (!desc || frame->width < 1 || frame->height < 1)
+    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(decoded->format);
+    if (!desc || decoded->width < 1 || decoded->height < 1)
         return weft_fail(WEFT_E_FORMAT, "a decoded frame has no picture");
     const weft_video_format format = c->options.format;
+    const AVFrame *frame = decoded;
+    if (format != WEFT_VIDEO_SMALL) /* whose cells hold lines of both fields */
+        WEFT_TRY(weft_deinterlace(decoded, &c->woven, &frame));
     int64_t rect[4];
     const uint8_t *plane[4];
     stored_crop(c, frame, desc, rect);
