@@ -1,6 +1,8 @@
 #include "base/json.h"
 
+#include "base/config.h"
 #include "base/fs.h"
+#include "base/log.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,10 +44,28 @@ weft_status weft_json_save(const char *path, const json_t *json)
 
 char *weft_json_line(const json_t *json)
 {
-    char *text = json_dumps(json, JSON_COMPACT);
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
     char *copy = text ? weft_strdup(text) : NULL;
     free(text);
     return copy;
+}
+
+bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known, int count)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        bool is_known = false;
+        for (int i = 0; i < count; i++)
+            is_known |= strcmp(key, known[i]) == 0;
+        if (is_known)
+            continue;
+        const char *near = weft_nearest_name(key, known, count);
+        weft_warn("%s: key \"%.60s\" is not read%s%s%s", where, key, near ? " (did you mean \"" : "",
+                  near ? near : "", near ? "\"?)" : "");
+        return true;
+    }
+    return false;
 }
 
 /* The member, or NULL when missing or null. */
@@ -61,7 +81,7 @@ static weft_status wrong(const char *where, const char *key, const char *wanted,
         return weft_fail(WEFT_E_FORMAT, "%s: key \"%s\" is missing; %s is needed", where, key, wanted);
     char *text = weft_json_line(value);
     const weft_status_code code = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not %s", where, key,
-                                       text ? text : json_is_string(value) ? "a string" : "?", wanted);
+                                       text ? text : "?", wanted);
     weft_free(text);
     return code;
 }

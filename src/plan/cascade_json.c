@@ -1,5 +1,7 @@
 #include "plan/cascade_json.h"
 
+#include "base/config.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ static int by_degree(const void *a, const void *b)
 }
 
 static weft_status read_degrees(const json_t *degrees, const char *where, weft_arena *arena,
-                                weft_cascade *out)
+                                bool *warned, weft_cascade *out)
 {
     if (!json_is_object(degrees) || json_object_size(degrees) == 0)
         return weft_fail(WEFT_E_FORMAT,
@@ -44,6 +46,8 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         o->degree = degree;
         WEFT_TRY(weft_json_get_f64(value, "seconds", here, &o->seconds));
         WEFT_TRY(weft_json_get_f64_or(value, "bytes", here, 0, &o->bytes));
+        static const char *const known[] = {"seconds", "bytes"};
+        *warned = *warned || weft_json_warn_unknown(value, here, known, WEFT_COUNT(known));
         if (!(o->seconds >= 0))
             return weft_fail(WEFT_E_ARG, "%s: \"seconds\" is %g; it must not be negative", here,
                              o->seconds);
@@ -87,6 +91,8 @@ static weft_status read_after(const json_t *entry, const json_t *index, const ch
 static weft_status read_cascades(const json_t *list, const char *name, json_t *index,
                                  weft_arena *arena, weft_cascade_list *out)
 {
+    static const char *const known[] = {"id", "after", "degrees"};
+    bool warned = false; /* once is enough */
     for (int64_t i = 0; i < out->count; i++) {
         char where[256];
         snprintf(where, sizeof where, "%.160s: cascade %lld", name, (long long)i);
@@ -104,7 +110,8 @@ static weft_status read_cascades(const json_t *list, const char *name, json_t *i
         c->id = weft_arena_strdup(arena, id);
         if (!c->id)
             return no_memory(where);
-        WEFT_TRY(read_degrees(json_object_get(entry, "degrees"), where, arena, c));
+        WEFT_TRY(read_degrees(json_object_get(entry, "degrees"), where, arena, &warned, c));
+        warned = warned || weft_json_warn_unknown(entry, where, known, WEFT_COUNT(known));
     }
     for (int64_t i = 0; i < out->count; i++) {
         char where[256];

@@ -1,5 +1,7 @@
 #include "plan/memory.h"
 
+#include "base/config.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -421,6 +423,9 @@ weft_status weft_memory_items_from_json(weft_arena *arena, const json_t *json, c
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld items", name, (long long)count);
     double wide;
     WEFT_TRY(weft_json_get_f64_or(json, "window", name, 0, &wide));
+    static const char *const top[] = {"items", "window"},
+                             *const known[] = {"name", "bytes", "recompute", "offload", "count"};
+    bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
     for (int64_t i = 0; i < count; i++) {
         char where[256];
         snprintf(where, sizeof where, "%.200s: items[%lld]", name, (long long)i);
@@ -431,6 +436,7 @@ weft_status weft_memory_items_from_json(weft_arena *arena, const json_t *json, c
         WEFT_TRY(weft_json_get_f64_or(one, "recompute", where, INFINITY, &x[i].recompute));
         WEFT_TRY(weft_json_get_f64_or(one, "offload", where, INFINITY, &x[i].offload));
         WEFT_TRY(weft_json_get_i64_or(one, "count", where, 1, &x[i].count));
+        warned = warned || weft_json_warn_unknown(one, where, known, WEFT_COUNT(known));
         x[i].name = weft_arena_strdup(arena, called);
         if (!x[i].name)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);

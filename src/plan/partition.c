@@ -17,6 +17,8 @@ static const double price_work_limit = 3e9;
 /* and the choice among partitions of equal bottleneck is left to chance */
 static const double balance_work_limit = 1e9;
 
+static const double MOST_SECONDS = 1e15; /* beyond it nothing is a duration */
+
 static weft_status check_number(double value, const char *what, const char *kind, int64_t index)
 {
     char where[64];
@@ -32,7 +34,7 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
 {
     if (costs->op_count < 1)
         return weft_fail(WEFT_E_ARG, "no operators: \"ops\" is empty");
-    double total = 0;
+    double total = 0, seconds = 0;
     for (int64_t i = 0; i < costs->op_count; i++) {
         const weft_pipe_op *op = &costs->op[i];
         WEFT_TRY(check_number(op->forward, "\"forward\"", "operator", i));
@@ -40,6 +42,7 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
         WEFT_TRY(check_number(op->output_bytes, "\"output_bytes\"", "operator", i));
         WEFT_TRY(check_number(op->parameter_bytes, "\"parameter_bytes\"", "operator", i));
         WEFT_TRY(check_number(op->activation_bytes, "\"activation_bytes\"", "operator", i));
+        seconds += op->forward + op->backward;
         total += op->forward + op->backward + op->output_bytes + op->parameter_bytes +
                  op->activation_bytes;
     }
@@ -54,6 +57,17 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
                          "costs: \"bandwidth\" is %g, but \"lambda\" is %g: give the "
                          "bytes per second between two devices, or lambda 0",
                          costs->bandwidth, costs->lambda);
+    double sent = 0; /* seconds to send everything: no stage takes longer */
+    for (int64_t i = 0; i < costs->op_count && costs->lambda > 0; i++)
+        sent += costs->lambda *
+                (costs->latency + costs->op[i].output_bytes / costs->bandwidth);
+    for (int64_t s = 0; s < costs->skip_count && costs->lambda > 0; s++)
+        sent += costs->lambda * costs->skip[s].bytes / costs->bandwidth;
+    if (!(seconds + sent <= MOST_SECONDS))
+        return weft_fail(WEFT_E_ARG,
+                         "the operators take %g s and their sends %g s (lambda (latency + bytes / "
+                         "bandwidth)); at most %g s can be planned: are the units right?",
+                         seconds, sent, MOST_SECONDS);
     for (int64_t s = 0; s < costs->skip_count; s++) {
         const weft_skip *skip = &costs->skip[s];
         if (skip->from < 0 || skip->to < 0 || skip->from >= costs->op_count ||

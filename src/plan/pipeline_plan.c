@@ -1,5 +1,6 @@
 #include "plan/pipeline_plan.h"
 
+#include "base/config.h"
 #include "plan/synthesise.h"
 
 #include <math.h>
@@ -78,9 +79,15 @@ weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, con
     if (!c.op || !c.skip)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name,
                          (long long)c.op_count);
+    static const char *const top[] = {"ops", "skips", "lambda", "bandwidth", "latency"},
+                             *const of_op[] = {"forward", "backward", "output_bytes",
+                                               "parameter_bytes", "activation_bytes", "name"};
+    bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
     for (int64_t i = 0; i < c.op_count; i++) {
         snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
-        WEFT_TRY(read_op(arena, json_array_get(ops, (size_t)i), where, &c.op[i]));
+        const json_t *op = json_array_get(ops, (size_t)i);
+        WEFT_TRY(read_op(arena, op, where, &c.op[i]));
+        warned = warned || weft_json_warn_unknown(op, where, of_op, WEFT_COUNT(of_op));
     }
     for (int64_t s = 0; s < c.skip_count; s++) {
         snprintf(where, sizeof where, "%s: skips[%lld]", name, (long long)s);

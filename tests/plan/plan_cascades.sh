@@ -84,6 +84,10 @@ refuse "smallest degree is 2" "$WEFT" plan cascades --costs costs.json --devices
 refuse "limit" "$WEFT" plan cascades --costs costs.json --devices 7 --memory 100
 one() { echo "{\"cascades\": [$1]}" >bad.json; refuse "$2" "$WEFT" plan cascades --costs bad.json --devices 4; }
 one '' 'empty'
+one '{"id": 5, "degrees": {"1": {"seconds": 1}}}' '"id" is 5, not a string'
+echo '{"cascades": [{"id": "a", "degrees": {"1": {"seconds": 1, "byte": 3}}}]}' >bad.json
+"$WEFT" plan cascades --costs bad.json --devices 1 2>err >out
+grep -qF 'key "byte" is not read (did you mean "bytes"?)' err || fail "a misspelt key is not said: $(cat err)"
 one '{"id": "a", "degrees": {}}' 'at least one degree'
 one '{"id": "a", "degrees": {"1": {"seconds": -1}}}' 'negative'
 one '{"id": "a", "degrees": {"1": {"seconds": "NaN"}}}' 'not a number'
