@@ -14,7 +14,7 @@ for pair in small:1418996800 large:14288491584 vae:126892531; do
 done
 
 # the whole 1.3B training step at 81x480x832: no weights allocated (1 GiB of address space), in under 2 s
-case $WEFT_BUILD in */asan) room=unlimited seconds=60 ;; *) room=1500000 seconds=2 ;; esac # the sanitizer needs both
+case $WEFT_BUILD in */asan | */tsan) room=unlimited seconds=60 ;; *) room=1500000 seconds=2 ;; esac # the sanitizer needs both
 (ulimit -v $room; OMP_NUM_THREADS=1 "$WEFT" inspect model small.json --train --json >train.json) || complain "1.3B"
 seconds=$seconds python3 - <<'P' || complain "figures of 1.3B"
 import json, os

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What make install puts down is enough to use weft and to build against it.
 set -eu
-case $WEFT_BUILD in */asan) echo "the library of this build needs the sanitizers"; exit 77 ;; esac
+case $WEFT_BUILD in */asan | */tsan) echo "the library of this build needs the sanitizers"; exit 77 ;; esac
 root=$PWD/root
 make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" PREFIX="$root" install
 "$root/bin/weft" --version | grep -q "^weft $(cat "$SRC/VERSION")$"
