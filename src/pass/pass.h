@@ -41,7 +41,8 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
 
 /* ---- recompute ---- */
 /* Outputs of forward nodes whose scope or op name matches one of `patterns` are not kept for the backward:
- * their nodes are emitted again just before the first backward consumer. Bitwise. */
+ * their nodes are emitted again just before the first backward consumer. Bitwise. WEFT_E_ARG: a pattern matches nothing (graphs without a
+ * backward are left as they are). */
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count, weft_graph **out);
 
 /* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */

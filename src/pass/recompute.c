@@ -34,6 +34,30 @@ static size_t group_length(const char *pattern, const char *scope)
     return dot ? (size_t)(dot - scope) : strlen(scope);
 }
 
+static bool matches(const char *pattern, const weft_node *node)
+{
+    return node->op > WEFT_OP_CONSTANT && (weft_name_matches(pattern, node->scope) || weft_name_matches(pattern, weft_op_get(node->op)->name));
+}
+
+/* A misspelt pattern would keep everything, and nobody would notice before memory runs out. */
+static weft_status check_patterns(const recompute *c, const char *const *patterns, int count)
+{
+    for (int p = 0; p < count; p++) {
+        bool found = false;
+        const char *scope = "";
+        for (int32_t n = 0; n < c->backward && !found; n++) {
+            const weft_node *node = weft_graph_node(c->from, n);
+            found = matches(patterns[p], node);
+            if (strlen(node->scope) > strlen(scope))
+                scope = node->scope;
+        }
+        if (!found)
+            return weft_fail(WEFT_E_ARG, "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such as \"attention\") of the forward",
+                             patterns[p], scope);
+    }
+    return WEFT_OK;
+}
+
 static void choose(recompute *c, const char *const *patterns, int count)
 {
     for (int32_t n = 0; n < c->backward; n++) {
@@ -139,6 +163,10 @@ weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns
         c.again[v] = WEFT_NONE;
     while (c.backward < nodes && !weft_graph_node(g, c.backward)->backward)
         c.backward++;
+    if (c.backward < nodes && (status = check_patterns(&c, patterns, count)) != WEFT_OK) {
+        weft_rewrite_abandon(&c.r);
+        goto out;
+    }
     choose(&c, patterns, count);
     keep_borders(&c);
     copy_nodes(&c);

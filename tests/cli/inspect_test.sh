@@ -29,6 +29,8 @@ P
 "$WEFT" inspect model small.json --train --recompute 'blocks.*' --json >less.json || complain "recompute"
 python3 -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
     complain "recompute does not save"
+"$WEFT" inspect model small.json --train --recompute 'blcks.*' >out 2>err && complain "a pattern that matches nothing passes"
+grep -q '"blcks.\*" matches no scope (such as "' err || complain "a pattern that matches nothing: $(cat err)"
 "$WEFT" inspect model small.json --train --batch 4 --mesh dp=2 --json >dp.json || complain "dp=2"
 "$WEFT" inspect model small.json --train --batch 2 --json >one.json || complain "batch 2"
 python3 -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||

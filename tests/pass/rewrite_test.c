@@ -115,6 +115,19 @@ static int64_t peak(const weft_graph *g)
 }
 
 /* With more tokens than parameters, a block at a time is what stays. */
+/* A pattern without a match is told; a graph without a backward has nothing to make again. */
+Test(rewrite, recompute_patterns_without_a_match)
+{
+    weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
+    const char *pattern[] = {"blocks.*", "block.*"};
+    cr_expect_eq(weft_pass_recompute(g, pattern, 2, &out), WEFT_E_ARG);
+    cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."), "%s", weft_error_message());
+    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, &out), WEFT_OK, "%s", weft_error_message());
+    weft_graph_free(out);
+    weft_graph_free(forward);
+    weft_graph_free(g);
+}
+
 Test(rewrite, recompute_saves)
 {
     weft_graph *g = training_graph(8, 16), *blocks, *ops;
