@@ -251,8 +251,6 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
         return weft_curate_reject("aspect", aspect, c->video.min_aspect, "the picture is too narrow");
     if (aspect > c->video.max_aspect)
         return weft_curate_reject("aspect", aspect, c->video.max_aspect, "the picture is too wide");
-    if (i->seconds > 0 && i->seconds < c->video.min_seconds)
-        return weft_curate_reject("duration", i->seconds, c->video.min_seconds, "the video is too short");
     return NULL;
 }
 
@@ -526,6 +524,8 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         const char *why = weft_error_message(); /* the line names the file already */
         const size_t n = strlen(path);
         reject = weft_curate_reject("decode", 0, 1, strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0 ? why + n + 2 : why);
+        if (status == WEFT_E_PERMISSION || status == WEFT_E_IO || status == WEFT_E_NOT_FOUND)
+            json_object_set_new(record, "again", json_true()); /* the next run may find it readable */
         status = WEFT_OK;
     }
     if (reject)

@@ -35,6 +35,12 @@ static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h
     return weft_json_save(clip->meta_path, clip->meta);
 }
 
+/* Reading that fails is the source's matter, whatever the reason: it must not look like a full disk of ours. */
+static weft_status_code reading_failed(weft_status_code status)
+{
+    return status == WEFT_OK || status == WEFT_E_MEMORY ? status : weft_fail(WEFT_E_FORMAT, "%s", weft_error_message());
+}
+
 /* Frames start .. end of the reader, which stands before start. */
 static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *clip,
                              const weft_curate_config *config, const weft_heartbeat *heart)
@@ -46,7 +52,7 @@ static weft_status copy_span(weft_video_reader *reader, const weft_curate_clip *
     int64_t written = 0, w = 0, h = 0;
     weft_status_code status = WEFT_OK;
     while (written <= clip->end - clip->start) {
-        WEFT_GO(weft_video_reader_next(reader, &frame, &got));
+        WEFT_GO(reading_failed(weft_video_reader_next(reader, &frame, &got)));
         if (!got)
             break;
         if (frame.index % 16 == 0)
@@ -93,7 +99,7 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
                                int threads, const weft_heartbeat *heart)
 {
     weft_video_info info;
-    WEFT_TRY(weft_video_probe(source, &info));
+    WEFT_TRY(reading_failed(weft_video_probe(source, &info)));
     weft_video_options o = {.format = WEFT_VIDEO_YUV420P,
                             .threads = threads,
                             .stall_seconds = config->stall_seconds,
@@ -104,7 +110,7 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
     clip_size(config, o.crop_w ? o.crop_w : info.width, o.crop_h ? o.crop_h : info.height, &o.width,
               &o.height);
     weft_video_reader *reader;
-    WEFT_TRY(weft_video_reader_open(source, &o, &reader));
+    WEFT_TRY(reading_failed(weft_video_reader_open(source, &o, &reader)));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < count && status == WEFT_OK; i++)
         if (same_crop(&clips[i], like) && !weft_path_exists(clips[i].meta_path))

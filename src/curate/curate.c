@@ -150,6 +150,8 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     json_object_set_new(record, "reject",
                         o->status == WEFT_OK ? reject_of(o, s->record ? "transcode" : "decode")
                                              : weft_curate_reject("transcode", 0, 0, o->message));
+    if (o->signal == SIGKILL || o->status != WEFT_OK) /* may be otherwise in the next run */
+        json_object_set_new(record, "again", json_true());
     const weft_status_code status = weft_curate_state_save(&r->plan, s, record);
     json_decref(record);
     return status;
@@ -218,11 +220,11 @@ static weft_status run_all(run *r, weft_curate_report *report)
     r->job = weft_alloc((r->plan.sources + 1) * (int64_t)sizeof *r->job);
     if (!r->job)
         return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    WEFT_TRY(weft_curate_plan_load(&r->plan));
+    WEFT_TRY(weft_curate_plan_load(&r->plan, true));
     WEFT_TRY(run_phase(r, "curate: look", wants_analysis, analyse_job));
     /* A clip that turns out unreadable on the second look changes what is kept: choose again. */
     for (int round = 0; round < 3; round++) {
-        WEFT_TRY(weft_curate_plan_load(&r->plan));
+        WEFT_TRY(weft_curate_plan_load(&r->plan, false));
         WEFT_TRY(weft_curate_plan_choose(&r->plan));
         bool more = false;
         for (int64_t i = 0; i < r->plan.sources; i++)

@@ -262,7 +262,7 @@ static weft_status take_hashes(weft_curate_source *s)
     return WEFT_OK;
 }
 
-weft_status weft_curate_plan_load(weft_curate_plan *p)
+weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
 {
     for (int64_t i = 0; i < p->sources; i++) {
         weft_curate_source *s = &p->source[i];
@@ -275,7 +275,8 @@ weft_status weft_curate_plan_load(weft_curate_plan *p)
             continue; /* it is made again */
         if (json_integer_value(json_object_get(state, "version")) == STATE_VERSION &&
             json_integer_value(json_object_get(state, "bytes")) == s->bytes &&
-            json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns)
+            json_integer_value(json_object_get(state, "mtime_ns")) == s->mtime_ns &&
+            !(begin && json_is_true(json_object_get(json_object_get(state, "record"), "again"))))
             s->record = json_incref(json_object_get(state, "record"));
         json_decref(state);
         if (s->record)

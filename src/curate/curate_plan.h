@@ -28,8 +28,8 @@ typedef struct weft_curate_plan {
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);
-/* Reads the records that are there and fit their files. */
-weft_status weft_curate_plan_load(weft_curate_plan *plan);
+/* Reads the records that are there and fit their files; at the begin of a run without those of what could not be read then. */
+weft_status weft_curate_plan_load(weft_curate_plan *plan, bool begin);
 /* Near-duplicates, captions: fills the clips of every source and marks rejected shots. */
 weft_status weft_curate_plan_choose(weft_curate_plan *plan);
 /* manifest.jsonl, rejects.jsonl, summary.json; removes clips that are no longer in the plan. */

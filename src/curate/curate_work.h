@@ -14,7 +14,8 @@ typedef struct weft_heartbeat {
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 
 /* Decodes the video once and writes its record: what it is, its shots with their scores, hashes and,
- * where an operator rejects the video or a shot, "reject": {operator, value, threshold, reason}.
+ * where an operator rejects the video or a shot, "reject": {operator, value, threshold, reason}; "again"
+ * where the fault may be gone in the next run.
  * The caller owns *record. A video that cannot be read is a record with a reject, not an error;
  * errors are those of this machine (memory). */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,

@@ -93,8 +93,10 @@ static weft_status_code fail_av(weft_status_code code, const char *name, const c
     char text[AV_ERROR_MAX_STRING_SIZE];
     if (error == AVERROR(ENOMEM))
         code = WEFT_E_MEMORY;
-    if (error == AVERROR(EACCES) || error == AVERROR(EPERM))
+    if (error == AVERROR(EACCES))
         code = WEFT_E_PERMISSION;
+    if (error == -1) /* many decoders' only error, which is no number of the system's */
+        return weft_fail(code, "%s: %s", name, what);
     if (error == AVERROR(ENOENT))
         code = WEFT_E_NOT_FOUND;
     if (error == AVERROR_EXIT)
