@@ -5,7 +5,7 @@
 #include "curate/motion.h"
 #include "curate/phash.h"
 #include "curate/shots.h"
-#include "video/reader.h"
+#include "video/scan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +27,11 @@ typedef struct frame_stat {
 
 typedef struct analysis {
     const weft_curate_config *config;
-    weft_video_reader *reader;
+    weft_shot_options shot_options;
+    const weft_heartbeat *heart;
+    weft_video_info info;
+    weft_scan_result seen;
+    json_t *reject; /* what the header alone decided */
     weft_shot_detector *detector;
     frame_stat *frame;
     int64_t frames, frame_capacity;
@@ -35,7 +39,7 @@ typedef struct analysis {
     int64_t hashes, hash_capacity;
     double next_key;
     double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and how long the last frame lasts */
-    uint8_t small[3][WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];
+    uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma */
     double analysed_seconds;
     int64_t concealed; /* frames in which the decoder hid errors */
     bool vectors;      /* the decoder tells motion vectors */
@@ -56,20 +60,6 @@ json_t *weft_curate_reject(const char *operator_name, double value, double thres
 {
     return json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value, "threshold",
                      threshold, "reason", reason);
-}
-
-static void shrink(analysis *a, const weft_video_frame *f)
-{
-    for (int p = 0; p < 3; p++)
-        for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
-            for (int x = 0; x < WEFT_SHOT_WIDTH; x++) {
-                int sum = 8;
-                for (int v = 0; v < 4; v++) {
-                    const uint8_t *row = f->plane[p] + (4 * y + v) * f->stride[p] + 4 * x;
-                    sum += row[0] + row[1] + row[2] + row[3];
-                }
-                a->small[p][y * WEFT_SHOT_WIDTH + x] = (uint8_t)(sum / 16);
-            }
 }
 
 /* Mean displacement, in widths of the picture, from the decoder's vectors, by area. */
@@ -199,32 +189,31 @@ static void slow_motion(analysis *a, const weft_video_frame *f)
     a->rest_at = now;
 }
 
-static weft_status take_frame(analysis *a, const weft_video_frame *f)
+static weft_status_code take_frame(void *user, const weft_video_frame *tiny, const weft_video_frame *f)
 {
+    analysis *a = user;
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
     frame_stat *s = &a->frame[a->frames];
     *s = (frame_stat){.seconds = f->seconds, .hashes = a->hashes};
-    shrink(a, f);
-    weft_video_frame tiny = {.index = f->index, .seconds = f->seconds, .width = WEFT_SHOT_WIDTH,
-                             .height = WEFT_SHOT_HEIGHT};
-    for (int p = 0; p < 3; p++) {
-        tiny.plane[p] = a->small[p];
-        tiny.stride[p] = WEFT_SHOT_WIDTH;
-    }
-    WEFT_TRY(weft_shot_detector_push(a->detector, &tiny));
-    if (f->motion_count > 0)
-        s->motion = codec_motion(f, weft_video_reader_info(a->reader));
+    WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
+    for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
+        memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0], WEFT_SHOT_WIDTH);
+    if (tiny->motion_count > 0)
+        s->motion = codec_motion(tiny, &a->info);
     else if (a->frames > 0)
-        s->motion = pixel_motion(a->small[0], a->last);
-    a->concealed += f->damaged;
-    a->vectors |= f->motion_count > 0;
+        s->motion = pixel_motion(a->small, a->last);
+    a->concealed += tiny->damaged;
+    a->vectors |= tiny->motion_count > 0;
     slow_motion(a, f);
-    memcpy(a->last, a->small[0], sizeof a->last);
+    memcpy(a->last, a->small, sizeof a->last);
     picture_stats(f, s);
+    if (f->mixed) /* a mixture is softer than what it is mixed of */
+        s->detail = s[-1].detail;
     find_bars(f, s->bar);
     if (f->seconds >= a->next_key)
         WEFT_TRY(add_hashes_of(a, f, s));
-    a->frames++;
+    if (++a->frames % 16 == 0)
+        weft_heartbeat_beat(a->heart);
     return WEFT_OK;
 }
 
@@ -298,7 +287,7 @@ static pace pace_of(const analysis *a, int64_t start, int64_t end, double fps)
 static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t crop[4])
 {
     const weft_curate_config *c = a->config;
-    const weft_video_info *info = weft_video_reader_info(a->reader);
+    const weft_video_info *info = &a->info;
     double motion = 0, luma = 0, detail = 0;
     int bar[4] = {255, 255, 255, 255};
     int64_t lit = 0;
@@ -443,25 +432,11 @@ static json_t *cut_into_shots(const analysis *a)
     return shots;
 }
 
-static weft_status run_analysis(analysis *a, const weft_heartbeat *heart)
-{
-    weft_video_frame frame;
-    bool got = true;
-    while (got) {
-        WEFT_TRY(weft_video_reader_next(a->reader, &frame, &got));
-        if (got)
-            WEFT_TRY(take_frame(a, &frame));
-        if (a->frames % 16 == 0)
-            weft_heartbeat_beat(heart);
-    }
-    return weft_shot_detector_finish(a->detector);
-}
-
 /* The record's parts that need the whole pass; a reject of the video where there is one. */
 static json_t *conclude(analysis *a, json_t *record)
 {
-    const weft_video_info *info = weft_video_reader_info(a->reader);
-    const int64_t errors = weft_video_reader_errors(a->reader);
+    const weft_video_info *info = &a->info;
+    const int64_t errors = a->seen.errors;
     const double share = (double)errors / (double)(a->frames + errors + (a->frames + errors == 0));
     if (a->frames > 1) {
         const pace whole = pace_of(a, 0, a->frames - 1, info->fps);
@@ -470,7 +445,7 @@ static json_t *conclude(analysis *a, json_t *record)
     }
     const double seconds = a->frames ? end_of(a, a->frames - 1) : 0;
     json_object_set_new(record, "video", info_json(info, a->fps, a->frames, errors, seconds));
-    if (weft_video_reader_truncated(a->reader))
+    if (a->seen.truncated)
         json_object_set_new(record, "promised_seconds", json_real(info->seconds));
     if (a->frames == 0)
         return weft_curate_reject("decode", 0, 1, "no frame can be decoded");
@@ -494,31 +469,57 @@ static json_t *conclude(analysis *a, json_t *record)
     return NULL;
 }
 
+/* The pass begins, perhaps anew. */
+static weft_status_code begin(void *user, const weft_video_info *info)
+{
+    analysis *a = user;
+    a->info = *info;
+    a->fps = info->fps;
+    a->tick = info->fps > 0 ? 1 / info->fps : 0.04;
+    a->frames = a->hashes = a->concealed = a->rest_at = 0;
+    a->next_key = 0;
+    a->vectors = false;
+    weft_shot_detector_free(a->detector);
+    a->detector = NULL;
+    json_decref(a->reject);
+    a->reject = reject_header(a->config, info);
+    if (a->reject)
+        return weft_fail(WEFT_E_CANCELLED, "rejected by its header");
+    return weft_shot_detector_create(&a->shot_options, &a->detector);
+}
+
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **out)
 {
-    analysis a = {.config = config};
+    analysis *a = weft_alloc(sizeof *a);
     json_t *record = json_object(), *reject = NULL;
-    const weft_video_options o = {.format = WEFT_VIDEO_SMALL,
-                                  .width = WIDE,
-                                  .height = HIGH,
-                                  .threads = threads,
-                                  .motion_vectors = true,
-                                  .fast = true,
-                                  .stall_seconds = config->stall_seconds};
-    const weft_shot_options shot_options = {.method = (weft_shot_method)config->shots.method,
-                                            .threshold = config->shots.threshold,
-                                            .min_frames = config->shots.min_frames};
-    weft_status_code status = weft_shot_detector_create(&shot_options, &a.detector);
-    if (status == WEFT_OK && (status = weft_video_reader_open(path, &o, &a.reader)) == WEFT_OK) {
-        const weft_video_info *info = weft_video_reader_info(a.reader);
-        a.fps = info->fps;
-        a.tick = info->fps > 0 ? 1 / info->fps : 0.04;
-        reject = reject_header(config, info);
-        if (reject)
-            json_object_set_new(record, "video", info_json(info, info->fps, 0, 0, info->seconds));
-        else if ((status = run_analysis(&a, heart)) == WEFT_OK)
-            reject = conclude(&a, record);
+    if (!a || !record) {
+        weft_free(a);
+        json_decref(record);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    a->config = config;
+    a->heart = heart;
+    a->shot_options = (weft_shot_options){.method = (weft_shot_method)config->shots.method,
+                                          .threshold = config->shots.threshold,
+                                          .min_frames = config->shots.min_frames,
+                                          .mix = config->shots.mix};
+    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH,
+                                 .height = WEFT_SHOT_HEIGHT,
+                                 .large_width = WIDE,
+                                 .large_height = HIGH,
+                                 .threads = threads,
+                                 .leave_out = WEFT_SHOT_LEAVE_OUT,
+                                 .motion_vectors = true,
+                                 .stall_seconds = config->stall_seconds};
+    const weft_scan_visitor visitor = {a, begin, take_frame, weft_shot_alike, &a->shot_options};
+    weft_status_code status = weft_video_scan(path, &o, &visitor, &a->seen);
+    if (a->reject) {
+        reject = json_incref(a->reject);
+        json_object_set_new(record, "video", info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
+        status = WEFT_OK;
+    } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK) {
+        reject = conclude(a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
         const char *why = weft_error_message(); /* the line names the file already */
@@ -530,10 +531,11 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     }
     if (reject)
         json_object_set_new(record, "reject", reject);
-    weft_shot_detector_free(a.detector);
-    weft_video_reader_close(a.reader);
-    weft_free(a.frame);
-    weft_free(a.hash);
+    weft_shot_detector_free(a->detector);
+    json_decref(a->reject);
+    weft_free(a->frame);
+    weft_free(a->hash);
+    weft_free(a);
     if (status != WEFT_OK) {
         json_decref(record);
         return status;

@@ -22,7 +22,7 @@ typedef struct weft_curate_config {
     } video;
     struct {
         int method;
-        double threshold;
+        double threshold, mix;
         int64_t min_frames, trim;
     } shots;
     struct {

@@ -35,6 +35,9 @@ static const weft_key shots_keys[] = {
      "shortest shot that is detected; 0: the method's own", .min = 0, .max = 100000},
     {"trim", WEFT_KEY_I64, AT(shots.trim) - AT(shots), "0", "frames",
      "cut off at each end of a shot that touches a boundary", .min = 0, .max = 1000},
+    {"mix", WEFT_KEY_F64, AT(shots.mix) - AT(shots), "6", "levels",
+     "frames of H.264 between two that differ by less are mixed of these instead of decoded; 0: every frame is decoded",
+     .min = 0, .max = 100},
 };
 static const weft_section shots_section = {"shots", "how videos are cut into shots",
                                            sizeof(((weft_curate_config *)0)->shots), shots_keys,
@@ -65,7 +68,7 @@ static const weft_section clips_section = {"clips", "what is written",
                                            WEFT_COUNT(clips_keys)};
 
 static const weft_key quality_keys[] = {
-    {"min_motion", WEFT_KEY_F64, AT(quality.min_motion) - AT(quality), "0.003", "widths/s",
+    {"min_motion", WEFT_KEY_F64, AT(quality.min_motion) - AT(quality), "0.0015", "widths/s",
      "mean motion of a shot, at least: below it the picture rests", .min = 0, .max = 100},
     {"max_motion", WEFT_KEY_F64, AT(quality.max_motion) - AT(quality), "1.5", "widths/s",
      "mean motion of a shot, at most", .min = 0, .max = 1000},

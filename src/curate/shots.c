@@ -32,9 +32,9 @@ static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80};
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
-/* Parts of cut_mismatch: below the first two frames show the same picture; below the second, and the difference, what lies
- * between may be mixed of them. */
-static const float same_picture = 0.6f, alike_mismatch = 0.4f, alike_difference = 20;
+/* Parts of cut_mismatch: below the first two frames show the same picture; below the second what lies between may be
+ * mixed of them. */
+static const float same_picture = 0.6f, alike_mismatch = 0.4f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
@@ -86,9 +86,9 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
     if (options)
         d->options = *options;
     if (d->options.method < 0 || d->options.method >= WEFT_SHOTS_METHODS ||
-        !(d->options.threshold >= 0) || d->options.min_frames < 0) {
+        !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0)) {
         weft_free(d);
-        return weft_fail(WEFT_E_ARG, "shot detector: method, threshold or shortest shot is outside its "
+        return weft_fail(WEFT_E_ARG, "shot detector: method, threshold, shortest shot or mix is outside its "
                                      "range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {
@@ -494,12 +494,12 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
 bool weft_shot_alike(const void *shot_options, const weft_video_frame *before, const weft_video_frame *after)
 {
     const weft_shot_options *o = shot_options;
-    if (o->every_frame || o->method != WEFT_SHOTS_STRUCTURE)
+    if (o->mix <= 0 || o->method != WEFT_SHOTS_STRUCTURE)
         return false;
     weft_shot_frame a = {0}, b = {0}; /* the integrals begin with zeros */
     weft_shot_frame_fill(&a, before);
     weft_shot_frame_fill(&b, after);
-    return weft_shot_difference(&a, &b) < alike_difference &&
+    return weft_shot_difference(&a, &b) < (float)o->mix &&
            weft_shot_mismatch(&a, &b, 6, 4) < alike_mismatch * cut_mismatch * factor_of(o);
 }
 

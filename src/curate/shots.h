@@ -21,7 +21,8 @@ typedef struct weft_shot_options {
     double threshold;          /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12;
                                   structure 1 (a factor on its thresholds: lower finds more) */
     int64_t min_frames;        /* shortest shot; 0: structure 4, others 15 */
-    bool every_frame; /* decode all, also what lies between pictures that are alike; the named methods always do */
+    double mix; /* levels: what lies between two pictures that differ by less may be mixed of them; 0: every frame is
+                   decoded, as for the named methods always */
 } weft_shot_options;
 
 /* A hard cut has start == end == the first frame of the new shot. A gradual transition covers the

