@@ -150,8 +150,8 @@ const weft_verb weft_verb_shots = {
         "\n"
         "Of H.264, frames between two that are alike are not decoded but mixed of these: at most five in a\n"
         "row, and none where a cut could hide; ends of transitions may move by a few frames. --mix 0 decodes\n"
-        "all frames, in about twice the time; `weft curate` takes 6, because it looks at more than shots. With\n"
-        "the same value both find the same boundaries. The usual methods decode every frame.\n"
+        "all frames, in about twice the time, as `weft curate` does (shots.mix), because it hashes frames, too.\n"
+        "With the same value both find the same boundaries. The usual methods decode every frame.\n"
         "\n"
         "With several files, one that cannot be read is reported and passed over; the exit status is\n"
         "then not 0.",

@@ -35,8 +35,9 @@ static const weft_key shots_keys[] = {
      "shortest shot that is detected; 0: the method's own", .min = 0, .max = 100000},
     {"trim", WEFT_KEY_I64, AT(shots.trim) - AT(shots), "0", "frames",
      "cut off at each end of a shot that touches a boundary", .min = 0, .max = 1000},
-    {"mix", WEFT_KEY_F64, AT(shots.mix) - AT(shots), "6", "levels",
-     "frames of H.264 between two that differ by less are mixed of these instead of decoded; 0: every frame is decoded",
+    {"mix", WEFT_KEY_F64, AT(shots.mix) - AT(shots), "0", "levels",
+     "as in `weft shots`: 20 halves the decoding of H.264, but hashes of mixed frames find fewer near-duplicates; 0: "
+     "every frame is decoded",
      .min = 0, .max = 100},
 };
 static const weft_section shots_section = {"shots", "how videos are cut into shots",

@@ -35,6 +35,8 @@ static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
 /* Parts of cut_mismatch: below the first two frames show the same picture; below the second what lies between may be
  * mixed of them. */
 static const float same_picture = 0.6f, alike_mismatch = 0.4f;
+/* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in dissolves. */
+static const float mixed_way = 1.5f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
@@ -471,7 +473,7 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     if (d->count > 0) {
         const slot *before = at(d, d->count - 1);
         s->step = weft_shot_difference(&before->f, &s->f);
-        s->path = before->path + s->step;
+        s->path = before->path + s->step * (s->mixed || before->mixed ? mixed_way : 1);
         if (s->step >= 0.75f)
             s->mismatch = weft_shot_mismatch(&before->f, &s->f, 6, 4);
     }
