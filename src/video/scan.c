@@ -331,7 +331,7 @@ static bool take_outputs(worker *w, bool at_end)
         while (p && p->pts != f->pts)
             p = p->next;
         if (!p || p->left_out || p->complete || p->data != f->data[0] || p->width != f->width ||
-            p->height != f->height || f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
+            p->height != f->height || f->interlaced_frame || f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
             return unusual(s);
         p->complete = true;
         p->key = f->key_frame;
@@ -701,7 +701,8 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
     weft_video_reader *reader = NULL;
     weft_status_code status = weft_video_reader_open(path, &o, &reader);
     bool must_read = true;
-    if (status == WEFT_OK && weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264) {
+    if (status == WEFT_OK && weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
+        !weft_video_reader_info(reader)->interlaced) {
         scan *s = weft_alloc(sizeof *s);
         if (!s) {
             weft_video_reader_close(reader);
