@@ -44,16 +44,11 @@ static weft_status check_patterns(const recompute *c, const char *const *pattern
 {
     for (int p = 0; p < count; p++) {
         bool found = false;
-        const char *scope = "";
-        for (int32_t n = 0; n < c->backward && !found; n++) {
-            const weft_node *node = weft_graph_node(c->from, n);
-            found = matches(patterns[p], node);
-            if (strlen(node->scope) > strlen(scope))
-                scope = node->scope;
-        }
+        for (int32_t n = 0; n < c->backward && !found; n++)
+            found = matches(patterns[p], weft_graph_node(c->from, n));
         if (!found)
             return weft_fail(WEFT_E_ARG, "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such as \"attention\") of the forward",
-                             patterns[p], scope);
+                             patterns[p], weft_graph_node(c->from, c->backward / 2)->scope);
     }
     return WEFT_OK;
 }
