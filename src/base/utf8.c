@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include "base/memory.h"
+
 int weft_utf8_length(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -30,4 +32,21 @@ bool weft_utf8_valid(const char *text)
         text += n;
     }
     return true;
+}
+
+char *weft_utf8_escape(const char *text)
+{
+    weft_buf copy = {0};
+    weft_buf_append(&copy, "", 0);
+    while (*text) {
+        const int n = weft_utf8_length(text);
+        if (n > 0)
+            weft_buf_append(&copy, text, n);
+        else
+            weft_buf_printf(&copy, "%%%02X", (unsigned char)*text);
+        text += n > 0 ? n : 1;
+    }
+    if (copy.failed)
+        weft_buf_free(&copy);
+    return copy.data;
 }

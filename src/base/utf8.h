@@ -7,5 +7,7 @@
 /* Bytes of the character at `text`, 1 to 4; 0 at the end of the text or where it is not UTF-8. */
 int weft_utf8_length(const char *text);
 bool weft_utf8_valid(const char *text);
+/* A copy whose bytes that are not UTF-8 stand as "%E9"; heap, NULL: out of memory. */
+char *weft_utf8_escape(const char *text);
 
 #endif

@@ -2,6 +2,7 @@
 #include "curate/curate_work.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "curate/motion.h"
 #include "curate/phash.h"
 #include "curate/shots.h"
@@ -58,8 +59,11 @@ void weft_heartbeat_beat(const weft_heartbeat *heart)
 json_t *weft_curate_reject(const char *operator_name, double value, double threshold,
                            const char *reason)
 {
-    return json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value, "threshold",
-                     threshold, "reason", reason);
+    char *text = weft_utf8_escape(reason); /* it may name files */
+    json_t *reject = json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value, "threshold", threshold,
+                               "reason", text ? text : "");
+    weft_free(text);
+    return reject;
 }
 
 /* Mean displacement, in widths of the picture, from the decoder's vectors, by area. */

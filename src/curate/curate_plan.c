@@ -2,6 +2,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "curate/near.h"
 
 #include <ctype.h>
@@ -86,7 +87,7 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
     *s = (weft_curate_source){.kind = kind_of(name)};
     make_id(name, s->id);
     weft_buf_printf(&state, "%s/state/%s.json", p->out, s->id);
-    s->name = weft_strdup(name);
+    s->name = weft_utf8_escape(name); /* JSON knows no other */
     s->path = weft_path_join(p->in, name);
     s->state_path = state.data;
     p->sources++;
@@ -202,7 +203,7 @@ static weft_status add_other(weft_curate_plan *p, const char *name)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const weft_curate_source *)a)->name, ((const weft_curate_source *)b)->name);
+    return strcmp(((const weft_curate_source *)a)->path, ((const weft_curate_source *)b)->path);
 }
 
 weft_status weft_curate_plan_scan(weft_curate_plan *p)

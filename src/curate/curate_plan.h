@@ -8,7 +8,7 @@
 typedef enum weft_curate_kind { WEFT_CURATE_VIDEO, WEFT_CURATE_SIDECAR, WEFT_CURATE_OTHER } weft_curate_kind;
 
 typedef struct weft_curate_source {
-    char *name, *path, *state_path; /* owned; name is relative to the input folder */
+    char *name, *path, *state_path; /* owned; name is relative to the input folder, made UTF-8 */
     char id[64];
     weft_curate_kind kind;
     int64_t bytes, mtime_ns;

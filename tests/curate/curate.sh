@@ -21,6 +21,10 @@ head -c 3000 raw/big.mp4 >raw/cut.mp4
 echo "not a video" >raw/text.mp4
 echo "# notes" >raw/notes.md
 ff -f lavfi -i sine=duration=1 raw/sound.mp4
+# A name that is no UTF-8, of a video and of none.
+ff -i set/train/s0001.mp4 -vf hue=h=150 raw/$'\xe9t\xe9.mp4'
+echo "an odd name" >raw/$'\xe9t\xe9.txt'
+echo "no video either" >raw/$'no\xff.mp4'
 # Captions that reach no clip, a second stream, a file that is cut off.
 echo "a lost caption" >raw/frozne.txt
 echo '{"caption": "unfinished' >raw/small.json
@@ -55,6 +59,7 @@ assert why['frozen.mp4'][0][0] == 'motion', why['frozen.mp4']
 assert [x['source'] for x in notes if x['operator'] == 'sidecar'] == ['bars.txt', 'frozne.txt', 'small.json'], notes
 assert s['sidecars_unused'] == 3 and why['frozne.txt'] == [('sidecar', 'no video of this name beside it')] and 'UTF-8' in why['bars.txt'][0][1]
 assert [x['source'] for x in notes if x['operator'] == 'stream'] == ['two.mkv'], notes
+assert '%E9t%E9.mp4' in {x['source_video'] for x in m} and why['no%FF.mp4'][0][0] == 'decode', why
 cut_off, = [x for x in notes if x['operator'] == 'truncated']
 assert cut_off['source'] == 'ends.webm' and 1 < cut_off['duration_span'][0] < 5 and abs(cut_off['duration_span'][1] - 6) < 0.1, cut_off
 by = {}
@@ -73,6 +78,8 @@ for name, clips in by.items():
         assert 'caption' not in clips[0]
     elif os.path.exists(side + '.txt'):
         assert clips[0]['caption'] == open(side + '.txt').read()
+    elif name == '%E9t%E9.mp4':
+        assert clips[0]['caption'] == 'an odd name', clips
     elif name.startswith('v'):
         shots = json.load(open(side + '.json'))['shots']
         for c in clips:
