@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 static _Thread_local int64_t fail_at;
 static _Thread_local int64_t allocation_count;
@@ -231,6 +232,19 @@ const char *weft_format_bytes(int64_t bytes, char text[32])
     }
     snprintf(text, 32, u ? "%.2f %s" : "%.0f %s", value, unit[u]);
     return text;
+}
+
+weft_status weft_memory_check(int64_t bytes, const char *what)
+{
+    struct sysinfo machine;
+    if (sysinfo(&machine) != 0)
+        return WEFT_OK;
+    const double most = ((double)machine.totalram + (double)machine.totalswap) * machine.mem_unit;
+    if ((double)bytes <= most)
+        return WEFT_OK;
+    char need[32], has[32];
+    return weft_fail(WEFT_E_MEMORY, "%s: %s are needed, this machine has %s; make the model or the batch smaller", what,
+                     weft_format_bytes(bytes, need), weft_format_bytes((int64_t)most, has));
 }
 
 const char *weft_format_seconds(double seconds, char text[32])

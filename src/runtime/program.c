@@ -532,6 +532,7 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
             return weft_fail(WEFT_E_ARG, "the program is bound already");
         bytes = programs[i]->passing_bytes > bytes ? programs[i]->passing_bytes : bytes;
     }
+    WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0), "a program and its weights"));
     weft_passing *passing = weft_alloc(sizeof *passing);
     if (passing)
         *passing = (weft_passing){.users = 1, .data = weft_alloc_aligned(bytes)}; /* a user until the end of this function */

@@ -140,8 +140,23 @@ static void fill(const weft_tensor *tensor, const weft_attr_source *source, uint
     }
 }
 
+static weft_status check_memory(weft_store *store, const weft_graph *graph)
+{
+    int64_t bytes = weft_store_bytes(store);
+    for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
+        const weft_node *node = weft_graph_node(graph, n);
+        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+            continue;
+        const weft_value_info *info = weft_value_get(graph, node->out[0]);
+        if (!weft_store_find(store, info->name))
+            bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
+    }
+    return weft_memory_check(bytes, "weights and optimizer state");
+}
+
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed)
 {
+    WEFT_TRY(check_memory(store, graph));
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
         if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
