@@ -173,7 +173,19 @@ static weft_status convert(reader *r, int index, int depth, weft_yaml_node **out
     return WEFT_OK;
 }
 
-static weft_status parser_error(const yaml_parser_t *parser, const char *name, bool fixed_place)
+/* The usual reason for a scanner's complaint, which does not name it. */
+static bool indented_by_tab(const char *text, int64_t bytes, size_t line)
+{
+    const char *end = text + bytes;
+    for (; line > 0 && text < end; text++)
+        line -= *text == '\n';
+    while (text < end && *text == ' ')
+        text++;
+    return text < end && *text == '\t';
+}
+
+static weft_status parser_error(const yaml_parser_t *parser, const char *text, int64_t bytes, const char *name,
+                                bool fixed_place)
 {
     const char *problem = parser->problem ? parser->problem : "not readable as YAML";
     if (parser->error == YAML_MEMORY_ERROR)
@@ -181,6 +193,8 @@ static weft_status parser_error(const yaml_parser_t *parser, const char *name, b
     size_t line = parser->error == YAML_READER_ERROR ? parser->mark.line : parser->problem_mark.line;
     if (fixed_place)
         return weft_fail(WEFT_E_CONFIG, "%s: not valid YAML: %s", name, problem);
+    if (text && indented_by_tab(text, bytes, line))
+        return weft_fail(WEFT_E_CONFIG, "%s:%zu: not valid YAML: the line is indented with a tab; use spaces", name, line + 1);
     return weft_fail(WEFT_E_CONFIG, "%s:%zu: not valid YAML: %s%s%s", name, line + 1, problem,
                      parser->context ? ", " : "", parser->context ? parser->context : "");
 }
@@ -195,7 +209,7 @@ weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, 
         return out_of_memory(name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)(text ? text : ""), (size_t)bytes);
     if (!yaml_parser_load(&parser, &document)) {
-        status = parser_error(&parser, name, fixed_place);
+        status = parser_error(&parser, text, bytes, name, fixed_place);
         yaml_parser_delete(&parser);
         return status;
     }
@@ -206,7 +220,7 @@ weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, 
         goto out;
     }
     if (!yaml_parser_load(&parser, &second)) {
-        status = parser_error(&parser, name, fixed_place);
+        status = parser_error(&parser, text, bytes, name, fixed_place);
         goto out;
     }
     const yaml_node_t *more = yaml_document_get_root_node(&second);

@@ -1,6 +1,7 @@
 #include "base/fs.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "cli/verb.h"
 #include "generate/gallery.h"
 
@@ -13,7 +14,8 @@ typedef struct prompts {
     int64_t count, capacity;
 } prompts;
 
-static weft_status add_prompt(prompts *p, const char *text, size_t len)
+/* `from`, `place`: option and number, or file and line. */
+static weft_status add_prompt(prompts *p, const char *text, size_t len, const char *from, int64_t place)
 {
     WEFT_TRY(weft_grow((void **)&p->text, p->count, &p->capacity, sizeof *p->text));
     char *copy = weft_alloc((int64_t)len + 1);
@@ -21,6 +23,8 @@ static weft_status add_prompt(prompts *p, const char *text, size_t len)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a prompt");
     memcpy(copy, text, len);
     p->text[p->count++] = copy;
+    if (memchr(text, '\0', len) || !weft_utf8_valid(copy))
+        return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from, (long long)place);
     return WEFT_OK;
 }
 
@@ -31,14 +35,14 @@ static weft_status add_file(prompts *p, const char *path)
     int64_t bytes;
     WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
     weft_status_code status = WEFT_OK;
-    for (char *line = data; status == WEFT_OK && line < data + bytes;) {
-        const size_t len = strcspn(line, "\r\n");
+    char *line = data;
+    for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
+        size_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
+        while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
+            len++;
         if (len && *line != '#')
-            status = add_prompt(p, line, len);
-        line += len;
-        line += strspn(line, "\r\n");
-        if (len == 0 && *line == '\0')
-            break;
+            status = add_prompt(p, line, len, path, number);
+        line += len + 1;
     }
     weft_free(data);
     return status;
@@ -50,7 +54,7 @@ static weft_status read_prompts(const weft_args *args, prompts *p)
     const char *const *given = weft_args_list(args, "--prompt", &count);
     int64_t seed;
     for (int i = 0; i < count; i++)
-        WEFT_TRY(add_prompt(p, given[i], strlen(given[i])));
+        WEFT_TRY(add_prompt(p, given[i], strlen(given[i]), "--prompt", i + 1));
     if (weft_args_string(args, "--prompts"))
         WEFT_TRY(add_file(p, weft_args_string(args, "--prompts")));
     if (p->count == 0)

@@ -1,6 +1,7 @@
 #include "generate/generator.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "diffusion/flow.h"
 #include "runtime/weights.h"
@@ -385,6 +386,10 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {.velocity = on_velocity, .progress = on_step, .user = &r};
+    for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
+        if ((int64_t)strlen(prompts[i]) > p->text.max_length - 1)
+            weft_warn("prompt %lld has %lld bytes; this model reads the first %lld", (long long)i + 1,
+                      (long long)strlen(prompts[i]), (long long)p->text.max_length - 1);
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;
         WEFT_TRY(encode_text(p, prompts + r.first, now));

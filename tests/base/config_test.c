@@ -105,6 +105,7 @@ Test(config, refusals_name_place_and_remedy)
     FAILS("shape: [[3]]", "run.yaml:1: shape.0: a list is given, expected is an integer from 0 to 512");
     FAILS("words: x", "run.yaml:1: words: 'x' is not a list, each item a text");
     FAILS("steps: 1\nsteps: 2", "run.yaml:2: 'steps' is given twice (first at run.yaml:1)");
+    FAILS("words:\n\t- x", "run.yaml:2: not valid YAML: the line is indented with a tab; use spaces");
     FAILS("- 1", "run.yaml:1: not a config: expected are lines like 'key: value'");
     FAILS("steps: 1\n---\nsteps: 2", "run.yaml:3: a second document ('---'); a config is one");
     cr_assert_eq(parse("steps: [1\nname: x", NULL, 0), WEFT_E_CONFIG);

@@ -46,6 +46,12 @@ refuse '--height 3: .*the nearest is 16' --model $model --height 3
 refuse '--frames 6: this model makes 1 \+ 4 n; the nearest is 5' --model $model --frames 6
 refuse '--sampler foo: known are euler and heun' --model $model --sampler foo
 refuse "--guidance: 'nan' is not a number from 0 to 100" --model $model --guidance nan
+# prompts that are no text, and one that is longer than the model reads
+refuse '--prompt:2: the prompt is not text in UTF-8' --model $model --prompt "$(printf 'a\377')"
+printf 'a dog\n\na\0cat\n' >nul.txt
+refuse 'nul.txt:3: the prompt is not text in UTF-8' --model $model --prompts nul.txt
+"$WEFT" generate --model $model --steps 1 --out long.mp4 --prompt "$(printf '%0300d' 0)" >long.log 2>&1 || { cat long.log; fail "a long prompt"; }
+grep -qE 'prompt 1 has 300 bytes; this model reads the first [0-9]+' long.log || { cat long.log; fail "a cut prompt is not said"; }
 touch plain
 refuse 'plain' --model $model --sheet plain/x.png
 # only rank 0 writes: its failure ends the other rank at once, too
