@@ -1,7 +1,7 @@
 #!/bin/bash
 # bench/curate.sh [VIDEO]: decoding and shot detection, ours against PySceneDetect's detect-content, on
 # the same file and cores, one after the other, the best wall time of three. Without VIDEO a 1280 x 720
-# H.264 file of 600 frames is made with ffmpeg. PySceneDetect: `scenedetect`, or WEFT_PEER_SCENEDETECT.
+# H.264 file is made with ffmpeg, of the shared footage (WEFT_SHARED) where it is, else of a noisy test picture. PySceneDetect: `scenedetect`, or WEFT_PEER_SCENEDETECT.
 set -eu
 weft=${WEFT-$(dirname "$0")/../build/weft}
 peer=${WEFT_PEER_SCENEDETECT-scenedetect}
@@ -10,8 +10,19 @@ trap 'rm -rf "$scratch"' EXIT
 video=${1-}
 if [ -z "$video" ]; then
     video=$scratch/footage.mp4
-    ffmpeg -v error -nostdin -f lavfi -i "testsrc2=size=1280x720:rate=24,noise=alls=12:allf=t" -t 25 \
-        -c:v libx264 -preset veryfast -crf 23 -pix_fmt yuv420p "$video"
+    clips=${WEFT_SHARED-$(dirname "$0")/../../shared}/videos/clips
+    if [ -d "$clips" ]; then # eight scenes of four seconds
+        inputs=() graph= scenes= n=0
+        for clip in park_1080p karma_drone_7s basketball man_and_dog_in_bed big-buck-bunny-480p-30sec juggle bedroom woman-running; do
+            inputs+=(-t 4 -i "$clips/$clip.mp4")
+            graph+="[$n:v]scale=1280:720,setsar=1,fps=24,format=yuv420p[v$n];" scenes+="[v$n]" n=$((n + 1))
+        done
+        ffmpeg -v error -nostdin "${inputs[@]}" -filter_complex "$graph${scenes}concat=n=$n:v=1[out]" -map "[out]" \
+            -c:v libx264 -preset medium -b:v 2500k "$video"
+    else
+        ffmpeg -v error -nostdin -f lavfi -i "testsrc2=size=1280x720:rate=24,noise=alls=12:allf=t" -t 25 \
+            -c:v libx264 -preset veryfast -crf 23 -pix_fmt yuv420p "$video"
+    fi
 fi
 frames=$(ffprobe -v error -count_packets -select_streams v:0 -show_entries stream=nb_read_packets -of csv=p=0 "$video")
 best() { # wall and processor seconds of the fastest of three
@@ -21,11 +32,13 @@ best() { # wall and processor seconds of the fastest of three
         { time "$@" >/dev/null 2>&1; } 2>&1
     done | sort -n | awk 'NR == 1 {print $1, $2 + $3}'
 }
-read -r ours ours_cpu <<<"$(best "$weft" shots --threads "$(nproc)" "$video")"
-awk "BEGIN {printf \"weft shots:    %6.2f s, %5.0f frames/s (%.2f s of processor time), $frames frames\n\", $ours, $frames / $ours, $ours_cpu}"
+for mix in 0 20; do
+    read -r ours ours_cpu <<<"$(best "$weft" shots --threads "$(nproc)" --mix $mix "$video")"
+    awk "BEGIN {printf \"weft shots --mix %-2d: %6.2f s, %5.0f frames/s (%.2f s of processor time), $frames frames\n\", $mix, $ours, $frames / $ours, $ours_cpu}"
+done
 if command -v "$peer" >/dev/null; then
     read -r theirs theirs_cpu <<<"$(best "$peer" -i "$video" detect-content)"
-    awk "BEGIN {printf \"PySceneDetect: %6.2f s, %5.0f frames/s (%.2f s of processor time)\nratio: %.2f (wall), %.2f (processor time)\n\", $theirs, $frames / $theirs, $theirs_cpu, $theirs / $ours, $theirs_cpu / $ours_cpu}"
+    awk "BEGIN {printf \"PySceneDetect:       %6.2f s, %5.0f frames/s (%.2f s of processor time)\nratio: %.2f (wall), %.2f (processor time)\n\", $theirs, $frames / $theirs, $theirs_cpu, $theirs / $ours, $theirs_cpu / $ours_cpu}"
 else
     echo "PySceneDetect: not found"
 fi
