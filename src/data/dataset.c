@@ -229,8 +229,8 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     }
     weft_names_free(&names);
     if (status == WEFT_OK && ds->shard_count == 0)
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder", path, split ? split : "",
-                           split ? "-" : "");
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path, split ? split : "",
+                           split ? "-" : "", split && strcmp(split, "heldout") == 0 ? "; `weft shard --set heldout=0.1` keeps clips for it" : "");
     return status;
 }
 

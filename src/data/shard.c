@@ -13,7 +13,7 @@
 #include <xxhash.h>
 
 static const weft_key shard_keys[] = {
-    {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "", "share of clips kept from training, for evaluation", .min = 0, .max = 1},
+    {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "", "share of clips kept from training, for evaluation; unless 0, of two or more at least one", .min = 0, .max = 1},
     {"max_samples", WEFT_KEY_I64, offsetof(weft_shard_config, max_samples), "1000", "clips", "clips per shard", .min = 1, .max = 1e9},
     {"max_bytes", WEFT_KEY_I64, offsetof(weft_shard_config, max_bytes), "256MiB", "bytes", "bytes per shard", .min = 1024, .max = 1e15},
     {"seed", WEFT_KEY_I64, offsetof(weft_shard_config, seed), "0", "", "of the split and the order", .min = 0, .max = 9e15},
@@ -26,6 +26,7 @@ typedef struct clip {
     char *video; /* path, owned */
     char *meta;  /* path, owned */
     uint64_t rank; /* random place, by id */
+    double draw; /* 0 to 1, of the id */
     bool heldout;
     int64_t bytes; /* of the video file */
     uint64_t stamp; /* of sizes and times of change of both files */
@@ -93,7 +94,8 @@ static weft_status add_clip(job *j, const char *id)
         return weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
     const uint64_t seed = (uint64_t)j->config->seed;
     c.rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
-    c.heldout = (double)weft_random_uniform(seed, WEFT_RNG_SHUFFLE, c.rank) < j->config->heldout;
+    c.draw = (double)weft_random_uniform(seed, WEFT_RNG_SHUFFLE, c.rank);
+    c.heldout = c.draw < j->config->heldout;
     j->clip[j->count++] = c;
     return WEFT_OK;
 }
@@ -104,6 +106,19 @@ static int by_place(const void *a, const void *b)
     if (x->heldout != y->heldout)
         return x->heldout ? 1 : -1;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* Of a few clips chance may hold out none, and then there is nothing to judge by: the next one it would take is held out. */
+static void hold_out_one(job *j)
+{
+    int64_t least = 0;
+    for (int64_t i = 0; i < j->count; i++) {
+        if (j->clip[i].heldout)
+            return;
+        least = j->clip[i].draw < j->clip[least].draw ? i : least;
+    }
+    if (j->count > 1 && j->config->heldout > 0)
+        j->clip[least].heldout = true;
 }
 
 static weft_status list_clips(job *j)
@@ -128,6 +143,7 @@ static weft_status list_clips(job *j)
         }
         status = add_clip(j, name);
     }
+    hold_out_one(j);
     if (j->count > 1)
         qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_place);
     weft_names_free(&names);

@@ -67,6 +67,14 @@ for log in ("log.out", "log.kept"):
     assert "used 18 of 24 clips" in lines, lines
     assert sum(int(n) for n in re.findall(r"dropped (\d+) of 24 clips", lines)) == 6, lines
 PY
+# few clips, of which chance holds out none: one is held out all the same, unless none is asked for
+mkdir -p few/clips few/metas
+for i in 12 13 14; do cp in/clips/v$i.mp4 few/clips/; cp in/metas/v$i.json few/metas/; done
+check "shard of three" "$WEFT" shard --in few --out three --set heldout=1e-9
+check "one of three is held out" [ "$(tar tf three/heldout-000000.tar | grep -c mp4)" = 1 ]
+check "two of three are for training" [ "$(tar tf three/train-000000.tar | grep -c mp4)" = 2 ]
+check "shard of three, none held out" "$WEFT" shard --in few --out none --set heldout=0
+check "none is held out" [ ! -e none/heldout-000000.tar ]
 # a caption that was mended is in the shards of the next run
 cp -r in mended
 sed -i 's/clip 12/clip twelve/' mended/metas/v12.json
