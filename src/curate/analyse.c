@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
+enum { FLAT = 4 }; /* sharpness of a luma that does not tell what is to be seen */
 #define KEY_SECONDS 0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
 #define PAUSE_SECONDS 1.0 /* a frame that is shown for longer ends its shot: the recording stood still */
 #define REST_SECONDS 0.25 /* between frames that tell slow motion */
@@ -45,6 +46,8 @@ typedef struct analysis {
     int64_t concealed; /* frames in which the decoder hid errors */
     bool vectors;      /* the decoder tells motion vectors */
     uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without them */
+    uint8_t rest_mix[WIDE * HIGH]; /* its colours, where rest_flat */
+    bool rest_flat;
     int64_t rest_at;
 } analysis;
 
@@ -108,24 +111,35 @@ static float pixel_motion(const uint8_t *now, const uint8_t *last)
     return (float)(sum / blocks / WEFT_SHOT_WIDTH);
 }
 
-/* Mean luma, and the sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that
- * one pixel in 200 exceeds. Flat pictures with a crisp outline are sharp by it, soft ones are not. */
-static void picture_stats(const weft_video_frame *f, frame_stat *s)
+/* The sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that one pixel in 200 exceeds. Flat pictures
+ * with a crisp outline are sharp by it, soft ones are not. */
+static int edges(const uint8_t *plane, int64_t stride)
 {
-    int64_t luma = 0, above = 0;
+    int64_t above = 0;
     int32_t histogram[256] = {0};
-    for (int y = 0; y < HIGH; y++) {
-        const uint8_t *row = f->plane[0] + y * f->stride[0];
-        const uint8_t *up = row - f->stride[0], *down = row + f->stride[0];
-        for (int x = 0; x < WIDE; x++)
-            luma += row[x];
-        if (y > 0 && y < HIGH - 1)
-            for (int x = 1; x < WIDE - 1; x++)
-                histogram[abs(4 * row[x] - row[x - 1] - row[x + 1] - up[x] - down[x]) / 4]++;
+    for (int y = 1; y < HIGH - 1; y++) {
+        const uint8_t *row = plane + y * stride, *up = row - stride, *down = row + stride;
+        for (int x = 1; x < WIDE - 1; x++)
+            histogram[abs(4 * row[x] - row[x - 1] - row[x + 1] - up[x] - down[x]) / 4]++;
     }
     int level = 255;
     while (level > 0 && (above += histogram[level]) * 200 < WIDE * HIGH)
         level--;
+    return level;
+}
+
+/* Edges of luma; where it hardly has any, those of the chroma: a blue shape on gray may have none but these. */
+static void picture_stats(const weft_video_frame *f, frame_stat *s)
+{
+    int64_t luma = 0;
+    for (int y = 0; y < HIGH; y++)
+        for (int x = 0; x < WIDE; x++)
+            luma += f->plane[0][y * f->stride[0] + x];
+    int level = edges(f->plane[0], f->stride[0]);
+    for (int p = 1; p < 3 && level < FLAT; p++) {
+        const int chroma = edges(f->plane[p], f->stride[p]);
+        level = chroma > level ? chroma : level;
+    }
     s->luma = (float)luma / (WIDE * HIGH);
     s->detail = (float)level;
 }
@@ -178,18 +192,41 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
     return WEFT_OK;
 }
 
+/* Luma and chroma in one, for pictures whose luma is flat: every hue differs from gray in it. */
+static void mix_colours(const weft_video_frame *f, uint8_t *to)
+{
+    for (int y = 0; y < HIGH; y++)
+        for (int x = 0; x < WIDE; x++) {
+            const int v = f->plane[0][y * f->stride[0] + x] + f->plane[1][y * f->stride[1] + x] - 128 -
+                          (f->plane[2][y * f->stride[2] + x] - 128) / 2;
+            to[y * WIDE + x] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+        }
+}
+
 /* Slow motion is less than a pixel from frame to frame: without a decoder's vectors it is measured over a quarter of a
- * second, and the frames between have at least their share of it. */
+ * second, and the frames between have at least their share of it. So is that of colours without contrast in luma, of which
+ * vectors say little. */
 static void slow_motion(analysis *a, const weft_video_frame *f)
 {
     const int64_t now = a->frames, since = now - a->rest_at;
-    if (a->vectors || (now > 0 && f->seconds < a->frame[a->rest_at].seconds + REST_SECONDS))
+    if (now > 0 && f->seconds < a->frame[a->rest_at].seconds + REST_SECONDS)
         return;
-    const double moved = now == 0 ? -1 : weft_block_motion(f->plane[0], f->stride[0], a->rest, WIDE, WIDE, HIGH);
+    uint8_t mix[WIDE * HIGH];
+    double moved = -1;
+    const bool flat = edges(f->plane[0], f->stride[0]) < FLAT;
+    if (flat)
+        mix_colours(f, mix);
+    if (now > 0 && !a->vectors)
+        moved = weft_block_motion(f->plane[0], f->stride[0], a->rest, WIDE, WIDE, HIGH);
+    if (now > 0 && flat && a->rest_flat)
+        moved = fmax(moved, weft_block_motion(mix, WIDE, a->rest_mix, WIDE, WIDE, HIGH));
     for (int64_t t = a->rest_at + 1; moved >= 0 && t <= now; t++)
         a->frame[t].motion = fmaxf(a->frame[t].motion, (float)(moved / (double)(since * WIDE)));
     for (int y = 0; y < HIGH; y++)
         memcpy(a->rest + y * WIDE, f->plane[0] + y * f->stride[0], WIDE);
+    if (flat)
+        memcpy(a->rest_mix, mix, sizeof a->rest_mix);
+    a->rest_flat = flat;
     a->rest_at = now;
 }
 

@@ -21,6 +21,16 @@ ff -i raw/red.mp4 -vf "split[a][b];[b]crop=20:18:40:50,hue=h=120[c];[a][c]overla
 ff -i raw/red.mp4 -crf 30 -vf scale=192:108 raw/red-low.mp4
 ff -i raw/green.mp4 -crf 30 -vf scale=192:108 raw/green-low.mp4
 ff -i raw/red.mp4 -vf hue=s=0 raw/gray.mp4
+# A shape of the background's luma: its edges and its motion are those of its colour.
+mkdir iso
+for end in "h264.mp4 -c:v libx264" "vp9.webm -c:v libvpx-vp9 -b:v 300k -deadline realtime"; do
+    set -- $end
+    ff -f lavfi -i color=0x545454:size=128x128:rate=24 -f lavfi -i color=0x2850E0:size=24x24:rate=24 -t 2 -filter_complex "[0][1]overlay=x=10+35*t:y=50" "${@:2}" -pix_fmt yuv420p "iso/$1"
+    ff -f lavfi -i color=0x545454:size=128x128:rate=24 -f lavfi -i color=0x2850E0:size=24x24:rate=24 -t 2 -filter_complex "[0][1]overlay=x=40:y=50" "${@:2}" -pix_fmt yuv420p "iso/rest-$1"
+done
+"$WEFT" curate --in iso --out iso_out --set duplicates.on=false >log 2>&1 || { cat log; exit 1; }
+[ "$(sed 's/.*"source_video":"\([^"]*\)".*/\1/' iso_out/manifest.jsonl | tr '\n' ' ')" = "h264.mp4 vp9.webm " ] || { cat iso_out/rejects.jsonl; exit 1; }
+[ "$(grep -c '"operator":"motion"' iso_out/rejects.jsonl)" = 2 ] || { cat iso_out/rejects.jsonl; exit 1; }
 run() { "$WEFT" curate --in raw --out "$1" --set quality.max_motion=99 --set quality.min_motion=0 "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
 run out
 run blind --set duplicates.colour=255
