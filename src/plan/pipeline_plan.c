@@ -629,6 +629,9 @@ static weft_status read_costs(const json_t *json, const char *path, weft_pipelin
                           &plan->stage_activation));
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));
+    if (plan->bandwidth < 0 || plan->latency < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"bandwidth\" is %g and \"latency\" %g; neither may be negative", path,
+                         plan->bandwidth, plan->latency);
     plan->parameter_bytes = weft_arena_alloc(plan->arena, devices * (int64_t)sizeof(double));
     if (!plan->parameter_bytes)
         return no_room();

@@ -25,6 +25,8 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, cons
     return WEFT_OK;
 }
 
+enum { MOST_OF_A_SIZE = 1000000 }; /* as a config's buckets */
+
 static weft_status read_samples(const json_t *list, const char *name, weft_arena *arena, weft_workload *out)
 {
     out->count = (int64_t)json_array_size(list);
@@ -42,6 +44,8 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
         WEFT_TRY(weft_json_get_i64(s, "width", name, &b->width));
         if (b->batch < 1 || b->frames < 1 || b->height < 1 || b->width < 1)
             return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size under 1", name, (long long)i);
+        if (b->batch > MOST_OF_A_SIZE || b->frames > MOST_OF_A_SIZE || b->height > MOST_OF_A_SIZE || b->width > MOST_OF_A_SIZE)
+            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size over %d", name, (long long)i, MOST_OF_A_SIZE);
     }
     return WEFT_OK;
 }

@@ -28,6 +28,9 @@ PY
 
 "$WEFT" simulate plan.json --chrome trace.json --svg gantt.svg >simulated
 grep -q '^iteration time' simulated || fail "$(cat simulated)"
+sed 's/"bandwidth": [0-9.e+]*/"bandwidth": -1/' plan.json >negative.json
+! "$WEFT" simulate negative.json 2>err || fail "simulated a bandwidth of -1"
+grep -q '"bandwidth" is -1 and "latency" .*; neither may be negative' err || fail "$(cat err)"
 python3 -c "import json; json.load(open('trace.json'))"
 
 # what cannot be says so and writes nothing

@@ -116,6 +116,8 @@ refuse "did you mean" "$WEFT" plan cascades --set model=hunyuanvideo-13
 "$WEFT" simulate h100.json --cluster h100:2 >/dev/null
 refuse "another cluster" "$WEFT" simulate h100.json --cluster h100:4
 refuse "another cluster" "$WEFT" simulate h100.json --cluster h200:2
+sed 's/"frames": [0-9]*/"frames": 1000000000000/' h100.json >bad.json
+refuse "has a size over 1000000" "$WEFT" simulate bad.json
 sed 's/"degree": [0-9]*/"degree": 99/' plan.json >bad.json
 refuse "as many devices" "$WEFT" simulate bad.json
 python3 - <<'PY'
