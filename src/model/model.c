@@ -48,6 +48,15 @@ weft_status weft_model_read(const json_t *json, const char *where, weft_model *m
     return WEFT_OK;
 }
 
+/* A folder of folders, as pipelines are published and weft train writes them. */
+static bool is_pipeline(const char *folder)
+{
+    char *index = weft_path_join(folder, "model_index.json");
+    const bool found = index && weft_path_exists(index);
+    weft_free(index);
+    return found;
+}
+
 weft_status weft_model_open(const char *path, weft_model *model)
 {
     char *file = weft_path_is_dir(path) ? weft_path_join(path, "config.json") : weft_strdup(path);
@@ -55,6 +64,8 @@ weft_status weft_model_open(const char *path, weft_model *model)
         return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
     json_t *json = NULL;
     weft_status_code status = weft_json_load(file, &json);
+    if (status == WEFT_E_NOT_FOUND && is_pipeline(path))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path, path, path);
     if (status == WEFT_OK)
         status = weft_model_read(json, file, model);
     json_decref(json);

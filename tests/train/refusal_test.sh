@@ -54,6 +54,9 @@ for key in vae.base_dim=4096 stages.0.batch=65536; do
     (ulimit -v 16000000; refuse "are needed, this machine has .* make the model or the batch smaller" vae.yaml --set out=runs/huge --set $key \
         --set stages.0.height=512 --set stages.0.width=512) || exit 1
 done
+# a folder of several models where one is asked for
+mkdir -p several && echo '{}' >several/model_index.json
+refuse "several holds several models; give one of its folders, as several/transformer or several/vae" dit.yaml --set vae_path=several
 # every step an outlier: stops after guard.patience and says so
 refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
 # a full disk, met by checkpoints and by latents: clear message, nothing half-written under a final name
