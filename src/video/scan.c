@@ -169,8 +169,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
                 return status == WEFT_OK && (weft_video_reader_errors(s->reader) == 0 || unusual(s));
             }
         }
-        if (!look_at(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE || p->dts == AV_NOPTS_VALUE ||
-            p->pts < p->dts || (p->flags & (AV_PKT_FLAG_CORRUPT | AV_PKT_FLAG_DISCARD)) ||
+        if (!look_at(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE || p->pts < p->dts ||
+            (p->flags & (AV_PKT_FLAG_CORRUPT | AV_PKT_FLAG_DISCARD)) ||
             av_packet_get_side_data(p, AV_PKT_DATA_NEW_EXTRADATA, NULL)) {
             av_packet_free(&p);
             return unusual(s);
@@ -185,7 +185,9 @@ static bool read_chunk(worker *w, bool first, bool *complete)
         bytes += p->size;
         if (s->parameters < 0)
             s->parameters = parameters;
-        if (p->dts <= s->last_dts || (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
+        /* Matroska does not tell when the first packets are decoded; AV_NOPTS_VALUE is the least number. */
+        if ((p->dts <= s->last_dts && s->last_dts != AV_NOPTS_VALUE) ||
+            (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
             parameters != (begins && s->parameters))
             return unusual(s);
         if (begins)
@@ -620,7 +622,7 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     s->ring_size = 2 * threads + 2;
     s->wait_end = &s->waiting;
     s->start_pts = AV_NOPTS_VALUE;
-    s->greatest_pts = s->last_dts = INT64_MIN;
+    s->greatest_pts = s->last_dts = AV_NOPTS_VALUE;
     s->parameters = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
