@@ -1,6 +1,7 @@
-/* bench/kernels [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks for each kernel on the
- * shapes of real steps, and beside it PyTorch on the same shapes when WEFT_PEER_PYTHON names a python that has it.
- * Best of several runs; the operands are larger than the caches where a real step's are. */
+/* bench/kernels [PATTERN]: time, GFLOP/s, GB/s and share of the machine's measured peaks for each
+ * kernel on the shapes of real steps, and beside it PyTorch on the same shapes when
+ * WEFT_PEER_PYTHON names a python that has it. Best of several runs; the operands are larger than
+ * the caches where a real step's are. */
 #include "base/memory.h"
 #include "graph/graph.h"
 #include "kernel/kernel.h"
@@ -20,26 +21,75 @@ typedef struct row {
     weft_dtype dtype[WEFT_MAX_INPUTS];
 } row;
 
-#define S(...) {(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}}
-#define LINEAR(m, k, n) WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_NONE}, {S(m, k), S(n, k), S(n)}
-#define LINEAR_GELU(m, k, n) WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_GELU_TANH}, {S(m, k), S(n, k), S(n)}
-#define NN(m, k, n) WEFT_OP_MATMUL, &(weft_attr_matmul){false, false}, {S(m, k), S(k, n)}
-#define TN(m, k, n) WEFT_OP_MATMUL, &(weft_attr_matmul){true, false}, {S(k, m), S(k, n)}
-#define ATTN(b, sq, sk, h, d) WEFT_OP_ATTENTION, &(weft_attr_attention){0.125, false}, {S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d)}
-#define ATTN_GRAD(b, sq, sk, h, d)                                                                                   \
-    WEFT_OP_ATTENTION_GRAD, &(weft_attr_attention){0.125, false},                                                    \
-        {S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d), S(b, sq, h, d), S(b, h, sq), S(b, sq, h, d)}
-#define NORM &(weft_attr_norm){1e-6, false}
+#define S(...)                                                                                     \
+    {                                                                                              \
+        (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8),                                               \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+#define LINEAR(m, k, n)                                                                            \
+    WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_NONE},                                            \
+    {                                                                                              \
+        S(m, k), S(n, k), S(n)                                                                     \
+    }
+#define LINEAR_GELU(m, k, n)                                                                       \
+    WEFT_OP_LINEAR, &(weft_attr_linear){WEFT_ACT_GELU_TANH},                                       \
+    {                                                                                              \
+        S(m, k), S(n, k), S(n)                                                                     \
+    }
+#define NN(m, k, n)                                                                                \
+    WEFT_OP_MATMUL, &(weft_attr_matmul){false, false},                                             \
+    {                                                                                              \
+        S(m, k), S(k, n)                                                                           \
+    }
+#define TN(m, k, n)                                                                                \
+    WEFT_OP_MATMUL, &(weft_attr_matmul){true, false},                                              \
+    {                                                                                              \
+        S(k, m), S(k, n)                                                                           \
+    }
+#define ATTN(b, sq, sk, h, d)                                                                      \
+    WEFT_OP_ATTENTION, &(weft_attr_attention){0.125, false},                                       \
+    {                                                                                              \
+        S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d)                                             \
+    }
+#define ATTN_GRAD(b, sq, sk, h, d)                                                                 \
+    WEFT_OP_ATTENTION_GRAD, &(weft_attr_attention){0.125, false},                                  \
+    {                                                                                              \
+        S(b, sq, h, d), S(b, sk, h, d), S(b, sk, h, d), S(b, sq, h, d), S(b, h, sq),               \
+            S(b, sq, h, d)                                                                         \
+    }
+#define NORM                                                                                       \
+    &(weft_attr_norm)                                                                              \
+    {                                                                                              \
+        1e-6, false                                                                                \
+    }
 #define X384 S(2, 1536, 384)
-#define MOD S(2, 1, 384)
-#define CONV(kind, t, y, x, i, o, kt, k, s)                                                                          \
-    WEFT_OP_CONV3D##kind, &(weft_attr_conv){.stride = {1, s, s}, .before = {(kt) - 1, s == 1 ? (k) / 2 : 0, s == 1 ? (k) / 2 : 0}, \
-        .after = {0, (k) / 2, (k) / 2}, .kernel = {kt, k, k}, .x_shape = S(1, t, y, x, i)}
-#define CONV_F(t, y, x, i, o, kt, k) CONV(, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, i), S(o, i, kt, k, k), S(o)}
-#define CONV_D(t, y, x, i, o, kt, k) CONV(_DX, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, o), S(o, i, kt, k, k)}
-#define CONV_W(t, y, x, i, o, kt, k) CONV(_DW, t, y, x, i, o, kt, k, 1), {S(1, t, y, x, i), S(1, t, y, x, o)}
+#define MOD  S(2, 1, 384)
+#define CONV(kind, t, y, x, i, o, kt, k, s)                                                        \
+    WEFT_OP_CONV3D##kind, &(weft_attr_conv)                                                        \
+    {                                                                                              \
+        .stride = {1, s, s}, .before = {(kt)-1, s == 1 ? (k) / 2 : 0, s == 1 ? (k) / 2 : 0},       \
+        .after = {0, (k) / 2, (k) / 2}, .kernel = {kt, k, k}, .x_shape = S(1, t, y, x, i)          \
+    }
+#define CONV_F(t, y, x, i, o, kt, k)                                                               \
+    CONV(, t, y, x, i, o, kt, k, 1),                                                               \
+    {                                                                                              \
+        S(1, t, y, x, i), S(o, i, kt, k, k), S(o)                                                  \
+    }
+#define CONV_D(t, y, x, i, o, kt, k)                                                               \
+    CONV(_DX, t, y, x, i, o, kt, k, 1),                                                            \
+    {                                                                                              \
+        S(1, t, y, x, o), S(o, i, kt, k, k)                                                        \
+    }
+#define CONV_W(t, y, x, i, o, kt, k)                                                               \
+    CONV(_DW, t, y, x, i, o, kt, k, 1),                                                            \
+    {                                                                                              \
+        S(1, t, y, x, i), S(1, t, y, x, o)                                                         \
+    }
 
-/* `dit`: dim 384, 12 heads of 32, 12 layers, 2 x 1536 video tokens, 64 text tokens, ffn 1536, forward and backward. */
+/* `dit`: dim 384, 12 heads of 32, 12 layers, 2 x 1536 video tokens, 64 text tokens, ffn 1536,
+ * forward and backward. */
 static const row rows[] = {
     {"attention", "attention 1x12x1536x64", 1, ATTN(1, 1536, 1536, 12, 64)},
     {"attention", "attention_grad 1x12x1536x64", 1, ATTN_GRAD(1, 1536, 1536, 12, 64)},
@@ -67,17 +117,32 @@ static const row rows[] = {
     {"dit", "modulate_grad 2x1536x384", 12 * 2, WEFT_OP_MODULATE_GRAD, NULL, {X384, MOD, X384}},
     {"dit", "gated_add 2x1536x384", 12 * 2, WEFT_OP_GATED_ADD, NULL, {X384, X384, MOD}},
     {"dit", "gated_add_grad 2x1536x384", 12 * 2, WEFT_OP_GATED_ADD_GRAD, NULL, {X384, MOD, X384}},
-    {"dit", "rope 2x1536x12x32", 12 * 4, WEFT_OP_ROPE, &(weft_attr_rope){false}, {S(2, 1536, 12, 32), S(1536, 16), S(1536, 16)}},
+    {"dit",
+     "rope 2x1536x12x32",
+     12 * 4,
+     WEFT_OP_ROPE,
+     &(weft_attr_rope){false},
+     {S(2, 1536, 12, 32), S(1536, 16), S(1536, 16)}},
     {"dit", "gelu 3072x1536", 12, WEFT_OP_GELU, &(weft_attr_gelu){false}, {S(3072, 1536)}},
-    {"dit", "gelu_grad 3072x1536", 12, WEFT_OP_GELU_GRAD, &(weft_attr_gelu){false}, {S(3072, 1536), S(3072, 1536)}},
+    {"dit",
+     "gelu_grad 3072x1536",
+     12,
+     WEFT_OP_GELU_GRAD,
+     &(weft_attr_gelu){false},
+     {S(3072, 1536), S(3072, 1536)}},
     {"dit", "add 3072x384", 12 * 6, WEFT_OP_ADD, NULL, {X384, X384}},
     {"dit", "sum rows 3072x384", 12 * 7, WEFT_OP_SUM, &(weft_attr_sum){1}, {S(3072, 384)}},
     {"dit", "sum rows 3072x1536", 12, WEFT_OP_SUM, &(weft_attr_sum){1}, {S(3072, 1536)}},
-    {"dit", "adamw 28M", 1, WEFT_OP_ADAMW, &(weft_attr_adamw){0.9, 0.99, 1e-8, 0.01},
+    {"dit",
+     "adamw 28M",
+     1,
+     WEFT_OP_ADAMW,
+     &(weft_attr_adamw){0.9, 0.99, 1e-8, 0.01},
      {S(28 << 20), S(28 << 20), S(28 << 20), S(28 << 20), {0}, {0}, {0}}},
     {"dit", "sum_squares 28M", 1, WEFT_OP_SUM_SQUARES, NULL, {S(28 << 20)}},
     {"linear", "linear gelu 3072x384 -> 1536", 1, LINEAR_GELU(3072, 384, 1536)},
-    {"linear", "linear bf16 weights 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120), .dtype = {[1] = WEFT_BF16}},
+    {"linear", "linear bf16 weights 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120),
+     .dtype = {[1] = WEFT_BF16}},
     {"linear", "linear 512x5120 -> 5120", 1, LINEAR(512, 5120, 5120)},
     {"conv", "conv3d 3->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 3, 32, 3, 3)},
     {"conv", "conv3d 32->32 17x128x128 k3", 1, CONV_F(17, 128, 128, 32, 32, 3, 3)},
@@ -94,10 +159,21 @@ static const row rows[] = {
     {"conv", "conv3d_dw 32->3 17x128x128 k3", 1, CONV_W(17, 128, 128, 32, 3, 3, 3)},
     {"conv", "conv3d 64->32 17x128x128 k1", 1, CONV_F(17, 128, 128, 64, 32, 1, 1)},
     {"conv", "conv3d_dw 64->32 17x128x128 k1", 1, CONV_W(17, 128, 128, 64, 32, 1, 1)},
-    {"norm", "rms_norm 32ch 17x128x128", 1, WEFT_OP_RMS_NORM, &(weft_attr_norm){1e-12, true}, {S(17 * 128 * 128, 32), S(32)}},
+    {"norm",
+     "rms_norm 32ch 17x128x128",
+     1,
+     WEFT_OP_RMS_NORM,
+     &(weft_attr_norm){1e-12, true},
+     {S(17 * 128 * 128, 32), S(32)}},
     {"norm", "silu 32ch 17x128x128", 1, WEFT_OP_SILU, NULL, {S(17 * 128 * 128, 32)}},
-    {"norm", "random_normal 1M", 1, WEFT_OP_RANDOM_NORMAL,
-     &(weft_attr_random){.purpose = WEFT_RNG_NOISE, .shape = S(1, 1 << 20), .global = S(1, 1 << 20)}, {S(1)}, .dtype = {WEFT_I64}},
+    {"norm",
+     "random_normal 1M",
+     1,
+     WEFT_OP_RANDOM_NORMAL,
+     &(weft_attr_random){
+         .purpose = WEFT_RNG_NOISE, .shape = S(1, 1 << 20), .global = S(1, 1 << 20)},
+     {S(1)},
+     .dtype = {WEFT_I64}},
 };
 
 /* With one thread the processor time, which other load on the machine disturbs little. */
@@ -135,8 +211,10 @@ static result measure(const row *r)
     weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
     weft_kernel_args args = {.in = in, .out = out, .attr = r->attr};
     weft_graph *g = weft_graph_create();
-    /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are wanted ones. */
-    while (args.in_count < info->max_inputs && (args.in_count < info->min_inputs || r->in[args.in_count].rank > 0)) {
+    /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are wanted
+     * ones. */
+    while (args.in_count < info->max_inputs &&
+           (args.in_count < info->min_inputs || r->in[args.in_count].rank > 0)) {
         const int i = args.in_count++;
         char name[16];
         snprintf(name, sizeof name, "in%d", i);
@@ -181,7 +259,9 @@ static result measure(const row *r)
 /* The best product that the machine showed, and a copy's bandwidth: what the shares refer to. */
 static double peak_flops(void)
 {
-    const row shapes[] = {{"", "", 1, NN(2048, 2048, 2048)}, {"", "", 1, NN(3072, 384, 1536)}, {"", "", 1, LINEAR(1024, 1024, 1024)}};
+    const row shapes[] = {{"", "", 1, NN(2048, 2048, 2048)},
+                          {"", "", 1, NN(3072, 384, 1536)},
+                          {"", "", 1, LINEAR(1024, 1024, 1024)}};
     double best = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const result r = measure(&shapes[i]);
@@ -209,8 +289,8 @@ static int run_peer(const char *pattern, peer *list, int max)
     int count = 0;
     if (!python || !*python)
         return 0;
-    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py '%s'", omp_get_max_threads(), python,
-             pattern);
+    snprintf(command, sizeof command, "OMP_NUM_THREADS=%d '%s' bench/peer_torch.py '%s'",
+             omp_get_max_threads(), python, pattern);
     FILE *pipe = popen(command, "r");
     while (pipe && count < max && fgets(line, sizeof line, pipe)) {
         char *tab = strchr(line, '\t');
@@ -231,9 +311,11 @@ int main(int argc, char **argv)
     static peer peers[128];
     const double flops = peak_flops(), bytes = peak_bytes();
     const int peer_count = run_peer(pattern, peers, 128);
-    printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(), flops * 1e-9, bytes * 1e-9,
+    printf("%d threads, SGEMM %.0f GFLOP/s, copy %.1f GB/s%s\n", omp_get_max_threads(),
+           flops * 1e-9, bytes * 1e-9,
            peer_count ? "" : "; no peer (set WEFT_PEER_PYTHON to a python with PyTorch)");
-    printf("%-42s %9s %9s %6s %8s %6s %9s %6s\n", "kernel", "ms", "GFLOP/s", "peak", "GB/s", "copy", "peer ms", "ratio");
+    printf("%-42s %9s %9s %6s %8s %6s %9s %6s\n", "kernel", "ms", "GFLOP/s", "peak", "GB/s", "copy",
+           "peer ms", "ratio");
     double group_seconds = 0, group_flops = 0, peer_seconds = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
@@ -244,8 +326,10 @@ int main(int argc, char **argv)
         for (int p = 0; p < peer_count; p++)
             if (strcmp(peers[p].label, r->label) == 0)
                 theirs = peers[p].seconds;
-        printf("%-42s %9.3f %9.1f %5.0f%% %8.1f %5.0f%%", r->label, res.seconds * 1e3, (double)res.cost.flops / res.seconds * 1e-9,
-               (double)res.cost.flops / res.seconds / flops * 100, (double)res.cost.bytes / res.seconds * 1e-9,
+        printf("%-42s %9.3f %9.1f %5.0f%% %8.1f %5.0f%%", r->label, res.seconds * 1e3,
+               (double)res.cost.flops / res.seconds * 1e-9,
+               (double)res.cost.flops / res.seconds / flops * 100,
+               (double)res.cost.bytes / res.seconds * 1e-9,
                (double)res.cost.bytes / res.seconds / bytes * 100);
         if (theirs > 0)
             printf(" %9.3f %6.2f", theirs * 1e3, theirs / res.seconds);
@@ -254,8 +338,8 @@ int main(int argc, char **argv)
         group_flops += (double)res.cost.flops * r->per_step;
         peer_seconds += theirs * r->per_step;
         if (i + 1 == sizeof rows / sizeof *rows || strcmp(r->group, rows[i + 1].group) != 0) {
-            printf("= %-40s %9.1f %9.1f %5.0f%%", r->group, group_seconds * 1e3, group_flops / group_seconds * 1e-9,
-                   group_flops / group_seconds / flops * 100);
+            printf("= %-40s %9.1f %9.1f %5.0f%%", r->group, group_seconds * 1e3,
+                   group_flops / group_seconds * 1e-9, group_flops / group_seconds / flops * 100);
             if (peer_seconds > 0)
                 printf("  peer's part %.1f ms", peer_seconds * 1e3);
             printf("\n\n");

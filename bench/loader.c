@@ -4,11 +4,12 @@
  *   open      the same without reading the bytes: what a start costs
  *   batches   the training loader: decoded clips and pixels per second, by threads
  *
- *   bench/loader DIR [BUCKET_FRAMES HEIGHT WIDTH]     or without arguments over shards made on the spot */
+ *   bench/loader DIR [BUCKET_FRAMES HEIGHT WIDTH]     or without arguments over shards made on the
+ * spot */
+#include "data/loader.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "data/dataset.h"
-#include "data/loader.h"
 #include "format/tar.h"
 
 #include <stdio.h>
@@ -98,13 +99,14 @@ static void report_pass(const char *dir, bool read)
         const double seconds = one_pass(dir, read, &bytes, &samples);
         best = seconds < best ? seconds : best;
     }
-    printf("%-8s %lld samples, %.1f MB: %8.2f ms, %8.2f GB/s\n", read ? "tar" : "open", (long long)samples,
-           (double)bytes / 1e6, best * 1e3, (double)bytes / 1e9 / best);
+    printf("%-8s %lld samples, %.1f MB: %8.2f ms, %8.2f GB/s\n", read ? "tar" : "open",
+           (long long)samples, (double)bytes / 1e6, best * 1e3, (double)bytes / 1e9 / best);
 }
 
 static void report_batches(const char *dir, weft_bucket bucket, int threads)
 {
-    const weft_loader_config config = {.shards = dir, .buckets = {1, &bucket}, .threads = threads, .prefetch = 2};
+    const weft_loader_config config = {
+        .shards = dir, .buckets = {1, &bucket}, .threads = threads, .prefetch = 2};
     weft_loader *loader;
     if (weft_loader_open(&config, 0, 1, NULL, 0, &loader) != WEFT_OK)
         fail();
@@ -121,9 +123,9 @@ static void report_batches(const char *dir, weft_bucket bucket, int threads)
         seconds = weft_now() - began;
     } while (seconds < 5);
     const double pixels = (double)(clips * bucket.frames * bucket.height * bucket.width);
-    printf("batches  %d threads: %.1f clips/s, %.1f frames/s, %.1f Mpixel/s, %.2f GB/s of floats\n", threads,
-           (double)clips / seconds, (double)(clips * bucket.frames) / seconds, pixels / 1e6 / seconds,
-           pixels * 12 / 1e9 / seconds);
+    printf("batches  %d threads: %.1f clips/s, %.1f frames/s, %.1f Mpixel/s, %.2f GB/s of floats\n",
+           threads, (double)clips / seconds, (double)(clips * bucket.frames) / seconds,
+           pixels / 1e6 / seconds, pixels * 12 / 1e9 / seconds);
     weft_loader_close(loader);
 }
 
@@ -140,7 +142,10 @@ int main(int argc, char **argv)
     report_pass(dir, false);
     report_pass(dir, true);
     if (argc > 4) {
-        const weft_bucket bucket = {.batch = 4, .frames = atoll(argv[2]), .height = atoll(argv[3]), .width = atoll(argv[4])};
+        const weft_bucket bucket = {.batch = 4,
+                                    .frames = atoll(argv[2]),
+                                    .height = atoll(argv[3]),
+                                    .width = atoll(argv[4])};
         report_batches(dir, bucket, 1);
         report_batches(dir, bucket, 2);
     }

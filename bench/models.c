@@ -1,8 +1,8 @@
-/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak measured in the same
- * run, and PyTorch with diffusers' modules beside it when WEFT_PEER_PYTHON names a python that has them.
- *   dit  training step (forward, backward, clipping, AdamW): dim 384, 12 heads of 32, 12 layers, 1,536 video tokens,
- *        64 text tokens, batch 2, f32
- *   vae  encode + decode of 17x128x128 at base width 32, streaming and at once */
+/* bench/models [dit|vae]: whole steps of real models, with the share of the machine's SGEMM peak
+ * measured in the same run, and PyTorch with diffusers' modules beside it when WEFT_PEER_PYTHON
+ * names a python that has them. dit  training step (forward, backward, clipping, AdamW): dim 384,
+ * 12 heads of 32, 12 layers, 1,536 video tokens, 64 text tokens, batch 2, f32 vae  encode + decode
+ * of 17x128x128 at base width 32, streaming and at once */
 #include "base/log.h"
 #include "model/model.h"
 #include "runtime/runtime.h"
@@ -76,7 +76,8 @@ static void fill(weft_program *program, const weft_graph *g)
         weft_tensor *t = weft_program_input(program, weft_value_get(g, node->out[0])->name);
         float *x = t->data;
         for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
-            x[i] = t->shape.rank == 0 ? INFINITY : weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i);
+            x[i] =
+                t->shape.rank == 0 ? INFINITY : weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)i);
     }
 }
 
@@ -85,14 +86,17 @@ static void report_memory(const weft_program *program, const weft_store *store)
     struct rusage usage;
     char a[32], b[32], c[32];
     getrusage(RUSAGE_SELF, &usage);
-    const int64_t rss = (int64_t)usage.ru_maxrss * 1024, planned = weft_program_bytes(program) + weft_store_bytes(store);
+    const int64_t rss = (int64_t)usage.ru_maxrss * 1024,
+                  planned = weft_program_bytes(program) + weft_store_bytes(store);
     printf("memory     program %s + weights and states %s; process peak %s over them\n",
-           weft_format_bytes(weft_program_bytes(program), a), weft_format_bytes(weft_store_bytes(store), b),
-           weft_format_bytes(rss - planned, c));
+           weft_format_bytes(weft_program_bytes(program), a),
+           weft_format_bytes(weft_store_bytes(store), b), weft_format_bytes(rss - planned, c));
 }
 
-/* Where the time of all runs but the first went, by op, most first. `warm_up`: seconds of the first, by node. */
-static void report_ops(const weft_program *program, const weft_graph *g, const double *warm_up, double peak)
+/* Where the time of all runs but the first went, by op, most first. `warm_up`: seconds of the
+ * first, by node. */
+static void report_ops(const weft_program *program, const weft_graph *g, const double *warm_up,
+                       double peak)
 {
     double seconds[WEFT_OP_COUNT] = {0}, flops[WEFT_OP_COUNT] = {0}, all = 0;
     int64_t runs;
@@ -110,8 +114,9 @@ static void report_ops(const weft_program *program, const weft_graph *g, const d
             most = seconds[op] > seconds[most] ? op : most;
         if (seconds[most] < 0.002 * all)
             break;
-        printf("  %-16s %7.1f ms  %4.1f %%  %5.1f %% of peak\n", weft_op_get((weft_op)most)->name, seconds[most] * 1e3,
-               100 * seconds[most] / all, 100 * flops[most] / seconds[most] / peak);
+        printf("  %-16s %7.1f ms  %4.1f %%  %5.1f %% of peak\n", weft_op_get((weft_op)most)->name,
+               seconds[most] * 1e3, 100 * seconds[most] / all,
+               100 * flops[most] / seconds[most] / peak);
         seconds[most] = 0;
     }
 }
@@ -119,17 +124,30 @@ static void report_ops(const weft_program *program, const weft_graph *g, const d
 static void run_dit(double peak)
 {
     const weft_model model = {.family = WEFT_FAMILY_WAN_DIT,
-                              .dit = {.patch = {1, 2, 2}, .heads = 12, .head_dim = 32, .in_channels = 16, .out_channels = 16,
-                                      .text_dim = 512, .freq_dim = 256, .ffn_dim = 1536, .layers = 12, .cross_attn_norm = true,
-                                      .eps = 1e-6, .rope_max_seq_len = 1024}};
+                              .dit = {.patch = {1, 2, 2},
+                                      .heads = 12,
+                                      .head_dim = 32,
+                                      .in_channels = 16,
+                                      .out_channels = 16,
+                                      .text_dim = 512,
+                                      .freq_dim = 256,
+                                      .ffn_dim = 1536,
+                                      .layers = 12,
+                                      .cross_attn_norm = true,
+                                      .eps = 1e-6,
+                                      .rope_max_seq_len = 1024}};
     const weft_model_size size = {2, 6, 32, 32, 64}; /* 6 x 16 x 16 = 1,536 tokens */
-    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1};
+    const weft_optimizer_config optimizer = {
+        .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1};
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
     weft_model_build(g, &model, &size);
     const weft_value prediction = weft_graph_find(g, "prediction");
-    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
-    weft_optimizer_build(g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), &optimizer);
+    const weft_value target =
+        weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+    weft_optimizer_build(
+        g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))),
+        &optimizer);
     weft_program *program = make_program(g, store);
     fill(program, g);
     *(float *)weft_program_input(program, "optimizer.lr")->data = 1e-4f;
@@ -141,8 +159,10 @@ static void run_dit(double peak)
     memcpy(warm_up, weft_program_seconds(program, &runs), bytes);
     const double seconds = best_run(program), flops = (double)weft_graph_cost(g).flops;
     printf("weft dit_step %.6f\n", seconds);
-    printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f tokens/s\n", seconds, flops / 1e9,
-           flops / seconds / 1e9, 100 * flops / seconds / peak, 2 * 1536 / seconds);
+    printf("dit step   %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak  %.0f "
+           "tokens/s\n",
+           seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / peak,
+           2 * 1536 / seconds);
     report_ops(program, g, warm_up, peak);
     weft_free(warm_up);
     report_memory(program, store);
@@ -151,30 +171,43 @@ static void run_dit(double peak)
     weft_graph_free(g);
 }
 
-static const weft_wan_vae_config vae_config = {.base_dim = 32, .decoder_base_dim = 32, .z_dim = 16, .levels = 4,
-                                               .dim_mult = {1, 2, 4, 4}, .temporal_downsample = {false, true, true},
-                                               .res_blocks = 2, .in_channels = 3, .out_channels = 3};
+static const weft_wan_vae_config vae_config = {.base_dim = 32,
+                                               .decoder_base_dim = 32,
+                                               .z_dim = 16,
+                                               .levels = 4,
+                                               .dim_mult = {1, 2, 4, 4},
+                                               .temporal_downsample = {false, true, true},
+                                               .res_blocks = 2,
+                                               .in_channels = 3,
+                                               .out_channels = 3};
 
 static double run_half(const char *name, bool decoder, double peak)
 {
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
     if (decoder)
-        weft_output(g, "out", weft_wan_vae_decode(g, &vae_config, WEFT_VAE_ALONE, weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 5, 16, 16, 16))));
+        weft_output(
+            g, "out",
+            weft_wan_vae_decode(g, &vae_config, WEFT_VAE_ALONE,
+                                weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 5, 16, 16, 16))));
     else
-        weft_output(g, "out", weft_wan_vae_encode(g, &vae_config, WEFT_VAE_ALONE, weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 17, 128, 128, 3))));
+        weft_output(
+            g, "out",
+            weft_wan_vae_encode(g, &vae_config, WEFT_VAE_ALONE,
+                                weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 17, 128, 128, 3))));
     weft_program *program = make_program(g, store);
     fill(program, g);
     const double seconds = best_run(program), flops = (double)weft_graph_cost(g).flops;
-    printf("%-10s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n", name, seconds, flops / 1e9,
-           flops / seconds / 1e9, 100 * flops / seconds / peak);
+    printf("%-10s %.3f s  %.1f GFLOP counted  %.1f GFLOP/s  %.0f %% of the SGEMM peak\n", name,
+           seconds, flops / 1e9, flops / seconds / 1e9, 100 * flops / seconds / peak);
     weft_program_free(program);
     weft_store_free(store);
     weft_graph_free(g);
     return seconds;
 }
 
-/* Bytes of the streaming decoder's programs: one latent frame at a time, whatever the video's length. */
+/* Bytes of the streaming decoder's programs: one latent frame at a time, whatever the video's
+ * length. */
 static void report_stream(void)
 {
     int64_t bytes = 0;
@@ -183,13 +216,16 @@ static void report_stream(void)
         weft_graph *g = weft_graph_create();
         weft_program *program;
         const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, 16, 16, 16));
-        weft_output(g, "out", weft_wan_vae_decode(g, &vae_config, next ? WEFT_VAE_NEXT : WEFT_VAE_FIRST, in));
+        weft_output(g, "out",
+                    weft_wan_vae_decode(g, &vae_config, next ? WEFT_VAE_NEXT : WEFT_VAE_FIRST, in));
         die(weft_program_compile(g, &(weft_program_options){0}, &program));
-        bytes += weft_program_bytes(program) + (next ? weft_program_plan(program)->source_bytes : 0);
+        bytes +=
+            weft_program_bytes(program) + (next ? weft_program_plan(program)->source_bytes : 0);
         weft_program_free(program);
         weft_graph_free(g);
     }
-    printf("streaming decode reserves %s for any number of frames\n", weft_format_bytes(bytes, text));
+    printf("streaming decode reserves %s for any number of frames\n",
+           weft_format_bytes(bytes, text));
 }
 
 static void run_peer(const char *what)
@@ -210,8 +246,9 @@ int main(int argc, char **argv)
 {
     const char *only = argc > 1 ? argv[1] : "";
     const double peak = sgemm_peak();
-    printf("SGEMM peak %.1f GFLOP/s (2048^3, the better of OpenBLAS and oneDNN, OMP_NUM_THREADS %s)\n", peak / 1e9,
-           getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "unset");
+    printf(
+        "SGEMM peak %.1f GFLOP/s (2048^3, the better of OpenBLAS and oneDNN, OMP_NUM_THREADS %s)\n",
+        peak / 1e9, getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "unset");
     if (!*only || !strcmp(only, "dit")) {
         run_dit(peak);
         run_peer("dit");

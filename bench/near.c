@@ -1,12 +1,17 @@
-/* Near-duplicate search: time by number of shots, beside comparing all pairs (measured on the first few, scaled up). */
+/* Near-duplicate search: time by number of shots, beside comparing all pairs (measured on the first
+ * few, scaled up). */
+#include "curate/near.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "curate/near.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { HASHES = 40, DRIFT = 5, FEW = 1500 }; /* shots of 5 s; bits from one eighth of a second to the next */
+enum {
+    HASHES = 40,
+    DRIFT = 5,
+    FEW = 1500
+}; /* shots of 5 s; bits from one eighth of a second to the next */
 
 static uint64_t state;
 static uint64_t next_random(void)
@@ -31,7 +36,8 @@ static void make_shots(weft_near_shot *shots, weft_phash *hash, int64_t count)
     for (int64_t s = 0; s < count; s++) {
         weft_phash *own = hash + s * HASHES;
         shots[s] = (weft_near_shot){own, HASHES};
-        const weft_phash *from = s % 10 == 9 ? hash + (int64_t)(next_random() % (uint64_t)s) * HASHES : NULL;
+        const weft_phash *from =
+            s % 10 == 9 ? hash + (int64_t)(next_random() % (uint64_t)s) * HASHES : NULL;
         weft_phash h = {0};
         for (int w = 0; w < WEFT_PHASH_WORDS; w++)
             h.word[w] = next_random();
@@ -58,7 +64,8 @@ int main(int argc, char **argv)
         for (int64_t k = 0; k < i; k++)
             sum += weft_phash_overlap(shots[i].hash, HASHES, shots[k].hash, HASHES, limits);
     const double pair = (weft_now() - begin) / (FEW * (FEW - 1) / 2);
-    printf("%10s %12s %12s %14s %16s   (%.0f)\n", "shots", "seconds", "duplicates", "pairs compared", "all pairs, about", sum);
+    printf("%10s %12s %12s %14s %16s   (%.0f)\n", "shots", "seconds", "duplicates",
+           "pairs compared", "all pairs, about", sum);
     for (int64_t count = 1000; count <= most; count *= 10) {
         int64_t pairs, found = 0;
         begin = weft_now();
@@ -69,7 +76,8 @@ int main(int argc, char **argv)
         const double seconds = weft_now() - begin;
         for (int64_t i = 0; i < count; i++)
             found += result[i].of >= 0;
-        printf("%10lld %12.2f %12lld %14lld %14.0f s\n", (long long)count, seconds, (long long)found, (long long)pairs,
+        printf("%10lld %12.2f %12lld %14lld %14.0f s\n", (long long)count, seconds,
+               (long long)found, (long long)pairs,
                2 * pair * (double)count * (double)(count - 1) / 2);
         fflush(stdout);
     }

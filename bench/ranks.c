@@ -1,7 +1,7 @@
-/* bench/ranks, under mpirun: what a collective costs, and a data-parallel training step with small sums bundled and not.
- *   sums   seconds of an all_reduce by size: waited for at once, and 32 in a row while the caller computes
- *   step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and 2 pictures over the ranks: steps of both
- *          programs in turn */
+/* bench/ranks, under mpirun: what a collective costs, and a data-parallel training step with small
+ * sums bundled and not. sums   seconds of an all_reduce by size: waited for at once, and 32 in a
+ * row while the caller computes step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and
+ * 2 pictures over the ranks: steps of both programs in turn */
 #include "base/log.h"
 #include "runtime/comm.h"
 #include "train/step.h"
@@ -34,14 +34,15 @@ static double median(double *x, int count)
     return x[count / 2];
 }
 
-/* ---- sums -------------------------------------------------------------------------------------- */
+/* ---- sums ---------------------------------------------------------------------------------- */
 
 static double all_at_once(weft_comm *comm, weft_exchange **x, float *data)
 {
     double busy = 0, waited, sum = 0;
     for (int i = 0; i < SUMS; i++)
         weft_exchange_start(x[i]);
-    for (const double until = weft_now() + 0.05; weft_now() < until;) /* nobody waits: the lane polls seldom */
+    for (const double until = weft_now() + 0.05;
+         weft_now() < until;) /* nobody waits: the lane polls seldom */
         for (int i = 0; i < 1000; i++)
             sum += sin((double)i);
     data[0] += sum > 1e300 ? 1 : 0;
@@ -63,8 +64,9 @@ static void measure_sums(weft_comm *comm, const weft_mesh *mesh)
         double alone[200], many[8];
         for (int i = 0; i < SUMS; i++) {
             const weft_shape shape = WEFT_SHAPE(count);
-            die(comm, weft_exchange_create(comm, mesh, weft_comm_rank(comm), WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
-                                           WEFT_F32, "bench", &x[i]));
+            die(comm, weft_exchange_create(comm, mesh, weft_comm_rank(comm), WEFT_OP_ALL_REDUCE,
+                                           &(weft_attr_comm){0}, &shape, &shape, WEFT_F32, "bench",
+                                           &x[i]));
             scratch = scratch ? scratch : weft_alloc_aligned(weft_exchange_scratch(x[i]));
             weft_exchange_bind(x[i], data, data, scratch);
         }
@@ -77,8 +79,9 @@ static void measure_sums(weft_comm *comm, const weft_mesh *mesh)
         for (int i = 0; i < 8; i++)
             many[i] = all_at_once(comm, x, data);
         if (weft_comm_rank(comm) == 0)
-            printf("all_reduce of %8.1f KiB: waited for at once %7.1f us, behind computing %7.1f us each\n", (double)count / 256,
-                   median(alone, 200) * 1e6, median(many, 8) * 1e6);
+            printf("all_reduce of %8.1f KiB: waited for at once %7.1f us, behind computing %7.1f "
+                   "us each\n",
+                   (double)count / 256, median(alone, 200) * 1e6, median(many, 8) * 1e6);
         for (int i = 0; i < SUMS; i++)
             weft_exchange_free(x[i]);
         weft_free(scratch);
@@ -86,7 +89,7 @@ static void measure_sums(weft_comm *comm, const weft_mesh *mesh)
     weft_free(data);
 }
 
-/* ---- step -------------------------------------------------------------------------------------- */
+/* ---- step ---------------------------------------------------------------------------------- */
 
 static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
 {
@@ -94,11 +97,23 @@ static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_
     const weft_run run = {
         .what = WEFT_RUN_DIT,
         .vae = {.base_dim = 16, .z_dim = 16, .num_res_blocks = 1, .dim_mult = {4, widths}},
-        .dit = {.num_layers = 6, .num_heads = 6, .head_dim = 32, .ffn_dim = 768, .freq_dim = 256, .patch_size = {3, patch}},
-        .text = {.path = "", .dim = 128, .num_heads = 4, .num_layers = 2, .ffn_dim = 512, .max_length = 40},
+        .dit = {.num_layers = 6,
+                .num_heads = 6,
+                .head_dim = 32,
+                .ffn_dim = 768,
+                .freq_dim = 256,
+                .patch_size = {3, patch}},
+        .text = {.path = "",
+                 .dim = 128,
+                 .num_heads = 4,
+                 .num_layers = 2,
+                 .ffn_dim = 512,
+                 .max_length = 40},
         .flow = {.logit_std = 1, .shift = 3}};
-    const weft_bucket size = {.batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
-    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.998};
+    const weft_bucket size = {
+        .batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
+    const weft_optimizer_config optimizer = {
+        .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.998};
     weft_run_models models = {0};
     weft_graph *g = weft_graph_create(), *made = NULL;
     die(comm, weft_run_vae_model(&run, "bench", &models.vae));
@@ -126,7 +141,9 @@ static void feed(weft_program *p, const weft_graph *g)
         const bool limit = strstr(t->name, "limit") != NULL;
         for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
             switch (t->dtype) {
-            case WEFT_F32: ((float *)t->data)[i] = limit ? INFINITY : 1e-3f * (float)(i % 997); break;
+            case WEFT_F32:
+                ((float *)t->data)[i] = limit ? INFINITY : 1e-3f * (float)(i % 997);
+                break;
             case WEFT_I32: ((int32_t *)t->data)[i] = (int32_t)(i % 200); break;
             default: ((int64_t *)t->data)[i] = i + 1;
             }
@@ -144,7 +161,9 @@ static void measure_step(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
     double seconds[2][STEPS], busy[2][STEPS], exposed[2][STEPS];
     die(comm, weft_store_init(store, g, 1));
     for (int k = 0; k < 2; k++) {
-        die(comm, weft_program_compile(g, &(weft_program_options){.comm = comm, .mesh = mesh, .no_bundle = k}, &p[k]));
+        die(comm,
+            weft_program_compile(
+                g, &(weft_program_options){.comm = comm, .mesh = mesh, .no_bundle = k}, &p[k]));
         die(comm, weft_program_bind(p[k], store));
         feed(p[k], g);
         die(comm, weft_program_run(p[k]));
@@ -164,12 +183,14 @@ static void measure_step(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
         ratio[i] = seconds[0][i] / seconds[1][i];
     for (int k = 0; k < 2 && weft_comm_rank(comm) == 0; k++) {
         const double typical = median(seconds[k], STEPS);
-        printf("batch %2d %-8s %4d exchanges, step median %.2f ms, least %.2f ms, lane busy %.2f ms, exposed %.2f ms\n", (int)batch, name[k],
-               weft_program_comm_times(p[k]).exchanges, typical * 1e3, seconds[k][0] * 1e3, median(busy[k], STEPS) * 1e3,
-               median(exposed[k], STEPS) * 1e3);
+        printf("batch %2d %-8s %4d exchanges, step median %.2f ms, least %.2f ms, lane busy %.2f "
+               "ms, exposed %.2f ms\n",
+               (int)batch, name[k], weft_program_comm_times(p[k]).exchanges, typical * 1e3,
+               seconds[k][0] * 1e3, median(busy[k], STEPS) * 1e3, median(exposed[k], STEPS) * 1e3);
     }
     if (weft_comm_rank(comm) == 0)
-        printf("batch %2d bundled / single, median of steps beside each other: %.3f\n", (int)batch, median(ratio, STEPS));
+        printf("batch %2d bundled / single, median of steps beside each other: %.3f\n", (int)batch,
+               median(ratio, STEPS));
     for (int k = 0; k < 2; k++)
         weft_program_free(p[k]);
     weft_store_free(store);

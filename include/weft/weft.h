@@ -2,9 +2,9 @@
  *
  *   cc program.c $(pkg-config --cflags --libs weft)
  *
- * One header for what an embedding program needs: models as graphs, programs that run them, weights,
- * footage and training batches. Every function that can fail returns weft_status and leaves a message
- * for weft_error_message(). Nothing prints but weft_log and weft_progress. */
+ * One header for what an embedding program needs: models as graphs, programs that run them,
+ * weights, footage and training batches. Every function that can fail returns weft_status and
+ * leaves a message for weft_error_message(). Nothing prints but weft_log and weft_progress. */
 #ifndef WEFT_H
 #define WEFT_H
 

@@ -14,7 +14,7 @@
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
-/* ---- numbers and names ------------------------------------------------------------------------ */
+/* ---- numbers and names --------------------------------------------------------------------- */
 
 bool weft_parse_f64(const char *text, double *out)
 {
@@ -115,7 +115,7 @@ const char *weft_nearest_name(const char *word, const char *const *names, int co
     return nearest;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------ */
+/* ---- tables -------------------------------------------------------------------------------- */
 
 static const weft_key *find_key(const weft_section *section, const char *name, size_t length)
 {
@@ -168,17 +168,17 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
     weft_buf known = {0};
     for (int i = 0; i < count; i++)
         weft_buf_printf(&known, "%s%s", i ? ", " : "", names[i]);
-    weft_status_code status = weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (known: %s)", where,
-                                   name, place, known.data ? known.data : "none");
+    weft_status_code status = weft_fail(WEFT_E_CONFIG, "%s: unknown key '%.80s' %s (known: %s)",
+                                        where, name, place, known.data ? known.data : "none");
     weft_buf_free(&known);
     return status;
 }
 
-/* ---- values ------------------------------------------------------------------------------------ */
+/* ---- values -------------------------------------------------------------------------------- */
 
 typedef struct loader {
-    weft_arena *arena;       /* of the caller: what the struct points at */
-    weft_arena *scratch;     /* the trees */
+    weft_arena *arena;   /* of the caller: what the struct points at */
+    weft_arena *scratch; /* the trees */
     const weft_section *root;
 } loader;
 
@@ -191,30 +191,20 @@ static bool is_list_type(weft_key_type type)
 static void describe_expected(const weft_key *key, weft_buf *out)
 {
     switch (key->type) {
-    case WEFT_KEY_BOOL:
-        weft_buf_printf(out, "true or false");
-        return;
+    case WEFT_KEY_BOOL: weft_buf_printf(out, "true or false"); return;
     case WEFT_KEY_ENUM:
         weft_buf_printf(out, "one of ");
         for (int i = 0; key->choices[i]; i++)
             weft_buf_printf(out, "%s%s", i ? ", " : "", key->choices[i]);
         return;
     case WEFT_KEY_STRING:
-    case WEFT_KEY_STRING_LIST:
-        weft_buf_printf(out, "a text");
-        return;
+    case WEFT_KEY_STRING_LIST: weft_buf_printf(out, "a text"); return;
     case WEFT_KEY_SECTION:
-    case WEFT_KEY_SECTION_LIST:
-        weft_buf_printf(out, "a mapping of keys to values");
-        return;
+    case WEFT_KEY_SECTION_LIST: weft_buf_printf(out, "a mapping of keys to values"); return;
     case WEFT_KEY_I64:
-    case WEFT_KEY_I64_LIST:
-        weft_buf_printf(out, "an integer");
-        break;
+    case WEFT_KEY_I64_LIST: weft_buf_printf(out, "an integer"); break;
     case WEFT_KEY_F64:
-    case WEFT_KEY_F64_LIST:
-        weft_buf_printf(out, "a number");
-        break;
+    case WEFT_KEY_F64_LIST: weft_buf_printf(out, "a number"); break;
     }
     if (key->min != 0 || key->max != 0)
         weft_buf_printf(out, " from %.15g to %.15g", key->min, key->max);
@@ -223,7 +213,8 @@ static void describe_expected(const weft_key *key, weft_buf *out)
 }
 
 /* `item`: the node stands where an item of the key's list is expected, not the list. */
-static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, const char *path, bool item)
+static weft_status bad_value(const weft_yaml_node *node, const weft_key *key, const char *path,
+                             bool item)
 {
     weft_buf expected = {0};
     if (!item && (is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST))
@@ -271,9 +262,7 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
     if (node->kind != WEFT_YAML_SCALAR)
         return bad_value(node, key, path, true);
     switch (key->type) {
-    case WEFT_KEY_BOOL:
-        good = parse_bool(node->text, slot);
-        break;
+    case WEFT_KEY_BOOL: good = parse_bool(node->text, slot); break;
     case WEFT_KEY_I64:
     case WEFT_KEY_I64_LIST: {
         int64_t value = 0;
@@ -306,8 +295,7 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
         break;
     }
     case WEFT_KEY_SECTION:
-    case WEFT_KEY_SECTION_LIST:
-        break;
+    case WEFT_KEY_SECTION_LIST: break;
     }
     return good ? WEFT_OK : bad_value(node, key, path, true);
 }
@@ -315,14 +303,10 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
 static int64_t item_bytes(const weft_key *key)
 {
     switch (key->type) {
-    case WEFT_KEY_I64_LIST:
-        return sizeof(int64_t);
-    case WEFT_KEY_F64_LIST:
-        return sizeof(double);
-    case WEFT_KEY_STRING_LIST:
-        return sizeof(const char *);
-    default:
-        return (int64_t)key->section->bytes;
+    case WEFT_KEY_I64_LIST: return sizeof(int64_t);
+    case WEFT_KEY_F64_LIST: return sizeof(double);
+    case WEFT_KEY_STRING_LIST: return sizeof(const char *);
+    default: return (int64_t)key->section->bytes;
     }
 }
 
@@ -401,7 +385,8 @@ static weft_status read_section(loader *l, const weft_yaml_node *node, const wef
     }
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
-        const char *key_path = weft_arena_printf(l->scratch, "%s%s%s", path, path[0] ? "." : "", key->name);
+        const char *key_path =
+            weft_arena_printf(l->scratch, "%s%s%s", path, path[0] ? "." : "", key->name);
         if (!key_path)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", key->name);
         WEFT_TRY(read_key(l, node, key, key_path, out + key->offset));
@@ -409,10 +394,11 @@ static weft_status read_section(loader *l, const weft_yaml_node *node, const wef
     return WEFT_OK;
 }
 
-/* ---- overrides --------------------------------------------------------------------------------- */
+/* ---- overrides ----------------------------------------------------------------------------- */
 
 /* Sets parent[key] (a map) to `child`, in place of what is there. */
-static weft_status set_member(loader *l, weft_yaml_node *map, const char *key, weft_yaml_node *child)
+static weft_status set_member(loader *l, weft_yaml_node *map, const char *key,
+                              weft_yaml_node *child)
 {
     for (int64_t i = 0; i < map->count; i++) {
         if (!strcmp(map->key[i], key)) {
@@ -544,7 +530,7 @@ static weft_status apply_override(loader *l, weft_yaml_node *root, const char *t
     return set_path(l, root, path, where, equals + 1);
 }
 
-/* ---- entry points ------------------------------------------------------------------------------ */
+/* ---- entry points -------------------------------------------------------------------------- */
 
 weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
                               const char *const *overrides, int override_count,
@@ -583,8 +569,9 @@ weft_status weft_config_load(weft_arena *arena, const char *path, const char *co
     int64_t bytes = 0;
     if (path)
         WEFT_TRY(weft_file_read(path, MAX_CONFIG_BYTES, &text, &bytes));
-    weft_status_code status = weft_config_parse(arena, text ? text : "", bytes, path ? path : "config",
-                                           overrides, override_count, root, out);
+    weft_status_code status =
+        weft_config_parse(arena, text ? text : "", bytes, path ? path : "config", overrides,
+                          override_count, root, out);
     weft_free(text);
     return status;
 }

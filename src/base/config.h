@@ -2,10 +2,13 @@
  *
  *   typedef struct train_config { int64_t steps; double lr; weft_i64_list shape; } train_config;
  *   static const weft_key train_keys[] = {
- *       {"steps", WEFT_KEY_I64, offsetof(train_config, steps), "1000", "", "optimizer steps", .min = 1, .max = 1e9},
- *       {"lr", WEFT_KEY_F64, offsetof(train_config, lr), "1e-4", "", "learning rate", .min = 0, .max = 1}, ...
+ *       {"steps", WEFT_KEY_I64, offsetof(train_config, steps), "1000", "", "optimizer steps", .min
+ * = 1, .max = 1e9},
+ *       {"lr", WEFT_KEY_F64, offsetof(train_config, lr), "1e-4", "", "learning rate", .min = 0,
+ * .max = 1}, ...
  *   };
- *   const weft_section train_section = {"train", "the training loop", sizeof(train_config), train_keys, WEFT_COUNT(train_keys)};
+ *   const weft_section train_section = {"train", "the training loop", sizeof(train_config),
+ * train_keys, WEFT_COUNT(train_keys)};
  *
  * Unknown keys are errors that give file, line and the nearest known name. */
 #ifndef WEFT_BASE_CONFIG_H
@@ -28,21 +31,34 @@ typedef enum weft_key_type {
     WEFT_KEY_SECTION_LIST, /* weft_section_list of structs described by `section` */
 } weft_key_type;
 
-typedef struct weft_i64_list { int64_t count; int64_t *item; } weft_i64_list;
-typedef struct weft_f64_list { int64_t count; double *item; } weft_f64_list;
-typedef struct weft_string_list { int64_t count; const char **item; } weft_string_list;
+typedef struct weft_i64_list {
+    int64_t count;
+    int64_t *item;
+} weft_i64_list;
+typedef struct weft_f64_list {
+    int64_t count;
+    double *item;
+} weft_f64_list;
+typedef struct weft_string_list {
+    int64_t count;
+    const char **item;
+} weft_string_list;
 /* `item` is an array of the section's struct. */
-typedef struct weft_section_list { int64_t count; void *item; } weft_section_list;
+typedef struct weft_section_list {
+    int64_t count;
+    void *item;
+} weft_section_list;
 
 typedef struct weft_section weft_section;
 typedef struct weft_key {
     const char *name;
     weft_key_type type;
-    size_t offset;        /* in the section's struct */
-    /* default: the text of a number, string or choice as it is, a list as YAML ("[1, 2]"); NULL: the
-     * key must be given. Unused for sections: an absent one has its defaults, an absent list none. */
+    size_t offset; /* in the section's struct */
+    /* default: the text of a number, string or choice as it is, a list as YAML ("[1, 2]"); NULL:
+     * the key must be given. Unused for sections: an absent one has its defaults, an absent list
+     * none. */
     const char *fallback;
-    const char *unit;     /* "s", "bytes", "" */
+    const char *unit; /* "s", "bytes", "" */
     const char *help;
     double min, max;            /* numbers (and items of lists); both 0: no limit */
     const char *const *choices; /* ENUM: NULL-terminated */
@@ -68,13 +84,15 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
                               const weft_section *root, void *out);
 /* The resolved config as YAML that loads back to the same values. */
 void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
-/* What differs between two dumps, a line each: "optimizer.beta2: 0.9, was 0.95". WEFT_E_CONFIG: `before` is no YAML. */
+/* What differs between two dumps, a line each: "optimizer.beta2: 0.9, was 0.95". WEFT_E_CONFIG:
+ * `before` is no YAML. */
 weft_status weft_config_changes(const char *before, const char *now, weft_buf *out);
 /* Every key with type, unit, default, range and help: plain text, or a Markdown table. */
 void weft_config_help(const weft_section *root, bool markdown, weft_buf *out);
 
-/* "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, a "B" behind
- * them changes nothing. False if `text` is none of these, or has a fraction, or leaves int64_t. */
+/* "4096", "4k", "1.5M", "1e9", "80GiB": k M G T are powers of 1000, Ki Mi Gi Ti of 1024, a "B"
+ * behind them changes nothing. False if `text` is none of these, or has a fraction, or leaves
+ * int64_t. */
 bool weft_parse_i64(const char *text, int64_t *out);
 bool weft_parse_f64(const char *text, double *out); /* a finite number and nothing behind it */
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- changes ----------------------------------------------------------------------------------- */
+/* ---- changes ------------------------------------------------------------------------------- */
 
 static void put_node(const weft_yaml_node *node, weft_buf *out)
 {
@@ -19,7 +19,8 @@ static void put_node(const weft_yaml_node *node, weft_buf *out)
     } else {
         weft_buf_printf(out, node->kind == WEFT_YAML_MAP ? "{" : "[");
         for (int64_t i = 0; i < node->count; i++) {
-            weft_buf_printf(out, "%s%s%s", i ? ", " : "", node->kind == WEFT_YAML_MAP ? node->key[i] : "",
+            weft_buf_printf(out, "%s%s%s", i ? ", " : "",
+                            node->kind == WEFT_YAML_MAP ? node->key[i] : "",
                             node->kind == WEFT_YAML_MAP ? ": " : "");
             put_node(node->child[i], out);
         }
@@ -29,10 +30,12 @@ static void put_node(const weft_yaml_node *node, weft_buf *out)
 
 static bool has_maps(const weft_yaml_node *node)
 {
-    return node && (node->kind == WEFT_YAML_MAP || (node->kind == WEFT_YAML_LIST && node->count && has_maps(node->child[0])));
+    return node && (node->kind == WEFT_YAML_MAP ||
+                    (node->kind == WEFT_YAML_LIST && node->count && has_maps(node->child[0])));
 }
 
-static void put_changes(const weft_yaml_node *was, const weft_yaml_node *now, const char *path, weft_buf *out)
+static void put_changes(const weft_yaml_node *was, const weft_yaml_node *now, const char *path,
+                        weft_buf *out)
 {
     char below[300];
     if (has_maps(was) && has_maps(now) && was->kind == now->kind) {
@@ -42,7 +45,9 @@ static void put_changes(const weft_yaml_node *was, const weft_yaml_node *now, co
                 snprintf(below, sizeof below, "%s%s%s", path, path[0] ? "." : "", now->key[i]);
             else
                 snprintf(below, sizeof below, "%s.%lld", path, (long long)i);
-            put_changes(map ? weft_yaml_find(was, now->key[i]) : i < was->count ? was->child[i] : NULL,
+            put_changes(map              ? weft_yaml_find(was, now->key[i])
+                        : i < was->count ? was->child[i]
+                                         : NULL,
                         i < now->count ? now->child[i] : NULL, below, out);
         }
         return;
@@ -62,7 +67,8 @@ weft_status weft_config_changes(const char *before, const char *now, weft_buf *o
     weft_yaml_node *was, *is;
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status = weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was);
+    weft_status_code status =
+        weft_yaml_parse(arena, before, (int64_t)strlen(before), "the config before", false, &was);
     if (status == WEFT_OK)
         status = weft_yaml_parse(arena, now, (int64_t)strlen(now), "the config", false, &is);
     if (status == WEFT_OK)
@@ -71,7 +77,7 @@ weft_status weft_config_changes(const char *before, const char *now, weft_buf *o
     return status == WEFT_OK ? weft_buf_check(out) : status;
 }
 
-/* ---- dump -------------------------------------------------------------------------------------- */
+/* ---- dump ---------------------------------------------------------------------------------- */
 
 static void put_indent(weft_buf *out, int depth)
 {
@@ -171,21 +177,11 @@ static void dump_section(const weft_section *section, const char *config, int de
         case WEFT_KEY_BOOL:
             weft_buf_printf(out, "%s", *(const bool *)slot ? "true" : "false");
             break;
-        case WEFT_KEY_I64:
-            weft_buf_printf(out, "%lld", (long long)*(const int64_t *)slot);
-            break;
-        case WEFT_KEY_F64:
-            put_f64(out, *(const double *)slot);
-            break;
-        case WEFT_KEY_STRING:
-            put_string(out, *(const char *const *)slot);
-            break;
-        case WEFT_KEY_ENUM:
-            put_string(out, key->choices[*(const int *)slot]);
-            break;
-        default:
-            put_scalar_list(out, key, slot);
-            break;
+        case WEFT_KEY_I64: weft_buf_printf(out, "%lld", (long long)*(const int64_t *)slot); break;
+        case WEFT_KEY_F64: put_f64(out, *(const double *)slot); break;
+        case WEFT_KEY_STRING: put_string(out, *(const char *const *)slot); break;
+        case WEFT_KEY_ENUM: put_string(out, key->choices[*(const int *)slot]); break;
+        default: put_scalar_list(out, key, slot); break;
         }
         weft_buf_printf(out, "\n");
     }
@@ -196,16 +192,16 @@ void weft_config_dump(const weft_section *root, const void *config, weft_buf *ou
     dump_section(root, config, 0, false, out);
 }
 
-/* ---- help -------------------------------------------------------------------------------------- */
+/* ---- help ---------------------------------------------------------------------------------- */
 
 static const char *type_word(weft_key_type type)
 {
     static const char *const words[] = {
-        [WEFT_KEY_BOOL] = "true/false",      [WEFT_KEY_I64] = "integer",
-        [WEFT_KEY_F64] = "number",           [WEFT_KEY_STRING] = "text",
-        [WEFT_KEY_ENUM] = "choice",          [WEFT_KEY_I64_LIST] = "integers",
-        [WEFT_KEY_F64_LIST] = "numbers",     [WEFT_KEY_STRING_LIST] = "texts",
-        [WEFT_KEY_SECTION] = "section",      [WEFT_KEY_SECTION_LIST] = "list of sections",
+        [WEFT_KEY_BOOL] = "true/false",  [WEFT_KEY_I64] = "integer",
+        [WEFT_KEY_F64] = "number",       [WEFT_KEY_STRING] = "text",
+        [WEFT_KEY_ENUM] = "choice",      [WEFT_KEY_I64_LIST] = "integers",
+        [WEFT_KEY_F64_LIST] = "numbers", [WEFT_KEY_STRING_LIST] = "texts",
+        [WEFT_KEY_SECTION] = "section",  [WEFT_KEY_SECTION_LIST] = "list of sections",
     };
     return words[type];
 }
@@ -290,7 +286,8 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
             continue;
         bool list = key->type == WEFT_KEY_SECTION_LIST;
         const char *help = key->help && key->help[0] ? key->help : key->section->help;
-        weft_buf_printf(out, "\n`%s%s`%s: %s\n\n", prefix, key->name, list ? " (a list)" : "", help);
+        weft_buf_printf(out, "\n`%s%s`%s: %s\n\n", prefix, key->name, list ? " (a list)" : "",
+                        help);
         char name[256];
         snprintf(name, sizeof name, "%s%s%s", prefix, key->name, list ? ".N." : ".");
         help_markdown(key->section, name, out);

@@ -134,8 +134,9 @@ weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t
         goto out;
     }
     if (st.st_size > limit) {
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld bytes, more than the %lld this kind of file may have",
-                           path, (long long)st.st_size, (long long)limit);
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: %lld bytes, more than the %lld this kind of file may have", path,
+                           (long long)st.st_size, (long long)limit);
         goto out;
     }
     buffer = weft_alloc((int64_t)st.st_size + 1);
@@ -358,7 +359,8 @@ static weft_status list_entry(walk *w, const char *prefix, int folder, const cha
     if (there && S_ISDIR(own.st_mode)) {
         char *below = *prefix ? weft_path_join(prefix, name) : weft_strdup(name);
         const weft_status_code status =
-            below ? list_into(w, below) : weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
+            below ? list_into(w, below)
+                  : weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
         weft_free(below);
         return status;
     }
@@ -379,7 +381,8 @@ static weft_status list_into(walk *w, const char *prefix)
         return weft_fail(WEFT_E_MEMORY, "out of memory listing %s", w->dir);
     DIR *stream = opendir(here);
     struct stat st;
-    if (!stream && *prefix && errno == EACCES) { /* its name stands for what is in it: whoever opens it says why */
+    if (!stream && *prefix &&
+        errno == EACCES) { /* its name stands for what is in it: whoever opens it says why */
         status = add_name(&w->names, "", prefix);
         goto out;
     }
@@ -429,7 +432,8 @@ weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names)
     return status;
 }
 
-weft_status weft_list_tree(const char *dir, const char *except, weft_names *files, weft_names *others)
+weft_status weft_list_tree(const char *dir, const char *except, weft_names *files,
+                           weft_names *others)
 {
     walk w = {.dir = dir, .recursive = true, .follow = true};
     weft_status_code status = WEFT_OK;

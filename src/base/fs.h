@@ -11,7 +11,7 @@ const char *weft_path_extension(const char *path); /* after the last '.' of the 
 bool weft_path_exists(const char *path);
 bool weft_path_is_dir(const char *path);
 
-weft_status weft_make_dirs(const char *path); /* like mkdir -p */
+weft_status weft_make_dirs(const char *path);   /* like mkdir -p */
 weft_status weft_make_parent(const char *path); /* the folder that `path` lies in */
 weft_status weft_remove_tree(const char *path);
 
@@ -40,18 +40,20 @@ weft_status weft_map_open(const char *path, weft_map *map);
 void weft_map_close(weft_map *map);
 
 /* Names in a folder, sorted by bytes, without "." and ".."; recursive gives paths relative to
- * `dir` of regular files only (symbolic links to files are followed, to folders are not); a folder below
- * that may not be read gives its own path instead. */
+ * `dir` of regular files only (symbolic links to files are followed, to folders are not); a folder
+ * below that may not be read gives its own path instead. */
 typedef struct weft_names {
     char **name; /* owned, each too */
     int64_t count, capacity;
 } weft_names;
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names);
-/* All regular files below `dir`, through symbolic links to files and to folders. Every folder is walked once, so that links
- * may go round in circles: under its own path where it lies below `dir` itself, else under the first link by name. The
- * folder `except` (NULL: none) is left out wherever it is met. `others` is what gave no file: links to nothing or to a folder
- * that was walked already, sockets, pipes, devices. Both sorted by bytes. */
-weft_status weft_list_tree(const char *dir, const char *except, weft_names *files, weft_names *others);
+/* All regular files below `dir`, through symbolic links to files and to folders. Every folder is
+ * walked once, so that links may go round in circles: under its own path where it lies below `dir`
+ * itself, else under the first link by name. The folder `except` (NULL: none) is left out wherever
+ * it is met. `others` is what gave no file: links to nothing or to a folder that was walked
+ * already, sockets, pipes, devices. Both sorted by bytes. */
+weft_status weft_list_tree(const char *dir, const char *except, weft_names *files,
+                           weft_names *others);
 void weft_names_free(weft_names *names);
 
 #endif

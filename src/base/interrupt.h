@@ -1,5 +1,5 @@
-/* Ctrl-C: the first SIGINT or SIGTERM asks the running verb to stop at the next safe point, the second
- * kills. The flag is the process's, as signals are. */
+/* Ctrl-C: the first SIGINT or SIGTERM asks the running verb to stop at the next safe point, the
+ * second kills. The flag is the process's, as signals are. */
 #ifndef WEFT_BASE_INTERRUPT_H
 #define WEFT_BASE_INTERRUPT_H
 
@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* Called once by the program for verbs that ask weft_interrupted() often (twice a second or more). */
+/* Called once by the program for verbs that ask weft_interrupted() often (twice a second or more).
+ */
 void weft_interrupt_catch(void);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */

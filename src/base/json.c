@@ -34,7 +34,8 @@ weft_status weft_json_save(const char *path, const json_t *json)
 {
     char *text = json_dumps(json, JSON_INDENT(1));
     if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory, or a number that JSON cannot hold", path);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory, or a number that JSON cannot hold",
+                         path);
     const size_t len = strlen(text);
     text[len] = '\n'; /* over the NUL: the length is passed on */
     const weft_status_code status = weft_file_write_atomic(path, text, (int64_t)len + 1);
@@ -50,19 +51,21 @@ char *weft_json_line(const json_t *json)
     return copy;
 }
 
-bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known, int count)
+bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known,
+                            int count)
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)object, key, value) {
+    json_object_foreach((json_t *)object, key, value)
+    {
         bool is_known = false;
         for (int i = 0; i < count; i++)
             is_known |= strcmp(key, known[i]) == 0;
         if (is_known)
             continue;
         const char *near = weft_nearest_name(key, known, count);
-        weft_warn("%s: key \"%.60s\" is not read%s%s%s", where, key, near ? " (did you mean \"" : "",
-                  near ? near : "", near ? "\"?)" : "");
+        weft_warn("%s: key \"%.60s\" is not read%s%s%s", where, key,
+                  near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "");
         return true;
     }
     return false;
@@ -75,18 +78,21 @@ static const json_t *member(const json_t *object, const char *key)
     return json_is_null(value) ? NULL : value;
 }
 
-static weft_status wrong(const char *where, const char *key, const char *wanted, const json_t *value)
+static weft_status wrong(const char *where, const char *key, const char *wanted,
+                         const json_t *value)
 {
     if (!value)
-        return weft_fail(WEFT_E_FORMAT, "%s: key \"%s\" is missing; %s is needed", where, key, wanted);
+        return weft_fail(WEFT_E_FORMAT, "%s: key \"%s\" is missing; %s is needed", where, key,
+                         wanted);
     char *text = weft_json_line(value);
-    const weft_status_code code = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not %s", where, key,
-                                       text ? text : "?", wanted);
+    const weft_status_code code = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not %s", where,
+                                            key, text ? text : "?", wanted);
     weft_free(text);
     return code;
 }
 
-weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where, int64_t *out)
+weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where,
+                              int64_t *out)
 {
     const json_t *value = member(object, key);
     if (json_is_integer(value)) {
@@ -119,7 +125,8 @@ weft_status weft_json_get_bool(const json_t *object, const char *key, const char
     return WEFT_OK;
 }
 
-weft_status weft_json_get_string(const json_t *object, const char *key, const char *where, const char **out)
+weft_status weft_json_get_string(const json_t *object, const char *key, const char *where,
+                                 const char **out)
 {
     const json_t *value = member(object, key);
     if (!json_is_string(value))
@@ -128,7 +135,8 @@ weft_status weft_json_get_string(const json_t *object, const char *key, const ch
     return WEFT_OK;
 }
 
-weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out)
+weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where,
+                                 int64_t fallback, int64_t *out)
 {
     if (member(object, key))
         return weft_json_get_i64(object, key, where, out);
@@ -136,7 +144,8 @@ weft_status weft_json_get_i64_or(const json_t *object, const char *key, const ch
     return WEFT_OK;
 }
 
-weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where, double fallback, double *out)
+weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where,
+                                 double fallback, double *out)
 {
     if (member(object, key))
         return weft_json_get_f64(object, key, where, out);
@@ -144,7 +153,8 @@ weft_status weft_json_get_f64_or(const json_t *object, const char *key, const ch
     return WEFT_OK;
 }
 
-weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where, bool fallback, bool *out)
+weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where,
+                                  bool fallback, bool *out)
 {
     if (member(object, key))
         return weft_json_get_bool(object, key, where, out);
@@ -152,7 +162,8 @@ weft_status weft_json_get_bool_or(const json_t *object, const char *key, const c
     return WEFT_OK;
 }
 
-weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where, const char *fallback, const char **out)
+weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where,
+                                    const char *fallback, const char **out)
 {
     if (member(object, key))
         return weft_json_get_string(object, key, where, out);

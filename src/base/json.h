@@ -18,19 +18,27 @@ char *weft_json_line(const json_t *json);
 
 /* Warns of the first key that is not among `known`, with the nearest of those; true when there is
  * one. For files that others write, where a key more is no error but a misspelt one is a trap. */
-bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known, int count);
+bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known,
+                            int count);
 
 /* Typed members of `object`; `where` (a file or path in it) begins the message. Missing is an error
  * in the plain forms; the _or forms give the fallback when missing or null. Integers accept a real
  * with an integral value. */
-weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where, int64_t *out);
-weft_status weft_json_get_f64(const json_t *object, const char *key, const char *where, double *out);
+weft_status weft_json_get_i64(const json_t *object, const char *key, const char *where,
+                              int64_t *out);
+weft_status weft_json_get_f64(const json_t *object, const char *key, const char *where,
+                              double *out);
 weft_status weft_json_get_bool(const json_t *object, const char *key, const char *where, bool *out);
 /* Borrowed from the object. */
-weft_status weft_json_get_string(const json_t *object, const char *key, const char *where, const char **out);
-weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where, int64_t fallback, int64_t *out);
-weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where, double fallback, double *out);
-weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where, bool fallback, bool *out);
-weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where, const char *fallback, const char **out);
+weft_status weft_json_get_string(const json_t *object, const char *key, const char *where,
+                                 const char **out);
+weft_status weft_json_get_i64_or(const json_t *object, const char *key, const char *where,
+                                 int64_t fallback, int64_t *out);
+weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where,
+                                 double fallback, double *out);
+weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where,
+                                  bool fallback, bool *out);
+weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where,
+                                    const char *fallback, const char **out);
 
 #endif

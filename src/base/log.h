@@ -5,12 +5,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum weft_log_level { WEFT_LOG_ERROR, WEFT_LOG_WARN, WEFT_LOG_INFO, WEFT_LOG_DEBUG } weft_log_level;
+typedef enum weft_log_level {
+    WEFT_LOG_ERROR,
+    WEFT_LOG_WARN,
+    WEFT_LOG_INFO,
+    WEFT_LOG_DEBUG
+} weft_log_level;
 
 /* Level comes from WEFT_LOG=error|warn|info|debug (default info), read at the first message. */
 void weft_log(weft_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define weft_warn(...) weft_log(WEFT_LOG_WARN, __VA_ARGS__)
-#define weft_info(...) weft_log(WEFT_LOG_INFO, __VA_ARGS__)
+#define weft_warn(...)  weft_log(WEFT_LOG_WARN, __VA_ARGS__)
+#define weft_info(...)  weft_log(WEFT_LOG_INFO, __VA_ARGS__)
 #define weft_debug(...) weft_log(WEFT_LOG_DEBUG, __VA_ARGS__)
 
 /* Seconds of a monotonic clock. */

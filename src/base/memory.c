@@ -211,10 +211,11 @@ weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t el
     if (count < *capacity)
         return WEFT_OK;
     const int64_t larger = *capacity ? *capacity * 2 : 8;
-    void *grown = larger > INT64_MAX / element_bytes ? NULL
-                                                     : weft_realloc(*array, larger * element_bytes);
+    void *grown =
+        larger > INT64_MAX / element_bytes ? NULL : weft_realloc(*array, larger * element_bytes);
     if (!grown)
-        return weft_fail(WEFT_E_MEMORY, "out of memory growing a list to %lld elements of %lld bytes",
+        return weft_fail(WEFT_E_MEMORY,
+                         "out of memory growing a list to %lld elements of %lld bytes",
                          (long long)larger, (long long)element_bytes);
     *array = grown;
     *capacity = larger;
@@ -243,8 +244,9 @@ weft_status weft_memory_check(int64_t bytes, const char *what)
     if ((double)bytes <= most)
         return WEFT_OK;
     char need[32], has[32];
-    return weft_fail(WEFT_E_MEMORY, "%s: %s are needed, this machine has %s; make the model or the batch smaller", what,
-                     weft_format_bytes(bytes, need), weft_format_bytes((int64_t)most, has));
+    return weft_fail(WEFT_E_MEMORY,
+                     "%s: %s are needed, this machine has %s; make the model or the batch smaller",
+                     what, weft_format_bytes(bytes, need), weft_format_bytes((int64_t)most, has));
 }
 
 const char *weft_format_seconds(double seconds, char text[32])

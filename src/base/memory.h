@@ -53,8 +53,9 @@ void weft_buf_free(weft_buf *buf);
  *   WEFT_TRY(weft_grow((void **)&list, count, &capacity, sizeof *list)); list[count++] = ...; */
 weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes);
 
-/* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises what it
- * does not have and kills at random later. `what` begins the message ("the weights of the model"). */
+/* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises
+ * what it does not have and kills at random later. `what` begins the message ("the weights of the
+ * model"). */
 weft_status weft_memory_check(int64_t bytes, const char *what);
 
 /* "12.3 MiB" in text[32]; returns text. */

@@ -41,14 +41,9 @@ weft_status_code weft_fail_errno(const char *fmt, ...)
         code = WEFT_E_PERMISSION;
         remedy = "; check the owner and mode of the file and its folder";
         break;
-    case ENOENT:
-        code = WEFT_E_NOT_FOUND;
-        break;
-    case ENOMEM:
-        code = WEFT_E_MEMORY;
-        break;
-    default:
-        break;
+    case ENOENT: code = WEFT_E_NOT_FOUND; break;
+    case ENOMEM: code = WEFT_E_MEMORY; break;
+    default: break;
     }
     return weft_fail(code, "%s: %s%s", text, strerror(error), remedy);
 }

@@ -31,8 +31,8 @@ typedef enum weft_status_code {
     WEFT_E_INTERNAL,  /* a bug in weft */
 } weft_status_code;
 
-/* The return type: as an attribute of the function, because gcc has none for enum types. Locals that
- * hold a status are weft_status_code. */
+/* The return type: as an attribute of the function, because gcc has none for enum types. Locals
+ * that hold a status are weft_status_code. */
 #define weft_status __attribute__((warn_unused_result)) weft_status_code
 
 /* Records the message for this thread and returns `code`. printf-style; no trailing newline.
@@ -49,19 +49,19 @@ weft_status_code weft_fail_context(weft_status_code code, const char *fmt, ...)
 const char *weft_error_message(void);
 const char *weft_status_name(weft_status_code code);
 
-#define WEFT_TRY(expr)                              \
-    do {                                            \
-        weft_status_code weft_try_status_ = (expr); \
-        if (weft_try_status_ != WEFT_OK)            \
-            return weft_try_status_;                \
+#define WEFT_TRY(expr)                                                                             \
+    do {                                                                                           \
+        weft_status_code weft_try_status_ = (expr);                                                \
+        if (weft_try_status_ != WEFT_OK)                                                           \
+            return weft_try_status_;                                                               \
     } while (0)
 
 /* With a cleanup label: keeps the first error in a local `status`. */
-#define WEFT_GO(expr)               \
-    do {                            \
-        status = (expr);            \
-        if (status != WEFT_OK)      \
-            goto out;               \
+#define WEFT_GO(expr)                                                                              \
+    do {                                                                                           \
+        status = (expr);                                                                           \
+        if (status != WEFT_OK)                                                                     \
+            goto out;                                                                              \
     } while (0)
 
 #endif

@@ -156,8 +156,9 @@ static weft_status convert(reader *r, int index, int depth, weft_yaml_node **out
     if (!where)
         return out_of_memory(r->name);
     if (depth > MAX_DEPTH)
-        return weft_fail(WEFT_E_CONFIG, "%s: nested deeper than %d levels (an alias inside itself?)",
-                         where, MAX_DEPTH);
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: nested deeper than %d levels (an alias inside itself?)", where,
+                         MAX_DEPTH);
     if (++r->nodes > MAX_NODES)
         return weft_fail(WEFT_E_CONFIG, "%s: more than %d values (aliases that multiply?)", where,
                          MAX_NODES);
@@ -184,17 +185,20 @@ static bool indented_by_tab(const char *text, int64_t bytes, size_t line)
     return text < end && *text == '\t';
 }
 
-static weft_status parser_error(const yaml_parser_t *parser, const char *text, int64_t bytes, const char *name,
-                                bool fixed_place)
+static weft_status parser_error(const yaml_parser_t *parser, const char *text, int64_t bytes,
+                                const char *name, bool fixed_place)
 {
     const char *problem = parser->problem ? parser->problem : "not readable as YAML";
     if (parser->error == YAML_MEMORY_ERROR)
         return out_of_memory(name);
-    size_t line = parser->error == YAML_READER_ERROR ? parser->mark.line : parser->problem_mark.line;
+    size_t line =
+        parser->error == YAML_READER_ERROR ? parser->mark.line : parser->problem_mark.line;
     if (fixed_place)
         return weft_fail(WEFT_E_CONFIG, "%s: not valid YAML: %s", name, problem);
     if (text && indented_by_tab(text, bytes, line))
-        return weft_fail(WEFT_E_CONFIG, "%s:%zu: not valid YAML: the line is indented with a tab; use spaces", name, line + 1);
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s:%zu: not valid YAML: the line is indented with a tab; use spaces",
+                         name, line + 1);
     return weft_fail(WEFT_E_CONFIG, "%s:%zu: not valid YAML: %s%s%s", name, line + 1, problem,
                      parser->context ? ", " : "", parser->context ? parser->context : "");
 }
@@ -225,8 +229,8 @@ weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, 
     }
     const yaml_node_t *more = yaml_document_get_root_node(&second);
     if (more)
-        status = weft_fail(WEFT_E_CONFIG, "%s:%zu: a second document ('---'); a config is one", name,
-                           more->start_mark.line + 1);
+        status = weft_fail(WEFT_E_CONFIG, "%s:%zu: a second document ('---'); a config is one",
+                           name, more->start_mark.line + 1);
     yaml_document_delete(&second);
     if (status == WEFT_OK)
         status = convert(&r, 1, 0, root);

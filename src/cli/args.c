@@ -16,7 +16,11 @@ const weft_verb *const weft_verbs[] = {
 const int weft_verb_count = WEFT_COUNT(weft_verbs);
 
 static const weft_option set_option = {
-    "--set", "KEY=VALUE", NULL, "override one key of the config, e.g. --set train.steps=10", .repeated = true,
+    "--set",
+    "KEY=VALUE",
+    NULL,
+    "override one key of the config, e.g. --set train.steps=10",
+    .repeated = true,
 };
 
 typedef struct value {
@@ -70,7 +74,8 @@ static weft_status unknown_option(const weft_verb *verb, const char *name, size_
     const char *near = weft_nearest_name(word, names, count);
     if (near && strcmp(near, word))
         return weft_fail(WEFT_E_ARG, "unknown option '%s' (did you mean '%s'?)", word, near);
-    return weft_fail(WEFT_E_ARG, "unknown option '%s' (weft %s --help lists them)", word, verb->name);
+    return weft_fail(WEFT_E_ARG, "unknown option '%s' (weft %s --help lists them)", word,
+                     verb->name);
 }
 
 static bool was_given(const weft_args *args, const weft_option *option)
@@ -122,7 +127,8 @@ static weft_status check_complete(const weft_args *args)
                              option->help);
     }
     if (args->positional_count < verb->min_positional)
-        return weft_fail(WEFT_E_ARG, "too few arguments; usage: weft %s %s", verb->name, verb->usage);
+        return weft_fail(WEFT_E_ARG, "too few arguments; usage: weft %s %s", verb->name,
+                         verb->usage);
     if (verb->max_positional >= 0 && args->positional_count > verb->max_positional)
         return weft_fail(WEFT_E_ARG, "unexpected argument '%.80s'; usage: weft %s %s",
                          args->positional[verb->max_positional], verb->name, verb->usage);
@@ -185,7 +191,7 @@ bool weft_args_refused(const weft_args *args)
     return *args->refused;
 }
 
-/* ---- getters ----------------------------------------------------------------------------------- */
+/* ---- getters ------------------------------------------------------------------------------- */
 
 static const weft_option *own_option(const weft_args *args, const char *name)
 {
@@ -209,7 +215,8 @@ bool weft_args_flag(const weft_args *args, const char *name)
     return was_given(args, own_option(args, name));
 }
 
-weft_status weft_args_i64(const weft_args *args, const char *name, int64_t min, int64_t max, int64_t *out)
+weft_status weft_args_i64(const weft_args *args, const char *name, int64_t min, int64_t max,
+                          int64_t *out)
 {
     const char *text = weft_args_string(args, name);
     int64_t number;
@@ -218,11 +225,12 @@ weft_status weft_args_i64(const weft_args *args, const char *name, int64_t min, 
         return WEFT_OK;
     }
     *args->refused = true;
-    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not an integer from %lld to %lld", name, text ? text : "",
-                     (long long)min, (long long)max);
+    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not an integer from %lld to %lld", name,
+                     text ? text : "", (long long)min, (long long)max);
 }
 
-weft_status weft_args_f64(const weft_args *args, const char *name, double min, double max, double *out)
+weft_status weft_args_f64(const weft_args *args, const char *name, double min, double max,
+                          double *out)
 {
     const char *text = weft_args_string(args, name);
     double number;
@@ -231,8 +239,8 @@ weft_status weft_args_f64(const weft_args *args, const char *name, double min, d
         return WEFT_OK;
     }
     *args->refused = true;
-    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not a number from %.15g to %.15g", name, text ? text : "", min,
-                     max);
+    return weft_fail(WEFT_E_ARG, "%s: '%.80s' is not a number from %.15g to %.15g", name,
+                     text ? text : "", min, max);
 }
 
 const char *const *weft_args_list(const weft_args *args, const char *name, int *count)

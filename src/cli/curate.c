@@ -1,19 +1,21 @@
+#include "curate/curate.h"
 #include "base/interrupt.h"
 #include "base/memory.h"
 #include "cli/verb.h"
-#include "curate/curate.h"
 
 #include <stdio.h>
 
 static const weft_option options[] = {
     {"--in", "DIR", NULL, "folder of raw footage, with all its folders", .required = true},
-    {"--out", "DIR", NULL, "folder of the clips; a run that was stopped goes on there", .required = true},
+    {"--out", "DIR", NULL, "folder of the clips; a run that was stopped goes on there",
+     .required = true},
 };
 
 static void print_report(const char *out, const weft_curate_report *r)
 {
-    printf("files            %8lld  (%lld videos, %lld sidecars, %lld others)\n", (long long)r->files,
-           (long long)r->videos, (long long)r->sidecars, (long long)r->other_files);
+    printf("files            %8lld  (%lld videos, %lld sidecars, %lld others)\n",
+           (long long)r->files, (long long)r->videos, (long long)r->sidecars,
+           (long long)r->other_files);
     if (r->sidecars_unused > 0)
         printf("sidecars unused  %8lld\n", (long long)r->sidecars_unused);
     printf("videos rejected  %8lld\n", (long long)r->videos_rejected);
@@ -49,35 +51,49 @@ const weft_verb weft_verb_curate = {
     .summary = "turn raw footage into clips with metadata",
     .usage = "--in DIR --out DIR [CONFIG] [options]",
     .details =
-        "Cuts every video below --in into shots, drops what is damaged, too small, too short, still,\n"
-        "too fast, blurred, too dark or bright, or shown already, cuts off black bars, and writes the\n"
+        "Cuts every video below --in into shots, drops what is damaged, too small, too short, "
+        "still,\n"
+        "too fast, blurred, too dark or bright, or shown already, cuts off black bars, and writes "
+        "the\n"
         "rest as H.264:\n"
         "  clips/ID.mp4     one clip\n"
-        "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores, caption\n"
+        "  metas/ID.json    its source, span (frames, inclusive, and seconds), sizes, scores, "
+        "caption\n"
         "  manifest.jsonl   all clips\n"
-        "  rejects.jsonl    every video, shot and transition that was left out: operator, value, threshold, reason;\n"
-        "                   also the missing end of a file that is cut off (truncated), further video streams of\n"
-        "                   a file (stream), and caption files of no video or that cannot be read (sidecar)\n"
+        "  rejects.jsonl    every video, shot and transition that was left out: operator, value, "
+        "threshold, reason;\n"
+        "                   also the missing end of a file that is cut off (truncated), further "
+        "video streams of\n"
+        "                   a file (stream), and caption files of no video or that cannot be read "
+        "(sidecar)\n"
         "  summary.json     the counts; files = videos + sidecars + others, and\n"
         "                   shots = clips + rejected shots\n"
         "\n"
-        "Symbolic links below --in are followed, to files and to folders, wherever they lead; every folder\n"
-        "is taken once, so links may go round in circles. Links that lead to nothing or to a folder that\n"
+        "Symbolic links below --in are followed, to files and to folders, wherever they lead; "
+        "every folder\n"
+        "is taken once, so links may go round in circles. Links that lead to nothing or to a "
+        "folder that\n"
         "is taken already stand in rejects.jsonl (operator type), as does all that is no file.\n"
         "\n"
         "Clips have no sound.\n"
         "\n"
-        "Captions come from a file beside the video: name.txt, or name.json with \"caption\" or with\n"
-        "\"shots\": [{\"start\",\"end\",\"caption\"}] in frames, of which the one that covers most of a\n"
-        "shot is taken. Of near-duplicates the one with most pixels in all its frames is kept, then the one\n"
-        "with more bits, then the first by name, whatever the order of work; a long shot is not left out\n"
+        "Captions come from a file beside the video: name.txt, or name.json with \"caption\" or "
+        "with\n"
+        "\"shots\": [{\"start\",\"end\",\"caption\"}] in frames, of which the one that covers most "
+        "of a\n"
+        "shot is taken. Of near-duplicates the one with most pixels in all its frames is kept, "
+        "then the one\n"
+        "with more bits, then the first by name, whatever the order of work; a long shot is not "
+        "left out\n"
         "for a short excerpt of it.\n"
         "\n"
-        "Each video is decoded by a process of its own, so that one that crashes or stalls the decoder\n"
+        "Each video is decoded by a process of its own, so that one that crashes or stalls the "
+        "decoder\n"
         "is a line in rejects.jsonl. A run that was killed goes on when the same command is given\n"
         "again, and ends with the same files. With other settings it asks for another folder.",
-    .examples = "weft curate --in footage --out clips\n"
-                "weft curate --in footage --out clips --set clips.max_side=256 --set clips.min_frames=33",
+    .examples =
+        "weft curate --in footage --out clips\n"
+        "weft curate --in footage --out clips --set clips.max_side=256 --set clips.min_frames=33",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .config = &weft_curate_section,

@@ -27,7 +27,8 @@ static void print_simd(void)
     __builtin_cpu_init();
     printf("SSE2%s%s%s%s\n", __builtin_cpu_supports("avx") ? ", AVX" : "",
            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? ", AVX2 + FMA" : "",
-           __builtin_cpu_supports("avx512f") ? ", AVX-512" : "", __builtin_cpu_supports("avx512bf16") ? ", AVX-512 BF16" : "");
+           __builtin_cpu_supports("avx512f") ? ", AVX-512" : "",
+           __builtin_cpu_supports("avx512bf16") ? ", AVX-512 BF16" : "");
 #elif defined(__aarch64__)
     printf("NEON\n");
 #else
@@ -47,16 +48,19 @@ static void print_machine(void)
             const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
             const char *model = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
             printf("%-16s %s\n", "processor", model ? model : "not known");
-            printf("%-16s %d in %d packages, %d hardware threads, %ld of them for this process\n", "cores",
-                   hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE), hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE),
+            printf("%-16s %d in %d packages, %d hardware threads, %ld of them for this process\n",
+                   "cores", hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE),
+                   hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE),
                    hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU), (long)omp_get_num_procs());
             if (l3)
-                printf("%-16s %s L3\n", "cache", weft_format_bytes((int64_t)l3->attr->cache.size, memory));
+                printf("%-16s %s L3\n", "cache",
+                       weft_format_bytes((int64_t)l3->attr->cache.size, memory));
         }
         hwloc_topology_destroy(topology);
     }
     print_simd();
-    printf("%-16s %s, %s free\n", "memory", weft_format_bytes(sysconf(_SC_PHYS_PAGES) * page, memory),
+    printf("%-16s %s, %s free\n", "memory",
+           weft_format_bytes(sysconf(_SC_PHYS_PAGES) * page, memory),
            weft_format_bytes(sysconf(_SC_AVPHYS_PAGES) * page, available));
 }
 
@@ -71,22 +75,26 @@ static void print_libraries(void)
     printf("%-16s %s\n", "MPI", mpi);
     printf("%-16s %s, %d threads\n", "BLAS", openblas_get_config(), openblas_get_num_threads());
     printf("%-16s %d.%d.%d\n", "oneDNN", dnnl->major, dnnl->minor, dnnl->patch);
-    printf("%-16s up to %d threads%s%s\n", "OpenMP", omp_get_max_threads(), getenv("OMP_NUM_THREADS") ? ", OMP_NUM_THREADS=" : "",
+    printf("%-16s up to %d threads%s%s\n", "OpenMP", omp_get_max_threads(),
+           getenv("OMP_NUM_THREADS") ? ", OMP_NUM_THREADS=" : "",
            getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "");
-    printf("%-16s libavcodec %u.%u.%u, libavformat %u.%u.%u\n", "FFmpeg", codec >> 16, codec >> 8 & 255, codec & 255,
-           format >> 16, format >> 8 & 255, format & 255);
-    printf("%-16s %s, H.264 encoder %s\n", "codecs", avcodec_find_decoder(AV_CODEC_ID_H264) ? "H.264 decoder found" : "H.264 decoder MISSING",
-           avcodec_find_encoder_by_name("libx264") ? "libx264 found" : "libx264 MISSING: weft generate cannot write mp4");
-    printf("%-16s jansson %s; libyaml %s; libpng %s; xxhash %u\n", "others",
-           JANSSON_VERSION, yaml_get_version_string(),
-           png_get_libpng_ver(NULL), XXH_versionNumber());
+    printf("%-16s libavcodec %u.%u.%u, libavformat %u.%u.%u\n", "FFmpeg", codec >> 16,
+           codec >> 8 & 255, codec & 255, format >> 16, format >> 8 & 255, format & 255);
+    printf("%-16s %s, H.264 encoder %s\n", "codecs",
+           avcodec_find_decoder(AV_CODEC_ID_H264) ? "H.264 decoder found" : "H.264 decoder MISSING",
+           avcodec_find_encoder_by_name("libx264")
+               ? "libx264 found"
+               : "libx264 MISSING: weft generate cannot write mp4");
+    printf("%-16s jansson %s; libyaml %s; libpng %s; xxhash %u\n", "others", JANSSON_VERSION,
+           yaml_get_version_string(), png_get_libpng_ver(NULL), XXH_versionNumber());
 }
 
 static void print_gpu(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     void *plugin = dlopen("libweft-cuda.so", RTLD_LAZY | RTLD_LOCAL);
-    printf("%-16s CUDA driver %s, weft's CUDA plugin %s\n", "GPU", driver ? "found" : "not found", plugin ? "found" : "not found");
+    printf("%-16s CUDA driver %s, weft's CUDA plugin %s\n", "GPU", driver ? "found" : "not found",
+           plugin ? "found" : "not found");
     if (driver)
         dlclose(driver);
     if (plugin)
@@ -111,7 +119,8 @@ static weft_status run_doctor(const weft_args *args)
     WEFT_TRY(status);
     printf("%-16s %.1f GFLOP/s, one thread\n", "", gflops);
     WEFT_TRY(weft_measure_memory(1, &bytes));
-    printf("%-16s %.1f GB/s, copy, read and written bytes counted, %d threads\n", "memory speed", 1e-9 * bytes, threads);
+    printf("%-16s %.1f GB/s, copy, read and written bytes counted, %d threads\n", "memory speed",
+           1e-9 * bytes, threads);
     return WEFT_OK;
 }
 
@@ -123,9 +132,12 @@ const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "say what of this machine and its libraries weft finds and can use",
     .usage = "[--measure]",
-    .details = "Lists processor, cores, SIMD levels, memory, the libraries with their versions, MPI, BLAS and OpenMP threads,\n"
-               "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure also the best speed of\n"
-               "f32 matrix products, which progress lines of `weft train` are held against, and of memory.\n",
+    .details = "Lists processor, cores, SIMD levels, memory, the libraries with their versions, "
+               "MPI, BLAS and OpenMP threads,\n"
+               "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure "
+               "also the best speed of\n"
+               "f32 matrix products, which progress lines of `weft train` are held against, and of "
+               "memory.\n",
     .examples = "weft doctor\nweft doctor --measure\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -20,8 +20,10 @@ static double number(const json_t *object, const char *key)
 
 static weft_status eval_vae(const weft_args *args)
 {
-    weft_vae_eval_options o = {.vae = weft_args_string(args, "--model"), .shards = weft_args_string(args, "--shards"),
-                               .split = weft_args_string(args, "--split"), .sheet = weft_args_string(args, "--sheet")};
+    weft_vae_eval_options o = {.vae = weft_args_string(args, "--model"),
+                               .shards = weft_args_string(args, "--shards"),
+                               .split = weft_args_string(args, "--split"),
+                               .sheet = weft_args_string(args, "--sheet")};
     if (!o.shards)
         return weft_fail(WEFT_E_ARG, "eval vae needs --shards DIR, the clips to reconstruct");
     if (o.split && !*o.split)
@@ -33,25 +35,29 @@ static weft_status eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
     json_t *r;
     WEFT_TRY(weft_evaluate_vae(&o, &r));
-    printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same size: %.2f dB, %.4f\n",
-           (long long)number(r, "clips"), (long long)number(r, "skipped"), number(r, "psnr"), number(r, "ssim"), number(r, "box_psnr"),
-           number(r, "box_ssim"));
+    printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same "
+           "size: %.2f dB, %.4f\n",
+           (long long)number(r, "clips"), (long long)number(r, "skipped"), number(r, "psnr"),
+           number(r, "ssim"), number(r, "box_psnr"), number(r, "box_ssim"));
     return finish(args, r);
 }
 
 static void print_shares(const json_t *result, const char *key, const char *title)
 {
     const json_t *s = json_object_get(result, key);
-    printf("%-10s %4lld %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", title, (long long)number(s, "prompts"), 100 * number(s, "colour"),
-           100 * number(s, "shape"), 100 * number(s, "direction"), 100 * number(s, "all"));
+    printf("%-10s %4lld %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", title,
+           (long long)number(s, "prompts"), 100 * number(s, "colour"), 100 * number(s, "shape"),
+           100 * number(s, "direction"), 100 * number(s, "all"));
 }
 
 static weft_status eval_prompts(const weft_args *args)
 {
-    weft_prompt_eval_options o = {.model = weft_args_string(args, "--model"), .heldout = weft_args_string(args, "--heldout"),
+    weft_prompt_eval_options o = {.model = weft_args_string(args, "--model"),
+                                  .heldout = weft_args_string(args, "--heldout"),
                                   .out = weft_args_string(args, "--out")};
     if (!o.heldout)
-        return weft_fail(WEFT_E_ARG, "eval prompts needs --heldout FILE, the heldout.json of weft synth");
+        return weft_fail(WEFT_E_ARG,
+                         "eval prompts needs --heldout FILE, the heldout.json of weft synth");
     WEFT_TRY(weft_args_i64(args, "--repeats", 0, 1000, &o.repeats));
     WEFT_TRY(weft_args_i64(args, "--seen", 0, 100000, &o.seen));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX / 2, &o.seed));
@@ -60,11 +66,13 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.generator.guidance));
     json_t *r;
     WEFT_TRY(weft_evaluate_prompts(&o, &r));
-    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction", "all three");
+    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction",
+           "all three");
     print_shares(r, "held_out", "held out");
     print_shares(r, "seen", "seen");
     const json_t *chance = json_object_get(r, "chance");
-    printf("%-10s %4s %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", "chance", "", 100 * number(chance, "colour"), 100 * number(chance, "shape"),
+    printf("%-10s %4s %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", "chance", "",
+           100 * number(chance, "colour"), 100 * number(chance, "shape"),
            100 * number(chance, "direction"), 100 * number(chance, "all"));
     return finish(args, r);
 }
@@ -81,39 +89,77 @@ static weft_status run_eval(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {.name = "--model", .value_name = "DIR", .help = "vae: the VAE's folder; prompts: the model folder", .required = true},
-    {.name = "--json", .value_name = "FILE", .help = "also write every figure, and each clip's or prompt's, as JSON"},
+    {.name = "--model",
+     .value_name = "DIR",
+     .help = "vae: the VAE's folder; prompts: the model folder",
+     .required = true},
+    {.name = "--json",
+     .value_name = "FILE",
+     .help = "also write every figure, and each clip's or prompt's, as JSON"},
     {.name = "--shards", .value_name = "DIR", .help = "vae: shards of the clips"},
-    {.name = "--split", .value_name = "NAME", .fallback = "heldout", .help = "vae: shards named <split>-*.tar; \"\" for all"},
+    {.name = "--split",
+     .value_name = "NAME",
+     .fallback = "heldout",
+     .help = "vae: shards named <split>-*.tar; \"\" for all"},
     {.name = "--frames", .value_name = "N", .fallback = "17", .help = "vae: clip length, 1 + 4 n"},
-    {.name = "--height", .value_name = "N", .fallback = "64", .help = "vae: pixels, a multiple of 8"},
-    {.name = "--width", .value_name = "N", .fallback = "64", .help = "vae: pixels, a multiple of 8"},
-    {.name = "--fps", .value_name = "F", .fallback = "0", .help = "vae: frame rate of the clips; 0: each video's own"},
+    {.name = "--height",
+     .value_name = "N",
+     .fallback = "64",
+     .help = "vae: pixels, a multiple of 8"},
+    {.name = "--width",
+     .value_name = "N",
+     .fallback = "64",
+     .help = "vae: pixels, a multiple of 8"},
+    {.name = "--fps",
+     .value_name = "F",
+     .fallback = "0",
+     .help = "vae: frame rate of the clips; 0: each video's own"},
     {.name = "--limit", .value_name = "N", .fallback = "0", .help = "vae: clips at most; 0: all"},
     {.name = "--sheet", .value_name = "FILE.png", .help = "vae: originals over reconstructions"},
     {.name = "--heldout", .value_name = "FILE", .help = "prompts: heldout.json of weft synth"},
-    {.name = "--repeats", .value_name = "N", .fallback = "4", .help = "prompts: seeds for each held-out combination"},
-    {.name = "--seen", .value_name = "N", .fallback = "16", .help = "prompts: combinations that training shows, for comparison"},
-    {.name = "--seed", .value_name = "N", .fallback = "1000", .help = "prompts: of the first video"},
+    {.name = "--repeats",
+     .value_name = "N",
+     .fallback = "4",
+     .help = "prompts: seeds for each held-out combination"},
+    {.name = "--seen",
+     .value_name = "N",
+     .fallback = "16",
+     .help = "prompts: combinations that training shows, for comparison"},
+    {.name = "--seed",
+     .value_name = "N",
+     .fallback = "1000",
+     .help = "prompts: of the first video"},
     {.name = "--steps", .value_name = "N", .fallback = "20", .help = "prompts: denoising steps"},
     {.name = "--guidance", .value_name = "G", .fallback = "4", .help = "prompts: guidance scale"},
-    {.name = "--batch", .value_name = "N", .fallback = "8", .help = "prompts: videos denoised together"},
-    {.name = "--out", .value_name = "DIR", .fallback = "evaluated", .help = "prompts: folder for the videos and sheet.png"},
+    {.name = "--batch",
+     .value_name = "N",
+     .fallback = "8",
+     .help = "prompts: videos denoised together"},
+    {.name = "--out",
+     .value_name = "DIR",
+     .fallback = "evaluated",
+     .help = "prompts: folder for the videos and sheet.png"},
 };
 
 const weft_verb weft_verb_eval = {
     .name = "eval",
     .summary = "judge a VAE by its reconstructions, a model by how it follows prompts",
     .usage = "vae|prompts --model DIR [options]",
-    .details =
-        "vae: encodes and decodes the clips of a split and prints the mean PSNR and SSIM, beside those of the same clips\n"
-        "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be worth its weights.\n\n"
-        "prompts: generates videos of moving shapes (the world of weft synth) for combinations of words that training\n"
-        "never showed, and for some that it did, and reads colour, shape and direction of motion from the pixels by\n"
-        "ordinary image analysis: a plane is fitted to the background, what stands out is the object, its hue, outline\n"
-        "and course are the answers. Prints the share of prompts that each was right in, beside chance.",
+    .details = "vae: encodes and decodes the clips of a split and prints the mean PSNR and SSIM, "
+               "beside those of the same clips\n"
+               "averaged over boxes of the VAE's compression (4x8x8), which a VAE must beat to be "
+               "worth its weights.\n\n"
+               "prompts: generates videos of moving shapes (the world of weft synth) for "
+               "combinations of words that training\n"
+               "never showed, and for some that it did, and reads colour, shape and direction of "
+               "motion from the pixels by\n"
+               "ordinary image analysis: a plane is fitted to the background, what stands out is "
+               "the object, its hue, outline\n"
+               "and course are the answers. Prints the share of prompts that each was right in, "
+               "beside chance.",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
-                "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out demo/eval --json demo/eval.json\n",
+                "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out "
+                "demo/eval --json demo/eval.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

@@ -15,7 +15,8 @@ typedef struct prompts {
 } prompts;
 
 /* `from`, `place`: option and number, or file and line. */
-static weft_status add_prompt(prompts *p, const char *text, size_t len, const char *from, int64_t place)
+static weft_status add_prompt(prompts *p, const char *text, size_t len, const char *from,
+                              int64_t place)
 {
     WEFT_TRY(weft_grow((void **)&p->text, p->count, &p->capacity, sizeof *p->text));
     char *copy = weft_alloc((int64_t)len + 1);
@@ -24,7 +25,8 @@ static weft_status add_prompt(prompts *p, const char *text, size_t len, const ch
     memcpy(copy, text, len);
     p->text[p->count++] = copy;
     if (memchr(text, '\0', len) || !weft_utf8_valid(copy))
-        return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from, (long long)place);
+        return weft_fail(WEFT_E_FORMAT, "%s:%lld: the prompt is not text in UTF-8", from,
+                         (long long)place);
     return WEFT_OK;
 }
 
@@ -68,7 +70,8 @@ static weft_status read_prompts(const weft_args *args, prompts *p)
     return WEFT_OK;
 }
 
-static weft_status read_options(const weft_args *args, int64_t prompt_count, weft_generator_options *o)
+static weft_status read_options(const weft_args *args, int64_t prompt_count,
+                                weft_generator_options *o)
 {
     WEFT_TRY(weft_args_i64(args, "--frames", 0, 100000, &o->frames));
     WEFT_TRY(weft_args_i64(args, "--height", 0, 16384, &o->height));
@@ -105,36 +108,47 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
     WEFT_TRY(weft_interrupt_check());
     if (!s->first_rank)
         return WEFT_OK;
-    snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld", (long long)first_prompt + 1, (long long)done, (long long)steps);
+    snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld",
+             (long long)first_prompt + 1, (long long)done, (long long)steps);
     weft_progress_update(&s->progress, first_prompt / s->batch * steps + done, detail);
     return WEFT_OK;
 }
 
-static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames)
+static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_frame, int64_t count,
+                                  const float *frames)
 {
     const show *s = user;
     return weft_gallery_frames(s->gallery, prompt, first_frame, count, frames);
 }
 
-static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm, const prompts *p)
+static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm,
+                                const prompts *p)
 {
     const weft_generator_options *o = weft_generator_settings(generator);
     char bytes[32];
     double fps;
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
-    show s = {.count = p->count, .batch = o->batch, .steps = o->steps, .first_rank = weft_comm_rank(comm) == 0};
+    show s = {.count = p->count,
+              .batch = o->batch,
+              .steps = o->steps,
+              .first_rank = weft_comm_rank(comm) == 0};
     if (s.first_rank)
-        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s a rank besides the program",
-                  (long long)p->count, (long long)o->width, (long long)o->height, (long long)o->frames, (long long)o->steps,
-                  weft_sampler_names[o->sampler], o->guidance, weft_format_bytes(weft_generator_bytes(generator), bytes));
+        weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
+                  "a rank besides the program",
+                  (long long)p->count, (long long)o->width, (long long)o->height,
+                  (long long)o->frames, (long long)o->steps, weft_sampler_names[o->sampler],
+                  o->guidance, weft_format_bytes(weft_generator_bytes(generator), bytes));
     WEFT_TRY(weft_generator_bind(generator));
     if (s.first_rank)
-        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"), weft_args_string(args, "--sheet"), weft_args_flag(args, "--raw"),
-                                   (const char *const *)p->text, p->seed, p->count, o, fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
+        WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"),
+                                   weft_args_string(args, "--sheet"), weft_args_flag(args, "--raw"),
+                                   (const char *const *)p->text, p->seed, p->count, o,
+                                   fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
     const int64_t rounds = (p->count + o->batch - 1) / o->batch;
     weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
     const weft_generator_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
-    weft_status_code status = weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
+    weft_status_code status =
+        weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
     if (status == WEFT_OK && s.first_rank) {
         weft_progress_end(&s.progress, rounds * o->steps, "");
         status = weft_gallery_finish(s.gallery);
@@ -157,7 +171,8 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
     WEFT_GO(run_pipeline(args, generator, comm, &p));
     if (weft_comm_rank(comm) == 0)
-        printf("%s%s%s\n", weft_args_string(args, "--out"), weft_args_string(args, "--sheet") ? "\n" : "",
+        printf("%s%s%s\n", weft_args_string(args, "--out"),
+               weft_args_string(args, "--sheet") ? "\n" : "",
                weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
 out:
     if (status != WEFT_OK)
@@ -172,40 +187,90 @@ out:
 }
 
 static const weft_option options[] = {
-    {.name = "--model", .value_name = "DIR", .help = "model folder: transformer/, text_encoder/, vae/, scheduler/", .required = true},
-    {.name = "--prompt", .value_name = "TEXT", .help = "what to show; may be given several times", .repeated = true},
+    {.name = "--model",
+     .value_name = "DIR",
+     .help = "model folder: transformer/, text_encoder/, vae/, scheduler/",
+     .required = true},
+    {.name = "--prompt",
+     .value_name = "TEXT",
+     .help = "what to show; may be given several times",
+     .repeated = true},
     {.name = "--prompts", .value_name = "FILE", .help = "prompts, one a line (# begins a comment)"},
-    {.name = "--out", .value_name = "PATH", .fallback = "generated", .help = "an .mp4 for one prompt, else a folder"},
-    {.name = "--sheet", .value_name = "FILE.png", .help = "also write a contact sheet, one row a prompt"},
-    {.name = "--raw", .help = "also write the model's own numbers beside each video: f32 (frames, height, width, 3) in [-1,1], .npy"},
-    {.name = "--seed", .value_name = "N", .fallback = "0", .help = "of the first prompt; the next ones take N+1, N+2, ..."},
+    {.name = "--out",
+     .value_name = "PATH",
+     .fallback = "generated",
+     .help = "an .mp4 for one prompt, else a folder"},
+    {.name = "--sheet",
+     .value_name = "FILE.png",
+     .help = "also write a contact sheet, one row a prompt"},
+    {.name = "--raw",
+     .help = "also write the model's own numbers beside each video: f32 (frames, height, width, 3) "
+             "in [-1,1], .npy"},
+    {.name = "--seed",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "of the first prompt; the next ones take N+1, N+2, ..."},
     {.name = "--steps", .value_name = "N", .fallback = "30", .help = "denoising steps"},
-    {.name = "--guidance", .value_name = "G", .fallback = "4", .help = "classifier-free guidance scale; 1 switches it off and halves the work"},
-    {.name = "--sampler", .value_name = "NAME", .fallback = "euler", .help = "euler, or heun (two model calls a step)"},
-    {.name = "--shift", .value_name = "S", .fallback = "0", .help = "noise schedule shift; 0 takes the model's"},
-    {.name = "--frames", .value_name = "N", .fallback = "0", .help = "frames, 1 + 4 n; 0: as trained"},
-    {.name = "--height", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
-    {.name = "--width", .value_name = "N", .fallback = "0", .help = "pixels, a multiple of 16; 0: as trained"},
-    {.name = "--fps", .value_name = "F", .fallback = "0", .help = "frame rate of the files; 0: as trained"},
-    {.name = "--weights", .value_name = "TYPE", .fallback = "stored",
-     .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, which halves those of f32 files and rounds them"},
-    {.name = "--batch", .value_name = "N", .fallback = "1", .help = "prompts denoised together: faster, more memory"},
+    {.name = "--guidance",
+     .value_name = "G",
+     .fallback = "4",
+     .help = "classifier-free guidance scale; 1 switches it off and halves the work"},
+    {.name = "--sampler",
+     .value_name = "NAME",
+     .fallback = "euler",
+     .help = "euler, or heun (two model calls a step)"},
+    {.name = "--shift",
+     .value_name = "S",
+     .fallback = "0",
+     .help = "noise schedule shift; 0 takes the model's"},
+    {.name = "--frames",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "frames, 1 + 4 n; 0: as trained"},
+    {.name = "--height",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "pixels, a multiple of 16; 0: as trained"},
+    {.name = "--width",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "pixels, a multiple of 16; 0: as trained"},
+    {.name = "--fps",
+     .value_name = "F",
+     .fallback = "0",
+     .help = "frame rate of the files; 0: as trained"},
+    {.name = "--weights",
+     .value_name = "TYPE",
+     .fallback = "stored",
+     .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, "
+             "which halves those of f32 files and rounds them"},
+    {.name = "--batch",
+     .value_name = "N",
+     .fallback = "1",
+     .help = "prompts denoised together: faster, more memory"},
 };
 
 const weft_verb weft_verb_generate = {
     .name = "generate",
     .summary = "make videos from prompts",
     .usage = "--model DIR --prompt TEXT [--out FILE.mp4] [options]",
-    .details =
-        "Says the predicted peak of memory before it starts, shows each denoising step, and decodes the latents as a\n"
-        "stream, one latent frame at a time: memory for decoding does not grow with the number of frames.\n\n"
-        "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows them). The noise of a video\n"
-        "depends on its seed alone: the same seed gives the same video, bit for bit, whatever other prompts run beside it.\n"
-        "Under mpirun the denoising batch (prompts x guidance halves) is split over the ranks; the numbers that --raw writes\n"
-        "agree with those of one rank to 1e-5.\n\n"
-        "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt and seed of each.",
-    .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out red.mp4 --sheet red.png\n"
-                "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out videos --batch 4\n",
+    .details = "Says the predicted peak of memory before it starts, shows each denoising step, and "
+               "decodes the latents as a\n"
+               "stream, one latent frame at a time: memory for decoding does not grow with the "
+               "number of frames.\n\n"
+               "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows "
+               "them). The noise of a video\n"
+               "depends on its seed alone: the same seed gives the same video, bit for bit, "
+               "whatever other prompts run beside it.\n"
+               "Under mpirun the denoising batch (prompts x guidance halves) is split over the "
+               "ranks; the numbers that --raw writes\n"
+               "agree with those of one rank to 1e-5.\n\n"
+               "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt "
+               "and seed of each.",
+    .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "
+                "red.mp4 --sheet red.png\n"
+                "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out "
+                "videos --batch 4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 0,

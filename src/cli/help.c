@@ -1,4 +1,5 @@
-/* Help, pages, man page and completion, all from the verb tables; and the hidden verb that writes them. */
+/* Help, pages, man page and completion, all from the verb tables; and the hidden verb that writes
+ * them. */
 #include "cli/verb.h"
 
 #include <stdio.h>
@@ -21,7 +22,11 @@ static void put_option_line(weft_buf *out, const weft_option *option)
 
 static const weft_option help_option = {"--help", NULL, NULL, "print this help"};
 static const weft_option set_option = {
-    "--set", "KEY=VALUE", NULL, "override one key of the config, e.g. --set train.steps=10", .repeated = true,
+    "--set",
+    "KEY=VALUE",
+    NULL,
+    "override one key of the config, e.g. --set train.steps=10",
+    .repeated = true,
 };
 
 static bool has_option(const weft_verb *verb, const char *name)
@@ -34,7 +39,8 @@ static bool has_option(const weft_verb *verb, const char *name)
 }
 
 /* Calls `put` for each option, those that every verb has included. */
-static void each_option(const weft_verb *verb, weft_buf *out, void (*put)(weft_buf *, const weft_option *))
+static void each_option(const weft_verb *verb, weft_buf *out,
+                        void (*put)(weft_buf *, const weft_option *))
 {
     for (int i = 0; i < verb->option_count; i++)
         put(out, &verb->options[i]);
@@ -51,20 +57,23 @@ static void ensure_newline(weft_buf *out)
 
 void weft_help_overview(weft_buf *out)
 {
-    weft_buf_printf(out, "weft %s: from raw footage to a trained video model to video files.\n\n"
-                         "usage: weft VERB [arguments]\n\n", WEFT_VERSION);
+    weft_buf_printf(out,
+                    "weft %s: from raw footage to a trained video model to video files.\n\n"
+                    "usage: weft VERB [arguments]\n\n",
+                    WEFT_VERSION);
     for (int i = 0; i < weft_verb_count; i++) {
         if (!weft_verbs[i]->hidden)
             weft_buf_printf(out, "  %-10s %s\n", weft_verbs[i]->name, weft_verbs[i]->summary);
     }
-    weft_buf_printf(out, "\n`weft VERB --help` explains a verb. Exit status: 0 done, 1 failed, 2 wrong usage,\n"
-                         "130 stopped by Ctrl-C. WEFT_LOG=error|warn|info|debug sets how much is said.\n");
+    weft_buf_printf(
+        out, "\n`weft VERB --help` explains a verb. Exit status: 0 done, 1 failed, 2 wrong usage,\n"
+             "130 stopped by Ctrl-C. WEFT_LOG=error|warn|info|debug sets how much is said.\n");
 }
 
 void weft_help_verb(const weft_verb *verb, weft_buf *out)
 {
-    weft_buf_printf(out, "weft %s: %s\n\nusage: weft %s %s\n\n", verb->name, verb->summary, verb->name,
-                    verb->usage);
+    weft_buf_printf(out, "weft %s: %s\n\nusage: weft %s %s\n\n", verb->name, verb->summary,
+                    verb->name, verb->usage);
     if (verb->details && verb->details[0])
         weft_buf_printf(out, "%s", verb->details);
     ensure_newline(out);
@@ -84,7 +93,7 @@ void weft_help_verb(const weft_verb *verb, weft_buf *out)
     }
 }
 
-/* ---- Markdown ---------------------------------------------------------------------------------- */
+/* ---- Markdown ------------------------------------------------------------------------------ */
 
 static void put_cell(weft_buf *out, const char *text)
 {
@@ -110,8 +119,9 @@ static void put_option_row(weft_buf *out, const weft_option *option)
 
 void weft_help_markdown(const weft_verb *verb, weft_buf *out)
 {
-    weft_buf_printf(out, "<!-- made by `make docs` from the table in src/cli/%s.c -->\n# weft %s\n\n%s.\n\n",
-                    verb->name, verb->name, verb->summary);
+    weft_buf_printf(
+        out, "<!-- made by `make docs` from the table in src/cli/%s.c -->\n# weft %s\n\n%s.\n\n",
+        verb->name, verb->name, verb->summary);
     weft_buf_printf(out, "```\nweft %s %s\n```\n\n", verb->name, verb->usage);
     if (verb->details && verb->details[0])
         weft_buf_printf(out, "%s", verb->details);
@@ -129,7 +139,7 @@ void weft_help_markdown(const weft_verb *verb, weft_buf *out)
     }
 }
 
-/* ---- man page ---------------------------------------------------------------------------------- */
+/* ---- man page ------------------------------------------------------------------------------ */
 
 /* roff reads '\' and a leading '.' or '\'' as its own. */
 static void put_roff(weft_buf *out, const char *text)
@@ -164,8 +174,11 @@ static void put_option_roff(weft_buf *out, const weft_option *option)
 
 void weft_help_man(weft_buf *out)
 {
-    weft_buf_printf(out, ".TH WEFT 1 \"\" \"weft %s\"\n.SH NAME\nweft \\- from raw footage to a trained video "
-                         "model to video files\n.SH SYNOPSIS\n.B weft\n.I VERB\n[arguments]\n", WEFT_VERSION);
+    weft_buf_printf(
+        out,
+        ".TH WEFT 1 \"\" \"weft %s\"\n.SH NAME\nweft \\- from raw footage to a trained video "
+        "model to video files\n.SH SYNOPSIS\n.B weft\n.I VERB\n[arguments]\n",
+        WEFT_VERSION);
     for (int i = 0; i < weft_verb_count; i++) {
         const weft_verb *verb = weft_verbs[i];
         if (verb->hidden)
@@ -184,12 +197,13 @@ void weft_help_man(weft_buf *out)
         ensure_newline(out);
         weft_buf_printf(out, ".fi\n");
     }
-    weft_buf_printf(out, ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl\\-C.\n"
-                         ".SH ENVIRONMENT\nWEFT_LOG=error|warn|info|debug: how much is said.\n"
-                         "OMP_NUM_THREADS: threads of one process.\n");
+    weft_buf_printf(out,
+                    ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl\\-C.\n"
+                    ".SH ENVIRONMENT\nWEFT_LOG=error|warn|info|debug: how much is said.\n"
+                    "OMP_NUM_THREADS: threads of one process.\n");
 }
 
-/* ---- bash completion --------------------------------------------------------------------------- */
+/* ---- bash completion ----------------------------------------------------------------------- */
 
 static void put_option_word(weft_buf *out, const weft_option *option)
 {
@@ -198,9 +212,10 @@ static void put_option_word(weft_buf *out, const weft_option *option)
 
 void weft_help_bash(weft_buf *out)
 {
-    weft_buf_printf(out, "# bash completion for weft, made from its verb tables\n_weft()\n{\n"
-                         "    local word=${COMP_WORDS[COMP_CWORD]} options=\n"
-                         "    if [ \"$COMP_CWORD\" = 1 ]; then\n        options=\"--help --version");
+    weft_buf_printf(out,
+                    "# bash completion for weft, made from its verb tables\n_weft()\n{\n"
+                    "    local word=${COMP_WORDS[COMP_CWORD]} options=\n"
+                    "    if [ \"$COMP_CWORD\" = 1 ]; then\n        options=\"--help --version");
     for (int i = 0; i < weft_verb_count; i++) {
         if (!weft_verbs[i]->hidden)
             weft_buf_printf(out, " %s", weft_verbs[i]->name);
@@ -213,14 +228,16 @@ void weft_help_bash(weft_buf *out)
         each_option(weft_verbs[i], out, put_option_word);
         weft_buf_printf(out, "\" ;;\n");
     }
-    weft_buf_printf(out, "        esac\n    fi\n    case $word in\n"
-                         "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-                         "    *) [ \"$COMP_CWORD\" = 1 ] && COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) "
-                         "||\n        COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\n"
-                         "complete -o filenames -F _weft weft\n");
+    weft_buf_printf(
+        out,
+        "        esac\n    fi\n    case $word in\n"
+        "    -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
+        "    *) [ \"$COMP_CWORD\" = 1 ] && COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) "
+        "||\n        COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\n"
+        "complete -o filenames -F _weft weft\n");
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------------ */
 
 static weft_status run_help(const weft_args *args)
 {
@@ -231,7 +248,8 @@ static weft_status run_help(const weft_args *args)
     const char *page = weft_args_string(args, "--markdown");
     const weft_verb *verb = page ? weft_verb_find(page) : count ? weft_verb_find(word[0]) : NULL;
     if (!verb && (page || count))
-        return weft_fail(WEFT_E_ARG, "unknown verb '%.80s' (weft --help lists them)", page ? page : word[0]);
+        return weft_fail(WEFT_E_ARG, "unknown verb '%.80s' (weft --help lists them)",
+                         page ? page : word[0]);
     if (weft_args_flag(args, "--verbs")) {
         for (int i = 0; i < weft_verb_count; i++) {
             if (!weft_verbs[i]->hidden)

@@ -27,17 +27,21 @@ static const weft_option options[] = {
     {"--height", "N", "480", "rows of the video"},
     {"--width", "N", "832", "columns of the video"},
     {"--text", "N", "512", "text tokens per sample"},
-    {"--latents", NULL, NULL, "frames, height and width are given in latents (a DiT sees 1/4, 1/8, 1/8 of the video)"},
-    {"--train", NULL, NULL, "a whole training step: forward, backward, AdamW with clipping and EMA"},
-    {"--recompute", "PATTERN", NULL, "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
+    {"--latents", NULL, NULL,
+     "frames, height and width are given in latents (a DiT sees 1/4, 1/8, 1/8 of the video)"},
+    {"--train", NULL, NULL,
+     "a whole training step: forward, backward, AdamW with clipping and EMA"},
+    {"--recompute", "PATTERN", NULL,
+     "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
     {"--mesh", "AXES", "", "as rank 0 of a mesh sees it, e.g. dp=2"},
     {"--backend", "NAME", "cpu", "whose kernels: cpu or ref"},
-    {"--top", "N", "8", "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
+    {"--top", "N", "8",
+     "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
     {"--graph", NULL, NULL, "print the graph, one node a line"},
     {"--json", NULL, NULL, "print the figures as one JSON object"},
 };
 
-/* ---- the graph --------------------------------------------------------------------------------- */
+/* ---- the graph ----------------------------------------------------------------------------- */
 
 static weft_model_size model_size(const request *r, const weft_model *model)
 {
@@ -53,15 +57,20 @@ static weft_model_size model_size(const request *r, const weft_model *model)
 }
 
 /* Samples over the ranks, everything else whole; each family has some of these names. */
-#define BY_SAMPLE(name) {.pattern = name, .axis = "dp", .layout = {WEFT_S, 0}, .optional = true}
+#define BY_SAMPLE(name)                                                                            \
+    {                                                                                              \
+        .pattern = name, .axis = "dp", .layout = {WEFT_S, 0}, .optional = true                     \
+    }
 static const weft_recipe_row by_sample[] = {
-    BY_SAMPLE("latents"), BY_SAMPLE("timestep"), BY_SAMPLE("text"), BY_SAMPLE("video"),
-    BY_SAMPLE("noise"), BY_SAMPLE("tokens"), BY_SAMPLE("target"), BY_SAMPLE("prediction"),
-    BY_SAMPLE("mean"), BY_SAMPLE("logvar"), BY_SAMPLE("reconstruction"),
+    BY_SAMPLE("latents"), BY_SAMPLE("timestep"),       BY_SAMPLE("text"),
+    BY_SAMPLE("video"),   BY_SAMPLE("noise"),          BY_SAMPLE("tokens"),
+    BY_SAMPLE("target"),  BY_SAMPLE("prediction"),     BY_SAMPLE("mean"),
+    BY_SAMPLE("logvar"),  BY_SAMPLE("reconstruction"),
 };
 static const weft_recipe data_parallel = {"samples", by_sample, WEFT_COUNT(by_sample)};
 
-/* The mean square of the last output stands for the loss: what the real one adds is small beside the model. */
+/* The mean square of the last output stands for the loss: what the real one adds is small beside
+ * the model. */
 static void add_loss(weft_graph *g)
 {
     int count;
@@ -70,13 +79,16 @@ static void add_loss(weft_graph *g)
         return;
     const weft_value y = output[count - 1].value;
     const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, y)->shape);
-    weft_output(g, "model_loss", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
+    weft_output(g, "model_loss",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
 }
 
 static void add_step(weft_graph *g)
 {
-    weft_optimizer_build(g, weft_graph_find(g, "model_loss"),
-                         &(weft_optimizer_config){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.999});
+    weft_optimizer_build(
+        g, weft_graph_find(g, "model_loss"),
+        &(weft_optimizer_config){
+            .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.999});
 }
 
 /* Replaces *g by what a pass made of it. */
@@ -89,7 +101,8 @@ static weft_status replace(weft_graph **g, weft_status_code status, weft_graph *
     return status;
 }
 
-static weft_status build(const request *r, const weft_model *model, weft_graph **out, int64_t *params, weft_cost *forward)
+static weft_status build(const request *r, const weft_model *model, weft_graph **out,
+                         int64_t *params, weft_cost *forward)
 {
     const weft_model_size size = model_size(r, model);
     weft_graph *g = weft_graph_create(), *made = NULL;
@@ -108,7 +121,8 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
         add_step(g);
     WEFT_GO(weft_graph_check(g));
     if (r->train && r->recompute_count)
-        WEFT_GO(replace(&g, weft_pass_recompute(g, r->recompute, r->recompute_count, &made), &made));
+        WEFT_GO(
+            replace(&g, weft_pass_recompute(g, r->recompute, r->recompute_count, &made), &made));
     if (!r->train)
         WEFT_GO(replace(&g, weft_pass_fuse(g, &made), &made));
     WEFT_GO(replace(&g, weft_pass_order(g, &made), &made));
@@ -119,7 +133,7 @@ out:
     return status;
 }
 
-/* ---- figures ----------------------------------------------------------------------------------- */
+/* ---- figures ------------------------------------------------------------------------------- */
 
 typedef struct figures {
     const char *name;
@@ -147,7 +161,8 @@ static void print_bytes(const char *what, int64_t bytes, const char *note)
 {
     char text[32], exact[32];
     group_digits(bytes, exact);
-    printf("  %-22s %12s  %s bytes%s%s\n", what, weft_format_bytes(bytes, text), exact, note[0] ? "; " : "", note);
+    printf("  %-22s %12s  %s bytes%s%s\n", what, weft_format_bytes(bytes, text), exact,
+           note[0] ? "; " : "", note);
 }
 
 static void print_figures(const request *r, const figures *f, const weft_model_size *size)
@@ -155,8 +170,10 @@ static void print_figures(const request *r, const figures *f, const weft_model_s
     char text[32];
     group_digits(f->params, text);
     printf("%s\n  %-22s %s\n", f->name, "parameters", text);
-    printf("  %-22s %lld x %lld x %lld x %lld%s, %lld text tokens\n", "sample size", (long long)size->batch, (long long)size->frames,
-           (long long)size->height, (long long)size->width, r->latents || size->frames != r->video.frames ? " (latents)" : "",
+    printf("  %-22s %lld x %lld x %lld x %lld%s, %lld text tokens\n", "sample size",
+           (long long)size->batch, (long long)size->frames, (long long)size->height,
+           (long long)size->width,
+           r->latents || size->frames != r->video.frames ? " (latents)" : "",
            (long long)size->text);
     printf("  %-22s %.4g forward", "FLOPs", (double)f->forward.flops);
     if (r->train)
@@ -166,17 +183,23 @@ static void print_figures(const request *r, const figures *f, const weft_model_s
         print_bytes("sent in a step", f->step.wire_bytes, "");
     group_digits(f->nodes, text);
     printf("  %-22s %s\n", "nodes", text);
-    print_bytes(r->train ? "weights and states" : "weights", f->plan.source_bytes, r->train ? "with optimizer moments and EMA" : "");
+    print_bytes(r->train ? "weights and states" : "weights", f->plan.source_bytes,
+                r->train ? "with optimizer moments and EMA" : "");
     print_bytes("activations", f->plan.arena_bytes, "the arena that a run reserves");
     print_bytes("  live at the peak", f->plan.live_bytes, "what no placement can beat");
     print_bytes("workspace", f->plan.workspace_bytes, "");
     print_bytes("inputs", f->plan.input_bytes, "");
-    print_bytes("reserved by a program", f->program_bytes, "activations, workspace, inputs, collectives");
+    print_bytes("reserved by a program", f->program_bytes,
+                "activations, workspace, inputs, collectives");
     print_bytes("predicted peak", f->peak, "that and the weights");
     printf("  %-22s %.2f s\n", "built and planned in", f->seconds);
 }
 
-typedef struct ranked { const char *name; int64_t amount, count; int32_t value; } ranked;
+typedef struct ranked {
+    const char *name;
+    int64_t amount, count;
+    int32_t value;
+} ranked;
 
 static void insert(ranked *list, int limit, ranked item)
 {
@@ -206,14 +229,15 @@ static void print_top_ops(const weft_graph *g, int top)
             insert(list, top, ops[op]);
     printf("  FLOPs by kind of node\n");
     for (int i = 0; i < top && list[i].amount; i++)
-        printf("    %-18s %6lld nodes  %10.4g  %5.1f %%\n", list[i].name, (long long)list[i].count, (double)list[i].amount,
-               100 * (double)list[i].amount / total);
+        printf("    %-18s %6lld nodes  %10.4g  %5.1f %%\n", list[i].name, (long long)list[i].count,
+               (double)list[i].amount, 100 * (double)list[i].amount / total);
 }
 
 /* The node at which most bytes are live, and the largest buffers there. */
 static void print_top_buffers(const weft_graph *g, const weft_memory_plan *plan, int top)
 {
-    int64_t *change = weft_alloc((plan->node_count + 3) * (int64_t)sizeof *change), live = 0, most = -1;
+    int64_t *change = weft_alloc((plan->node_count + 3) * (int64_t)sizeof *change), live = 0,
+            most = -1;
     int32_t peak = 0;
     ranked list[64] = {0};
     if (!change)
@@ -233,27 +257,34 @@ static void print_top_buffers(const weft_graph *g, const weft_memory_plan *plan,
     weft_free(change);
     for (int32_t v = 0; v < plan->count; v++) {
         const weft_place *p = &plan->place[v];
-        if (p->region == WEFT_REGION_ARENA && p->alias_of < 0 && p->first <= peak && peak <= p->last)
+        if (p->region == WEFT_REGION_ARENA && p->alias_of < 0 && p->first <= peak &&
+            peak <= p->last)
             insert(list, top, (ranked){.amount = p->bytes, .value = v});
     }
     const weft_node *at = peak < plan->node_count ? weft_graph_node(g, peak) : NULL;
-    printf("  largest buffers at the peak (node %d%s%s)\n", (int)peak, at && at->scope[0] ? " of " : "", at ? at->scope : "");
+    printf("  largest buffers at the peak (node %d%s%s)\n", (int)peak,
+           at && at->scope[0] ? " of " : "", at ? at->scope : "");
     for (int i = 0; i < top && list[i].amount; i++) {
-        const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){list[i].value})->node);
+        const weft_node *node =
+            weft_graph_node(g, weft_value_get(g, (weft_value){list[i].value})->node);
         char text[32];
-        printf("    %12s  %%%d = %s%s%s%s\n", weft_format_bytes(list[i].amount, text), (int)list[i].value,
-               weft_op_get(node->op)->name, node->scope[0] ? " of " : "", node->scope, node->backward ? " (backward)" : "");
+        printf("    %12s  %%%d = %s%s%s%s\n", weft_format_bytes(list[i].amount, text),
+               (int)list[i].value, weft_op_get(node->op)->name, node->scope[0] ? " of " : "",
+               node->scope, node->backward ? " (backward)" : "");
     }
 }
 
 static weft_status print_json(const figures *f)
 {
-    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", f->name, "parameters",
-                             (json_int_t)f->params, "flops_forward", (json_int_t)f->forward.flops, "flops_step",
-                             (json_int_t)f->step.flops, "wire_bytes", (json_int_t)f->step.wire_bytes, "nodes", (json_int_t)f->nodes,
-                             "weight_bytes", (json_int_t)f->plan.source_bytes, "arena_bytes", (json_int_t)f->plan.arena_bytes,
-                             "live_bytes", (json_int_t)f->plan.live_bytes, "workspace_bytes", (json_int_t)f->plan.workspace_bytes,
-                             "program_bytes", (json_int_t)f->program_bytes, "peak_bytes", (json_int_t)f->peak, "seconds", f->seconds);
+    json_t *json = json_pack(
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "model", f->name,
+        "parameters", (json_int_t)f->params, "flops_forward", (json_int_t)f->forward.flops,
+        "flops_step", (json_int_t)f->step.flops, "wire_bytes", (json_int_t)f->step.wire_bytes,
+        "nodes", (json_int_t)f->nodes, "weight_bytes", (json_int_t)f->plan.source_bytes,
+        "arena_bytes", (json_int_t)f->plan.arena_bytes, "live_bytes",
+        (json_int_t)f->plan.live_bytes, "workspace_bytes", (json_int_t)f->plan.workspace_bytes,
+        "program_bytes", (json_int_t)f->program_bytes, "peak_bytes", (json_int_t)f->peak, "seconds",
+        f->seconds);
     char *line = json ? weft_json_line(json) : NULL;
     json_decref(json);
     if (!line)
@@ -263,7 +294,7 @@ static weft_status print_json(const figures *f)
     return WEFT_OK;
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------------ */
 
 static weft_status inspect_model(const request *r, const weft_model *model, const char *path)
 {
@@ -277,7 +308,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     WEFT_TRY(weft_args_i64(r->args, "--top", 0, 64, &top));
     const weft_backend *backend = weft_backend_find(weft_args_string(r->args, "--backend"));
     if (!backend)
-        return weft_fail(WEFT_E_ARG, "--backend %s: there are cpu and ref", weft_args_string(r->args, "--backend"));
+        return weft_fail(WEFT_E_ARG, "--backend %s: there are cpu and ref",
+                         weft_args_string(r->args, "--backend"));
     snprintf(name, sizeof name, "%s (%s)", weft_model_class(model), path);
     f.name = name;
     WEFT_GO(build(r, model, &g, &f.params, &f.forward));
@@ -344,14 +376,19 @@ static weft_status inspect_path(const request *r, const char *path)
         if (status != WEFT_OK && status != WEFT_E_UNSUPPORTED)
             return status;
     }
-    return any ? WEFT_OK : weft_fail(WEFT_E_NOT_FOUND, "%s has a model_index.json but none of text_encoder, transformer, vae", path);
+    return any ? WEFT_OK
+               : weft_fail(WEFT_E_NOT_FOUND,
+                           "%s has a model_index.json but none of text_encoder, transformer, vae",
+                           path);
 }
 
 static weft_status run_inspect(const weft_args *args)
 {
     int count;
     const char *const *words = weft_args_positional(args, &count);
-    request r = {.args = args, .latents = weft_args_flag(args, "--latents"), .train = weft_args_flag(args, "--train"),
+    request r = {.args = args,
+                 .latents = weft_args_flag(args, "--latents"),
+                 .train = weft_args_flag(args, "--train"),
                  .print = weft_args_flag(args, "--graph")};
     r.recompute = weft_args_list(args, "--recompute", &r.recompute_count);
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 1 << 20, &r.video.batch));
@@ -364,29 +401,37 @@ static weft_status run_inspect(const weft_args *args)
         return inspect_path(&r, words[1]);
     if (!strcmp(words[0], "graph"))
         return weft_inspect_run(args, words[1]);
-    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model", words[0]);
+    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model",
+                     words[0]);
 }
 
 const weft_verb weft_verb_inspect = {
     .name = "inspect",
     .summary = "what a model costs: parameters, FLOPs, memory, its graph",
     .usage = "model PATH | graph CONFIG [options]",
-    .details =
-        "graph: reads a config of weft train and prints, for each of its stages, what a step of training costs on one rank:\n"
-        "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with --graph also the graph.\n\n"
-        "model: reads a diffusers folder (model_index.json with transformer/, vae/, text_encoder/), the folder of one model, or a "
-        "bare config.json; weights are neither needed nor allocated. Builds the graph for one video size, runs the passes, "
-        "places every buffer, and prints:\n\n"
-        "  parameters    elements of all weights, exactly\n"
-        "  FLOPs         of a forward pass, and of a training step with --train (a multiply-add is two)\n"
-        "  activations   the arena that a run reserves: the peak, exactly\n"
-        "  predicted peak  arena, workspace of the kernels, inputs, and weights (with --train also AdamW's moments, the EMA)\n\n"
-        "The bytes that `reserved by a program` says are the bytes that a run of this graph reserves. Exit code 0, or not 0 "
-        "when the config is not understood or the size does not fit the model.",
-    .examples = "weft inspect graph examples/vae.yaml\n"
-                "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
-                "weft inspect model config.json --train --recompute 'blocks.*'\n"
-                "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
+    .details = "graph: reads a config of weft train and prints, for each of its stages, what a "
+               "step of training costs on one rank:\n"
+               "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with "
+               "--graph also the graph.\n\n"
+               "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
+               "text_encoder/), the folder of one model, or a "
+               "bare config.json; weights are neither needed nor allocated. Builds the graph for "
+               "one video size, runs the passes, "
+               "places every buffer, and prints:\n\n"
+               "  parameters    elements of all weights, exactly\n"
+               "  FLOPs         of a forward pass, and of a training step with --train (a "
+               "multiply-add is two)\n"
+               "  activations   the arena that a run reserves: the peak, exactly\n"
+               "  predicted peak  arena, workspace of the kernels, inputs, and weights (with "
+               "--train also AdamW's moments, the EMA)\n\n"
+               "The bytes that `reserved by a program` says are the bytes that a run of this graph "
+               "reserves. Exit code 0, or not 0 "
+               "when the config is not understood or the size does not fit the model.",
+    .examples =
+        "weft inspect graph examples/vae.yaml\n"
+        "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
+        "weft inspect model config.json --train --recompute 'blocks.*'\n"
+        "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
     .config = &weft_run_section,
     .options = options,
     .option_count = WEFT_COUNT(options),

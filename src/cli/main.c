@@ -10,7 +10,8 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 130 };
 
 static int print_and_free(weft_buf *text)
 {
-    int code = text->failed || fwrite(text->data, 1, (size_t)text->len, stdout) != (size_t)text->len;
+    int code =
+        text->failed || fwrite(text->data, 1, (size_t)text->len, stdout) != (size_t)text->len;
     weft_buf_free(text);
     return code ? EXIT_FAILED : EXIT_DONE;
 }

@@ -38,7 +38,8 @@ static void swap_layout(const float *from, const int64_t bctyx[5], bool to_ours,
     for (int64_t b = 0; b < bctyx[0]; b++)
         for (int64_t c = 0; c < c_count; c++)
             for (int64_t i = 0; i < rest; i++) {
-                const int64_t theirs = (b * c_count + c) * rest + i, ours = (b * rest + i) * c_count + c;
+                const int64_t theirs = (b * c_count + c) * rest + i,
+                              ours = (b * rest + i) * c_count + c;
                 if (to_ours)
                     to[ours] = from[theirs];
                 else
@@ -75,7 +76,8 @@ static weft_status fill_input(parity *p, const char *input, const char *golden, 
     const weft_stored_tensor *t;
     WEFT_TRY(need(p, golden, &t));
     if (!to || weft_shape_count(&to->shape) != t->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file, golden, input);
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file,
+                         golden, input);
     float *values = NULL;
     WEFT_TRY(load(p, golden, video, &values));
     memcpy(to->data, values, (size_t)t->count * 4);
@@ -83,7 +85,8 @@ static weft_status fill_input(parity *p, const char *input, const char *golden, 
     return WEFT_OK;
 }
 
-/* Copies param.<name> of the golden file into the store; every parameter of either side must be there. */
+/* Copies param.<name> of the golden file into the store; every parameter of either side must be
+ * there. */
 static weft_status load_params(parity *p)
 {
     weft_buf missing = {0};
@@ -101,26 +104,28 @@ static weft_status load_params(parity *p)
         }
         if (t->count != weft_shape_count(&to->shape)) {
             weft_buf_free(&missing);
-            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file, name,
-                             (long long)t->count, (long long)weft_shape_count(&to->shape));
+            return weft_fail(WEFT_E_SHAPE,
+                             "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file,
+                             name, (long long)t->count, (long long)weft_shape_count(&to->shape));
         }
         weft_tensor_to_f32(t, to->data);
         loaded++;
     }
     weft_status_code status = WEFT_OK;
     if (absent)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters of the model are missing: %s", p->file, (long long)absent,
-                           missing.data ? missing.data : "?");
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters of the model are missing: %s",
+                           p->file, (long long)absent, missing.data ? missing.data : "?");
     weft_buf_free(&missing);
     for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
         const char *name = weft_tensors_at(p->golden, i)->name;
         if (!strncmp(name, "param.", 6) && !weft_store_find(p->store, name + 6))
-            status = weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file, name + 6);
+            status = weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file,
+                               name + 6);
     }
     return status;
 }
 
-/* ---- comparison -------------------------------------------------------------------------------- */
+/* ---- comparison ---------------------------------------------------------------------------- */
 
 static double norm_of(const float *x, int64_t count)
 {
@@ -130,9 +135,10 @@ static double norm_of(const float *x, int64_t count)
     return sqrt(sum);
 }
 
-/* Finite first, then !(error <= tolerance): NaN cannot pass. `scale` is what the difference is divided by. */
-static void judge(parity *p, const char *what, const char *name, const float *ours, const float *theirs, int64_t count,
-                  double scale, double tolerance, double *worst)
+/* Finite first, then !(error <= tolerance): NaN cannot pass. `scale` is what the difference is
+ * divided by. */
+static void judge(parity *p, const char *what, const char *name, const float *ours,
+                  const float *theirs, int64_t count, double scale, double tolerance, double *worst)
 {
     double sum = 0;
     bool finite = true;
@@ -151,16 +157,19 @@ static void judge(parity *p, const char *what, const char *name, const float *ou
         printf("  %-8s %-60s %.2e%s\n", what, name, error, bad ? "  FAIL" : "");
 }
 
-static weft_status compare_output(parity *p, const char *output, const char *golden, bool video, double *worst)
+static weft_status compare_output(parity *p, const char *output, const char *golden, bool video,
+                                  double *worst)
 {
     const weft_stored_tensor *t;
     float *theirs = NULL;
     const weft_tensor *ours = weft_program_output(p->program, output);
     WEFT_TRY(need(p, golden, &t));
     if (!ours || weft_shape_count(&ours->shape) != t->count)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file, golden, output);
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file,
+                         golden, output);
     WEFT_TRY(load(p, golden, video, &theirs));
-    judge(p, "output", golden + 4, ours->data, theirs, t->count, norm_of(theirs, t->count), output_tolerance, worst);
+    judge(p, "output", golden + 4, ours->data, theirs, t->count, norm_of(theirs, t->count),
+          output_tolerance, worst);
     weft_free(theirs);
     return WEFT_OK;
 }
@@ -197,7 +206,8 @@ static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
     return WEFT_OK;
 }
 
-/* Runs the graph on the f64 reference with the same store and inputs and measures the suspicious gradients there. */
+/* Runs the graph on the f64 reference with the same store and inputs and measures the suspicious
+ * gradients there. */
 static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double largest)
 {
     bool any = false;
@@ -207,7 +217,8 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
         return WEFT_OK;
     weft_program *ref = NULL;
     weft_status_code status = WEFT_OK;
-    WEFT_GO(weft_program_compile(p->graph, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
+    WEFT_GO(weft_program_compile(
+        p->graph, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
     WEFT_GO(weft_program_bind(ref, p->store));
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
         const weft_node *node = weft_graph_node(p->graph, n);
@@ -254,22 +265,24 @@ static weft_status compare_gradients(parity *p, double *worst)
         }
         const weft_stored_tensor *t = weft_tensors_find(p->golden, list[i].golden);
         if (weft_shape_count(&ours->shape) != t->count) {
-            status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size than ours", p->file, list[i].golden);
+            status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size than ours", p->file,
+                               list[i].golden);
             break;
         }
         status = load(p, list[i].golden, list[i].video, &theirs);
         if (status == WEFT_OK)
-            judge(p, "gradient", list[i].golden + 5, ours->data, theirs, t->count, list[i].zero ? largest : list[i].norm,
-                  gradient_tolerance, worst);
+            judge(p, "gradient", list[i].golden + 5, ours->data, theirs, t->count,
+                  list[i].zero ? largest : list[i].norm, gradient_tolerance, worst);
         weft_free(theirs);
     }
     weft_free(list);
     return status;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------ */
+/* ---- graphs -------------------------------------------------------------------------------- */
 
-/* Gradients of every parameter that the loss reaches, and of two inputs, as outputs "grad.<name>". */
+/* Gradients of every parameter that the loss reaches, and of two inputs, as outputs "grad.<name>".
+ */
 static void output_gradients(weft_graph *g, weft_value loss, const char *const inputs[2][2])
 {
     int count;
@@ -286,7 +299,8 @@ static void output_gradients(weft_graph *g, weft_value loss, const char *const i
         char name[600];
         if (!weft_value_ok(grads[i]))
             continue;
-        snprintf(name, sizeof name, "grad.%s", i < count ? weft_value_get(g, wrt[i])->name : inputs[i - count][1]);
+        snprintf(name, sizeof name, "grad.%s",
+                 i < count ? weft_value_get(g, wrt[i])->name : inputs[i - count][1]);
         weft_output(g, name, grads[i]);
     }
 }
@@ -300,15 +314,18 @@ static weft_status finish_program(parity *p)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_TRY(weft_store_init(p->store, p->graph, 0));
     WEFT_TRY(load_params(p));
-    WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend}, &p->program));
+    WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
+                                  &p->program));
     return weft_program_bind(p->program, p->store);
 }
 
-static weft_status size_of(const parity *p, const char *name, int rank, const weft_stored_tensor **t)
+static weft_status size_of(const parity *p, const char *name, int rank,
+                           const weft_stored_tensor **t)
 {
     WEFT_TRY(need(p, name, t));
     return (*t)->rank == rank ? WEFT_OK
-                              : weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not %d", p->file, name, (*t)->rank, rank);
+                              : weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not %d", p->file,
+                                          name, (*t)->rank, rank);
 }
 
 static weft_status run_dit(parity *p, double worst[2])
@@ -321,10 +338,14 @@ static weft_status run_dit(parity *p, double worst[2])
     weft_model_build(g, &p->model, &size);
     const weft_value prediction = weft_graph_find(g, "prediction");
     if (weft_value_ok(prediction)) {
-        const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
-        const weft_value loss = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target)));
+        const weft_value target =
+            weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+        const weft_value loss =
+            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target)));
         weft_output(g, "loss", loss);
-        output_gradients(g, loss, (const char *const[2][2]){{"latents", "in.hidden_states"}, {"text", "in.encoder_hidden_states"}});
+        output_gradients(g, loss,
+                         (const char *const[2][2]){{"latents", "in.hidden_states"},
+                                                   {"text", "in.encoder_hidden_states"}});
     }
     WEFT_TRY(finish_program(p));
     WEFT_TRY(fill_input(p, "latents", "in.hidden_states", true));
@@ -341,15 +362,19 @@ static weft_status run_dit(parity *p, double worst[2])
 static weft_value vae_losses(weft_graph *g, weft_value *total)
 {
     const weft_value mean = weft_graph_find(g, "mean"), logvar = weft_graph_find(g, "logvar");
-    /* The target is a value of its own: the golden gradient of the video goes through the model alone. */
-    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, weft_graph_find(g, "video"))->shape);
+    /* The target is a value of its own: the golden gradient of the video goes through the model
+     * alone. */
+    const weft_value target =
+        weft_input(g, "target", WEFT_F32, weft_value_get(g, weft_graph_find(g, "video"))->shape);
     const weft_value error = weft_sub(g, weft_graph_find(g, "reconstruction"), target);
     const weft_value reconstruction = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
-    weft_value kl = weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
+    weft_value kl =
+        weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
     kl = weft_affine(g, weft_sub(g, kl, logvar), 0.5, -0.5);
     kl = weft_mean_all(g, kl);
     *total = weft_add(g, reconstruction, weft_affine(g, kl, 0.01, 0));
-    const weft_value parts[3] = {weft_reshape(g, reconstruction, WEFT_SHAPE(1)), weft_reshape(g, kl, WEFT_SHAPE(1)),
+    const weft_value parts[3] = {weft_reshape(g, reconstruction, WEFT_SHAPE(1)),
+                                 weft_reshape(g, kl, WEFT_SHAPE(1)),
                                  weft_reshape(g, *total, WEFT_SHAPE(1))};
     return weft_concat(g, parts, 3, 0);
 }
@@ -378,7 +403,7 @@ static weft_status run_vae(parity *p, double worst[2])
     return compare_gradients(p, &worst[1]);
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training ------------------------------------------------------------------------------ */
 
 static weft_status read_optimizer(const parity *p, weft_optimizer_config *c, double *lr)
 {
@@ -390,30 +415,39 @@ static weft_status read_optimizer(const parity *p, weft_optimizer_config *c, dou
     WEFT_TRY(weft_json_get_f64(o, "weight_decay", p->config_file, &c->weight_decay));
     WEFT_TRY(weft_json_get_f64_or(o, "clip_grad_norm", p->config_file, 0, &c->clip_norm));
     if (json_array_size(betas) != 2)
-        return weft_fail(WEFT_E_FORMAT, "%s: optimizer \"betas\" must be two numbers", p->config_file);
+        return weft_fail(WEFT_E_FORMAT, "%s: optimizer \"betas\" must be two numbers",
+                         p->config_file);
     c->beta1 = json_number_value(json_array_get(betas, 0));
     c->beta2 = json_number_value(json_array_get(betas, 1));
     return WEFT_OK;
 }
 
-static void build_training(weft_graph *g, const weft_model *model, const weft_model_size *size, const weft_optimizer_config *c)
+static void build_training(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                           const weft_optimizer_config *c)
 {
     weft_model_build(g, model, size);
     const weft_value prediction = weft_graph_find(g, "prediction");
     if (!weft_value_ok(prediction))
         return;
-    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
-    weft_optimizer_build(g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), c);
+    const weft_value target =
+        weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+    weft_optimizer_build(
+        g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), c);
 }
 
-/* The inputs of step s: x = (1-t) noise + t data, target = data - noise, timestep = round(1000 (1-t)). */
-static void fill_step(parity *p, int64_t s, const float *data, int64_t items, const float *text, const float *noise,
-                      const float *t, int64_t batch)
+/* The inputs of step s: x = (1-t) noise + t data, target = data - noise, timestep = round(1000
+ * (1-t)). */
+static void fill_step(parity *p, int64_t s, const float *data, int64_t items, const float *text,
+                      const float *noise, const float *t, int64_t batch)
 {
-    float *x = weft_program_input(p->program, "latents")->data, *target = weft_program_input(p->program, "target")->data;
-    float *time = weft_program_input(p->program, "timestep")->data, *words = weft_program_input(p->program, "text")->data;
-    const int64_t each = weft_shape_count(&weft_program_input(p->program, "latents")->shape) / batch;
-    const int64_t letters = weft_shape_count(&weft_program_input(p->program, "text")->shape) / batch;
+    float *x = weft_program_input(p->program, "latents")->data,
+          *target = weft_program_input(p->program, "target")->data;
+    float *time = weft_program_input(p->program, "timestep")->data,
+          *words = weft_program_input(p->program, "text")->data;
+    const int64_t each =
+        weft_shape_count(&weft_program_input(p->program, "latents")->shape) / batch;
+    const int64_t letters =
+        weft_shape_count(&weft_program_input(p->program, "text")->shape) / batch;
     for (int64_t b = 0; b < batch; b++) {
         const int64_t item = (s * batch + b) % items;
         const float at = t[s * batch + b];
@@ -439,16 +473,19 @@ static weft_status load_noise(const parity *p, float **out)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
     }
     weft_tensor_to_f32(t, raw);
-    swap_layout(raw, (int64_t[]){t->dim[0] * t->dim[1], t->dim[2], t->dim[3], t->dim[4], t->dim[5]}, true, ours);
+    swap_layout(raw, (int64_t[]){t->dim[0] * t->dim[1], t->dim[2], t->dim[3], t->dim[4], t->dim[5]},
+                true, ours);
     weft_free(raw);
     *out = ours;
     return WEFT_OK;
 }
 
-static weft_status compare_steps(parity *p, double lr, const float *data, int64_t items, const float *text,
-                                 const float *noise, const float *t, int64_t batch, int64_t steps, double *worst)
+static weft_status compare_steps(parity *p, double lr, const float *data, int64_t items,
+                                 const float *text, const float *noise, const float *t,
+                                 int64_t batch, int64_t steps, double *worst)
 {
-    const json_t *losses = json_object_get(p->json, "losses"), *norms = json_object_get(p->json, "grad_norms_before_clip");
+    const json_t *losses = json_object_get(p->json, "losses"),
+                 *norms = json_object_get(p->json, "grad_norms_before_clip");
     *(float *)weft_program_input(p->program, "optimizer.lr")->data = (float)lr;
     *(float *)weft_program_input(p->program, "optimizer.loss_limit")->data = INFINITY;
     *(float *)weft_program_input(p->program, "optimizer.norm_limit")->data = INFINITY;
@@ -460,12 +497,13 @@ static weft_status compare_steps(parity *p, double lr, const float *data, int64_
         const float norm = *(const float *)weft_program_output(p->program, "grad_norm")->data;
         const float expected = (float)json_number_value(json_array_get(losses, (size_t)s));
         char name[128];
-        snprintf(name, sizeof name, "step %lld: %.7g, reference %.7g; norm %.5g", (long long)s, (double)loss, (double)expected,
-                 (double)norm);
+        snprintf(name, sizeof name, "step %lld: %.7g, reference %.7g; norm %.5g", (long long)s,
+                 (double)loss, (double)expected, (double)norm);
         judge(p, "loss", name, &loss, &expected, 1, fabs((double)expected), loss_tolerance, worst);
         const json_t *expected_norm = json_array_get(norms, (size_t)s);
         if (p->verbose && expected_norm)
-            printf("           gradient norm %.2e off\n", fabs((double)norm / json_number_value(expected_norm) - 1));
+            printf("           gradient norm %.2e off\n",
+                   fabs((double)norm / json_number_value(expected_norm) - 1));
     }
     return WEFT_OK;
 }
@@ -484,9 +522,11 @@ static weft_status run_training(parity *p, double *worst)
     const weft_stored_tensor *noise_t, *t_t;
     WEFT_TRY(size_of(p, "noise", 6, &noise_t));
     WEFT_TRY(size_of(p, "t", 2, &t_t));
-    if (batch < 1 || noise_t->dim[0] < steps || noise_t->dim[1] != batch || t_t->dim[0] < steps || t_t->dim[1] != batch)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"noise\" and \"t\" do not hold %lld steps of batch %lld", p->file, (long long)steps,
-                         (long long)batch);
+    if (batch < 1 || noise_t->dim[0] < steps || noise_t->dim[1] != batch || t_t->dim[0] < steps ||
+        t_t->dim[1] != batch)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: \"noise\" and \"t\" do not hold %lld steps of batch %lld", p->file,
+                         (long long)steps, (long long)batch);
     const weft_model_size size = {batch, d->dim[2], d->dim[3], d->dim[4], text_t->dim[1]};
     build_training(p->graph, &p->model, &size, &config);
     WEFT_TRY(finish_program(p));
@@ -505,7 +545,7 @@ out:
     return status;
 }
 
-/* ---- the verb ---------------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------------ */
 
 static weft_status run_all(parity *p)
 {
@@ -519,20 +559,23 @@ static weft_status run_all(parity *p)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     if (json_object_get(p->json, "losses")) {
         WEFT_TRY(run_training(p, &worst[0]));
-        printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst[0], loss_tolerance);
+        printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared,
+               worst[0], loss_tolerance);
     } else {
         if (p->model.family == WEFT_FAMILY_WAN_DIT)
             WEFT_TRY(run_dit(p, worst));
         else if (p->model.family == WEFT_FAMILY_WAN_VAE)
             WEFT_TRY(run_vae(p, worst));
         else
-            return weft_fail(WEFT_E_UNSUPPORTED, "%s: no golden format is known for %s", p->config_file,
-                             weft_model_class(&p->model));
-        printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit %.0e), %d tensors\n", p->file,
-               worst[0], output_tolerance, worst[1], gradient_tolerance, p->compared);
+            return weft_fail(WEFT_E_UNSUPPORTED, "%s: no golden format is known for %s",
+                             p->config_file, weft_model_class(&p->model));
+        printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit "
+               "%.0e), %d tensors\n",
+               p->file, worst[0], output_tolerance, worst[1], gradient_tolerance, p->compared);
     }
     if (p->failures)
-        return weft_fail(WEFT_E_NUMERIC, "%s: %d of %d comparisons failed", p->file, p->failures, p->compared);
+        return weft_fail(WEFT_E_NUMERIC, "%s: %d of %d comparisons failed", p->file, p->failures,
+                         p->compared);
     return WEFT_OK;
 }
 
@@ -540,10 +583,13 @@ static weft_status run_parity(const weft_args *args)
 {
     int count;
     const char *const *files = weft_args_positional(args, &count);
-    parity p = {.file = files[0], .config_file = files[1], .verbose = weft_args_flag(args, "--verbose"),
+    parity p = {.file = files[0],
+                .config_file = files[1],
+                .verbose = weft_args_flag(args, "--verbose"),
                 .backend = weft_backend_find(weft_args_string(args, "--backend"))};
     if (!p.backend)
-        return weft_fail(WEFT_E_ARG, "--backend %s: known are cpu and ref", weft_args_string(args, "--backend"));
+        return weft_fail(WEFT_E_ARG, "--backend %s: known are cpu and ref",
+                         weft_args_string(args, "--backend"));
     const weft_status_code status = run_all(&p);
     weft_program_free(p.program);
     weft_store_free(p.store);
@@ -554,7 +600,10 @@ static weft_status run_parity(const weft_args *args)
 }
 
 static const weft_option options[] = {
-    {.name = "--backend", .value_name = "NAME", .fallback = "cpu", .help = "kernels to run: cpu, or ref (f64, slow)"},
+    {.name = "--backend",
+     .value_name = "NAME",
+     .fallback = "cpu",
+     .help = "kernels to run: cpu, or ref (f64, slow)"},
     {.name = "--verbose", .help = "print every comparison, not only those that fail"},
 };
 
@@ -562,15 +611,20 @@ const weft_verb weft_verb_parity = {
     .name = "parity",
     .summary = "compare a model with golden numbers of the reference implementation",
     .usage = "FILE.safetensors FILE.json [--backend NAME] [--verbose]",
-    .details =
-        "The JSON file holds the model's config in the public config.json fields; the safetensors file its weights\n"
-        "(param.*), inputs (in.*), outputs (out.*) and gradients (grad.*). weft builds the model, runs it forward and\n"
-        "backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5) and gradients (limit 1e-4).\n"
-        "A gradient that is zero in exact arithmetic (settled by the f64 backend) is held against the largest gradient\n"
-        "norm instead. With \"losses\" in the JSON file the tensors are those of a training run (data, text, noise, t):\n"
-        "every loss must agree within 1e-4 relative.\n\n"
-        "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
-    .examples = "weft parity tests/golden/wan_t2v_tiny.safetensors tests/golden/wan_t2v_tiny.json\n",
+    .details = "The JSON file holds the model's config in the public config.json fields; the "
+               "safetensors file its weights\n"
+               "(param.*), inputs (in.*), outputs (out.*) and gradients (grad.*). weft builds the "
+               "model, runs it forward and\n"
+               "backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5) "
+               "and gradients (limit 1e-4).\n"
+               "A gradient that is zero in exact arithmetic (settled by the f64 backend) is held "
+               "against the largest gradient\n"
+               "norm instead. With \"losses\" in the JSON file the tensors are those of a training "
+               "run (data, text, noise, t):\n"
+               "every loss must agree within 1e-4 relative.\n\n"
+               "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
+    .examples =
+        "weft parity tests/golden/wan_t2v_tiny.safetensors tests/golden/wan_t2v_tiny.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 2,

@@ -1,5 +1,5 @@
-#include "base/fs.h"
 #include "cli/plan.h"
+#include "base/fs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,15 +20,19 @@ static const plan_command commands[] = {
 
 static const weft_option options[] = {
     {"--costs", "FILE.json", NULL, "bare numbers instead of a config: solve just these"},
-    {"--devices", "N", "0", "number of devices for --costs; pipeline: 0: as many as the stages can use"},
+    {"--devices", "N", "0",
+     "number of devices for --costs; pipeline: 0: as many as the stages can use"},
     {"--memory", "BYTES", "0", "bytes per device; 0: no limit for --costs (80GiB is understood)"},
     {"--stages", "P", "0", "pipeline: number of stages"},
     {"--microbatches", "M", "0", "pipeline: per iteration; 0: as many as devices"},
     {"--skips", "MODE", "auto",
-     "pipeline: collocate every skip, price (send what does not pay), ignore; auto: collocate where that is possible, else price"},
+     "pipeline: collocate every skip, price (send what does not pay), ignore; auto: collocate "
+     "where that is possible, else price"},
     {"--schedule", "KIND", "auto",
-     "pipeline: gpipe, 1f1b, interleaved, wave, zero-bubble, greedy; auto: the fastest, then the one that holds least"},
-    {"--blocking", NULL, NULL, "pipeline: a send occupies its device, as synchronised point-to-point does"},
+     "pipeline: gpipe, 1f1b, interleaved, wave, zero-bubble, greedy; auto: the fastest, then the "
+     "one that holds least"},
+    {"--blocking", NULL, NULL,
+     "pipeline: a send occupies its device, as synchronised point-to-point does"},
     {"--seconds", "S", "0",
      "search so long; 0: a fixed amount of work, which gives the same plan on every machine"},
     {"--seed", "K", "1", "seed of the search; equal seeds give equal plans, whatever the threads"},
@@ -69,7 +73,8 @@ weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text
     if (!json)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for the plan as JSON"));
     if (picture && !svg)
-        WEFT_GO(weft_fail(WEFT_E_ARG, "--svg: (P, G, b) has no picture; weft plan pipeline draws the schedule"));
+        WEFT_GO(weft_fail(
+            WEFT_E_ARG, "--svg: (P, G, b) has no picture; weft plan pipeline draws the schedule"));
     WEFT_GO(weft_buf_check(text));
     if (picture) {
         WEFT_GO(weft_buf_check(svg));
@@ -97,8 +102,9 @@ static weft_status run_plan(const weft_args *args)
     for (int i = 0; i < WEFT_COUNT(commands); i++) {
         names[i] = commands[i].name;
         if (count > 0 && !strcmp(words[0], commands[i].name))
-            return weft_args_flag(args, "--keys") && commands[i].config ? print_keys(commands[i].config)
-                                                                         : commands[i].run(args);
+            return weft_args_flag(args, "--keys") && commands[i].config
+                       ? print_keys(commands[i].config)
+                       : commands[i].run(args);
     }
     weft_buf list = {0};
     for (int i = 0; i < WEFT_COUNT(commands); i++)
@@ -117,41 +123,61 @@ const weft_verb weft_verb_plan = {
     .summary = "decide how a training job is laid over the devices, before renting one",
     .usage = "cascades|compare|pipeline|layout|memory [CONFIG] [options]",
     .details =
-        "cascades: lays the samples of one iteration over the devices (Arachne). Every (sample, module) is a "
-        "cascade: text encoder, VAE, DiT forward and backward. The plan chooses each cascade's degree, its "
-        "devices and its start so that the last one ends as early as possible, and prints the gap to a lower "
+        "cascades: lays the samples of one iteration over the devices (Arachne). Every (sample, "
+        "module) is a "
+        "cascade: text encoder, VAE, DiT forward and backward. The plan chooses each cascade's "
+        "degree, its "
+        "devices and its start so that the last one ends as early as possible, and prints the gap "
+        "to a lower "
         "bound. With --costs it takes bare numbers:\n\n"
         "  {\"cascades\": [{\"id\": \"s0.vae\", \"after\": [\"s0.text\"],\n"
-        "                 \"degrees\": {\"1\": {\"seconds\": 4.0, \"bytes\": 2e9}, \"3\": {...}}}, ...]}\n\n"
-        "and prints {\"makespan\", \"lower_bound\", \"proved\", \"cascades\": [{\"id\", \"degree\", \"start\", "
+        "                 \"degrees\": {\"1\": {\"seconds\": 4.0, \"bytes\": 2e9}, \"3\": {...}}}, "
+        "...]}\n\n"
+        "and prints {\"makespan\", \"lower_bound\", \"proved\", \"cascades\": [{\"id\", "
+        "\"degree\", \"start\", "
         "\"end\", \"devices\"}, ...]}. \"proved\" means that no schedule is shorter.\n\n"
-        "compare: plans many iterations and sets them beside the best static DP x CP, DP x Ulysses and a FlexSP-like "
+        "compare: plans many iterations and sets them beside the best static DP x CP, DP x Ulysses "
+        "and a FlexSP-like "
         "system with the same costs.\n\n"
-        "pipeline: cuts a sequence of operators into stages so that the slowest is as fast as possible while operators "
-        "that a skip joins share a device (PULSE), and lays the stages on devices and microbatches on steps. Skips that "
-        "cannot be collocated are sent. With --costs FILE.json and --stages P (seconds and bytes of one microbatch, "
+        "pipeline: cuts a sequence of operators into stages so that the slowest is as fast as "
+        "possible while operators "
+        "that a skip joins share a device (PULSE), and lays the stages on devices and microbatches "
+        "on steps. Skips that "
+        "cannot be collocated are sent. With --costs FILE.json and --stages P (seconds and bytes "
+        "of one microbatch, "
         "operators count from 0):\n\n"
-        "  {\"ops\": [{\"forward\": 0.01, \"backward\": 0.02, \"output_bytes\": 1e6, \"parameter_bytes\": 1e8,\n"
+        "  {\"ops\": [{\"forward\": 0.01, \"backward\": 0.02, \"output_bytes\": 1e6, "
+        "\"parameter_bytes\": 1e8,\n"
         "            \"activation_bytes\": 1e7}, ...],\n"
         "   \"skips\": [[0, 7], [1, 6]], \"lambda\": 1, \"bandwidth\": 1e10, \"latency\": 1e-5}\n\n"
-        "it prints {\"stages\": [[first, last], ...], \"bottleneck\", \"schedule\": [{\"device\", \"step\", \"stage\", "
-        "\"microbatch\", \"kind\"}, ...], \"bytes_per_microbatch\", ...}: the bottleneck is the largest forward time of a "
-        "stage plus lambda (latency + output bytes / bandwidth); the bytes are those of a forward pass between devices.\n\n"
-        "layout: tensor, context, expert, pipeline and data parallel degrees, ZeRO stage, microbatch, recompute and "
-        "offload for a model on a cluster: the best with its cost terms, the ten next best and why they lost. For models "
+        "it prints {\"stages\": [[first, last], ...], \"bottleneck\", \"schedule\": [{\"device\", "
+        "\"step\", \"stage\", "
+        "\"microbatch\", \"kind\"}, ...], \"bytes_per_microbatch\", ...}: the bottleneck is the "
+        "largest forward time of a "
+        "stage plus lambda (latency + output bytes / bandwidth); the bytes are those of a forward "
+        "pass between devices.\n\n"
+        "layout: tensor, context, expert, pipeline and data parallel degrees, ZeRO stage, "
+        "microbatch, recompute and "
+        "offload for a model on a cluster: the best with its cost terms, the ten next best and why "
+        "they lost. For models "
         "with long skips: pipeline and data parallel degree and microbatch (PULSE Eq. 14-17).\n\n"
-        "memory: which activations to keep, recompute or offload so that they fit (Aquarius). With --costs FILE.json and "
-        "--memory BYTES: {\"items\": [{\"name\", \"bytes\", \"recompute\", \"offload\", \"count\"}, ...], \"window\": "
+        "memory: which activations to keep, recompute or offload so that they fit (Aquarius). With "
+        "--costs FILE.json and "
+        "--memory BYTES: {\"items\": [{\"name\", \"bytes\", \"recompute\", \"offload\", "
+        "\"count\"}, ...], \"window\": "
         "seconds that transfers can hide behind}.\n\n"
-        "Exit status 0: a plan was found. What does not fit is said with the numbers and the smallest degree that "
+        "Exit status 0: a plan was found. What does not fit is said with the numbers and the "
+        "smallest degree that "
         "would.",
-    .examples = "weft plan cascades --set stage=1080p --set cluster=h100:4 --svg plan.svg --explain\n"
-                "weft plan compare --set stage=1080p --set iterations=10\n"
-                "weft plan cascades --costs costs.json --devices 16 --memory 80GiB --json\n"
-                "weft plan pipeline --costs costs.json --stages 8 --devices 4 --microbatches 8 --svg wave.svg --explain\n"
-                "weft plan pipeline examples/plan-pipeline.yaml --set microbatch=16\n"
-                "weft plan layout examples/plan-layout.yaml\n"
-                "weft plan memory examples/plan-memory.yaml --set limit=40GiB\n",
+    .examples =
+        "weft plan cascades --set stage=1080p --set cluster=h100:4 --svg plan.svg --explain\n"
+        "weft plan compare --set stage=1080p --set iterations=10\n"
+        "weft plan cascades --costs costs.json --devices 16 --memory 80GiB --json\n"
+        "weft plan pipeline --costs costs.json --stages 8 --devices 4 --microbatches 8 --svg "
+        "wave.svg --explain\n"
+        "weft plan pipeline examples/plan-pipeline.yaml --set microbatch=16\n"
+        "weft plan layout examples/plan-layout.yaml\n"
+        "weft plan memory examples/plan-memory.yaml --set limit=40GiB\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

@@ -2,36 +2,40 @@
 #ifndef WEFT_CLI_PLAN_H
 #define WEFT_CLI_PLAN_H
 
-#include "cli/verb.h"
 #include "base/json.h"
+#include "cli/verb.h"
 #include "plan/workload.h"
 
 weft_status weft_plan_cascades_run(const weft_args *args);
 weft_status weft_plan_pipeline_run(const weft_args *args);
 weft_status weft_plan_layout_run(const weft_args *args);
 weft_status weft_plan_memory_run(const weft_args *args);
-extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section, weft_plan_memory_section;
+extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section,
+    weft_plan_memory_section;
 
 /* What `pipeline` and `layout` plan for; first in their configs. */
 typedef struct weft_plan_target {
     const char *model, *cluster;
     int64_t frames, height, width;
 } weft_plan_target;
-#define WEFT_PLAN_TARGET_KEYS(model_default, model_help, cluster_default)                                        \
-    {"model", WEFT_KEY_STRING, offsetof(weft_plan_target, model), model_default, "", model_help},               \
-    {"frames", WEFT_KEY_I64, offsetof(weft_plan_target, frames), "81", "",                                      \
-     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000},              \
-    {"height", WEFT_KEY_I64, offsetof(weft_plan_target, height), "480", "pixels", "of a clip", .min = 16,       \
-     .max = 65536},                                                                                             \
-    {"width", WEFT_KEY_I64, offsetof(weft_plan_target, width), "832", "pixels", "of a clip", .min = 16,         \
-     .max = 65536},                                                                                             \
-    {"cluster", WEFT_KEY_STRING, offsetof(weft_plan_target, cluster), cluster_default, "",                      \
+/* clang-format off */
+#define WEFT_PLAN_TARGET_KEYS(model_default, model_help, cluster_default) \
+    {"model", WEFT_KEY_STRING, offsetof(weft_plan_target, model), model_default, "", model_help}, \
+    {"frames", WEFT_KEY_I64, offsetof(weft_plan_target, frames), "81", "", \
+     "of a clip, for the video models (wan-14b, hunyuanvideo-13b, ...)", .min = 1, .max = 100000}, \
+    {"height", WEFT_KEY_I64, offsetof(weft_plan_target, height), "480", "pixels", "of a clip", \
+     .min = 16, .max = 65536}, \
+    {"width", WEFT_KEY_I64, offsetof(weft_plan_target, width), "832", "pixels", "of a clip", \
+     .min = 16, .max = 65536}, \
+    {"cluster", WEFT_KEY_STRING, offsetof(weft_plan_target, cluster), cluster_default, "", \
      "preset, preset:NODES, or a YAML file"}
-/* The operators of the named model for the clip: plan/dit_costs.h, plan/model_costs.h, plan/unet_costs.h (whose sample
- * sizes are in the name). */
-weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target, weft_op_list *out);
-/* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json. NULL `json`:
- * out of memory; NULL `svg`: there is no picture. Frees all three. */
+/* clang-format on */
+/* The operators of the named model for the clip: plan/dit_costs.h, plan/model_costs.h,
+ * plan/unet_costs.h (whose sample sizes are in the name). */
+weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target,
+                                 weft_op_list *out);
+/* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json.
+ * NULL `json`: out of memory; NULL `svg`: there is no picture. Frees all three. */
 weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg);
 /* Indented, on standard output; NULL is an error too. */
 weft_status weft_plan_print_json(const json_t *json);

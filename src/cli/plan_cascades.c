@@ -49,7 +49,8 @@ static void explain(const weft_cascade_list *list, const weft_cascade_problem *p
     const weft_cascade_schedule *s = &r->schedule;
     printf("\nbounds: critical path %.6g s, area %.6g s, best %.6g s\n", r->bound.critical_path,
            r->bound.area, r->bound.value);
-    printf("search: %lld schedules, best %.6g s after the genetic part, %.6g s after local moves, %lld nodes "
+    printf("search: %lld schedules, best %.6g s after the genetic part, %.6g s after local moves, "
+           "%lld nodes "
            "of branch and bound\n\n",
            (long long)r->evaluations, r->genetic, r->local, (long long)r->exact_nodes);
     printf("%-20s %6s %10s %12s %10s  %s\n", "cascade", "degree", "seconds", "device-s", "GiB", "");
@@ -59,30 +60,34 @@ static void explain(const weft_cascade_list *list, const weft_cascade_problem *p
             while (o + 1 < p->first_option[c + 1] && p->source[o] < i)
                 o++;
             const bool usable = p->source[o] == i, chosen = usable && o == s->option[c];
-            const char *why = chosen                       ? "<- chosen"
+            const char *why = chosen                        ? "<- chosen"
                               : option->degree > p->devices ? "more than the devices"
-                              : !usable                     ? "memory, or no faster than a smaller degree"
-                              : s->start[c] + option->seconds > s->makespan ? "would end after the plan"
-                                                                            : "no shorter plan found with it";
+                              : !usable ? "memory, or no faster than a smaller degree"
+                              : s->start[c] + option->seconds > s->makespan
+                                  ? "would end after the plan"
+                                  : "no shorter plan found with it";
             printf("%-20s %6lld %10.4g %12.5g %10.4g  %s\n", i ? "" : list->item[c].id,
                    (long long)option->degree, option->seconds,
-                   option->seconds * (double)option->degree, option->bytes / (1024.0 * 1024 * 1024), why);
+                   option->seconds * (double)option->degree, option->bytes / (1024.0 * 1024 * 1024),
+                   why);
         }
 }
 
 static weft_status draw(const char *path, const char *title, const weft_cascade_list *list,
-                        const weft_cascade_problem *p, const weft_cascade_schedule *s, const int32_t *first,
-                        const int32_t *devices, int64_t per_node, weft_arena *arena)
+                        const weft_cascade_problem *p, const weft_cascade_schedule *s,
+                        const int32_t *first, const int32_t *devices, int64_t per_node,
+                        weft_arena *arena)
 {
     weft_gantt_bar *bar = weft_arena_alloc(arena, first[p->count] * (int64_t)sizeof *bar);
     if (!bar)
         return weft_fail(WEFT_E_MEMORY, "out of memory drawing the plan");
     for (int64_t c = 0; c < p->count; c++)
         for (int32_t j = first[c]; j < first[c + 1]; j++)
-            bar[j] = (weft_gantt_bar){devices[j], s->start[c], s->end[c], (int)(c / 3), c % 3 == 2 ? 0 : 0.5,
-                                      list->item[c].id};
+            bar[j] = (weft_gantt_bar){devices[j],   s->start[c],          s->end[c],
+                                      (int)(c / 3), c % 3 == 2 ? 0 : 0.5, list->item[c].id};
     weft_buf svg = {0};
-    weft_status_code status = weft_gantt_svg(title, bar, first[p->count], p->devices, s->makespan, per_node, &svg);
+    weft_status_code status =
+        weft_gantt_svg(title, bar, first[p->count], p->devices, s->makespan, per_node, &svg);
     if (status == WEFT_OK)
         status = weft_file_write_atomic(path, svg.data, svg.len);
     weft_buf_free(&svg);
@@ -101,16 +106,19 @@ typedef struct outcome {
 static weft_status output(const weft_args *args, const outcome *o, weft_arena *arena)
 {
     json_t *json;
-    WEFT_TRY(weft_cascade_plan_to_json(o->list, o->problem, o->result, o->first, o->devices, &json));
+    WEFT_TRY(
+        weft_cascade_plan_to_json(o->list, o->problem, o->result, o->first, o->devices, &json));
     weft_status_code status = WEFT_OK;
     if (o->setup)
-        status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs, o->samples);
+        status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs,
+                                         o->samples);
     const char *out = weft_args_string(args, "--out"), *svg = weft_args_string(args, "--svg");
     if (status == WEFT_OK && out)
         status = weft_json_save(out, json);
     if (status == WEFT_OK && svg)
-        status = draw(svg, o->setup ? o->setup->model->name : weft_args_string(args, "--costs"), o->list, o->problem,
-                      &o->result->schedule, o->first, o->devices, o->setup ? o->setup->cluster.devices : 0, arena);
+        status = draw(svg, o->setup ? o->setup->model->name : weft_args_string(args, "--costs"),
+                      o->list, o->problem, &o->result->schedule, o->first, o->devices,
+                      o->setup ? o->setup->cluster.devices : 0, arena);
     if (status == WEFT_OK && weft_args_flag(args, "--json")) {
         status = weft_plan_print_json(json);
     } else if (status == WEFT_OK) {
@@ -151,17 +159,20 @@ static weft_status run_bare(const weft_args *args, weft_arena *arena)
 static void print_simulated(const weft_iteration *it, bool explain_sets)
 {
     char text[32];
-    printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, exposed communication %.3g s, "
+    printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, "
+           "exposed communication %.3g s, "
            "peak %s per device\n",
            it->simulated, 100 * it->idle, it->exposed, weft_format_bytes((int64_t)it->peak, text));
     for (int64_t i = 0; explain_sets && i < it->candidates; i++) {
         const weft_iteration_candidate *c = &it->candidate[i];
         if (isinf(c->simulated)) {
-            printf("  %-30s planned %.6g s, longer than another one simulated\n", c->name, c->planned);
+            printf("  %-30s planned %.6g s, longer than another one simulated\n", c->name,
+                   c->planned);
             continue;
         }
-        printf("  %-30s planned %.6g s, simulated %.6g s, idle %.1f %%  %s\n", c->name, c->planned, c->simulated,
-               100 * c->idle, i == it->chosen ? "<- chosen" : "longer when simulated");
+        printf("  %-30s planned %.6g s, simulated %.6g s, idle %.1f %%  %s\n", c->name, c->planned,
+               c->simulated, 100 * c->idle,
+               i == it->chosen ? "<- chosen" : "longer when simulated");
     }
 }
 
@@ -174,8 +185,13 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
     WEFT_TRY(weft_workload_draw(arena, &s.buckets, s.samples, s.search.seed, &samples));
     const weft_place_options place = {.inner = s.config.inner, .inter = s.config.inter};
     WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, place, arena, &it));
-    const outcome o = {.list = &it.kept, .problem = &it.problem, .result = &it.result, .first = it.first,
-                       .devices = it.devices, .setup = &s, .samples = &samples};
+    const outcome o = {.list = &it.kept,
+                       .problem = &it.problem,
+                       .result = &it.result,
+                       .first = it.first,
+                       .devices = it.devices,
+                       .setup = &s,
+                       .samples = &samples};
     const weft_status_code status = output(args, &o, arena);
     if (status == WEFT_OK && !weft_args_flag(args, "--json"))
         print_simulated(&it, weft_args_flag(args, "--explain"));

@@ -27,7 +27,8 @@ typedef struct comparison {
     double best_gap; /* of the plan with every degree */
     int64_t proved, iterations, chosen[WEFT_ITERATION_CANDIDATES];
     double sync;
-    double mapped[4], mapped_idle[4]; /* simulated seconds with parts of the mapper, see mappers[] */
+    double mapped[4],
+        mapped_idle[4]; /* simulated seconds with parts of the mapper, see mappers[] */
 } comparison;
 
 static const struct {
@@ -39,18 +40,18 @@ static const struct {
                 {"no mapper", {false, false}}};
 
 /* Plans and simulates with parts of the mapper switched off. `it` has all of it. */
-static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w, const weft_iteration *it,
-                               weft_arena *arena, comparison *all)
+static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w,
+                               const weft_iteration *it, weft_arena *arena, comparison *all)
 {
     for (int i = 0; i < 4; i++) {
         double seconds = it->simulated, idle = it->idle;
         if (i > 0) {
             int32_t *first, *device;
             weft_simulation run;
-            WEFT_TRY(weft_place(&it->problem, &it->result.schedule, &s->cluster, mappers[i].options, arena, &first,
-                                &device));
-            WEFT_TRY(weft_iteration_simulate(&s->costs, w, &it->kept, &it->problem, &it->result.schedule, first, device,
-                                             &run));
+            WEFT_TRY(weft_place(&it->problem, &it->result.schedule, &s->cluster, mappers[i].options,
+                                arena, &first, &device));
+            WEFT_TRY(weft_iteration_simulate(&s->costs, w, &it->kept, &it->problem,
+                                             &it->result.schedule, first, device, &run));
             seconds = run.seconds;
             idle = 1;
             for (int64_t d = 0; d < run.devices; d++)
@@ -76,8 +77,8 @@ static void note(tally *t, const weft_baseline *b, double sync)
 }
 
 /* CV of busy FLOPs, time and idle of the plan as simulated (the gradient exchange is in it). */
-static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w, const weft_iteration *it,
-                               weft_arena *arena, weft_baseline *out)
+static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w,
+                               const weft_iteration *it, weft_arena *arena, weft_baseline *out)
 {
     const weft_cascade_problem *p = &it->problem;
     double *flops = weft_arena_alloc(arena, p->devices * (int64_t)sizeof *flops);
@@ -97,7 +98,10 @@ static weft_status own_figures(const weft_plan_setup *s, const weft_workload *w,
         mean += flops[d] / (double)p->devices;
     for (int64_t d = 0; d < p->devices; d++)
         square += (flops[d] - mean) * (flops[d] - mean) / (double)p->devices;
-    *out = (weft_baseline){.name = "weft", .makespan = it->simulated, .feasible = true, .idle = it->idle,
+    *out = (weft_baseline){.name = "weft",
+                           .makespan = it->simulated,
+                           .feasible = true,
+                           .idle = it->idle,
                            .variation = mean > 0 ? sqrt(square) / mean : 0};
     return WEFT_OK;
 }
@@ -162,12 +166,14 @@ static const tally *best_static(const tally *list, int64_t count, int64_t iterat
     return best;
 }
 
-/* The static configuration with a group per sample: all launch at once, as Arachne §III describes it. */
+/* The static configuration with a group per sample: all launch at once, as Arachne §III describes
+ * it. */
 static const tally *one_each(const weft_plan_setup *s, const tally *list, const comparison *all)
 {
     const tally *widest = NULL;
     for (int64_t i = 0; i < all->divisors; i++)
-        if (weft_cluster_devices(&s->cluster) / all->divisor[i] >= all->samples && list[i].feasible == all->iterations)
+        if (weft_cluster_devices(&s->cluster) / all->divisor[i] >= all->samples &&
+            list[i].feasible == all->iterations)
             widest = &list[i];
     return widest;
 }
@@ -181,67 +187,78 @@ static void row(const char *name, const tally *t, const comparison *all, json_t 
         return;
     }
     const double seconds = t->seconds / n;
-    printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds), seconds / own,
-           100 * t->idle / n, t->variation / n);
-    json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f}", "system", name, "seconds", seconds, "reduction",
-                                          1 - own / seconds, "idle", t->idle / n, "variation", t->variation / n));
+    printf("%-34s %10.2f %9.1f %8.2f %8.1f %8.3f\n", name, seconds, 100 * (1 - own / seconds),
+           seconds / own, 100 * t->idle / n, t->variation / n);
+    json_array_append_new(rows, json_pack("{s:s,s:f,s:f,s:f,s:f}", "system", name, "seconds",
+                                          seconds, "reduction", 1 - own / seconds, "idle",
+                                          t->idle / n, "variation", t->variation / n));
 }
 
 static weft_status report(const weft_args *args, const weft_plan_setup *s, const comparison *all)
 {
     const double n = (double)all->iterations;
     json_t *rows = json_array();
-    printf("%s, %s, %s, %lld devices, %lld samples per iteration, %lld iterations from seed %llu\n\n",
-           s->model->name, s->config.buckets.count ? "own buckets" : s->config.stage, s->config.cluster_spec,
-           (long long)weft_cluster_devices(&s->cluster), (long long)s->samples, (long long)all->iterations,
-           (unsigned long long)s->search.seed);
+    printf(
+        "%s, %s, %s, %lld devices, %lld samples per iteration, %lld iterations from seed %llu\n\n",
+        s->model->name, s->config.buckets.count ? "own buckets" : s->config.stage,
+        s->config.cluster_spec, (long long)weft_cluster_devices(&s->cluster), (long long)s->samples,
+        (long long)all->iterations, (unsigned long long)s->search.seed);
     printf("%-34s %10s %9s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV");
     char name[64];
     for (int64_t i = 0; i < all->divisors; i++) {
-        snprintf(name, sizeof name, "DP %lld x CP %lld", (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
+        snprintf(name, sizeof name, "DP %lld x CP %lld",
+                 (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
                  (long long)all->divisor[i]);
         row(name, &all->cp[i], all, rows);
     }
     for (int64_t i = 0; i < all->divisors; i++) {
         if (s->model->heads % all->divisor[i])
             continue;
-        snprintf(name, sizeof name, "DP %lld x Ulysses %lld", (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
+        snprintf(name, sizeof name, "DP %lld x Ulysses %lld",
+                 (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
                  (long long)all->divisor[i]);
         row(name, &all->ulysses[i], all, rows);
     }
     row("best DP x CP (Megatron)", best_static(all->cp, all->divisors, all->iterations), all, rows);
-    row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations), all, rows);
+    row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations),
+        all, rows);
     row("FlexSP-like", &all->flexsp, all, rows);
     row("at once: DP x CP (Megatron)", one_each(s, all->cp, all), all, rows);
     row("at once: DP x Ulysses (DeepSpeed)", one_each(s, all->ulysses, all), all, rows);
     row("at once: FlexSP-like", &all->at_once, all, rows);
     row("weft", &all->weft, all, rows);
-    printf("\nplanning %.3f core seconds mean, %.3f worst; gap to the lower bound %.2f %% mean, %.2f %% worst (%.2f %% "
-           "mean with every degree); %lld of %lld proved optimal; %.3f s of gradient and weight exchange are in every system's time\n",
-           all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst, 100 * all->best_gap / n, (long long)all->proved,
-           (long long)all->iterations, all->sync);
-    printf("plans kept: one pool %lld, by nodes %lld, powers of two or whole nodes %lld, within a node %lld times\n",
+    printf("\nplanning %.3f core seconds mean, %.3f worst; gap to the lower bound %.2f %% mean, "
+           "%.2f %% worst (%.2f %% "
+           "mean with every degree); %lld of %lld proved optimal; %.3f s of gradient and weight "
+           "exchange are in every system's time\n",
+           all->planning / n, all->planning_worst, 100 * all->gap / n, 100 * all->gap_worst,
+           100 * all->best_gap / n, (long long)all->proved, (long long)all->iterations, all->sync);
+    printf("plans kept: one pool %lld, by nodes %lld, powers of two or whole nodes %lld, within a "
+           "node %lld times\n",
            (long long)all->chosen[0], (long long)all->chosen[1], (long long)all->chosen[2],
            (long long)all->chosen[3]);
     printf("\nthe same schedules placed with parts of the mapper, simulated:\n");
     json_t *placed = json_array();
     for (int i = 0; i < 4; i++) {
-        printf("  mapper: %-24s %10.2f s  %+6.2f %%  idle %.1f %%\n", mappers[i].name, all->mapped[i] / n,
-               100 * (all->mapped[i] / all->mapped[0] - 1), 100 * all->mapped_idle[i] / n);
-        json_array_append_new(placed, json_pack("{s:s,s:f,s:f,s:f}", "mapper", mappers[i].name, "seconds",
-                                                all->mapped[i] / n, "slower", all->mapped[i] / all->mapped[0] - 1, "idle",
+        printf("  mapper: %-24s %10.2f s  %+6.2f %%  idle %.1f %%\n", mappers[i].name,
+               all->mapped[i] / n, 100 * (all->mapped[i] / all->mapped[0] - 1),
+               100 * all->mapped_idle[i] / n);
+        json_array_append_new(placed, json_pack("{s:s,s:f,s:f,s:f}", "mapper", mappers[i].name,
+                                                "seconds", all->mapped[i] / n, "slower",
+                                                all->mapped[i] / all->mapped[0] - 1, "idle",
                                                 all->mapped_idle[i] / n));
     }
     weft_status_code status = WEFT_OK;
     const char *out = weft_args_string(args, "--out");
     if (out) {
-        json_t *json = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:I,s:O,s:O}", "model", s->model->name, "stage",
-                                 s->config.stage, "cluster", s->config.cluster_spec, "devices",
-                                 (json_int_t)weft_cluster_devices(&s->cluster), "samples", (json_int_t)s->samples,
-                                 "iterations", (json_int_t)all->iterations, "seed", (json_int_t)s->search.seed,
-                                 "planning_seconds", all->planning / n, "planning_worst", all->planning_worst, "gap",
-                                 all->gap / n, "gap_worst", all->gap_worst, "gap_every_degree", all->best_gap / n, "proved", (json_int_t)all->proved,
-                                 "systems", rows, "simulated", placed);
+        json_t *json = json_pack(
+            "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:I,s:O,s:O}", "model",
+            s->model->name, "stage", s->config.stage, "cluster", s->config.cluster_spec, "devices",
+            (json_int_t)weft_cluster_devices(&s->cluster), "samples", (json_int_t)s->samples,
+            "iterations", (json_int_t)all->iterations, "seed", (json_int_t)s->search.seed,
+            "planning_seconds", all->planning / n, "planning_worst", all->planning_worst, "gap",
+            all->gap / n, "gap_worst", all->gap_worst, "gap_every_degree", all->best_gap / n,
+            "proved", (json_int_t)all->proved, "systems", rows, "simulated", placed);
         status = json ? weft_json_save(out, json) : weft_fail(WEFT_E_MEMORY, "out of memory");
         json_decref(json);
     }

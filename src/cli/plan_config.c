@@ -6,39 +6,51 @@
 
 static const weft_key keys[] = {
     {"cluster", WEFT_KEY_STRING, AT(cluster_spec), "h100:2", "",
-     "preset (h100, h200, a100, v100, ascend910a, local; \"h100:4\" has 4 nodes) or a YAML file; `weft topology` shows it"},
+     "preset (h100, h200, a100, v100, ascend910a, local; \"h100:4\" has 4 nodes) or a YAML file; "
+     "`weft topology` shows it"},
     {"model", WEFT_KEY_STRING, AT(model_name), "hunyuanvideo-13b", "",
      "wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b"},
-    {"stage", WEFT_KEY_STRING, AT(stage), "720p", "", "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
-    {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets", .section = &weft_plan_bucket_section},
-    {"samples", WEFT_KEY_I64, AT(samples), "0", "", "bucket batches per iteration; 0: one per 4 devices", .min = 0, .max = 1e6},
+    {"stage", WEFT_KEY_STRING, AT(stage), "720p", "",
+     "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
+    {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets",
+     .section = &weft_plan_bucket_section},
+    {"samples", WEFT_KEY_I64, AT(samples), "0", "",
+     "bucket batches per iteration; 0: one per 4 devices", .min = 0, .max = 1e6},
     {"zero", WEFT_KEY_I64, AT(zero), "2", "", "ZeRO stage of the model states", .min = 0, .max = 3},
-    {"max_degree", WEFT_KEY_I64, AT(max_degree), "0", "", "widest cascade; 0: all devices", .min = 0, .max = 1 << 20},
-    {"degrees", WEFT_KEY_I64_LIST, AT(degrees), "[]", "", "degrees to choose from; empty: every integer", .min = 1, .max = 1 << 20},
+    {"max_degree", WEFT_KEY_I64, AT(max_degree), "0", "", "widest cascade; 0: all devices",
+     .min = 0, .max = 1 << 20},
+    {"degrees", WEFT_KEY_I64_LIST, AT(degrees), "[]", "",
+     "degrees to choose from; empty: every integer", .min = 1, .max = 1 << 20},
     {"text", WEFT_KEY_BOOL, AT(text), "true", "", "text encoder cascades"},
     {"inner", WEFT_KEY_BOOL, AT(inner), "true", "",
      "place each cascade by node, balance, rails and distance (Arachne §IV-C, priorities 1 to 4)"},
     {"inter", WEFT_KEY_BOOL, AT(inter), "true", "", "place a cascade over its producers"},
-    {"iterations", WEFT_KEY_I64, AT(iterations), "50", "", "compare: iterations with seeds from --seed on", .min = 1, .max = 1e5},
+    {"iterations", WEFT_KEY_I64, AT(iterations), "50", "",
+     "compare: iterations with seeds from --seed on", .min = 1, .max = 1e5},
 };
-const weft_section weft_plan_config_section = {"plan", "what is trained, on what", sizeof(weft_plan_config),
-                                               keys, WEFT_COUNT(keys)};
+const weft_section weft_plan_config_section = {"plan", "what is trained, on what",
+                                               sizeof(weft_plan_config), keys, WEFT_COUNT(keys)};
 
 weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_arena *arena,
                                  weft_plan_setup *s)
 {
     int count;
     const char *const *overrides = weft_args_list(args, "--set", &count);
-    WEFT_TRY(weft_config_load(arena, path, overrides, count, &weft_plan_config_section, &s->config));
+    WEFT_TRY(
+        weft_config_load(arena, path, overrides, count, &weft_plan_config_section, &s->config));
     WEFT_TRY(weft_cluster_load(arena, s->config.cluster_spec, &s->cluster));
     WEFT_TRY(weft_model_find(s->config.model_name, &s->model));
     if (s->config.buckets.count)
         s->buckets = (weft_workload){s->config.buckets.item, s->config.buckets.count};
     else
         WEFT_TRY(weft_workload_stage(arena, s->config.stage, &s->buckets));
-    s->samples = s->config.samples ? s->config.samples : (weft_cluster_devices(&s->cluster) + 3) / 4;
-    s->costs = (weft_cascade_costs){.cluster = &s->cluster, .model = s->model, .zero = s->config.zero,
-                                    .max_degree = s->config.max_degree, .degrees = s->config.degrees,
+    s->samples =
+        s->config.samples ? s->config.samples : (weft_cluster_devices(&s->cluster) + 3) / 4;
+    s->costs = (weft_cascade_costs){.cluster = &s->cluster,
+                                    .model = s->model,
+                                    .zero = s->config.zero,
+                                    .max_degree = s->config.max_degree,
+                                    .degrees = s->config.degrees,
                                     .text = s->config.text};
     int64_t seed, threads;
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX, &seed));

@@ -14,9 +14,11 @@ typedef struct layout_config {
 } layout_config;
 
 static const weft_key keys[] = {
-    WEFT_PLAN_TARGET_KEYS("",
-                          "a model (wan-14b, dit-7b-74k, uvit-2.7b, ...; a wrong name lists them), or empty with the "
-                          "sizes below", "h100:8"),
+    WEFT_PLAN_TARGET_KEYS(
+        "",
+        "a model (wan-14b, dit-7b-74k, uvit-2.7b, ...; a wrong name lists them), or empty with the "
+        "sizes below",
+        "h100:8"),
     {"batch", WEFT_KEY_I64, offsetof(layout_config, batch), "256", "samples",
      "samples per iteration", .min = 1, .max = 1000000},
     {"layers", WEFT_KEY_I64, offsetof(layout_config, layers), "28", "", "of a DiT of your own",
@@ -167,8 +169,8 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
                                        .pp = c.most_pp,
                                        .zero_min = c.least_zero};
     weft_layout_plan made;
-    WEFT_TRY(
-        weft_tune_layout(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch, &limits, &made));
+    WEFT_TRY(weft_tune_layout(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch,
+                              &limits, &made));
     weft_buf text = {0};
     weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
                     (long long)weft_cluster_devices(&cluster), cluster.device.type);

@@ -92,7 +92,8 @@ static weft_status output(const weft_args *args, const weft_memory_item *item, i
     weft_memory_choice_print(item, items, limit, greedy, exact, &text);
     if (weft_args_string(args, "--svg"))
         weft_memory_choice_draw(item, items, exact, &svg);
-    return weft_plan_finish(args, weft_memory_choice_json(item, items, limit, greedy, exact), &text, &svg);
+    return weft_plan_finish(args, weft_memory_choice_json(item, items, limit, greedy, exact), &text,
+                            &svg);
 }
 
 weft_status weft_plan_memory_run(const weft_args *args)

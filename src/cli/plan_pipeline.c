@@ -17,8 +17,10 @@ typedef struct pipeline_config {
 
 static const weft_key keys[] = {
     WEFT_PLAN_TARGET_KEYS(NULL,
-                          "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, ...; dit-7b-74k, ... "
-                          "(a wrong name lists them)", "v100:2"),
+                          "wan-14b, hunyuanvideo-13b, ...; uvit-2.7b, sdv2-1.7b, hunyuan-dit-3b, "
+                          "...; dit-7b-74k, ... "
+                          "(a wrong name lists them)",
+                          "v100:2"),
     {"stages", WEFT_KEY_I64, offsetof(pipeline_config, stages), "0", "",
      "stages; 0: two per device for skips, else one", .min = 0, .max = 4096},
     {"devices", WEFT_KEY_I64, offsetof(pipeline_config, devices), "8", "",
@@ -33,7 +35,8 @@ static const weft_key keys[] = {
 const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages",
                                                  sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
 
-weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target, weft_op_list *out)
+weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target,
+                                 weft_op_list *out)
 {
     const char *name = target->model;
     const weft_dit_shape *dit = weft_dit_preset(name);

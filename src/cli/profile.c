@@ -22,7 +22,7 @@ static const weft_option options[] = {
 enum { SHAPES = 64 };
 
 typedef struct profile {
-    double budget; /* seconds per measurement */
+    double budget;                /* seconds per measurement */
     double gemm, attention, conv; /* best FLOP/s */
     double memory;                /* bytes/s */
     weft_dit_sample block[SHAPES];
@@ -56,10 +56,12 @@ static double least_seconds(const measured *m, double budget)
     return fmax(least, 1e-9);
 }
 
-static void note(profile *p, const char *op, const char *shape, double seconds, double rate, const char *unit)
+static void note(profile *p, const char *op, const char *shape, double seconds, double rate,
+                 const char *unit)
 {
     printf("  %-12s %-26s %10.4f ms  %9.2f %s\n", op, shape, 1e3 * seconds, rate / 1e9, unit);
-    json_array_append_new(p->rows, json_pack("{s:s,s:s,s:f,s:f}", "op", op, "shape", shape, "seconds", seconds, "rate", rate));
+    json_array_append_new(p->rows, json_pack("{s:s,s:s,s:f,s:f}", "op", op, "shape", shape,
+                                             "seconds", seconds, "rate", rate));
 }
 
 typedef struct gemm {
@@ -70,7 +72,8 @@ typedef struct gemm {
 static void run_gemm(void *what)
 {
     const gemm *g = what;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, g->m, g->n, g->k, 1, g->a, g->k, g->b, g->k, 0, g->c, g->n);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, g->m, g->n, g->k, 1, g->a, g->k, g->b,
+                g->k, 0, g->c, g->n);
 }
 
 static void fill(float *x, int64_t n)
@@ -81,9 +84,12 @@ static void fill(float *x, int64_t n)
 
 static weft_status measure_gemm(profile *p, weft_arena *arena)
 {
-    static const int shapes[][3] = {{256, 256, 256}, {512, 768, 256}, {1024, 1024, 256}, {1024, 1024, 1024}, {2048, 512, 512}};
+    static const int shapes[][3] = {
+        {256, 256, 256}, {512, 768, 256}, {1024, 1024, 256}, {1024, 1024, 1024}, {2048, 512, 512}};
     const int64_t room = 2048 * 1024;
-    gemm g = {.a = weft_arena_alloc(arena, room * 4), .b = weft_arena_alloc(arena, room * 4), .c = weft_arena_alloc(arena, room * 4)};
+    gemm g = {.a = weft_arena_alloc(arena, room * 4),
+              .b = weft_arena_alloc(arena, room * 4),
+              .c = weft_arena_alloc(arena, room * 4)};
     if (!g.a || !g.b || !g.c)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the matrices");
     fill(g.a, room);
@@ -127,7 +133,8 @@ static weft_status measure_memory(profile *p, weft_arena *arena)
     return WEFT_OK;
 }
 
-/* Products and attention of one transformer block, forward: qkv, scores, values, projection, MLP. */
+/* Products and attention of one transformer block, forward: qkv, scores, values, projection, MLP.
+ */
 typedef struct block {
     int tokens, hidden, heads, batch;
     float *x, *qkv, *scores, *y, *mlp, *w;
@@ -139,7 +146,8 @@ static void run_attention(const block *b)
     const int s = b->tokens, h = b->hidden, d = h / b->heads, wide = 3 * h;
     for (int head = 0; head < b->heads; head++) {
         const float *q = b->qkv + head * d, *k = q + h, *v = k + h;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, s, d, 0.125f, q, wide, k, wide, 0, b->scores, s);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, s, d, 0.125f, q, wide, k, wide, 0,
+                    b->scores, s);
 #pragma omp parallel for
         for (int i = 0; i < s; i++) {
             float *row = b->scores + (int64_t)i * s, high = row[0], sum = 0;
@@ -150,7 +158,8 @@ static void run_attention(const block *b)
             for (int j = 0; j < s; j++)
                 row[j] /= sum;
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, s, d, s, 1, b->scores, s, v, wide, 0, b->y + head * d, h);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, s, d, s, 1, b->scores, s, v, wide, 0,
+                    b->y + head * d, h);
     }
 }
 
@@ -160,13 +169,17 @@ static void run_block(void *what)
     const int s = b->tokens, h = b->hidden;
     for (int i = 0; i < b->batch; i++) {
         if (!b->attention_only)
-            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, 3 * h, h, 1, b->x, h, b->w, h, 0, b->qkv, 3 * h);
+            cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, 3 * h, h, 1, b->x, h, b->w, h,
+                        0, b->qkv, 3 * h);
         run_attention(b);
         if (b->attention_only)
             continue;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, h, h, 1, b->y, h, b->w, h, 0, b->x, h);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, 4 * h, h, 1, b->x, h, b->w, h, 0, b->mlp, 4 * h);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, h, 4 * h, 1, b->mlp, 4 * h, b->w, 4 * h, 0, b->y, h);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, h, h, 1, b->y, h, b->w, h, 0, b->x,
+                    h);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, 4 * h, h, 1, b->x, h, b->w, h, 0,
+                    b->mlp, 4 * h);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, s, h, 4 * h, 1, b->mlp, 4 * h, b->w,
+                    4 * h, 0, b->y, h);
         for (int64_t k = 0; k < (int64_t)s * h; k++) /* keep the numbers in range */
             b->x[k] = b->x[k] * 0.001f + 0.1f;
     }
@@ -188,7 +201,8 @@ static weft_status measure_blocks(profile *p, int64_t hidden, weft_arena *arena)
     fill(b.x, most * hidden);
     fill(b.w, 4 * hidden * hidden);
     fill(b.qkv, most * 3 * hidden);
-    /* in three rounds over all shapes: what disturbs one of them for a while does not bend the fit */
+    /* in three rounds over all shapes: what disturbs one of them for a while does not bend the fit
+     */
     double least[WEFT_COUNT(lengths)][3];
     for (int round = 0; round < 3; round++)
         for (int i = 0; i < WEFT_COUNT(lengths); i++)
@@ -201,7 +215,8 @@ static weft_status measure_blocks(profile *p, int64_t hidden, weft_arena *arena)
             }
     for (int i = 0; i < WEFT_COUNT(lengths); i++)
         for (int batch = 0; batch <= 2; batch++) {
-            const double n = lengths[i], attention = 4 * n * n * (double)hidden, seconds = least[i][batch];
+            const double n = lengths[i], attention = 4 * n * n * (double)hidden,
+                         seconds = least[i][batch];
             char shape[64];
             if (batch == 0) {
                 snprintf(shape, sizeof shape, "%d tokens, %d heads", lengths[i], b.heads);
@@ -210,7 +225,9 @@ static weft_status measure_blocks(profile *p, int64_t hidden, weft_arena *arena)
                 continue;
             }
             snprintf(shape, sizeof shape, "%d x %d tokens", batch, lengths[i]);
-            note(p, "block", shape, seconds, batch * (24 * n * (double)hidden * (double)hidden + attention) / seconds, "GFLOP/s");
+            note(p, "block", shape, seconds,
+                 batch * (24 * n * (double)hidden * (double)hidden + attention) / seconds,
+                 "GFLOP/s");
             p->block[p->blocks++] = (weft_dit_sample){batch, lengths[i], 1, 0, seconds};
         }
     return weft_fit_dit(p->block, p->blocks, &p->dit);
@@ -225,43 +242,55 @@ typedef struct conv {
 static void run_conv(void *what)
 {
     const conv *c = what;
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->memory[0]}, {DNNL_ARG_WEIGHTS, c->memory[1]}, {DNNL_ARG_BIAS, c->memory[2]},
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->memory[0]},
+                                    {DNNL_ARG_WEIGHTS, c->memory[1]},
+                                    {DNNL_ARG_BIAS, c->memory[2]},
                                     {DNNL_ARG_DST, c->memory[3]}};
     if (dnnl_primitive_execute(c->primitive, c->stream, 4, args) == dnnl_success)
         dnnl_stream_wait(c->stream);
 }
 
 /* A 3x3x3 convolution of 32 channels, in oneDNN's own layouts. */
-static weft_status measure_conv(profile *p, dnnl_engine_t engine, dnnl_stream_t stream, int64_t frames, int64_t height,
-                                int64_t width)
+static weft_status measure_conv(profile *p, dnnl_engine_t engine, dnnl_stream_t stream,
+                                int64_t frames, int64_t height, int64_t width)
 {
     enum { CHANNELS = 32 };
-    const dnnl_dims_t data = {1, CHANNELS, frames, height, width}, weights = {CHANNELS, CHANNELS, 3, 3, 3}, bias = {CHANNELS};
+    const dnnl_dims_t data = {1, CHANNELS, frames, height, width},
+                      weights = {CHANNELS, CHANNELS, 3, 3, 3}, bias = {CHANNELS};
     const dnnl_dims_t one = {1, 1, 1};
     dnnl_memory_desc_t d, w, b;
     dnnl_convolution_desc_t desc;
     dnnl_primitive_desc_t pd = NULL;
     conv c = {.stream = stream};
-    bool ok = !dnnl_memory_desc_init_by_tag(&d, 5, data, dnnl_f32, dnnl_format_tag_any) &&
-              !dnnl_memory_desc_init_by_tag(&w, 5, weights, dnnl_f32, dnnl_format_tag_any) &&
-              !dnnl_memory_desc_init_by_tag(&b, 1, bias, dnnl_f32, dnnl_x) &&
-              !dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct, &d, &w, &b, &d, one, one, one) &&
-              !dnnl_primitive_desc_create(&pd, &desc, NULL, engine, NULL) && !dnnl_primitive_create(&c.primitive, pd);
-    static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_weights_md, dnnl_query_dst_md};
+    bool ok =
+        !dnnl_memory_desc_init_by_tag(&d, 5, data, dnnl_f32, dnnl_format_tag_any) &&
+        !dnnl_memory_desc_init_by_tag(&w, 5, weights, dnnl_f32, dnnl_format_tag_any) &&
+        !dnnl_memory_desc_init_by_tag(&b, 1, bias, dnnl_f32, dnnl_x) &&
+        !dnnl_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
+                                            &d, &w, &b, &d, one, one, one) &&
+        !dnnl_primitive_desc_create(&pd, &desc, NULL, engine, NULL) &&
+        !dnnl_primitive_create(&c.primitive, pd);
+    static const dnnl_query_t queries[] = {dnnl_query_src_md, dnnl_query_weights_md,
+                                           dnnl_query_weights_md, dnnl_query_dst_md};
     for (int i = 0; ok && i < 4; i++) {
-        ok = !dnnl_memory_create(&c.memory[i], dnnl_primitive_desc_query_md(pd, queries[i], i == 2), engine, DNNL_MEMORY_ALLOCATE);
+        ok = !dnnl_memory_create(&c.memory[i], dnnl_primitive_desc_query_md(pd, queries[i], i == 2),
+                                 engine, DNNL_MEMORY_ALLOCATE);
         void *bytes;
         if (ok && !dnnl_memory_get_data_handle(c.memory[i], &bytes))
-            memset(bytes, 0, dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, queries[i], i == 2)));
+            memset(bytes, 0,
+                   dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(pd, queries[i], i == 2)));
     }
     if (ok) {
         const double seconds = least_seconds(&(measured){run_conv, &c}, p->budget);
-        const double rate = 2.0 * 27 * CHANNELS * CHANNELS * (double)(frames * height * width) / seconds;
+        const double rate =
+            2.0 * 27 * CHANNELS * CHANNELS * (double)(frames * height * width) / seconds;
         char shape[64];
-        snprintf(shape, sizeof shape, "%lld x %lld x %lld, %d ch", (long long)frames, (long long)height, (long long)width, CHANNELS);
+        snprintf(shape, sizeof shape, "%lld x %lld x %lld, %d ch", (long long)frames,
+                 (long long)height, (long long)width, CHANNELS);
         note(p, "convolution", shape, seconds, rate, "GFLOP/s");
         p->conv = fmax(p->conv, rate);
-        p->tile[p->tiles++] = (weft_tile_sample){(double)frames, (double)height, (double)width, seconds};
+        p->tile[p->tiles++] =
+            (weft_tile_sample){(double)frames, (double)height, (double)width, seconds};
     }
     for (int i = 0; i < 4; i++)
         if (c.memory[i])
@@ -270,8 +299,10 @@ static weft_status measure_conv(profile *p, dnnl_engine_t engine, dnnl_stream_t 
         dnnl_primitive_destroy(c.primitive);
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    return ok ? WEFT_OK : weft_fail(WEFT_E_INTERNAL, "oneDNN refuses a 3x3x3 convolution of %lld x %lld x %lld", (long long)frames,
-                                    (long long)height, (long long)width);
+    return ok ? WEFT_OK
+              : weft_fail(WEFT_E_INTERNAL,
+                          "oneDNN refuses a 3x3x3 convolution of %lld x %lld x %lld",
+                          (long long)frames, (long long)height, (long long)width);
 }
 
 static weft_status measure_tiles(profile *p)
@@ -304,11 +335,14 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
 {
     const char *out = weft_args_string(args, "--out"), *yaml = weft_args_string(args, "--yaml");
     if (out) {
-        json_t *json = json_pack("{s:f,s:f,s:f,s:f,s:{s:f,s:f,s:f,s:f},s:{s:f,s:f},s:O}", "gemm_flops", p->gemm, "attention_flops",
-                                 p->attention, "conv_flops", p->conv, "memory_bandwidth", p->memory, "dit", "linear", p->dit.linear,
-                                 "quadratic", p->dit.quadratic, "error", p->dit.error, "worst", p->dit.worst, "vae", "line_error",
-                                 p->line_error, "error", p->tile_error, "measurements", p->rows);
-        const weft_status_code status = json ? weft_json_save(out, json) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        json_t *json =
+            json_pack("{s:f,s:f,s:f,s:f,s:{s:f,s:f,s:f,s:f},s:{s:f,s:f},s:O}", "gemm_flops",
+                      p->gemm, "attention_flops", p->attention, "conv_flops", p->conv,
+                      "memory_bandwidth", p->memory, "dit", "linear", p->dit.linear, "quadratic",
+                      p->dit.quadratic, "error", p->dit.error, "worst", p->dit.worst, "vae",
+                      "line_error", p->line_error, "error", p->tile_error, "measurements", p->rows);
+        const weft_status_code status =
+            json ? weft_json_save(out, json) : weft_fail(WEFT_E_MEMORY, "out of memory");
         json_decref(json);
         WEFT_TRY(status);
     }
@@ -344,7 +378,8 @@ static weft_status run_profile(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--seconds", 0.1, 3600, &seconds));
     WEFT_TRY(weft_args_i64(args, "--hidden", 64, 4096, &hidden));
     if (hidden % 64)
-        return weft_fail(WEFT_E_ARG, "--hidden %lld is not a multiple of 64, the size of a head", (long long)hidden);
+        return weft_fail(WEFT_E_ARG, "--hidden %lld is not a multiple of 64, the size of a head",
+                         (long long)hidden);
     weft_arena *arena = weft_arena_create();
     weft_cluster local;
     profile p = {.budget = seconds / 60, .rows = json_array()};
@@ -356,12 +391,15 @@ static weft_status run_profile(const weft_args *args)
     WEFT_GO(measure_memory(&p, arena));
     WEFT_GO(measure_blocks(&p, hidden, arena));
     WEFT_GO(measure_tiles(&p));
-    printf("\nproducts %.1f, attention %.1f, convolutions %.1f GFLOP/s; memory %.1f GB/s\n", p.gemm / 1e9, p.attention / 1e9,
-           p.conv / 1e9, p.memory / 1e9);
-    printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by %.1f %% (rms), %.1f %% at most, "
+    printf("\nproducts %.1f, attention %.1f, convolutions %.1f GFLOP/s; memory %.1f GB/s\n",
+           p.gemm / 1e9, p.attention / 1e9, p.conv / 1e9, p.memory / 1e9);
+    printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by "
+           "%.1f %% (rms), %.1f %% at most, "
            "over %lld shapes\n",
-           p.dit.linear, p.dit.quadratic, 100 * p.dit.error, 100 * p.dit.worst, (long long)p.blocks);
-    printf("tiles: a line over the volume is off by %.1f %%, with the boosted correction by %.1f %% (rms over the fifth of %lld "
+           p.dit.linear, p.dit.quadratic, 100 * p.dit.error, 100 * p.dit.worst,
+           (long long)p.blocks);
+    printf("tiles: a line over the volume is off by %.1f %%, with the boosted correction by %.1f "
+           "%% (rms over the fifth of %lld "
            "shapes that it was not fitted to)\n",
            100 * p.line_error, 100 * p.tile_error, (long long)p.tiles);
     status = write_results(args, &p, &local);
@@ -375,10 +413,14 @@ const weft_verb weft_verb_profile = {
     .name = "profile",
     .summary = "measure this machine's operators and fit the planner's cost models to them",
     .usage = "[options]",
-    .details = "Measures dense products, attention, a whole transformer block, 3x3x3 convolutions and memory copies, in f32, over "
-               "several shapes. Fits seconds of a block by its tokens (Arachne Eq. 9) with least squares, and seconds of a VAE tile "
-               "by a line over the volume with a gradient-boosted correction per shape, and prints how far the fits are off.\n\n"
-               "--yaml writes a cluster file with the measured rates for `weft plan` and `weft topology`. OMP_NUM_THREADS sets "
+    .details = "Measures dense products, attention, a whole transformer block, 3x3x3 convolutions "
+               "and memory copies, in f32, over "
+               "several shapes. Fits seconds of a block by its tokens (Arachne Eq. 9) with least "
+               "squares, and seconds of a VAE tile "
+               "by a line over the volume with a gradient-boosted correction per shape, and prints "
+               "how far the fits are off.\n\n"
+               "--yaml writes a cluster file with the measured rates for `weft plan` and `weft "
+               "topology`. OMP_NUM_THREADS sets "
                "how many cores are measured.",
     .examples = "weft profile --seconds 5 --out profile.json --yaml here.yaml\n",
     .options = options,

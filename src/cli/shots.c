@@ -1,8 +1,8 @@
+#include "curate/shots.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "cli/verb.h"
-#include "curate/shots.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,10 +10,12 @@
 static const weft_option options[] = {
     {"--method", "NAME", "structure", "structure, content, adaptive or fade"},
     {"--threshold", "X", "0",
-     "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade 12)"},
+     "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade "
+     "12)"},
     {"--min-frames", "N", "0", "shortest shot; 0: the method's own (structure 4, others 15)"},
     {"--mix", "LEVELS", "20",
-     "frames of H.264 between two that differ by less are mixed of these, not decoded; 0: every frame is decoded"},
+     "frames of H.264 between two that differ by less are mixed of these, not decoded; 0: every "
+     "frame is decoded"},
     {"--csv", NULL, NULL, "a scene list in the form of PySceneDetect instead of JSON lines"},
     {"--threads", "N", "2", "decoder threads; their number does not change the result"},
 };
@@ -117,8 +119,10 @@ static weft_status run(const weft_args *args)
             continue;
         }
         if (list.errors)
-            weft_warn("%s: %lld damaged packets were passed over", paths[i], (long long)list.errors);
-        weft_debug("%s: %lld of %lld frames decoded", paths[i], (long long)list.decoded, (long long)list.frames);
+            weft_warn("%s: %lld damaged packets were passed over", paths[i],
+                      (long long)list.errors);
+        weft_debug("%s: %lld of %lld frames decoded", paths[i], (long long)list.decoded,
+                   (long long)list.frames);
         if (csv)
             print_csv(&list);
         else
@@ -138,22 +142,31 @@ const weft_verb weft_verb_shots = {
         "Prints the boundaries of each file as JSON lines:\n"
         "  {\"file\":\"a.mp4\",\"type\":\"cut\",\"frame\":95,\"score\":1.62}\n"
         "  {\"file\":\"a.mp4\",\"type\":\"gradual\",\"start\":120,\"end\":143,\"score\":2.10}\n"
-        "`frame` is the first frame of the new shot; start .. end (inclusive) are the frames that are\n"
-        "mixed, dimmed or a held colour. Frames count every decoded frame from 0. A file without a\n"
+        "`frame` is the first frame of the new shot; start .. end (inclusive) are the frames that "
+        "are\n"
+        "mixed, dimmed or a held colour. Frames count every decoded frame from 0. A file without "
+        "a\n"
         "boundary prints nothing. Fades at the very start or end are no boundaries.\n"
         "\n"
-        "The method `structure` is ours: it compares the structure of frames after motion compensation,\n"
-        "so that camera motion, flashes, steps of exposure and captions are not taken for cuts, and\n"
+        "The method `structure` is ours: it compares the structure of frames after motion "
+        "compensation,\n"
+        "so that camera motion, flashes, steps of exposure and captions are not taken for cuts, "
+        "and\n"
         "finds dissolves, wipes, irises, pushes and fades through a colour. `content` (mean HSV\n"
-        "difference), `adaptive` (the same, against its neighbourhood) and `fade` (mean luma) are the\n"
+        "difference), `adaptive` (the same, against its neighbourhood) and `fade` (mean luma) are "
+        "the\n"
         "usual methods of that name.\n"
         "\n"
-        "Of H.264, frames between two that are alike are not decoded but mixed of these: at most five in a\n"
-        "row, and none where a cut could hide; ends of transitions may move by a few frames. --mix 0 decodes\n"
-        "all frames, in about twice the time, as `weft curate` does (shots.mix), because it hashes frames, too.\n"
+        "Of H.264, frames between two that are alike are not decoded but mixed of these: at most "
+        "five in a\n"
+        "row, and none where a cut could hide; ends of transitions may move by a few frames. --mix "
+        "0 decodes\n"
+        "all frames, in about twice the time, as `weft curate` does (shots.mix), because it hashes "
+        "frames, too.\n"
         "With the same value both find the same boundaries. The usual methods decode every frame.\n"
         "\n"
-        "With several files, one that cannot be read is reported and passed over; the exit status is\n"
+        "With several files, one that cannot be read is reported and passed over; the exit status "
+        "is\n"
         "then not 0.",
     .examples = "weft shots film.mp4\nweft shots --csv film.mp4 > film-Scenes.csv\n"
                 "weft shots --method content --threshold 30 *.mp4",

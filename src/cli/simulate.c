@@ -1,10 +1,10 @@
 /* weft simulate: a plan on a clock. */
+#include "plan/simulate.h"
 #include "base/fs.h"
 #include "cli/verb.h"
 #include "plan/gantt.h"
 #include "plan/pipeline_plan.h"
 #include "plan/plan_file.h"
-#include "plan/simulate.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,10 +38,11 @@ static weft_gantt_bar *owner_spans(const weft_trace *t, const weft_simulation *r
     return span;
 }
 
-/* `placed` NULL: an owner is what is coloured (a pipeline's microbatch); else its cascade's sample, with
- * the cascade's name over all of its steps. */
-static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c, const weft_placed *placed,
-                               const weft_simulation *r, const char *title)
+/* `placed` NULL: an owner is what is coloured (a pipeline's microbatch); else its cascade's sample,
+ * with the cascade's name over all of its steps. */
+static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c,
+                               const weft_placed *placed, const weft_simulation *r,
+                               const char *title)
 {
     int32_t owners;
     weft_gantt_bar *span = owner_spans(t, r, &owners);
@@ -65,8 +66,13 @@ static weft_status write_chart(const char *path, const weft_trace *t, const weft
             sscanf(placed[s->owner].id, "s%d.", &sample);
         const bool comm = s->stream == WEFT_STREAM_COMM;
         for (int32_t k = 0; k < g->count; k++)
-            bar[count++] = (weft_gantt_bar){t->member[g->first + k], r->start[i], r->end[i], sample + 1, comm ? 0.7 : 0.1,
-                                            t->name[s->name], placed ? WEFT_GANTT_INNER : WEFT_GANTT_BAR};
+            bar[count++] = (weft_gantt_bar){t->member[g->first + k],
+                                            r->start[i],
+                                            r->end[i],
+                                            sample + 1,
+                                            comm ? 0.7 : 0.1,
+                                            t->name[s->name],
+                                            placed ? WEFT_GANTT_INNER : WEFT_GANTT_BAR};
     }
     for (int32_t o = 0; placed && o < owners; o++)
         for (int64_t k = 0; k < placed[o].degree && isfinite(span[o].start); k++) {
@@ -121,15 +127,16 @@ static void print_links(const weft_cluster *c, const weft_simulation *r, int64_t
                 continue;
             char name[64], bytes[32];
             weft_cluster_link_name(c, l, name);
-            printf("%-28s %14s %10.2f\n", name, weft_format_bytes((int64_t)r->link_bytes[l], bytes), 100 * used);
+            printf("%-28s %14s %10.2f\n", name, weft_format_bytes((int64_t)r->link_bytes[l], bytes),
+                   100 * used);
             shown++;
         }
         ceiling = next;
     }
 }
 
-static weft_status write_figures(const char *path, const weft_cluster *c, const weft_simulation *r, const totals *t,
-                                 double planned)
+static weft_status write_figures(const char *path, const weft_cluster *c, const weft_simulation *r,
+                                 const totals *t, double planned)
 {
     json_t *links = json_object(), *root = NULL;
     for (int64_t l = 0; l < r->links; l++)
@@ -138,10 +145,11 @@ static weft_status write_figures(const char *path, const weft_cluster *c, const 
             weft_cluster_link_name(c, l, name);
             json_object_set_new(links, name, json_real(r->link_bytes[l]));
         }
-    root = json_pack("{s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "seconds", r->seconds, "planned_seconds", planned, "idle", t->idle,
-                     "exposed_seconds", t->exposed, "peak_bytes", t->peak, "events", (json_int_t)r->events, "link_bytes",
-                     links);
-    const weft_status_code status = root ? weft_json_save(path, root) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    root = json_pack("{s:f,s:f,s:f,s:f,s:f,s:I,s:o}", "seconds", r->seconds, "planned_seconds",
+                     planned, "idle", t->idle, "exposed_seconds", t->exposed, "peak_bytes", t->peak,
+                     "events", (json_int_t)r->events, "link_bytes", links);
+    const weft_status_code status =
+        root ? weft_json_save(path, root) : weft_fail(WEFT_E_MEMORY, "out of memory");
     json_decref(root);
     return status;
 }
@@ -167,14 +175,15 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
            r->seconds > 0 ? 100 * t.exposed / r->seconds : 0);
     printf("peak memory           %s per device\n", weft_format_bytes((int64_t)t.peak, text));
     printf("bytes over links      %s\n", weft_format_bytes((int64_t)t.bytes, text));
-    printf("devices %lld, steps %lld, events %lld\n", (long long)r->devices, (long long)trace->step_count,
-           (long long)r->events);
+    printf("devices %lld, steps %lld, events %lld\n", (long long)r->devices,
+           (long long)trace->step_count, (long long)r->events);
     print_links(f->cluster, r, links);
     const char *chrome = weft_args_string(args, "--chrome"), *svg = weft_args_string(args, "--svg");
     const char *out = weft_args_string(args, "--out");
     if (chrome) {
         weft_buf text_out = {0};
-        weft_status_code status = weft_trace_chrome(trace, f->cluster->devices, r->start, r->end, &text_out);
+        weft_status_code status =
+            weft_trace_chrome(trace, f->cluster->devices, r->start, r->end, &text_out);
         if (status == WEFT_OK)
             status = weft_file_write_atomic(chrome, text_out.data, text_out.len);
         weft_buf_free(&text_out);
@@ -188,7 +197,8 @@ static weft_status report(const weft_args *args, const planned *f, const weft_tr
 /* The cluster of a pipeline plan: the one it names, or a node of devices with the bandwidth of its
  * costs. */
 static weft_status pipeline_cluster(const weft_args *args, weft_arena *arena, const char *path,
-                                    const weft_pipeline_plan *plan, const json_t *json, weft_cluster *c)
+                                    const weft_pipeline_plan *plan, const json_t *json,
+                                    weft_cluster *c)
 {
     const json_t *made_for = json_object_get(json, "cluster");
     const char *spec = weft_args_string(args, "--cluster"), *own = NULL, *id = NULL;
@@ -201,18 +211,28 @@ static weft_status pipeline_cluster(const weft_args *args, weft_arena *arena, co
         WEFT_TRY(weft_cluster_load(arena, spec ? spec : own, c));
         weft_cluster_id(c, have);
         if (id && strcmp(id, have) != 0)
-            return weft_fail(WEFT_E_ARG, "%s was made for the cluster %s (%s), not for %s (%s); plan again", path, own,
-                             id, spec ? spec : own, have);
+            return weft_fail(WEFT_E_ARG,
+                             "%s was made for the cluster %s (%s), not for %s (%s); plan again",
+                             path, own, id, spec ? spec : own, have);
         if (plan->schedule.devices > weft_cluster_devices(c))
             return weft_fail(WEFT_E_ARG, "%s needs %lld devices, the cluster has %lld", path,
                              (long long)plan->schedule.devices, (long long)weft_cluster_devices(c));
         return WEFT_OK;
     }
     const double rate = plan->bandwidth > 0 ? plan->bandwidth : 1e15;
-    *c = (weft_cluster){.name = "costs", .nodes = 1, .devices = plan->schedule.devices,
-                        .device = {.type = "device", .memory = INT64_MAX, .flops = 1, .memory_bandwidth = 1,
-                                   .gemm = 1, .attention = 1, .conv = 1, .memory_fraction = 1},
-                        .link = {rate, plan->latency / 2}, .host = {rate, plan->latency / 2}};
+    *c = (weft_cluster){.name = "costs",
+                        .nodes = 1,
+                        .devices = plan->schedule.devices,
+                        .device = {.type = "device",
+                                   .memory = INT64_MAX,
+                                   .flops = 1,
+                                   .memory_bandwidth = 1,
+                                   .gemm = 1,
+                                   .attention = 1,
+                                   .conv = 1,
+                                   .memory_fraction = 1},
+                        .link = {rate, plan->latency / 2},
+                        .host = {rate, plan->latency / 2}};
     return weft_cluster_resolve(c, path);
 }
 
@@ -266,12 +286,15 @@ static weft_status run_simulate(const weft_args *args)
     if (status == WEFT_OK)
         status = weft_plan_file_load(path, weft_args_string(args, "--cluster"), arena, file);
     if (status == WEFT_OK)
-        status = weft_place_trace(file->placed, file->plan.count, file->plan.devices,
-                                  file->described ? &file->costs : NULL, &file->samples, folds, &trace);
+        status =
+            weft_place_trace(file->placed, file->plan.count, file->plan.devices,
+                             file->described ? &file->costs : NULL, &file->samples, folds, &trace);
     if (status == WEFT_OK)
         status = weft_simulate(&trace, &file->cluster, &result);
-    const planned made = {.cluster = file ? &file->cluster : NULL, .placed = file ? file->placed : NULL,
-                          .seconds = file ? file->plan.makespan : 0, .bound = file ? file->plan.lower_bound : 0};
+    const planned made = {.cluster = file ? &file->cluster : NULL,
+                          .placed = file ? file->placed : NULL,
+                          .seconds = file ? file->plan.makespan : 0,
+                          .bound = file ? file->plan.lower_bound : 0};
     if (status == WEFT_OK)
         status = report(args, &made, &trace, &result, path);
     weft_simulation_free(&result);
@@ -284,11 +307,16 @@ const weft_verb weft_verb_simulate = {
     .name = "simulate",
     .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
     .usage = "PLAN.json [options]",
-    .details = "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it into the steps that every device would "
-               "take, and runs them over the cluster with an event simulator: collectives as their algorithms do them, "
-               "links shared fairly, compute and communication on streams of their own. Prints the iteration time, the "
-               "idle part, communication that compute does not hide, peak memory and the busiest links.\n\n"
-               "A plan of bare numbers (--costs) has only its seconds: it is replayed without communication. A plan "
+    .details = "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it "
+               "into the steps that every device would "
+               "take, and runs them over the cluster with an event simulator: collectives as their "
+               "algorithms do them, "
+               "links shared fairly, compute and communication on streams of their own. Prints the "
+               "iteration time, the "
+               "idle part, communication that compute does not hide, peak memory and the busiest "
+               "links.\n\n"
+               "A plan of bare numbers (--costs) has only its seconds: it is replayed without "
+               "communication. A plan "
                "that was made for another cluster is refused.",
     .examples = "weft plan cascades --set stage=1080p --out plan.json\n"
                 "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"

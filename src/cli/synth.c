@@ -1,5 +1,5 @@
-#include "cli/verb.h"
 #include "curate/synth.h"
+#include "cli/verb.h"
 
 #include <stdio.h>
 
@@ -50,12 +50,16 @@ const weft_verb weft_verb_synth = {
     .usage = "--out DIR [options]",
     .details =
         "Writes H.264 videos of one coloured shape (red, green, blue, yellow; circle, square,\n"
-        "triangle) that moves left, right, up or down over plain and shaded backgrounds. Most shots\n"
-        "are cut together into longer videos, with hard cuts, dissolves and fades, so that curation\n"
+        "triangle) that moves left, right, up or down over plain and shaded backgrounds. Most "
+        "shots\n"
+        "are cut together into longer videos, with hard cuts, dissolves and fades, so that "
+        "curation\n"
         "has real work to do on material whose answers are known.\n"
         "\n"
-        "train/v0000.mp4 with v0000.json: several shots; the JSON gives each shot's first and last\n"
-        "frame (inclusive) and its caption, such as \"a red circle moving left\". Frames of a gradual\n"
+        "train/v0000.mp4 with v0000.json: several shots; the JSON gives each shot's first and "
+        "last\n"
+        "frame (inclusive) and its caption, such as \"a red circle moving left\". Frames of a "
+        "gradual\n"
         "transition belong to no shot. train/s0000.mp4 with s0000.txt: one shot and its caption.\n"
         "cuts.jsonl: the boundaries, in the form that `weft shots` prints. heldout.json: the\n"
         "combinations of words that training never shows, for the evaluation of composition, and\n"

@@ -19,16 +19,16 @@ typedef struct weft_args weft_args;
 
 typedef struct weft_verb {
     const char *name;
-    const char *summary;    /* one line */
-    const char *usage;      /* after "weft <name> ", e.g. "CONFIG [options]" */
-    const char *details;    /* paragraphs: what it reads, does, writes; units; exit codes */
-    const char *examples;   /* lines that run as they are */
+    const char *summary;  /* one line */
+    const char *usage;    /* after "weft <name> ", e.g. "CONFIG [options]" */
+    const char *details;  /* paragraphs: what it reads, does, writes; units; exit codes */
+    const char *examples; /* lines that run as they are */
     const weft_option *options;
     int option_count;
-    const weft_section *config; /* the config's root section, or NULL */
+    const weft_section *config;         /* the config's root section, or NULL */
     int min_positional, max_positional; /* max -1: any number */
-    bool hidden;        /* not in `weft --help` */
-    bool stops_cleanly; /* asks weft_interrupted(); else the first Ctrl-C kills */
+    bool hidden;                        /* not in `weft --help` */
+    bool stops_cleanly;                 /* asks weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
 } weft_verb;
 
@@ -37,8 +37,8 @@ extern const weft_verb *const weft_verbs[];
 extern const int weft_verb_count;
 const weft_verb *weft_verb_find(const char *name); /* NULL: none */
 
-/* Reads argv (what follows the verb's name); WEFT_E_ARG says what is wrong. Every verb has --help, and
- * one with a config has --set; both may be left out of its table. */
+/* Reads argv (what follows the verb's name); WEFT_E_ARG says what is wrong. Every verb has --help,
+ * and one with a config has --set; both may be left out of its table. */
 weft_status weft_args_parse(const weft_verb *verb, int argc, char *const *argv, weft_args **args);
 void weft_args_free(weft_args *args);
 bool weft_args_wants_help(const weft_args *args);
@@ -56,8 +56,10 @@ void weft_help_bash(weft_buf *out);
 const char *weft_args_string(const weft_args *args, const char *option);
 bool weft_args_flag(const weft_args *args, const char *option);
 /* Numbers are checked against [min, max]; needs a default or `required`. */
-weft_status weft_args_i64(const weft_args *args, const char *option, int64_t min, int64_t max, int64_t *out);
-weft_status weft_args_f64(const weft_args *args, const char *option, double min, double max, double *out);
+weft_status weft_args_i64(const weft_args *args, const char *option, int64_t min, int64_t max,
+                          int64_t *out);
+weft_status weft_args_f64(const weft_args *args, const char *option, double min, double max,
+                          double *out);
 /* All values of a repeated option. */
 const char *const *weft_args_list(const weft_args *args, const char *option, int *count);
 const char *const *weft_args_positional(const weft_args *args, int *count);

@@ -15,11 +15,14 @@
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
 enum { FLAT = 4 }; /* sharpness of a luma that does not tell what is to be seen */
-#define KEY_SECONDS 0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
-#define PAUSE_SECONDS 1.0 /* a frame that is shown for longer ends its shot: the recording stood still */
+#define KEY_SECONDS                                                                                \
+    0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
+#define PAUSE_SECONDS                                                                              \
+    1.0 /* a frame that is shown for longer ends its shot: the recording stood still */
 #define REST_SECONDS 0.25 /* between frames that tell slow motion */
 
-/* Of every frame, 32 bytes; the only thing that grows with the video's length, besides the hashes. */
+/* Of every frame, 32 bytes; the only thing that grows with the video's length, besides the hashes.
+ */
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
@@ -40,12 +43,15 @@ typedef struct analysis {
     weft_phash *hash;
     int64_t hashes, hash_capacity;
     double next_key;
-    double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and how long the last frame lasts */
-    uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT], last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma */
+    double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and
+                         how long the last frame lasts */
+    uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT],
+        last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma */
     double analysed_seconds;
-    int64_t concealed; /* frames in which the decoder hid errors */
-    bool vectors;      /* the decoder tells motion vectors */
-    uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without them */
+    int64_t concealed;         /* frames in which the decoder hid errors */
+    bool vectors;              /* the decoder tells motion vectors */
+    uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without
+                                  them */
     uint8_t rest_mix[WIDE * HIGH]; /* its colours, where rest_flat */
     bool rest_flat;
     int64_t rest_at;
@@ -63,8 +69,8 @@ json_t *weft_curate_reject(const char *operator_name, double value, double thres
                            const char *reason)
 {
     char *text = weft_utf8_escape(reason); /* it may name files */
-    json_t *reject = json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value, "threshold", threshold,
-                               "reason", text ? text : "");
+    json_t *reject = json_pack("{s:s,s:f,s:f,s:s}", "operator", operator_name, "value", value,
+                               "threshold", threshold, "reason", text ? text : "");
     weft_free(text);
     return reject;
 }
@@ -103,7 +109,8 @@ static float pixel_motion(const uint8_t *now, const uint8_t *last)
                         for (int x = 0; x < BLOCK; x++)
                             sad += abs(now[(by + y) * WEFT_SHOT_WIDTH + bx + x] -
                                        last[(y0 + y) * WEFT_SHOT_WIDTH + x0 + x]);
-                    if ((dy == -REACH && dx == -REACH) || sad < best || (sad == best && d2 < best_d2))
+                    if ((dy == -REACH && dx == -REACH) || sad < best ||
+                        (sad == best && d2 < best_d2))
                         best = sad, best_d2 = d2;
                 }
             sum += sqrt(best_d2);
@@ -111,8 +118,8 @@ static float pixel_motion(const uint8_t *now, const uint8_t *last)
     return (float)(sum / blocks / WEFT_SHOT_WIDTH);
 }
 
-/* The sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that one pixel in 200 exceeds. Flat pictures
- * with a crisp outline are sharp by it, soft ones are not. */
+/* The sharpness of the sharpest edges: the absolute Laplacian (a quarter of it) that one pixel in
+ * 200 exceeds. Flat pictures with a crisp outline are sharp by it, soft ones are not. */
 static int edges(const uint8_t *plane, int64_t stride)
 {
     int64_t above = 0;
@@ -128,7 +135,8 @@ static int edges(const uint8_t *plane, int64_t stride)
     return level;
 }
 
-/* Edges of luma; where it hardly has any, those of the chroma: a blue shape on gray may have none but these. */
+/* Edges of luma; where it hardly has any, those of the chroma: a blue shape on gray may have none
+ * but these. */
 static void picture_stats(const weft_video_frame *f, frame_stat *s)
 {
     int64_t luma = 0;
@@ -197,15 +205,15 @@ static void mix_colours(const weft_video_frame *f, uint8_t *to)
 {
     for (int y = 0; y < HIGH; y++)
         for (int x = 0; x < WIDE; x++) {
-            const int v = f->plane[0][y * f->stride[0] + x] + f->plane[1][y * f->stride[1] + x] - 128 -
-                          (f->plane[2][y * f->stride[2] + x] - 128) / 2;
+            const int v = f->plane[0][y * f->stride[0] + x] + f->plane[1][y * f->stride[1] + x] -
+                          128 - (f->plane[2][y * f->stride[2] + x] - 128) / 2;
             to[y * WIDE + x] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
         }
 }
 
-/* Slow motion is less than a pixel from frame to frame: without a decoder's vectors it is measured over a quarter of a
- * second, and the frames between have at least their share of it. So is that of colours without contrast in luma, of which
- * vectors say little. */
+/* Slow motion is less than a pixel from frame to frame: without a decoder's vectors it is measured
+ * over a quarter of a second, and the frames between have at least their share of it. So is that of
+ * colours without contrast in luma, of which vectors say little. */
 static void slow_motion(analysis *a, const weft_video_frame *f)
 {
     const int64_t now = a->frames, since = now - a->rest_at;
@@ -230,7 +238,8 @@ static void slow_motion(analysis *a, const weft_video_frame *f)
     a->rest_at = now;
 }
 
-static weft_status_code take_frame(void *user, const weft_video_frame *tiny, const weft_video_frame *f)
+static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
+                                   const weft_video_frame *f)
 {
     analysis *a = user;
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
@@ -238,7 +247,8 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny, con
     *s = (frame_stat){.seconds = f->seconds, .hashes = a->hashes};
     WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
     for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
-        memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0], WEFT_SHOT_WIDTH);
+        memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0],
+               WEFT_SHOT_WIDTH);
     if (tiny->motion_count > 0)
         s->motion = codec_motion(tiny, &a->info);
     else if (a->frames > 0)
@@ -258,14 +268,17 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny, con
     return WEFT_OK;
 }
 
-static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors, double seconds)
+static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors,
+                         double seconds)
 {
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:s,s:b,s:b,s:I,s:i,s:i}", "width",
-                     (json_int_t)i->width, "height", (json_int_t)i->height, "fps", fps, "seconds",
-                     seconds, "frames", (json_int_t)frames, "damaged_packets", (json_int_t)errors,
-                     "codec", i->codec, "pixel_format", i->pixel_format, "container", i->container,
-                     "rotation", i->rotation, "hdr", i->hdr, "transfer", i->transfer, "interlaced", i->interlaced, "audio",
-                     i->has_audio, "bit_rate", (json_int_t)i->bit_rate, "bit_depth", i->bit_depth, "other_streams", i->other_streams);
+    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:I,s:s,s:s,s:s,s:i,s:b,s:s,s:b,s:b,s:I,s:i,s:i}",
+                     "width", (json_int_t)i->width, "height", (json_int_t)i->height, "fps", fps,
+                     "seconds", seconds, "frames", (json_int_t)frames, "damaged_packets",
+                     (json_int_t)errors, "codec", i->codec, "pixel_format", i->pixel_format,
+                     "container", i->container, "rotation", i->rotation, "hdr", i->hdr, "transfer",
+                     i->transfer, "interlaced", i->interlaced, "audio", i->has_audio, "bit_rate",
+                     (json_int_t)i->bit_rate, "bit_depth", i->bit_depth, "other_streams",
+                     i->other_streams);
 }
 
 /* What the header alone decides. */
@@ -274,11 +287,13 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
     const double side = (double)(i->width < i->height ? i->width : i->height);
     const double aspect = (double)i->width / (double)i->height;
     if (side < (double)c->video.min_side)
-        return weft_curate_reject("size", side, (double)c->video.min_side, "the shorter side is too short");
+        return weft_curate_reject("size", side, (double)c->video.min_side,
+                                  "the shorter side is too short");
     if (i->fps > c->video.max_fps)
         return weft_curate_reject("fps", i->fps, c->video.max_fps, "the frame rate is too high");
     if (aspect < c->video.min_aspect)
-        return weft_curate_reject("aspect", aspect, c->video.min_aspect, "the picture is too narrow");
+        return weft_curate_reject("aspect", aspect, c->video.min_aspect,
+                                  "the picture is too narrow");
     if (aspect > c->video.max_aspect)
         return weft_curate_reject("aspect", aspect, c->video.max_aspect, "the picture is too wide");
     return NULL;
@@ -292,10 +307,12 @@ static bool pause_after(const analysis *a, int64_t t)
 /* When the frame after t is shown; the last one and one before a pause last as long as the mean. */
 static double end_of(const analysis *a, int64_t t)
 {
-    return t + 1 < a->frames && !pause_after(a, t) ? a->frame[t + 1].seconds : a->frame[t].seconds + a->tick;
+    return t + 1 < a->frames && !pause_after(a, t) ? a->frame[t + 1].seconds
+                                                   : a->frame[t].seconds + a->tick;
 }
 
-/* Frames of a rate: all but a quarter of it (and what whole milliseconds hide) equally far apart. */
+/* Frames of a rate: all but a quarter of it (and what whole milliseconds hide) equally far apart.
+ */
 typedef struct pace {
     double shortest, longest, fps; /* seconds from frame to frame; the mean rate */
     bool variable;
@@ -316,7 +333,8 @@ static pace pace_of(const analysis *a, int64_t start, int64_t end, double fps)
         count++;
     }
     if (count == 0 && start < end) /* nothing but pauses */
-        p.shortest = p.longest = (a->frame[end].seconds - a->frame[start].seconds) / (double)(end - start);
+        p.shortest = p.longest =
+            (a->frame[end].seconds - a->frame[start].seconds) / (double)(end - start);
     const double mean = count ? sum / (double)count : p.longest, slack = fmax(0.25 * mean, 0.0011);
     p.variable = p.longest > mean + slack || p.shortest < mean - slack;
     /* The header's fraction is the exact one, where it is right. */
@@ -363,17 +381,19 @@ static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t
         crop[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)crop[0]) / 2 * 2;
         crop[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)crop[1]) / 2 * 2;
     }
-    json_t *shot = json_pack("{s:I,s:I,s:f,s:f,s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start", (json_int_t)start,
-                             "end", (json_int_t)end, "start_seconds", from, "end_seconds", to, "fps", p.fps,
-                             "variable_rate", p.variable, "frame_seconds", p.shortest, p.longest, "scores",
-                             "motion", motion, "sharpness", detail, "brightness", luma);
+    json_t *shot =
+        json_pack("{s:I,s:I,s:f,s:f,s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start", (json_int_t)start,
+                  "end", (json_int_t)end, "start_seconds", from, "end_seconds", to, "fps", p.fps,
+                  "variable_rate", p.variable, "frame_seconds", p.shortest, p.longest, "scores",
+                  "motion", motion, "sharpness", detail, "brightness", luma);
     json_t *reject = NULL;
     if (n < (double)c->clips.min_frames)
         reject = weft_curate_reject("length", n, (double)c->clips.min_frames, "too few frames");
     else if (seconds < c->clips.min_seconds)
         reject = weft_curate_reject("length", seconds, c->clips.min_seconds, "too short");
     else if (p.fps < c->video.min_fps)
-        reject = weft_curate_reject("fps", p.fps, c->video.min_fps, "the frame rate of the shot is too low");
+        reject = weft_curate_reject("fps", p.fps, c->video.min_fps,
+                                    "the frame rate of the shot is too low");
     else if (luma < c->quality.min_brightness)
         reject = weft_curate_reject("exposure", luma, c->quality.min_brightness, "too dark");
     else if (luma > c->quality.max_brightness)
@@ -419,9 +439,9 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
         int64_t crop[4];
         json_t *shot = judge_shot(a, from, to, crop);
         if (crop[2] > 0 && crop[3] > 0)
-            json_object_set_new(shot, "crop", json_pack("[I,I,I,I]", (json_int_t)crop[0],
-                                                        (json_int_t)crop[1], (json_int_t)crop[2],
-                                                        (json_int_t)crop[3]));
+            json_object_set_new(shot, "crop",
+                                json_pack("[I,I,I,I]", (json_int_t)crop[0], (json_int_t)crop[1],
+                                          (json_int_t)crop[2], (json_int_t)crop[3]));
         add_hashes(a, from, to, shot);
         json_array_append_new(shots, shot);
     }
@@ -442,11 +462,11 @@ static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots
 {
     if (start > end)
         return;
-    json_t *gap = json_pack("{s:I,s:I,s:f,s:f,s:b,s:o}", "start", (json_int_t)start, "end", (json_int_t)end,
-                            "start_seconds", a->frame[start].seconds, "end_seconds", end_of(a, end), "gap",
-                            1, "reject",
-                            weft_curate_reject("transition", (double)(end - start + 1), 0,
-                                               "frames between two shots: a transition, or trimmed beside a cut"));
+    json_t *gap = json_pack(
+        "{s:I,s:I,s:f,s:f,s:b,s:o}", "start", (json_int_t)start, "end", (json_int_t)end,
+        "start_seconds", a->frame[start].seconds, "end_seconds", end_of(a, end), "gap", 1, "reject",
+        weft_curate_reject("transition", (double)(end - start + 1), 0,
+                           "frames between two shots: a transition, or trimmed beside a cut"));
     json_array_append_new(shots, gap);
 }
 
@@ -502,10 +522,13 @@ static json_t *conclude(analysis *a, json_t *record)
     if (seconds < a->config->video.min_seconds)
         return weft_curate_reject("duration", seconds, a->config->video.min_seconds,
                                   "the video is too short");
-    if (a->fps < a->config->video.min_fps) /* pauses do not count, of which the header does not know */
-        return weft_curate_reject("fps", a->fps, a->config->video.min_fps, "the frame rate is too low");
+    if (a->fps <
+        a->config->video.min_fps) /* pauses do not count, of which the header does not know */
+        return weft_curate_reject("fps", a->fps, a->config->video.min_fps,
+                                  "the frame rate is too low");
     if (a->fps > a->config->video.max_fps)
-        return weft_curate_reject("fps", a->fps, a->config->video.max_fps, "the frame rate is too high");
+        return weft_curate_reject("fps", a->fps, a->config->video.max_fps,
+                                  "the frame rate is too high");
     json_object_set_new(record, "shots", cut_into_shots(a));
     return NULL;
 }
@@ -557,17 +580,21 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     weft_status_code status = weft_video_scan(path, &o, &visitor, &a->seen);
     if (a->reject) {
         reject = json_incref(a->reject);
-        json_object_set_new(record, "video", info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
+        json_object_set_new(record, "video",
+                            info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
         status = WEFT_OK;
     } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK) {
         reject = conclude(a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
-        const char *why = weft_error_message(); /* the line names the file already */
+        const char *why = weft_error_message();         /* the line names the file already */
         const size_t n = strlen(path);
-        reject = weft_curate_reject("decode", 0, 1, strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0 ? why + n + 2 : why);
+        reject = weft_curate_reject(
+            "decode", 0, 1,
+            strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0 ? why + n + 2 : why);
         if (status == WEFT_E_PERMISSION || status == WEFT_E_IO || status == WEFT_E_NOT_FOUND)
-            json_object_set_new(record, "again", json_true()); /* the next run may find it readable */
+            json_object_set_new(record, "again",
+                                json_true()); /* the next run may find it readable */
         status = WEFT_OK;
     }
     if (reject)

@@ -35,10 +35,13 @@ static weft_status write_meta(const weft_curate_clip *clip, int64_t w, int64_t h
     return weft_json_save(clip->meta_path, clip->meta);
 }
 
-/* Reading that fails is the source's matter, whatever the reason: it must not look like a full disk of ours. */
+/* Reading that fails is the source's matter, whatever the reason: it must not look like a full disk
+ * of ours. */
 static weft_status_code reading_failed(weft_status_code status)
 {
-    return status == WEFT_OK || status == WEFT_E_MEMORY ? status : weft_fail(WEFT_E_FORMAT, "%s", weft_error_message());
+    return status == WEFT_OK || status == WEFT_E_MEMORY
+               ? status
+               : weft_fail(WEFT_E_FORMAT, "%s", weft_error_message());
 }
 
 /* Frames start .. end of the reader, which stands before start. */
@@ -119,8 +122,8 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
     return status;
 }
 
-weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips, int64_t count,
-                                    const weft_curate_config *config, int threads,
+weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips,
+                                    int64_t count, const weft_curate_config *config, int threads,
                                     const weft_heartbeat *heart)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -56,14 +56,16 @@ static weft_status check_settings(const char *out, const weft_curate_config *con
     char *path = weft_path_join(out, "state/config.yaml"), *old = NULL;
     int64_t bytes = 0;
     weft_config_dump(&weft_curate_section, &key, &text);
-    weft_status_code status = path ? weft_buf_check(&text) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status =
+        path ? weft_buf_check(&text) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     if (status == WEFT_OK && weft_path_exists(path)) {
         status = weft_file_read(path, 1 << 20, &old, &bytes);
         if (status == WEFT_OK && (bytes != text.len || memcmp(old, text.data, (size_t)bytes) != 0))
-            status = weft_fail(WEFT_E_CONFIG,
-                               "%s: was made with other settings (they are in state/config.yaml); use "
-                               "another --out, or remove this one",
-                               out);
+            status =
+                weft_fail(WEFT_E_CONFIG,
+                          "%s: was made with other settings (they are in state/config.yaml); use "
+                          "another --out, or remove this one",
+                          out);
     } else if (status == WEFT_OK) {
         status = weft_file_write_atomic(path, text.data, text.len);
     }
@@ -78,7 +80,8 @@ static weft_status lock_folder(const char *out, int *fd)
 {
     char *folder = weft_path_join(out, "state"), *path = weft_path_join(out, "state/lock");
     int file = -1;
-    weft_status_code status = folder && path ? weft_make_dirs(folder) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status =
+        folder && path ? weft_make_dirs(folder) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     WEFT_GO(status);
     file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
@@ -98,7 +101,8 @@ out:
 static void show(run *r)
 {
     char detail[96];
-    snprintf(detail, sizeof detail, "%lld/%lld videos", (long long)r->jobs_done, (long long)r->jobs);
+    snprintf(detail, sizeof detail, "%lld/%lld videos", (long long)r->jobs_done,
+             (long long)r->jobs);
     weft_progress_update(&r->progress, r->bytes_done, detail);
 }
 
@@ -122,7 +126,8 @@ static bool stops_the_run(weft_status_code status)
            status == WEFT_E_MEMORY || status == WEFT_E_INTERNAL;
 }
 
-static weft_status_code analyse_job(void *context, int64_t job, int threads, const weft_heartbeat *heart)
+static weft_status_code analyse_job(void *context, int64_t job, int threads,
+                                    const weft_heartbeat *heart)
 {
     run *r = context;
     weft_curate_source *s = &r->plan.source[r->job[job]];
@@ -157,7 +162,8 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     return status;
 }
 
-static weft_status_code clips_job(void *context, int64_t job, int threads, const weft_heartbeat *heart)
+static weft_status_code clips_job(void *context, int64_t job, int threads,
+                                  const weft_heartbeat *heart)
 {
     run *r = context;
     const weft_curate_source *s = &r->plan.source[r->job[job]];
@@ -176,7 +182,8 @@ static int larger_first(const void *a, const void *b, void *plan)
 static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft_curate_source *),
                              weft_status_code (*job)(void *, int64_t, int, const weft_heartbeat *))
 {
-    int workers = (int)(r->config->workers > 0 ? r->config->workers : sysconf(_SC_NPROCESSORS_ONLN));
+    int workers =
+        (int)(r->config->workers > 0 ? r->config->workers : sysconf(_SC_NPROCESSORS_ONLN));
     workers = workers < 1 ? 1 : workers > 256 ? 256 : workers;
     r->jobs = r->jobs_done = r->bytes_total = r->bytes_done = 0;
     for (int64_t i = 0; i < r->plan.sources; i++)
@@ -248,7 +255,8 @@ weft_status weft_curate_run(const char *in, const char *out, const weft_curate_c
     WEFT_GO(weft_make_dirs(out));
     char in_real[PATH_MAX], out_real[PATH_MAX];
     if (realpath(in, in_real) && realpath(out, out_real) && strcmp(in_real, out_real) == 0) {
-        status = weft_fail(WEFT_E_ARG, "%s: is the folder of the footage too; give another --out", out);
+        status =
+            weft_fail(WEFT_E_ARG, "%s: is the folder of the footage too; give another --out", out);
         goto out;
     }
     WEFT_GO(lock_folder(out, &lock));

@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 typedef struct weft_curate_config {
-    int64_t workers;        /* 0: one per processor */
+    int64_t workers; /* 0: one per processor */
     double stall_seconds;
     struct {
         int64_t min_side;

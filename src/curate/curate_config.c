@@ -13,10 +13,10 @@ static const weft_key video_keys[] = {
      .min = 1, .max = 100000},
     {"min_seconds", WEFT_KEY_F64, AT(video.min_seconds) - AT(video), "0.5", "s",
      "duration of the video, at least", .min = 0, .max = 1e9},
-    {"min_aspect", WEFT_KEY_F64, AT(video.min_aspect) - AT(video), "0.3", "", "width / height, at least",
-     .min = 0, .max = 100},
-    {"max_aspect", WEFT_KEY_F64, AT(video.max_aspect) - AT(video), "3.5", "", "width / height, at most",
-     .min = 0, .max = 1000},
+    {"min_aspect", WEFT_KEY_F64, AT(video.min_aspect) - AT(video), "0.3", "",
+     "width / height, at least", .min = 0, .max = 100},
+    {"max_aspect", WEFT_KEY_F64, AT(video.max_aspect) - AT(video), "3.5", "",
+     "width / height, at most", .min = 0, .max = 1000},
     {"max_damaged", WEFT_KEY_F64, AT(video.max_damaged) - AT(video), "0.02", "",
      "share of the packets that the decoder may refuse", .min = 0, .max = 1},
     {"max_concealed", WEFT_KEY_F64, AT(video.max_concealed) - AT(video), "0.1", "",
@@ -29,14 +29,15 @@ static const weft_section video_section = {"video", "what a file must be to be l
 static const weft_key shots_keys[] = {
     {"method", WEFT_KEY_ENUM, AT(shots.method) - AT(shots), "structure", "", "as in `weft shots`",
      .choices = methods},
-    {"threshold", WEFT_KEY_F64, AT(shots.threshold) - AT(shots), "0", "", "0: the method's own", .min = 0,
-     .max = 1000},
+    {"threshold", WEFT_KEY_F64, AT(shots.threshold) - AT(shots), "0", "", "0: the method's own",
+     .min = 0, .max = 1000},
     {"min_frames", WEFT_KEY_I64, AT(shots.min_frames) - AT(shots), "0", "frames",
      "shortest shot that is detected; 0: the method's own", .min = 0, .max = 100000},
     {"trim", WEFT_KEY_I64, AT(shots.trim) - AT(shots), "0", "frames",
      "cut off at each end of a shot that touches a boundary", .min = 0, .max = 1000},
     {"mix", WEFT_KEY_F64, AT(shots.mix) - AT(shots), "0", "levels",
-     "as in `weft shots`: 20 halves the decoding of H.264, but hashes of mixed frames find fewer near-duplicates; 0: "
+     "as in `weft shots`: 20 halves the decoding of H.264, but hashes of mixed frames find fewer "
+     "near-duplicates; 0: "
      "every frame is decoded",
      .min = 0, .max = 100},
 };
@@ -56,7 +57,8 @@ static const weft_key clips_keys[] = {
     {"crf", WEFT_KEY_I64, AT(clips.crf) - AT(clips), "18", "", "H.264 quality, lower is better",
      .min = 1, .max = 51},
     {"key_interval", WEFT_KEY_I64, AT(clips.key_interval) - AT(clips), "24", "frames",
-     "between key frames, at most: training reads random windows, each from the key frame before it",
+     "between key frames, at most: training reads random windows, each from the key frame before "
+     "it",
      .min = 1, .max = 10000},
     {"preset", WEFT_KEY_STRING, AT(clips.preset) - AT(clips), "veryfast", "", "x264 preset"},
     {"crop_borders", WEFT_KEY_BOOL, AT(clips.crop_borders) - AT(clips), "true", "",
@@ -81,25 +83,29 @@ static const weft_key quality_keys[] = {
      "mean luma of a shot, at most", .min = 0, .max = 255},
 };
 static const weft_section quality_section = {"quality", "what a shot must show",
-                                             sizeof(((weft_curate_config *)0)->quality), quality_keys,
-                                             WEFT_COUNT(quality_keys)};
+                                             sizeof(((weft_curate_config *)0)->quality),
+                                             quality_keys, WEFT_COUNT(quality_keys)};
 
 static const weft_key duplicate_keys[] = {
     {"on", WEFT_KEY_BOOL, AT(duplicates.on) - AT(duplicates), "true", "", "reject near-duplicates"},
     {"distance", WEFT_KEY_F64, AT(duplicates.distance) - AT(duplicates), "0.125", "",
      "share of the bits in which the hashes of two equal frames may differ", .min = 0, .max = 0.5},
     {"colour", WEFT_KEY_I64, AT(duplicates.colour) - AT(duplicates), "10", "levels",
-     "by which the mean chroma of a sixteenth of two equal frames may differ; 255: colours do not matter", .min = 0, .max = 255},
+     "by which the mean chroma of a sixteenth of two equal frames may differ; 255: colours do not "
+     "matter",
+     .min = 0, .max = 255},
     {"share", WEFT_KEY_F64, AT(duplicates.share) - AT(duplicates), "0.7", "",
-     "share of the shorter shot's key frames that must be in the other, and of a shot's that kept ones show", .min = 0.01, .max = 1},
+     "share of the shorter shot's key frames that must be in the other, and of a shot's that kept "
+     "ones show",
+     .min = 0.01, .max = 1},
 };
 static const weft_section duplicate_section = {"duplicates", "which shots show the same",
                                                sizeof(((weft_curate_config *)0)->duplicates),
                                                duplicate_keys, WEFT_COUNT(duplicate_keys)};
 
 static const weft_key keys[] = {
-    {"workers", WEFT_KEY_I64, AT(workers), "0", "", "videos worked on at once; 0: one per processor",
-     .min = 0, .max = 256},
+    {"workers", WEFT_KEY_I64, AT(workers), "0", "",
+     "videos worked on at once; 0: one per processor", .min = 0, .max = 256},
     {"stall_seconds", WEFT_KEY_F64, AT(stall_seconds), "60", "s",
      "a video whose decoder shows no progress for so long is given up", .min = 0.1, .max = 1e6},
     {"video", WEFT_KEY_SECTION, AT(video), .section = &video_section},

@@ -51,13 +51,14 @@ void weft_curate_plan_free(weft_curate_plan *p)
     p->sources = 0;
 }
 
-/* Text, pictures and sound beside videos; everything else is tried as a video, whatever its name. */
+/* Text, pictures and sound beside videos; everything else is tried as a video, whatever its name.
+ */
 static weft_curate_kind kind_of(const char *name)
 {
-    static const char *const other[] = {"md", "csv", "tsv", "srt", "vtt", "ass", "jpg", "jpeg", "png",
-                                        "gif", "webp", "bmp", "tif", "tiff", "mp3", "wav", "flac",
-                                        "ogg", "m4a", "aac", "jsonl", "yaml", "yml", "xml", "html",
-                                        "pdf", "zip", "tar", "gz", "py", "sh", "log", NULL};
+    static const char *const other[] = {
+        "md",  "csv", "tsv",  "srt", "vtt", "ass",  "jpg", "jpeg", "png", "gif",   "webp",
+        "bmp", "tif", "tiff", "mp3", "wav", "flac", "ogg", "m4a",  "aac", "jsonl", "yaml",
+        "yml", "xml", "html", "pdf", "zip", "tar",  "gz",  "py",   "sh",  "log",   NULL};
     const char *extension = weft_path_extension(name);
     if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
         return WEFT_CURATE_SIDECAR;
@@ -67,8 +68,8 @@ static weft_curate_kind kind_of(const char *name)
     return WEFT_CURATE_VIDEO;
 }
 
-/* "stem-0123456789abcdef": readable, safe in file names and tar keys, one for each path: 64 bits, as in 100,000 folders of
- * a video.mp4 each two would share 32. */
+/* "stem-0123456789abcdef": readable, safe in file names and tar keys, one for each path: 64 bits,
+ * as in 100,000 folders of a video.mp4 each two would share 32. */
 static void make_id(const char *name, char id[64])
 {
     const char *base = weft_path_base(name), *dot = strrchr(base, '.');
@@ -135,7 +136,8 @@ typedef struct sized {
 static int by_size(const void *a, const void *b)
 {
     const sized *x = a, *y = b;
-    return x->bytes != y->bytes ? (x->bytes > y->bytes) - (x->bytes < y->bytes) : (x->source > y->source) - (x->source < y->source);
+    return x->bytes != y->bytes ? (x->bytes > y->bytes) - (x->bytes < y->bytes)
+                                : (x->source > y->source) - (x->source < y->source);
 }
 
 static bool same_file_bytes(const weft_curate_plan *p, sized *a, sized *b)
@@ -231,32 +233,35 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
                                    json_t *record)
 {
     (void)p;
-    json_t *state = json_pack("{s:i,s:s,s:I,s:I,s:O}", "version", STATE_VERSION, "source", s->name, "bytes", (json_int_t)s->bytes,
-                              "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
+    json_t *state =
+        json_pack("{s:i,s:s,s:I,s:I,s:O}", "version", STATE_VERSION, "source", s->name, "bytes",
+                  (json_int_t)s->bytes, "mtime_ns", (json_int_t)s->mtime_ns, "record", record);
     if (!state)
-        return weft_fail(WEFT_E_INTERNAL, "%s: its record cannot be stored (a name that is no UTF-8?)",
-                         s->path);
+        return weft_fail(WEFT_E_INTERNAL,
+                         "%s: its record cannot be stored (a name that is no UTF-8?)", s->path);
     const weft_status_code status = weft_json_save(s->state_path, state);
     json_decref(state);
     return status;
 }
 
-/* The hashes of a record in binary, out of its text: they are most of it. "hash_at" and "hash_count" are left in the shots. */
+/* The hashes of a record in binary, out of its text: they are most of it. "hash_at" and
+ * "hash_count" are left in the shots. */
 static weft_status take_hashes(weft_curate_source *s)
 {
     size_t k, i;
     json_t *shot, *text;
     int64_t count = 0, at = 0;
-    json_array_foreach(json_object_get(s->record, "shots"), k, shot)
-        count += (int64_t)json_array_size(json_object_get(shot, "hashes"));
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot) count +=
+        (int64_t)json_array_size(json_object_get(shot, "hashes"));
     weft_free(s->hash);
     s->hash = weft_alloc((count + 1) * (int64_t)sizeof *s->hash);
     if (!s->hash)
         return out_of_memory();
-    json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+    {
         const int64_t first = at;
-        json_array_foreach(json_object_get(shot, "hashes"), i, text)
-            at += weft_phash_parse(json_string_value(text), &s->hash[at]);
+        json_array_foreach(json_object_get(shot, "hashes"), i, text) at +=
+            weft_phash_parse(json_string_value(text), &s->hash[at]);
         json_object_set_new(shot, "hash_at", json_integer(first));
         json_object_set_new(shot, "hash_count", json_integer(at - first));
         json_object_del(shot, "hashes");
@@ -296,12 +301,13 @@ typedef struct entry {
     int64_t hashes;
 } entry;
 
-/* Better copies first: more pixels in all their frames, then in each, more bits; then by name, so that the order of the
- * files never matters. */
+/* Better copies first: more pixels in all their frames, then in each, more bits; then by name, so
+ * that the order of the files never matters. */
 static int better(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
-    const double all_x = (double)x->pixels * (double)x->frames, all_y = (double)y->pixels * (double)y->frames;
+    const double all_x = (double)x->pixels * (double)x->frames,
+                 all_y = (double)y->pixels * (double)y->frames;
     if (all_x != all_y)
         return all_x < all_y ? 1 : -1;
     if (x->pixels != y->pixels)
@@ -323,7 +329,8 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
         if (!s->record || json_object_get(s->record, "reject"))
             continue;
         const json_t *video = json_object_get(s->record, "video");
-        json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+        json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+        {
             if (json_object_get(shot, "reject"))
                 continue;
             if (weft_grow((void **)&list, n, &capacity, sizeof *list) != WEFT_OK) {
@@ -331,7 +338,9 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
                 return out_of_memory();
             }
             entry *e = &list[n++];
-            *e = (entry){.source = s, .shot = shot, .hashes = json_integer_value(json_object_get(shot, "hash_count"))};
+            *e = (entry){.source = s,
+                         .shot = shot,
+                         .hashes = json_integer_value(json_object_get(shot, "hash_count"))};
             e->hash = s->hash + json_integer_value(json_object_get(shot, "hash_at"));
             e->pixels = json_integer_value(json_object_get(video, "width")) *
                         json_integer_value(json_object_get(video, "height"));
@@ -364,10 +373,11 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
             continue;
         const entry *kept = &list[result[i].of];
         weft_buf reason = {0};
-        weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld", kept->source->name, (long long)kept->start,
-                        (long long)(kept->start + kept->frames - 1));
+        weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld", kept->source->name,
+                        (long long)kept->start, (long long)(kept->start + kept->frames - 1));
         json_object_set_new(list[i].shot, "reject",
-                            weft_curate_reject("duplicate", result[i].share, c->duplicates.share, reason.data ? reason.data : ""));
+                            weft_curate_reject("duplicate", result[i].share, c->duplicates.share,
+                                               reason.data ? reason.data : ""));
         weft_buf_free(&reason);
     }
     weft_free(shots);
@@ -377,8 +387,8 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
 
 /* The caption of a shot: the file's own, or of the annotated shot that covers most of it, when that
  * is at least half. NULL: none. The string lives in *holder, which the caller frees. */
-static const char *find_caption(const weft_curate_source *s, int64_t start, int64_t end, char **text,
-                                json_t **holder)
+static const char *find_caption(const weft_curate_source *s, int64_t start, int64_t end,
+                                char **text, json_t **holder)
 {
     weft_buf path = {0};
     const char *dot = strrchr(weft_path_base(s->path), '.');
@@ -386,12 +396,14 @@ static const char *find_caption(const weft_curate_source *s, int64_t start, int6
     const char *caption = NULL;
     int64_t bytes;
     weft_buf_printf(&path, "%.*s.json", stem, s->path);
-    if (!path.failed && weft_path_exists(path.data) && weft_json_load(path.data, holder) == WEFT_OK) {
+    if (!path.failed && weft_path_exists(path.data) &&
+        weft_json_load(path.data, holder) == WEFT_OK) {
         int64_t most = (end - start + 2) / 2;
         size_t i;
         json_t *shot;
         caption = json_string_value(json_object_get(*holder, "caption"));
-        json_array_foreach(json_object_get(*holder, "shots"), i, shot) {
+        json_array_foreach(json_object_get(*holder, "shots"), i, shot)
+        {
             const int64_t a = json_integer_value(json_object_get(shot, "start"));
             const int64_t b = json_integer_value(json_object_get(shot, "end"));
             const int64_t shared = (b < end ? b : end) - (a > start ? a : start) + 1;
@@ -417,9 +429,11 @@ static const char *find_caption(const weft_curate_source *s, int64_t start, int6
     return caption;
 }
 
-static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *id, const char *caption)
+static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *id,
+                         const char *caption)
 {
-    const json_t *video = json_object_get(s->record, "video"), *scores = json_object_get(shot, "scores");
+    const json_t *video = json_object_get(s->record, "video"),
+                 *scores = json_object_get(shot, "scores");
     const int64_t start = json_integer_value(json_object_get(shot, "start"));
     const int64_t end = json_integer_value(json_object_get(shot, "end"));
     const XXH128_hash_t h = XXH3_128bits(id, strlen(id));
@@ -457,7 +471,8 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     return meta;
 }
 
-static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *shot, int64_t *capacity)
+static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *shot,
+                            int64_t *capacity)
 {
     const int64_t start = json_integer_value(json_object_get(shot, "start"));
     const int64_t end = json_integer_value(json_object_get(shot, "end"));
@@ -475,15 +490,17 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *
     weft_buf_printf(&path, "%s/clips/%s.mp4", p->out, id.data ? id.data : "");
     weft_buf_printf(&meta_path, "%s/metas/%s.json", p->out, id.data ? id.data : "");
     weft_curate_clip *clip = &s->clip[s->clips++];
-    *clip = (weft_curate_clip){.path = path.data, .meta_path = meta_path.data, .start = start, .end = end,
-                               .id = id.data};
-    if (id.failed || path.failed || meta_path.failed || !(clip->meta = make_meta(s, shot, id.data, caption)))
+    *clip = (weft_curate_clip){
+        .path = path.data, .meta_path = meta_path.data, .start = start, .end = end, .id = id.data};
+    if (id.failed || path.failed || meta_path.failed ||
+        !(clip->meta = make_meta(s, shot, id.data, caption)))
         status = out_of_memory();
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));
     for (int k = 0; k < 4; k++)
-        clip->crop[k] = json_integer_value(json_array_get(json_object_get(shot, "crop"), (size_t)k));
+        clip->crop[k] =
+            json_integer_value(json_array_get(json_object_get(shot, "crop"), (size_t)k));
 out:
     weft_free(text);
     json_decref(holder);
@@ -509,9 +526,9 @@ weft_status weft_curate_plan_choose(weft_curate_plan *p)
         free_clips(s);
         if (!s->record || json_object_get(s->record, "reject"))
             continue;
-        json_array_foreach(json_object_get(s->record, "shots"), k, shot)
-            if (!json_object_get(shot, "reject"))
-                WEFT_TRY(add_clip(p, s, shot, &capacity));
+        json_array_foreach(json_object_get(s->record, "shots"), k,
+                           shot) if (!json_object_get(shot, "reject"))
+            WEFT_TRY(add_clip(p, s, shot, &capacity));
     }
     return WEFT_OK;
 }

@@ -1,21 +1,26 @@
-/* What is known about every file of a curation, what is kept, and the lists that say so. Private. */
+/* What is known about every file of a curation, what is kept, and the lists that say so. Private.
+ */
 #ifndef WEFT_CURATE_PLAN_H
 #define WEFT_CURATE_PLAN_H
 
 #include "curate/curate_work.h"
 #include "curate/phash.h"
 
-typedef enum weft_curate_kind { WEFT_CURATE_VIDEO, WEFT_CURATE_SIDECAR, WEFT_CURATE_OTHER } weft_curate_kind;
+typedef enum weft_curate_kind {
+    WEFT_CURATE_VIDEO,
+    WEFT_CURATE_SIDECAR,
+    WEFT_CURATE_OTHER
+} weft_curate_kind;
 
 typedef struct weft_curate_source {
     char *name, *path, *state_path; /* owned; name is relative to the input folder, made UTF-8 */
     char id[64];
     weft_curate_kind kind;
     int64_t bytes, mtime_ns;
-    const char *why_other; /* why a file is no video; static; NULL: by its name */
-    const char *same_as; /* name of the file with the same bytes that is kept; borrowed */
-    json_t *record;      /* owned; NULL: not analysed yet */
-    weft_phash *hash;    /* owned; of all its shots */
+    const char *why_other;  /* why a file is no video; static; NULL: by its name */
+    const char *same_as;    /* name of the file with the same bytes that is kept; borrowed */
+    json_t *record;         /* owned; NULL: not analysed yet */
+    weft_phash *hash;       /* owned; of all its shots */
     weft_curate_clip *clip; /* owned, with its strings and metas; what is kept of it */
     int64_t clips;
 } weft_curate_source;
@@ -28,7 +33,8 @@ typedef struct weft_curate_plan {
 } weft_curate_plan;
 
 weft_status weft_curate_plan_scan(weft_curate_plan *plan);
-/* Reads the records that are there and fit their files; at the begin of a run without those of what could not be read then. */
+/* Reads the records that are there and fit their files; at the begin of a run without those of what
+ * could not be read then. */
 weft_status weft_curate_plan_load(weft_curate_plan *plan, bool begin);
 /* Near-duplicates, captions: fills the clips of every source and marks rejected shots. */
 weft_status weft_curate_plan_choose(weft_curate_plan *plan);

@@ -25,13 +25,15 @@ static weft_status append_line(weft_buf *to, const json_t *line)
     return weft_buf_check(to);
 }
 
-static weft_status add_reject(lists *l, const weft_curate_source *s, const json_t *shot, json_t *reject)
+static weft_status add_reject(lists *l, const weft_curate_source *s, const json_t *shot,
+                              json_t *reject)
 {
     json_t *line = json_pack("{s:s}", "source", s->name);
     const char *name = json_string_value(json_object_get(reject, "operator"));
     if (line && shot) {
-        json_object_set_new(line, "frame_span",
-                            json_pack("[O,O]", json_object_get(shot, "start"), json_object_get(shot, "end")));
+        json_object_set_new(
+            line, "frame_span",
+            json_pack("[O,O]", json_object_get(shot, "start"), json_object_get(shot, "end")));
         json_object_set_new(line, "duration_span",
                             json_pack("[O,O]", json_object_get(shot, "start_seconds"),
                                       json_object_get(shot, "end_seconds")));
@@ -71,20 +73,24 @@ static weft_status list_clip(lists *l, const weft_curate_plan *p, const weft_cur
 /* What is missing of a video that was taken. */
 static weft_status list_missing(lists *l, const weft_curate_source *s)
 {
-    const json_t *video = json_object_get(s->record, "video"), *promised = json_object_get(s->record, "promised_seconds");
+    const json_t *video = json_object_get(s->record, "video"),
+                 *promised = json_object_get(s->record, "promised_seconds");
     const int64_t others = json_integer_value(json_object_get(video, "other_streams"));
     weft_status_code status = WEFT_OK;
     if (promised) {
         json_t *end = json_object_get(video, "seconds");
-        json_t *reject = weft_curate_reject("truncated", json_real_value(end), json_real_value(promised),
-                                            "the file ends before the end that it promises");
+        json_t *reject =
+            weft_curate_reject("truncated", json_real_value(end), json_real_value(promised),
+                               "the file ends before the end that it promises");
         if (reject)
             json_object_set_new(reject, "duration_span", json_pack("[O,O]", end, promised));
         status = add_reject(l, s, NULL, reject);
         json_decref(reject);
     }
     if (status == WEFT_OK && others > 0) {
-        json_t *reject = weft_curate_reject("stream", (double)(others + 1), 1, "further video streams; the one with most pixels was taken");
+        json_t *reject =
+            weft_curate_reject("stream", (double)(others + 1), 1,
+                               "further video streams; the one with most pixels was taken");
         status = add_reject(l, s, NULL, reject);
         json_decref(reject);
     }
@@ -111,14 +117,18 @@ static void why_unused(const weft_curate_source *s, const weft_names *stems, wef
     char *stem = stem_of(s->name), *text = NULL;
     int64_t bytes = 0;
     json_t *json = NULL;
-    const bool belongs = stem && stems->count && bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, compare_stems);
+    const bool belongs =
+        stem && stems->count &&
+        bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, compare_stems);
     if (!belongs)
         weft_buf_printf(why, "no video of this name beside it");
-    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 && weft_json_load(s->path, &json) != WEFT_OK)
+    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 &&
+             weft_json_load(s->path, &json) != WEFT_OK)
         weft_buf_printf(why, "%s", weft_error_message());
     else if (strcasecmp(weft_path_extension(s->name), "json") == 0 && !json_is_object(json))
         weft_buf_printf(why, "is not a JSON object");
-    else if (strcasecmp(weft_path_extension(s->name), "txt") == 0 && weft_file_read(s->path, 1 << 20, &text, &bytes) != WEFT_OK)
+    else if (strcasecmp(weft_path_extension(s->name), "txt") == 0 &&
+             weft_file_read(s->path, 1 << 20, &text, &bytes) != WEFT_OK)
         weft_buf_printf(why, "%s", weft_error_message());
     else if (text && (!weft_utf8_valid(text) || (int64_t)strlen(text) != bytes))
         weft_buf_printf(why, "is not UTF-8");
@@ -134,7 +144,8 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < p->sources; i++)
         if (p->source[i].kind == WEFT_CURATE_VIDEO) {
-            WEFT_GO(weft_grow((void **)&stems.name, stems.count, &stems.capacity, sizeof *stems.name));
+            WEFT_GO(
+                weft_grow((void **)&stems.name, stems.count, &stems.capacity, sizeof *stems.name));
             if (!(stems.name[stems.count] = stem_of(p->source[i].name))) {
                 status = weft_fail(WEFT_E_MEMORY, "curate: out of memory");
                 goto out;
@@ -169,7 +180,7 @@ static weft_status refresh_meta(const weft_curate_clip *clip)
     json_t *old;
     WEFT_TRY(weft_json_load(clip->meta_path, &old));
     json_t *now = json_deep_copy(clip->meta);
-    static const char *const measured[] = {"frames", "fps", "seconds", "width",
+    static const char *const measured[] = {"frames", "fps",       "seconds",   "width",
                                            "height", "framerate", "num_frames"};
     for (int i = 0; i < 7; i++)
         json_object_set(now, measured[i], json_object_get(old, measured[i]));
@@ -193,7 +204,8 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     weft_status_code status = WEFT_OK;
     if (s->kind == WEFT_CURATE_OTHER) {
         r->other_files++;
-        reject = weft_curate_reject("type", 0, 0, s->why_other ? s->why_other : "not a video, by its name");
+        reject = weft_curate_reject("type", 0, 0,
+                                    s->why_other ? s->why_other : "not a video, by its name");
     } else {
         r->videos++;
         if (s->same_as) {
@@ -203,8 +215,8 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
             weft_buf_free(&reason);
         } else {
             reject = json_incref(json_object_get(s->record, "reject"));
-            r->seconds_in += json_real_value(
-                json_object_get(json_object_get(s->record, "video"), "seconds"));
+            r->seconds_in +=
+                json_real_value(json_object_get(json_object_get(s->record, "video"), "seconds"));
         }
         r->videos_rejected += reject != NULL;
     }
@@ -216,7 +228,8 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     size_t k;
     json_t *shot;
     int64_t clip = 0;
-    json_array_foreach(json_object_get(s->record, "shots"), k, shot) {
+    json_array_foreach(json_object_get(s->record, "shots"), k, shot)
+    {
         json_t *shot_reject = json_object_get(shot, "reject");
         const bool gap = json_is_true(json_object_get(shot, "gap"));
         r->shots += !gap;
@@ -237,13 +250,13 @@ static int compare_ids(const void *a, const void *b)
 }
 
 /* Clips and metas of an earlier run whose source is gone or whose better copy arrived. */
-static weft_status remove_strangers(const weft_curate_plan *p, const char *folder,
-                                    const char **ids, int64_t count)
+static weft_status remove_strangers(const weft_curate_plan *p, const char *folder, const char **ids,
+                                    int64_t count)
 {
     char *dir = weft_path_join(p->out, folder);
     weft_names names = {0};
-    weft_status_code status = dir ? weft_list_dir(dir, false, &names)
-                                  : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    weft_status_code status =
+        dir ? weft_list_dir(dir, false, &names) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
         char id[256];
         snprintf(id, sizeof id, "%s", names.name[i]);
@@ -287,21 +300,23 @@ static weft_status write_lists(const weft_curate_plan *p, const lists *l)
 {
     const weft_curate_report *r = &l->report;
     json_t *summary = json_pack(
-        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files, "videos",
-        (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "sidecars_unused", (json_int_t)r->sidecars_unused, "other_files",
-        (json_int_t)r->other_files, "videos_rejected", (json_int_t)r->videos_rejected, "shots",
-        (json_int_t)r->shots, "shots_rejected", (json_int_t)r->shots_rejected, "clips",
-        (json_int_t)r->clips, "seconds_in", r->seconds_in, "seconds_out", r->seconds_out, "rejects",
-        l->by_operator);
+        "{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:O}", "files", (json_int_t)r->files,
+        "videos", (json_int_t)r->videos, "sidecars", (json_int_t)r->sidecars, "sidecars_unused",
+        (json_int_t)r->sidecars_unused, "other_files", (json_int_t)r->other_files,
+        "videos_rejected", (json_int_t)r->videos_rejected, "shots", (json_int_t)r->shots,
+        "shots_rejected", (json_int_t)r->shots_rejected, "clips", (json_int_t)r->clips,
+        "seconds_in", r->seconds_in, "seconds_out", r->seconds_out, "rejects", l->by_operator);
     weft_buf path = {0};
     weft_status_code status = WEFT_OK;
     weft_buf_printf(&path, "%s/manifest.jsonl", p->out);
     WEFT_GO(weft_buf_check(&path));
-    WEFT_GO(weft_file_write_atomic(path.data, l->manifest.data ? l->manifest.data : "", l->manifest.len));
+    WEFT_GO(weft_file_write_atomic(path.data, l->manifest.data ? l->manifest.data : "",
+                                   l->manifest.len));
     weft_buf_free(&path);
     weft_buf_printf(&path, "%s/rejects.jsonl", p->out);
     WEFT_GO(weft_buf_check(&path));
-    WEFT_GO(weft_file_write_atomic(path.data, l->rejects.data ? l->rejects.data : "", l->rejects.len));
+    WEFT_GO(
+        weft_file_write_atomic(path.data, l->rejects.data ? l->rejects.data : "", l->rejects.len));
     weft_buf_free(&path);
     weft_buf_printf(&path, "%s/summary.json", p->out);
     WEFT_GO(weft_buf_check(&path));

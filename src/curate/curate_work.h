@@ -13,29 +13,29 @@ typedef struct weft_heartbeat {
 } weft_heartbeat;
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 
-/* Decodes the video once and writes its record: what it is, its shots with their scores, hashes and,
- * where an operator rejects the video or a shot, "reject": {operator, value, threshold, reason}; "again"
- * where the fault may be gone in the next run.
- * The caller owns *record. A video that cannot be read is a record with a reject, not an error;
- * errors are those of this machine (memory). */
+/* Decodes the video once and writes its record: what it is, its shots with their scores, hashes
+ * and, where an operator rejects the video or a shot, "reject": {operator, value, threshold,
+ * reason}; "again" where the fault may be gone in the next run. The caller owns *record. A video
+ * that cannot be read is a record with a reject, not an error; errors are those of this machine
+ * (memory). */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **record);
 
 /* One clip to be written: frames start .. end (inclusive) of a source. */
 typedef struct weft_curate_clip {
-    const char *path;  /* of the clip */
+    const char *path; /* of the clip */
     const char *meta_path;
-    json_t *meta;      /* borrowed; width, height, ... are added after the clip is written */
+    json_t *meta; /* borrowed; width, height, ... are added after the clip is written */
     int64_t start, end;
     double fps, seconds; /* mean rate; from its first frame to the one after its last */
-    int64_t crop[4];   /* x, y, w, h in display pixels; w 0: none */
+    int64_t crop[4];     /* x, y, w, h in display pixels; w 0: none */
     const char *id;
 } weft_curate_clip;
 
 /* Writes the clips of one source, ascending by start, not overlapping, in one pass over it. A clip
  * whose meta file exists is passed over: it is complete, as the meta is written last. */
-weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips, int64_t count,
-                                    const weft_curate_config *config, int threads,
+weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips,
+                                    int64_t count, const weft_curate_config *config, int threads,
                                     const weft_heartbeat *heart);
 
 /* {"operator","value","threshold","reason"} */

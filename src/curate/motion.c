@@ -25,8 +25,9 @@ static int difference(const pair *p, int x, int y, int dx, int dy, int limit)
     return sum;
 }
 
-/* The least-squares shift that is left after (dx, dy): gradients of `then` against the difference (Lucas and Kanade).
- * Stays 0 where the block has too little structure in some direction. Returns the mean of the gradients' size. */
+/* The least-squares shift that is left after (dx, dy): gradients of `then` against the difference
+ * (Lucas and Kanade). Stays 0 where the block has too little structure in some direction. Returns
+ * the mean of the gradients' size. */
 static double refine(const pair *p, int x, int y, int dx, int dy, double *fx, double *fy)
 {
     double xx = 0, xy = 0, yy = 0, xe = 0, ye = 0, structure = 0;
@@ -37,7 +38,8 @@ static double refine(const pair *p, int x, int y, int dx, int dy, double *fx, do
             if (px < 1 || py < 1 || px >= p->width - 1 || py >= p->height - 1)
                 continue;
             const uint8_t *b = p->then + py * p->then_stride + px;
-            const double gx = (b[1] - b[-1]) / 2.0, gy = (b[p->then_stride] - b[-p->then_stride]) / 2.0;
+            const double gx = (b[1] - b[-1]) / 2.0,
+                         gy = (b[p->then_stride] - b[-p->then_stride]) / 2.0;
             const double e = b[0] - (double)p->now[(y + v) * p->now_stride + x + u];
             xx += gx * gx, xy += gx * gy, yy += gy * gy;
             xe += gx * e, ye += gy * e;
@@ -52,14 +54,16 @@ static double refine(const pair *p, int x, int y, int dx, int dy, double *fx, do
     return structure / (SIDE * SIDE);
 }
 
-double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *then, int64_t then_stride, int width, int height)
+double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *then,
+                         int64_t then_stride, int width, int height)
 {
     const pair p = {now, then, now_stride, then_stride, width, height};
     double sum = 0;
     int matched = 0, blocks = 0;
     for (int y = 0; y + SIDE <= height; y += SIDE)
         for (int x = 0; x + SIDE <= width; x += SIDE, blocks++) {
-            int best_x = 0, best_y = 0, best = difference(&p, x, y, 0, 0, INT_MAX) - SIDE * SIDE; /* rest is the rule */
+            int best_x = 0, best_y = 0,
+                best = difference(&p, x, y, 0, 0, INT_MAX) - SIDE * SIDE; /* rest is the rule */
             for (int dy = -REACH; dy <= REACH; dy++)
                 for (int dx = -REACH; dx <= REACH; dx++) {
                     if (x - dx < 0 || y - dy < 0 || x - dx + SIDE > width || y - dy + SIDE > height)
@@ -70,7 +74,8 @@ double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *
                 }
             double fx, fy;
             const double structure = refine(&p, x, y, best_x, best_y, &fx, &fy);
-            /* a mean difference beyond noise and what half a pixel of the structure makes: no match */
+            /* a mean difference beyond noise and what half a pixel of the structure makes: no match
+             */
             if (difference(&p, x, y, best_x, best_y, INT_MAX) > SIDE * SIDE * (6 + structure / 2))
                 continue;
             matched++;

@@ -8,8 +8,9 @@
 
 enum { MAX_BANDS = 64, MAX_BAND_BITS = 26, MAX_MASKS = 1 << 20 };
 
-/* How the 256 bits are split: bit p belongs to band p % bands, so that each has its part of all frequencies. A band's radius
- * is how many of its bits may differ; radii + 1 sum up to bits + 1, so that hashes within `bits` agree in one band. */
+/* How the 256 bits are split: bit p belongs to band p % bands, so that each has its part of all
+ * frequencies. A band's radius is how many of its bits may differ; radii + 1 sum up to bits + 1, so
+ * that hashes within `bits` agree in one band. */
 typedef struct split {
     int bands, radius[MAX_BANDS];
 } split;
@@ -30,8 +31,8 @@ typedef struct search {
     uint32_t *start, *order; /* of the current band: entries by key */
     uint32_t *mask;          /* what may differ in a key */
     int64_t masks;
-    uint32_t *met;           /* by shot: 1 + the shot that asked for it last */
-    uint64_t *pair;          /* later shot << 32 | earlier one */
+    uint32_t *met;  /* by shot: 1 + the shot that asked for it last */
+    uint64_t *pair; /* later shot << 32 | earlier one */
     int64_t pairs, pair_capacity, unique;
 } search;
 
@@ -57,21 +58,25 @@ static void make_split(int bands, int bits, split *s)
         s->radius[i] = (bits + 1) / bands - 1 + (i >= bands - (bits + 1) % bands);
 }
 
-/* The split with the least work for each frame that is looked up: keys tried, and entries met under them. `work` is in frames
- * compared. */
+/* The split with the least work for each frame that is looked up: keys tried, and entries met under
+ * them. `work` is in frames compared. */
 static split best_split(int bits, int64_t entries, double *work)
 {
     split best = {0};
     *work = HUGE_VAL;
-    for (int bands = (WEFT_PHASH_BITS + MAX_BAND_BITS - 1) / MAX_BAND_BITS; bands <= MAX_BANDS; bands++) {
+    for (int bands = (WEFT_PHASH_BITS + MAX_BAND_BITS - 1) / MAX_BAND_BITS; bands <= MAX_BANDS;
+         bands++) {
         split s;
         double sum = 0;
         make_split(bands, bits, &s);
         for (int i = 0; i < bands; i++) {
             const int width = band_bits(bands, i);
             const double keys = s.radius[i] < 0 ? 0 : binomials(width, s.radius[i]);
-            /* each band's table is made once more; keys are cheaper than entries, which lie anywhere in memory */
-            sum += keys > MAX_MASKS ? HUGE_VAL : keys * (1 + 3 * (double)entries / ldexp(1, width)) + ldexp(1, width) / (double)(entries + 1);
+            /* each band's table is made once more; keys are cheaper than entries, which lie
+             * anywhere in memory */
+            sum += keys > MAX_MASKS ? HUGE_VAL
+                                    : keys * (1 + 3 * (double)entries / ldexp(1, width)) +
+                                          ldexp(1, width) / (double)(entries + 1);
         }
         if (sum < *work) {
             *work = sum;
@@ -105,10 +110,12 @@ static weft_status list_entries(search *s)
     s->order = weft_alloc((room + 1) * (int64_t)sizeof *s->order);
     s->met = weft_alloc((s->shots + 1) * (int64_t)sizeof *s->met);
     if (!s->entry || !s->order || !s->met)
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for %lld hashes", (long long)room);
+        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory for %lld hashes",
+                         (long long)room);
     for (int64_t i = 0; i < s->shots; i++)
         for (int64_t t = 0; t < s->shot[i].hashes; t++)
-            if (t == 0 || memcmp(&s->shot[i].hash[t], &s->shot[i].hash[t - 1], sizeof(weft_phash)) != 0)
+            if (t == 0 ||
+                memcmp(&s->shot[i].hash[t], &s->shot[i].hash[t - 1], sizeof(weft_phash)) != 0)
                 s->entry[s->entries++] = (entry){(uint32_t)i, (uint32_t)t};
     return WEFT_OK;
 }
@@ -133,13 +140,15 @@ static weft_status index_band(search *s, int band)
     }
     for (int64_t k = 2; k <= keys + 1; k++)
         s->start[k] += s->start[k - 1];
-    for (int64_t i = 0; i < s->entries; i++) /* start[k + 1] walks from the begin of k to that of k + 1 */
+    for (int64_t i = 0; i < s->entries;
+         i++) /* start[k + 1] walks from the begin of k to that of k + 1 */
         s->order[s->start[key[i] + 1]++] = (uint32_t)i;
     weft_free(key);
     s->masks = 0;
     s->mask[s->masks++] = 0;
     for (int64_t from = 0, done = 0, r = 1; r <= radius; r++, from = done) {
-        done = s->masks; /* masks of r - 1 bits stand in from .. done; each gets one more above its highest */
+        done = s->masks; /* masks of r - 1 bits stand in from .. done; each gets one more above its
+                            highest */
         for (int64_t i = from; i < done; i++)
             for (int b = s->mask[i] ? 32 - __builtin_clz(s->mask[i]) : 0; b < width; b++)
                 s->mask[s->masks++] = s->mask[i] | (uint32_t)1 << b;
@@ -170,7 +179,8 @@ static weft_status look_up(search *s, int64_t q, const weft_phash *hash, int ban
         const uint32_t at = key ^ s->mask[m];
         for (uint32_t i = s->start[at]; i < s->start[at + 1]; i++) {
             const entry *e = &s->entry[s->order[i]];
-            if (s->met[e->shot] == (uint32_t)q + 1 || !looks_in(s, q, e->shot) || !weft_phash_same(hash, hash_of(s, e), s->limits))
+            if (s->met[e->shot] == (uint32_t)q + 1 || !looks_in(s, q, e->shot) ||
+                !weft_phash_same(hash, hash_of(s, e), s->limits))
                 continue;
             s->met[e->shot] = (uint32_t)q + 1;
             WEFT_TRY(add_pair(s, q, e->shot));
@@ -179,7 +189,8 @@ static weft_status look_up(search *s, int64_t q, const weft_phash *hash, int ban
     return WEFT_OK;
 }
 
-/* Of `samples` frames so many must be met that among the first of them one is: as many as may miss, and one. */
+/* Of `samples` frames so many must be met that among the first of them one is: as many as may miss,
+ * and one. */
 static int64_t samples_to_look_up(double share, int64_t samples)
 {
     int64_t needed = (int64_t)fmax(ceil(share * (double)samples) - 1, 0);
@@ -211,7 +222,8 @@ static weft_status search_band(search *s, int band)
     memset(s->met, 0, (size_t)s->shots * sizeof *s->met);
     for (int64_t q = 0; q < s->shots; q++) {
         const weft_near_shot *shot = &s->shot[q];
-        const int64_t count = samples_to_look_up(s->share, (shot->hashes + WEFT_PHASH_STRIDE - 1) / WEFT_PHASH_STRIDE);
+        const int64_t count = samples_to_look_up(s->share, (shot->hashes + WEFT_PHASH_STRIDE - 1) /
+                                                               WEFT_PHASH_STRIDE);
         for (int64_t i = 0; i < count; i++) {
             const weft_phash *hash = &shot->hash[i * WEFT_PHASH_STRIDE];
             if (i > 0 && memcmp(hash, hash - WEFT_PHASH_STRIDE, sizeof *hash) == 0)
@@ -235,7 +247,8 @@ static weft_status all_pairs(search *s)
     return WEFT_OK;
 }
 
-static double overlap(const weft_near_shot *a, const weft_near_shot *b, const weft_phash *mirrored, weft_phash_limits limits)
+static double overlap(const weft_near_shot *a, const weft_near_shot *b, const weft_phash *mirrored,
+                      weft_phash_limits limits)
 {
     return fmax(weft_phash_overlap(a->hash, a->hashes, b->hash, b->hashes, limits),
                 weft_phash_overlap(mirrored, a->hashes, b->hash, b->hashes, limits));
@@ -258,7 +271,8 @@ static weft_status decide(const search *s, weft_near_result *result)
             for (int64_t t = 0; t < s->shot[i].hashes; t++)
                 mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
         for (; at < s->pairs && (int64_t)(s->pair[at] >> 32) == i; at++) {
-            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX), own = s->shot[i].hashes, other = s->shot[k].hashes;
+            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX), own = s->shot[i].hashes,
+                          other = s->shot[k].hashes;
             if (result[i].of >= 0 || result[k].of >= 0)
                 continue;
             const double share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
@@ -269,22 +283,24 @@ static weft_status decide(const search *s, weft_near_result *result)
             if (part > most)
                 most = part, most_of = k;
             if (covered >= s->share * (double)own)
-                result[i] = (weft_near_result){.of = most_of, .share = fmin(covered / (double)own, 1)};
+                result[i] =
+                    (weft_near_result){.of = most_of, .share = fmin(covered / (double)own, 1)};
         }
     }
     weft_free(mirrored);
     return WEFT_OK;
 }
 
-weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits, double share,
-                           weft_near_result *result, int64_t *pairs)
+weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits,
+                           double share, weft_near_result *result, int64_t *pairs)
 {
     search s = {.shot = shots, .shots = count, .limits = limits, .share = share};
     double work;
     weft_status_code status = WEFT_OK;
     WEFT_GO(list_entries(&s));
     s.split = best_split(limits.bits, s.entries, &work);
-    if (work > (double)s.entries) { /* so wide a limit, or so few shots, that looking up is no less work */
+    if (work >
+        (double)s.entries) { /* so wide a limit, or so few shots, that looking up is no less work */
         WEFT_GO(all_pairs(&s));
     } else {
         for (int band = 0; band < s.split.bands; band++)

@@ -15,13 +15,16 @@ typedef struct weft_near_result {
     double share; /* of its frames that kept ones show */
 } weft_near_result;
 
-/* Goes through the shots in order and keeps each of which those kept before show less than `share`. One shot shows a part of
- * another when they overlap by `share` or more of the shorter one (weft_phash_overlap), as it is or mirrored; a long shot is
- * thus not given up for an excerpt of it, but is for all its excerpts. The result is that of comparing all pairs; the work is not: shots that overlap have a pair of frames within
- * limits.bits of each other among few that are known, and of the bands into which the bits are split one must then differ in
- * so few bits that all its neighbours can be looked up (Norouzi, Punjani and Fleet 2012, multi-index hashing).
- * `result` is the caller's, of `count`. `pairs` (may be NULL): how many pairs of shots were compared. */
-weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits, double share,
-                           weft_near_result *result, int64_t *pairs);
+/* Goes through the shots in order and keeps each of which those kept before show less than `share`.
+ * One shot shows a part of another when they overlap by `share` or more of the shorter one
+ * (weft_phash_overlap), as it is or mirrored; a long shot is thus not given up for an excerpt of
+ * it, but is for all its excerpts. The result is that of comparing all pairs; the work is not:
+ * shots that overlap have a pair of frames within limits.bits of each other among few that are
+ * known, and of the bands into which the bits are split one must then differ in so few bits that
+ * all its neighbours can be looked up (Norouzi, Punjani and Fleet 2012, multi-index hashing).
+ * `result` is the caller's, of `count`. `pairs` (may be NULL): how many pairs of shots were
+ * compared. */
+weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits,
+                           double share, weft_near_result *result, int64_t *pairs);
 
 #endif

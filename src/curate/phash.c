@@ -21,7 +21,8 @@ static void fill_cosines(cosines table)
 }
 
 /* Coefficients 1 .. 16 of the DCT-II of each row of 64. */
-static void transform(cosines table, const float *from, int64_t from_step, float *to, int64_t to_step)
+static void transform(cosines table, const float *from, int64_t from_step, float *to,
+                      int64_t to_step)
 {
     for (int k = 0; k < KEPT; k++) {
         float sum = 0;
@@ -32,7 +33,8 @@ static void transform(cosines table, const float *from, int64_t from_step, float
 }
 
 /* Means of the cells of a plane. */
-static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int64_t height, uint8_t to[WEFT_PHASH_CELLS])
+static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int64_t height,
+                       uint8_t to[WEFT_PHASH_CELLS])
 {
     for (int64_t v = 0; v < GRID; v++)
         for (int64_t u = 0; u < GRID; u++) {
@@ -46,7 +48,8 @@ static void cell_means(const uint8_t *plane, int64_t stride, int64_t width, int6
         }
 }
 
-void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width, int64_t height, weft_phash *hash)
+void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int64_t width,
+                     int64_t height, weft_phash *hash)
 {
     uint8_t square[SIDE * SIDE], packed[512 * 512];
     float luma[SIDE * SIDE], rows[SIDE * KEPT], coefficients[KEPT * KEPT];
@@ -70,7 +73,8 @@ void weft_phash_make(const uint8_t *const plane[3], const int64_t stride[3], int
     cell_means(plane[2], stride[2], width, height, hash->cr);
 }
 
-/* A mirror turns the sign of the odd horizontal frequencies, which are every second of a row of 16 from its first on. */
+/* A mirror turns the sign of the odd horizontal frequencies, which are every second of a row of 16
+ * from its first on. */
 weft_phash weft_phash_mirror(const weft_phash *hash)
 {
     weft_phash m;
@@ -111,7 +115,8 @@ void weft_phash_print(const weft_phash *hash, char text[WEFT_PHASH_TEXT])
 
 bool weft_phash_parse(const char *text, weft_phash *hash)
 {
-    if (!text || strlen(text) != WEFT_PHASH_TEXT - 1 || strspn(text, "0123456789abcdef") != WEFT_PHASH_TEXT - 1)
+    if (!text || strlen(text) != WEFT_PHASH_TEXT - 1 ||
+        strspn(text, "0123456789abcdef") != WEFT_PHASH_TEXT - 1)
         return false;
     for (int w = 0; w < WEFT_PHASH_WORDS; w++) {
         char word[17] = {0};
@@ -128,8 +133,8 @@ bool weft_phash_parse(const char *text, weft_phash *hash)
     return true;
 }
 
-double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash *b, int64_t b_count,
-                          weft_phash_limits limits)
+double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash *b,
+                          int64_t b_count, weft_phash_limits limits)
 {
     if (a_count < 1 || b_count < 1)
         return 0;
@@ -144,7 +149,8 @@ double weft_phash_overlap(const weft_phash *a, int64_t a_count, const weft_phash
     /* Half of the shorter may hang over either end. */
     for (int64_t shift = -a_count / 2; shift <= b_count - (a_count + 1) / 2; shift++) {
         int64_t same = 0;
-        for (int64_t i = 0; i < a_count && same + (a_count - i + STRIDE - 1) / STRIDE > best; i += STRIDE) {
+        for (int64_t i = 0; i < a_count && same + (a_count - i + STRIDE - 1) / STRIDE > best;
+             i += STRIDE) {
             bool near = false;
             for (int64_t j = i + shift - SLACK; j <= i + shift + SLACK && !near; j++)
                 near = j >= 0 && j < b_count && weft_phash_same(&a[i], &b[j], limits);

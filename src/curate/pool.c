@@ -34,8 +34,10 @@ static void child_main(const weft_pool *pool, int64_t job, int fd, pid_t parent)
     const weft_status_code status = pool->job(pool->context, job, pool->threads, &heart);
     if (status != WEFT_OK) {
         char text[1024];
-        const int n = snprintf(text, sizeof text, "!%c%s", (char)('A' + status), weft_error_message());
-        const ssize_t sent = write(fd, text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1));
+        const int n =
+            snprintf(text, sizeof text, "!%c%s", (char)('A' + status), weft_error_message());
+        const ssize_t sent =
+            write(fd, text, (size_t)(n < (int)sizeof text ? n : (int)sizeof text - 1));
         (void)sent;
     }
     _exit(status == WEFT_OK ? 0 : 1);

@@ -21,32 +21,34 @@
 #include <string.h>
 
 enum {
-    RING = 256,    /* frames that are kept; more than twice the longest span */
-    LOOK = WEFT_SHOT_LEAVE_OUT, /* frames that a flash may last, and the delay of the decision about a cut */
-    HOLD = 8,      /* frames of a uniform run that are kept */
+    RING = 256,                 /* frames that are kept; more than twice the longest span */
+    LOOK = WEFT_SHOT_LEAVE_OUT, /* frames that a flash may last, and the delay of the decision about
+                                   a cut */
+    HOLD = 8,                   /* frames of a uniform run that are kept */
     SPANS = 7,
     CANDIDATES = 512,
-    GAP = 12,      /* frames between two gradual transitions, at least */
+    GAP = 12, /* frames between two gradual transitions, at least */
 };
 static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80};
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
-/* Parts of cut_mismatch: below the first two frames show the same picture; below the second what lies between may be
- * mixed of them. */
+/* Parts of cut_mismatch: below the first two frames show the same picture; below the second what
+ * lies between may be mixed of them. */
 static const float same_picture = 0.6f, alike_mismatch = 0.4f;
-/* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in dissolves. */
+/* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in
+ * dissolves. */
 static const float mixed_way = 1.5f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
     weft_shot_frame f;
-    int64_t index;   /* frame number in the video */
-    double path;     /* sum of step differences up to here; restarts nowhere */
-    float mismatch;  /* to the frame before */
-    float step;      /* difference to the frame before */
-    bool cut;        /* a new shot begins here */
-    bool mixed;      /* not decoded */
+    int64_t index;  /* frame number in the video */
+    double path;    /* sum of step differences up to here; restarts nowhere */
+    float mismatch; /* to the frame before */
+    float step;     /* difference to the frame before */
+    bool cut;       /* a new shot begins here */
+    bool mixed;     /* not decoded */
 } slot;
 
 typedef struct candidate {
@@ -90,8 +92,9 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
     if (d->options.method < 0 || d->options.method >= WEFT_SHOTS_METHODS ||
         !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0)) {
         weft_free(d);
-        return weft_fail(WEFT_E_ARG, "shot detector: method, threshold, shortest shot or mix is outside its "
-                                     "range");
+        return weft_fail(WEFT_E_ARG,
+                         "shot detector: method, threshold, shortest shot or mix is outside its "
+                         "range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {
         weft_status_code status = weft_classic_shots_create(&d->options, &d->classic);
@@ -148,7 +151,8 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
 {
     const slot *now = at(d, position), *before = at(d, position - 1);
     const float threshold = cut_mismatch * d->factor;
-    if (now->mismatch < threshold || now->step < least_difference || uniform(now) || uniform(before))
+    if (now->mismatch < threshold || now->step < least_difference || uniform(now) ||
+        uniform(before))
         return false;
     /* In the depth of a fade both sides have lost their contrast to their own neighbours. */
     float high_before = 0, high_after = 0;
@@ -169,7 +173,8 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
         return false;
     for (int64_t k = 1; k <= LOOK; k++) {
         if (position + k < d->count && !uniform(at(d, position + k)) &&
-            weft_shot_mismatch(&before->f, &at(d, position + k)->f, 6, 4) < same_picture * threshold)
+            weft_shot_mismatch(&before->f, &at(d, position + k)->f, 6, 4) <
+                same_picture * threshold)
             return false; /* what was before comes back */
         const int64_t p = position - 1 - k;
         if (p < 0 || p <= d->count - RING || at(d, p + 1)->cut)
@@ -190,7 +195,8 @@ static weft_status decide_cuts(weft_shot_detector *d, bool all)
         bool near = false;
         for (int64_t q = p - 1; q > 0 && q > p - d->options.min_frames; q--)
             near |= at(d, q)->cut;
-        if (near || (last && !last->gradual && at(d, p)->index - last->start < d->options.min_frames))
+        if (near ||
+            (last && !last->gradual && at(d, p)->index - last->start < d->options.min_frames))
             continue; /* a flash over the first frames of the new shot */
         at(d, p)->cut = true;
         WEFT_TRY(add_boundary(d, (weft_boundary){.start = at(d, p)->index,
@@ -213,8 +219,8 @@ static float contrast_dip(const weft_shot_detector *d, int64_t from, int64_t to)
 /* Mean absolute difference between a frame and the composition of two frames along one axis: the
  * part of `now` before `edge` shows `first` shifted so that its end meets the edge, the rest shows
  * `second` from its beginning. */
-static float push_error(const uint8_t *now, const uint8_t *first, const uint8_t *second, bool vertical,
-                        int edge)
+static float push_error(const uint8_t *now, const uint8_t *first, const uint8_t *second,
+                        bool vertical, int edge)
 {
     const int length = vertical ? COARSE_H : COARSE_W;
     int error = 0;
@@ -319,7 +325,8 @@ static activity activity_of(const weft_shot_detector *d, int64_t from, int64_t t
 
 /* Log-odds that a span whose ends differ is a transition and not motion. A linear discriminant of
  * what the head of this file names, fitted on transitions of 25 kinds against single shots with
- * moving cameras and objects; of a whole: structure weighs most, then the straightness of the path. */
+ * moving cameras and objects; of a whole: structure weighs most, then the straightness of the path.
+ */
 static float evidence(float mismatch, float straight, float residue, float difference, float excess)
 {
     return 12.5f * mismatch + straight - 2.5f * fminf(residue, 0.5f) + 1.45f * logf(difference) +
@@ -382,8 +389,7 @@ static void refine(const weft_shot_detector *d, candidate *c)
         for (int64_t p = from; p <= to; p++)
             if (at(d, p)->f.spread < at(d, low)->f.spread)
                 low = p;
-        while (c->start < low &&
-               at(d, c->start + 1)->f.spread > 0.93f * at(d, from)->f.spread)
+        while (c->start < low && at(d, c->start + 1)->f.spread > 0.93f * at(d, from)->f.spread)
             c->start++;
         while (c->end > low && at(d, c->end - 1)->f.spread > 0.93f * at(d, to)->f.spread)
             c->end--;
@@ -408,8 +414,8 @@ static weft_status settle(weft_shot_detector *d, int64_t limit)
         first_start = d->candidate[i].start < first_start ? d->candidate[i].start : first_start;
     }
     /* Wait while a longer span could still cover these, as long as the ring holds them. */
-    if (d->candidate_count == 0 ||
-        (limit - last_end < 24 && limit - first_start < RING - 24 && d->candidate_count < CANDIDATES))
+    if (d->candidate_count == 0 || (limit - last_end < 24 && limit - first_start < RING - 24 &&
+                                    d->candidate_count < CANDIDATES))
         return WEFT_OK;
     while (d->candidate_count > 0) {
         int64_t best = 0;
@@ -423,8 +429,9 @@ static weft_status settle(weft_shot_detector *d, int64_t limit)
                                  .gradual = true,
                                  .score = c.score};
         WEFT_TRY(add_boundary(
-            d, b.end >= b.start ? b
-                                : (weft_boundary){.start = b.start, .end = b.start, .score = c.score}));
+            d, b.end >= b.start
+                   ? b
+                   : (weft_boundary){.start = b.start, .end = b.start, .score = c.score}));
         /* Whose mixed frames overlap these, or lie closer than a shot can be short, is the same
          * transition. */
         int64_t kept = 0;
@@ -455,7 +462,8 @@ static weft_status look_back(weft_shot_detector *d, int64_t from, int64_t to)
 weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_frame *frame)
 {
     if (frame->width != SHOT_W || frame->height != SHOT_H || !frame->plane[2])
-        return weft_fail(WEFT_E_SHAPE, "shot detector: a frame of %lld x %lld; wants small frames of %d x %d",
+        return weft_fail(WEFT_E_SHAPE,
+                         "shot detector: a frame of %lld x %lld; wants small frames of %d x %d",
                          (long long)frame->width, (long long)frame->height, SHOT_W, SHOT_H);
     const int64_t number = d->frames++;
     if (d->classic)
@@ -493,7 +501,8 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
     return settle(d, d->count + RING);
 }
 
-bool weft_shot_alike(const void *shot_options, const weft_video_frame *before, const weft_video_frame *after)
+bool weft_shot_alike(const void *shot_options, const weft_video_frame *before,
+                     const weft_video_frame *after)
 {
     const weft_shot_options *o = shot_options;
     if (o->mix <= 0 || o->method != WEFT_SHOTS_STRUCTURE)

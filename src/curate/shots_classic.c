@@ -95,12 +95,10 @@ static weft_status push_fade(weft_classic_shots *c, const weft_video_frame *fram
     const bool dark = (double)sum / AREA < c->options.threshold;
     if (dark && !c->dark)
         c->dark_from = c->frames;
-    if (!dark && c->dark && c->dark_from > 0 &&
-        c->dark_from - c->last_cut >= c->options.min_frames)
-        WEFT_TRY(add(c, (weft_boundary){.start = c->dark_from,
-                                        .end = c->frames - 1,
-                                        .gradual = true,
-                                        .score = 1}));
+    if (!dark && c->dark && c->dark_from > 0 && c->dark_from - c->last_cut >= c->options.min_frames)
+        WEFT_TRY(
+            add(c, (weft_boundary){
+                       .start = c->dark_from, .end = c->frames - 1, .gradual = true, .score = 1}));
     c->dark = dark;
     return WEFT_OK;
 }
@@ -116,7 +114,8 @@ static weft_status decide_adaptive(weft_classic_shots *c, int64_t back)
     const double ratio = score / fmax(around / (SCORES - 1), 1e-6);
     if (frame > 0 && ratio >= c->options.threshold && score >= 15 &&
         frame - c->last_cut >= c->options.min_frames)
-        WEFT_TRY(add(c, (weft_boundary){.start = frame, .end = frame, .score = ratio / c->options.threshold}));
+        WEFT_TRY(add(c, (weft_boundary){
+                            .start = frame, .end = frame, .score = ratio / c->options.threshold}));
     return WEFT_OK;
 }
 

@@ -97,7 +97,8 @@ typedef struct area {
     int x, y, w, h;
 } area;
 
-static bool dark_line(const weft_shot_frame *a, const weft_shot_frame *b, int first, int step, int n)
+static bool dark_line(const weft_shot_frame *a, const weft_shot_frame *b, int first, int step,
+                      int n)
 {
     for (int i = 0; i < n; i++)
         if (a->plane[0][first + i * step] > 26 || b->plane[0][first + i * step] > 26)
@@ -162,8 +163,9 @@ float weft_shot_mismatch(const weft_shot_frame *a, const weft_shot_frame *b, int
             const float most = va > vb0 ? va : vb0;
             const float weight = most / (most + TEXTURE);
             const float dl = fabsf(sa - sb0) / 64;
-            const float dc = fabsf(block_mean(a->plane[1], x0, y0) - block_mean(b->plane[1], x0, y0)) +
-                             fabsf(block_mean(a->plane[2], x0, y0) - block_mean(b->plane[2], x0, y0));
+            const float dc =
+                fabsf(block_mean(a->plane[1], x0, y0) - block_mean(b->plane[1], x0, y0)) +
+                fabsf(block_mean(a->plane[2], x0, y0) - block_mean(b->plane[2], x0, y0));
             const float colour = fminf(1, (fmaxf(0, dl - 4) + 2 * fmaxf(0, dc - 3)) / 40);
             textured += weight;
             textured_wrong += weight * (1 - best);

@@ -16,10 +16,11 @@ enum {
 typedef struct weft_shot_frame {
     uint8_t plane[3][SHOT_AREA];     /* Y, Cb, Cr */
     uint8_t coarse[3 * COARSE_AREA]; /* 2 x 2 means of the three planes */
-    uint32_t sum[(SHOT_W + 1) * (SHOT_H + 1)], square[(SHOT_W + 1) * (SHOT_H + 1)]; /* integrals of Y */
-    float mean, deviation; /* of Y, in the active picture */
-    float spread;          /* mean absolute deviation of all planes from their medians: 0 is uniform */
-    float edges;           /* mean absolute horizontal and vertical difference of Y */
+    uint32_t sum[(SHOT_W + 1) * (SHOT_H + 1)],
+        square[(SHOT_W + 1) * (SHOT_H + 1)]; /* integrals of Y */
+    float mean, deviation;                   /* of Y, in the active picture */
+    float spread; /* mean absolute deviation of all planes from their medians: 0 is uniform */
+    float edges;  /* mean absolute horizontal and vertical difference of Y */
 } weft_shot_frame;
 
 void weft_shot_frame_fill(weft_shot_frame *f, const weft_video_frame *from);

@@ -20,7 +20,8 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     return weft_shot_detector_create(p->options, &p->detector);
 }
 
-static weft_status_code take(void *user, const weft_video_frame *frame, const weft_video_frame *large)
+static weft_status_code take(void *user, const weft_video_frame *frame,
+                             const weft_video_frame *large)
 {
     (void)large;
     return weft_shot_detector_push(((pass *)user)->detector, frame);
@@ -30,7 +31,9 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
                             weft_shot_list *out)
 {
     pass p = {.options = options};
-    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH, .height = WEFT_SHOT_HEIGHT, .threads = threads,
+    const weft_scan_options o = {.width = WEFT_SHOT_WIDTH,
+                                 .height = WEFT_SHOT_HEIGHT,
+                                 .threads = threads,
                                  .leave_out = WEFT_SHOT_LEAVE_OUT};
     const weft_scan_visitor visitor = {&p, begin, take, weft_shot_alike, options};
     weft_scan_result seen;
@@ -41,7 +44,8 @@ weft_status weft_shots_find(const char *path, const weft_shot_options *options, 
         status = weft_fail(WEFT_E_FORMAT, "%s: no frame can be decoded", path);
         goto out;
     }
-    weft_shot_list list = {.frames = seen.frames, .decoded = seen.decoded, .fps = p.fps, .errors = seen.errors};
+    weft_shot_list list = {
+        .frames = seen.frames, .decoded = seen.decoded, .fps = p.fps, .errors = seen.errors};
     const weft_boundary *b = weft_shot_detector_boundaries(p.detector, &list.count);
     list.boundary = weft_alloc((list.count + 1) * (int64_t)sizeof *b);
     if (!list.boundary) {

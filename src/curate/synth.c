@@ -66,10 +66,11 @@ weft_status weft_synth_hold_out(int64_t count, uint64_t seed, bool chosen[48])
         left--;
     }
     if (left > 0)
-        return weft_fail(WEFT_E_ARG,
-                         "synth: %lld held-out combinations leave a pair of words without a video in "
-                         "training; at most %lld can be held out with this seed",
-                         (long long)count, (long long)(count - left));
+        return weft_fail(
+            WEFT_E_ARG,
+            "synth: %lld held-out combinations leave a pair of words without a video in "
+            "training; at most %lld can be held out with this seed",
+            (long long)count, (long long)(count - left));
     return WEFT_OK;
 }
 
@@ -109,11 +110,8 @@ static json_t *words_json(weft_shape_words words)
 
 static weft_status open_writer(const synth *s, const char *path, weft_video_writer **out)
 {
-    const weft_video_writer_options o = {.width = s->o->size,
-                                         .height = s->o->size,
-                                         .fps = s->o->fps,
-                                         .crf = 14,
-                                         .preset = "fast"};
+    const weft_video_writer_options o = {
+        .width = s->o->size, .height = s->o->size, .fps = s->o->fps, .crf = 14, .preset = "fast"};
     return weft_video_writer_open(path, &o, out);
 }
 
@@ -171,9 +169,10 @@ static weft_status note_boundary(synth *s, const char *name, joint kind, int64_t
                         name, (long long)start);
         s->report.cuts++;
     } else {
-        weft_buf_printf(&s->cuts,
-                        "{\"file\":\"train/%s.mp4\",\"type\":\"gradual\",\"start\":%lld,\"end\":%lld}\n",
-                        name, (long long)start, (long long)end);
+        weft_buf_printf(
+            &s->cuts,
+            "{\"file\":\"train/%s.mp4\",\"type\":\"gradual\",\"start\":%lld,\"end\":%lld}\n", name,
+            (long long)start, (long long)end);
         s->report.graduals++;
     }
     return weft_buf_check(&s->cuts);
@@ -202,9 +201,9 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
         const joint kind = weft_rng_f64(&s->rng) >= s->o->gradual_share ? JOINT_CUT
                            : weft_rng_below(&s->rng, 3)                 ? JOINT_DISSOLVE
                                                                         : JOINT_FADE;
-        const int64_t mixed = kind == JOINT_CUT ? 0
-                              : (kind == JOINT_FADE ? 12 : 6) +
-                                    (int64_t)weft_rng_below(&s->rng, 9);
+        const int64_t mixed =
+            kind == JOINT_CUT ? 0
+                              : (kind == JOINT_FADE ? 12 : 6) + (int64_t)weft_rng_below(&s->rng, 9);
         /* Inside the picture during its own frames; in a transition it may move out. */
         scene = weft_shape_scene_make(&s->rng, words, s->o->size, frames, luma);
         if (k > 0) {
@@ -316,7 +315,8 @@ static weft_status check_options(const weft_synth_options *o)
         return weft_fail(WEFT_E_ARG, "synth: size %lld: an even number of 32 .. 1024 pixels",
                          (long long)o->size);
     if (o->min_frames < 5 || o->max_frames < o->min_frames || o->max_frames > 10000)
-        return weft_fail(WEFT_E_ARG, "synth: shots of %lld to %lld frames; 5 <= min <= max <= 10000",
+        return weft_fail(WEFT_E_ARG,
+                         "synth: shots of %lld to %lld frames; 5 <= min <= max <= 10000",
                          (long long)o->min_frames, (long long)o->max_frames);
     if (o->shots < 1 || o->shots > 1000000 || o->max_per_video < 1 || o->held_out < 0 ||
         o->held_out_clips < 0 || !(o->fps > 0 && o->fps <= 240) ||
@@ -338,8 +338,8 @@ static weft_status make_folders(const char *dir)
         if (status == WEFT_OK)
             status = weft_list_dir(path, false, &files);
         if (status == WEFT_OK && files.count > 0)
-            status = weft_fail(WEFT_E_ARG, "%s: holds files already; give another folder or remove it",
-                               path);
+            status = weft_fail(WEFT_E_ARG,
+                               "%s: holds files already; give another folder or remove it", path);
         weft_names_free(&files);
         weft_free(path);
         WEFT_TRY(status);

@@ -8,17 +8,17 @@
 #include <stdint.h>
 
 typedef struct weft_synth_options {
-    int64_t shots;                     /* in all, without the held-out ones */
-    int64_t size;                      /* pixels of a side */
-    int64_t min_frames, max_frames;    /* of a shot, without the frames of a gradual transition */
+    int64_t shots;                  /* in all, without the held-out ones */
+    int64_t size;                   /* pixels of a side */
+    int64_t min_frames, max_frames; /* of a shot, without the frames of a gradual transition */
     double fps;
-    int64_t max_per_video;             /* longest video, shots; videos have 2 .. max */
-    double single_share;               /* of the shots that get a file of their own */
-    double gradual_share;              /* of the boundaries that are dissolves or fades */
-    int64_t held_out;                  /* combinations kept out of the training set */
-    int64_t held_out_clips;            /* of each held-out combination */
+    int64_t max_per_video;  /* longest video, shots; videos have 2 .. max */
+    double single_share;    /* of the shots that get a file of their own */
+    double gradual_share;   /* of the boundaries that are dissolves or fades */
+    int64_t held_out;       /* combinations kept out of the training set */
+    int64_t held_out_clips; /* of each held-out combination */
     uint64_t seed;
-    bool quiet;                        /* no progress line */
+    bool quiet; /* no progress line */
 } weft_synth_options;
 
 /* What was written. */
@@ -31,10 +31,10 @@ typedef struct weft_synth_report {
  *                             inclusive; frames of a gradual transition belong to no shot
  *   train/s0000.mp4 + .txt    one shot and its caption
  *   heldout/h000.mp4 + .txt   clips of the combinations that train/ never shows
- *   heldout.json              {"held_out":[{"colour","shape","direction","caption"}],"training":[…]}
- *   cuts.jsonl                the boundaries of train/v*.mp4, in the form of `weft shots`
- * Everything is a function of the options. Every colour, shape and direction, and every pair of
- * them, is still shown in training. */
+ *   heldout.json {"held_out":[{"colour","shape","direction","caption"}],"training":[…]} cuts.jsonl
+ * the boundaries of train/v*.mp4, in the form of `weft shots` Everything is a function of the
+ * options. Every colour, shape and direction, and every pair of them, is still shown in training.
+ */
 weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
                              weft_synth_report *report);
 

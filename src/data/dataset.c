@@ -40,7 +40,8 @@ bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suff
     const char *base = weft_path_base(name);
     const char *dot = strchr(base, '.');
     const size_t len = strlen(base);
-    if (!*base || !dot || dot == base || (len > 4 && !strncmp(base, "__", 2) && !strcmp(base + len - 2, "__")))
+    if (!*base || !dot || dot == base ||
+        (len > 4 && !strncmp(base, "__", 2) && !strcmp(base + len - 2, "__")))
         return false;
     *key_len = dot - name;
     *suffix = dot + 1;
@@ -57,7 +58,8 @@ const weft_part_data *weft_sample_part(const weft_sample *sample, const char *su
 
 const weft_part_data *weft_sample_video(const weft_sample *sample)
 {
-    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov", "avi", "ogv", "png", "jpg", "jpeg", "webp"};
+    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov",  "avi",
+                                           "ogv", "png",  "jpg", "jpeg", "webp"};
     for (int i = 0; i < WEFT_COUNT(suffixes); i++) {
         const weft_part_data *p = weft_sample_part(sample, suffixes[i]);
         if (p)
@@ -74,15 +76,18 @@ static char *lower_copy(weft_arena *arena, const char *text)
     return copy;
 }
 
-static weft_status add_part(weft_dataset *ds, weft_sample *s, const char *path, const char *suffix, const weft_tar_member *m)
+static weft_status add_part(weft_dataset *ds, weft_sample *s, const char *path, const char *suffix,
+                            const weft_tar_member *m)
 {
     const char *own = lower_copy(ds->arena, suffix);
     if (!own)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     if (weft_sample_part(s, own))
-        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", path, s->key, own);
+        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", path, s->key,
+                         own);
     if (s->part_count == WEFT_SAMPLE_MAX_PARTS)
-        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has more than %d parts", path, s->key, WEFT_SAMPLE_MAX_PARTS);
+        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has more than %d parts", path, s->key,
+                         WEFT_SAMPLE_MAX_PARTS);
     s->part[s->part_count++] = (weft_part_data){own, m->data, m->bytes};
     return WEFT_OK;
 }
@@ -146,10 +151,14 @@ static weft_status group(weft_dataset *ds, int shard, const char *path, const we
         if (!weft_webdataset_split(m->name, &key_len, &suffix))
             continue;
         weft_sample *last = ds->count > first ? &ds->sample[ds->count - 1] : NULL;
-        if (!last || (int64_t)strlen(last->key) != key_len || strncmp(last->key, m->name, (size_t)key_len) != 0) {
+        if (!last || (int64_t)strlen(last->key) != key_len ||
+            strncmp(last->key, m->name, (size_t)key_len) != 0) {
             WEFT_TRY(weft_grow((void **)&ds->sample, ds->count, &ds->capacity, sizeof *ds->sample));
             last = &ds->sample[ds->count];
-            *last = (weft_sample){.shard = shard, .file = file, .key = weft_arena_printf(ds->arena, "%.*s", (int)key_len, m->name)};
+            *last =
+                (weft_sample){.shard = shard,
+                              .file = file,
+                              .key = weft_arena_printf(ds->arena, "%.*s", (int)key_len, m->name)};
             if (!last->key)
                 return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
             last->id = XXH3_64bits(last->key, (size_t)key_len);
@@ -198,7 +207,8 @@ static weft_status add_braces(weft_dataset *ds, const char *path, bool strict)
     const char *open = strchr(path, '{');
     long long first, last;
     int used = 0;
-    if (sscanf(open, "{%lld..%lld}%n", &first, &last, &used) != 2 || used == 0 || first < 0 || last < first)
+    if (sscanf(open, "{%lld..%lld}%n", &first, &last, &used) != 2 || used == 0 || first < 0 ||
+        last < first)
         return weft_fail(WEFT_E_ARG, "%s: write braces as {000..012}", path);
     const int width = (int)(strstr(open, "..") - open - 1);
     for (long long i = first; i <= last; i++) {
@@ -221,16 +231,21 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     const size_t split_len = split ? strlen(split) : 0;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         if (strcmp(weft_path_extension(names.name[i]), "tar") != 0 ||
-            (split && (strncmp(names.name[i], split, split_len) != 0 || names.name[i][split_len] != '-')))
+            (split &&
+             (strncmp(names.name[i], split, split_len) != 0 || names.name[i][split_len] != '-')))
             continue;
         char *full = weft_path_join(path, names.name[i]);
-        status = full ? add_shard(ds, full, strict) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        status = full ? add_shard(ds, full, strict)
+                      : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
         weft_free(full);
     }
     weft_names_free(&names);
     if (status == WEFT_OK && ds->shard_count == 0)
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path, split ? split : "",
-                           split ? "-" : "", split && strcmp(split, "heldout") == 0 ? "; `weft shard --set heldout=0.1` keeps clips for it" : "");
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path,
+                           split ? split : "", split ? "-" : "",
+                           split && strcmp(split, "heldout") == 0
+                               ? "; `weft shard --set heldout=0.1` keeps clips for it"
+                               : "");
     return status;
 }
 
@@ -252,13 +267,17 @@ static weft_status check_keys(const weft_dataset *ds)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 1; i < ds->count && status == WEFT_OK; i++)
         if (!strcmp(sorted[i]->key, sorted[i - 1]->key))
-            status = weft_fail(WEFT_E_FORMAT, "%s: the key \"%s\" stands for another sample in %s; rename one of them, or write the "
-                               "members of a sample side by side", sorted[i]->file, sorted[i]->key, sorted[i - 1]->file);
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s: the key \"%s\" stands for another sample in %s; rename one of "
+                               "them, or write the "
+                               "members of a sample side by side",
+                               sorted[i]->file, sorted[i]->key, sorted[i - 1]->file);
     weft_free(sorted);
     return status;
 }
 
-weft_status weft_dataset_open(const char *path, const char *split, bool strict, weft_dataset **dataset)
+weft_status weft_dataset_open(const char *path, const char *split, bool strict,
+                              weft_dataset **dataset)
 {
     weft_dataset *ds = weft_alloc(sizeof *ds);
     if (ds)
@@ -271,7 +290,10 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict, 
     if (weft_path_is_dir(path))
         status = add_folder(ds, path, split, strict);
     else if (!strchr(path, '{') && !weft_path_exists(path))
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one", path, path);
+        status = weft_fail(
+            WEFT_E_NOT_FOUND,
+            "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one",
+            path, path);
     else
         status = strchr(path, '{') ? add_braces(ds, path, strict) : add_shard(ds, path, strict);
     if (status == WEFT_OK)

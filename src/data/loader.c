@@ -4,14 +4,15 @@
  *   slots:  a ring of `prefetch` batches; step s lives in slot s mod prefetch
  *   workers take the next undecoded item of the earliest planned batch
  *
- * A slot's items are written by workers without the lock; `done` counts them under it, so a full slot is safe to read. */
+ * A slot's items are written by workers without the lock; `done` counts them under it, so a full
+ * slot is safe to read. */
 #include "data/loader.h"
 
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/order.h"
-#include "graph/mesh.h"
 #include "format/npy.h"
+#include "graph/mesh.h"
 #include "video/clip.h"
 #include "video/reader.h"
 
@@ -21,28 +22,45 @@
 #include <string.h>
 
 static const weft_key bucket_keys[] = {
-    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), NULL, "clips", "clips per step, over all ranks", .min = 1, .max = 65536},
-    {"frames", WEFT_KEY_I64, offsetof(weft_bucket, frames), NULL, "frames", "clip length", .min = 1, .max = 65536},
-    {"height", WEFT_KEY_I64, offsetof(weft_bucket, height), NULL, "pixels", "clip height", .min = 1, .max = 16384},
-    {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "clip width", .min = 1, .max = 16384},
+    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), NULL, "clips",
+     "clips per step, over all ranks", .min = 1, .max = 65536},
+    {"frames", WEFT_KEY_I64, offsetof(weft_bucket, frames), NULL, "frames", "clip length", .min = 1,
+     .max = 65536},
+    {"height", WEFT_KEY_I64, offsetof(weft_bucket, height), NULL, "pixels", "clip height", .min = 1,
+     .max = 16384},
+    {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "clip width", .min = 1,
+     .max = 16384},
 };
-const weft_section weft_bucket_section = {"buckets", "clip sizes that are trained on; each sample goes to the longest that it fills",
-                                          sizeof(weft_bucket), bucket_keys, WEFT_COUNT(bucket_keys)};
+const weft_section weft_bucket_section = {
+    "buckets", "clip sizes that are trained on; each sample goes to the longest that it fills",
+    sizeof(weft_bucket), bucket_keys, WEFT_COUNT(bucket_keys)};
 
 static const weft_key loader_keys[] = {
-    {"shards", WEFT_KEY_STRING, offsetof(weft_loader_config, shards), "", "", "folder of WebDataset shards, a shard, or a {000..012} pattern"},
-    {"split", WEFT_KEY_STRING, offsetof(weft_loader_config, split), "train", "", "only shards named <split>-*.tar"},
-    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_loader_config, buckets), NULL, "", "clip sizes", .section = &weft_bucket_section},
-    {"fps", WEFT_KEY_F64, offsetof(weft_loader_config, fps), "0", "frames/s", "frame rate of the clips; 0 keeps each video's own", .min = 0, .max = 1000},
-    {"seed", WEFT_KEY_I64, offsetof(weft_loader_config, seed), "0", "", "of the order, crops and caption dropout", .min = 0, .max = 9e15},
-    {"threads", WEFT_KEY_I64, offsetof(weft_loader_config, threads), "1", "", "decoder threads", .min = 1, .max = 256},
-    {"prefetch", WEFT_KEY_I64, offsetof(weft_loader_config, prefetch), "3", "batches", "batches decoded ahead", .min = 1, .max = 1024},
-    {"caption_dropout", WEFT_KEY_F64, offsetof(weft_loader_config, caption_dropout), "0", "", "share of captions replaced by the empty prompt, for guidance", .min = 0, .max = 1},
-    {"strict", WEFT_KEY_BOOL, offsetof(weft_loader_config, strict), "false", "", "stop at damaged shards instead of using what is whole"},
-    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_crop), "false", "", "crop anywhere instead of the centre"},
-    {"random_start", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_start), "true", "", "begin anywhere in the clip instead of at its first frame"},
+    {"shards", WEFT_KEY_STRING, offsetof(weft_loader_config, shards), "", "",
+     "folder of WebDataset shards, a shard, or a {000..012} pattern"},
+    {"split", WEFT_KEY_STRING, offsetof(weft_loader_config, split), "train", "",
+     "only shards named <split>-*.tar"},
+    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_loader_config, buckets), NULL, "",
+     "clip sizes", .section = &weft_bucket_section},
+    {"fps", WEFT_KEY_F64, offsetof(weft_loader_config, fps), "0", "frames/s",
+     "frame rate of the clips; 0 keeps each video's own", .min = 0, .max = 1000},
+    {"seed", WEFT_KEY_I64, offsetof(weft_loader_config, seed), "0", "",
+     "of the order, crops and caption dropout", .min = 0, .max = 9e15},
+    {"threads", WEFT_KEY_I64, offsetof(weft_loader_config, threads), "1", "", "decoder threads",
+     .min = 1, .max = 256},
+    {"prefetch", WEFT_KEY_I64, offsetof(weft_loader_config, prefetch), "3", "batches",
+     "batches decoded ahead", .min = 1, .max = 1024},
+    {"caption_dropout", WEFT_KEY_F64, offsetof(weft_loader_config, caption_dropout), "0", "",
+     "share of captions replaced by the empty prompt, for guidance", .min = 0, .max = 1},
+    {"strict", WEFT_KEY_BOOL, offsetof(weft_loader_config, strict), "false", "",
+     "stop at damaged shards instead of using what is whole"},
+    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_crop), "false", "",
+     "crop anywhere instead of the centre"},
+    {"random_start", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_start), "true", "",
+     "begin anywhere in the clip instead of at its first frame"},
 };
-const weft_section weft_loader_section = {"data", "the training data", sizeof(weft_loader_config), loader_keys, WEFT_COUNT(loader_keys)};
+const weft_section weft_loader_section = {"data", "the training data", sizeof(weft_loader_config),
+                                          loader_keys, WEFT_COUNT(loader_keys)};
 
 typedef struct permutation {
     int64_t epoch; /* -1: none yet */
@@ -89,7 +107,7 @@ struct weft_loader {
     int64_t *planned, *returned; /* samples taken per lane: by the plan, by next() */
     int64_t plan_step, next_step;
     weft_loader_report report; /* replaced and waited_ms; the rest is summed up from `fate` */
-    fate *fate; /* of each sample; written under the lock once workers run */
+    fate *fate;                /* of each sample; written under the lock once workers run */
     uint64_t fingerprint;
 
     slot *slots;
@@ -101,10 +119,11 @@ struct weft_loader {
     bool quit;
 };
 
-/* ---- dealing samples to buckets ---------------------------------------------------------------- */
+/* ---- dealing samples to buckets ------------------------------------------------------------ */
 
 /* Length and size: from the .json part, else from the container. */
-static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, int64_t *frames, int64_t *w, int64_t *h)
+static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, int64_t *frames,
+                     int64_t *w, int64_t *h)
 {
     double own_fps = s->fps, seconds = s->seconds;
     *frames = s->frames;
@@ -129,8 +148,10 @@ static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, 
     return true;
 }
 
-/* The longest bucket that the clip fills, then the one nearest in aspect, then the largest. -1: none. */
-static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t h, bool *long_enough)
+/* The longest bucket that the clip fills, then the one nearest in aspect, then the largest. -1:
+ * none. */
+static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t h,
+                       bool *long_enough)
 {
     int best = -1;
     double best_aspect = 0;
@@ -142,10 +163,13 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
         *long_enough = true;
         if (w < b->width || h < b->height)
             continue;
-        const double aspect = fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
+        const double aspect =
+            fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
         const weft_bucket *c = best >= 0 ? &l->lane[best].size : NULL;
         if (!c || b->frames > c->frames ||
-            (b->frames == c->frames && (aspect < best_aspect - 1e-9 || (aspect < best_aspect + 1e-9 && b->width * b->height > c->width * c->height)))) {
+            (b->frames == c->frames &&
+             (aspect < best_aspect - 1e-9 ||
+              (aspect < best_aspect + 1e-9 && b->width * b->height > c->width * c->height)))) {
             best = i;
             best_aspect = aspect;
         }
@@ -166,7 +190,8 @@ static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fa
     f->frames = npy.rank ? npy.dim[0] : 0;
     for (int i = 0; i < l->lanes && npy.rank == 4; i++) {
         const weft_bucket *b = &l->lane[i].size;
-        if (npy.dim[0] == b->frames && npy.dim[1] == b->height && npy.dim[2] == b->width && npy.dim[3] == l->channels)
+        if (npy.dim[0] == b->frames && npy.dim[1] == b->height && npy.dim[2] == b->width &&
+            npy.dim[3] == l->channels)
             f->lane = i;
     }
     return f->lane < 0 ? WEFT_SAMPLE_OTHER_SIZE : WEFT_SAMPLE_USED;
@@ -184,7 +209,9 @@ static weft_sample_fate deal_video(const weft_loader *l, const weft_sample *s, f
         return WEFT_SAMPLE_UNREADABLE;
     }
     f->lane = choose_lane(l, f->frames, w, h, &long_enough);
-    return f->lane >= 0 ? WEFT_SAMPLE_USED : long_enough ? WEFT_SAMPLE_TOO_SMALL : WEFT_SAMPLE_TOO_SHORT;
+    return f->lane >= 0  ? WEFT_SAMPLE_USED
+           : long_enough ? WEFT_SAMPLE_TOO_SMALL
+                         : WEFT_SAMPLE_TOO_SHORT;
 }
 
 static weft_status deal(weft_loader *l)
@@ -217,18 +244,22 @@ static weft_status deal(weft_loader *l)
         return WEFT_OK;
     weft_buf why = {0};
     weft_loader_explain(l, &why);
-    const weft_status_code status = weft_fail(WEFT_E_ARG, "%s: none of %lld samples fits a bucket\n%s", l->config.shards,
-                                         (long long)count, why.data ? why.data : "");
+    const weft_status_code status =
+        weft_fail(WEFT_E_ARG, "%s: none of %lld samples fits a bucket\n%s", l->config.shards,
+                  (long long)count, why.data ? why.data : "");
     weft_buf_free(&why);
     return status;
 }
 
-/* ---- accounting -------------------------------------------------------------------------------- */
+/* ---- accounting ---------------------------------------------------------------------------- */
 
-static const struct { const char *name, *text; } fates[WEFT_SAMPLE_FATES] = {
+static const struct {
+    const char *name, *text;
+} fates[WEFT_SAMPLE_FATES] = {
     [WEFT_SAMPLE_USED] = {"used", "are used"},
     [WEFT_SAMPLE_TOO_SHORT] = {"too_short", "are shorter than every bucket"},
-    [WEFT_SAMPLE_TOO_SMALL] = {"too_small", "have fewer pixels than every bucket that they are long enough for"},
+    [WEFT_SAMPLE_TOO_SMALL] = {"too_small",
+                               "have fewer pixels than every bucket that they are long enough for"},
     [WEFT_SAMPLE_OTHER_SIZE] = {"other_size", "have a part of another size than every bucket"},
     [WEFT_SAMPLE_NO_PART] = {"no_part", "have no part of the kind that is read"},
     [WEFT_SAMPLE_UNREADABLE] = {"unreadable", "cannot be opened"},
@@ -274,23 +305,28 @@ void weft_loader_mark_undecodable(weft_loader *l, int64_t sample)
 void weft_loader_explain(const weft_loader *l, weft_buf *out)
 {
     const weft_loader_report r = weft_loader_get_report(l);
-    weft_buf_printf(out, "%lld of %lld samples and %lld of %lld %s are used in an epoch", (long long)r.samples[WEFT_SAMPLE_USED],
-                    (long long)r.all_samples, (long long)r.window_frames, (long long)r.all_frames, l->part ? "latent frames" : "frames");
+    weft_buf_printf(out, "%lld of %lld samples and %lld of %lld %s are used in an epoch",
+                    (long long)r.samples[WEFT_SAMPLE_USED], (long long)r.all_samples,
+                    (long long)r.window_frames, (long long)r.all_frames,
+                    l->part ? "latent frames" : "frames");
     if (r.behind_frames)
-        weft_buf_printf(out, "; %lld frames of used samples lie outside of their windows", (long long)r.behind_frames);
+        weft_buf_printf(out, "; %lld frames of used samples lie outside of their windows",
+                        (long long)r.behind_frames);
     weft_buf_printf(out, "\n");
     for (int i = 0; i < l->lanes && l->lanes > 1; i++) {
         const weft_bucket *b = &l->lane[i].size;
-        weft_buf_printf(out, "%lld of %lld samples are in bucket %d of %lldx%lldx%lld%s\n", (long long)l->lane_samples[i],
-                        (long long)r.all_samples, i, (long long)b->frames, (long long)b->height, (long long)b->width,
+        weft_buf_printf(out, "%lld of %lld samples are in bucket %d of %lldx%lldx%lld%s\n",
+                        (long long)l->lane_samples[i], (long long)r.all_samples, i,
+                        (long long)b->frames, (long long)b->height, (long long)b->width,
                         l->lane_samples[i] ? "" : ": it never has a turn");
     }
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
         if (r.samples[i])
-            weft_buf_printf(out, "%lld of %lld samples %s (%lld frames)\n", (long long)r.samples[i], (long long)r.all_samples,
-                            fates[i].text, (long long)r.frames[i]);
+            weft_buf_printf(out, "%lld of %lld samples %s (%lld frames)\n", (long long)r.samples[i],
+                            (long long)r.all_samples, fates[i].text, (long long)r.frames[i]);
     if (r.damaged_shards)
-        weft_buf_printf(out, "%lld shards are damaged; what was lost in them is in no count\n", (long long)r.damaged_shards);
+        weft_buf_printf(out, "%lld shards are damaged; what was lost in them is in no count\n",
+                        (long long)r.damaged_shards);
 }
 
 json_t *weft_loader_account(const weft_loader *l)
@@ -298,23 +334,29 @@ json_t *weft_loader_account(const weft_loader *l)
     const weft_loader_report r = weft_loader_get_report(l);
     json_t *dropped = json_object(), *list = json_array();
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
-        json_object_set_new(dropped, fates[i].name, json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i], "frames",
-                                                              (json_int_t)r.frames[i]));
+        json_object_set_new(dropped, fates[i].name,
+                            json_pack("{s:I, s:I}", "samples", (json_int_t)r.samples[i], "frames",
+                                      (json_int_t)r.frames[i]));
     for (int64_t i = 0; i < r.all_samples; i++) {
         const weft_sample_fate what = weft_loader_fate(l, i);
         if (what != WEFT_SAMPLE_USED)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key, "shard",
-                                                  weft_dataset_at(l->dataset, i)->file, "reason", fates[what].name, "frames", (json_int_t)l->fate[i].frames));
+            json_array_append_new(
+                list, json_pack("{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key,
+                                "shard", weft_dataset_at(l->dataset, i)->file, "reason",
+                                fates[what].name, "frames", (json_int_t)l->fate[i].frames));
     }
-    return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples", (json_int_t)r.all_samples, "frames",
-                     (json_int_t)r.all_frames, "used", "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
-                     (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.behind_frames, "dropped", dropped,
-                     "damaged_shards", (json_int_t)r.damaged_shards, "list", list);
+    return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
+                     (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used",
+                     "samples", (json_int_t)r.samples[WEFT_SAMPLE_USED], "frames_in_windows",
+                     (json_int_t)r.window_frames, "frames_outside", (json_int_t)r.behind_frames,
+                     "dropped", dropped, "damaged_shards", (json_int_t)r.damaged_shards, "list",
+                     list);
 }
 
-/* ---- planning ---------------------------------------------------------------------------------- */
+/* ---- planning ------------------------------------------------------------------------------ */
 
-/* The order of `epoch` in a lane. Two epochs are kept: batches reach over the border of one to the next. */
+/* The order of `epoch` in a lane. Two epochs are kept: batches reach over the border of one to the
+ * next. */
 static weft_status order_of(weft_loader *l, lane *a, int64_t epoch, const weft_order_item **items)
 {
     permutation *p = &a->cache[epoch % 2];
@@ -330,7 +372,8 @@ static weft_status order_of(weft_loader *l, lane *a, int64_t epoch, const weft_o
 static bool caption_dropped(const weft_loader *l, uint64_t id, int64_t epoch)
 {
     const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
-    return l->config.caption_dropout > 0 && (double)weft_random_uniform(seed, WEFT_RNG_DROP, id) < l->config.caption_dropout;
+    return l->config.caption_dropout > 0 &&
+           (double)weft_random_uniform(seed, WEFT_RNG_DROP, id) < l->config.caption_dropout;
 }
 
 static void set_item(const weft_loader *l, slot *s, int64_t i, int64_t sample, int64_t epoch)
@@ -367,21 +410,28 @@ static weft_status plan_next(weft_loader *l)
     return WEFT_OK;
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------- */
+/* ---- decoding ------------------------------------------------------------------------------ */
 
-static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sample *s, int64_t epoch, float *out)
+static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sample *s,
+                             int64_t epoch, float *out)
 {
     const weft_part_data *p = weft_sample_video(s);
     const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
-    weft_clip_request request = {.frames = a->size.frames, .height = a->size.height, .width = a->size.width,
-                                 .fps = l->config.fps, .crop_x = 0.5, .crop_y = 0.5, .threads = 1};
+    weft_clip_request request = {.frames = a->size.frames,
+                                 .height = a->size.height,
+                                 .width = a->size.width,
+                                 .fps = l->config.fps,
+                                 .crop_x = 0.5,
+                                 .crop_y = 0.5,
+                                 .threads = 1};
     if (l->config.random_crop) {
         request.crop_x = (double)weft_random_uniform(weft_seed_mix(seed, 1), WEFT_RNG_CROP, s->id);
         request.crop_y = (double)weft_random_uniform(weft_seed_mix(seed, 2), WEFT_RNG_CROP, s->id);
     }
     int64_t frames, w, h;
     const double fps = l->config.fps > 0 ? l->config.fps : s->fps;
-    if (l->config.random_start && fps > 0 && facts_of(s, p, l->config.fps, &frames, &w, &h) && frames > a->size.frames) {
+    if (l->config.random_start && fps > 0 && facts_of(s, p, l->config.fps, &frames, &w, &h) &&
+        frames > a->size.frames) {
         const double u = (double)weft_random_uniform(weft_seed_mix(seed, 3), WEFT_RNG_CROP, s->id);
         request.start_seconds = floor(u * (double)(frames - a->size.frames + 1)) / fps;
     }
@@ -394,7 +444,8 @@ static weft_status read_part(const weft_sample *s, const char *suffix, int64_t f
     weft_npy npy;
     WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
     if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
-        return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key, suffix);
+        return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key,
+                         suffix);
     if (npy.dtype == WEFT_F32) {
         memcpy(out, npy.data, (size_t)npy.count * 4);
         return WEFT_OK;
@@ -412,11 +463,13 @@ static weft_status read_item(const weft_loader *l, const lane *a, slot *s, int64
     if (!l->part)
         return read_clip(l, a, sample, s->epoch[i], out);
     WEFT_TRY(read_part(sample, l->part, a->item_floats, out));
-    return l->config.extra ? read_part(sample, l->config.extra, l->config.extra_floats, s->extra + i * l->config.extra_floats) : WEFT_OK;
+    return l->config.extra ? read_part(sample, l->config.extra, l->config.extra_floats,
+                                       s->extra + i * l->config.extra_floats)
+                           : WEFT_OK;
 }
 
-/* A sample that does not decode is replaced by the next one of the dataset's list in its lane: deterministic, since
- * the same bytes fail everywhere. */
+/* A sample that does not decode is replaced by the next one of the dataset's list in its lane:
+ * deterministic, since the same bytes fail everywhere. */
 static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
 {
     enum { TRIES = 16 };
@@ -427,8 +480,10 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
         if (status == WEFT_OK)
             return WEFT_OK;
         pthread_mutex_lock(&l->lock);
-        if (l->fate[s->sample[i]].what != WEFT_SAMPLE_UNDECODABLE) /* told once, not in every epoch */
-            weft_warn("%s; another sample takes its place, whenever its turn comes", weft_error_message());
+        if (l->fate[s->sample[i]].what !=
+            WEFT_SAMPLE_UNDECODABLE) /* told once, not in every epoch */
+            weft_warn("%s; another sample takes its place, whenever its turn comes",
+                      weft_error_message());
         l->report.replaced++;
         l->fate[s->sample[i]].what = WEFT_SAMPLE_UNDECODABLE;
         pthread_mutex_unlock(&l->lock);
@@ -481,7 +536,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------- */
+/* ---- opening and closing ------------------------------------------------------------------- */
 
 static weft_status allocate(weft_loader *l)
 {
@@ -513,30 +568,36 @@ static weft_status allocate(weft_loader *l)
         s->replaced = weft_alloc(items * (int64_t)sizeof *s->replaced);
         s->data = weft_alloc_aligned(floats * 4);
         s->extra = weft_alloc_aligned(l->config.extra ? items * l->config.extra_floats * 4 : 0);
-        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data || !s->extra)
+        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data ||
+            !s->extra)
             goto fail;
     }
     return WEFT_OK;
 fail:
-    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld batches of %lld floats", (long long)l->slot_count, (long long)floats);
+    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld batches of %lld floats",
+                     (long long)l->slot_count, (long long)floats);
 }
 
 static weft_status start_workers(weft_loader *l)
 {
     l->worker = weft_alloc(l->config.threads * (int64_t)sizeof *l->worker);
     if (!l->worker)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld threads", (long long)l->config.threads);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld threads",
+                         (long long)l->config.threads);
     for (; l->workers < l->config.threads; l->workers++)
         if (pthread_create(&l->worker[l->workers], NULL, work, l) != 0)
-            return weft_fail(WEFT_E_MEMORY, "cannot start decoder thread %lld", (long long)l->workers);
+            return weft_fail(WEFT_E_MEMORY, "cannot start decoder thread %lld",
+                             (long long)l->workers);
     return WEFT_OK;
 }
 
-weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks, const char *part, int64_t channels,
-                             weft_loader **loader)
+weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks,
+                             const char *part, int64_t channels, weft_loader **loader)
 {
     if (config->buckets.count < 1)
-        return weft_fail(WEFT_E_CONFIG, "data.buckets: at least one bucket {batch, frames, height, width} is needed");
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "data.buckets: at least one bucket {batch, frames, height, width} is needed");
     weft_loader *l = weft_alloc(sizeof *l);
     if (!l)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
@@ -561,9 +622,12 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     }
     for (int i = 0; i < l->lanes; i++) {
         l->lane[i].size = ((const weft_bucket *)config->buckets.item)[i];
-        l->lane[i].item_floats = l->lane[i].size.frames * l->lane[i].size.height * l->lane[i].size.width * l->channels;
+        l->lane[i].item_floats =
+            l->lane[i].size.frames * l->lane[i].size.height * l->lane[i].size.width * l->channels;
     }
-    WEFT_GO(weft_dataset_open(config->shards, config->split && *config->split ? config->split : NULL, config->strict, &l->dataset));
+    WEFT_GO(weft_dataset_open(config->shards,
+                              config->split && *config->split ? config->split : NULL,
+                              config->strict, &l->dataset));
     WEFT_GO(deal(l));
     WEFT_GO(allocate(l));
     WEFT_GO(start_workers(l));
@@ -615,7 +679,7 @@ void weft_loader_close(weft_loader *l)
     weft_free(l);
 }
 
-/* ---- handing over ------------------------------------------------------------------------------ */
+/* ---- handing over -------------------------------------------------------------------------- */
 
 const weft_dataset *weft_loader_dataset(const weft_loader *l)
 {
@@ -648,8 +712,15 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
     if (status == WEFT_OK && s->status != WEFT_OK)
         status = weft_fail(s->status, "%s", s->message ? s->message : "a sample does not decode");
     if (status == WEFT_OK) {
-        *batch = (weft_batch){.step = s->step, .bucket = s->bucket, .count = s->count, .first = s->first, .id = s->id,
-                              .epoch = s->epoch, .sample = s->sample, .caption = s->caption, .replaced = s->replaced};
+        *batch = (weft_batch){.step = s->step,
+                              .bucket = s->bucket,
+                              .count = s->count,
+                              .first = s->first,
+                              .id = s->id,
+                              .epoch = s->epoch,
+                              .sample = s->sample,
+                              .caption = s->caption,
+                              .replaced = s->replaced};
         if (l->part)
             batch->part = s->data;
         else
@@ -662,7 +733,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
     return status;
 }
 
-/* ---- state ------------------------------------------------------------------------------------- */
+/* ---- state --------------------------------------------------------------------------------- */
 
 json_t *weft_loader_state(const weft_loader *l)
 {
@@ -671,8 +742,8 @@ json_t *weft_loader_state(const weft_loader *l)
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)l->fingerprint);
     for (int i = 0; i < l->lanes; i++)
         json_array_append_new(taken, json_integer(l->returned[i]));
-    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->next_step, "seed", (json_int_t)l->config.seed, "samples",
-                     fingerprint, "taken", taken);
+    return json_pack("{s:I, s:I, s:s, s:o}", "step", (json_int_t)l->next_step, "seed",
+                     (json_int_t)l->config.seed, "samples", fingerprint, "taken", taken);
 }
 
 weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char *where)
@@ -685,9 +756,13 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
     WEFT_TRY(weft_json_get_i64(state, "seed", where, &seed));
     WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
     snprintf(own, sizeof own, "%016llx", (unsigned long long)l->fingerprint);
-    if (seed != l->config.seed || strcmp(fingerprint, own) != 0 || (int)json_array_size(taken) != l->lanes || step < 0)
-        return weft_fail(WEFT_E_CONFIG, "%s: the loader stood in other data (shards, clip sizes, batch or seed changed); restore them, "
-                         "or begin with a new output folder", where);
+    if (seed != l->config.seed || strcmp(fingerprint, own) != 0 ||
+        (int)json_array_size(taken) != l->lanes || step < 0)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: the loader stood in other data (shards, clip sizes, batch or seed "
+                         "changed); restore them, "
+                         "or begin with a new output folder",
+                         where);
     pthread_mutex_lock(&l->lock);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].taken = l->slots[i].count; /* nobody begins another item */

@@ -1,9 +1,11 @@
-/* The training loader: batches of clips, decoded ahead of time, in an order that nothing but (seed, step) decides.
+/* The training loader: batches of clips, decoded ahead of time, in an order that nothing but (seed,
+ * step) decides.
  *
- * Samples are dealt to buckets by their size. Each bucket walks through its samples in a permutation per epoch, one
- * epoch after the other, so that every sample comes exactly once per epoch and no partial batch is dropped; a batch
- * may hold the end of one epoch and the beginning of the next. Buckets take turns in proportion to their sizes.
- * Batch `step` is the same whatever the number of ranks; rank r of k gets items weft_part(batch, k, r). */
+ * Samples are dealt to buckets by their size. Each bucket walks through its samples in a
+ * permutation per epoch, one epoch after the other, so that every sample comes exactly once per
+ * epoch and no partial batch is dropped; a batch may hold the end of one epoch and the beginning of
+ * the next. Buckets take turns in proportion to their sizes. Batch `step` is the same whatever the
+ * number of ranks; rank r of k gets items weft_part(batch, k, r). */
 #ifndef WEFT_DATA_LOADER_H
 #define WEFT_DATA_LOADER_H
 
@@ -18,39 +20,42 @@ typedef struct weft_bucket {
 extern const weft_section weft_bucket_section;
 
 typedef struct weft_loader_config {
-    const char *shards, *split; /* as for weft_dataset_open */
-    weft_section_list buckets;  /* of weft_bucket */
-    double fps;                 /* of the clips; 0: each video's own */
+    const char *shards, *split;      /* as for weft_dataset_open */
+    weft_section_list buckets;       /* of weft_bucket */
+    double fps;                      /* of the clips; 0: each video's own */
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
-    double caption_dropout;     /* share of captions replaced by "" (for guidance) */
-    bool strict;                /* damaged shards are errors */
-    bool random_crop, random_start; /* else the centre and the beginning */
-    const char *extra;    /* suffix of another .npy part of f32 or f16, read beside `part`; NULL: none */
+    double caption_dropout;          /* share of captions replaced by "" (for guidance) */
+    bool strict;                     /* damaged shards are errors */
+    bool random_crop, random_start;  /* else the centre and the beginning */
+    const char
+        *extra; /* suffix of another .npy part of f32 or f16, read beside `part`; NULL: none */
     int64_t extra_floats; /* its elements */
 } weft_loader_config;
 extern const weft_section weft_loader_section;
 
 typedef struct weft_batch {
-    int64_t step;   /* from 0 */
-    int bucket;     /* index */
-    int64_t count;  /* items of this rank; may be 0 */
-    int64_t first;  /* of the global batch */
-    const uint64_t *id;    /* [count] sample ids */
-    const int64_t *epoch;  /* [count] */
-    const int64_t *sample; /* [count] index in the dataset */
-    const bool *replaced;  /* [count] stands in for a sample that does not decode */
+    int64_t step;               /* from 0 */
+    int bucket;                 /* index */
+    int64_t count;              /* items of this rank; may be 0 */
+    int64_t first;              /* of the global batch */
+    const uint64_t *id;         /* [count] sample ids */
+    const int64_t *epoch;       /* [count] */
+    const int64_t *sample;      /* [count] index in the dataset */
+    const bool *replaced;       /* [count] stands in for a sample that does not decode */
     const char *const *caption; /* [count], "" when dropped or absent */
-    const float *video; /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead */
+    const float *
+        video; /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead */
     const float *part;  /* (count, ...) of the part named at opening */
-    const float *extra; /* (count, extra_floats), also of samples whose caption was dropped; NULL without one */
-} weft_batch; /* everything is valid until the next call of weft_loader_next */
+    const float *extra; /* (count, extra_floats), also of samples whose caption was dropped; NULL
+                           without one */
+} weft_batch;           /* everything is valid until the next call of weft_loader_next */
 
 /* What becomes of a sample; each has exactly one fate. */
 typedef enum weft_sample_fate {
     WEFT_SAMPLE_USED,
-    WEFT_SAMPLE_TOO_SHORT,   /* for every bucket */
-    WEFT_SAMPLE_TOO_SMALL,   /* for every bucket that it is long enough for */
-    WEFT_SAMPLE_OTHER_SIZE,  /* its part has no bucket's size */
+    WEFT_SAMPLE_TOO_SHORT,  /* for every bucket */
+    WEFT_SAMPLE_TOO_SMALL,  /* for every bucket that it is long enough for */
+    WEFT_SAMPLE_OTHER_SIZE, /* its part has no bucket's size */
     WEFT_SAMPLE_NO_PART,
     WEFT_SAMPLE_UNREADABLE,  /* at opening */
     WEFT_SAMPLE_UNDECODABLE, /* found when its turn came */
@@ -59,19 +64,22 @@ typedef enum weft_sample_fate {
 
 typedef struct weft_loader_report {
     int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* all = sum over fates */
-    int64_t frames[WEFT_SAMPLE_FATES], all_frames;   /* at the loader's rate; of an unreadable sample 0 */
-    int64_t window_frames, behind_frames; /* frames[USED] = those that an epoch shows + those outside of the windows */
+    int64_t frames[WEFT_SAMPLE_FATES],
+        all_frames; /* at the loader's rate; of an unreadable sample 0 */
+    int64_t window_frames,
+        behind_frames; /* frames[USED] = those that an epoch shows + those outside of the windows */
     int64_t damaged_shards; /* samples that were lost in them are in no count */
-    int64_t replaced; /* so far: clips that did not decode, replaced by their neighbour in the order */
+    int64_t
+        replaced; /* so far: clips that did not decode, replaced by their neighbour in the order */
     int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
 } weft_loader_report;
 
 typedef struct weft_loader weft_loader;
 
-/* `part`: NULL for video, else the suffix of an .npy part of f32 or f16 to load (latents); then bucket sizes are those
- * of the part (frames, height, width) and `channels` its last dim. */
-weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks, const char *part, int64_t channels,
-                             weft_loader **loader);
+/* `part`: NULL for video, else the suffix of an .npy part of f32 or f16 to load (latents); then
+ * bucket sizes are those of the part (frames, height, width) and `channels` its last dim. */
+weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks,
+                             const char *part, int64_t channels, weft_loader **loader);
 void weft_loader_close(weft_loader *loader); /* accepts NULL */
 const weft_dataset *weft_loader_dataset(const weft_loader *loader);
 /* Samples of a bucket; their sum is what is left of the dataset. */
@@ -79,9 +87,10 @@ int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
 weft_loader_report weft_loader_get_report(const weft_loader *loader);
 /* A line on what is used and one for each reason for which samples or frames are not. */
 void weft_loader_explain(const weft_loader *loader, weft_buf *out);
-/* The same as JSON, with every sample that is not used: {"samples", "frames", "used": {"samples", "frames_in_windows",
- * "frames_outside"}, "dropped": {REASON: {"samples", "frames"}}, "damaged_shards", "list": [{"key", "shard",
- * "reason", "frames"}]} (new reference; NULL: out of memory). */
+/* The same as JSON, with every sample that is not used: {"samples", "frames", "used": {"samples",
+ * "frames_in_windows", "frames_outside"}, "dropped": {REASON: {"samples", "frames"}},
+ * "damaged_shards", "list": [{"key", "shard", "reason", "frames"}]} (new reference; NULL: out of
+ * memory). */
 json_t *weft_loader_account(const weft_loader *loader);
 weft_sample_fate weft_loader_fate(const weft_loader *loader, int64_t sample);
 /* Another rank found out. */
@@ -90,8 +99,8 @@ void weft_loader_mark_undecodable(weft_loader *loader, int64_t sample);
 /* Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);
 
-/* Where the next batch stands: a small JSON object (new reference). Restoring needs the same shards, buckets and seed
- * (checked by a fingerprint) but not the same ranks. */
+/* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
+ * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */
 json_t *weft_loader_state(const weft_loader *loader);
 weft_status weft_loader_restore(weft_loader *loader, const json_t *state, const char *where);
 

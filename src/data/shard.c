@@ -13,22 +13,30 @@
 #include <xxhash.h>
 
 static const weft_key shard_keys[] = {
-    {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "", "share of clips kept from training, for evaluation; unless 0, of two or more at least one", .min = 0, .max = 1},
-    {"max_samples", WEFT_KEY_I64, offsetof(weft_shard_config, max_samples), "1000", "clips", "clips per shard", .min = 1, .max = 1e9},
-    {"max_bytes", WEFT_KEY_I64, offsetof(weft_shard_config, max_bytes), "256MiB", "bytes", "bytes per shard", .min = 1024, .max = 1e15},
-    {"seed", WEFT_KEY_I64, offsetof(weft_shard_config, seed), "0", "", "of the split and the order", .min = 0, .max = 9e15},
-    {"need_caption", WEFT_KEY_BOOL, offsetof(weft_shard_config, need_caption), "false", "", "drop clips without a caption"},
+    {"heldout", WEFT_KEY_F64, offsetof(weft_shard_config, heldout), "0.05", "",
+     "share of clips kept from training, for evaluation; unless 0, of two or more at least one",
+     .min = 0, .max = 1},
+    {"max_samples", WEFT_KEY_I64, offsetof(weft_shard_config, max_samples), "1000", "clips",
+     "clips per shard", .min = 1, .max = 1e9},
+    {"max_bytes", WEFT_KEY_I64, offsetof(weft_shard_config, max_bytes), "256MiB", "bytes",
+     "bytes per shard", .min = 1024, .max = 1e15},
+    {"seed", WEFT_KEY_I64, offsetof(weft_shard_config, seed), "0", "", "of the split and the order",
+     .min = 0, .max = 9e15},
+    {"need_caption", WEFT_KEY_BOOL, offsetof(weft_shard_config, need_caption), "false", "",
+     "drop clips without a caption"},
 };
-const weft_section weft_shard_section = {"shard", "how clips are put into shards", sizeof(weft_shard_config), shard_keys, WEFT_COUNT(shard_keys)};
+const weft_section weft_shard_section = {"shard", "how clips are put into shards",
+                                         sizeof(weft_shard_config), shard_keys,
+                                         WEFT_COUNT(shard_keys)};
 
 typedef struct clip {
-    char *id;    /* owned */
-    char *video; /* path, owned */
-    char *meta;  /* path, owned */
+    char *id;      /* owned */
+    char *video;   /* path, owned */
+    char *meta;    /* path, owned */
     uint64_t rank; /* random place, by id */
-    double draw; /* 0 to 1, of the id */
+    double draw;   /* 0 to 1, of the id */
     bool heldout;
-    int64_t bytes; /* of the video file */
+    int64_t bytes;  /* of the video file */
     uint64_t stamp; /* of sizes and times of change of both files */
 } clip;
 
@@ -58,10 +66,12 @@ const char *weft_shard_reason_text(weft_shard_reason reason)
 
 static void drop(job *j, const char *id, weft_shard_reason reason, int64_t frames)
 {
-    json_array_append_new(j->dropped, json_pack("{s:s, s:s, s:I}", "id", id, "reason", reasons[reason], "frames", (json_int_t)frames));
+    json_array_append_new(j->dropped, json_pack("{s:s, s:s, s:I}", "id", id, "reason",
+                                                reasons[reason], "frames", (json_int_t)frames));
 }
 
-/* Into the report: here, from the list, since shards that are kept bring the list of the run that wrote them. */
+/* Into the report: here, from the list, since shards that are kept bring the list of the run that
+ * wrote them. */
 static void count_dropped(job *j, const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -70,12 +80,13 @@ static void count_dropped(job *j, const json_t *list)
         for (int r = 0; r < WEFT_SHARD_REASONS && reason; r++)
             if (!strcmp(reason, reasons[r])) {
                 j->report->dropped[r]++;
-                j->report->dropped_frames[r] += json_integer_value(json_object_get(entry, "frames"));
+                j->report->dropped_frames[r] +=
+                    json_integer_value(json_object_get(entry, "frames"));
             }
     }
 }
 
-/* ---- listing ----------------------------------------------------------------------------------- */
+/* ---- listing ------------------------------------------------------------------------------- */
 
 static char *path_of(const char *root, const char *folder, const char *id, const char *suffix)
 {
@@ -89,7 +100,9 @@ static char *path_of(const char *root, const char *folder, const char *id, const
 static weft_status add_clip(job *j, const char *id)
 {
     WEFT_TRY(weft_grow((void **)&j->clip, j->count, &j->capacity, sizeof *j->clip));
-    clip c = {.id = weft_strdup(id), .video = path_of(j->in, "clips", id, "mp4"), .meta = path_of(j->in, "metas", id, "json")};
+    clip c = {.id = weft_strdup(id),
+              .video = path_of(j->in, "clips", id, "mp4"),
+              .meta = path_of(j->in, "metas", id, "json")};
     if (!c.id || !c.video || !c.meta)
         return weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
     const uint64_t seed = (uint64_t)j->config->seed;
@@ -108,7 +121,8 @@ static int by_place(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Of a few clips chance may hold out none, and then there is nothing to judge by: the next one it would take is held out. */
+/* Of a few clips chance may hold out none, and then there is nothing to judge by: the next one it
+ * would take is held out. */
 static void hold_out_one(job *j)
 {
     int64_t least = 0;
@@ -125,9 +139,11 @@ static weft_status list_clips(job *j)
 {
     char *folder = weft_path_join(j->in, "clips");
     weft_names names = {0};
-    weft_status_code status = folder ? weft_list_dir(folder, false, &names) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status =
+        folder ? weft_list_dir(folder, false, &names) : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status != WEFT_OK)
-        status = weft_fail_context(status, "%s is not a folder of curated clips (weft curate makes one)", j->in);
+        status = weft_fail_context(
+            status, "%s is not a folder of curated clips (weft curate makes one)", j->in);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char *name = names.name[i];
         const size_t len = strlen(name);
@@ -151,7 +167,7 @@ static weft_status list_clips(job *j)
     return status;
 }
 
-/* ---- one sample -------------------------------------------------------------------------------- */
+/* ---- one sample ---------------------------------------------------------------------------- */
 
 typedef struct sample_bytes {
     char *video, *meta;
@@ -180,7 +196,8 @@ static weft_status sample_read(job *j, const clip *c, sample_bytes *s, bool *usa
         return WEFT_OK;
     }
     WEFT_TRY(status);
-    if (weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json) != WEFT_OK || !json_is_object(s->json)) {
+    if (weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json) != WEFT_OK ||
+        !json_is_object(s->json)) {
         weft_warn("%s; the clip is left out", weft_error_message());
         drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
@@ -204,8 +221,13 @@ static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sampl
 {
     weft_buf name = {0};
     weft_status_code status = WEFT_OK;
-    const struct { const char *suffix; const void *data; int64_t bytes; } parts[] = {
-        {"json", s->meta, s->meta_bytes}, {"mp4", s->video, s->video_bytes}, {"txt", s->caption, (int64_t)strlen(s->caption)}};
+    const struct {
+        const char *suffix;
+        const void *data;
+        int64_t bytes;
+    } parts[] = {{"json", s->meta, s->meta_bytes},
+                 {"mp4", s->video, s->video_bytes},
+                 {"txt", s->caption, (int64_t)strlen(s->caption)}};
     for (int i = 0; i < 3 && status == WEFT_OK; i++) {
         name.len = 0;
         weft_buf_printf(&name, "%s.%s", c->id, parts[i].suffix);
@@ -217,10 +239,11 @@ static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sampl
     return status;
 }
 
-/* ---- shards ------------------------------------------------------------------------------------ */
+/* ---- shards -------------------------------------------------------------------------------- */
 
-/* An earlier run's shard counts as done when the note beside it says that it holds the same clips. The note,
- * <shard>.json, is written after the shard; its plan hash covers ids, sizes, times of change and order. */
+/* An earlier run's shard counts as done when the note beside it says that it holds the same clips.
+ * The note, <shard>.json, is written after the shard; its plan hash covers ids, sizes, times of
+ * change and order. */
 static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 {
     uint64_t hash = weft_seed_mix((uint64_t)j->config->seed, (uint64_t)j->config->need_caption);
@@ -234,7 +257,8 @@ static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 static json_t *shard_kept(const char *path, const char *note, uint64_t plan)
 {
     json_t *json = NULL;
-    if (!weft_path_exists(path) || !weft_path_exists(note) || weft_json_load(note, &json) != WEFT_OK)
+    if (!weft_path_exists(path) || !weft_path_exists(note) ||
+        weft_json_load(note, &json) != WEFT_OK)
         return NULL;
     char text[32];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)plan);
@@ -245,8 +269,8 @@ static json_t *shard_kept(const char *path, const char *note, uint64_t plan)
     return NULL;
 }
 
-static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to, int64_t *samples, int64_t *frames,
-                            weft_progress *progress)
+static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to,
+                            int64_t *samples, int64_t *frames, weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
         sample_bytes s = {0};
@@ -264,7 +288,8 @@ static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t 
     return WEFT_OK;
 }
 
-static weft_status write_shard(job *j, const char *split, int64_t number, int64_t from, int64_t to, weft_progress *progress)
+static weft_status write_shard(job *j, const char *split, int64_t number, int64_t from, int64_t to,
+                               weft_progress *progress)
 {
     char file[64];
     snprintf(file, sizeof file, "%s-%06lld.tar", split, (long long)number);
@@ -295,8 +320,9 @@ static weft_status write_shard(job *j, const char *split, int64_t number, int64_
         json_t *dropped = json_array();
         for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
             json_array_append(dropped, json_array_get(j->dropped, i));
-        entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples", (json_int_t)samples, "frames",
-                          (json_int_t)frames, "bytes", (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
+        entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples",
+                          (json_int_t)samples, "frames", (json_int_t)frames, "bytes",
+                          (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
         WEFT_GO(weft_json_save(note_path.data, entry));
     }
     const int64_t samples = json_integer_value(json_object_get(entry, "samples"));
@@ -315,7 +341,8 @@ out:
     return status;
 }
 
-static weft_status write_split(job *j, const char *split, int64_t from, int64_t to, weft_progress *progress)
+static weft_status write_split(job *j, const char *split, int64_t from, int64_t to,
+                               weft_progress *progress)
 {
     int64_t number = 0;
     while (from < to) {
@@ -342,7 +369,8 @@ static weft_status remove_strays(const job *j)
         bool known = false;
         const size_t len = (size_t)(strstr(name, ".tar") - name) + 4;
         for (size_t s = 0; s < json_array_size(j->shards) && !known; s++) {
-            const char *file = json_string_value(json_object_get(json_array_get(j->shards, s), "file"));
+            const char *file =
+                json_string_value(json_object_get(json_array_get(j->shards, s), "file"));
             known = strlen(file) == len && !strncmp(file, name, len);
         }
         if (known)
@@ -366,19 +394,27 @@ static weft_status write_index(const job *j)
         json_object_del(entry, "plan");
         json_array_append_new(shards, entry);
     }
-    json_t *index = json_pack("{s:i, s:I, s:I, s:o, s:o}", "version", 1, "train", (json_int_t)j->report->train, "heldout",
-                              (json_int_t)j->report->heldout, "shards", shards, "dropped", dropped);
-    const weft_status_code status =
-        path && index ? weft_json_save(path, index) : weft_fail(WEFT_E_MEMORY, "out of memory for the index");
+    json_t *index =
+        json_pack("{s:i, s:I, s:I, s:o, s:o}", "version", 1, "train", (json_int_t)j->report->train,
+                  "heldout", (json_int_t)j->report->heldout, "shards", shards, "dropped", dropped);
+    const weft_status_code status = path && index
+                                        ? weft_json_save(path, index)
+                                        : weft_fail(WEFT_E_MEMORY, "out of memory for the index");
     json_decref(index);
     weft_free(path);
     return status;
 }
 
-weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out, weft_shard_report *report)
+weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out,
+                           weft_shard_report *report)
 {
     *report = (weft_shard_report){0};
-    job j = {.config = config, .in = in, .out = out, .shards = json_array(), .dropped = json_array(), .report = report};
+    job j = {.config = config,
+             .in = in,
+             .out = out,
+             .shards = json_array(),
+             .dropped = json_array(),
+             .report = report};
     weft_status_code status = WEFT_OK;
     weft_progress progress;
     if (!j.shards || !j.dropped) {

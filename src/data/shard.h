@@ -3,20 +3,21 @@
  *   in:  <in>/clips/<id>.mp4, <in>/metas/<id>.json (caption, frames, width, height, fps, ...)
  *   out: <out>/train-000000.tar ..., <out>/heldout-000000.tar ..., <out>/index.json
  *
- * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). Which split and which shard a clip goes to depends on
- * its id and on nothing else, so running again over the same clips writes the same bytes. Each shard is written under
- * a temporary name and renamed; index.json, which lists shards with counts, bytes and XXH3 checksums, comes last. */
+ * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). Which split and which shard a clip
+ * goes to depends on its id and on nothing else, so running again over the same clips writes the
+ * same bytes. Each shard is written under a temporary name and renamed; index.json, which lists
+ * shards with counts, bytes and XXH3 checksums, comes last. */
 #ifndef WEFT_DATA_SHARD_H
 #define WEFT_DATA_SHARD_H
 
 #include "base/config.h"
 
 typedef struct weft_shard_config {
-    double heldout;           /* share of clips kept from training */
-    int64_t max_samples;      /* per shard */
-    int64_t max_bytes;        /* per shard */
-    int64_t seed;             /* of the split and the order */
-    bool need_caption;        /* clips without a caption are dropped (and counted) */
+    double heldout;      /* share of clips kept from training */
+    int64_t max_samples; /* per shard */
+    int64_t max_bytes;   /* per shard */
+    int64_t seed;        /* of the split and the order */
+    bool need_caption;   /* clips without a caption are dropped (and counted) */
 } weft_shard_config;
 extern const weft_section weft_shard_section;
 
@@ -30,8 +31,8 @@ typedef enum weft_shard_reason {
     WEFT_SHARD_REASONS
 } weft_shard_reason;
 
-/* clips = written + all of dropped[]: every file of <in>/clips is in one of them, also of shards that were kept. Frames
- * are those that the metas tell. */
+/* clips = written + all of dropped[]: every file of <in>/clips is in one of them, also of shards
+ * that were kept. Frames are those that the metas tell. */
 typedef struct weft_shard_report {
     int64_t clips, written, train, heldout, shards, kept_shards, bytes, frames;
     int64_t dropped[WEFT_SHARD_REASONS], dropped_frames[WEFT_SHARD_REASONS];
@@ -39,7 +40,9 @@ typedef struct weft_shard_report {
 
 const char *weft_shard_reason_text(weft_shard_reason reason); /* as in index.json: "no caption" */
 
-/* Shards that an earlier, interrupted run finished and that hold just what they should are kept (kept_shards). */
-weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out, weft_shard_report *report);
+/* Shards that an earlier, interrupted run finished and that hold just what they should are kept
+ * (kept_shards). */
+weft_status weft_shard_run(const weft_shard_config *config, const char *in, const char *out,
+                           weft_shard_report *report);
 
 #endif

@@ -1,15 +1,16 @@
 #include "diffusion/flow.h"
 
 static const weft_key flow_keys[] = {
-    {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "", "mean of the normal whose sigmoid is sigma",
-     .min = -10, .max = 10},
-    {"logit_std", WEFT_KEY_F64, offsetof(weft_flow_config, logit_std), "1", "", "its standard deviation", .min = 0,
-     .max = 10},
+    {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "",
+     "mean of the normal whose sigmoid is sigma", .min = -10, .max = 10},
+    {"logit_std", WEFT_KEY_F64, offsetof(weft_flow_config, logit_std), "1", "",
+     "its standard deviation", .min = 0, .max = 10},
     {"shift", WEFT_KEY_F64, offsetof(weft_flow_config, shift), "1", "",
-     "moves sigma towards noise: s sigma / (1 + (s - 1) sigma); 3 to 5 suits large videos", .min = 0.01, .max = 100},
+     "moves sigma towards noise: s sigma / (1 + (s - 1) sigma); 3 to 5 suits large videos",
+     .min = 0.01, .max = 100},
 };
-const weft_section weft_flow_section = {"flow", "flow matching: how noise levels are drawn", sizeof(weft_flow_config),
-                                        flow_keys, WEFT_COUNT(flow_keys)};
+const weft_section weft_flow_section = {"flow", "flow matching: how noise levels are drawn",
+                                        sizeof(weft_flow_config), flow_keys, WEFT_COUNT(flow_keys)};
 
 double weft_flow_shift(double shift, double sigma)
 {
@@ -19,11 +20,14 @@ double weft_flow_shift(double shift, double sigma)
 weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b)
 {
     const int64_t batch = weft_value_ok(key_b) ? weft_value_get(g, key_b)->shape.dim[0] : 1;
-    weft_value sigma = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key_b, WEFT_RNG_TIMESTEP, WEFT_SHAPE(batch));
-    sigma = weft_unary(g, WEFT_OP_SIGMOID, weft_affine(g, sigma, config->logit_std, config->logit_mean));
+    weft_value sigma =
+        weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key_b, WEFT_RNG_TIMESTEP, WEFT_SHAPE(batch));
+    sigma = weft_unary(g, WEFT_OP_SIGMOID,
+                       weft_affine(g, sigma, config->logit_std, config->logit_mean));
     if (config->shift == 1)
         return sigma;
-    return weft_div(g, weft_affine(g, sigma, config->shift, 0), weft_affine(g, sigma, config->shift - 1, 1));
+    return weft_div(g, weft_affine(g, sigma, config->shift, 0),
+                    weft_affine(g, sigma, config->shift - 1, 1));
 }
 
 /* (B) -> (B,1,...,1) of the rank of `like`. */

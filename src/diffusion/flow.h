@@ -2,7 +2,7 @@
  *
  *   x(sigma) = (1 - sigma) data + sigma noise,   sigma in [0, 1]
  *   velocity = dx/dsigma = noise - data          what the model predicts
- *   timestep = 1000 sigma                        what the model is told (Wan, SD3 and kin)            */
+ *   timestep = 1000 sigma                        what the model is told (Wan, SD3 and kin) */
 #ifndef WEFT_DIFFUSION_FLOW_H
 #define WEFT_DIFFUSION_FLOW_H
 
@@ -24,9 +24,9 @@ weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_
 /* Mean over all elements of (prediction - (noise - data))^2; scalar. */
 weft_value weft_flow_loss(weft_graph *g, weft_value prediction, weft_value data, weft_value noise);
 
-/* Noise levels for `steps` sampler steps: sigma[0] = 1 ... sigma[steps] = 0, into an array of steps + 1. The
- * spacing is that of diffusers' FlowMatchEulerDiscreteScheduler: even between the ends of a 1000-step training
- * schedule with this shift, then shifted. */
+/* Noise levels for `steps` sampler steps: sigma[0] = 1 ... sigma[steps] = 0, into an array of steps
+ * + 1. The spacing is that of diffusers' FlowMatchEulerDiscreteScheduler: even between the ends of
+ * a 1000-step training schedule with this shift, then shifted. */
 void weft_flow_schedule(int64_t steps, double shift, double *sigma);
 
 #endif

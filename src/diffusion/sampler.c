@@ -9,7 +9,8 @@ int64_t weft_sampler_work(weft_sampler_kind kind, int64_t count)
     return kind == WEFT_SAMPLER_HEUN ? 3 * count : count;
 }
 
-static weft_status step_euler(const weft_sampler_callbacks *cb, double from, double to, float *x, int64_t count, float *v)
+static weft_status step_euler(const weft_sampler_callbacks *cb, double from, double to, float *x,
+                              int64_t count, float *v)
 {
     WEFT_TRY(cb->velocity(cb->user, x, from, v));
     const float delta = (float)(to - from);
@@ -18,7 +19,8 @@ static weft_status step_euler(const weft_sampler_callbacks *cb, double from, dou
     return WEFT_OK;
 }
 
-static weft_status step_heun(const weft_sampler_callbacks *cb, double from, double to, float *x, int64_t count, float *work)
+static weft_status step_heun(const weft_sampler_callbacks *cb, double from, double to, float *x,
+                             int64_t count, float *work)
 {
     float *v0 = work, *v1 = work + count, *ahead = work + 2 * count;
     WEFT_TRY(cb->velocity(cb->user, x, from, v0));
@@ -35,13 +37,16 @@ static weft_status check_finite(const float *x, int64_t count, int64_t step)
 {
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(x[i]))
-            return weft_fail(WEFT_E_NUMERIC, "sampler step %lld: element %lld is not finite; the weights or the guidance scale "
-                             "are out of range", (long long)step, (long long)i);
+            return weft_fail(
+                WEFT_E_NUMERIC,
+                "sampler step %lld: element %lld is not finite; the weights or the guidance scale "
+                "are out of range",
+                (long long)step, (long long)i);
     return WEFT_OK;
 }
 
-weft_status weft_sampler_run(weft_sampler_kind kind, const double *sigma, int64_t steps, float *x, int64_t count,
-                             float *work, const weft_sampler_callbacks *cb)
+weft_status weft_sampler_run(weft_sampler_kind kind, const double *sigma, int64_t steps, float *x,
+                             int64_t count, float *work, const weft_sampler_callbacks *cb)
 {
     for (int64_t s = 0; s < steps; s++) {
         if (kind == WEFT_SAMPLER_HEUN && sigma[s + 1] > 0)

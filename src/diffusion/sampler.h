@@ -16,10 +16,11 @@ typedef struct weft_sampler_callbacks {
 } weft_sampler_callbacks;
 
 /* x[count] holds noise and ends as the sample. sigma[steps + 1] from weft_flow_schedule. `work` has
- * weft_sampler_work(kind, count) floats. Deterministic: same inputs, same bits. Euler calls the model once a
- * step; Heun twice, but once in the last step, where sigma reaches 0 (Karras et al. 2022, Alg. 1). */
-weft_status weft_sampler_run(weft_sampler_kind kind, const double *sigma, int64_t steps, float *x, int64_t count,
-                             float *work, const weft_sampler_callbacks *callbacks);
+ * weft_sampler_work(kind, count) floats. Deterministic: same inputs, same bits. Euler calls the
+ * model once a step; Heun twice, but once in the last step, where sigma reaches 0 (Karras et al.
+ * 2022, Alg. 1). */
+weft_status weft_sampler_run(weft_sampler_kind kind, const double *sigma, int64_t steps, float *x,
+                             int64_t count, float *work, const weft_sampler_callbacks *callbacks);
 int64_t weft_sampler_work(weft_sampler_kind kind, int64_t count);
 
 /* guided = unconditional + scale (conditional - unconditional), in place of `conditional`. */

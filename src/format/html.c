@@ -16,18 +16,19 @@ void weft_html_begin(weft_buf *page, const char *title)
     put(page, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
               "<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
     weft_xml_escape(page, title);
-    put(page, "</title>\n<style>\n"
-              ":root{color-scheme:light dark}\n"
-              "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2em auto;padding:0 1em}\n"
-              "h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em}\n"
-              "table{border-collapse:collapse;margin:1em 0}\n"
-              "td,th{padding:.25em .8em;border-bottom:1px solid #8884;text-align:left}\n"
-              "td.n{text-align:right;font-variant-numeric:tabular-nums}\n"
-              ".figures{display:inline-flex;gap:.5em;margin:0 1.5em 1em 0;vertical-align:top}\n"
-              "figure{margin:0;max-width:100%}figcaption{font-size:.8em;max-width:21em}\n"
-              "img,video,svg{max-width:100%;height:auto}img,video{image-rendering:pixelated}\n"
-              ".plot{display:inline-block;width:49%;min-width:24em}\n"
-              "</style></head><body>\n<h1>");
+    put(page,
+        "</title>\n<style>\n"
+        ":root{color-scheme:light dark}\n"
+        "body{font:15px/1.5 system-ui,sans-serif;max-width:1120px;margin:2em auto;padding:0 1em}\n"
+        "h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em}\n"
+        "table{border-collapse:collapse;margin:1em 0}\n"
+        "td,th{padding:.25em .8em;border-bottom:1px solid #8884;text-align:left}\n"
+        "td.n{text-align:right;font-variant-numeric:tabular-nums}\n"
+        ".figures{display:inline-flex;gap:.5em;margin:0 1.5em 1em 0;vertical-align:top}\n"
+        "figure{margin:0;max-width:100%}figcaption{font-size:.8em;max-width:21em}\n"
+        "img,video,svg{max-width:100%;height:auto}img,video{image-rendering:pixelated}\n"
+        ".plot{display:inline-block;width:49%;min-width:24em}\n"
+        "</style></head><body>\n<h1>");
     weft_xml_escape(page, title);
     put(page, "</h1>\n");
 }
@@ -61,7 +62,8 @@ static bool looks_numeric(const char *text)
     return weft_parse_f64(word, &value);
 }
 
-void weft_html_table(weft_buf *page, const char *const *head, const char *const *cell, int rows, int columns)
+void weft_html_table(weft_buf *page, const char *const *head, const char *const *cell, int rows,
+                     int columns)
 {
     put(page, "<table>\n");
     for (int c = 0; head && c < columns; c++) {
@@ -98,8 +100,8 @@ void weft_html_figures_end(weft_buf *page)
 }
 
 /* <figure><TAG src="data:TYPE;base64,..."> with a caption under it. */
-static void embed(weft_buf *page, const char *tag, const char *type, const void *data, int64_t bytes, int64_t width,
-                  const char *caption)
+static void embed(weft_buf *page, const char *tag, const char *type, const void *data,
+                  int64_t bytes, int64_t width, const char *caption)
 {
     weft_buf_printf(page, "<figure><%s", tag);
     if (width > 0)
@@ -112,14 +114,16 @@ static void embed(weft_buf *page, const char *tag, const char *type, const void 
     put(page, "</figure>\n");
 }
 
-void weft_html_png(weft_buf *page, const void *png, int64_t bytes, int64_t width, const char *caption)
+void weft_html_png(weft_buf *page, const void *png, int64_t bytes, int64_t width,
+                   const char *caption)
 {
     embed(page, "img", "image/png", png, bytes, width, caption);
 }
 
 static const char *const video_tag = "video autoplay loop muted playsinline";
 
-void weft_html_mp4(weft_buf *page, const void *mp4, int64_t bytes, int64_t width, const char *caption)
+void weft_html_mp4(weft_buf *page, const void *mp4, int64_t bytes, int64_t width,
+                   const char *caption)
 {
     embed(page, video_tag, "video/mp4", mp4, bytes, width, caption);
 }
@@ -129,14 +133,18 @@ weft_status weft_html_file(weft_buf *page, const char *path, int64_t width, cons
     static const struct {
         const char *extension, *type;
         bool video;
-    } known[] = {{"png", "image/png", false},  {"jpg", "image/jpeg", false}, {"jpeg", "image/jpeg", false},
-                 {"mp4", "video/mp4", true},   {"webm", "video/webm", true}};
+    } known[] = {{"png", "image/png", false},
+                 {"jpg", "image/jpeg", false},
+                 {"jpeg", "image/jpeg", false},
+                 {"mp4", "video/mp4", true},
+                 {"webm", "video/webm", true}};
     for (int i = 0; i < WEFT_COUNT(known); i++) {
         if (strcasecmp(weft_path_extension(path), known[i].extension))
             continue;
         weft_map map;
         WEFT_TRY(weft_map_open(path, &map));
-        embed(page, known[i].video ? video_tag : "img", known[i].type, map.data, map.bytes, width, caption);
+        embed(page, known[i].video ? video_tag : "img", known[i].type, map.data, map.bytes, width,
+              caption);
         weft_map_close(&map);
         return weft_buf_check(page);
     }
@@ -156,7 +164,8 @@ void weft_base64(weft_buf *out, const void *data, int64_t bytes)
     int fill = 0;
     for (int64_t i = 0; i < bytes; i += 3) {
         const int left = bytes - i < 3 ? (int)(bytes - i) : 3;
-        const unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0);
+        const unsigned v = (unsigned)p[i] << 16 | (left > 1 ? (unsigned)p[i + 1] << 8 : 0) |
+                           (left > 2 ? p[i + 2] : 0);
         block[fill++] = digit[v >> 18];
         block[fill++] = digit[v >> 12 & 63];
         block[fill++] = left > 1 ? digit[v >> 6 & 63] : '=';

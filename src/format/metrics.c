@@ -48,7 +48,8 @@ static weft_status keep_lines(const char *path, int64_t step)
         }
         at += length;
     }
-    const weft_status_code status = kept < bytes ? weft_file_write_atomic(path, text, kept) : WEFT_OK;
+    const weft_status_code status =
+        kept < bytes ? weft_file_write_atomic(path, text, kept) : WEFT_OK;
     weft_free(text);
     return status;
 }
@@ -91,7 +92,8 @@ static void put_name(weft_buf *line, const char *name)
 weft_status weft_metrics_write(weft_metrics *m, int64_t step, const weft_metric *metric, int count)
 {
     m->line.len = 0;
-    weft_buf_printf(&m->line, "{\"step\": %lld, \"seconds\": %.3f", (long long)step, weft_now() - m->began);
+    weft_buf_printf(&m->line, "{\"step\": %lld, \"seconds\": %.3f", (long long)step,
+                    weft_now() - m->began);
     for (int i = 0; i < count; i++) {
         weft_buf_append(&m->line, ", ", 2);
         put_name(&m->line, metric[i].name);
@@ -107,7 +109,8 @@ weft_status weft_metrics_write(weft_metrics *m, int64_t step, const weft_metric 
     if (written < 0)
         return weft_fail_errno("%s", m->path);
     if (written < m->line.len)
-        return weft_fail(WEFT_E_SPACE, "%s: a line could not be written whole: the disk is full", m->path);
+        return weft_fail(WEFT_E_SPACE, "%s: a line could not be written whole: the disk is full",
+                         m->path);
     return WEFT_OK;
 }
 
@@ -129,7 +132,8 @@ weft_status weft_metrics_close(weft_metrics *m)
     return status;
 }
 
-weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value, int64_t *count)
+weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value,
+                              int64_t *count)
 {
     char *text;
     int64_t bytes, n = 0, step_capacity = 0, value_capacity = 0;

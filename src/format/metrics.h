@@ -14,17 +14,21 @@ typedef struct weft_metric {
 } weft_metric;
 
 typedef struct weft_metrics weft_metrics;
-/* `step`: the first that will be written. Lines of an earlier run from that step on, and a line that a
- * kill cut short, are removed, so that a resumed run leaves the file of an uninterrupted one. */
+/* `step`: the first that will be written. Lines of an earlier run from that step on, and a line
+ * that a kill cut short, are removed, so that a resumed run leaves the file of an uninterrupted
+ * one. */
 weft_status weft_metrics_open(const char *folder, int64_t step, weft_metrics **metrics);
 /* Written through at once: a killed run has every line. */
-weft_status weft_metrics_write(weft_metrics *metrics, int64_t step, const weft_metric *metric, int count);
+weft_status weft_metrics_write(weft_metrics *metrics, int64_t step, const weft_metric *metric,
+                               int count);
 /* For pictures and text. */
 weft_tfevents *weft_metrics_events(weft_metrics *metrics);
-weft_status weft_metrics_close(weft_metrics *metrics); /* accepts NULL; frees whatever the status is */
+weft_status
+weft_metrics_close(weft_metrics *metrics); /* accepts NULL; frees whatever the status is */
 
-/* The values of `name` in a metrics.jsonl: *step and *value are heap arrays of *count (weft_free). Lines
- * without it are passed over; a null is NaN. */
-weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value, int64_t *count);
+/* The values of `name` in a metrics.jsonl: *step and *value are heap arrays of *count (weft_free).
+ * Lines without it are passed over; a null is NaN. */
+weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value,
+                              int64_t *count);
 
 #endif

@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *descr; weft_dtype dtype; } types[] = {
-    {"<f4", WEFT_F32}, {"<f2", WEFT_F16}, {"<f8", WEFT_F64}, {"<i4", WEFT_I32}, {"<i8", WEFT_I64}, {"|u1", WEFT_U8},
+static const struct {
+    const char *descr;
+    weft_dtype dtype;
+} types[] = {
+    {"<f4", WEFT_F32}, {"<f2", WEFT_F16}, {"<f8", WEFT_F64},
+    {"<i4", WEFT_I32}, {"<i8", WEFT_I64}, {"|u1", WEFT_U8},
 };
 enum { TYPE_COUNT = sizeof types / sizeof *types };
 
@@ -29,7 +33,8 @@ static bool parse_dims(const char *at, weft_npy *npy)
     for (at++; *at && *at != ')';) {
         char *end;
         const long long n = strtoll(at, &end, 10);
-        if (end == at || n < 0 || npy->rank == WEFT_NPY_MAX_RANK || (n > 0 && npy->count > INT64_MAX / 8 / n))
+        if (end == at || n < 0 || npy->rank == WEFT_NPY_MAX_RANK ||
+            (n > 0 && npy->count > INT64_MAX / 8 / n))
             return false;
         npy->dim[npy->rank++] = n;
         npy->count *= n;
@@ -62,15 +67,19 @@ weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, we
     const bool c_order = order && !strncmp(order, "False", 5);
     weft_free(text);
     if (found.dtype == WEFT_DTYPE_COUNT || !dims || !c_order)
-        return weft_fail(WEFT_E_FORMAT, "%s: an .npy header that is not C order of f2, f4, f8, i4, i8 or u1", name);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: an .npy header that is not C order of f2, f4, f8, i4, i8 or u1",
+                         name);
     if (found.count * weft_dtype_bytes(found.dtype) != size - prefix - header)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes of .npy data, but its shape needs %lld", name,
-                         (long long)(size - prefix - header), (long long)(found.count * weft_dtype_bytes(found.dtype)));
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes of .npy data, but its shape needs %lld",
+                         name, (long long)(size - prefix - header),
+                         (long long)(found.count * weft_dtype_bytes(found.dtype)));
     *npy = found;
     return WEFT_OK;
 }
 
-void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data, weft_buf *out)
+void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data,
+                     weft_buf *out)
 {
     char header[512];
     const char *descr = "?";
@@ -78,9 +87,11 @@ void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void 
     for (int i = 0; i < TYPE_COUNT; i++)
         if (types[i].dtype == dtype)
             descr = types[i].descr;
-    int at = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
+    int at = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                      descr);
     for (int i = 0; i < rank; i++) {
-        at += snprintf(header + at, sizeof header - (size_t)at, "%lld,%s", (long long)dim[i], i + 1 < rank ? " " : "");
+        at += snprintf(header + at, sizeof header - (size_t)at, "%lld,%s", (long long)dim[i],
+                       i + 1 < rank ? " " : "");
         count *= dim[i];
     }
     at += snprintf(header + at, sizeof header - (size_t)at, "), }");
@@ -88,7 +99,8 @@ void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void 
     while (at < total - 11)
         header[at++] = ' ';
     header[at++] = '\n';
-    const unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)at, (unsigned char)(at >> 8)};
+    const unsigned char magic[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)at, (unsigned char)(at >> 8)};
     weft_buf_append(out, magic, 10);
     weft_buf_append(out, header, at);
     if (data)

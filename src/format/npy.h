@@ -18,6 +18,7 @@ typedef struct weft_npy {
 /* `name` stands in messages. */
 weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, weft_npy *npy);
 /* Appends header and data; `data` NULL: the header alone, for data that follows in pieces. */
-void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data, weft_buf *out);
+void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data,
+                     weft_buf *out);
 
 #endif

@@ -19,7 +19,8 @@ static bool usable(const scale *s, double v)
 
 static double place(const scale *s, double v)
 {
-    const double t = s->log ? (log10(v) - s->low) / (s->high - s->low) : (v - s->low) / (s->high - s->low);
+    const double t =
+        s->log ? (log10(v) - s->low) / (s->high - s->low) : (v - s->low) / (s->high - s->low);
     return s->from + t * (s->to - s->from);
 }
 
@@ -111,7 +112,8 @@ static void flush_column(weft_buf *path, column *c, bool *pen)
     c->open = false;
 }
 
-static void draw_series(weft_svg *svg, const weft_plot_series *series, int index, const scale *x, const scale *y)
+static void draw_series(weft_svg *svg, const weft_plot_series *series, int index, const scale *x,
+                        const scale *y)
 {
     weft_buf path = {0};
     column c = {0};
@@ -126,8 +128,8 @@ static void draw_series(weft_svg *svg, const weft_plot_series *series, int index
         double px = place(x, series->x[i]);
         const double py = place(y, series->y[i]);
         if (series->dots)
-            weft_buf_printf(&svg->text, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n", px, py,
-                            weft_svg_colour(index));
+            weft_buf_printf(&svg->text, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>\n",
+                            px, py, weft_svg_colour(index));
         if (cell > 0)
             px = floor(px);
         if (c.open && (cell == 0 || px != c.x))
@@ -140,10 +142,11 @@ static void draw_series(weft_svg *svg, const weft_plot_series *series, int index
     }
     flush_column(&path, &c, &pen);
     if (path.len > 0)
-        weft_buf_printf(&svg->text,
-                        "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
-                        "stroke-linejoin=\"round\" d=\"",
-                        weft_svg_colour(index), series->faint ? "1" : "1.8", series->faint ? "0.35" : "1");
+        weft_buf_printf(
+            &svg->text,
+            "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%s\" stroke-opacity=\"%s\" "
+            "stroke-linejoin=\"round\" d=\"",
+            weft_svg_colour(index), series->faint ? "1" : "1.8", series->faint ? "0.35" : "1");
     weft_buf_append(&svg->text, path.data ? path.data : "", path.len);
     if (path.len > 0)
         weft_buf_printf(&svg->text, "\"/>\n");
@@ -151,7 +154,8 @@ static void draw_series(weft_svg *svg, const weft_plot_series *series, int index
     weft_buf_free(&path);
 }
 
-static void draw_legend(weft_svg *svg, const char *const *name, int count, double x, double y, double right)
+static void draw_legend(weft_svg *svg, const char *const *name, int count, double x, double y,
+                        double right)
 {
     double at = x;
     for (int i = 0; i < count; i++) {
@@ -171,13 +175,15 @@ static void draw_legend(weft_svg *svg, const char *const *name, int count, doubl
 weft_status weft_plot_write(const weft_plot *plot, weft_buf *out)
 {
     enum { MAX_SERIES = 32 };
-    const double width = plot->width > 0 ? plot->width : 640, height = plot->height > 0 ? plot->height : 360;
+    const double width = plot->width > 0 ? plot->width : 640,
+                 height = plot->height > 0 ? plot->height : 360;
     const int count = plot->series_count < MAX_SERIES ? plot->series_count : MAX_SERIES;
     weft_svg svg;
     weft_svg_begin(&svg, width, height);
     const char *name[MAX_SERIES];
     int named = 0;
-    scale x = {.low = INFINITY, .high = -INFINITY, .from = 64, .to = width - 16, .log = plot->log_x};
+    scale x = {
+        .low = INFINITY, .high = -INFINITY, .from = 64, .to = width - 16, .log = plot->log_x};
     scale y = {.low = INFINITY, .high = -INFINITY, .log = plot->log_y};
     for (int s = 0; s < count; s++) {
         name[s] = plot->series[s].name;

@@ -1,10 +1,11 @@
 /* safetensors files and the sharded diffusers layout.
  *
- *   file:   u64 header bytes (little endian) | JSON {"name": {"dtype", "shape", "data_offsets"}, "__metadata__"} | data
- *   folder: <stem>.safetensors, or <stem>-00001-of-000NN.safetensors with <stem>.safetensors.index.json
+ *   file:   u64 header bytes (little endian) | JSON {"name": {"dtype", "shape", "data_offsets"},
+ * "__metadata__"} | data folder: <stem>.safetensors, or <stem>-00001-of-000NN.safetensors with
+ * <stem>.safetensors.index.json
  *
- * Reading validates everything before any tensor is handed out: header length, JSON, dtypes, shapes against byte
- * counts, offsets inside the file, without overlaps and holes, names once. */
+ * Reading validates everything before any tensor is handed out: header length, JSON, dtypes, shapes
+ * against byte counts, offsets inside the file, without overlaps and holes, names once. */
 #ifndef WEFT_FORMAT_SAFETENSORS_H
 #define WEFT_FORMAT_SAFETENSORS_H
 
@@ -26,31 +27,37 @@ typedef struct weft_stored_tensor {
 
 typedef struct weft_tensors weft_tensors;
 
-/* `path`: a .safetensors file, a .safetensors.index.json, or a folder, which must hold one of the stems
- * "diffusion_pytorch_model" and "model". Tensors are mapped, not read. */
+/* `path`: a .safetensors file, a .safetensors.index.json, or a folder, which must hold one of the
+ * stems "diffusion_pytorch_model" and "model". Tensors are mapped, not read. */
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors);
 void weft_tensors_close(weft_tensors *tensors); /* accepts NULL */
 int64_t weft_tensors_count(const weft_tensors *tensors);
-const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors, int64_t index); /* sorted by name */
-const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors, const char *name); /* NULL: none */
+const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors,
+                                          int64_t index); /* sorted by name */
+const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors,
+                                            const char *name); /* NULL: none */
 /* The "__metadata__" string of the first file, or NULL. */
 const char *weft_tensors_metadata(const weft_tensors *tensors, const char *key);
 /* Converts to f32 in to[count]; F8E4M3 and integers by value. */
 void weft_tensor_to_f32(const weft_stored_tensor *tensor, float *to);
 
-/* Writing: declare every tensor, then give the data in the same order. Files are atomic; with more than one shard the
- * index comes last, so a killed writer leaves no folder that looks whole. */
+/* Writing: declare every tensor, then give the data in the same order. Files are atomic; with more
+ * than one shard the index comes last, so a killed writer leaves no folder that looks whole. */
 typedef struct weft_tensors_writer weft_tensors_writer;
 /* Writes <folder>/<stem>.safetensors, or shards of at most `max_shard_bytes` (0: one file). */
-weft_status weft_tensors_writer_create(const char *folder, const char *stem, int64_t max_shard_bytes,
-                                       weft_tensors_writer **writer);
-weft_status weft_tensors_writer_metadata(weft_tensors_writer *writer, const char *key, const char *value);
-weft_status weft_tensors_writer_declare(weft_tensors_writer *writer, const char *name, weft_dtype dtype, int rank,
-                                        const int64_t *dim);
-/* The next declared tensor: `data` in `from` (F32 is converted to the declared dtype; otherwise they are equal). */
-weft_status weft_tensors_writer_data(weft_tensors_writer *writer, const char *name, weft_dtype from, const void *data);
+weft_status weft_tensors_writer_create(const char *folder, const char *stem,
+                                       int64_t max_shard_bytes, weft_tensors_writer **writer);
+weft_status weft_tensors_writer_metadata(weft_tensors_writer *writer, const char *key,
+                                         const char *value);
+weft_status weft_tensors_writer_declare(weft_tensors_writer *writer, const char *name,
+                                        weft_dtype dtype, int rank, const int64_t *dim);
+/* The next declared tensor: `data` in `from` (F32 is converted to the declared dtype; otherwise
+ * they are equal). */
+weft_status weft_tensors_writer_data(weft_tensors_writer *writer, const char *name, weft_dtype from,
+                                     const void *data);
 /* All data given: commits. The writer must still be freed. */
 weft_status weft_tensors_writer_finish(weft_tensors_writer *writer);
-void weft_tensors_writer_free(weft_tensors_writer *writer); /* without finish: removes what was written */
+void weft_tensors_writer_free(
+    weft_tensors_writer *writer); /* without finish: removes what was written */
 
 #endif

@@ -16,12 +16,16 @@ struct weft_tensors {
     int64_t count, capacity;
 };
 
-static const struct { const char *name; weft_dtype dtype; } dtype_names[] = {
+static const struct {
+    const char *name;
+    weft_dtype dtype;
+} dtype_names[] = {
     {"F32", WEFT_F32}, {"BF16", WEFT_BF16}, {"F16", WEFT_F16}, {"F8_E4M3", WEFT_F8E4M3},
     {"I32", WEFT_I32}, {"I64", WEFT_I64},   {"U8", WEFT_U8},   {"F64", WEFT_F64},
 };
 
-static weft_status parse_dtype(const char *path, const char *name, const json_t *entry, weft_dtype *dtype)
+static weft_status parse_dtype(const char *path, const char *name, const json_t *entry,
+                               weft_dtype *dtype)
 {
     const char *text = json_string_value(json_object_get(entry, "dtype"));
     for (size_t i = 0; text && i < sizeof dtype_names / sizeof *dtype_names; i++)
@@ -29,7 +33,8 @@ static weft_status parse_dtype(const char *path, const char *name, const json_t 
             *dtype = dtype_names[i].dtype;
             return WEFT_OK;
         }
-    return weft_fail(text ? WEFT_E_UNSUPPORTED : WEFT_E_FORMAT, "%s: tensor \"%s\" has %s%s as its dtype", path, name,
+    return weft_fail(text ? WEFT_E_UNSUPPORTED : WEFT_E_FORMAT,
+                     "%s: tensor \"%s\" has %s%s as its dtype", path, name,
                      text ? "unsupported " : "nothing", text ? text : "");
 }
 
@@ -37,8 +42,9 @@ static weft_status parse_shape(const char *path, weft_stored_tensor *t, const js
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > WEFT_TENSORS_MAX_RANK)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": \"shape\" must be a list of at most %d sizes", path, t->name,
-                         WEFT_TENSORS_MAX_RANK);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: tensor \"%s\": \"shape\" must be a list of at most %d sizes", path,
+                         t->name, WEFT_TENSORS_MAX_RANK);
     t->rank = (int)json_array_size(shape);
     t->count = 1;
     const int64_t limit = INT64_MAX / weft_dtype_bytes(t->dtype);
@@ -46,8 +52,10 @@ static weft_status parse_shape(const char *path, weft_stored_tensor *t, const js
         const json_t *size = json_array_get(shape, (size_t)i);
         const int64_t n = json_integer_value(size);
         if (!json_is_integer(size) || n < 0 || (n > 0 && t->count > limit / n))
-            return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": size %d of its shape is negative, too large or no integer",
-                             path, t->name, i);
+            return weft_fail(
+                WEFT_E_FORMAT,
+                "%s: tensor \"%s\": size %d of its shape is negative, too large or no integer",
+                path, t->name, i);
         t->dim[i] = n;
         t->count *= n;
     }
@@ -56,8 +64,8 @@ static weft_status parse_shape(const char *path, weft_stored_tensor *t, const js
 }
 
 /* Bytes are relative to the data section of `data_bytes`. */
-static weft_status parse_entry(weft_tensors *ts, const char *path, const char *name, const json_t *entry,
-                               const unsigned char *data, int64_t data_bytes)
+static weft_status parse_entry(weft_tensors *ts, const char *path, const char *name,
+                               const json_t *entry, const unsigned char *data, int64_t data_bytes)
 {
     weft_stored_tensor t = {.file = path, .name = weft_arena_strdup(ts->arena, name)};
     if (!t.name)
@@ -69,15 +77,18 @@ static weft_status parse_entry(weft_tensors *ts, const char *path, const char *n
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": \"data_offsets\" must be two integers", path, name);
+        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\": \"data_offsets\" must be two integers",
+                         path, name);
     const int64_t begin = json_integer_value(first), end = json_integer_value(second);
     if (begin < 0 || end < begin || end > data_bytes)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" lies at bytes %lld to %lld of %lld: outside the file%s", path, name,
-                         (long long)begin, (long long)end, (long long)data_bytes,
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: tensor \"%s\" lies at bytes %lld to %lld of %lld: outside the file%s",
+                         path, name, (long long)begin, (long long)end, (long long)data_bytes,
                          end > data_bytes ? " (truncated download?)" : "");
     if (end - begin != t.bytes)
-        return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" has %lld bytes, but its shape and dtype need %lld", path, name,
-                         (long long)(end - begin), (long long)t.bytes);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: tensor \"%s\" has %lld bytes, but its shape and dtype need %lld",
+                         path, name, (long long)(end - begin), (long long)t.bytes);
     t.data = data + begin;
     WEFT_TRY(weft_grow((void **)&ts->tensor, ts->count, &ts->capacity, sizeof *ts->tensor));
     ts->tensor[ts->count++] = t;
@@ -98,8 +109,8 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The tensors from `first` on are those of one file: they must tile its data section. */
-static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *path, const unsigned char *data,
-                                int64_t data_bytes)
+static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *path,
+                                const unsigned char *data, int64_t data_bytes)
 {
     if (ts->count > first)
         qsort(ts->tensor + first, (size_t)(ts->count - first), sizeof *ts->tensor, by_place);
@@ -108,28 +119,34 @@ static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *pat
         const weft_stored_tensor *t = &ts->tensor[i];
         const int64_t begin = (const unsigned char *)t->data - data;
         if (begin < at)
-            return weft_fail(WEFT_E_FORMAT, "%s: tensors \"%s\" and \"%s\" overlap at byte %lld", path, ts->tensor[i - 1].name,
-                             t->name, (long long)begin);
+            return weft_fail(WEFT_E_FORMAT, "%s: tensors \"%s\" and \"%s\" overlap at byte %lld",
+                             path, ts->tensor[i - 1].name, t->name, (long long)begin);
         if (begin > at)
-            return weft_fail(WEFT_E_FORMAT, "%s: bytes %lld to %lld before tensor \"%s\" belong to nothing", path,
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: bytes %lld to %lld before tensor \"%s\" belong to nothing", path,
                              (long long)at, (long long)begin, t->name);
         at = begin + t->bytes;
     }
     if (at != data_bytes)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes at the end belong to no tensor", path, (long long)(data_bytes - at));
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes at the end belong to no tensor", path,
+                         (long long)(data_bytes - at));
     return WEFT_OK;
 }
 
 static weft_status parse_file(weft_tensors *ts, const char *path, const weft_map *map)
 {
     if (map->bytes < 8)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes; a safetensors file has at least 8", path, (long long)map->bytes);
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes; a safetensors file has at least 8", path,
+                         (long long)map->bytes);
     uint64_t header = 0;
     for (int i = 7; i >= 0; i--)
         header = header << 8 | map->data[i];
     if (header > MAX_HEADER_BYTES || header > (uint64_t)(map->bytes - 8))
-        return weft_fail(WEFT_E_FORMAT, "%s: its first 8 bytes promise a header of %llu bytes, but the file has %lld: not a "
-                         "safetensors file, or a truncated one", path, (unsigned long long)header, (long long)map->bytes);
+        return weft_fail(
+            WEFT_E_FORMAT,
+            "%s: its first 8 bytes promise a header of %llu bytes, but the file has %lld: not a "
+            "safetensors file, or a truncated one",
+            path, (unsigned long long)header, (long long)map->bytes);
     json_t *json;
     WEFT_TRY(weft_json_parse((const char *)map->data + 8, (int64_t)header, path, &json));
     weft_status_code status = WEFT_OK;
@@ -179,7 +196,8 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     folder = weft_strdup(path);
     const json_t *weight_map = json_object_get(json, "weight_map");
     if (!folder || !json_is_object(weight_map)) {
-        status = folder ? weft_fail(WEFT_E_FORMAT, "%s: no \"weight_map\"", path) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        status = folder ? weft_fail(WEFT_E_FORMAT, "%s: no \"weight_map\"", path)
+                        : weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
     char *slash = strrchr(folder, '/');
@@ -191,7 +209,9 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     {
         const char *file = json_string_value(value);
         if (!file || strchr(file, '/') || files.count >= MAX_FILES) {
-            status = weft_fail(WEFT_E_FORMAT, "%s: \"weight_map\" of \"%s\" is not the name of a file beside it", path, name);
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s: \"weight_map\" of \"%s\" is not the name of a file beside it",
+                               path, name);
             goto out;
         }
         bool known = false;
@@ -216,13 +236,13 @@ static weft_status add_index(weft_tensors *ts, const char *path)
     }
     for (int64_t i = 0; i < ts->count; i++)
         if (!json_object_get(weight_map, ts->tensor[i].name)) {
-            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" of %s is not in the index", path, ts->tensor[i].name,
-                               ts->tensor[i].file);
+            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" of %s is not in the index", path,
+                               ts->tensor[i].name, ts->tensor[i].file);
             goto out;
         }
     if ((int64_t)json_object_size(weight_map) != ts->count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: the index names %zu tensors, its files hold %lld", path,
-                           json_object_size(weight_map), (long long)ts->count);
+        status = weft_fail(WEFT_E_FORMAT, "%s: the index names %zu tensors, its files hold %lld",
+                           path, json_object_size(weight_map), (long long)ts->count);
 out:
     weft_free(full);
     weft_free(folder);
@@ -233,7 +253,8 @@ out:
 
 static weft_status add_folder(weft_tensors *ts, const char *path)
 {
-    static const char *const names[] = {"diffusion_pytorch_model.safetensors.index.json", "diffusion_pytorch_model.safetensors",
+    static const char *const names[] = {"diffusion_pytorch_model.safetensors.index.json",
+                                        "diffusion_pytorch_model.safetensors",
                                         "model.safetensors.index.json", "model.safetensors"};
     for (int i = 0; i < 4; i++) {
         char *full = weft_path_join(path, names[i]);
@@ -247,7 +268,8 @@ static weft_status add_folder(weft_tensors *ts, const char *path)
         if (there)
             return status;
     }
-    return weft_fail(WEFT_E_NOT_FOUND, "%s: no %s and no %s in this folder", path, names[1], names[3]);
+    return weft_fail(WEFT_E_NOT_FOUND, "%s: no %s and no %s in this folder", path, names[1],
+                     names[3]);
 }
 
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors)
@@ -271,7 +293,8 @@ weft_status weft_tensors_open(const char *path, weft_tensors **tensors)
         qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
     for (int64_t i = 1; status == WEFT_OK && i < ts->count; i++)
         if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
-            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is in two files", path, ts->tensor[i].name);
+            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is in two files", path,
+                               ts->tensor[i].name);
     if (status != WEFT_OK) {
         weft_tensors_close(ts);
         return status;
@@ -306,7 +329,8 @@ const weft_stored_tensor *weft_tensors_at(const weft_tensors *ts, int64_t index)
 const weft_stored_tensor *weft_tensors_find(const weft_tensors *ts, const char *name)
 {
     const weft_stored_tensor key = {.name = name};
-    return ts->count ? bsearch(&key, ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name) : NULL;
+    return ts->count ? bsearch(&key, ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name)
+                     : NULL;
 }
 
 const char *weft_tensors_metadata(const weft_tensors *ts, const char *key)
@@ -323,7 +347,12 @@ void weft_tensor_to_f32(const weft_stored_tensor *t, float *to)
         return;
     }
     for (int64_t i = 0; i < t->count; i++, p += step) {
-        union { uint16_t u16; int32_t i32; int64_t i64; double f64; } v;
+        union {
+            uint16_t u16;
+            int32_t i32;
+            int64_t i64;
+            double f64;
+        } v;
         memcpy(&v, p, (size_t)step);
         switch (t->dtype) {
         case WEFT_BF16: to[i] = weft_bf16_to_f32(v.u16); break;

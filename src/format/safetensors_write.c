@@ -21,9 +21,9 @@ struct weft_tensors_writer {
     json_t *metadata;
     declared *tensor;
     int64_t count, capacity;
-    int64_t shards;  /* known when the first data comes */
-    int64_t next;    /* tensor that comes next */
-    int64_t open;    /* shard that `file` writes, -1: none */
+    int64_t shards; /* known when the first data comes */
+    int64_t next;   /* tensor that comes next */
+    int64_t open;   /* shard that `file` writes, -1: none */
     weft_file_writer file;
     weft_names committed; /* shard files under their final names */
     bool finished;
@@ -34,8 +34,8 @@ static weft_status no_memory(void)
     return weft_fail(WEFT_E_MEMORY, "out of memory writing tensors");
 }
 
-weft_status weft_tensors_writer_create(const char *folder, const char *stem, int64_t max_shard_bytes,
-                                       weft_tensors_writer **writer)
+weft_status weft_tensors_writer_create(const char *folder, const char *stem,
+                                       int64_t max_shard_bytes, weft_tensors_writer **writer)
 {
     weft_tensors_writer *w = weft_alloc(sizeof *w);
     if (!w)
@@ -46,7 +46,8 @@ weft_status weft_tensors_writer_create(const char *folder, const char *stem, int
     w->folder = weft_strdup(folder);
     w->stem = weft_strdup(stem);
     w->metadata = json_object();
-    if (!w->folder || !w->stem || !w->metadata || json_object_set_new(w->metadata, "format", json_string("pt"))) {
+    if (!w->folder || !w->stem || !w->metadata ||
+        json_object_set_new(w->metadata, "format", json_string("pt"))) {
         weft_tensors_writer_free(w);
         return no_memory();
     }
@@ -64,13 +65,14 @@ weft_status weft_tensors_writer_metadata(weft_tensors_writer *w, const char *key
     return json_object_set_new(w->metadata, key, json_string(value)) ? no_memory() : WEFT_OK;
 }
 
-weft_status weft_tensors_writer_declare(weft_tensors_writer *w, const char *name, weft_dtype dtype, int rank,
-                                        const int64_t *dim)
+weft_status weft_tensors_writer_declare(weft_tensors_writer *w, const char *name, weft_dtype dtype,
+                                        int rank, const int64_t *dim)
 {
     if (w->next || w->open >= 0)
         return weft_fail(WEFT_E_INTERNAL, "tensor \"%s\" declared after data was written", name);
     if (rank > WEFT_TENSORS_MAX_RANK)
-        return weft_fail(WEFT_E_SHAPE, "tensor \"%s\" has rank %d; at most %d can be stored", name, rank, WEFT_TENSORS_MAX_RANK);
+        return weft_fail(WEFT_E_SHAPE, "tensor \"%s\" has rank %d; at most %d can be stored", name,
+                         rank, WEFT_TENSORS_MAX_RANK);
     WEFT_TRY(weft_grow((void **)&w->tensor, w->count, &w->capacity, sizeof *w->tensor));
     declared t = {.name = weft_strdup(name), .dtype = dtype, .rank = rank, .count = 1};
     if (!t.name)
@@ -103,12 +105,14 @@ static void shard_name(const weft_tensors_writer *w, int64_t shard, weft_buf *na
     if (w->shards == 1)
         weft_buf_printf(name, "%s.safetensors", w->stem);
     else
-        weft_buf_printf(name, "%s-%05lld-of-%05lld.safetensors", w->stem, (long long)shard + 1, (long long)w->shards);
+        weft_buf_printf(name, "%s-%05lld-of-%05lld.safetensors", w->stem, (long long)shard + 1,
+                        (long long)w->shards);
 }
 
 static const char *stored_name(weft_dtype dtype)
 {
-    static const char *const names[WEFT_DTYPE_COUNT] = {"F32", "BF16", "F16", "F8_E4M3", "I32", "I64", "U8", "F64"};
+    static const char *const names[WEFT_DTYPE_COUNT] = {"F32", "BF16", "F16", "F8_E4M3",
+                                                        "I32", "I64",  "U8",  "F64"};
     return names[dtype];
 }
 
@@ -125,8 +129,9 @@ static json_t *header_of(const weft_tensors_writer *w, int64_t shard)
         for (int d = 0; d < t->rank; d++)
             json_array_append_new(shape, json_integer(t->dim[d]));
         json_object_set_new(header, t->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", stored_name(t->dtype), "shape", shape, "data_offsets",
-                                      (json_int_t)at, (json_int_t)(at + t->bytes)));
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", stored_name(t->dtype),
+                                      "shape", shape, "data_offsets", (json_int_t)at,
+                                      (json_int_t)(at + t->bytes)));
         at += t->bytes;
     }
     return header;
@@ -147,7 +152,8 @@ static weft_status begin_shard(weft_tensors_writer *w, int64_t shard)
         status = no_memory();
         goto out;
     }
-    const int64_t len = (int64_t)strlen(text), padded = (len + 7) / 8 * 8; /* data begins 8-byte aligned */
+    const int64_t len = (int64_t)strlen(text),
+                  padded = (len + 7) / 8 * 8; /* data begins 8-byte aligned */
     unsigned char size[8];
     for (int i = 0; i < 8; i++)
         size[i] = (unsigned char)((uint64_t)padded >> (8 * i));
@@ -167,7 +173,8 @@ out:
 
 static weft_status end_shard(weft_tensors_writer *w)
 {
-    WEFT_TRY(weft_grow((void **)&w->committed.name, w->committed.count, &w->committed.capacity, sizeof(char *)));
+    WEFT_TRY(weft_grow((void **)&w->committed.name, w->committed.count, &w->committed.capacity,
+                       sizeof(char *)));
     char *path = weft_strdup(w->file.path);
     if (!path)
         return no_memory();
@@ -183,13 +190,15 @@ static weft_status write_converted(weft_tensors_writer *w, const declared *t, co
     for (int64_t done = 0; done < t->count; done += CHUNK) {
         const int64_t n = t->count - done < CHUNK ? t->count - done : CHUNK;
         for (int64_t i = 0; i < n; i++)
-            narrow[i] = t->dtype == WEFT_BF16 ? weft_f32_to_bf16(from[done + i]) : weft_f32_to_f16(from[done + i]);
+            narrow[i] = t->dtype == WEFT_BF16 ? weft_f32_to_bf16(from[done + i])
+                                              : weft_f32_to_f16(from[done + i]);
         WEFT_TRY(weft_file_write(&w->file, narrow, 2 * n));
     }
     return WEFT_OK;
 }
 
-weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, weft_dtype from, const void *data)
+weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, weft_dtype from,
+                                     const void *data)
 {
     if (w->shards == 0)
         assign_shards(w);
@@ -198,8 +207,8 @@ weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, w
     const declared *t = &w->tensor[w->next++];
     const bool converted = from != t->dtype;
     if (converted && (from != WEFT_F32 || (t->dtype != WEFT_BF16 && t->dtype != WEFT_F16)))
-        return weft_fail(WEFT_E_UNSUPPORTED, "tensor \"%s\": no conversion from %s to %s", name, weft_dtype_name(from),
-                         weft_dtype_name(t->dtype));
+        return weft_fail(WEFT_E_UNSUPPORTED, "tensor \"%s\": no conversion from %s to %s", name,
+                         weft_dtype_name(from), weft_dtype_name(t->dtype));
     if (w->open != t->shard) {
         if (w->open >= 0)
             WEFT_TRY(end_shard(w));
@@ -220,7 +229,8 @@ static weft_status write_index(weft_tensors_writer *w)
         weft_buf_free(&name);
         total += w->tensor[i].bytes;
     }
-    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
+    json_t *index =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total, "weight_map", map);
     weft_buf name = {0};
     weft_buf_printf(&name, "%s.safetensors.index.json", w->stem);
     char *path = name.failed ? NULL : weft_path_join(w->folder, name.data);
@@ -248,7 +258,8 @@ weft_status weft_tensors_writer_finish(weft_tensors_writer *w)
     if (w->shards == 0)
         assign_shards(w);
     if (w->next != w->count)
-        return weft_fail(WEFT_E_INTERNAL, "data of %lld tensors is missing", (long long)(w->count - w->next));
+        return weft_fail(WEFT_E_INTERNAL, "data of %lld tensors is missing",
+                         (long long)(w->count - w->next));
     if (w->open < 0 && w->count == 0)
         WEFT_TRY(begin_shard(w, 0)); /* a file without tensors is legal */
     WEFT_TRY(end_shard(w));

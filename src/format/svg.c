@@ -21,7 +21,11 @@ static int xml_length(const char *p)
 void weft_xml_escape(weft_buf *out, const char *text)
 {
     for (const char *p = text; *p;) {
-        const char *word = *p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : *p == '"' ? "&quot;" : NULL;
+        const char *word = *p == '&'   ? "&amp;"
+                           : *p == '<' ? "&lt;"
+                           : *p == '>' ? "&gt;"
+                           : *p == '"' ? "&quot;"
+                                       : NULL;
         const int n = xml_length(p);
         if (word)
             weft_buf_append(out, word, (int64_t)strlen(word));
@@ -37,16 +41,18 @@ void weft_svg_begin(weft_svg *svg, double width, double height)
 {
     *svg = (weft_svg){.width = width, .height = height};
     weft_buf_printf(&svg->text,
-                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" width=\"%.6g\" height=\"%.6g\" "
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" "
+                    "width=\"%.6g\" height=\"%.6g\" "
                     "font-family=\"system-ui,sans-serif\" fill=\"currentColor\">\n",
                     width, height, width, height);
 }
 
-void weft_svg_rect(weft_svg *svg, double x, double y, double w, double h, const char *colour, double opacity,
-                   const char *tip)
+void weft_svg_rect(weft_svg *svg, double x, double y, double w, double h, const char *colour,
+                   double opacity, const char *tip)
 {
-    weft_buf_printf(&svg->text, "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"", x, y, w, h,
-                    colour);
+    weft_buf_printf(&svg->text,
+                    "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.2f\" fill=\"%s\"", x, y,
+                    w, h, colour);
     if (opacity < 1)
         weft_buf_printf(&svg->text, " fill-opacity=\"%.3g\"", opacity);
     if (tip) {
@@ -58,16 +64,18 @@ void weft_svg_rect(weft_svg *svg, double x, double y, double w, double h, const 
     }
 }
 
-void weft_svg_line(weft_svg *svg, double x1, double y1, double x2, double y2, const char *colour, double width,
-                   double opacity)
+void weft_svg_line(weft_svg *svg, double x1, double y1, double x2, double y2, const char *colour,
+                   double width, double opacity)
 {
-    weft_buf_printf(&svg->text,
-                    "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%.3g\" "
-                    "stroke-opacity=\"%.3g\"/>\n",
-                    x1, y1, x2, y2, colour, width, opacity);
+    weft_buf_printf(
+        &svg->text,
+        "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke=\"%s\" stroke-width=\"%.3g\" "
+        "stroke-opacity=\"%.3g\"/>\n",
+        x1, y1, x2, y2, colour, width, opacity);
 }
 
-void weft_svg_label(weft_svg *svg, double x, double y, double size, char anchor, double angle, const char *text)
+void weft_svg_label(weft_svg *svg, double x, double y, double size, char anchor, double angle,
+                    const char *text)
 {
     weft_buf_printf(&svg->text, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\"", x, y, size);
     if (anchor != 's')

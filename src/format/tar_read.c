@@ -5,10 +5,10 @@
 
 enum { MAX_NAME = 64 << 10 };
 
-/* ---- fields ------------------------------------------------------------------------------------ */
+/* ---- fields -------------------------------------------------------------------------------- */
 
-/* Octal digits with blanks or NULs around them, or GNU's base 256 with the top bit set. False: neither,
- * or over 2^62. */
+/* Octal digits with blanks or NULs around them, or GNU's base 256 with the top bit set. False:
+ * neither, or over 2^62. */
 static bool read_number(const char *field, int width, int64_t *out)
 {
     const unsigned char *f = (const unsigned char *)field;
@@ -53,14 +53,16 @@ static bool header_is_valid(const unsigned char *block)
     return read_number(h->checksum, sizeof h->checksum, &stored) && stored == tar_block_sum(block);
 }
 
-/* Pax records "<length> key=value\n": keeps path and size, notes GNU's for sparse files. False: not a list of such. */
+/* Pax records "<length> key=value\n": keeps path and size, notes GNU's for sparse files. False: not
+ * a list of such. */
 static bool read_pax(const char *text, int64_t bytes, weft_buf *path, int64_t *size, bool *sparse)
 {
     while (bytes > 0) {
         int64_t len = 0, i = 0;
         for (; i < bytes && text[i] >= '0' && text[i] <= '9' && len <= bytes; i++)
             len = len * 10 + (text[i] - '0');
-        if (i == 0 || i >= bytes || text[i] != ' ' || len > bytes || len < i + 3 || text[len - 1] != '\n')
+        if (i == 0 || i >= bytes || text[i] != ' ' || len > bytes || len < i + 3 ||
+            text[len - 1] != '\n')
             return false;
         const char *key = text + i + 1, *end = text + len - 1;
         const char *equals = memchr(key, '=', (size_t)(end - key));
@@ -98,19 +100,19 @@ static void plain_name(const tar_header *h, weft_buf *name)
     weft_buf_append(name, h->name, (int64_t)strnlen(h->name, sizeof h->name));
 }
 
-/* ---- members ----------------------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const weft_map *map;
     const char *path;
     weft_arena *arena;
-    int64_t at;      /* of the next header */
-    weft_buf name;   /* from an extended header, or of the member */
-    bool named;      /* `name` is of the member that comes */
-    int64_t size;    /* from a pax header; -1: none */
-    bool sparse;     /* pax says that the member that comes is stored with holes */
+    int64_t at;    /* of the next header */
+    weft_buf name; /* from an extended header, or of the member */
+    bool named;    /* `name` is of the member that comes */
+    int64_t size;  /* from a pax header; -1: none */
+    bool sparse;   /* pax says that the member that comes is stored with holes */
     weft_tar_index found;
-    int64_t places;  /* of damage */
+    int64_t places; /* of damage */
 } reader;
 
 /* A place that costs a member; the first one makes the message. */
@@ -118,8 +120,9 @@ static weft_status note_place(reader *r, int64_t at, const char *what, const cha
 {
     r->places++;
     if (!r->found.damage)
-        r->found.damage = weft_arena_printf(r->arena, "%s: %s at byte %lld of %lld, after %lld members: %s", r->path, what,
-                                            (long long)at, (long long)r->map->bytes, (long long)r->found.count, remedy);
+        r->found.damage = weft_arena_printf(
+            r->arena, "%s: %s at byte %lld of %lld, after %lld members: %s", r->path, what,
+            (long long)at, (long long)r->map->bytes, (long long)r->found.count, remedy);
     if (!r->found.damage)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
     r->named = r->sparse = false;
@@ -140,7 +143,8 @@ static weft_status note_damage(reader *r, int64_t at, const char *what)
     return WEFT_OK;
 }
 
-static weft_status add_member(reader *r, const tar_header *h, const unsigned char *data, int64_t bytes)
+static weft_status add_member(reader *r, const tar_header *h, const unsigned char *data,
+                              int64_t bytes)
 {
     if (!r->named)
         plain_name(h, &r->name);
@@ -148,8 +152,10 @@ static weft_status add_member(reader *r, const tar_header *h, const unsigned cha
     const char *name = weft_arena_strdup(r->arena, r->name.data ? r->name.data : "");
     if (!name)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
-    WEFT_TRY(weft_grow((void **)&r->found.member, r->found.count, &r->found.capacity, sizeof *r->found.member));
-    r->found.member[r->found.count++] = (weft_tar_member){.name = name, .data = data, .bytes = bytes};
+    WEFT_TRY(weft_grow((void **)&r->found.member, r->found.count, &r->found.capacity,
+                       sizeof *r->found.member));
+    r->found.member[r->found.count++] =
+        (weft_tar_member){.name = name, .data = data, .bytes = bytes};
     return WEFT_OK;
 }
 
@@ -194,7 +200,8 @@ static weft_status read_header(reader *r)
         bytes = r->size;
     if (bytes > left)
         return note_damage(r, at, "the archive ends inside the member that begins");
-    /* GNU's old sparse header goes on in blocks before the data; the flag for another one is at 482, then at 504 */
+    /* GNU's old sparse header goes on in blocks before the data; the flag for another one is at
+     * 482, then at 504 */
     const unsigned char *flag = block + 482;
     while (h->type == 'S' && *flag && bytes <= left - TAR_BLOCK) {
         flag = (flag == block + 482 ? block + TAR_BLOCK : flag - 504 + TAR_BLOCK) + 504;
@@ -211,7 +218,8 @@ static weft_status read_header(reader *r)
         return note_place(r, at, "a sparse file is stored", "write the archive without --sparse");
     if (regular)
         WEFT_TRY(add_member(r, h, data, bytes));
-    if (h->type != 'g' && h->type != 'K') { /* both speak of what follows, not of this member's name */
+    if (h->type != 'g' &&
+        h->type != 'K') { /* both speak of what follows, not of this member's name */
         r->named = r->sparse = false;
         r->size = -1;
     }
@@ -242,12 +250,15 @@ static weft_status read_all(reader *r)
     return WEFT_OK;
 }
 
-weft_status weft_tar_open(const weft_map *map, const char *path, weft_arena *arena, weft_tar_index *index)
+weft_status weft_tar_open(const weft_map *map, const char *path, weft_arena *arena,
+                          weft_tar_index *index)
 {
     reader r = {.map = map, .path = path, .arena = arena, .size = -1};
     weft_status_code status = read_all(&r);
     if (status == WEFT_OK && r.found.damage && r.found.count == 0)
-        status = weft_fail(WEFT_E_FORMAT, map->bytes ? "%s: not a readable tar archive" : "%s: not a tar archive: the file is empty",
+        status = weft_fail(WEFT_E_FORMAT,
+                           map->bytes ? "%s: not a readable tar archive"
+                                      : "%s: not a tar archive: the file is empty",
                            path);
     weft_buf_free(&r.name);
     if (status != WEFT_OK) {

@@ -91,7 +91,8 @@ static weft_status put_header(weft_tar_writer *w, const char *name, char type, i
     memcpy(h->uid, "0000000", 8);
     memcpy(h->gid, "0000000", 8);
     char number[24];
-    snprintf(number, sizeof number, "%011llo", (unsigned long long)(bytes < octal_limit ? bytes : 0));
+    snprintf(number, sizeof number, "%011llo",
+             (unsigned long long)(bytes < octal_limit ? bytes : 0));
     memcpy(h->size, number, 12);
     memcpy(h->mtime, "00000000000", 12);
     h->type = type;

@@ -19,7 +19,7 @@ struct weft_tfevents {
 static const double flush_seconds = 5;
 enum { FLUSH_BYTES = 1 << 20 };
 
-/* ---- CRC32C ---- */
+/* ---- CRC32C -------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -63,7 +63,7 @@ uint32_t weft_crc32c_masked(const void *data, int64_t bytes)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* ---- protocol buffers: field number << 3 | wire type, then the value ---- */
+/* ---- protocol buffers: field number << 3 | wire type, then the value ----------------------- */
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
@@ -127,7 +127,7 @@ static void put_message(weft_buf *b, int field, weft_buf *inner)
     weft_buf_free(inner);
 }
 
-/* ---- records ---- */
+/* ---- records ------------------------------------------------------------------------------- */
 
 static weft_status append_record(weft_tfevents *e, const weft_buf *event)
 {
@@ -206,8 +206,8 @@ weft_status weft_tfevents_scalar(weft_tfevents *e, const char *tag, int64_t step
     return append_value(e, step, &value);
 }
 
-weft_status weft_tfevents_image(weft_tfevents *e, const char *tag, int64_t step, const void *png, int64_t bytes,
-                                int64_t width, int64_t height)
+weft_status weft_tfevents_image(weft_tfevents *e, const char *tag, int64_t step, const void *png,
+                                int64_t bytes, int64_t width, int64_t height)
 {
     weft_buf image = {0}, value = {0};
     put_integer(&image, 1, height);
@@ -234,7 +234,7 @@ weft_status weft_tfevents_text(weft_tfevents *e, const char *tag, int64_t step, 
     return append_value(e, step, &value);
 }
 
-/* ---- opening and closing ---- */
+/* ---- opening and closing ------------------------------------------------------------------- */
 
 static weft_status create_file(weft_tfevents *e, const char *folder)
 {
@@ -244,8 +244,8 @@ static weft_status create_file(weft_tfevents *e, const char *folder)
     gettimeofday(&now, NULL);
     for (int n = 0; n < 1000; n++) {
         weft_buf path = {0};
-        weft_buf_printf(&path, "%s/events.out.tfevents.%010lld.%s.%d.%d", folder, (long long)now.tv_sec, host,
-                        (int)getpid(), n);
+        weft_buf_printf(&path, "%s/events.out.tfevents.%010lld.%s.%d.%d", folder,
+                        (long long)now.tv_sec, host, (int)getpid(), n);
         WEFT_TRY(weft_buf_check(&path));
         e->path = path.data;
         e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

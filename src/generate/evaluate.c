@@ -2,19 +2,19 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "video/shapes.h"
 #include "data/dataset.h"
 #include "generate/gallery.h"
 #include "generate/quality.h"
 #include "video/clip.h"
 #include "video/image.h"
+#include "video/shapes.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- VAE --------------------------------------------------------------------------------------- */
+/* ---- VAE ----------------------------------------------------------------------------------- */
 
 enum { SHEET_CLIPS = 8, SHEET_COLUMNS = 8 };
 
@@ -32,11 +32,13 @@ typedef struct vae_eval {
     double sum[4]; /* psnr, ssim, box psnr, box ssim */
 } vae_eval;
 
-static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count, const float *frames)
+static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count,
+                                    const float *frames)
 {
     const vae_eval *e = user;
     const int64_t frame = e->o->height * e->o->width * 3;
-    weft_clip_to_u8(frames, count, e->o->height, e->o->width, false, e->rgb[1] + first_frame * frame);
+    weft_clip_to_u8(frames, count, e->o->height, e->o->width, false,
+                    e->rgb[1] + first_frame * frame);
     return WEFT_OK;
 }
 
@@ -56,8 +58,13 @@ static weft_status keep_for_sheet(vae_eval *e)
 static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part_data *video)
 {
     const weft_vae_eval_options *o = e->o;
-    const weft_clip_request request = {.frames = o->frames, .height = o->height, .width = o->width, .fps = o->fps, .crop_x = 0.5,
-                                       .crop_y = 0.5, .threads = 1};
+    const weft_clip_request request = {.frames = o->frames,
+                                       .height = o->height,
+                                       .width = o->width,
+                                       .fps = o->fps,
+                                       .crop_x = 0.5,
+                                       .crop_y = 0.5,
+                                       .threads = 1};
     if (weft_clip_read_memory(video->data, video->bytes, s->key, &request, e->clip) != WEFT_OK) {
         weft_debug("%s left out: %s", s->key, weft_error_message());
         e->skipped++;
@@ -65,18 +72,23 @@ static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part
     }
     weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
     WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
-    WEFT_TRY(weft_vae_decode(e->vae, e->latents, weft_wan_vae_latent_frames(weft_vae_config(e->vae), o->frames), keep_frames, e));
+    WEFT_TRY(weft_vae_decode(e->vae, e->latents,
+                             weft_wan_vae_latent_frames(weft_vae_config(e->vae), o->frames),
+                             keep_frames, e));
     const int64_t space = weft_wan_vae_space_factor(weft_vae_config(e->vae));
-    weft_box_average(e->rgb[0], o->frames, o->height, o->width, weft_wan_vae_time_factor(weft_vae_config(e->vae)), space, space, e->rgb[2]);
+    weft_box_average(e->rgb[0], o->frames, o->height, o->width,
+                     weft_wan_vae_time_factor(weft_vae_config(e->vae)), space, space, e->rgb[2]);
     double score[4];
     for (int i = 0; i < 2; i++) {
         score[2 * i] = weft_psnr(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width);
-        WEFT_TRY(weft_ssim(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width, &score[2 * i + 1]));
+        WEFT_TRY(
+            weft_ssim(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width, &score[2 * i + 1]));
     }
     for (int i = 0; i < 4; i++)
         e->sum[i] += score[i];
     e->clips++;
-    json_array_append_new(e->each, json_pack("{s:s, s:f, s:f}", "key", s->key, "psnr", score[0], "ssim", score[1]));
+    json_array_append_new(
+        e->each, json_pack("{s:s, s:f, s:f}", "key", s->key, "psnr", score[0], "ssim", score[1]));
     return o->sheet && e->sheet_clips < SHEET_CLIPS ? keep_for_sheet(e) : WEFT_OK;
 }
 
@@ -87,8 +99,9 @@ static weft_status write_vae_sheet(vae_eval *e)
     for (int i = 0; i < 2 * SHEET_CLIPS; i++)
         frames[i] = e->o->frames;
     const int64_t zoom = e->o->width <= 128 ? 2 : 1;
-    weft_status_code status = weft_sheet_make((const uint8_t *const *)e->sheet, frames, 2 * e->sheet_clips, e->o->width, e->o->height,
-                                         SHEET_COLUMNS, e->o->width * zoom, e->o->height * zoom, 4, &sheet, &w, &h);
+    weft_status_code status = weft_sheet_make(
+        (const uint8_t *const *)e->sheet, frames, 2 * e->sheet_clips, e->o->width, e->o->height,
+        SHEET_COLUMNS, e->o->width * zoom, e->o->height * zoom, 4, &sheet, &w, &h);
     if (status == WEFT_OK)
         status = weft_png_write(e->o->sheet, sheet, w, h);
     weft_free(sheet);
@@ -98,13 +111,15 @@ static weft_status write_vae_sheet(vae_eval *e)
 static weft_status prepare_vae(vae_eval *e)
 {
     const weft_vae_eval_options *o = e->o;
-    WEFT_TRY(weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->height, o->width, &e->vae));
+    WEFT_TRY(
+        weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->height, o->width, &e->vae));
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
     const weft_wan_vae_config *c = weft_vae_config(e->vae);
     const int64_t space = weft_wan_vae_space_factor(c);
     e->values = o->frames * o->height * o->width * 3;
-    e->latent_values = weft_wan_vae_latent_frames(c, o->frames) * (o->height / space) * (o->width / space) * c->z_dim;
+    e->latent_values = weft_wan_vae_latent_frames(c, o->frames) * (o->height / space) *
+                       (o->width / space) * c->z_dim;
     e->clip = weft_alloc(e->values * 4);
     e->latents = weft_alloc(e->latent_values * 4);
     e->each = json_array();
@@ -113,7 +128,9 @@ static weft_status prepare_vae(vae_eval *e)
         e->rgb[i] = weft_alloc(e->values);
         ok &= e->rgb[i] != NULL;
     }
-    return ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a clip of %lld values", (long long)e->values);
+    return ok ? WEFT_OK
+              : weft_fail(WEFT_E_MEMORY, "out of memory for a clip of %lld values",
+                          (long long)e->values);
 }
 
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result)
@@ -123,7 +140,8 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
     weft_progress progress;
     const int64_t total = status == WEFT_OK ? weft_dataset_count(e.dataset) : 0;
     weft_progress_begin(&progress, "eval vae", total, 0);
-    for (int64_t i = 0; i < total && status == WEFT_OK && (options->limit == 0 || e.clips < options->limit); i++) {
+    for (int64_t i = 0;
+         i < total && status == WEFT_OK && (options->limit == 0 || e.clips < options->limit); i++) {
         const weft_sample *s = weft_dataset_at(e.dataset, i);
         const weft_part_data *video = weft_sample_video(s);
         if (video)
@@ -135,15 +153,18 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
     if (status == WEFT_OK) {
         weft_progress_end(&progress, e.clips + e.skipped, "");
         if (e.clips == 0)
-            status = weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld", options->shards, (long long)total,
-                               (long long)options->frames, (long long)options->width, (long long)options->height);
+            status = weft_fail(WEFT_E_ARG, "%s: none of %lld clips has %lld frames of %lldx%lld",
+                               options->shards, (long long)total, (long long)options->frames,
+                               (long long)options->width, (long long)options->height);
         else if (options->sheet)
             status = write_vae_sheet(&e);
     }
     if (status == WEFT_OK) {
         const double n = (double)e.clips;
-        *result = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:O}", "clips", (json_int_t)e.clips, "skipped", (json_int_t)e.skipped, "psnr",
-                            e.sum[0] / n, "ssim", e.sum[1] / n, "box_psnr", e.sum[2] / n, "box_ssim", e.sum[3] / n, "each", e.each);
+        *result =
+            json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:O}", "clips", (json_int_t)e.clips,
+                      "skipped", (json_int_t)e.skipped, "psnr", e.sum[0] / n, "ssim", e.sum[1] / n,
+                      "box_psnr", e.sum[2] / n, "box_ssim", e.sum[3] / n, "each", e.each);
     }
     for (int i = 0; i < 2 * SHEET_CLIPS; i++)
         weft_free(e.sheet[i]);
@@ -157,7 +178,7 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
     return status;
 }
 
-/* ---- prompts ----------------------------------------------------------------------------------- */
+/* ---- prompts ------------------------------------------------------------------------------- */
 
 typedef struct prompt {
     char text[64];
@@ -188,10 +209,15 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
     bool is_held[WEFT_SHAPE_COMBINATIONS] = {false};
     int64_t held_count = 0;
     for (size_t i = 0; i < json_array_size(held); i++) {
-        const char *caption = json_string_value(json_object_get(json_array_get(held, i), "caption"));
-        const weft_shape_words w = caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
+        const char *caption =
+            json_string_value(json_object_get(json_array_get(held, i), "caption"));
+        const weft_shape_words w =
+            caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
         if (w.colour < 0 || w.shape < 0 || w.direction < 0)
-            return weft_fail(WEFT_E_FORMAT, "%s: held_out[%zu] has no caption of a colour, a shape and a direction", o->heldout, i);
+            return weft_fail(
+                WEFT_E_FORMAT,
+                "%s: held_out[%zu] has no caption of a colour, a shape and a direction", o->heldout,
+                i);
         is_held[weft_shape_combination(w)] = true;
     }
     for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
@@ -199,7 +225,8 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
     const int64_t others = WEFT_SHAPE_COMBINATIONS - held_count;
     e->count = held_count * o->repeats + (others ? o->seen : 0);
     if (e->count == 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: no held-out combinations, and no others asked for", o->heldout);
+        return weft_fail(WEFT_E_FORMAT, "%s: no held-out combinations, and no others asked for",
+                         o->heldout);
     e->list = weft_alloc(e->count * (int64_t)sizeof *e->list);
     e->text = weft_alloc(e->count * (int64_t)sizeof *e->text);
     e->seed = weft_alloc(e->count * (int64_t)sizeof *e->seed);
@@ -210,7 +237,8 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
         for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
             if (is_held[i])
                 e->list[n++] = (prompt){.words = weft_shape_words_of(i), .held_out = true};
-    for (int64_t k = 0; n < e->count; k++) { /* the k-th seen combination, spread over all of them */
+    for (int64_t k = 0; n < e->count;
+         k++) { /* the k-th seen combination, spread over all of them */
         int64_t want = o->seen < others ? k * others / o->seen : k % others;
         int i = 0;
         for (; i < WEFT_SHAPE_COMBINATIONS; i++)
@@ -231,7 +259,8 @@ static weft_status judge_video(prompt_eval *e, int64_t index)
     const prompt *p = &e->list[index];
     weft_shape_reading r;
     WEFT_TRY(weft_shape_read(e->rgb, s->frames, s->height, s->width, &r));
-    const bool colour = r.found && r.words.colour == p->words.colour, shape = r.found && r.words.shape == p->words.shape;
+    const bool colour = r.found && r.words.colour == p->words.colour,
+               shape = r.found && r.words.shape == p->words.shape;
     const bool direction = r.found && r.words.direction == p->words.direction;
     double *score = e->score[p->held_out];
     score[0] += colour;
@@ -242,17 +271,20 @@ static weft_status judge_video(prompt_eval *e, int64_t index)
     char text[64] = "nothing";
     if (r.found)
         weft_shape_caption(r.words, text);
-    json_array_append_new(e->each, json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:b}", "prompt", p->text, "seed", (json_int_t)e->seed[index],
-                                             "read", text, "held_out", p->held_out, "colour", colour, "shape", shape, "direction",
-                                             direction));
+    json_array_append_new(e->each, json_pack("{s:s, s:I, s:s, s:b, s:b, s:b, s:b}", "prompt",
+                                             p->text, "seed", (json_int_t)e->seed[index], "read",
+                                             text, "held_out", p->held_out, "colour", colour,
+                                             "shape", shape, "direction", direction));
     return WEFT_OK;
 }
 
-static weft_status_code on_eval_frames(void *user, int64_t index, int64_t first_frame, int64_t count, const float *frames)
+static weft_status_code on_eval_frames(void *user, int64_t index, int64_t first_frame,
+                                       int64_t count, const float *frames)
 {
     prompt_eval *e = user;
     const weft_generator_options *s = weft_generator_settings(e->generator);
-    weft_clip_to_u8(frames, count, s->height, s->width, false, e->rgb + first_frame * s->height * s->width * 3);
+    weft_clip_to_u8(frames, count, s->height, s->width, false,
+                    e->rgb + first_frame * s->height * s->width * 3);
     WEFT_TRY(weft_gallery_frames(e->gallery, index, first_frame, count, frames));
     return first_frame + count == s->frames ? judge_video(e, index) : WEFT_OK;
 }
@@ -276,9 +308,11 @@ static weft_status generate_all(prompt_eval *e)
     if (!e->rgb || !e->each)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a video");
     char *sheet = weft_path_join(o->out, "sheet.png");
-    weft_status_code status = sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status =
+        sheet ? weft_make_dirs(o->out) : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK)
-        status = weft_gallery_open(o->out, sheet, false, e->text, e->seed, e->count, s, weft_generator_fps(e->generator), &e->gallery);
+        status = weft_gallery_open(o->out, sheet, false, e->text, e->seed, e->count, s,
+                                   weft_generator_fps(e->generator), &e->gallery);
     weft_free(sheet);
     WEFT_TRY(status);
     const int64_t rounds = (e->count + s->batch - 1) / s->batch;
@@ -292,8 +326,9 @@ static weft_status generate_all(prompt_eval *e)
 static json_t *shares(const prompt_eval *e, int group)
 {
     const double n = e->prompts[group] ? (double)e->prompts[group] : 1;
-    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "prompts", (json_int_t)e->prompts[group], "colour", e->score[group][0] / n, "shape",
-                     e->score[group][1] / n, "direction", e->score[group][2] / n, "all", e->score[group][3] / n);
+    return json_pack("{s:I, s:f, s:f, s:f, s:f}", "prompts", (json_int_t)e->prompts[group],
+                     "colour", e->score[group][0] / n, "shape", e->score[group][1] / n, "direction",
+                     e->score[group][2] / n, "all", e->score[group][3] / n);
 }
 
 weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result)
@@ -306,9 +341,12 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
     if (status == WEFT_OK)
         status = generate_all(&e);
     if (status == WEFT_OK) {
-        json_t *chance = json_pack("{s:f, s:f, s:f, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS, "shape", 1.0 / WEFT_SHAPE_KINDS,
-                                   "direction", 1.0 / WEFT_SHAPE_DIRECTIONS, "all", 1.0 / WEFT_SHAPE_COMBINATIONS);
-        *result = json_pack("{s:o, s:o, s:o, s:O}", "held_out", shares(&e, 1), "seen", shares(&e, 0), "chance", chance, "each", e.each);
+        json_t *chance =
+            json_pack("{s:f, s:f, s:f, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS, "shape",
+                      1.0 / WEFT_SHAPE_KINDS, "direction", 1.0 / WEFT_SHAPE_DIRECTIONS, "all",
+                      1.0 / WEFT_SHAPE_COMBINATIONS);
+        *result = json_pack("{s:o, s:o, s:o, s:O}", "held_out", shares(&e, 1), "seen",
+                            shares(&e, 0), "chance", chance, "each", e.each);
     }
     json_decref(json);
     json_decref(e.each);

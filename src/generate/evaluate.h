@@ -6,30 +6,32 @@
 #include "generate/generator.h"
 
 typedef struct weft_vae_eval_options {
-    const char *vae;    /* folder with config.json and weights */
+    const char *vae; /* folder with config.json and weights */
     const char *shards, *split;
     int64_t frames, height, width; /* of the clips; frames 1 + 4 n */
-    double fps;         /* 0: each video's own */
-    int64_t limit;      /* clips at most; 0: all */
-    const char *sheet;  /* PNG: originals over reconstructions; NULL: none */
+    double fps;                    /* 0: each video's own */
+    int64_t limit;                 /* clips at most; 0: all */
+    const char *sheet;             /* PNG: originals over reconstructions; NULL: none */
 } weft_vae_eval_options;
 
-/* {"clips", "skipped", "psnr", "ssim", "box_psnr", "box_ssim", "worst": [...], "each": [{"key","psnr","ssim"}]}: mean over
- * clips; box_* is the clip averaged over boxes of the VAE's compression. New reference. */
+/* {"clips", "skipped", "psnr", "ssim", "box_psnr", "box_ssim", "worst": [...], "each":
+ * [{"key","psnr","ssim"}]}: mean over clips; box_* is the clip averaged over boxes of the VAE's
+ * compression. New reference. */
 weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **result);
 
 typedef struct weft_prompt_eval_options {
     const char *model;
-    const char *heldout;     /* heldout.json of weft synth */
-    int64_t repeats;         /* seeds per held-out combination */
-    int64_t seen;            /* prompts of combinations that training shows, for comparison */
+    const char *heldout; /* heldout.json of weft synth */
+    int64_t repeats;     /* seeds per held-out combination */
+    int64_t seen;        /* prompts of combinations that training shows, for comparison */
     int64_t seed;
     weft_generator_options generator;
-    const char *out;         /* folder for the videos and sheet.png */
+    const char *out; /* folder for the videos and sheet.png */
 } weft_prompt_eval_options;
 
-/* Generates, then reads colour, shape and direction of motion from the pixels. {"held_out": {"prompts", "colour", "shape",
- * "direction", "all"}, "seen": {...}, "chance": {...}, "each": [{"prompt","seed","read","held_out"}]}; shares of prompts. */
+/* Generates, then reads colour, shape and direction of motion from the pixels. {"held_out":
+ * {"prompts", "colour", "shape", "direction", "all"}, "seen": {...}, "chance": {...}, "each":
+ * [{"prompt","seed","read","held_out"}]}; shares of prompts. */
 weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result);
 
 #endif

@@ -21,24 +21,33 @@ struct weft_gallery {
     bool folder, raw;
     weft_video_writer *writer;
     weft_file_writer array; /* raw: open while `writer` is */
-    int64_t writing; /* prompt that `writer` writes */
-    uint8_t *rgb;    /* one frame */
-    uint8_t **cells; /* [count]: SHEET_COLUMNS frames each */
-    weft_buf list;   /* prompts.jsonl */
+    int64_t writing;        /* prompt that `writer` writes */
+    uint8_t *rgb;           /* one frame */
+    uint8_t **cells;        /* [count]: SHEET_COLUMNS frames each */
+    weft_buf list;          /* prompts.jsonl */
 };
 
-weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, const char *const *prompts, const uint64_t *seeds,
-                              int64_t count, const weft_generator_options *settings, double fps, weft_gallery **gallery)
+weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
+                              const char *const *prompts, const uint64_t *seeds, int64_t count,
+                              const weft_generator_options *settings, double fps,
+                              weft_gallery **gallery)
 {
     const bool folder = strcmp(weft_path_extension(out), "mp4") != 0;
     if (!folder && count != 1)
-        return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder", out, (long long)count);
+        return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder",
+                         out, (long long)count);
     weft_gallery *g = weft_alloc(sizeof *g);
     const int64_t frame_bytes = settings->height * settings->width * 3;
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    *g = (weft_gallery){.prompts = prompts, .seeds = seeds, .count = count, .settings = *settings, .fps = fps,
-                        .folder = folder, .raw = raw, .writing = -1};
+    *g = (weft_gallery){.prompts = prompts,
+                        .seeds = seeds,
+                        .count = count,
+                        .settings = *settings,
+                        .fps = fps,
+                        .folder = folder,
+                        .raw = raw,
+                        .writing = -1};
     g->out = weft_strdup(out);
     g->sheet = sheet ? weft_strdup(sheet) : NULL;
     g->rgb = weft_alloc(frame_bytes);
@@ -48,7 +57,8 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, cons
         g->cells[i] = weft_alloc(SHEET_COLUMNS * frame_bytes);
         ok = g->cells[i] != NULL;
     }
-    weft_status_code status = ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)count);
+    weft_status_code status =
+        ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)count);
     if (status == WEFT_OK) /* before the work begins, not after it */
         status = folder ? weft_make_dirs(out) : weft_make_parent(out);
     if (status == WEFT_OK && sheet)
@@ -65,7 +75,9 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw, cons
 static weft_status begin_array(weft_gallery *g, const char *video)
 {
     weft_buf path = {0}, header = {0};
-    weft_npy_format(WEFT_F32, 4, (const int64_t[]){g->settings.frames, g->settings.height, g->settings.width, 3}, NULL, &header);
+    weft_npy_format(WEFT_F32, 4,
+                    (const int64_t[]){g->settings.frames, g->settings.height, g->settings.width, 3},
+                    NULL, &header);
     weft_buf_printf(&path, "%.*s.npy", (int)(strlen(video) - strlen(".mp4")), video);
     weft_status_code status = weft_buf_check(&path);
     if (status == WEFT_OK)
@@ -86,19 +98,29 @@ static weft_status begin(weft_gallery *g, int64_t prompt)
     snprintf(steps, sizeof steps, "%lld", (long long)g->settings.steps);
     snprintf(guidance, sizeof guidance, "%g", g->settings.guidance);
     snprintf(name, sizeof name, "%04lld.mp4", (long long)prompt);
-    const weft_video_tag tags[] = {{"title", g->prompts[prompt]}, {"seed", seed}, {"steps", steps}, {"guidance", guidance},
-                                   {"sampler", weft_sampler_names[g->settings.sampler]}, {"encoder", "weft"}};
-    const weft_video_writer_options options = {.width = g->settings.width, .height = g->settings.height, .fps = g->fps,
-                                               .crf = 12, .tags = tags, .tag_count = (int)(sizeof tags / sizeof *tags)};
+    const weft_video_tag tags[] = {{"title", g->prompts[prompt]},
+                                   {"seed", seed},
+                                   {"steps", steps},
+                                   {"guidance", guidance},
+                                   {"sampler", weft_sampler_names[g->settings.sampler]},
+                                   {"encoder", "weft"}};
+    const weft_video_writer_options options = {.width = g->settings.width,
+                                               .height = g->settings.height,
+                                               .fps = g->fps,
+                                               .crf = 12,
+                                               .tags = tags,
+                                               .tag_count = (int)(sizeof tags / sizeof *tags)};
     char *path = g->folder ? weft_path_join(g->out, name) : weft_strdup(g->out);
-    weft_status_code status = path ? weft_video_writer_open(path, &options, &g->writer) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = path ? weft_video_writer_open(path, &options, &g->writer)
+                                   : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK && g->raw)
         status = begin_array(g, path);
     weft_free(path);
     if (status != WEFT_OK)
         return status;
     g->writing = prompt;
-    json_t *line = json_pack("{s:s, s:s, s:I}", "file", name, "prompt", g->prompts[prompt], "seed", (json_int_t)g->seeds[prompt]);
+    json_t *line = json_pack("{s:s, s:s, s:I}", "file", name, "prompt", g->prompts[prompt], "seed",
+                             (json_int_t)g->seeds[prompt]);
     char *text = line ? weft_json_line(line) : NULL;
     json_decref(line);
     weft_buf_printf(&g->list, "%s\n", text ? text : "");
@@ -125,7 +147,8 @@ static void keep_for_sheet(weft_gallery *g, int64_t prompt, int64_t frame)
             memcpy(g->cells[prompt] + c * bytes, g->rgb, (size_t)bytes);
 }
 
-weft_status weft_gallery_frames(weft_gallery *g, int64_t prompt, int64_t first_frame, int64_t count, const float *frames)
+weft_status weft_gallery_frames(weft_gallery *g, int64_t prompt, int64_t first_frame, int64_t count,
+                                const float *frames)
 {
     const int64_t values = g->settings.height * g->settings.width * 3;
     if (prompt != g->writing) {
@@ -135,7 +158,8 @@ weft_status weft_gallery_frames(weft_gallery *g, int64_t prompt, int64_t first_f
     if (g->raw)
         WEFT_TRY(weft_file_write(&g->array, frames, count * values * (int64_t)sizeof *frames));
     for (int64_t f = 0; f < count; f++) {
-        weft_clip_to_u8(frames + f * values, 1, g->settings.height, g->settings.width, false, g->rgb);
+        weft_clip_to_u8(frames + f * values, 1, g->settings.height, g->settings.width, false,
+                        g->rgb);
         WEFT_TRY(weft_video_writer_rgb(g->writer, g->rgb, g->settings.width * 3));
         if (g->sheet)
             keep_for_sheet(g, prompt, first_frame + f);
@@ -154,8 +178,9 @@ static weft_status write_sheet(weft_gallery *g)
         frames[i] = SHEET_COLUMNS;
     /* small videos are shown twice as large */
     const int64_t zoom = g->settings.width <= 128 ? 2 : 1;
-    weft_status_code status = weft_sheet_make((const uint8_t *const *)g->cells, frames, g->count, g->settings.width, g->settings.height,
-                                         SHEET_COLUMNS, g->settings.width * zoom, g->settings.height * zoom, 4, &sheet, &w, &h);
+    weft_status_code status = weft_sheet_make(
+        (const uint8_t *const *)g->cells, frames, g->count, g->settings.width, g->settings.height,
+        SHEET_COLUMNS, g->settings.width * zoom, g->settings.height * zoom, 4, &sheet, &w, &h);
     if (status == WEFT_OK)
         status = weft_png_write(g->sheet, sheet, w, h);
     weft_free(sheet);
@@ -169,7 +194,8 @@ weft_status weft_gallery_finish(weft_gallery *g)
     if (g->folder && g->list.len) {
         char *path = weft_path_join(g->out, "prompts.jsonl");
         const weft_status_code status =
-            path ? weft_file_write_atomic(path, g->list.data, g->list.len) : weft_fail(WEFT_E_MEMORY, "out of memory");
+            path ? weft_file_write_atomic(path, g->list.data, g->list.len)
+                 : weft_fail(WEFT_E_MEMORY, "out of memory");
         weft_free(path);
         WEFT_TRY(status);
     }

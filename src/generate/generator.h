@@ -6,7 +6,11 @@
 #include "generate/vae_stream.h"
 
 /* As in the files; f32; rounded to bf16, which halves them. Computed with in f32 all the same. */
-typedef enum weft_weights_kind { WEFT_WEIGHTS_AS_STORED, WEFT_WEIGHTS_F32, WEFT_WEIGHTS_BF16 } weft_weights_kind;
+typedef enum weft_weights_kind {
+    WEFT_WEIGHTS_AS_STORED,
+    WEFT_WEIGHTS_F32,
+    WEFT_WEIGHTS_BF16
+} weft_weights_kind;
 
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
@@ -15,15 +19,18 @@ typedef struct weft_generator_options {
     double shift;    /* 0: the model's scheduler's */
     int sampler;     /* weft_sampler_kind */
     int64_t batch;   /* prompts denoised together */
-    int weights;     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
+    int weights;     /* weft_weights_kind: how the transformer's and the text encoder's matrices are
+                        kept */
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;
 
-/* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json), builds and plans everything. No weights are
- * loaded and nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL. With several
- * ranks the denoising batch (prompts x guidance halves) is split over them. */
-weft_status weft_generator_open(const char *folder, const weft_generator_options *options, weft_comm *comm, weft_generator **generator);
+/* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json), builds and plans
+ * everything. No weights are loaded and nothing large is reserved, so that weft_generator_bytes()
+ * can be told first. `comm` may be NULL. With several ranks the denoising batch (prompts x guidance
+ * halves) is split over them. */
+weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
+                                weft_comm *comm, weft_generator **generator);
 void weft_generator_free(weft_generator *generator); /* accepts NULL */
 /* Bytes that binding reserves on this rank: programs, weights, caches, latents. */
 int64_t weft_generator_bytes(const weft_generator *generator);
@@ -36,13 +43,15 @@ typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
     /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. */
-    weft_status_code (*frames)(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames);
+    weft_status_code (*frames)(void *user, int64_t prompt, int64_t first_frame, int64_t count,
+                               const float *frames);
     void *user;
 } weft_generator_sink;
 
-/* Noise of prompt i is a function of seeds[i] and the place in the video alone: the same seed gives the same bits,
- * whatever else is generated with it. */
-weft_status weft_generator_run(weft_generator *generator, const char *const *prompts, const uint64_t *seeds, int64_t count,
-                              const weft_generator_sink *sink);
+/* Noise of prompt i is a function of seeds[i] and the place in the video alone: the same seed gives
+ * the same bits, whatever else is generated with it. */
+weft_status weft_generator_run(weft_generator *generator, const char *const *prompts,
+                               const uint64_t *seeds, int64_t count,
+                               const weft_generator_sink *sink);
 
 #endif

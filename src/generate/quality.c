@@ -23,10 +23,13 @@ static void luma_of(const uint8_t *rgb, int64_t count, float *luma)
         luma[i] = 0.299f * rgb[3 * i] + 0.587f * rgb[3 * i + 1] + 0.114f * rgb[3 * i + 2];
 }
 
-/* Five weighted means at once: of x, y, x^2, y^2, xy. Rows first into `rows` (5, height, width-10). */
-static double frame_ssim(const float *x, const float *y, int64_t height, int64_t width, const float weight[WINDOW], float *rows)
+/* Five weighted means at once: of x, y, x^2, y^2, xy. Rows first into `rows` (5, height, width-10).
+ */
+static double frame_ssim(const float *x, const float *y, int64_t height, int64_t width,
+                         const float weight[WINDOW], float *rows)
 {
-    const int64_t inner_w = width - 2 * RADIUS, inner_h = height - 2 * RADIUS, plane = height * inner_w;
+    const int64_t inner_w = width - 2 * RADIUS, inner_h = height - 2 * RADIUS,
+                  plane = height * inner_w;
     for (int64_t r = 0; r < height; r++)
         for (int64_t c = 0; c < inner_w; c++) {
             float s[5] = {0};
@@ -50,16 +53,18 @@ static double frame_ssim(const float *x, const float *y, int64_t height, int64_t
                 for (int k = 0; k < WINDOW; k++)
                     m[i] += (double)(weight[k] * rows[i * plane + (r + k) * inner_w + c]);
             const double vx = m[2] - m[0] * m[0], vy = m[3] - m[1] * m[1], cov = m[4] - m[0] * m[1];
-            total += (2 * m[0] * m[1] + c1) * (2 * cov + c2) / ((m[0] * m[0] + m[1] * m[1] + c1) * (vx + vy + c2));
+            total += (2 * m[0] * m[1] + c1) * (2 * cov + c2) /
+                     ((m[0] * m[0] + m[1] * m[1] + c1) * (vx + vy + c2));
         }
     return total / (double)(inner_w * inner_h);
 }
 
-weft_status weft_ssim(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height, int64_t width, double *ssim)
+weft_status weft_ssim(const uint8_t *a, const uint8_t *b, int64_t frames, int64_t height,
+                      int64_t width, double *ssim)
 {
     if (height < WINDOW || width < WINDOW)
-        return weft_fail(WEFT_E_SHAPE, "SSIM needs frames of at least %dx%d pixels, not %lldx%lld", WINDOW, WINDOW,
-                         (long long)width, (long long)height);
+        return weft_fail(WEFT_E_SHAPE, "SSIM needs frames of at least %dx%d pixels, not %lldx%lld",
+                         WINDOW, WINDOW, (long long)width, (long long)height);
     const int64_t pixels = height * width;
     float *work = weft_alloc(7 * pixels * (int64_t)sizeof(float));
     if (!work)
@@ -87,14 +92,15 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void weft_box_average(const uint8_t *from, int64_t frames, int64_t height, int64_t width, int64_t bt, int64_t by, int64_t bx,
-                      uint8_t *to)
+void weft_box_average(const uint8_t *from, int64_t frames, int64_t height, int64_t width,
+                      int64_t bt, int64_t by, int64_t bx, uint8_t *to)
 {
     for (int64_t t0 = 0; t0 < frames; t0 += bt)
         for (int64_t y0 = 0; y0 < height; y0 += by)
             for (int64_t x0 = 0; x0 < width; x0 += bx)
                 for (int c = 0; c < 3; c++) {
-                    const int64_t t1 = smaller(t0 + bt, frames), y1 = smaller(y0 + by, height), x1 = smaller(x0 + bx, width);
+                    const int64_t t1 = smaller(t0 + bt, frames), y1 = smaller(y0 + by, height),
+                                  x1 = smaller(x0 + bx, width);
                     int64_t sum = 0;
                     const int64_t count = (t1 - t0) * (y1 - y0) * (x1 - x0);
                     for (int64_t t = t0; t < t1; t++)
@@ -104,6 +110,7 @@ void weft_box_average(const uint8_t *from, int64_t frames, int64_t height, int64
                     for (int64_t t = t0; t < t1; t++)
                         for (int64_t y = y0; y < y1; y++)
                             for (int64_t x = x0; x < x1; x++)
-                                to[((t * height + y) * width + x) * 3 + c] = (uint8_t)((sum + count / 2) / count);
+                                to[((t * height + y) * width + x) * 3 + c] =
+                                    (uint8_t)((sum + count / 2) / count);
                 }
 }

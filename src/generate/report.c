@@ -18,9 +18,10 @@ static const char *split_pair(const char *pair, char name[128])
     return equal ? equal + 1 : pair;
 }
 
-/* ---- curves ------------------------------------------------------------------------------------ */
+/* ---- curves -------------------------------------------------------------------------------- */
 
-static weft_status plot_metric(weft_buf *page, const char *path, const char *metric, const char *title, bool log_y)
+static weft_status plot_metric(weft_buf *page, const char *path, const char *metric,
+                               const char *title, bool log_y)
 {
     double *step = NULL, *value = NULL, *smooth = NULL;
     int64_t count = 0;
@@ -34,9 +35,15 @@ static weft_status plot_metric(weft_buf *page, const char *path, const char *met
         goto out;
     }
     weft_smooth(value, count, 0.95, smooth);
-    const weft_plot_series series[2] = {{.name = metric, .count = count, .x = step, .y = value, .faint = true},
-                                        {.name = "smoothed", .count = count, .x = step, .y = smooth}};
-    const weft_plot plot = {.title = title, .x_label = "step", .y_label = metric, .series = series, .series_count = 2, .log_y = log_y};
+    const weft_plot_series series[2] = {
+        {.name = metric, .count = count, .x = step, .y = value, .faint = true},
+        {.name = "smoothed", .count = count, .x = step, .y = smooth}};
+    const weft_plot plot = {.title = title,
+                            .x_label = "step",
+                            .y_label = metric,
+                            .series = series,
+                            .series_count = 2,
+                            .log_y = log_y};
     WEFT_GO(weft_plot_write(&plot, &svg));
     weft_html_svg(page, &svg);
 out:
@@ -49,7 +56,10 @@ out:
 
 static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
 {
-    static const struct { const char *metric; bool log_y; } curves[] = {{"loss", true}, {"grad_norm", true}, {"samples_per_second", false}};
+    static const struct {
+        const char *metric;
+        bool log_y;
+    } curves[] = {{"loss", true}, {"grad_norm", true}, {"samples_per_second", false}};
     for (int r = 0; r < s->run_count; r++) {
         char name[128], title[192];
         const char *folder = split_pair(s->runs[r], name);
@@ -69,7 +79,7 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
     return WEFT_OK;
 }
 
-/* ---- scores ------------------------------------------------------------------------------------ */
+/* ---- scores -------------------------------------------------------------------------------- */
 
 static double number(const json_t *object, const char *key)
 {
@@ -87,7 +97,9 @@ static weft_status write_vae_scores(const char *path, weft_buf *page)
     snprintf(text[3], 32, "%.2f", number(r, "box_psnr"));
     snprintf(text[4], 32, "%.4f", number(r, "box_ssim"));
     const char *const head[] = {"", "clips", "PSNR dB", "SSIM"};
-    const char *const cells[] = {"VAE", text[0], text[1], text[2], "box averages of the same size", text[0], text[3], text[4]};
+    const char *const cells[] = {
+        "VAE",   text[0], text[1], text[2], "box averages of the same size",
+        text[0], text[3], text[4]};
     weft_html_heading(page, "Reconstruction of held-out clips");
     weft_html_table(page, head, cells, 2, 4);
     json_decref(r);
@@ -97,7 +109,8 @@ static weft_status write_vae_scores(const char *path, weft_buf *page)
 static weft_status write_prompt_scores(const char *path, weft_buf *page)
 {
     static const char *const rows[] = {"held_out", "seen", "chance"};
-    static const char *const names[] = {"combinations never trained on", "combinations trained on", "chance"};
+    static const char *const names[] = {"combinations never trained on", "combinations trained on",
+                                        "chance"};
     static const char *const keys[] = {"colour", "shape", "direction", "all"};
     json_t *r;
     char text[3][5][32];
@@ -120,7 +133,7 @@ static weft_status write_prompt_scores(const char *path, weft_buf *page)
     return WEFT_OK;
 }
 
-/* ---- samples beside the truth ------------------------------------------------------------------ */
+/* ---- samples beside the truth -------------------------------------------------------------- */
 
 /* The first <name>.mp4 under `root` whose <name>.txt is `caption`; heap, NULL: none. */
 static char *find_truth(const char *root, const weft_names *names, const char *caption)
@@ -148,14 +161,17 @@ static char *find_truth(const char *root, const weft_names *names, const char *c
     return NULL;
 }
 
-static weft_status write_sample(const weft_report_sources *s, const weft_names *truths, const char *line, int64_t len, weft_buf *page)
+static weft_status write_sample(const weft_report_sources *s, const weft_names *truths,
+                                const char *line, int64_t len, weft_buf *page)
 {
     json_t *json;
     WEFT_TRY(weft_json_parse(line, len, "prompts.jsonl", &json));
-    const char *file = json_string_value(json_object_get(json, "file")), *prompt = json_string_value(json_object_get(json, "prompt"));
+    const char *file = json_string_value(json_object_get(json, "file")),
+               *prompt = json_string_value(json_object_get(json, "prompt"));
     if (!file || !prompt) {
         json_decref(json);
-        return weft_fail(WEFT_E_FORMAT, "%s/prompts.jsonl: a line without file or prompt", s->videos);
+        return weft_fail(WEFT_E_FORMAT, "%s/prompts.jsonl: a line without file or prompt",
+                         s->videos);
     }
     char *path = weft_path_join(s->videos, file);
     char *truth = s->truth ? find_truth(s->truth, truths, prompt) : NULL;
@@ -181,11 +197,13 @@ static weft_status write_samples(const weft_report_sources *s, weft_buf *page)
     weft_names truths = {0};
     char *data = NULL, *path = weft_path_join(s->videos, "prompts.jsonl");
     int64_t bytes = 0, shown = 0;
-    weft_status_code status = path ? weft_file_read(path, 1 << 24, &data, &bytes) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = path ? weft_file_read(path, 1 << 24, &data, &bytes)
+                                   : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK && s->truth)
         status = weft_list_dir(s->truth, true, &truths);
     weft_html_heading(page, "Samples");
-    for (char *line = data; status == WEFT_OK && line && line < data + bytes && shown < MOST; shown++) {
+    for (char *line = data; status == WEFT_OK && line && line < data + bytes && shown < MOST;
+         shown++) {
         const int64_t len = (int64_t)strcspn(line, "\n");
         if (len)
             status = write_sample(s, &truths, line, len, page);
@@ -197,7 +215,7 @@ static weft_status write_samples(const weft_report_sources *s, weft_buf *page)
     return status;
 }
 
-/* ---- times ------------------------------------------------------------------------------------- */
+/* ---- times --------------------------------------------------------------------------------- */
 
 static weft_status write_times(const char *path, weft_buf *page)
 {

@@ -16,7 +16,7 @@ struct weft_vae {
     char *folder;
     int64_t height, width, time_factor, space_factor;
     weft_store *store;
-    weft_dtype weights; /* that the file has and the store keeps */
+    weft_dtype weights;         /* that the file has and the store keeps */
     stage encode[2], decode[2]; /* FIRST, NEXT; graph NULL when the half is not wanted */
 };
 
@@ -35,7 +35,8 @@ static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_vae_str
         const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, y, x, c->z_dim));
         weft_output(g, "out", weft_clamp(g, weft_wan_vae_decode(g, c, stream, in), -1, 1));
     } else {
-        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, chunk, v->height, v->width, c->in_channels));
+        const weft_value in = weft_input(g, "in", WEFT_F32,
+                                         WEFT_SHAPE(1, chunk, v->height, v->width, c->in_channels));
         weft_value mean, logvar;
         weft_wan_vae_moments(g, weft_wan_vae_encode(g, c, stream, in), &mean, &logvar);
         weft_output(g, "out", mean);
@@ -50,12 +51,14 @@ static void stage_free(stage *s)
     weft_graph_free(s->graph);
 }
 
-weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width, weft_vae **vae)
+weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width,
+                          weft_vae **vae)
 {
     weft_model model;
     WEFT_TRY(weft_model_open(folder, &model));
     if (model.family != WEFT_FAMILY_WAN_VAE)
-        return weft_fail(WEFT_E_ARG, "%s holds a %s, not a video autoencoder", folder, weft_model_class(&model));
+        return weft_fail(WEFT_E_ARG, "%s holds a %s, not a video autoencoder", folder,
+                         weft_model_class(&model));
     weft_vae *v = weft_alloc(sizeof *v);
     if (!v)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
@@ -72,8 +75,8 @@ weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_
         goto out;
     }
     if (height < 1 || width < 1 || height % v->space_factor || width % v->space_factor) {
-        status = weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lld pixels", (long long)width, (long long)height,
-                           (long long)v->space_factor);
+        status = weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lld pixels",
+                           (long long)width, (long long)height, (long long)v->space_factor);
         goto out;
     }
     WEFT_GO(weft_weights_dtype(folder, &v->weights));
@@ -144,7 +147,8 @@ weft_status weft_vae_bind(weft_vae *v)
         WEFT_TRY(load_half(v, v->encode));
     if (v->decode[0].program)
         WEFT_TRY(load_half(v, v->decode));
-    return weft_programs_bind(programs, programs_of(v, programs), v->store); /* one runs at a time */
+    return weft_programs_bind(programs, programs_of(v, programs),
+                              v->store); /* one runs at a time */
 }
 
 static weft_status run_stage(stage *s, const float *in, const float **out)
@@ -159,9 +163,11 @@ static weft_status run_stage(stage *s, const float *in, const float **out)
 weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
 {
     if (frames < 1 || (frames - 1) % v->time_factor)
-        return weft_fail(WEFT_E_SHAPE, "the VAE takes 1 + %lld n frames, not %lld", (long long)v->time_factor, (long long)frames);
+        return weft_fail(WEFT_E_SHAPE, "the VAE takes 1 + %lld n frames, not %lld",
+                         (long long)v->time_factor, (long long)frames);
     const int64_t frame = v->height * v->width * v->config.in_channels;
-    const int64_t latent = (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    const int64_t latent =
+        (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
     for (int64_t at = 0, t = 0; at < frames; t++) {
         stage *s = &v->encode[at ? 1 : 0];
         const float *out;
@@ -172,9 +178,11 @@ weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, flo
     return WEFT_OK;
 }
 
-weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames, weft_frames_fn *sink, void *user)
+weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames,
+                            weft_frames_fn *sink, void *user)
 {
-    const int64_t latent = (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    const int64_t latent =
+        (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
     int64_t frame = 0;
     for (int64_t t = 0; t < latent_frames; t++) {
         stage *s = &v->decode[t ? 1 : 0];

@@ -9,9 +9,11 @@ typedef enum weft_vae_half { WEFT_VAE_ENCODER = 1, WEFT_VAE_DECODER = 2 } weft_v
 
 typedef struct weft_vae weft_vae;
 
-/* Builds and plans the programs of the wanted halves (bits of weft_vae_half) for one frame size in pixels (multiples
- * of 8); no memory of any size is reserved before weft_vae_bind. `folder` holds config.json and weights. */
-weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width, weft_vae **vae);
+/* Builds and plans the programs of the wanted halves (bits of weft_vae_half) for one frame size in
+ * pixels (multiples of 8); no memory of any size is reserved before weft_vae_bind. `folder` holds
+ * config.json and weights. */
+weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width,
+                          weft_vae **vae);
 void weft_vae_free(weft_vae *vae); /* accepts NULL */
 const weft_wan_vae_config *weft_vae_config(const weft_vae *vae);
 /* Bytes that binding reserves: programs, weights and caches. */
@@ -19,13 +21,15 @@ int64_t weft_vae_bytes(const weft_vae *vae);
 /* Reserves memory and loads the weights. */
 weft_status weft_vae_bind(weft_vae *vae);
 
-/* video (frames, height, width, 3) in [-1,1]; frames must be 1 + 4n. latents: (1 + n, height/8, width/8, z), the
- * posterior's means, not normalised. */
+/* video (frames, height, width, 3) in [-1,1]; frames must be 1 + 4n. latents: (1 + n, height/8,
+ * width/8, z), the posterior's means, not normalised. */
 weft_status weft_vae_encode(weft_vae *vae, const float *video, int64_t frames, float *latents);
 
 /* Frames as they come, clamped to [-1,1]: (count, height, width, 3), valid during the call. */
-typedef weft_status_code weft_frames_fn(void *user, int64_t first_frame, int64_t count, const float *frames);
+typedef weft_status_code weft_frames_fn(void *user, int64_t first_frame, int64_t count,
+                                        const float *frames);
 /* latents: (latent_frames, height/8, width/8, z), not normalised. One latent frame at a time. */
-weft_status weft_vae_decode(weft_vae *vae, const float *latents, int64_t latent_frames, weft_frames_fn *sink, void *user);
+weft_status weft_vae_decode(weft_vae *vae, const float *latents, int64_t latent_frames,
+                            weft_frames_fn *sink, void *user);
 
 #endif

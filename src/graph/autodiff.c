@@ -1,4 +1,5 @@
-/* Reverse mode over the graph: from the loss back, each row's rule, contributions added in a fixed order. */
+/* Reverse mode over the graph: from the loss back, each row's rule, contributions added in a fixed
+ * order. */
 #include "graph/internal.h"
 
 typedef struct tape {
@@ -7,7 +8,8 @@ typedef struct tape {
 } tape;
 
 /* Marks values that depend on one of wrt[]. */
-static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wrt, int count, bool *needed)
+static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wrt, int count,
+                        bool *needed)
 {
     for (int i = 0; i < count; i++)
         if (weft_value_ok(wrt[i]))
@@ -21,15 +23,18 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
     }
 }
 
-/* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for itself each rank has
- * a term, and the gradient of a pending sum is whole on every rank. */
+/* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for
+ * itself each rank has a term, and the gradient of a pending sum is whole on every rank. */
 static void set_layout(weft_graph *g, weft_value grad, weft_value of)
 {
     if (!weft_value_ok(grad))
         return;
     for (int a = 0; a < g->mesh.axis_count; a++) {
         const weft_layout l = g->value[of.id].layout[a];
-        const weft_layout dual = {l.kind == WEFT_P ? WEFT_V : l.kind == WEFT_V ? WEFT_P : l.kind, l.dim};
+        const weft_layout dual = {l.kind == WEFT_P   ? WEFT_V
+                                  : l.kind == WEFT_V ? WEFT_P
+                                                     : l.kind,
+                                  l.dim};
         g->value[grad.id].layout[a] = dual;
     }
 }
@@ -66,7 +71,8 @@ static void step_back(weft_graph *g, const weft_node *node, tape *t)
     weft_graph_pop(g);
 }
 
-void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count, weft_value *grad)
+void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count,
+                   weft_value *grad)
 {
     for (int i = 0; i < count; i++)
         grad[i] = WEFT_NONE;
@@ -75,13 +81,15 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
     const weft_shape *shape = &g->value[loss.id].shape;
     if (weft_shape_count(shape) != 1) {
         char text[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "the loss must be a scalar, not %s", weft_format_shape(shape, text));
+        weft_graph_fail(g, WEFT_E_SHAPE, "the loss must be a scalar, not %s",
+                        weft_format_shape(shape, text));
         return;
     }
     const int64_t values = g->value_count, last = g->value[loss.id].node;
     tape t = {.needed = weft_alloc(values), .grad = weft_alloc(values * (int64_t)sizeof *t.grad)};
     if (!t.needed || !t.grad) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the gradients of %lld values", (long long)values);
+        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the gradients of %lld values",
+                        (long long)values);
         goto out;
     }
     for (int64_t i = 0; i < values; i++)

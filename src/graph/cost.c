@@ -1,4 +1,5 @@
-/* What a node must cost on this rank: FLOPs (a multiply-add is two), bytes read and written once, bytes sent. */
+/* What a node must cost on this rank: FLOPs (a multiply-add is two), bytes read and written once,
+ * bytes sent. */
 #include "graph/internal.h"
 
 static int64_t bytes_of(const weft_graph *g, weft_value v)
@@ -41,7 +42,8 @@ weft_cost weft_cost_random(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 40 * count_of(g, node->out[0]), .bytes = traffic(g, node)};
 }
 
-/* One operation per element of the largest operand: these nodes are bound by memory, not by arithmetic. */
+/* One operation per element of the largest operand: these nodes are bound by memory, not by
+ * arithmetic. */
 weft_cost weft_cost_elementwise(const weft_graph *g, const weft_node *node)
 {
     int64_t largest = 0;
@@ -54,31 +56,37 @@ weft_cost weft_cost_elementwise(const weft_graph *g, const weft_node *node)
 weft_cost weft_cost_matmul(const weft_graph *g, const weft_node *node)
 {
     const weft_shape *a = &g->value[node->in[0].id].shape;
-    const bool trans_a = node->op == WEFT_OP_MATMUL && ((const weft_attr_matmul *)node->attr)->trans_a;
+    const bool trans_a =
+        node->op == WEFT_OP_MATMUL && ((const weft_attr_matmul *)node->attr)->trans_a;
     const int64_t k = a->dim[a->rank - (trans_a ? 2 : 1)];
     return (weft_cost){.flops = 2 * k * count_of(g, node->out[0]), .bytes = traffic(g, node)};
 }
 
-/* 2 x kernel x channels per element of the convolution's output, whichever of its three operands is computed. */
+/* 2 x kernel x channels per element of the convolution's output, whichever of its three operands is
+ * computed. */
 weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)
 {
-    const weft_value y = node->op == WEFT_OP_CONV3D ? node->out[0] : node->op == WEFT_OP_CONV3D_DX ? node->in[0] : node->in[1];
+    const weft_value y = node->op == WEFT_OP_CONV3D      ? node->out[0]
+                         : node->op == WEFT_OP_CONV3D_DX ? node->in[0]
+                                                         : node->in[1];
     const weft_value w = node->op == WEFT_OP_CONV3D_DW ? node->out[0] : node->in[1];
     const weft_shape *ws = &g->value[w.id].shape;
     const int64_t per_output = ws->dim[0] ? weft_shape_count(ws) / ws->dim[0] : 0;
     return (weft_cost){.flops = 2 * per_output * count_of(g, y), .bytes = traffic(g, node)};
 }
 
-/* Forward: QK^T and PV. Backward: those of dV, dP, dQ, dK and QK^T again. Segments are counted as if full. */
+/* Forward: QK^T and PV. Backward: those of dV, dP, dQ, dK and QK^T again. Segments are counted as
+ * if full. */
 weft_cost weft_cost_attention(const weft_graph *g, const weft_node *node)
 {
     const weft_shape *k = &g->value[node->in[1].id].shape;
     const int64_t pair = 2 * count_of(g, node->in[0]) * k->dim[1];
-    return (weft_cost){.flops = pair * (node->op == WEFT_OP_ATTENTION ? 2 : 5), .bytes = traffic(g, node)};
+    return (weft_cost){.flops = pair * (node->op == WEFT_OP_ATTENTION ? 2 : 5),
+                       .bytes = traffic(g, node)};
 }
 
-/* Ring algorithms over k ranks: all_reduce sends 2 (k-1)/k of the tensor, all_gather and reduce_scatter (k-1)/k of
- * the whole, all_to_all (k-1)/k of the own part. */
+/* Ring algorithms over k ranks: all_reduce sends 2 (k-1)/k of the tensor, all_gather and
+ * reduce_scatter (k-1)/k of the whole, all_to_all (k-1)/k of the own part. */
 weft_cost weft_cost_comm(const weft_graph *g, const weft_node *node)
 {
     const weft_attr_comm *a = node->attr;

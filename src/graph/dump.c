@@ -5,13 +5,14 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* ---- verify ------------------------------------------------------------------------------------ */
+/* ---- verify -------------------------------------------------------------------------------- */
 
 static weft_status node_error(const weft_graph *g, int64_t index, const char *why)
 {
     const weft_node *n = g->node[index];
     return weft_fail(WEFT_E_INTERNAL, "illegal graph: node %lld (%s%s%s): %s", (long long)index,
-                     n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?", *n->scope ? " in " : "", n->scope, why);
+                     n->op < WEFT_OP_COUNT ? weft_op_get(n->op)->name : "?",
+                     *n->scope ? " in " : "", n->scope, why);
 }
 
 static weft_status verify_node(const weft_graph *g, int64_t index)
@@ -31,7 +32,8 @@ static weft_status verify_node(const weft_graph *g, int64_t index)
         if (n->in[i].id >= g->value_count || g->value[n->in[i].id].node >= index)
             return node_error(g, index, "an input is made later or nowhere");
     }
-    /* Shapes again, on a scratch graph head that shares our values: inference may only report errors. */
+    /* Shapes again, on a scratch graph head that shares our values: inference may only report
+     * errors. */
     weft_graph scratch = *g;
     scratch.arena = weft_arena_create();
     scratch.scope = (weft_buf){0};
@@ -39,10 +41,12 @@ static weft_status verify_node(const weft_graph *g, int64_t index)
         return weft_fail(WEFT_E_MEMORY, "out of memory verifying a graph");
     weft_op_out out[WEFT_MAX_OUTPUTS] = {0};
     int count = 1;
-    const bool fits = info->infer(&scratch, n->op, n->in, n->in_count, n->attr, out, &count) && scratch.error == WEFT_OK;
+    const bool fits = info->infer(&scratch, n->op, n->in, n->in_count, n->attr, out, &count) &&
+                      scratch.error == WEFT_OK;
     weft_status_code status = WEFT_OK;
     if (!fits)
-        status = node_error(g, index, scratch.error_text ? scratch.error_text : "inputs do not fit");
+        status =
+            node_error(g, index, scratch.error_text ? scratch.error_text : "inputs do not fit");
     weft_arena_free(scratch.arena);
     WEFT_TRY(status);
     if (count != n->out_count)
@@ -64,15 +68,19 @@ static weft_status verify_layouts(const weft_graph *g)
     for (int64_t i = 0; i < g->value_count; i++)
         for (int a = 0; a < WEFT_MAX_AXES; a++) {
             const weft_layout l = g->value[i].layout[a];
-            if (l.kind < WEFT_R || l.kind > WEFT_P || (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
+            if (l.kind < WEFT_R || l.kind > WEFT_P ||
+                (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
                 (a >= g->mesh.axis_count && l.kind != WEFT_R))
-                return weft_fail(WEFT_E_INTERNAL, "illegal graph: value %%%lld has an illegal layout on axis %d", (long long)i, a);
+                return weft_fail(WEFT_E_INTERNAL,
+                                 "illegal graph: value %%%lld has an illegal layout on axis %d",
+                                 (long long)i, a);
         }
     return WEFT_OK;
 }
 
-/* A conversion from what the operand is not: an all_reduce of what every rank has already counts it several times. V is
- * what is known of a value that no rule describes, and may be a term or a part. */
+/* A conversion from what the operand is not: an all_reduce of what every rank has already counts it
+ * several times. V is what is known of a value that no rule describes, and may be a term or a part.
+ */
 static weft_status verify_conversion(const weft_graph *g, int64_t index)
 {
     const weft_node *n = g->node[index];
@@ -87,13 +95,16 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_REDUCE_SCATTER: fits = l.kind == WEFT_P || l.kind == WEFT_V; break;
     case WEFT_OP_ALL_GATHER:
-    case WEFT_OP_ALL_TO_ALL: fits = l.kind == WEFT_V || (l.kind == WEFT_S && l.dim == a->dim); break;
+    case WEFT_OP_ALL_TO_ALL:
+        fits = l.kind == WEFT_V || (l.kind == WEFT_S && l.dim == a->dim);
+        break;
     default: break;
     }
     if (fits)
         return WEFT_OK;
     char why[64];
-    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP"[l.kind], g->mesh.axis[a->axis].name);
+    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP"[l.kind],
+             g -> mesh.axis[a->axis].name);
     return node_error(g, index, why);
 }
 
@@ -107,21 +118,25 @@ weft_status weft_graph_verify(const weft_graph *g)
     WEFT_TRY(verify_layouts(g));
     for (int64_t i = 0; i < g->output_count; i++)
         if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)
-            return weft_fail(WEFT_E_INTERNAL, "illegal graph: output \"%s\" is no value", g->output[i].name);
+            return weft_fail(WEFT_E_INTERNAL, "illegal graph: output \"%s\" is no value",
+                             g->output[i].name);
     for (int64_t i = 0; i < g->update_count; i++) {
-        const weft_value_info *to = &g->value[g->update[i].source.id], *from = &g->value[g->update[i].value.id];
+        const weft_value_info *to = &g->value[g->update[i].source.id],
+                              *from = &g->value[g->update[i].value.id];
         const weft_op op = g->node[to->node]->op;
         if ((op != WEFT_OP_PARAM && op != WEFT_OP_STATE) || to->dtype != from->dtype ||
             !weft_shape_equal(&to->shape, &from->shape))
-            return weft_fail(WEFT_E_INTERNAL, "illegal graph: update %lld does not fit its source", (long long)i);
+            return weft_fail(WEFT_E_INTERNAL, "illegal graph: update %lld does not fit its source",
+                             (long long)i);
         for (int64_t j = 0; j < i; j++)
             if (g->update[j].source.id == g->update[i].source.id)
-                return weft_fail(WEFT_E_INTERNAL, "illegal graph: \"%s\" is updated twice", to->name);
+                return weft_fail(WEFT_E_INTERNAL, "illegal graph: \"%s\" is updated twice",
+                                 to->name);
     }
     return WEFT_OK;
 }
 
-/* ---- print ------------------------------------------------------------------------------------- */
+/* ---- print --------------------------------------------------------------------------------- */
 
 static void print_attr(const weft_node *n, weft_buf *out)
 {
@@ -131,11 +146,13 @@ static void print_attr(const weft_node *n, weft_buf *out)
     case WEFT_OP_STATE: {
         static const char *const kinds[] = {"zero", "fill", "normal", "uniform"};
         const weft_attr_source *a = n->attr;
-        weft_buf_printf(out, " {init=%s %g%s global=%s}", kinds[a->init.kind], a->init.value, a->frozen ? " frozen" : "",
-                        weft_format_shape(&a->global, text));
+        weft_buf_printf(out, " {init=%s %g%s global=%s}", kinds[a->init.kind], a->init.value,
+                        a->frozen ? " frozen" : "", weft_format_shape(&a->global, text));
         return;
     }
-    case WEFT_OP_FILL: weft_buf_printf(out, " {value=%g}", ((const weft_attr_fill *)n->attr)->value); return;
+    case WEFT_OP_FILL:
+        weft_buf_printf(out, " {value=%g}", ((const weft_attr_fill *)n->attr)->value);
+        return;
     case WEFT_OP_RANDOM_NORMAL:
     case WEFT_OP_RANDOM_UNIFORM:
         weft_buf_printf(out, " {purpose=%d}", (int)((const weft_attr_random *)n->attr)->purpose);
@@ -155,23 +172,30 @@ static void print_attr(const weft_node *n, weft_buf *out)
     case WEFT_OP_GELU_GRAD:
         weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
         return;
-    case WEFT_OP_SUM: weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims); return;
+    case WEFT_OP_SUM:
+        weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims);
+        return;
     case WEFT_OP_PERMUTE: {
         const weft_attr_permute *a = n->attr;
-        weft_buf_printf(out, " {perm=%d%d%d%d%d%d}", a->perm[0], a->perm[1], a->perm[2], a->perm[3], a->perm[4], a->perm[5]);
+        weft_buf_printf(out, " {perm=%d%d%d%d%d%d}", a->perm[0], a->perm[1], a->perm[2], a->perm[3],
+                        a->perm[4], a->perm[5]);
         return;
     }
     case WEFT_OP_SLICE: {
         const weft_attr_slice *a = n->attr;
-        weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start, (long long)a->len);
+        weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start,
+                        (long long)a->len);
         return;
     }
     case WEFT_OP_PAD: {
         const weft_attr_pad *a = n->attr;
-        weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before, (long long)a->after);
+        weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before,
+                        (long long)a->after);
         return;
     }
-    case WEFT_OP_CONCAT: weft_buf_printf(out, " {dim=%d}", ((const weft_attr_concat *)n->attr)->dim); return;
+    case WEFT_OP_CONCAT:
+        weft_buf_printf(out, " {dim=%d}", ((const weft_attr_concat *)n->attr)->dim);
+        return;
     case WEFT_OP_MATMUL: {
         const weft_attr_matmul *a = n->attr;
         weft_buf_printf(out, " {%c%c}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N');
@@ -186,9 +210,10 @@ static void print_attr(const weft_node *n, weft_buf *out)
     case WEFT_OP_CONV3D_DX:
     case WEFT_OP_CONV3D_DW: {
         const weft_attr_conv *a = n->attr;
-        weft_buf_printf(out, " {stride=%lld,%lld,%lld before=%lld,%lld,%lld after=%lld,%lld,%lld}", (long long)a->stride[0],
-                        (long long)a->stride[1], (long long)a->stride[2], (long long)a->before[0], (long long)a->before[1],
-                        (long long)a->before[2], (long long)a->after[0], (long long)a->after[1], (long long)a->after[2]);
+        weft_buf_printf(out, " {stride=%lld,%lld,%lld before=%lld,%lld,%lld after=%lld,%lld,%lld}",
+                        (long long)a->stride[0], (long long)a->stride[1], (long long)a->stride[2],
+                        (long long)a->before[0], (long long)a->before[1], (long long)a->before[2],
+                        (long long)a->after[0], (long long)a->after[1], (long long)a->after[2]);
         return;
     }
     case WEFT_OP_ATTENTION:
@@ -205,14 +230,19 @@ static void print_attr(const weft_node *n, weft_buf *out)
         weft_buf_printf(out, " {eps=%g%s}", a->eps, a->l2 ? " l2" : "");
         return;
     }
-    case WEFT_OP_ROPE: weft_buf_printf(out, ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : ""); return;
+    case WEFT_OP_ROPE:
+        weft_buf_printf(out, ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : "");
+        return;
     case WEFT_OP_ADAMW: {
         const weft_attr_adamw *a = n->attr;
-        weft_buf_printf(out, " {beta1=%g beta2=%g eps=%g weight_decay=%g}", a->beta1, a->beta2, a->eps, a->weight_decay);
+        weft_buf_printf(out, " {beta1=%g beta2=%g eps=%g weight_decay=%g}", a->beta1, a->beta2,
+                        a->eps, a->weight_decay);
         return;
     }
     case WEFT_OP_VARY:
-    case WEFT_OP_ALL_REDUCE: weft_buf_printf(out, " {axis=%d}", ((const weft_attr_comm *)n->attr)->axis); return;
+    case WEFT_OP_ALL_REDUCE:
+        weft_buf_printf(out, " {axis=%d}", ((const weft_attr_comm *)n->attr)->axis);
+        return;
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_REDUCE_SCATTER:
     case WEFT_OP_SLICE_OWN: {
@@ -223,8 +253,8 @@ static void print_attr(const weft_node *n, weft_buf *out)
     }
     case WEFT_OP_ALL_TO_ALL: {
         const weft_attr_comm *a = n->attr;
-        weft_buf_printf(out, " {axis=%d dim=%d of %lld to dim=%d of %lld}", a->axis, a->dim, (long long)a->global, a->dim2,
-                        (long long)a->global2);
+        weft_buf_printf(out, " {axis=%d dim=%d of %lld to dim=%d of %lld}", a->axis, a->dim,
+                        (long long)a->global, a->dim2, (long long)a->global2);
         return;
     }
     case WEFT_OP_RING_SHIFT: {
@@ -240,8 +270,8 @@ static void print_layout(const weft_graph *g, weft_value v, weft_buf *out)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
         const weft_layout l = g->value[v.id].layout[a];
-        weft_buf_printf(out, l.kind == WEFT_S ? "%c%s:S(%d)" : "%c%s:%c", a ? ' ' : '<', g->mesh.axis[a].name,
-                        l.kind == WEFT_S ? l.dim : "RVSP"[l.kind]);
+        weft_buf_printf(out, l.kind == WEFT_S ? "%c%s:S(%d)" : "%c%s:%c", a ? ' ' : '<',
+                        g->mesh.axis[a].name, l.kind == WEFT_S ? l.dim : "RVSP"[l.kind]);
     }
     if (g->mesh.axis_count)
         weft_buf_printf(out, ">");
@@ -251,22 +281,26 @@ static void print_node(const weft_graph *g, const weft_node *n, weft_buf *out)
 {
     char text[96];
     for (int i = 0; i < n->out_count; i++) {
-        weft_buf_printf(out, "%s%%%d %s", i ? ", " : "", n->out[i].id, weft_format_value(g, n->out[i], text));
+        weft_buf_printf(out, "%s%%%d %s", i ? ", " : "", n->out[i].id,
+                        weft_format_value(g, n->out[i], text));
         print_layout(g, n->out[i], out);
     }
     weft_buf_printf(out, " = %s", weft_op_get(n->op)->name);
     if (n->op <= WEFT_OP_STATE)
-        weft_buf_printf(out, " %s", g->value[n->out[0].id].name ? g->value[n->out[0].id].name : "?");
+        weft_buf_printf(out, " %s",
+                        g->value[n->out[0].id].name ? g->value[n->out[0].id].name : "?");
     if (n->in_count) {
         weft_buf_printf(out, "(");
         for (int i = 0; i < n->in_count; i++)
-            weft_buf_printf(out, weft_value_ok(n->in[i]) ? "%s%%%d" : "%snone", i ? ", " : "", n->in[i].id);
+            weft_buf_printf(out, weft_value_ok(n->in[i]) ? "%s%%%d" : "%snone", i ? ", " : "",
+                            n->in[i].id);
         weft_buf_printf(out, ")");
     }
     print_attr(n, out);
     if (*n->scope)
         weft_buf_printf(out, " @%s", n->scope);
-    weft_buf_printf(out, "%s%s\n", n->backward ? " backward" : "", n->recompute ? " recompute" : "");
+    weft_buf_printf(out, "%s%s\n", n->backward ? " backward" : "",
+                    n->recompute ? " recompute" : "");
 }
 
 void weft_graph_print(const weft_graph *g, weft_buf *out)
@@ -278,7 +312,8 @@ void weft_graph_print(const weft_graph *g, weft_buf *out)
     for (int64_t i = 0; i < g->output_count; i++)
         weft_buf_printf(out, "output %s = %%%d\n", g->output[i].name, g->output[i].value.id);
     for (int64_t i = 0; i < g->update_count; i++)
-        weft_buf_printf(out, "update %s = %%%d\n", g->value[g->update[i].source.id].name, g->update[i].value.id);
+        weft_buf_printf(out, "update %s = %%%d\n", g->value[g->update[i].source.id].name,
+                        g->update[i].value.id);
 }
 
 uint64_t weft_graph_hash(const weft_graph *g)
@@ -292,7 +327,8 @@ uint64_t weft_graph_hash(const weft_graph *g)
         const weft_node *n = g->node[i];
         if (n->op == WEFT_OP_CONSTANT) {
             const weft_attr_constant *a = n->attr;
-            hash = XXH3_64bits_withSeed(a->data, (size_t)(weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype)), hash);
+            hash = XXH3_64bits_withSeed(
+                a->data, (size_t)(weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype)), hash);
         } else if (n->op >= WEFT_OP_RANDOM_NORMAL && n->op <= WEFT_OP_RANDOM_UNIFORM) {
             hash = XXH3_64bits_withSeed(n->attr, sizeof(weft_attr_random), hash);
         }

@@ -38,7 +38,7 @@ weft_arena *weft_graph_arena(weft_graph *g)
     return g->arena;
 }
 
-/* ---- errors ------------------------------------------------------------------------------------ */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt, ...)
 {
@@ -51,7 +51,8 @@ weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt
     va_end(args);
     g->error = code;
     const bool scoped = g->scope.len > 0;
-    g->error_text = weft_arena_printf(g->arena, "%s%s%s", scoped ? g->scope.data : "", scoped ? ": " : "", text);
+    g->error_text = weft_arena_printf(g->arena, "%s%s%s", scoped ? g->scope.data : "",
+                                      scoped ? ": " : "", text);
     return WEFT_NONE;
 }
 
@@ -68,11 +69,12 @@ weft_status weft_graph_check(const weft_graph *g)
     return weft_fail(g->error, "%s", g->error_text ? g->error_text : "out of memory");
 }
 
-/* ---- scopes ------------------------------------------------------------------------------------ */
+/* ---- scopes -------------------------------------------------------------------------------- */
 
 void weft_graph_push(weft_graph *g, const char *fmt, ...)
 {
-    if (weft_grow((void **)&g->scope_mark, g->scope_depth, &g->scope_capacity, sizeof *g->scope_mark) != WEFT_OK) {
+    if (weft_grow((void **)&g->scope_mark, g->scope_depth, &g->scope_capacity,
+                  sizeof *g->scope_mark) != WEFT_OK) {
         out_of_memory(g);
         return;
     }
@@ -106,7 +108,7 @@ static const char *scope_name(weft_graph *g)
     return g->scope_name;
 }
 
-/* ---- names of sources -------------------------------------------------------------------------- */
+/* ---- names of sources ---------------------------------------------------------------------- */
 
 static uint64_t hash_name(const char *name)
 {
@@ -173,18 +175,20 @@ void weft_value_set_name(weft_graph *g, weft_value v, const char *name)
         g->value[v.id].name = weft_arena_strdup(g->arena, name);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------------------------- */
 
-static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_value *in, int in_count)
+static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_value *in,
+                         int in_count)
 {
     if (in_count < info->min_inputs || in_count > info->max_inputs) {
-        weft_graph_fail(g, WEFT_E_INTERNAL, "%s: %d inputs, %d to %d wanted", info->name, in_count, info->min_inputs,
-                        info->max_inputs);
+        weft_graph_fail(g, WEFT_E_INTERNAL, "%s: %d inputs, %d to %d wanted", info->name, in_count,
+                        info->min_inputs, info->max_inputs);
         return false;
     }
     for (int i = 0; i < in_count; i++)
         if ((!weft_value_ok(in[i]) && i < info->min_inputs) || in[i].id >= g->value_count) {
-            weft_graph_fail(g, WEFT_E_INTERNAL, "%s: input %d is no value of this graph", info->name, i);
+            weft_graph_fail(g, WEFT_E_INTERNAL, "%s: input %d is no value of this graph",
+                            info->name, i);
             return false;
         }
     return true;
@@ -203,15 +207,16 @@ static bool own_constant(weft_graph *g, weft_attr_constant *a)
     return true;
 }
 
-static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                              const weft_op_out *outs, int out_count)
+static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                              const void *attr, const weft_op_out *outs, int out_count)
 {
     weft_node *node = weft_arena_alloc(g->arena, sizeof *node);
     const weft_op_info *info = weft_op_get(op);
     void *own_attr = weft_arena_alloc(g->arena, info->attr_bytes);
     const char *scope = scope_name(g);
     if (!node || !own_attr || !scope ||
-        weft_grow((void **)&g->node, g->node_count, &g->node_capacity, sizeof *g->node) != WEFT_OK) {
+        weft_grow((void **)&g->node, g->node_count, &g->node_capacity, sizeof *g->node) !=
+            WEFT_OK) {
         out_of_memory(g);
         return NULL;
     }
@@ -219,26 +224,33 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
         memcpy(own_attr, attr, (size_t)info->attr_bytes);
     if (op == WEFT_OP_CONSTANT && !own_constant(g, own_attr))
         return NULL;
-    *node = (weft_node){.op = op, .in_count = in_count, .out_count = out_count, .attr = own_attr, .scope = scope,
+    *node = (weft_node){.op = op,
+                        .in_count = in_count,
+                        .out_count = out_count,
+                        .attr = own_attr,
+                        .scope = scope,
                         .backward = g->building_backward};
     for (int i = 0; i < WEFT_MAX_INPUTS; i++)
         node->in[i] = i < in_count ? in[i] : WEFT_NONE;
     for (int i = 0; i < WEFT_MAX_OUTPUTS; i++)
         node->out[i] = WEFT_NONE;
     for (int i = 0; i < out_count; i++) {
-        if (weft_grow((void **)&g->value, g->value_count, &g->value_capacity, sizeof *g->value) != WEFT_OK) {
+        if (weft_grow((void **)&g->value, g->value_count, &g->value_capacity, sizeof *g->value) !=
+            WEFT_OK) {
             out_of_memory(g);
             return NULL;
         }
         node->out[i] = (weft_value){(int32_t)g->value_count};
-        g->value[g->value_count++] = (weft_value_info){
-            .dtype = outs[i].dtype, .shape = outs[i].shape, .node = (int32_t)g->node_count, .output = i};
+        g->value[g->value_count++] = (weft_value_info){.dtype = outs[i].dtype,
+                                                       .shape = outs[i].shape,
+                                                       .node = (int32_t)g->node_count,
+                                                       .output = i};
     }
     g->node[g->node_count++] = node;
     return node;
 }
 
-/* ---- layouts of what is built on a mesh -------------------------------------------------------- */
+/* ---- layouts of what is built on a mesh ---------------------------------------------------- */
 
 static weft_layout converted_to(const weft_node *n)
 {
@@ -254,21 +266,23 @@ static weft_layout converted_to(const weft_node *n)
 }
 
 /* A row of the op's rule that needs what the inputs are; whole operands may be R or V. */
-static bool fits_row(const weft_graph *g, const weft_node *n, int axis, const weft_layout_choice *row)
+static bool fits_row(const weft_graph *g, const weft_node *n, int axis,
+                     const weft_layout_choice *row)
 {
     for (int i = 0; i < n->in_count; i++) {
         if (!weft_value_ok(n->in[i]))
             continue;
         const weft_layout is = g->value[n->in[i].id].layout[axis], need = row->need[i];
         const bool is_whole = is.kind == WEFT_R || is.kind == WEFT_V;
-        if (need.kind == WEFT_R ? !is_whole : is.kind != need.kind || (is.kind == WEFT_S && is.dim != need.dim))
+        if (need.kind == WEFT_R ? !is_whole
+                                : is.kind != need.kind || (is.kind == WEFT_S && is.dim != need.dim))
             return false;
     }
     return true;
 }
 
-/* What follows from the layouts of the inputs; V, "each rank's own", where no rule says more. Passes that know better
- * set the layout afterwards. */
+/* What follows from the layouts of the inputs; V, "each rank's own", where no rule says more.
+ * Passes that know better set the layout afterwards. */
 static void derive_layouts(weft_graph *g, const weft_node *n)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
@@ -314,16 +328,18 @@ void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count
     }
 }
 
-weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr)
+weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr)
 {
     weft_value out[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, op, in, in_count, attr, out);
     return out[0];
 }
 
-/* ---- sources ----------------------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------------------------- */
 
-weft_value weft_source(weft_graph *g, weft_op op, const char *full_name, const weft_attr_source *attr)
+weft_value weft_source(weft_graph *g, weft_op op, const char *full_name,
+                       const weft_attr_source *attr)
 {
     const weft_value v = weft_emit(g, op, NULL, 0, attr);
     if (!weft_value_ok(v))
@@ -341,7 +357,8 @@ static weft_value source(weft_graph *g, weft_op op, const char *name, weft_attr_
     if (g->error != WEFT_OK)
         return WEFT_NONE;
     const char *scope = scope_name(g);
-    const char *full = scope ? weft_arena_printf(g->arena, "%s%s%s", scope, *scope ? "." : "", name) : NULL;
+    const char *full =
+        scope ? weft_arena_printf(g->arena, "%s%s%s", scope, *scope ? "." : "", name) : NULL;
     if (!full) {
         out_of_memory(g);
         return WEFT_NONE;
@@ -349,7 +366,8 @@ static weft_value source(weft_graph *g, weft_op op, const char *name, weft_attr_
     return weft_source(g, op, full, &attr);
 }
 
-weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like, weft_init init)
+weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like,
+                           weft_init init)
 {
     if (g->error != WEFT_OK || !weft_value_ok(like))
         return WEFT_NONE;
@@ -370,15 +388,18 @@ weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, we
 
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape)
 {
-    return source(g, WEFT_OP_INPUT, name, (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape});
+    return source(g, WEFT_OP_INPUT, name,
+                  (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape});
 }
 
-weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)
+weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                      weft_init init)
 {
     if (dtype == WEFT_F32 && shape.rank >= 2)
         dtype = g->weight_dtype;
-    return source(g, WEFT_OP_PARAM, name,
-                  (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
+    return source(
+        g, WEFT_OP_PARAM, name,
+        (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
 }
 
 void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype)
@@ -386,25 +407,29 @@ void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype)
     g->weight_dtype = dtype;
 }
 
-weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init)
+weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                      weft_init init)
 {
-    return source(g, WEFT_OP_STATE, name,
-                  (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
+    return source(
+        g, WEFT_OP_STATE, name,
+        (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
 }
 
 weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data)
 {
     if (g->error != WEFT_OK)
         return WEFT_NONE;
-    return weft_emit(g, WEFT_OP_CONSTANT, NULL, 0, &(weft_attr_constant){.dtype = dtype, .shape = shape, .data = data});
+    return weft_emit(g, WEFT_OP_CONSTANT, NULL, 0,
+                     &(weft_attr_constant){.dtype = dtype, .shape = shape, .data = data});
 }
 
 weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value)
 {
-    return weft_emit(g, WEFT_OP_FILL, NULL, 0, &(weft_attr_fill){.value = value, .dtype = dtype, .shape = shape});
+    return weft_emit(g, WEFT_OP_FILL, NULL, 0,
+                     &(weft_attr_fill){.value = value, .dtype = dtype, .shape = shape});
 }
 
-/* ---- outputs and updates ----------------------------------------------------------------------- */
+/* ---- outputs and updates ------------------------------------------------------------------- */
 
 void weft_output(weft_graph *g, const char *name, weft_value value)
 {
@@ -416,7 +441,8 @@ void weft_output(weft_graph *g, const char *name, weft_value value)
             return;
         }
     char *copy = weft_arena_strdup(g->arena, name);
-    if (!copy || weft_grow((void **)&g->output, g->output_count, &g->output_capacity, sizeof *g->output) != WEFT_OK) {
+    if (!copy || weft_grow((void **)&g->output, g->output_count, &g->output_capacity,
+                           sizeof *g->output) != WEFT_OK) {
         out_of_memory(g);
         return;
     }
@@ -435,18 +461,19 @@ void weft_update(weft_graph *g, weft_value source_value, weft_value value)
     }
     if (to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape)) {
         char a[96], b[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "update of %s: %s does not fit %s", to->name, weft_format_value(g, value, a),
-                        weft_format_value(g, source_value, b));
+        weft_graph_fail(g, WEFT_E_SHAPE, "update of %s: %s does not fit %s", to->name,
+                        weft_format_value(g, value, a), weft_format_value(g, source_value, b));
         return;
     }
-    if (weft_grow((void **)&g->update, g->update_count, &g->update_capacity, sizeof *g->update) != WEFT_OK) {
+    if (weft_grow((void **)&g->update, g->update_count, &g->update_capacity, sizeof *g->update) !=
+        WEFT_OK) {
         out_of_memory(g);
         return;
     }
     g->update[g->update_count++] = (weft_pair){source_value, value};
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 int32_t weft_graph_node_count(const weft_graph *g)
 {
@@ -543,7 +570,8 @@ const weft_value *weft_graph_params(weft_graph *g, int *count)
         return NULL;
     }
     for (int64_t i = 0; i < g->node_count; i++)
-        if (g->node[i]->op == WEFT_OP_PARAM && !((const weft_attr_source *)g->node[i]->attr)->frozen)
+        if (g->node[i]->op == WEFT_OP_PARAM &&
+            !((const weft_attr_source *)g->node[i]->attr)->frozen)
             list[(*count)++] = g->node[i]->out[0];
     return list;
 }
@@ -566,7 +594,8 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
         map[node->out[i].id] = out[i];
         if (!weft_value_ok(out[i]))
             continue;
-        memcpy(to->value[out[i].id].layout, from->value[node->out[i].id].layout, sizeof to->value[out[i].id].layout);
+        memcpy(to->value[out[i].id].layout, from->value[node->out[i].id].layout,
+               sizeof to->value[out[i].id].layout);
         const char *name = from->value[node->out[i].id].name;
         if (name) {
             to->value[out[i].id].name = weft_arena_strdup(to->arena, name);

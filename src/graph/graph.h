@@ -1,9 +1,9 @@
 /* The graph: values, nodes, the builder, verification, autodiff, printing.
  *
- * A graph lives in one arena. Values are indices. The builder's error is sticky: after the first bad
- * call the graph is marked, later calls return WEFT_NONE and do nothing, and weft_graph_check() reports that
- * first error with scope, op, operands and shapes ("blocks.3.attn: matmul: ..."). Nodes are stored in a
- * topological order: the order of building. */
+ * A graph lives in one arena. Values are indices. The builder's error is sticky: after the first
+ * bad call the graph is marked, later calls return WEFT_NONE and do nothing, and weft_graph_check()
+ * reports that first error with scope, op, operands and shapes ("blocks.3.attn: matmul: ...").
+ * Nodes are stored in a topological order: the order of building. */
 #ifndef WEFT_GRAPH_GRAPH_H
 #define WEFT_GRAPH_GRAPH_H
 
@@ -16,10 +16,10 @@ struct weft_node {
     int in_count, out_count;
     weft_value in[WEFT_MAX_INPUTS]; /* WEFT_NONE: absent */
     weft_value out[WEFT_MAX_OUTPUTS];
-    const void *attr;   /* graph arena, type by op */
-    const char *scope;  /* "blocks.3.attn1", "" at the top */
-    bool backward;      /* made by autodiff */
-    bool recompute;     /* marked by pass/recompute: outputs are not kept for the backward */
+    const void *attr;  /* graph arena, type by op */
+    const char *scope; /* "blocks.3.attn1", "" at the top */
+    bool backward;     /* made by autodiff */
+    bool recompute;    /* marked by pass/recompute: outputs are not kept for the backward */
 };
 
 typedef struct weft_value_info {
@@ -35,46 +35,54 @@ weft_graph *weft_graph_create(void); /* NULL: out of memory */
 void weft_graph_free(weft_graph *graph);
 weft_arena *weft_graph_arena(weft_graph *graph);
 
-/* ---- building ---------------------------------------------------------------------------------- */
+/* ---- building ------------------------------------------------------------------------------ */
 
 /* Scopes nest: push("blocks.%d", i) inside "transformer" names "transformer.blocks.0". */
 void weft_graph_push(weft_graph *graph, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void weft_graph_pop(weft_graph *graph);
 
 weft_shape weft_shape_of(int rank, const int64_t *dims);
-#define WEFT_SHAPE(...) weft_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
+#define WEFT_SHAPE(...)                                                                            \
+    weft_shape_of((int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
 #define WEFT_SCALAR ((weft_shape){0})
 int64_t weft_shape_count(const weft_shape *shape); /* elements */
 bool weft_shape_equal(const weft_shape *a, const weft_shape *b);
 
 /* `name` is relative to the scope. Building the same parameter name twice is an error. */
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape);
-weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init);
-/* From here on, f32 parameters of rank 2 and more are declared in `dtype` (BF16, F16): weights that are stored narrow
- * and computed with in f32. For graphs that are not trained. */
+weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                      weft_init init);
+/* From here on, f32 parameters of rank 2 and more are declared in `dtype` (BF16, F16): weights that
+ * are stored narrow and computed with in f32. For graphs that are not trained. */
 void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype);
-weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape, weft_init init);
+weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                      weft_init init);
 /* A source with every attribute given, under its full name (passes). */
-weft_value weft_source(weft_graph *g, weft_op op, const char *full_name, const weft_attr_source *attr);
+weft_value weft_source(weft_graph *g, weft_op op, const char *full_name,
+                       const weft_attr_source *attr);
 /* A state of the shape and the split of `like`: optimizer moments, averages. */
-weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like, weft_init init);
-weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data); /* copied */
+weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like,
+                           weft_init init);
+weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape,
+                         const void *data); /* copied */
 weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value);
 
 /* Any op; `attr` points to the op's attribute struct and is copied (NULL for weft_attr_none). */
-weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr);
+weft_value weft_emit(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr);
 /* The same, all outputs; out[] is filled with WEFT_NONE for absent ones. */
 void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
                    weft_value out[WEFT_MAX_OUTPUTS]);
 
-/* Short forms; shapes and meanings in op.h and op.def. Ranks are aligned on the right for the binary
- * ones by inserting a reshape. */
+/* Short forms; shapes and meanings in op.h and op.def. Ranks are aligned on the right for the
+ * binary ones by inserting a reshape. */
 weft_value weft_add(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_sub(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_mul(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_div(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_affine(weft_graph *g, weft_value x, double scale, double offset);
-weft_value weft_unary(weft_graph *g, weft_op op, weft_value x); /* exp, silu, ... without attributes */
+weft_value weft_unary(weft_graph *g, weft_op op,
+                      weft_value x); /* exp, silu, ... without attributes */
 weft_value weft_gelu_tanh(weft_graph *g, weft_value x);
 weft_value weft_clamp(weft_graph *g, weft_value x, double lo, double hi);
 weft_value weft_cast(weft_graph *g, weft_value x, weft_dtype dtype);
@@ -89,11 +97,14 @@ weft_value weft_slice(weft_graph *g, weft_value x, int dim, int64_t start, int64
 weft_value weft_pad(weft_graph *g, weft_value x, int dim, int64_t before, int64_t after);
 weft_value weft_concat(weft_graph *g, const weft_value *in, int count, int dim);
 weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool trans_a, bool trans_b);
-weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose, weft_shape shape);
+weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose,
+                            weft_shape shape);
 
-/* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once: `like[i]` says over which
- * axes value[i] is split, and sums over those axes are added up there (one all_reduce for each set of axes). */
-weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like, int count);
+/* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once: `like[i]`
+ * says over which axes value[i] is split, and sums over those axes are added up there (one
+ * all_reduce for each set of axes). */
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like,
+                                int count);
 
 /* Marks a value as an output that a run leaves readable under `name` (not scoped). */
 void weft_output(weft_graph *g, const char *name, weft_value value);
@@ -105,14 +116,19 @@ weft_value weft_graph_fail(weft_graph *g, weft_status_code code, const char *fmt
     __attribute__((format(printf, 3, 4)));
 weft_status weft_graph_check(const weft_graph *g);
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 int32_t weft_graph_node_count(const weft_graph *g);
 const weft_node *weft_graph_node(const weft_graph *g, int32_t index);
 int32_t weft_graph_value_count(const weft_graph *g);
 const weft_value_info *weft_value_get(const weft_graph *g, weft_value v);
-typedef struct weft_named { const char *name; weft_value value; } weft_named;
-typedef struct weft_pair { weft_value source, value; } weft_pair;
+typedef struct weft_named {
+    const char *name;
+    weft_value value;
+} weft_named;
+typedef struct weft_pair {
+    weft_value source, value;
+} weft_pair;
 const weft_named *weft_graph_outputs(const weft_graph *g, int *count);
 const weft_pair *weft_graph_updates(const weft_graph *g, int *count);
 weft_value weft_graph_find(const weft_graph *g, const char *name); /* source or output; WEFT_NONE */
@@ -128,23 +144,24 @@ weft_cost weft_node_cost(const weft_graph *g, int32_t node);
 weft_cost weft_graph_cost(const weft_graph *g);
 int64_t weft_graph_param_count(const weft_graph *g); /* elements, global shapes */
 
-/* ---- whole-graph functions --------------------------------------------------------------------- */
+/* ---- whole-graph functions ----------------------------------------------------------------- */
 
-/* Gradients of the scalar `loss` with respect to `wrt[count]` (WEFT_NONE where it does not depend on
- * it). Frozen parameters and what only they need cost nothing. */
-void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count, weft_value *grad);
+/* Gradients of the scalar `loss` with respect to `wrt[count]` (WEFT_NONE where it does not depend
+ * on it). Frozen parameters and what only they need cost nothing. */
+void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count,
+                   weft_value *grad);
 /* All trainable params of the graph in order of building, arena array. */
 const weft_value *weft_graph_params(weft_graph *g, int *count);
 
-/* What a legal graph is: order, arity, shapes re-inferred, layouts legal, names unique, updates typed.
- * The message names the node. */
+/* What a legal graph is: order, arity, shapes re-inferred, layouts legal, names unique, updates
+ * typed. The message names the node. */
 weft_status weft_graph_verify(const weft_graph *g);
 /* One node a line, diffable: "%12 f32[2,64,128] = linear(%10, %11) {act=none} @blocks.0.ffn". */
 void weft_graph_print(const weft_graph *g, weft_buf *out);
 uint64_t weft_graph_hash(const weft_graph *g); /* of the printed form and constants */
 
-/* Copying for passes: emits `node` into `to` with inputs mapped by map[old value id] (sources too); names, layouts
- * and flags are kept. */
+/* Copying for passes: emits `node` into `to` with inputs mapped by map[old value id] (sources too);
+ * names, layouts and flags are kept. */
 void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t node, weft_value *map);
 
 #endif

@@ -1,4 +1,5 @@
-/* Shape inference, one function per family of ops. Each reports what does not fit with op, operands and shapes. */
+/* Shape inference, one function per family of ops. Each reports what does not fit with op, operands
+ * and shapes. */
 #include "graph/internal.h"
 
 #include <stdio.h>
@@ -34,7 +35,8 @@ const char *weft_format_shape(const weft_shape *shape, char text[96])
 {
     int at = snprintf(text, 96, "[");
     for (int i = 0; i < shape->rank && i < WEFT_MAX_RANK; i++)
-        at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? "," : "", (long long)shape->dim[i]);
+        at += snprintf(text + at, (size_t)(96 - at), "%s%lld", i ? "," : "",
+                       (long long)shape->dim[i]);
     snprintf(text + at, (size_t)(96 - at), "]");
     return text;
 }
@@ -47,7 +49,8 @@ const char *weft_format_value(const weft_graph *g, weft_value v, char text[96])
     }
     char shape[96];
     const weft_value_info *info = &g->value[v.id];
-    snprintf(text, 96, "%s%.88s", weft_dtype_name(info->dtype), weft_format_shape(&info->shape, shape));
+    snprintf(text, 96, "%s%.88s", weft_dtype_name(info->dtype),
+             weft_format_shape(&info->shape, shape));
     return text;
 }
 
@@ -55,7 +58,8 @@ static bool bad(weft_graph *g, weft_op op, const weft_value *in, int in_count, c
 {
     char text[512] = "", one[96];
     for (int i = 0, at = 0; i < in_count && at < 400; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? ", " : "", weft_format_value(g, in[i], one));
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", i ? ", " : "",
+                       weft_format_value(g, in[i], one));
     weft_graph_fail(g, WEFT_E_SHAPE, "%s: %s; operands %s", weft_op_get(op)->name, why, text);
     return false;
 }
@@ -71,13 +75,14 @@ static bool legal_shape(weft_graph *g, weft_op op, const weft_shape *shape)
     }
     if (!ok) {
         char text[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "%s: %s is no legal shape (rank at most %d, sizes not negative)",
+        weft_graph_fail(g, WEFT_E_SHAPE,
+                        "%s: %s is no legal shape (rank at most %d, sizes not negative)",
                         weft_op_get(op)->name, weft_format_shape(shape, text), WEFT_MAX_RANK);
     }
     return ok;
 }
 
-#define INFO(i) (&g->value[in[i].id])
+#define INFO(i)  (&g->value[in[i].id])
 #define SHAPE(i) (&INFO(i)->shape)
 
 static bool is_float(weft_dtype dtype)
@@ -88,13 +93,15 @@ static bool is_float(weft_dtype dtype)
 /* The dtype of a result: narrow operands compute with wide ones; f32 wins. */
 static weft_dtype joint_dtype(weft_dtype a, weft_dtype b)
 {
-    return a == b ? a : is_float(a) && is_float(b) ? (a == WEFT_F64 || b == WEFT_F64 ? WEFT_F64 : WEFT_F32) : a;
+    return a == b                       ? a
+           : is_float(a) && is_float(b) ? (a == WEFT_F64 || b == WEFT_F64 ? WEFT_F64 : WEFT_F32)
+                                        : a;
 }
 
-/* ---- sources ----------------------------------------------------------------------------------- */
+/* ---- sources ------------------------------------------------------------------------------- */
 
-bool weft_infer_source(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_source(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     (void)in, (void)in_count;
     if (op == WEFT_OP_CONSTANT) {
@@ -108,8 +115,8 @@ bool weft_infer_source(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_fill(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                     int *count)
+bool weft_infer_fill(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr, weft_op_out *out, int *count)
 {
     (void)in, (void)in_count;
     const weft_attr_fill *a = attr;
@@ -118,21 +125,22 @@ bool weft_infer_fill(weft_graph *g, weft_op op, const weft_value *in, int in_cou
     return legal_shape(g, op, &a->shape);
 }
 
-bool weft_infer_random(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_random(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_random *a = attr;
-    if (INFO(0)->dtype != WEFT_I64 || SHAPE(0)->rank != 1 || a->shape.rank < 1 || a->shape.dim[0] != SHAPE(0)->dim[0])
+    if (INFO(0)->dtype != WEFT_I64 || SHAPE(0)->rank != 1 || a->shape.rank < 1 ||
+        a->shape.dim[0] != SHAPE(0)->dim[0])
         return bad(g, op, in, in_count, "wants keys i64 (B) and a shape (B, ...)");
     out[0] = (weft_op_out){WEFT_F32, a->shape};
     *count = 1;
     return legal_shape(g, op, &a->shape);
 }
 
-/* ---- elementwise ------------------------------------------------------------------------------- */
+/* ---- elementwise --------------------------------------------------------------------------- */
 
-bool weft_infer_unary(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                      int *count)
+bool weft_infer_unary(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
 {
     (void)in_count, (void)attr, (void)op;
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
@@ -140,8 +148,8 @@ bool weft_infer_unary(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return true;
 }
 
-bool weft_infer_cast(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                     int *count)
+bool weft_infer_cast(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr, weft_op_out *out, int *count)
 {
     (void)in_count, (void)op;
     out[0] = (weft_op_out){((const weft_attr_cast *)attr)->dtype, *SHAPE(0)};
@@ -149,8 +157,8 @@ bool weft_infer_cast(weft_graph *g, weft_op op, const weft_value *in, int in_cou
     return true;
 }
 
-bool weft_infer_same2(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                      int *count)
+bool weft_infer_same2(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (!weft_shape_equal(SHAPE(0), SHAPE(1)))
@@ -160,8 +168,8 @@ bool weft_infer_same2(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return true;
 }
 
-bool weft_infer_binary(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_binary(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     const weft_shape *a = SHAPE(0), *b = SHAPE(1);
@@ -178,10 +186,10 @@ bool weft_infer_binary(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return true;
 }
 
-/* ---- reductions and shapes --------------------------------------------------------------------- */
+/* ---- reductions and shapes ----------------------------------------------------------------- */
 
-bool weft_infer_sum(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                    int *count)
+bool weft_infer_sum(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                    weft_op_out *out, int *count)
 {
     const uint32_t dims = ((const weft_attr_sum *)attr)->dims;
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
@@ -194,8 +202,8 @@ bool weft_infer_sum(weft_graph *g, weft_op op, const weft_value *in, int in_coun
     return true;
 }
 
-bool weft_infer_broadcast(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                          int *count)
+bool weft_infer_broadcast(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
     if (to->rank != SHAPE(0)->rank)
@@ -208,15 +216,16 @@ bool weft_infer_broadcast(weft_graph *g, weft_op op, const weft_value *in, int i
     return legal_shape(g, op, to);
 }
 
-bool weft_infer_reshape(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                        int *count)
+bool weft_infer_reshape(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                        const void *attr, weft_op_out *out, int *count)
 {
     const weft_shape *to = &((const weft_attr_shape *)attr)->shape;
     if (!legal_shape(g, op, to))
         return false;
     if (weft_shape_count(to) != weft_shape_count(SHAPE(0))) {
         char text[96], why[160];
-        snprintf(why, sizeof why, "cannot become %s: the number of elements differs", weft_format_shape(to, text));
+        snprintf(why, sizeof why, "cannot become %s: the number of elements differs",
+                 weft_format_shape(to, text));
         return bad(g, op, in, in_count, why);
     }
     out[0] = (weft_op_out){INFO(0)->dtype, *to};
@@ -224,8 +233,8 @@ bool weft_infer_reshape(weft_graph *g, weft_op op, const weft_value *in, int in_
     return true;
 }
 
-bool weft_infer_permute(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                        int *count)
+bool weft_infer_permute(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                        const void *attr, weft_op_out *out, int *count)
 {
     const int *perm = ((const weft_attr_permute *)attr)->perm;
     uint32_t seen = 0;
@@ -240,8 +249,8 @@ bool weft_infer_permute(weft_graph *g, weft_op op, const weft_value *in, int in_
     return true;
 }
 
-bool weft_infer_slice(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                      int *count)
+bool weft_infer_slice(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_slice *a = attr;
     if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->start < 0 || a->len < 0 ||
@@ -257,8 +266,8 @@ bool weft_infer_slice(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return true;
 }
 
-bool weft_infer_pad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                    int *count)
+bool weft_infer_pad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                    weft_op_out *out, int *count)
 {
     const weft_attr_pad *a = attr;
     if (a->dim < 0 || a->dim >= SHAPE(0)->rank || a->before < 0 || a->after < 0)
@@ -269,8 +278,8 @@ bool weft_infer_pad(weft_graph *g, weft_op op, const weft_value *in, int in_coun
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     const int dim = ((const weft_attr_concat *)attr)->dim;
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
@@ -278,7 +287,8 @@ bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_c
         return bad(g, op, in, in_count, "no such dim");
     for (int i = 1; i < in_count; i++) {
         weft_shape expected = *SHAPE(0);
-        if (!weft_value_ok(in[i]) || SHAPE(i)->rank != expected.rank || INFO(i)->dtype != INFO(0)->dtype)
+        if (!weft_value_ok(in[i]) || SHAPE(i)->rank != expected.rank ||
+            INFO(i)->dtype != INFO(0)->dtype)
             return bad(g, op, in, in_count, "ranks or types differ");
         expected.dim[dim] = SHAPE(i)->dim[dim];
         if (!weft_shape_equal(&expected, SHAPE(i)))
@@ -289,17 +299,19 @@ bool weft_infer_concat(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return legal_shape(g, op, &out[0].shape);
 }
 
-/* ---- contractions ------------------------------------------------------------------------------ */
+/* ---- contractions -------------------------------------------------------------------------- */
 
-bool weft_infer_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_matmul *t = attr;
     const weft_shape *a = SHAPE(0), *b = SHAPE(1);
     if (a->rank < 2 || b->rank < 2 || (b->rank != a->rank && b->rank != 2))
         return bad(g, op, in, in_count, "ranks must be 2 or more, and equal or the second 2");
-    const int64_t m = a->dim[a->rank - (t->trans_a ? 1 : 2)], ka = a->dim[a->rank - (t->trans_a ? 2 : 1)];
-    const int64_t n = b->dim[b->rank - (t->trans_b ? 2 : 1)], kb = b->dim[b->rank - (t->trans_b ? 1 : 2)];
+    const int64_t m = a->dim[a->rank - (t->trans_a ? 1 : 2)],
+                  ka = a->dim[a->rank - (t->trans_a ? 2 : 1)];
+    const int64_t n = b->dim[b->rank - (t->trans_b ? 2 : 1)],
+                  kb = b->dim[b->rank - (t->trans_b ? 1 : 2)];
     if (ka != kb)
         return bad(g, op, in, in_count, "contracted sizes differ");
     for (int i = 0; b->rank == a->rank && i < a->rank - 2; i++)
@@ -312,14 +324,15 @@ bool weft_infer_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_linear(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_linear(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
     if (x->rank < 1 || w->rank != 2 || x->dim[x->rank - 1] != w->dim[1])
         return bad(g, op, in, in_count, "wants x (..., K), w (N, K)");
-    if (in_count > 2 && weft_value_ok(in[2]) && (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
+    if (in_count > 2 && weft_value_ok(in[2]) &&
+        (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
         return bad(g, op, in, in_count, "wants a bias (N)");
     out[0] = (weft_op_out){INFO(0)->dtype, *x};
     out[0].shape.dim[x->rank - 1] = w->dim[0];
@@ -327,56 +340,60 @@ bool weft_infer_linear(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_conv3d(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                       int *count)
+bool weft_infer_conv3d(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_conv *a = attr;
     const weft_shape *x = SHAPE(0), *w = SHAPE(1);
     if (x->rank != 5 || w->rank != 5 || x->dim[4] != w->dim[1])
         return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), w (O,I,kt,ky,kx)");
-    if (in_count > 2 && weft_value_ok(in[2]) && (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
+    if (in_count > 2 && weft_value_ok(in[2]) &&
+        (SHAPE(2)->rank != 1 || SHAPE(2)->dim[0] != w->dim[0]))
         return bad(g, op, in, in_count, "wants a bias (O)");
     out[0] = (weft_op_out){INFO(0)->dtype, *x};
     out[0].shape.dim[4] = w->dim[0];
     for (int i = 0; i < 3; i++) {
         const int64_t padded = x->dim[1 + i] + a->before[i] + a->after[i];
         if (a->stride[i] < 1 || a->before[i] < 0 || a->after[i] < 0 || padded < w->dim[2 + i])
-            return bad(g, op, in, in_count, "the kernel is larger than the padded input, or a stride is not positive");
+            return bad(g, op, in, in_count,
+                       "the kernel is larger than the padded input, or a stride is not positive");
         out[0].shape.dim[1 + i] = (padded - w->dim[2 + i]) / a->stride[i] + 1;
     }
     *count = 1;
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_conv3d_dx(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                          int *count)
+bool weft_infer_conv3d_dx(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_conv *a = attr;
-    if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || a->x_shape.rank != 5 || SHAPE(0)->dim[4] != SHAPE(1)->dim[0] ||
-        a->x_shape.dim[4] != SHAPE(1)->dim[1])
+    if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || a->x_shape.rank != 5 ||
+        SHAPE(0)->dim[4] != SHAPE(1)->dim[0] || a->x_shape.dim[4] != SHAPE(1)->dim[1])
         return bad(g, op, in, in_count, "wants dy (B,T',Y',X',O), w (O,I,kt,ky,kx)");
     out[0] = (weft_op_out){INFO(0)->dtype, a->x_shape};
     *count = 1;
     return true;
 }
 
-bool weft_infer_conv3d_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                          int *count)
+bool weft_infer_conv3d_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_conv *a = attr;
     if (SHAPE(0)->rank != 5 || SHAPE(1)->rank != 5 || SHAPE(0)->dim[0] != SHAPE(1)->dim[0])
         return bad(g, op, in, in_count, "wants x (B,T,Y,X,I), dy (B,T',Y',X',O)");
-    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(SHAPE(1)->dim[4], SHAPE(0)->dim[4], a->kernel[0], a->kernel[1], a->kernel[2])};
+    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(SHAPE(1)->dim[4], SHAPE(0)->dim[4], a->kernel[0],
+                                                a->kernel[1], a->kernel[2])};
     *count = 1;
     return true;
 }
 
-bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                          int *count)
+bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     const weft_shape *q = SHAPE(0), *k = SHAPE(1);
-    if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[2] != k->dim[2] || q->dim[3] != k->dim[3])
+    if (q->rank != 4 || k->rank != 4 || !weft_shape_equal(k, SHAPE(2)) || q->dim[2] != k->dim[2] ||
+        q->dim[3] != k->dim[3])
         return bad(g, op, in, in_count, "wants q (B,Sq,H,D), k and v (B,Sk,H,D)");
     const bool packed = in_count > 3 && weft_value_ok(in[3]);
     if (packed && (INFO(3)->dtype != WEFT_I32 || SHAPE(3)->rank != 2 || SHAPE(3)->dim[1] != 4))
@@ -389,12 +406,12 @@ bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int i
     return true;
 }
 
-bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                               weft_op_out *out, int *count)
+bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                               const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
-    if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) || !weft_shape_equal(SHAPE(0), SHAPE(5)) ||
-        !weft_shape_equal(SHAPE(1), SHAPE(2)))
+    if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
+        !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)))
         return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout");
     for (int i = 0; i < 3; i++)
         out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
@@ -402,7 +419,7 @@ bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, 
     return true;
 }
 
-/* ---- normalisation and modulation -------------------------------------------------------------- */
+/* ---- normalisation and modulation ---------------------------------------------------------- */
 
 static bool is_row(const weft_graph *g, weft_value v, const weft_shape *x)
 {
@@ -412,8 +429,8 @@ static bool is_row(const weft_graph *g, weft_value v, const weft_shape *x)
     return s->rank == 1 && s->dim[0] == x->dim[x->rank - 1];
 }
 
-bool weft_infer_norm(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                     int *count)
+bool weft_infer_norm(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (SHAPE(0)->rank < 1)
@@ -426,12 +443,13 @@ bool weft_infer_norm(weft_graph *g, weft_op op, const weft_value *in, int in_cou
     return true;
 }
 
-bool weft_infer_norm_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                          int *count)
+bool weft_infer_norm_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     const bool affine = in_count > 2 && weft_value_ok(in[2]);
-    if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 || (affine && !is_row(g, in[2], SHAPE(0))))
+    if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 ||
+        (affine && !is_row(g, in[2], SHAPE(0))))
         return bad(g, op, in, in_count, "wants x and dy (..., C), gamma (C)");
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     *count = affine ? (op == WEFT_OP_LAYER_NORM_GRAD ? 3 : 2) : 1;
@@ -450,8 +468,8 @@ static bool broadcasts_to(const weft_shape *small, const weft_shape *x)
     return true;
 }
 
-bool weft_infer_modulate(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                         int *count)
+bool weft_infer_modulate(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                         const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !broadcasts_to(SHAPE(2), SHAPE(0)) ||
@@ -463,8 +481,8 @@ bool weft_infer_modulate(weft_graph *g, weft_op op, const weft_value *in, int in
     return true;
 }
 
-bool weft_infer_modulate_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                              weft_op_out *out, int *count)
+bool weft_infer_modulate_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                              const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
@@ -475,8 +493,8 @@ bool weft_infer_modulate_grad(weft_graph *g, weft_op op, const weft_value *in, i
     return true;
 }
 
-bool weft_infer_gated_add_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                               weft_op_out *out, int *count)
+bool weft_infer_gated_add_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                               const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (!broadcasts_to(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(0), SHAPE(2)))
@@ -487,21 +505,21 @@ bool weft_infer_gated_add_grad(weft_graph *g, weft_op op, const weft_value *in, 
     return true;
 }
 
-bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                     int *count)
+bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     const weft_shape *x = SHAPE(0), *c = SHAPE(1);
-    if (x->rank != 4 || x->dim[3] % 2 || c->rank != 2 || c->dim[0] != x->dim[1] || c->dim[1] * 2 != x->dim[3] ||
-        !weft_shape_equal(c, SHAPE(2)))
+    if (x->rank != 4 || x->dim[3] % 2 || c->rank != 2 || c->dim[0] != x->dim[1] ||
+        c->dim[1] * 2 != x->dim[3] || !weft_shape_equal(c, SHAPE(2)))
         return bad(g, op, in, in_count, "wants x (B,S,H,D), cos and sin (S,D/2)");
     out[0] = (weft_op_out){INFO(0)->dtype, *x};
     *count = 1;
     return true;
 }
 
-bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                      int *count)
+bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (SHAPE(0)->rank != 2 || INFO(1)->dtype != WEFT_I32 || SHAPE(1)->rank >= WEFT_MAX_RANK)
@@ -512,21 +530,21 @@ bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return legal_shape(g, op, &out[0].shape);
 }
 
-bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                           int *count)
+bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
 {
     if (INFO(0)->dtype != WEFT_I32 || SHAPE(1)->rank != SHAPE(0)->rank + 1)
         return bad(g, op, in, in_count, "wants ids i32 and dy (..., C)");
-    out[0] = (weft_op_out){WEFT_F32,
-                           WEFT_SHAPE(((const weft_attr_embed *)attr)->rows, SHAPE(1)->dim[SHAPE(1)->rank - 1])};
+    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(((const weft_attr_embed *)attr)->rows,
+                                                SHAPE(1)->dim[SHAPE(1)->rank - 1])};
     *count = 1;
     return legal_shape(g, op, &out[0].shape);
 }
 
-/* ---- optimizer --------------------------------------------------------------------------------- */
+/* ---- optimizer ----------------------------------------------------------------------------- */
 
-bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                            weft_op_out *out, int *count)
+bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                            const void *attr, weft_op_out *out, int *count)
 {
     (void)g, (void)op, (void)in, (void)in_count, (void)attr;
     out[0] = (weft_op_out){WEFT_F32, WEFT_SCALAR};
@@ -534,8 +552,8 @@ bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int
     return true;
 }
 
-bool weft_infer_clip_scale(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                           int *count)
+bool weft_infer_clip_scale(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     for (int i = 0; i < in_count; i++)
@@ -546,8 +564,8 @@ bool weft_infer_clip_scale(weft_graph *g, weft_op op, const weft_value *in, int 
     return true;
 }
 
-bool weft_infer_adamw(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                      int *count)
+bool weft_infer_adamw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     for (int i = 1; i < 4; i++)
@@ -563,8 +581,8 @@ bool weft_infer_adamw(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return true;
 }
 
-bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                    int *count)
+bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
+                    weft_op_out *out, int *count)
 {
     (void)attr;
     if (!weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(2)->rank != 0 || SHAPE(3)->rank != 0)
@@ -574,10 +592,10 @@ bool weft_infer_ema(weft_graph *g, weft_op op, const weft_value *in, int in_coun
     return true;
 }
 
-/* ---- layout conversions ------------------------------------------------------------------------ */
+/* ---- layout conversions -------------------------------------------------------------------- */
 
-bool weft_infer_same_part(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,
-                          weft_op_out *out, int *count)
+bool weft_infer_same_part(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
 {
     const int axis = ((const weft_attr_comm *)attr)->axis;
     if (axis < 0 || axis >= g->mesh.axis_count)
@@ -585,7 +603,8 @@ bool weft_infer_same_part(weft_graph *g, weft_op op, const weft_value *in, int i
     return weft_infer_unary(g, op, in, in_count, attr, out, count);
 }
 
-static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_count, const weft_attr_comm *a)
+static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const weft_attr_comm *a)
 {
     if (a->axis < 0 || a->axis >= g->mesh.axis_count)
         return bad(g, op, in, in_count, "no such mesh axis");
@@ -603,8 +622,8 @@ static int64_t own_length(const weft_graph *g, int axis, int64_t n)
     return len;
 }
 
-bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                           int *count)
+bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_comm *a = attr;
     if (!check_comm(g, op, in, in_count, a))
@@ -617,8 +636,8 @@ bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int 
     return true;
 }
 
-bool weft_infer_own_part(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                         int *count)
+bool weft_infer_own_part(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                         const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_comm *a = attr;
     if (!check_comm(g, op, in, in_count, a))
@@ -631,15 +650,17 @@ bool weft_infer_own_part(weft_graph *g, weft_op op, const weft_value *in, int in
     return true;
 }
 
-bool weft_infer_all_to_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr, weft_op_out *out,
-                           int *count)
+bool weft_infer_all_to_all(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_comm *a = attr;
     if (!check_comm(g, op, in, in_count, a))
         return false;
-    if (a->dim2 < 0 || a->dim2 >= SHAPE(0)->rank || a->dim2 == a->dim || SHAPE(0)->dim[a->dim2] != a->global2 ||
+    if (a->dim2 < 0 || a->dim2 >= SHAPE(0)->rank || a->dim2 == a->dim ||
+        SHAPE(0)->dim[a->dim2] != a->global2 ||
         SHAPE(0)->dim[a->dim] != own_length(g, a->axis, a->global))
-        return bad(g, op, in, in_count, "sizes are not this rank's part of one dim and the whole of the other");
+        return bad(g, op, in, in_count,
+                   "sizes are not this rank's part of one dim and the whole of the other");
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     out[0].shape.dim[a->dim] = a->global;
     out[0].shape.dim[a->dim2] = own_length(g, a->axis, a->global2);

@@ -14,8 +14,8 @@ struct weft_graph {
     int64_t output_count, output_capacity;
     weft_pair *update;
     int64_t update_count, update_capacity;
-    weft_buf scope;          /* "blocks.3.attn1" */
-    int64_t *scope_mark;     /* lengths of `scope` before each push */
+    weft_buf scope;      /* "blocks.3.attn1" */
+    int64_t *scope_mark; /* lengths of `scope` before each push */
     int64_t scope_depth, scope_capacity;
     const char *scope_name;  /* arena copy of `scope`, NULL: to be made */
     weft_dtype weight_dtype; /* that f32 parameters of rank 2 and more are stored in */
@@ -30,10 +30,10 @@ struct weft_graph {
 };
 
 /* Op table cells; the stems are those of op.def. */
-#define WEFT_OP(ENUM, name, imin, imax, omax, attr, infer, vjp, layout, cost, t32, t16) \
-    weft_infer_fn weft_infer_##infer;                                                    \
-    weft_vjp_fn weft_vjp_##vjp;                                                          \
-    weft_layout_fn weft_layout_##layout;                                                 \
+#define WEFT_OP(ENUM, name, imin, imax, omax, attr, infer, vjp, layout, cost, t32, t16)            \
+    weft_infer_fn weft_infer_##infer;                                                              \
+    weft_vjp_fn weft_vjp_##vjp;                                                                    \
+    weft_layout_fn weft_layout_##layout;                                                           \
     weft_cost_fn weft_cost_##cost;
 #include "graph/op.def"
 #undef WEFT_OP

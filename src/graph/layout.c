@@ -59,8 +59,7 @@ static void add_bilinear(weft_layout_choice *choice, int *count)
     }
 }
 
-/* ---- sources -----------------------------------------------------------------------------------
- */
+/* ---- sources ------------------------------------------------------------------------------- */
 
 /* The recipe says. */
 RULE(source)
@@ -88,8 +87,7 @@ RULE(random)
     return count;
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------
- */
+/* ---- elementwise --------------------------------------------------------------------------- */
 
 RULE(elementwise)
 {
@@ -162,8 +160,7 @@ RULE(div)
     return count;
 }
 
-/* ---- reductions and shapes ---------------------------------------------------------------------
- */
+/* ---- reductions and shapes ----------------------------------------------------------------- */
 
 RULE(sum)
 {
@@ -266,8 +263,7 @@ RULE(concat)
     return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, choice);
 }
 
-/* ---- contractions ------------------------------------------------------------------------------
- */
+/* ---- contractions -------------------------------------------------------------------------- */
 
 static void add_product(weft_layout_choice *choice, int *count, weft_layout a, weft_layout b,
                         weft_layout out)
@@ -404,8 +400,7 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
     return count;
 }
 
-/* ---- normalisation and modulation --------------------------------------------------------------
- */
+/* ---- normalisation and modulation ---------------------------------------------------------- */
 
 RULE(norm)
 {
@@ -512,8 +507,7 @@ RULE(embed_grad) /* ids, dy -> dtable */
     return count;
 }
 
-/* ---- optimizer ---------------------------------------------------------------------------------
- */
+/* ---- optimizer ----------------------------------------------------------------------------- */
 
 RULE(sum_squares)
 {
@@ -545,8 +539,7 @@ RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
     return count;
 }
 
-/* ---- layout conversions of another axis --------------------------------------------------------
- */
+/* ---- layout conversions of another axis ---------------------------------------------------- */
 
 RULE(converted)
 {

@@ -1,4 +1,5 @@
-/* A mesh of ranks with named axes. Rank order is row major over the axes: the last varies fastest. */
+/* A mesh of ranks with named axes. Rank order is row major over the axes: the last varies fastest.
+ */
 #ifndef WEFT_GRAPH_MESH_H
 #define WEFT_GRAPH_MESH_H
 
@@ -6,7 +7,10 @@
 
 typedef struct weft_mesh {
     int axis_count; /* 0: one rank */
-    struct { char name[8]; int size; } axis[WEFT_MAX_AXES];
+    struct {
+        char name[8];
+        int size;
+    } axis[WEFT_MAX_AXES];
 } weft_mesh;
 
 /* "dp=2,tp=3" (empty: one rank). */
@@ -14,7 +18,8 @@ weft_status weft_mesh_parse(const char *text, weft_mesh *mesh);
 int weft_mesh_ranks(const weft_mesh *mesh);
 int weft_mesh_axis(const weft_mesh *mesh, const char *name); /* -1: none */
 void weft_mesh_coordinates(const weft_mesh *mesh, int rank, int coordinate[WEFT_MAX_AXES]);
-/* Part `index` of `n` elements over `parts`: chunk = ceil(n / parts), later parts shorter, maybe 0. */
+/* Part `index` of `n` elements over `parts`: chunk = ceil(n / parts), later parts shorter, maybe 0.
+ */
 void weft_part(int64_t n, int parts, int index, int64_t *start, int64_t *len);
 
 #endif

@@ -30,11 +30,18 @@ typedef enum weft_op {
 
 /* ---- typed attributes, one struct per op that has any -------------------------------------- */
 
-typedef struct weft_attr_none { char unused; } weft_attr_none;
+typedef struct weft_attr_none {
+    char unused;
+} weft_attr_none;
 
 /* How a parameter begins its life. Element i of the whole tensor is a function of (seed, hash of
  * the name, i), so it depends neither on sharding nor on the order of parameters. */
-typedef enum weft_init_kind { WEFT_INIT_ZERO, WEFT_INIT_FILL, WEFT_INIT_NORMAL, WEFT_INIT_UNIFORM } weft_init_kind;
+typedef enum weft_init_kind {
+    WEFT_INIT_ZERO,
+    WEFT_INIT_FILL,
+    WEFT_INIT_NORMAL,
+    WEFT_INIT_UNIFORM
+} weft_init_kind;
 typedef struct weft_init {
     weft_init_kind kind;
     double value; /* FILL: the value; NORMAL: standard deviation; UNIFORM: half width */
@@ -44,10 +51,10 @@ typedef struct weft_init {
  * trained (optimizer moments, EMA, streaming caches). The name is the value's. */
 typedef struct weft_attr_source {
     weft_dtype dtype;
-    weft_shape shape;  /* this rank's */
-    weft_init init;    /* param, state */
-    bool frozen;       /* param: no gradient */
-    weft_shape global; /* whole shape; equals the value's before sharding */
+    weft_shape shape;             /* this rank's */
+    weft_init init;               /* param, state */
+    bool frozen;                  /* param: no gradient */
+    weft_shape global;            /* whole shape; equals the value's before sharding */
     int64_t start[WEFT_MAX_RANK]; /* where this rank's part begins in `global` */
 } weft_attr_source;
 typedef struct weft_attr_constant {
@@ -55,7 +62,11 @@ typedef struct weft_attr_constant {
     weft_shape shape;
     const void *data; /* graph arena */
 } weft_attr_constant;
-typedef struct weft_attr_fill { double value; weft_dtype dtype; weft_shape shape; } weft_attr_fill;
+typedef struct weft_attr_fill {
+    double value;
+    weft_dtype dtype;
+    weft_shape shape;
+} weft_attr_fill;
 /* key i64 (B); out f32 (B, ...): element (b, i) is weft_random_*(key[b], purpose, i), i the index
  * inside the sample in the *global* shape: a value does not depend on batch place or sharding. */
 typedef struct weft_attr_random {
@@ -64,41 +75,84 @@ typedef struct weft_attr_random {
     weft_shape global; /* dims 1.. of the whole sample; dim 0 unused */
     int64_t start[WEFT_MAX_RANK];
 } weft_attr_random;
-typedef struct weft_attr_affine { double scale, offset; } weft_attr_affine; /* y = scale x + offset */
-typedef struct weft_attr_clamp { double lo, hi; } weft_attr_clamp;
-typedef struct weft_attr_cast { weft_dtype dtype; } weft_attr_cast;
-typedef struct weft_attr_gelu { bool exact; /* erf; else the tanh form */ } weft_attr_gelu;
-typedef struct weft_attr_sum { uint32_t dims; /* bit d: reduce dim d; kept as 1 */ } weft_attr_sum;
-typedef struct weft_attr_shape { weft_shape shape; } weft_attr_shape; /* reshape, broadcast */
-typedef struct weft_attr_permute { int perm[WEFT_MAX_RANK]; /* out dim i is in dim perm[i] */ } weft_attr_permute;
-typedef struct weft_attr_slice { int dim; int64_t start, len; } weft_attr_slice;
-typedef struct weft_attr_pad { int dim; int64_t before, after; } weft_attr_pad; /* with zeros */
-typedef struct weft_attr_concat { int dim; } weft_attr_concat;
-/* a (..., M, K) or (..., K, M) if trans_a; b likewise with K, N; the leading dims are equal, or b has
- * rank 2 and serves all. Out (..., M, N). */
-typedef struct weft_attr_matmul { bool trans_a, trans_b; } weft_attr_matmul;
+typedef struct weft_attr_affine {
+    double scale, offset;
+} weft_attr_affine; /* y = scale x + offset */
+typedef struct weft_attr_clamp {
+    double lo, hi;
+} weft_attr_clamp;
+typedef struct weft_attr_cast {
+    weft_dtype dtype;
+} weft_attr_cast;
+typedef struct weft_attr_gelu {
+    bool exact; /* erf; else the tanh form */
+} weft_attr_gelu;
+typedef struct weft_attr_sum {
+    uint32_t dims; /* bit d: reduce dim d; kept as 1 */
+} weft_attr_sum;
+typedef struct weft_attr_shape {
+    weft_shape shape;
+} weft_attr_shape; /* reshape, broadcast */
+typedef struct weft_attr_permute {
+    int perm[WEFT_MAX_RANK]; /* out dim i is in dim perm[i] */
+} weft_attr_permute;
+typedef struct weft_attr_slice {
+    int dim;
+    int64_t start, len;
+} weft_attr_slice;
+typedef struct weft_attr_pad {
+    int dim;
+    int64_t before, after;
+} weft_attr_pad; /* with zeros */
+typedef struct weft_attr_concat {
+    int dim;
+} weft_attr_concat;
+/* a (..., M, K) or (..., K, M) if trans_a; b likewise with K, N; the leading dims are equal, or b
+ * has rank 2 and serves all. Out (..., M, N). */
+typedef struct weft_attr_matmul {
+    bool trans_a, trans_b;
+} weft_attr_matmul;
 typedef enum weft_act { WEFT_ACT_NONE, WEFT_ACT_GELU_TANH, WEFT_ACT_SILU } weft_act;
 /* x (..., K), w (N, K), b (N) or none: act(x w^T + b). Gradient only with WEFT_ACT_NONE: fusion of
  * the activation is a pass that runs where nothing needs the value before it. */
-typedef struct weft_attr_linear { weft_act act; } weft_attr_linear;
+typedef struct weft_attr_linear {
+    weft_act act;
+} weft_attr_linear;
 /* x (B,T,Y,X,I), w (O,I,kt,ky,kx) as in public checkpoints, b (O) or none; zero padding before and
  * after each of T,Y,X. Out (B, (T+pb+pa-kt)/st+1, ..., O). `x_shape` is set in conv3d_dx only. */
-typedef struct weft_attr_conv { int64_t stride[3], before[3], after[3]; weft_shape x_shape; int64_t kernel[3]; } weft_attr_conv;
+typedef struct weft_attr_conv {
+    int64_t stride[3], before[3], after[3];
+    weft_shape x_shape;
+    int64_t kernel[3];
+} weft_attr_conv;
 /* Over the last dim. layer_norm: (x-mean)/sqrt(var+eps). rms_norm: x/sqrt(mean(x^2)+eps), or with
  * `l2` x sqrt(C)/max(||x||, eps) (the Wan VAE's norm). gamma, beta (C) optional. */
-typedef struct weft_attr_norm { double eps; bool l2; } weft_attr_norm;
+typedef struct weft_attr_norm {
+    double eps;
+    bool l2;
+} weft_attr_norm;
 /* x (B,S,H,D), cos and sin (S,D/2): pairs (2i, 2i+1) rotate; `inverse` by the negative angle. */
-typedef struct weft_attr_rope { bool inverse; } weft_attr_rope;
+typedef struct weft_attr_rope {
+    bool inverse;
+} weft_attr_rope;
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), segments i32 (N,4) optional: rows {q begin, q end, k begin, k end}
  * over the flattened B*Sq and B*Sk: queries see the keys of their segment only; a query outside all
  * segments gives 0. Without segments each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32
- * (B,H,Sq) that the backward needs. `scale` multiplies q.k; `causal`: key j <= query i + (nk-nq). */
-typedef struct weft_attr_attention { double scale; bool causal; } weft_attr_attention;
-typedef struct weft_attr_embed { int64_t rows; } weft_attr_embed; /* embed_grad: rows of the table */
-typedef struct weft_attr_adamw { double beta1, beta2, eps, weight_decay; } weft_attr_adamw;
+ * (B,H,Sq) that the backward needs. `scale` multiplies q.k; `causal`: key j <= query i + (nk-nq).
+ */
+typedef struct weft_attr_attention {
+    double scale;
+    bool causal;
+} weft_attr_attention;
+typedef struct weft_attr_embed {
+    int64_t rows;
+} weft_attr_embed; /* embed_grad: rows of the table */
+typedef struct weft_attr_adamw {
+    double beta1, beta2, eps, weight_decay;
+} weft_attr_adamw;
 /* Layout conversions (design: layouts and collectives). `axis` indexes the graph's mesh; `dim` is
- * the tensor dim, `dim2` the target dim of all_to_all; `global` the whole length of dim, `global2` of
- * dim2. A dim of n over k ranks: chunk = ceil(n/k), the last parts are shorter, maybe empty. */
+ * the tensor dim, `dim2` the target dim of all_to_all; `global` the whole length of dim, `global2`
+ * of dim2. A dim of n over k ranks: chunk = ceil(n/k), the last parts are shorter, maybe empty. */
 typedef struct weft_attr_comm {
     int axis;
     int dim, dim2;
@@ -107,38 +161,53 @@ typedef struct weft_attr_comm {
     bool invariant; /* all_gather: the result is R, not V: its gradient is the same on all ranks */
 } weft_attr_comm;
 
-/* ---- the row ---------------------------------------------------------------------------------- */
+/* ---- the row ------------------------------------------------------------------------------- */
 
 typedef struct weft_graph weft_graph;
 typedef struct weft_node weft_node;
-typedef struct weft_value { int32_t id; } weft_value;
+typedef struct weft_value {
+    int32_t id;
+} weft_value;
 #define WEFT_NONE ((weft_value){-1})
-static inline bool weft_value_ok(weft_value v) { return v.id >= 0; }
+static inline bool weft_value_ok(weft_value v)
+{
+    return v.id >= 0;
+}
 
 /* Per mesh axis. R: the same on every rank ("invariant"). V: each rank's own. S: split along dim.
  * P: a term of a pending sum. */
 typedef enum weft_layout_kind { WEFT_R, WEFT_V, WEFT_S, WEFT_P } weft_layout_kind;
-typedef struct weft_layout { int8_t kind, dim; } weft_layout;
+typedef struct weft_layout {
+    int8_t kind, dim;
+} weft_layout;
 
-typedef struct weft_op_out { weft_dtype dtype; weft_shape shape; } weft_op_out;
+typedef struct weft_op_out {
+    weft_dtype dtype;
+    weft_shape shape;
+} weft_op_out;
 /* Shapes and dtypes of the outputs from those of the inputs; reports through the graph's sticky
  * error. *count is the number of outputs of this node (optional gradients may be absent). */
 typedef bool weft_infer_fn(weft_graph *graph, weft_op op, const weft_value *in, int in_count,
                            const void *attr, weft_op_out *out, int *count);
-/* Emits nodes for the gradients of `node` given those of its outputs (WEFT_NONE: zero) and writes one
- * per input (WEFT_NONE: none). `wanted` says which are needed. */
+/* Emits nodes for the gradients of `node` given those of its outputs (WEFT_NONE: zero) and writes
+ * one per input (WEFT_NONE: none). `wanted` says which are needed. */
 typedef void weft_vjp_fn(weft_graph *graph, const weft_node *node, const weft_value *out_grad,
                          const bool *wanted, weft_value *in_grad);
-/* One legal way to compute a node with its operands laid out over one axis: the layout that each input
- * must have and those that the outputs then have. R beside S or P means "whole": it becomes V. */
-typedef struct weft_layout_choice { weft_layout need[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS]; } weft_layout_choice;
+/* One legal way to compute a node with its operands laid out over one axis: the layout that each
+ * input must have and those that the outputs then have. R beside S or P means "whole": it becomes
+ * V. */
+typedef struct weft_layout_choice {
+    weft_layout need[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+} weft_layout_choice;
 enum { WEFT_MAX_CHOICES = 16 };
-/* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is always
- * legal; returns how many. Shapes in `graph` are those before the split. */
+/* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is
+ * always legal; returns how many. Shapes in `graph` are those before the split. */
 typedef int weft_layout_fn(const weft_graph *graph, const weft_node *node, int ranks,
                            weft_layout_choice choice[WEFT_MAX_CHOICES]);
 /* FLOPs, bytes read and written, bytes that this rank puts on the wire. */
-typedef struct weft_cost { int64_t flops, bytes, wire_bytes; } weft_cost;
+typedef struct weft_cost {
+    int64_t flops, bytes, wire_bytes;
+} weft_cost;
 typedef weft_cost weft_cost_fn(const weft_graph *graph, const weft_node *node);
 
 typedef struct weft_op_info {
@@ -146,7 +215,7 @@ typedef struct weft_op_info {
     int min_inputs, max_inputs, max_outputs;
     int64_t attr_bytes;
     weft_infer_fn *infer;
-    weft_vjp_fn *vjp;       /* weft_vjp_none: "no gradient" is a stated value */
+    weft_vjp_fn *vjp; /* weft_vjp_none: "no gradient" is a stated value */
     weft_layout_fn *layout;
     weft_cost_fn *cost;
     double tolerance_f32, tolerance_bf16; /* relative to the f64 reference, norm-wise; 0: bitwise */

@@ -167,10 +167,12 @@ weft_value weft_concat(weft_graph *g, const weft_value *in, int count, int dim)
 
 weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool trans_a, bool trans_b)
 {
-    return weft_emit(g, WEFT_OP_MATMUL, (weft_value[]){a, b}, 2, &(weft_attr_matmul){trans_a, trans_b});
+    return weft_emit(g, WEFT_OP_MATMUL, (weft_value[]){a, b}, 2,
+                     &(weft_attr_matmul){trans_a, trans_b});
 }
 
-weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose, weft_shape shape)
+weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose,
+                            weft_shape shape)
 {
     const weft_attr_random attr = {.purpose = purpose, .shape = shape, .global = shape};
     return weft_emit(g, op, &key, 1, &attr);
@@ -189,7 +191,8 @@ static weft_value add_up(weft_graph *g, weft_value sum, weft_value term)
     return weft_value_ok(sum) ? weft_add(g, sum, term) : term;
 }
 
-weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like, int count)
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like,
+                                int count)
 {
     weft_value total = WEFT_NONE;
     for (uint32_t axes = 0; axes < 1u << g->mesh.axis_count && g->error == WEFT_OK; axes++) {

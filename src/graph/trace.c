@@ -45,7 +45,8 @@ weft_status weft_trace_add_group(weft_trace *t, const int32_t *member, int64_t c
     WEFT_TRY(weft_grow((void **)&t->group, t->group_count, &t->group_room, sizeof *t->group));
     const int64_t first = t->member_count;
     for (int64_t i = 0; i < count; i++) {
-        WEFT_TRY(weft_grow((void **)&t->member, t->member_count, &t->member_room, sizeof *t->member));
+        WEFT_TRY(
+            weft_grow((void **)&t->member, t->member_count, &t->member_room, sizeof *t->member));
         t->member[t->member_count++] = member[i];
     }
     t->group[t->group_count] = (weft_trace_group){(int32_t)first, (int32_t)count};
@@ -94,16 +95,19 @@ weft_status weft_trace_check(const weft_trace *t)
         if (s->kind >= WEFT_TRACE_KIND_COUNT || s->stream >= WEFT_STREAM_COUNT || s->group < 0 ||
             s->group >= t->group_count || s->name < 0 || s->name >= t->name_count ||
             t->group[s->group].count < (s->kind == WEFT_TRACE_SEND ? 2 : 1))
-            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld: kind, stream, group or name is out of range",
+            status = weft_fail(WEFT_E_FORMAT,
+                               "trace: step %lld: kind, stream, group or name is out of range",
                                (long long)i);
         else if (!isfinite(s->seconds) || s->seconds < 0 || !isfinite(s->bytes) || s->bytes < 0 ||
                  !isfinite(s->repeat))
-            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s): %g seconds, %g bytes", (long long)i,
-                               t->name[s->name], s->seconds, s->bytes);
+            status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s): %g seconds, %g bytes",
+                               (long long)i, t->name[s->name], s->seconds, s->bytes);
         for (int32_t k = 0; k < s->after_count && status == WEFT_OK; k++)
             if (t->after[s->first_after + k] < 0 || t->after[s->first_after + k] >= i)
-                status = weft_fail(WEFT_E_FORMAT, "trace: step %lld (%s) waits for step %d, which is not before it",
-                                   (long long)i, t->name[s->name], t->after[s->first_after + k]);
+                status =
+                    weft_fail(WEFT_E_FORMAT,
+                              "trace: step %lld (%s) waits for step %d, which is not before it",
+                              (long long)i, t->name[s->name], t->after[s->first_after + k]);
     }
     weft_free(seen);
     return status;
@@ -111,8 +115,9 @@ weft_status weft_trace_check(const weft_trace *t)
 
 const char *weft_trace_kind_name(weft_trace_kind kind)
 {
-    static const char *const names[] = {"compute", "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
-                                        "broadcast", "ring shift", "send", "offload", "fetch"};
+    static const char *const names[] = {"compute",    "all-reduce", "all-gather", "reduce-scatter",
+                                        "all-to-all", "broadcast",  "ring shift", "send",
+                                        "offload",    "fetch"};
     return kind < WEFT_TRACE_KIND_COUNT ? names[kind] : "?";
 }
 
@@ -130,30 +135,38 @@ static void put_string(weft_buf *out, const char *text)
     weft_buf_append(out, "\"", 1);
 }
 
-weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, const double *start, const double *end, weft_buf *out)
+weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, const double *start,
+                              const double *end, weft_buf *out)
 {
     static const char *const streams[] = {"compute", "communication", "host"};
     weft_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int64_t d = 0; d < t->devices; d++) {
-        weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"name\":\"process_name\",\"args\":{\"name\":\"", (long long)d);
+        weft_buf_printf(
+            out, "{\"ph\":\"M\",\"pid\":%lld,\"name\":\"process_name\",\"args\":{\"name\":\"",
+            (long long)d);
         if (devices_per_node > 0)
-            weft_buf_printf(out, "node %lld device %lld\"}},\n", (long long)(d / devices_per_node), (long long)(d % devices_per_node));
+            weft_buf_printf(out, "node %lld device %lld\"}},\n", (long long)(d / devices_per_node),
+                            (long long)(d % devices_per_node));
         else
             weft_buf_printf(out, "rank %lld\"}},\n", (long long)d);
         for (int k = 0; k < WEFT_STREAM_COUNT; k++)
-            weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}},\n",
+            weft_buf_printf(out,
+                            "{\"ph\":\"M\",\"pid\":%lld,\"tid\":%d,\"name\":\"thread_name\","
+                            "\"args\":{\"name\":\"%s\"}},\n",
                             (long long)d, k, streams[k]);
     }
     for (int64_t i = 0; i < t->step_count; i++) {
         const weft_trace_step *s = &t->step[i];
         const weft_trace_group *g = &t->group[s->group];
         for (int32_t k = 0; k < g->count && !isnan(start[i]); k++) {
-            weft_buf_printf(out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
-                            t->member[g->first + k], s->stream, 1e6 * start[i], 1e6 * (end[i] - start[i]));
+            weft_buf_printf(
+                out, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":",
+                t->member[g->first + k], s->stream, 1e6 * start[i], 1e6 * (end[i] - start[i]));
             put_string(out, t->name[s->name]);
             weft_buf_printf(out, ",\"cat\":\"%s\"},\n", weft_trace_kind_name(s->kind));
         }
     }
-    weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":0}}\n]}\n");
+    weft_buf_printf(out, "{\"ph\":\"M\",\"pid\":0,\"name\":\"process_sort_index\",\"args\":{\"sort_"
+                         "index\":0}}\n]}\n");
     return weft_buf_check(out);
 }

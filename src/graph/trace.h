@@ -1,10 +1,10 @@
 /* Traces: what the devices do, as steps on streams with costs and dependencies. The runtime writes
  * them from programs, the planners from plans; plan/simulate.h runs them over a topology.
  *
- * A step belongs to a group of devices and occupies one stream of each: a compute step of a group is
- * the same work on every member (a group of one for a single rank), a collective is one operation
- * of all. Steps of a stream run in the order of the list; a step starts when it has come to the front
- * on all its devices and everything in `after` has ended. */
+ * A step belongs to a group of devices and occupies one stream of each: a compute step of a group
+ * is the same work on every member (a group of one for a single rank), a collective is one
+ * operation of all. Steps of a stream run in the order of the list; a step starts when it has come
+ * to the front on all its devices and everything in `after` has ended. */
 #ifndef WEFT_GRAPH_TRACE_H
 #define WEFT_GRAPH_TRACE_H
 
@@ -32,12 +32,13 @@ typedef enum weft_trace_stream {
 } weft_trace_stream;
 
 typedef struct weft_trace_step {
-    int32_t name;  /* index into names */
+    int32_t name; /* index into names */
     uint8_t kind, stream;
     int32_t group; /* index into groups */
     int32_t owner; /* cascade, stage or -1: for tables and colours */
     double seconds, bytes;
-    double repeat; /* the operation so many times one after the other (layers folded into one); >= 1 */
+    double
+        repeat; /* the operation so many times one after the other (layers folded into one); >= 1 */
     double memory; /* bytes that each member holds from the step's start on: plus or minus */
     int32_t first_after, after_count; /* into `after` */
 } weft_trace_step;
@@ -65,16 +66,19 @@ void weft_trace_free(weft_trace *trace);
 /* Each returns the new index in *out (may be NULL). A name or group that is there already is found
  * again when it is among the last few. */
 weft_status weft_trace_add_name(weft_trace *trace, const char *name, int32_t *out);
-weft_status weft_trace_add_group(weft_trace *trace, const int32_t *member, int64_t count, int32_t *out);
+weft_status weft_trace_add_group(weft_trace *trace, const int32_t *member, int64_t count,
+                                 int32_t *out);
 /* `step`'s first_after and after_count are set here. */
 weft_status weft_trace_add_step(weft_trace *trace, weft_trace_step step, const int32_t *after,
                                 int64_t after_count, int32_t *out);
-/* Members in range and once per group, `after` earlier steps only, finite numbers. WEFT_E_FORMAT. */
+/* Members in range and once per group, `after` earlier steps only, finite numbers. WEFT_E_FORMAT.
+ */
 weft_status weft_trace_check(const weft_trace *trace);
 const char *weft_trace_kind_name(weft_trace_kind kind);
-/* The steps at their times (seconds, by step; NaN: left out) in Chrome's trace format, which Perfetto opens: a process per
- * device, named by node when devices_per_node > 0, and a thread per stream. */
-weft_status weft_trace_chrome(const weft_trace *trace, int64_t devices_per_node, const double *start, const double *end,
-                              weft_buf *out);
+/* The steps at their times (seconds, by step; NaN: left out) in Chrome's trace format, which
+ * Perfetto opens: a process per device, named by node when devices_per_node > 0, and a thread per
+ * stream. */
+weft_status weft_trace_chrome(const weft_trace *trace, int64_t devices_per_node,
+                              const double *start, const double *end, weft_buf *out);
 
 #endif

@@ -1,18 +1,20 @@
-/* Gradients as rules: each emits nodes for the gradients of a node's inputs from those of its outputs. */
+/* Gradients as rules: each emits nodes for the gradients of a node's inputs from those of its
+ * outputs. */
 #include "graph/internal.h"
 
 #include <string.h>
 
-#define RULE(name)                                                                                                     \
-    void weft_vjp_##name(weft_graph *g, const weft_node *n, const weft_value *dy, const bool *wanted, weft_value *dx)
+#define RULE(name)                                                                                 \
+    void weft_vjp_##name(weft_graph *g, const weft_node *n, const weft_value *dy,                  \
+                         const bool *wanted, weft_value *dx)
 
 static weft_shape shape_of(const weft_graph *g, weft_value v)
 {
     return weft_value_ok(v) ? g->value[v.id].shape : WEFT_SCALAR;
 }
 
-/* On some axis `out` is split along `dim` and the operand is not: the operand is broadcast there, also where the
- * local sizes are 1 and do not show it. */
+/* On some axis `out` is split along `dim` and the operand is not: the operand is broadcast there,
+ * also where the local sizes are 1 and do not show it. */
 static bool splits_only_result(const weft_graph *g, weft_value out, weft_value operand, int dim)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
@@ -23,8 +25,8 @@ static bool splits_only_result(const weft_graph *g, weft_value out, weft_value o
     return false;
 }
 
-/* The sum over the dims along which operand `i` was broadcast. A part of the result may have size 1 on this rank and
- * not on others: the layouts tell, so that all ranks get the same nodes. */
+/* The sum over the dims along which operand `i` was broadcast. A part of the result may have size 1
+ * on this rank and not on others: the layouts tell, so that all ranks get the same nodes. */
 static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int i)
 {
     if (!weft_value_ok(grad))
@@ -45,11 +47,11 @@ static weft_value emit2(weft_graph *g, weft_op op, weft_value a, weft_value b, c
 RULE(none)
 {
     (void)dy, (void)wanted, (void)dx;
-    weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s%s%s has no gradient", n->scope, *n->scope ? ": " : "",
-                    weft_op_get(n->op)->name);
+    weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s%s%s has no gradient", n->scope,
+                    *n->scope ? ": " : "", weft_op_get(n->op)->name);
 }
 
-/* ---- elementwise ------------------------------------------------------------------------------- */
+/* ---- elementwise --------------------------------------------------------------------------- */
 
 RULE(neg)
 {
@@ -174,7 +176,7 @@ RULE(div) /* da = dy / b; db = -dy y / b */
         dx[1] = weft_unary(g, WEFT_OP_NEG, sum_to(g, weft_mul(g, quotient, n->out[0]), n, 1));
 }
 
-/* ---- reductions and shapes --------------------------------------------------------------------- */
+/* ---- reductions and shapes ----------------------------------------------------------------- */
 
 RULE(sum)
 {
@@ -208,7 +210,8 @@ RULE(slice)
 {
     (void)wanted;
     const weft_attr_slice *a = n->attr;
-    dx[0] = weft_pad(g, dy[0], a->dim, a->start, shape_of(g, n->in[0]).dim[a->dim] - a->start - a->len);
+    dx[0] =
+        weft_pad(g, dy[0], a->dim, a->start, shape_of(g, n->in[0]).dim[a->dim] - a->start - a->len);
 }
 
 RULE(pad)
@@ -230,7 +233,7 @@ RULE(concat)
     }
 }
 
-/* ---- contractions ------------------------------------------------------------------------------ */
+/* ---- contractions -------------------------------------------------------------------------- */
 
 /* (..., C) as one matrix (rows, C). */
 static weft_value as_rows(weft_graph *g, weft_value v)
@@ -257,29 +260,35 @@ RULE(matmul)
     const weft_value a = n->in[0], b = n->in[1];
     const weft_shape sa = shape_of(g, a), sb = shape_of(g, b);
     if (wanted[0])
-        dx[0] = t->trans_a ? weft_matmul(g, b, dy[0], t->trans_b, true) : weft_matmul(g, dy[0], b, false, !t->trans_b);
+        dx[0] = t->trans_a ? weft_matmul(g, b, dy[0], t->trans_b, true)
+                           : weft_matmul(g, dy[0], b, false, !t->trans_b);
     if (t->trans_a && wanted[0] && sb.rank != sa.rank) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "matmul: no gradient for a transposed batch against one matrix");
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+                        "matmul: no gradient for a transposed batch against one matrix");
         return;
     }
     if (!wanted[1])
         return;
     if (sb.rank == sa.rank) {
-        dx[1] = t->trans_b ? weft_matmul(g, dy[0], a, true, t->trans_a) : weft_matmul(g, a, dy[0], !t->trans_a, false);
+        dx[1] = t->trans_b ? weft_matmul(g, dy[0], a, true, t->trans_a)
+                           : weft_matmul(g, a, dy[0], !t->trans_a, false);
         return;
     }
     if (t->trans_a) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "matmul: no gradient for a transposed batch against one matrix");
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+                        "matmul: no gradient for a transposed batch against one matrix");
         return;
     }
     const weft_value rows_a = as_rows(g, a), rows_y = as_rows(g, dy[0]);
-    dx[1] = t->trans_b ? weft_matmul(g, rows_y, rows_a, true, false) : weft_matmul(g, rows_a, rows_y, true, false);
+    dx[1] = t->trans_b ? weft_matmul(g, rows_y, rows_a, true, false)
+                       : weft_matmul(g, rows_a, rows_y, true, false);
 }
 
 RULE(linear)
 {
     if (((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "%s: linear with a fused activation has no gradient; fuse after autodiff",
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+                        "%s: linear with a fused activation has no gradient; fuse after autodiff",
                         n->scope);
         return;
     }
@@ -312,13 +321,14 @@ RULE(attention)
     weft_value out[WEFT_MAX_OUTPUTS];
     if (!weft_value_ok(dy[0]))
         return;
-    weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, n->in_count > 3 && weft_value_ok(n->in[3]) ? 7 : 6, n->attr, out);
+    weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, n->in_count > 3 && weft_value_ok(n->in[3]) ? 7 : 6,
+                  n->attr, out);
     for (int i = 0; i < 3; i++)
         if (wanted[i])
             dx[i] = out[i];
 }
 
-/* ---- normalisation and modulation -------------------------------------------------------------- */
+/* ---- normalisation and modulation ---------------------------------------------------------- */
 
 static void norm_rule(weft_graph *g, weft_op op, const weft_node *n, weft_value dy, weft_value *dx)
 {
@@ -351,7 +361,8 @@ RULE(gated_add)
 {
     (void)wanted;
     weft_value out[WEFT_MAX_OUTPUTS];
-    weft_emit_all(g, WEFT_OP_GATED_ADD_GRAD, (weft_value[]){n->in[1], n->in[2], dy[0]}, 3, NULL, out);
+    weft_emit_all(g, WEFT_OP_GATED_ADD_GRAD, (weft_value[]){n->in[1], n->in[2], dy[0]}, 3, NULL,
+                  out);
     dx[0] = dy[0];
     dx[1] = out[0];
     dx[2] = out[1];
@@ -374,7 +385,7 @@ RULE(embed)
     dx[0] = emit2(g, WEFT_OP_EMBED_GRAD, n->in[1], dy[0], &attr);
 }
 
-/* ---- layout conversions: the backward is the conversion back ----------------------------------- */
+/* ---- layout conversions: the backward is the conversion back ------------------------------- */
 
 static weft_value convert(weft_graph *g, weft_op op, weft_value v, const weft_attr_comm *attr)
 {
@@ -396,7 +407,8 @@ RULE(all_reduce)
 RULE(all_gather)
 {
     (void)wanted;
-    /* An invariant result has one gradient, known to every rank; a varying one has each rank's own term. */
+    /* An invariant result has one gradient, known to every rank; a varying one has each rank's own
+     * term. */
     const bool invariant = ((const weft_attr_comm *)n->attr)->invariant;
     dx[0] = convert(g, invariant ? WEFT_OP_SLICE_OWN : WEFT_OP_REDUCE_SCATTER, dy[0], n->attr);
 }
@@ -417,7 +429,11 @@ RULE(all_to_all)
 {
     (void)wanted;
     const weft_attr_comm *a = n->attr;
-    const weft_attr_comm back = {.axis = a->axis, .dim = a->dim2, .dim2 = a->dim, .global = a->global2, .global2 = a->global};
+    const weft_attr_comm back = {.axis = a->axis,
+                                 .dim = a->dim2,
+                                 .dim2 = a->dim,
+                                 .global = a->global2,
+                                 .global2 = a->global};
     dx[0] = convert(g, WEFT_OP_ALL_TO_ALL, dy[0], &back);
 }
 

@@ -1,4 +1,5 @@
-/* What each op computes, per backend. A kernel gets plain views; it allocates nothing and keeps nothing. */
+/* What each op computes, per backend. A kernel gets plain views; it allocates nothing and keeps
+ * nothing. */
 #ifndef WEFT_KERNEL_KERNEL_H
 #define WEFT_KERNEL_KERNEL_H
 
@@ -28,7 +29,8 @@ typedef struct weft_kernel {
     /* Once per node when a program is made (library primitives and such); NULL: none. */
     weft_status_code (*prepare)(const weft_kernel_args *args, void **cache);
     void (*release)(void *cache);
-    /* Bit i: output 0 may be the storage of input i. For adamw: output o may be input {0,2,3}[o]. */
+    /* Bit i: output 0 may be the storage of input i. For adamw: output o may be input {0,2,3}[o].
+     */
     uint32_t in_place;
 } weft_kernel;
 
@@ -37,7 +39,8 @@ typedef struct weft_backend {
     weft_kernel kernel[WEFT_OP_COUNT];
 } weft_backend;
 
-/* ref computes in f64 on f64 storage (every f32 value of a graph is f64 there), one loop nest per op. */
+/* ref computes in f64 on f64 storage (every f32 value of a graph is f64 there), one loop nest per
+ * op. */
 extern const weft_backend weft_backend_ref;
 extern const weft_backend weft_backend_cpu;
 const weft_backend *weft_backend_find(const char *name); /* NULL: none */

@@ -14,17 +14,18 @@ weft_status weft_bytes_config_read(const json_t *json, const char *where, weft_b
     WEFT_TRY(weft_model_read_count(json, "ffn_dim", where, 4 * c.dim, 1, &c.ffn_dim));
     WEFT_TRY(weft_model_read_count(json, "max_length", where, 64, 1, &c.max_length));
     if (c.dim % c.heads)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld", where, (long long)c.dim,
-                         (long long)c.heads);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld",
+                         where, (long long)c.dim, (long long)c.heads);
     *config = c;
     return WEFT_OK;
 }
 
 json_t *weft_bytes_config_write(const weft_bytes_config *c)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder", "dim", (json_int_t)c->dim,
-                     "num_heads", (json_int_t)c->heads, "num_layers", (json_int_t)c->layers, "ffn_dim",
-                     (json_int_t)c->ffn_dim, "max_length", (json_int_t)c->max_length);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder", "dim",
+                     (json_int_t)c->dim, "num_heads", (json_int_t)c->heads, "num_layers",
+                     (json_int_t)c->layers, "ffn_dim", (json_int_t)c->ffn_dim, "max_length",
+                     (json_int_t)c->max_length);
 }
 
 static weft_value layer(weft_graph *g, const weft_bytes_config *c, weft_value x_blc)
@@ -33,9 +34,11 @@ static weft_value layer(weft_graph *g, const weft_bytes_config *c, weft_value x_
     const weft_value q = weft_nn_linear(g, "to_q", h, c->dim, WEFT_LINEAR_XAVIER);
     const weft_value k = weft_nn_linear(g, "to_k", h, c->dim, WEFT_LINEAR_XAVIER);
     const weft_value v = weft_nn_linear(g, "to_v", h, c->dim, WEFT_LINEAR_XAVIER);
-    h = weft_nn_linear(g, "to_out", weft_nn_attention(g, q, k, v, c->heads, NULL), c->dim, WEFT_LINEAR_XAVIER);
+    h = weft_nn_linear(g, "to_out", weft_nn_attention(g, q, k, v, c->heads, NULL), c->dim,
+                       WEFT_LINEAR_XAVIER);
     x_blc = weft_add(g, x_blc, h);
-    h = weft_nn_linear(g, "fc1", weft_nn_layer_norm(g, "norm2", x_blc, 1e-6), c->ffn_dim, WEFT_LINEAR_XAVIER);
+    h = weft_nn_linear(g, "fc1", weft_nn_layer_norm(g, "norm2", x_blc, 1e-6), c->ffn_dim,
+                       WEFT_LINEAR_XAVIER);
     h = weft_nn_linear(g, "fc2", weft_gelu_tanh(g, h), c->dim, WEFT_LINEAR_XAVIER);
     return weft_add(g, x_blc, h);
 }
@@ -44,14 +47,19 @@ weft_value weft_bytes_encoder(weft_graph *g, const weft_bytes_config *c, weft_va
 {
     const int64_t length = weft_dim(g, tokens_bl, 1);
     if (length > c->max_length)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens, but the text encoder has %lld positions", (long long)length,
-                               (long long)c->max_length);
+        return weft_graph_fail(g, WEFT_E_SHAPE,
+                               "%lld tokens, but the text encoder has %lld positions",
+                               (long long)length, (long long)c->max_length);
     const weft_init normal = {.kind = WEFT_INIT_NORMAL, .value = 1.0};
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.5};
-    const weft_value table = weft_param(g, "embed.weight", WEFT_F32, WEFT_SHAPE(WEFT_BYTES_VOCAB, c->dim), normal);
-    weft_value position = weft_param(g, "position.weight", WEFT_F32, WEFT_SHAPE(c->max_length, c->dim), small);
-    position = weft_reshape(g, weft_slice(g, position, 0, 0, length), WEFT_SHAPE(1, length, c->dim));
-    weft_value x = weft_add(g, weft_emit(g, WEFT_OP_EMBED, (weft_value[]){table, tokens_bl}, 2, NULL), position);
+    const weft_value table =
+        weft_param(g, "embed.weight", WEFT_F32, WEFT_SHAPE(WEFT_BYTES_VOCAB, c->dim), normal);
+    weft_value position =
+        weft_param(g, "position.weight", WEFT_F32, WEFT_SHAPE(c->max_length, c->dim), small);
+    position =
+        weft_reshape(g, weft_slice(g, position, 0, 0, length), WEFT_SHAPE(1, length, c->dim));
+    weft_value x = weft_add(
+        g, weft_emit(g, WEFT_OP_EMBED, (weft_value[]){table, tokens_bl}, 2, NULL), position);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "layers.%d", (int)i);
         x = layer(g, c, x);
@@ -66,5 +74,7 @@ void weft_bytes_tokens(const weft_bytes_config *c, const char *caption, int32_t 
     if (n > c->max_length - 1)
         n = c->max_length - 1;
     for (int64_t i = 0; i < c->max_length; i++)
-        tokens[i] = i < n ? (int32_t)(unsigned char)caption[i] : i == n ? WEFT_BYTES_END : WEFT_BYTES_PAD;
+        tokens[i] = i < n    ? (int32_t)(unsigned char)caption[i]
+                    : i == n ? WEFT_BYTES_END
+                             : WEFT_BYTES_PAD;
 }

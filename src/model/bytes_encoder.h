@@ -1,5 +1,5 @@
-/* A small byte-level transformer text encoder, trained together with the DiT, for a machine without any
- * pretrained weights. Tokens are the UTF-8 bytes of the caption; 256 ends it, 257 pads. */
+/* A small byte-level transformer text encoder, trained together with the DiT, for a machine without
+ * any pretrained weights. Tokens are the UTF-8 bytes of the caption; 256 ends it, 257 pads. */
 #ifndef WEFT_MODEL_BYTES_ENCODER_H
 #define WEFT_MODEL_BYTES_ENCODER_H
 
@@ -13,7 +13,8 @@ typedef struct weft_bytes_config {
     int64_t max_length; /* L: tokens per caption; longer ones are cut */
 } weft_bytes_config;
 
-weft_status weft_bytes_config_read(const json_t *json, const char *where, weft_bytes_config *config);
+weft_status weft_bytes_config_read(const json_t *json, const char *where,
+                                   weft_bytes_config *config);
 json_t *weft_bytes_config_write(const weft_bytes_config *config);
 
 /* tokens i32 (B,L) -> (B,L,dim). */

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static const char *const class_names[] = {"WanTransformer3DModel", "AutoencoderKLWan", "WeftBytesEncoder"};
+static const char *const class_names[] = {"WanTransformer3DModel", "AutoencoderKLWan",
+                                          "WeftBytesEncoder"};
 
 const char *weft_model_class(const weft_model *model)
 {
@@ -24,14 +25,16 @@ static weft_status find_family(const json_t *json, const char *where, weft_famil
             return WEFT_OK;
         }
     if (name)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: model class \"%s\" is not built in; known are %s, %s, %s", where, name,
-                         class_names[0], class_names[1], class_names[2]);
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: model class \"%s\" is not built in; known are %s, %s, %s", where,
+                         name, class_names[0], class_names[1], class_names[2]);
     if (json_object_get(json, "num_attention_heads") && json_object_get(json, "freq_dim"))
         *family = WEFT_FAMILY_WAN_DIT;
     else if (json_object_get(json, "z_dim") && json_object_get(json, "dim_mult"))
         *family = WEFT_FAMILY_WAN_VAE;
     else
-        return weft_fail(WEFT_E_FORMAT, "%s: no \"_class_name\", and the fields fit no model family", where);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: no \"_class_name\", and the fields fit no model family", where);
     return WEFT_OK;
 }
 
@@ -65,7 +68,10 @@ weft_status weft_model_open(const char *path, weft_model *model)
     json_t *json = NULL;
     weft_status_code status = weft_json_load(file, &json);
     if (status == WEFT_E_NOT_FOUND && is_pipeline(path))
-        status = weft_fail(WEFT_E_NOT_FOUND, "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path, path, path);
+        status = weft_fail(
+            WEFT_E_NOT_FOUND,
+            "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path,
+            path, path);
     if (status == WEFT_OK)
         status = weft_model_read(json, file, model);
     json_decref(json);
@@ -85,11 +91,12 @@ json_t *weft_model_write(const weft_model *model)
 
 static void build_vae(weft_graph *g, const weft_wan_vae_config *c, const weft_model_size *s)
 {
-    const weft_value video =
-        weft_input(g, "video", WEFT_F32, WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
+    const weft_value video = weft_input(
+        g, "video", WEFT_F32, WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
     weft_value mean, logvar;
     weft_wan_vae_moments(g, weft_wan_vae_encode(g, c, WEFT_VAE_ALONE, video), &mean, &logvar);
-    const weft_value noise = weft_input(g, "noise", WEFT_F32, weft_value_ok(mean) ? weft_value_get(g, mean)->shape : WEFT_SCALAR);
+    const weft_value noise = weft_input(
+        g, "noise", WEFT_F32, weft_value_ok(mean) ? weft_value_get(g, mean)->shape : WEFT_SCALAR);
     const weft_value std = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
     const weft_value latents = weft_add(g, mean, weft_mul(g, std, noise));
     const weft_value decoded = weft_wan_vae_decode(g, c, WEFT_VAE_ALONE, latents);
@@ -104,9 +111,11 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
     case WEFT_FAMILY_WAN_DIT: {
         const weft_wan_dit_config *c = &model->dit;
         const weft_value latents =
-            weft_input(g, "latents", WEFT_F32, WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
+            weft_input(g, "latents", WEFT_F32,
+                       WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
         const weft_value timestep = weft_input(g, "timestep", WEFT_F32, WEFT_SHAPE(s->batch));
-        const weft_value text = weft_input(g, "text", WEFT_F32, WEFT_SHAPE(s->batch, s->text, c->text_dim));
+        const weft_value text =
+            weft_input(g, "text", WEFT_F32, WEFT_SHAPE(s->batch, s->text, c->text_dim));
         weft_output(g, "prediction", weft_wan_dit(g, c, latents, timestep, text));
         return;
     }

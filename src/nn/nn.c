@@ -12,14 +12,15 @@ static int64_t last_dim(const weft_graph *g, weft_value v)
     return weft_value_ok(v) ? weft_dim(g, v, weft_value_get(g, v)->shape.rank - 1) : 1;
 }
 
-weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out, weft_linear_init init)
+weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out,
+                          weft_linear_init init)
 {
     const int64_t in = last_dim(g, x);
     const weft_init zero = {.kind = WEFT_INIT_ZERO};
     const weft_init xavier = {.kind = WEFT_INIT_UNIFORM, .value = sqrt(6.0 / (double)(in + out))};
     weft_graph_push(g, "%s", name);
-    const weft_value weight =
-        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in), init == WEFT_LINEAR_ZERO ? zero : xavier);
+    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in),
+                                         init == WEFT_LINEAR_ZERO ? zero : xavier);
     const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), zero);
     const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
     const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, weight, bias}, 3, &attr);
@@ -31,11 +32,13 @@ weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, dou
 {
     const int64_t c = last_dim(g, x);
     weft_graph_push(g, "%s", name);
-    const weft_value weight =
-        weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
-    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_ZERO});
+    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(c),
+                                         (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
+    const weft_value bias =
+        weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_ZERO});
     const weft_attr_norm attr = {.eps = eps};
-    const weft_value y = weft_emit(g, WEFT_OP_LAYER_NORM, (weft_value[]){x, weight, bias}, 3, &attr);
+    const weft_value y =
+        weft_emit(g, WEFT_OP_LAYER_NORM, (weft_value[]){x, weight, bias}, 3, &attr);
     weft_graph_pop(g);
     return y;
 }
@@ -57,7 +60,8 @@ weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, doubl
     return y;
 }
 
-weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out, weft_conv_shape shape, bool two_d)
+weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
+                        weft_conv_shape shape, bool two_d)
 {
     const int64_t in = last_dim(g, x);
     const int64_t *k = shape.kernel;
@@ -71,7 +75,8 @@ weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t o
     } else {
         weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[0], k[1], k[2]), init);
     }
-    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), (weft_init){.kind = WEFT_INIT_ZERO});
+    const weft_value bias =
+        weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), (weft_init){.kind = WEFT_INIT_ZERO});
     weft_attr_conv attr = {0};
     for (int i = 0; i < 3; i++) {
         attr.stride[i] = shape.stride[i];
@@ -84,23 +89,26 @@ weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t o
     return y;
 }
 
-static weft_value split_heads(weft_graph *g, weft_value x, int64_t heads, const weft_value *rope_cos_sin)
+static weft_value split_heads(weft_graph *g, weft_value x, int64_t heads,
+                              const weft_value *rope_cos_sin)
 {
     const weft_value x_bshd = weft_reshape(
         g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, weft_dim(g, x, 2) / heads));
     if (!rope_cos_sin)
         return x_bshd;
     const weft_attr_rope attr = {.inverse = false};
-    return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, rope_cos_sin[0], rope_cos_sin[1]}, 3, &attr);
+    return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, rope_cos_sin[0], rope_cos_sin[1]}, 3,
+                     &attr);
 }
 
-weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc, int64_t heads,
-                             const weft_value *rope_cos_sin)
+weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
+                             int64_t heads, const weft_value *rope_cos_sin)
 {
     const int64_t c = weft_dim(g, q_bsc, 2);
     if (c % heads)
-        return weft_graph_fail(g, WEFT_E_SHAPE, "attention: width %lld does not divide into %lld heads", (long long)c,
-                               (long long)heads);
+        return weft_graph_fail(g, WEFT_E_SHAPE,
+                               "attention: width %lld does not divide into %lld heads",
+                               (long long)c, (long long)heads);
     const weft_value q = split_heads(g, q_bsc, heads, rope_cos_sin);
     const weft_value k = split_heads(g, k_bsc, heads, rope_cos_sin);
     const weft_value v = split_heads(g, v_bsc, heads, NULL);

@@ -12,7 +12,8 @@ typedef enum weft_linear_init {
     WEFT_LINEAR_ZERO,   /* for projections that must begin as nothing */
 } weft_linear_init;
 /* x (..., C) -> (..., out) with bias. */
-weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out, weft_linear_init init);
+weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out,
+                          weft_linear_init init);
 /* Affine layer norm ("weight", "bias") over the last dim. */
 weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
 /* The same without parameters. */
@@ -20,13 +21,16 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
 /* RMS norm over the whole last dim ("weight"). */
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);
 
-typedef struct weft_conv_shape { int64_t kernel[3], stride[3], before[3], after[3]; } weft_conv_shape;
+typedef struct weft_conv_shape {
+    int64_t kernel[3], stride[3], before[3], after[3];
+} weft_conv_shape;
 /* x (B,T,Y,X,C) -> (B,T',Y',X',out), with bias. `two_d` stores the weight as (O,I,ky,kx). */
-weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out, weft_conv_shape shape, bool two_d);
+weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
+                        weft_conv_shape shape, bool two_d);
 
 /* q (B,Sq,C), k, v (B,Sk,C), C = heads * D -> (B,Sq,C), scaled by 1/sqrt(D). */
-weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc, int64_t heads,
-                             const weft_value *rope_cos_sin);
+weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
+                             int64_t heads, const weft_value *rope_cos_sin);
 
 /* Dim `d` of the value's shape. */
 int64_t weft_dim(const weft_graph *g, weft_value v, int d);

@@ -1,5 +1,6 @@
-/* Fusion: linear, then gelu (tanh form) or silu, become one linear with that activation, where nothing else reads the
- * value between. A graph with a backward reads it there (gelu_grad needs it), so this is for inference. */
+/* Fusion: linear, then gelu (tanh form) or silu, become one linear with that activation, where
+ * nothing else reads the value between. A graph with a backward reads it there (gelu_grad needs
+ * it), so this is for inference. */
 #include "pass/rewrite.h"
 
 /* How often each value is read, by nodes, outputs and updates. */
@@ -24,11 +25,13 @@ static void count_reads(const weft_graph *g, int32_t *reads)
 static int32_t fusible(const weft_graph *g, int32_t n, const int32_t *reads)
 {
     const weft_node *node = weft_graph_node(g, n);
-    if (node->op != WEFT_OP_SILU && (node->op != WEFT_OP_GELU || ((const weft_attr_gelu *)node->attr)->exact))
+    if (node->op != WEFT_OP_SILU &&
+        (node->op != WEFT_OP_GELU || ((const weft_attr_gelu *)node->attr)->exact))
         return -1;
     const int32_t producer = weft_value_get(g, node->in[0])->node;
     const weft_node *linear = weft_graph_node(g, producer);
-    if (linear->op != WEFT_OP_LINEAR || ((const weft_attr_linear *)linear->attr)->act != WEFT_ACT_NONE)
+    if (linear->op != WEFT_OP_LINEAR ||
+        ((const weft_attr_linear *)linear->attr)->act != WEFT_ACT_NONE)
         return -1;
     return reads[node->in[0].id] == 1 ? producer : -1;
 }
@@ -39,7 +42,8 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
     WEFT_TRY(weft_rewrite_begin(g, &r));
     const int32_t nodes = weft_graph_node_count(g);
     int32_t *reads = weft_alloc((weft_graph_value_count(g) + 1) * (int64_t)sizeof *reads);
-    int32_t *with = weft_alloc((nodes + 1) * (int64_t)sizeof *with); /* by linear node: its activation + 1 */
+    int32_t *with =
+        weft_alloc((nodes + 1) * (int64_t)sizeof *with); /* by linear node: its activation + 1 */
     weft_status_code status = WEFT_OK;
     if (!reads || !with) {
         weft_rewrite_abandon(&r);
@@ -63,7 +67,8 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out)
         weft_value in[3] = {WEFT_NONE, WEFT_NONE, WEFT_NONE};
         for (int i = 0; i < node->in_count; i++)
             in[i] = weft_value_ok(node->in[i]) ? r.map[node->in[i].id] : WEFT_NONE;
-        const weft_attr_linear attr = {.act = act->op == WEFT_OP_SILU ? WEFT_ACT_SILU : WEFT_ACT_GELU_TANH};
+        const weft_attr_linear attr = {.act = act->op == WEFT_OP_SILU ? WEFT_ACT_SILU
+                                                                      : WEFT_ACT_GELU_TANH};
         weft_graph_push(r.to, "%s", node->scope);
         const weft_value made = weft_emit(r.to, WEFT_OP_LINEAR, in, node->in_count, &attr);
         weft_graph_pop(r.to);

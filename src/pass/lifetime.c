@@ -1,10 +1,10 @@
 /* A place for every buffer.
  *
  *   1. storage:  each value is its own storage, or an alias of another value's (see pass.h)
- *   2. life:     a storage is live from the node that first writes it to the last that reads it; what a
- *                collective reads stays untouched until the collective is waited for
- *   3. offsets:  offline best fit, biggest buffers first, and best fit in the order of time; the smaller
- *                of the two peaks wins
+ *   2. life:     a storage is live from the node that first writes it to the last that reads it;
+ * what a collective reads stays untouched until the collective is waited for
+ *   3. offsets:  offline best fit, biggest buffers first, and best fit in the order of time; the
+ * smaller of the two peaks wins
  *
  *   offset
  *     ^   +---------+   +------------------+
@@ -25,11 +25,12 @@ typedef struct lifetime {
     weft_memory_plan *plan;
     int32_t nodes, values;
     int32_t *last;   /* by root value: last node during which its storage is in use */
-    int32_t *reader; /* by root value: last node that reads it; earlier than `last` when a collective
-                        reads it until its wait */
-    int32_t *flight; /* by root value: last node before which a collective that reads it is waited for */
-    bool *pinned;  /* by root value: named output or pending update, live to the end */
-    bool *given;   /* by value: input, param, state or constant */
+    int32_t *reader; /* by root value: last node that reads it; earlier than `last` when a
+                        collective reads it until its wait */
+    int32_t *
+        flight; /* by root value: last node before which a collective that reads it is waited for */
+    bool *pinned; /* by root value: named output or pending update, live to the end */
+    bool *given;  /* by value: input, param, state or constant */
 } lifetime;
 
 bool weft_op_is_alias(weft_op op)
@@ -57,7 +58,8 @@ static int64_t round_up(int64_t bytes)
 
 static bool is_source(weft_op op)
 {
-    return op == WEFT_OP_INPUT || op == WEFT_OP_PARAM || op == WEFT_OP_STATE || op == WEFT_OP_CONSTANT;
+    return op == WEFT_OP_INPUT || op == WEFT_OP_PARAM || op == WEFT_OP_STATE ||
+           op == WEFT_OP_CONSTANT;
 }
 
 static int64_t storage_bytes(const lifetime *l, int32_t value)
@@ -74,7 +76,8 @@ static void set_storage(lifetime *l)
 {
     weft_memory_plan *plan = l->plan;
     for (int32_t v = 0; v < l->values; v++)
-        plan->place[v] = (weft_place){.region = WEFT_REGION_ARENA, .offset = -1, .alias_of = -1, .first = -1, .last = -1};
+        plan->place[v] = (weft_place){
+            .region = WEFT_REGION_ARENA, .offset = -1, .alias_of = -1, .first = -1, .last = -1};
     for (int32_t n = 0; n < l->nodes; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
         for (int o = 0; o < node->out_count; o++) {
@@ -109,7 +112,8 @@ static void set_storage(lifetime *l)
     }
 }
 
-/* A collective is waited for before the first node that reads what it makes; aliases read nothing. */
+/* A collective is waited for before the first node that reads what it makes; aliases read nothing.
+ */
 static void set_waits(lifetime *l)
 {
     for (int32_t n = 0; n < l->nodes; n++)
@@ -156,14 +160,16 @@ static void set_lives(lifetime *l)
     }
 }
 
-/* True when `node` reads nothing of root's storage except as input `slot` in the shape of the output. */
+/* True when `node` reads nothing of root's storage except as input `slot` in the shape of the
+ * output. */
 static bool reads_only_as(const lifetime *l, const weft_node *node, int32_t root, uint32_t slots,
                           const weft_shape *shape)
 {
     for (int i = 0; i < node->in_count; i++) {
         if (!weft_value_ok(node->in[i]) || weft_memory_plan_root(l->plan, node->in[i].id) != root)
             continue;
-        if (!(slots >> i & 1) || !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape))
+        if (!(slots >> i & 1) ||
+            !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape))
             return false;
     }
     return true;
@@ -173,7 +179,8 @@ static bool reads_only_as(const lifetime *l, const weft_node *node, int32_t root
 static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
 {
     const weft_node *node = weft_graph_node(l->graph, n);
-    if (node->op == WEFT_OP_ALL_REDUCE) /* the runtime's own: every term is sent before it is overwritten */
+    if (node->op ==
+        WEFT_OP_ALL_REDUCE) /* the runtime's own: every term is sent before it is overwritten */
         return 1;
     if (weft_op_is_collective(node->op) || !l->options->in_place)
         return 0;
@@ -185,8 +192,8 @@ static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
     return o == 0 ? slots : 0;
 }
 
-/* Updated sources: written where they are when nothing reads the old value after (or while) the new one is
- * made; else the new value is kept to the end and copied. */
+/* Updated sources: written where they are when nothing reads the old value after (or while) the new
+ * one is made; else the new value is kept to the end and copied. */
 static weft_status place_updates(lifetime *l)
 {
     int count;
@@ -202,14 +209,18 @@ static weft_status place_updates(lifetime *l)
             for (int w = 0; w < count; w++)
                 if (update[w].source.id == root)
                     return weft_fail(WEFT_E_UNSUPPORTED,
-                                     "update of \"%s\": its new value is the storage of \"%s\", which is updated too; "
+                                     "update of \"%s\": its new value is the storage of \"%s\", "
+                                     "which is updated too; "
                                      "compute a copy first",
                                      weft_value_get(l->graph, (weft_value){s})->name,
                                      weft_value_get(l->graph, (weft_value){root})->name);
         }
-        const bool own = root == v && !l->given[v] && !l->pinned[v] && !weft_op_is_collective(node->op);
-        if (own && l->last[s] <= info->node && l->flight[s] <= info->node && !l->pinned[s] && l->plan->place[s].bytes == l->plan->place[v].bytes &&
-            reads_only_as(l, node, s, in_place_slots(l, info->node, info->output), &info->shape) && !l->options->no_alias) {
+        const bool own =
+            root == v && !l->given[v] && !l->pinned[v] && !weft_op_is_collective(node->op);
+        if (own && l->last[s] <= info->node && l->flight[s] <= info->node && !l->pinned[s] &&
+            l->plan->place[s].bytes == l->plan->place[v].bytes &&
+            reads_only_as(l, node, s, in_place_slots(l, info->node, info->output), &info->shape) &&
+            !l->options->no_alias) {
             l->plan->place[v].alias_of = s;
             l->last[s] = l->nodes;
         } else {
@@ -227,12 +238,14 @@ static void place_outputs(lifetime *l)
         l->pinned[weft_memory_plan_root(l->plan, output[i].value.id)] = true;
 }
 
-/* Outputs that take the storage of an input that dies at their node. In node order, so that chains form. */
+/* Outputs that take the storage of an input that dies at their node. In node order, so that chains
+ * form. */
 static void share_dying_inputs(lifetime *l)
 {
     if (l->options->no_alias)
         return;
-    memset(l->flight, 0, (size_t)l->values * sizeof *l->flight); /* from here on: of the nodes before n */
+    memset(l->flight, 0,
+           (size_t)l->values * sizeof *l->flight); /* from here on: of the nodes before n */
     for (int32_t n = 0; n < l->nodes; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
         for (int o = 0; o < node->out_count; o++) {
@@ -247,7 +260,8 @@ static void share_dying_inputs(lifetime *l)
                 const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
                 const int32_t dies = l->plan->wait[n] > n + 1 ? l->plan->wait[n] - 1 : n;
                 if (l->plan->place[root].region != WEFT_REGION_ARENA || l->pinned[root] ||
-                    l->reader[root] > n || l->last[root] > dies || l->flight[root] > n || l->plan->place[root].bytes != l->plan->place[v].bytes ||
+                    l->reader[root] > n || l->last[root] > dies || l->flight[root] > n ||
+                    l->plan->place[root].bytes != l->plan->place[v].bytes ||
                     !reads_only_as(l, node, root, slots, &info->shape))
                     continue;
                 l->plan->place[v].alias_of = root;
@@ -265,7 +279,7 @@ static void share_dying_inputs(lifetime *l)
     }
 }
 
-/* ---- offsets ---- */
+/* ---- offsets ------------------------------------------------------------------------------- */
 
 typedef struct box {
     int32_t value, first, last;
@@ -290,8 +304,8 @@ static int by_time(const void *a, const void *b)
     return by_size(a, b);
 }
 
-/* Places the boxes in their order, each into the smallest gap that takes it among the boxes placed before
- * that live at the same time; `sorted` holds those placed, by offset. Returns the height. */
+/* Places the boxes in their order, each into the smallest gap that takes it among the boxes placed
+ * before that live at the same time; `sorted` holds those placed, by offset. Returns the height. */
 static int64_t best_fit(box *boxes, int32_t count, int32_t *sorted)
 {
     int64_t height = 0;
@@ -356,7 +370,10 @@ static weft_status set_offsets(lifetime *l)
     for (int32_t v = 0; v < l->values; v++) {
         const weft_place *place = &plan->place[v];
         if (place->region == WEFT_REGION_ARENA && place->alias_of < 0 && place->first >= 0)
-            boxes[count++] = (box){.value = v, .first = place->first, .last = place->last, .bytes = place->bytes + 2 * guard};
+            boxes[count++] = (box){.value = v,
+                                   .first = place->first,
+                                   .last = place->last,
+                                   .bytes = place->bytes + 2 * guard};
     }
     WEFT_GO(live_peak(boxes, count, l->nodes, &plan->live_bytes));
     qsort(boxes, (size_t)count, sizeof *boxes, by_size);
@@ -381,11 +398,15 @@ out:
     return status;
 }
 
-weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options, weft_memory_plan *plan)
+weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options,
+                               weft_memory_plan *plan)
 {
     static const weft_lifetime_options plain = {0};
-    lifetime l = {.graph = g, .options = options ? options : &plain, .plan = plan,
-                  .nodes = weft_graph_node_count(g), .values = weft_graph_value_count(g)};
+    lifetime l = {.graph = g,
+                  .options = options ? options : &plain,
+                  .plan = plan,
+                  .nodes = weft_graph_node_count(g),
+                  .values = weft_graph_value_count(g)};
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_graph_check(g));
     *plan = (weft_memory_plan){.count = l.values, .node_count = l.nodes};
@@ -397,7 +418,8 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     l.pinned = weft_alloc((int64_t)l.values);
     l.given = weft_alloc((int64_t)l.values);
     if (!plan->place || !plan->wait || !l.last || !l.reader || !l.flight || !l.pinned || !l.given) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for the memory plan of %d values", (int)l.values);
+        status =
+            weft_fail(WEFT_E_MEMORY, "no memory for the memory plan of %d values", (int)l.values);
         goto out;
     }
     set_storage(&l);
@@ -409,7 +431,9 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     for (int32_t v = 0; v < l.values; v++) {
         const int32_t root = weft_memory_plan_root(plan, v);
         plan->place[v].region = plan->place[root].region;
-        plan->place[v].last = l.pinned[root] || plan->place[root].region != WEFT_REGION_ARENA ? l.nodes : l.last[root];
+        plan->place[v].last = l.pinned[root] || plan->place[root].region != WEFT_REGION_ARENA
+                                  ? l.nodes
+                                  : l.last[root];
     }
     WEFT_GO(set_offsets(&l));
     for (int32_t n = 0; n < l.nodes && l.options->workspace; n++) {

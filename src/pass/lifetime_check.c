@@ -1,7 +1,7 @@
-/* The memory plan's independent checker. It knows nothing of how the plan was made: it runs through the
- * nodes with a list of "value v is intact at these bytes", strikes out whatever a write touches, and
- * demands that what a node reads, what a collective in flight uses, and what must be there at the end is on
- * the list. */
+/* The memory plan's independent checker. It knows nothing of how the plan was made: it runs through
+ * the nodes with a list of "value v is intact at these bytes", strikes out whatever a write
+ * touches, and demands that what a node reads, what a collective in flight uses, and what must be
+ * there at the end is on the list. */
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -38,14 +38,18 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
     while (c->plan->place[root].alias_of >= 0) {
         root = c->plan->place[root].alias_of;
         if (root >= c->plan->count || ++steps > c->plan->count)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d: its aliases form a ring", (int)value);
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d: its aliases form a ring",
+                             (int)value);
     }
     const weft_place *place = &c->plan->place[root];
     const weft_value_info *info = weft_value_get(c->graph, (weft_value){value});
     const int64_t bytes = c->plan->place[value].bytes;
-    if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) || bytes > place->bytes)
-        return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d has %lld bytes, which is too few or more than its storage %%%d",
-                         (int)value, (long long)bytes, (int)root);
+    if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) ||
+        bytes > place->bytes)
+        return weft_fail(
+            WEFT_E_INTERNAL,
+            "memory plan: %%%d has %lld bytes, which is too few or more than its storage %%%d",
+            (int)value, (long long)bytes, (int)root);
     if (place->region == WEFT_REGION_STORE) {
         *out = (span){.area = root, .low = 0, .high = bytes};
         return WEFT_OK;
@@ -54,9 +58,12 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
                           : place->region == WEFT_REGION_INPUT ? c->plan->input_bytes
                                                                : c->plan->constant_bytes;
     if (place->offset < 0 || place->offset % 64 || place->offset + bytes > limit)
-        return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d at %lld of %lld bytes is outside its area or not aligned",
-                         (int)value, (long long)place->offset, (long long)limit);
-    *out = (span){.area = -1 - (int32_t)place->region, .low = place->offset, .high = place->offset + bytes};
+        return weft_fail(
+            WEFT_E_INTERNAL,
+            "memory plan: %%%d at %lld of %lld bytes is outside its area or not aligned",
+            (int)value, (long long)place->offset, (long long)limit);
+    *out = (span){
+        .area = -1 - (int32_t)place->region, .low = place->offset, .high = place->offset + bytes};
     return WEFT_OK;
 }
 
@@ -75,8 +82,10 @@ static weft_status strike(checker *c, int32_t n, const span *at)
         const holder *held = &c->held[h];
         if (overlap(&held->at, at)) {
             if (held->value < 0)
-                return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d writes bytes that the collective at node %d still uses",
-                                 (int)n, (int)held->node);
+                return weft_fail(
+                    WEFT_E_INTERNAL,
+                    "memory plan: node %d writes bytes that the collective at node %d still uses",
+                    (int)n, (int)held->node);
             c->struck_by[held->value] = n;
             continue;
         }
@@ -89,8 +98,9 @@ static weft_status strike(checker *c, int32_t n, const span *at)
 static weft_status demand(checker *c, int32_t value, int32_t n)
 {
     if (c->struck_by[value] >= 0)
-        return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d reads %%%d, which node %d overwrote", (int)n, (int)value,
-                         (int)c->struck_by[value]);
+        return weft_fail(WEFT_E_INTERNAL,
+                         "memory plan: node %d reads %%%d, which node %d overwrote", (int)n,
+                         (int)value, (int)c->struck_by[value]);
     return WEFT_OK;
 }
 
@@ -116,7 +126,8 @@ static void land(checker *c, int32_t collective)
     c->held_count = kept;
 }
 
-/* An output on top of an input of its own node needs the kernel's leave, and the very same bytes. */
+/* An output on top of an input of its own node needs the kernel's leave, and the very same bytes.
+ */
 static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
 {
     static const uint32_t adamw_slot[3] = {1 << 0, 1 << 2, 1 << 3};
@@ -134,7 +145,8 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
         span in;
         WEFT_TRY(span_of(c, node->in[i].id, &in));
         if (overlap(&in, at) && (!(slots >> i & 1) || in.low != at->low || in.high != at->high))
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d (%s) writes output %d over its input %d", (int)n,
+            return weft_fail(WEFT_E_INTERNAL,
+                             "memory plan: node %d (%s) writes output %d over its input %d", (int)n,
                              weft_op_get(node->op)->name, o, i);
     }
     return WEFT_OK;
@@ -161,8 +173,10 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
             span result;
             WEFT_TRY(span_of(c, other->out[0].id, &result));
             if (overlap(&at, &result))
-                return weft_fail(WEFT_E_INTERNAL, "memory plan: node %d reads %%%d before node %d has been waited for", (int)n,
-                                 (int)node->in[i].id, (int)flying[f]);
+                return weft_fail(
+                    WEFT_E_INTERNAL,
+                    "memory plan: node %d reads %%%d before node %d has been waited for", (int)n,
+                    (int)node->in[i].id, (int)flying[f]);
         }
     }
     for (int o = 0; o < node->out_count; o++) {
@@ -182,7 +196,8 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
             WEFT_TRY(demand(c, node->out[o].id, n));
     if (weft_op_is_collective(node->op)) {
         if (c->plan->wait[n] <= n)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: the collective at node %d has no wait", (int)n);
+            return weft_fail(WEFT_E_INTERNAL, "memory plan: the collective at node %d has no wait",
+                             (int)n);
         for (int i = 0; i < 2; i++) {
             span at;
             WEFT_TRY(span_of(c, i ? node->out[0].id : node->in[0].id, &at));
@@ -205,38 +220,47 @@ static weft_status check_end(checker *c)
     const weft_pair *update = weft_graph_updates(c->graph, &count);
     for (int i = 0; i < count; i++)
         WEFT_TRY(demand(c, update[i].value.id, c->plan->node_count));
-    for (int i = 0; i < count; i++) { /* a source that was overwritten during the run holds its update */
+    for (int i = 0; i < count;
+         i++) { /* a source that was overwritten during the run holds its update */
         span source, value;
         WEFT_TRY(span_of(c, update[i].source.id, &source));
         WEFT_TRY(span_of(c, update[i].value.id, &value));
         if (c->struck_by[update[i].source.id] >= 0 && source.area != value.area)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: \"%s\" was overwritten by something else than its update",
-                             weft_value_get(c->graph, update[i].source)->name);
+            return weft_fail(
+                WEFT_E_INTERNAL,
+                "memory plan: \"%s\" was overwritten by something else than its update",
+                weft_value_get(c->graph, update[i].source)->name);
     }
     for (int32_t v = 0; v < c->plan->count; v++) { /* and one that is not updated is untouched */
         const weft_value_info *info = weft_value_get(c->graph, (weft_value){v});
         const weft_op op = weft_graph_node(c->graph, info->node)->op;
-        if (c->struck_by[v] < 0 || (op != WEFT_OP_PARAM && op != WEFT_OP_STATE && op != WEFT_OP_CONSTANT && op != WEFT_OP_INPUT))
+        if (c->struck_by[v] < 0 || (op != WEFT_OP_PARAM && op != WEFT_OP_STATE &&
+                                    op != WEFT_OP_CONSTANT && op != WEFT_OP_INPUT))
             continue;
         bool updated = false;
         for (int i = 0; i < count; i++)
             updated = updated || update[i].source.id == v;
         if (!updated)
-            return weft_fail(WEFT_E_INTERNAL, "memory plan: \"%s\" is overwritten by node %d but has no update",
+            return weft_fail(WEFT_E_INTERNAL,
+                             "memory plan: \"%s\" is overwritten by node %d but has no update",
                              info->name ? info->name : "constant", (int)c->struck_by[v]);
     }
     return WEFT_OK;
 }
 
-weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options, const weft_memory_plan *plan)
+weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options,
+                                   const weft_memory_plan *plan)
 {
     static const weft_lifetime_options plain = {0};
     checker c = {.graph = g, .options = options ? options : &plain, .plan = plan};
     int32_t *flying = NULL, flying_count = 0;
     weft_status_code status = WEFT_OK;
     if (plan->count != weft_graph_value_count(g) || plan->node_count != weft_graph_node_count(g))
-        return weft_fail(WEFT_E_ARG, "memory plan of another graph: %d values and %d nodes, the graph has %d and %d",
-                         (int)plan->count, (int)plan->node_count, (int)weft_graph_value_count(g), (int)weft_graph_node_count(g));
+        return weft_fail(
+            WEFT_E_ARG,
+            "memory plan of another graph: %d values and %d nodes, the graph has %d and %d",
+            (int)plan->count, (int)plan->node_count, (int)weft_graph_value_count(g),
+            (int)weft_graph_node_count(g));
     c.reads_left = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.reads_left);
     c.struck_by = weft_alloc((int64_t)plan->count * (int64_t)sizeof *c.struck_by);
     flying = weft_alloc((int64_t)plan->node_count * (int64_t)sizeof *flying);
@@ -250,7 +274,8 @@ weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_opti
         for (int i = 0; i < node->in_count; i++)
             if (weft_value_ok(node->in[i]))
                 c.reads_left[node->in[i].id]++;
-        if (node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE || node->op == WEFT_OP_INPUT || node->op == WEFT_OP_CONSTANT)
+        if (node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE || node->op == WEFT_OP_INPUT ||
+            node->op == WEFT_OP_CONSTANT)
             c.reads_left[node->out[0].id]++; /* the next run reads it */
     }
     int count;

@@ -1,11 +1,12 @@
-/* Order: dead nodes go, collectives start as early as their operands allow (those that only need sources: a little ahead
- * of their use, so that memory stays bounded), and while one is under way nodes that do not need it come first.
+/* Order: dead nodes go, collectives start as early as their operands allow (those that only need
+ * sources: a little ahead of their use, so that memory stays bounded), and while one is under way
+ * nodes that do not need it come first.
  *
  *   before   g1  R1  n1(R1)  g2  R2  n2(R2)  ...        R: a collective, n(R): reads its result
  *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
  *
- * Every rank must start its collectives in the same order, and local shapes can differ between ranks; so work is
- * counted by kinds of nodes, never by sizes. */
+ * Every rank must start its collectives in the same order, and local shapes can differ between
+ * ranks; so work is counted by kinds of nodes, never by sizes. */
 #include "pass/rewrite.h"
 
 #include <string.h>
@@ -22,14 +23,15 @@ typedef struct order {
     const weft_graph *from;
     int32_t nodes;
     bool *alive, *done;
-    bool *early;      /* by node: depends on sources only */
-    int32_t *unready; /* by node: producers not placed yet */
+    bool *early;                /* by node: depends on sources only */
+    int32_t *unready;           /* by node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
-    int32_t *left;    /* by collective: work until it counts as finished; 0: finished, or not started */
-    int32_t *behind;  /* by value: the collective that makes it (through aliases), or -1 */
-    int32_t *queue;   /* collectives under way, oldest first */
+    int32_t
+        *left; /* by collective: work until it counts as finished; 0: finished, or not started */
+    int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
+    int32_t *queue;  /* collectives under way, oldest first */
     int32_t queue_count, early_flying;
-    int32_t first;    /* all nodes before it are placed */
+    int32_t first; /* all nodes before it are placed */
 } order;
 
 static bool is_free(weft_op op)
@@ -94,7 +96,9 @@ static void link_users(order *o)
         const weft_node *node = weft_graph_node(o->from, n);
         const int count = o->alive[n] ? producers(o, node, producer) : 0;
         o->unready[n] = count;
-        o->early[n] = node->op <= WEFT_OP_CONSTANT || (count > 0 && (weft_op_is_alias(node->op) || weft_op_is_collective(node->op)));
+        o->early[n] =
+            node->op <= WEFT_OP_CONSTANT ||
+            (count > 0 && (weft_op_is_alias(node->op) || weft_op_is_collective(node->op)));
         for (int k = 0; k < count; k++) {
             o->first_user[producer[k] + 1]++;
             o->early[n] = o->early[n] && o->early[producer[k]];
@@ -120,7 +124,8 @@ static void place(order *o, int32_t n)
         o->unready[o->user[u]]--;
     for (int i = 0; i < node->out_count; i++)
         if (weft_value_ok(node->out[i]))
-            o->behind[node->out[i].id] = weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
+            o->behind[node->out[i].id] =
+                weft_op_is_alias(node->op) ? o->behind[node->in[0].id] : -1;
     if (weft_op_is_collective(node->op)) {
         o->left[n] = COVER;
         o->queue[o->queue_count++] = n;
@@ -151,7 +156,8 @@ static void cover(order *o, int32_t amount)
     }
 }
 
-/* Whether the node needs a collective under way; with `wait` those count as finished from now on. */
+/* Whether the node needs a collective under way; with `wait` those count as finished from now on.
+ */
 static bool waits(order *o, int32_t n, bool wait)
 {
     const weft_node *node = weft_graph_node(o->from, n);
@@ -179,7 +185,8 @@ static bool start_ready(order *o)
         const weft_op op = weft_graph_node(o->from, n)->op;
         if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)))
             continue;
-        if (weft_op_is_collective(op) && (waits(o, n, false) || (o->early[n] && o->early_flying >= FLYING)))
+        if (weft_op_is_collective(op) &&
+            (waits(o, n, false) || (o->early[n] && o->early_flying >= FLYING)))
             continue;
         place(o, n);
         any = true;
@@ -197,7 +204,8 @@ static void schedule(order *o)
             if (!o->alive[n] || o->done[n])
                 continue;
             seen++;
-            if (!o->unready[n] && !weft_op_is_collective(weft_graph_node(o->from, n)->op) && !waits(o, n, false))
+            if (!o->unready[n] && !weft_op_is_collective(weft_graph_node(o->from, n)->op) &&
+                !waits(o, n, false))
                 chosen = n;
         }
         if (chosen < 0) {
@@ -213,7 +221,8 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
 {
     order o = {.from = g, .nodes = weft_graph_node_count(g)};
     weft_status_code status = WEFT_OK;
-    const int64_t nodes = o.nodes + 2, values = weft_graph_value_count(g) + 1, word = (int64_t)sizeof(int32_t);
+    const int64_t nodes = o.nodes + 2, values = weft_graph_value_count(g) + 1,
+                  word = (int64_t)sizeof(int32_t);
     WEFT_TRY(weft_rewrite_begin(g, &o.r));
     o.alive = weft_alloc(nodes);
     o.done = weft_alloc(nodes);
@@ -224,7 +233,8 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
     o.left = weft_alloc(nodes * word);
     o.behind = weft_alloc(values * word);
     o.queue = weft_alloc(nodes * word);
-    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.left || !o.behind || !o.queue) {
+    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.left ||
+        !o.behind || !o.queue) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;

@@ -1,18 +1,20 @@
-/* Passes: named functions from graph to graph. Each leaves its input alone and returns a new graph in
- * *out (freed by the caller), or says in weft_pass_report what it changed. The verifier runs behind
- * each in tests and debug builds. Any pass can be switched off by name. */
+/* Passes: named functions from graph to graph. Each leaves its input alone and returns a new graph
+ * in *out (freed by the caller), or says in weft_pass_report what it changed. The verifier runs
+ * behind each in tests and debug builds. Any pass can be switched off by name. */
 #ifndef WEFT_PASS_PASS_H
 #define WEFT_PASS_PASS_H
 
 #include "graph/graph.h"
 
-/* ---- shard (design: layouts and collectives) ---- */
-/* A recipe is data: rows "pattern over names, mesh axis -> layout" ('*' is any text). Names are those of inputs,
- * params, states and outputs, and "scope:op" for what a node makes ("blocks.0.attn1:attention"); such an activation is
- * converted to the layout right where it is made. Per name and axis the first match wins. What nothing matches is R
- * (sources, outputs) or what the layout rules give (activations). Rows of axes that the mesh lacks do nothing. Where
- * several axes split one dim, the axis that the recipe names first splits it first. A row that says nothing about the
- * graph is an error, unless it is `optional`: a misspelt name would leave a parameter whole, and nobody would notice. */
+/* ---- shard (design: layouts and collectives) ----------------------------------------------- */
+/* A recipe is data: rows "pattern over names, mesh axis -> layout" ('*' is any text). Names are
+ * those of inputs, params, states and outputs, and "scope:op" for what a node makes
+ * ("blocks.0.attn1:attention"); such an activation is converted to the layout right where it is
+ * made. Per name and axis the first match wins. What nothing matches is R (sources, outputs) or
+ * what the layout rules give (activations). Rows of axes that the mesh lacks do nothing. Where
+ * several axes split one dim, the axis that the recipe names first splits it first. A row that says
+ * nothing about the graph is an error, unless it is `optional`: a misspelt name would leave a
+ * parameter whole, and nobody would notice. */
 typedef struct weft_recipe_row {
     const char *pattern;
     const char *axis;
@@ -20,38 +22,46 @@ typedef struct weft_recipe_row {
     bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
     bool optional;      /* recipes that several models share: the graph need not have such a name */
 } weft_recipe_row;
-typedef struct weft_recipe { const char *name; const weft_recipe_row *row; int count; } weft_recipe;
+typedef struct weft_recipe {
+    const char *name;
+    const weft_recipe_row *row;
+    int count;
+} weft_recipe;
 /* Data parallel: inputs "batch.*" are S(0) on dp, everything else R. */
 extern const weft_recipe weft_recipe_dp;
-/* fsdp: batch and parameters split on axis fsdp. wan: dp, tensor parallel on tp and Ulysses on cp for the Wan DiT;
- * wan_sp: the same with sequence parallelism on tp. A mesh without an axis leaves its rows out. */
+/* fsdp: batch and parameters split on axis fsdp. wan: dp, tensor parallel on tp and Ulysses on cp
+ * for the Wan DiT; wan_sp: the same with sequence parallelism on tp. A mesh without an axis leaves
+ * its rows out. */
 extern const weft_recipe weft_recipe_fsdp, weft_recipe_wan, weft_recipe_wan_sp;
 /* NULL: no such recipe. */
 const weft_recipe *weft_recipe_find(const char *name);
-/* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only, "blocks.0.*:attention"
- * about what nodes make. */
-const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis, const char *name);
-/* WEFT_E_ARG where a row of an axis with more than one rank decides nothing in `g`: it matches no name, or rows before it
- * take all that it matches. The message says which. */
-weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, const weft_mesh *mesh);
+/* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only,
+ * "blocks.0.*:attention" about what nodes make. */
+const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis,
+                                           const char *name);
+/* WEFT_E_ARG where a row of an axis with more than one rank decides nothing in `g`: it matches no
+ * name, or rows before it take all that it matches. The message says which. */
+weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g,
+                              const weft_mesh *mesh);
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph **out);
 
-/* ---- recompute ---- */
-/* Outputs of forward nodes whose scope or op name matches one of `patterns` are not kept for the backward:
- * their nodes are emitted again just before the first backward consumer. Bitwise. WEFT_E_ARG: a pattern matches nothing (graphs without a
- * backward are left as they are). */
-weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count, weft_graph **out);
+/* ---- recompute ----------------------------------------------------------------------------- */
+/* Outputs of forward nodes whose scope or op name matches one of `patterns` are not kept for the
+ * backward: their nodes are emitted again just before the first backward consumer. Bitwise.
+ * WEFT_E_ARG: a pattern matches nothing (graphs without a backward are left as they are). */
+weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
+                                weft_graph **out);
 
 /* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */
 weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 
-/* ---- order: collectives as early, their first use as late as dependencies allow; dead nodes go ---- */
+/* ---- order: collectives as early, their first use as late as dependencies allow; dead nodes go */
 weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
 
-/* ---- lifetime: a place for every buffer ---- */
+/* ---- lifetime: a place for every buffer ---------------------------------------------------- */
 
 /* Where a value's bytes are. */
 typedef enum weft_region {
@@ -66,8 +76,8 @@ typedef struct weft_place {
     int64_t offset;      /* bytes in the region; -1: in the store, or an alias */
     int64_t bytes;       /* of the storage as kept by the backend, rounded up to 64 */
     int32_t alias_of;    /* value id that this one shares storage with, or -1 */
-    int32_t first, last; /* node indices between which it is live, inclusive; last = node count: to the
-                            end of the run and until the next one */
+    int32_t first, last; /* node indices between which it is live, inclusive; last = node count: to
+                            the end of the run and until the next one */
 } weft_place;
 
 /* What the pass has to know about a backend; all members may be 0. */
@@ -75,20 +85,22 @@ typedef struct weft_lifetime_options {
     void *user;
     /* Bytes of scratch that the kernel for `node` needs. */
     int64_t (*workspace)(void *user, const weft_graph *g, int32_t node);
-    /* Bit i: output 0 may be the storage of input i. adamw: any bit allows output o in input {0,2,3}[o]. */
+    /* Bit i: output 0 may be the storage of input i. adamw: any bit allows output o in input
+     * {0,2,3}[o]. */
     uint32_t (*in_place)(void *user, const weft_graph *g, int32_t node);
     /* Bytes of one element in storage (ref keeps floats as f64); NULL: weft_dtype_bytes. */
     int64_t (*element_bytes)(void *user, weft_dtype dtype);
     int64_t guard; /* bytes kept free before and after every arena buffer, a multiple of 64 */
-    bool no_alias; /* no sharing except reshape and vary: each value is seen after the run (debugging) */
+    bool no_alias; /* no sharing except reshape and vary: each value is seen after the run
+                      (debugging) */
 } weft_lifetime_options;
 
 typedef struct weft_memory_plan {
     weft_place *place; /* by value id; owned */
     int32_t count;
-    int32_t *wait; /* by node index; owned. For a collective: it starts at its own place and is waited for
-                      before this node (the first that reads its result; node count: at the end of the
-                      run). -1 for other nodes. */
+    int32_t *wait; /* by node index; owned. For a collective: it starts at its own place and is
+                      waited for before this node (the first that reads its result; node count: at
+                      the end of the run). -1 for other nodes. */
     int32_t node_count;
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
     int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */
@@ -97,13 +109,15 @@ typedef struct weft_memory_plan {
     int64_t input_bytes;
     int64_t constant_bytes;
 } weft_memory_plan;
-/* Sharing: reshape and vary are their input; an output takes the storage of an input that dies there
- * when the kernel allows it; an updated source is written where it is when nothing reads the old value
- * later. `options` NULL: no workspace, no in-place kernels. */
-weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options, weft_memory_plan *plan);
+/* Sharing: reshape and vary are their input; an output takes the storage of an input that dies
+ * there when the kernel allows it; an updated source is written where it is when nothing reads the
+ * old value later. `options` NULL: no workspace, no in-place kernels. */
+weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options,
+                               weft_memory_plan *plan);
 /* Independent of how the plan was made: runs through the nodes with the bytes that each owns and
  * proves that whatever a node reads is still what was written there. */
-weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options, const weft_memory_plan *plan);
+weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_options *options,
+                                   const weft_memory_plan *plan);
 void weft_memory_plan_free(weft_memory_plan *plan);
 /* The value that holds v's storage (v itself if it is no alias). */
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value);

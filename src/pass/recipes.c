@@ -94,15 +94,17 @@ const weft_recipe *weft_recipe_find(const char *name)
     return NULL;
 }
 
-/* ---- which row is about what ------------------------------------------------------------------- */
+/* ---- which row is about what --------------------------------------------------------------- */
 
 static bool is_about(const weft_recipe_row *row, const char *axis, const char *name)
 {
-    return !strcmp(row->axis, axis) && (strchr(row->pattern, ':') != NULL) == (strchr(name, ':') != NULL) &&
+    return !strcmp(row->axis, axis) &&
+           (strchr(row->pattern, ':') != NULL) == (strchr(name, ':') != NULL) &&
            weft_name_matches(row->pattern, name);
 }
 
-const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis, const char *name)
+const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis,
+                                           const char *name)
 {
     for (int i = 0; i < recipe->count; i++)
         if (is_about(&recipe->row[i], axis, name))
@@ -126,7 +128,8 @@ static void try_name(row_search *s, const char *name)
     s->before = s->decides ? NULL : first;
 }
 
-static row_search search_names(const weft_recipe *recipe, const weft_recipe_row *row, const weft_graph *g)
+static row_search search_names(const weft_recipe *recipe, const weft_recipe_row *row,
+                               const weft_graph *g)
 {
     row_search s = {.recipe = recipe, .row = row};
     int count;
@@ -137,7 +140,8 @@ static row_search search_names(const weft_recipe *recipe, const weft_recipe_row 
         const weft_node *node = weft_graph_node(g, n);
         char name[512];
         snprintf(name, sizeof name, "%s:%s", node->scope, weft_op_get(node->op)->name);
-        const bool source = node->op == WEFT_OP_INPUT || node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE;
+        const bool source =
+            node->op == WEFT_OP_INPUT || node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE;
         try_name(&s, source ? weft_value_get(g, node->out[0])->name : name);
     }
     return s;
@@ -153,13 +157,16 @@ weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, co
         const row_search s = search_names(recipe, row, g);
         if (!s.decides && !s.before)
             return weft_fail(WEFT_E_ARG,
-                             "recipe %s: row %d, \"%s\" on axis %s, matches no %s of this graph; mend the pattern, leave the "
+                             "recipe %s: row %d, \"%s\" on axis %s, matches no %s of this graph; "
+                             "mend the pattern, leave the "
                              "row out, or mark it as optional",
                              recipe->name, i + 1, row->pattern, row->axis,
-                             strchr(row->pattern, ':') ? "node (scope:op)" : "input, parameter, state or output");
+                             strchr(row->pattern, ':') ? "node (scope:op)"
+                                                       : "input, parameter, state or output");
         if (!s.decides)
             return weft_fail(WEFT_E_ARG,
-                             "recipe %s: row %d, \"%s\" on axis %s, decides nothing: rows before it, like \"%s\", take all that "
+                             "recipe %s: row %d, \"%s\" on axis %s, decides nothing: rows before "
+                             "it, like \"%s\", take all that "
                              "it matches",
                              recipe->name, i + 1, row->pattern, row->axis, s.before->pattern);
     }

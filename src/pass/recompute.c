@@ -1,10 +1,11 @@
-/* Recomputation by names: values of chosen forward nodes are not kept for the backward but made again just before
- * the first node there that reads them, by the same ops from the same operands: bitwise the same losses.
+/* Recomputation by names: values of chosen forward nodes are not kept for the backward but made
+ * again just before the first node there that reads them, by the same ops from the same operands:
+ * bitwise the same losses.
  *
- * A pattern chooses nodes by scope ("blocks.*") or by op ("gelu", "modulate"). The nodes that a scope pattern chooses
- * fall into groups, one per value of its first '*' up to the next dot: blocks.0, blocks.1, ... What another group or
- * any node outside reads in the forward is kept: it is where a group starts again, so a backward never goes
- * further back than one group. */
+ * A pattern chooses nodes by scope ("blocks.*") or by op ("gelu", "modulate"). The nodes that a
+ * scope pattern chooses fall into groups, one per value of its first '*' up to the next dot:
+ * blocks.0, blocks.1, ... What another group or any node outside reads in the forward is kept: it
+ * is where a group starts again, so a backward never goes further back than one group. */
 #include "pass/rewrite.h"
 
 #include <stdlib.h>
@@ -14,14 +15,16 @@
 typedef struct recompute {
     weft_rewrite r;
     const weft_graph *from;
-    bool *chosen;      /* by node */
-    uint64_t *group;   /* by node: 0 none */
-    weft_value *again; /* by value of `from`: what backward nodes read; WEFT_NONE: to be made again */
+    bool *chosen;    /* by node */
+    uint64_t *group; /* by node: 0 none */
+    weft_value
+        *again; /* by value of `from`: what backward nodes read; WEFT_NONE: to be made again */
     int32_t *stack;
     int32_t backward; /* the first node of the backward */
 } recompute;
 
-/* Length of the scope's group under a scope pattern: through the end of the component that the first '*' is in. */
+/* Length of the scope's group under a scope pattern: through the end of the component that the
+ * first '*' is in. */
 static size_t group_length(const char *pattern, const char *scope)
 {
     const char *star = strchr(pattern, '*');
@@ -36,7 +39,8 @@ static size_t group_length(const char *pattern, const char *scope)
 
 static bool matches(const char *pattern, const weft_node *node)
 {
-    return node->op > WEFT_OP_CONSTANT && (weft_name_matches(pattern, node->scope) || weft_name_matches(pattern, weft_op_get(node->op)->name));
+    return node->op > WEFT_OP_CONSTANT && (weft_name_matches(pattern, node->scope) ||
+                                           weft_name_matches(pattern, weft_op_get(node->op)->name));
 }
 
 /* A misspelt pattern would keep everything, and nobody would notice before memory runs out. */
@@ -47,7 +51,9 @@ static weft_status check_patterns(const recompute *c, const char *const *pattern
         for (int32_t n = 0; n < c->backward && !found; n++)
             found = matches(patterns[p], weft_graph_node(c->from, n));
         if (!found)
-            return weft_fail(WEFT_E_ARG, "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such as \"attention\") of the forward",
+            return weft_fail(WEFT_E_ARG,
+                             "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such "
+                             "as \"attention\") of the forward",
                              patterns[p], weft_graph_node(c->from, c->backward / 2)->scope);
     }
     return WEFT_OK;
@@ -92,7 +98,8 @@ static void keep_borders(recompute *c)
         c->chosen[weft_value_get(c->from, update[i].value)->node] = false;
 }
 
-/* Makes again what node n of the backward reads, operands first, without recursion (chains can be long). */
+/* Makes again what node n of the backward reads, operands first, without recursion (chains can be
+ * long). */
 static void make_again(recompute *c, int32_t n)
 {
     int32_t depth = 0;
@@ -120,7 +127,8 @@ static void make_again(recompute *c, int32_t n)
 
 static void copy_nodes(recompute *c)
 {
-    for (int32_t n = 0; n < weft_graph_node_count(c->from) && weft_graph_check(c->r.to) == WEFT_OK; n++) {
+    for (int32_t n = 0; n < weft_graph_node_count(c->from) && weft_graph_check(c->r.to) == WEFT_OK;
+         n++) {
         const weft_node *node = weft_graph_node(c->from, n);
         if (n >= c->backward)
             make_again(c, n);
@@ -134,12 +142,14 @@ static void copy_nodes(recompute *c)
             else if (!c->chosen[n])
                 c->again[v] = c->r.map[v];
             else if (weft_value_ok(c->r.map[v]))
-                weft_graph_node_mut(c->r.to, weft_value_get(c->r.to, c->r.map[v])->node)->recompute = true;
+                weft_graph_node_mut(c->r.to, weft_value_get(c->r.to, c->r.map[v])->node)
+                    ->recompute = true;
         }
     }
 }
 
-weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count, weft_graph **out)
+weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
+                                weft_graph **out)
 {
     recompute c = {.from = g};
     const int64_t nodes = weft_graph_node_count(g), values = weft_graph_value_count(g);

@@ -4,10 +4,13 @@ weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *r)
 {
     WEFT_TRY(weft_graph_check(from));
     const int64_t values = weft_graph_value_count(from);
-    *r = (weft_rewrite){.from = from, .to = weft_graph_create(), .map = weft_alloc((values + 1) * (int64_t)sizeof *r->map)};
+    *r = (weft_rewrite){.from = from,
+                        .to = weft_graph_create(),
+                        .map = weft_alloc((values + 1) * (int64_t)sizeof *r->map)};
     if (!r->to || !r->map) {
         weft_rewrite_abandon(r);
-        return weft_fail(WEFT_E_MEMORY, "no memory to rewrite a graph of %lld values", (long long)values);
+        return weft_fail(WEFT_E_MEMORY, "no memory to rewrite a graph of %lld values",
+                         (long long)values);
     }
     for (int64_t v = 0; v < values; v++)
         r->map[v] = WEFT_NONE;
@@ -29,7 +32,8 @@ void weft_rewrite_node(weft_rewrite *r, int32_t n, weft_value *map)
     weft_graph_copy_node(r->to, r->from, n, map);
     for (int o = 0; o < node->out_count; o++)
         if (weft_value_ok(node->out[o]) && weft_value_ok(map[node->out[o].id]))
-            weft_graph_set_layout(r->to, map[node->out[o].id], weft_value_get(r->from, node->out[o])->layout);
+            weft_graph_set_layout(r->to, map[node->out[o].id],
+                                  weft_value_get(r->from, node->out[o])->layout);
 }
 
 weft_status weft_rewrite_finish(weft_rewrite *r, const char *pass, weft_graph **out)

@@ -1,4 +1,5 @@
-/* Copying a graph node by node into a new one: what the passes that keep values but change nodes share. */
+/* Copying a graph node by node into a new one: what the passes that keep values but change nodes
+ * share. */
 #ifndef WEFT_PASS_REWRITE_H
 #define WEFT_PASS_REWRITE_H
 
@@ -11,9 +12,11 @@ typedef struct weft_rewrite {
 } weft_rewrite;
 
 weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *rewrite);
-/* Copies a node with its layouts, its inputs taken through `map` (NULL: rewrite->map), which gets the outputs. */
+/* Copies a node with its layouts, its inputs taken through `map` (NULL: rewrite->map), which gets
+ * the outputs. */
 void weft_rewrite_node(weft_rewrite *rewrite, int32_t node, weft_value *map);
-/* Outputs and updates; checks the new graph (verifies it where assert is on). Frees all but *out. */
+/* Outputs and updates; checks the new graph (verifies it where assert is on). Frees all but *out.
+ */
 weft_status weft_rewrite_finish(weft_rewrite *rewrite, const char *pass, weft_graph **out);
 void weft_rewrite_abandon(weft_rewrite *rewrite);
 

@@ -53,8 +53,7 @@ static const weft_value_info *info_of(const axis_pass *p, weft_value v)
     return weft_value_get(p->from, v);
 }
 
-/* ---- recipe ------------------------------------------------------------------------------------
- */
+/* ---- recipe -------------------------------------------------------------------------------- */
 
 static const weft_recipe_row *row_for_node(const axis_pass *p, const weft_node *n)
 {
@@ -79,8 +78,7 @@ static bool check_row(axis_pass *p, const weft_recipe_row *row, const char *name
     return false;
 }
 
-/* ---- emitting ----------------------------------------------------------------------------------
- */
+/* ---- emitting ------------------------------------------------------------------------------ */
 
 /* Copies the layouts on the axes before, and sets the one of this axis. */
 static void put_version(axis_pass *p, weft_value of, weft_layout layout, weft_value made)
@@ -204,8 +202,7 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
         weft_graph_node_mut(p->to, weft_value_get(p->to, made[0])->node)->backward = n->backward;
 }
 
-/* ---- conversions -------------------------------------------------------------------------------
- */
+/* ---- conversions --------------------------------------------------------------------------- */
 
 /* What each rank can make by itself in any split: constants, fills, random numbers of whole keys.
  */
@@ -273,8 +270,7 @@ static weft_value convert(axis_pass *p, weft_value v, weft_layout to)
     return emit_comm(p, WEFT_OP_VARY, v, invariant, (weft_attr_comm){0}, to);
 }
 
-/* ---- choosing ----------------------------------------------------------------------------------
- */
+/* ---- choosing ------------------------------------------------------------------------------ */
 
 static double bytes_of(const axis_pass *p, weft_value v)
 {
@@ -387,8 +383,7 @@ static void choose(const axis_pass *p, const weft_node *n, weft_layout_choice *b
     }
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------------------------- */
 
 static void shard_source(axis_pass *p, const weft_node *n)
 {
@@ -491,8 +486,7 @@ out:
     return status;
 }
 
-/* ---- nodes that a recipe splits inside ---------------------------------------------------------
- */
+/* ---- nodes that a recipe splits inside ----------------------------------------------------- */
 
 /* The recipe keeps `param` split along `dim` on some axis of the mesh. */
 static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
@@ -590,8 +584,7 @@ static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int ra
     return weft_graph_check(to);
 }
 
-/* ---- the pass ----------------------------------------------------------------------------------
- */
+/* ---- the pass ------------------------------------------------------------------------------ */
 
 /* Axes of more than one rank in the order in which the recipe first names them; the others leave
  * all values R. */

@@ -16,8 +16,9 @@ static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket
 {
     weft_dit_cost d;
     WEFT_TRY(weft_dit_cost_of(c, b, degree, method, 0, &d));
-    *out = (unit){d.seconds + weft_vae_seconds(c, b, degree) + (c->text ? weft_text_seconds(c, b) : 0), d.bytes,
-                  d.flops};
+    *out =
+        (unit){d.seconds + weft_vae_seconds(c, b, degree) + (c->text ? weft_text_seconds(c, b) : 0),
+               d.bytes, d.flops};
     return WEFT_OK;
 }
 
@@ -39,13 +40,15 @@ static void summarise(const double *load, const double *flops, const int64_t *wi
     out->variation = mean > 0 ? sqrt(square / (double)devices) / mean : 0;
 }
 
-weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workload *w, int64_t degree,
-                                 weft_sp_method method, weft_arena *arena, weft_baseline *out)
+weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workload *w,
+                                 int64_t degree, weft_sp_method method, weft_arena *arena,
+                                 weft_baseline *out)
 {
     const int64_t devices = weft_cluster_devices(c->cluster), groups = devices / degree;
     weft_baseline r = {.degree = degree};
     r.name = method == WEFT_SP_ULYSSES ? "DP x Ulysses" : "DP x CP";
-    if (devices % degree || (method == WEFT_SP_ULYSSES && c->model->heads % degree) || groups > MAX_GROUPS) {
+    if (devices % degree || (method == WEFT_SP_ULYSSES && c->model->heads % degree) ||
+        groups > MAX_GROUPS) {
         *out = r;
         return WEFT_OK;
     }
@@ -135,8 +138,8 @@ static void cut(flex *f, int64_t power, int64_t rest)
     }
 }
 
-weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workload *w, weft_arena *arena,
-                                 weft_baseline *out)
+weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workload *w,
+                                 weft_arena *arena, weft_baseline *out)
 {
     flex f = {.samples = w->count, .devices = weft_cluster_devices(c->cluster), .best = INFINITY};
     while ((1 << f.powers) <= f.devices)
@@ -151,9 +154,11 @@ weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workloa
         return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
     for (int64_t i = 0; i < w->count; i++) {
         for (int64_t p = 0; p < f.powers; p++)
-            WEFT_TRY(unit_cost(c, &w->bucket[i], (int64_t)1 << p, WEFT_SP_NONE, &units[i * f.powers + p]));
+            WEFT_TRY(unit_cost(c, &w->bucket[i], (int64_t)1 << p, WEFT_SP_NONE,
+                               &units[i * f.powers + p]));
         int64_t at = i; /* by falling work on one device */
-        for (; at > 0 && units[order[at - 1] * f.powers].seconds < units[i * f.powers].seconds; at--)
+        for (; at > 0 && units[order[at - 1] * f.powers].seconds < units[i * f.powers].seconds;
+             at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -172,8 +177,8 @@ weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workloa
     return WEFT_OK;
 }
 
-weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_workload *w, weft_arena *arena,
-                                  weft_baseline *out)
+weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_workload *w,
+                                  weft_arena *arena, weft_baseline *out)
 {
     const int64_t devices = weft_cluster_devices(c->cluster);
     const double memory = (double)c->cluster->device.memory;
@@ -197,7 +202,8 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
         flops[i] = u.flops;
     }
     r.feasible = rest >= 0;
-    for (bool wider = r.feasible; wider;) { /* only the slowest one's next width can make all of it shorter */
+    for (bool wider = r.feasible;
+         wider;) { /* only the slowest one's next width can make all of it shorter */
         int64_t slow = 0;
         for (int64_t i = 1; i < w->count; i++)
             slow = load[i] > load[slow] ? i : slow;

@@ -1,7 +1,7 @@
 /* Lower bounds. A value T is refuted when no schedule of length T can exist; the bound is the
- * largest refuted T, found by bisection. Under T, only degrees that leave time for the way to and from a
- * cascade can be chosen, which is what makes the area bound sharp: a long cascade cannot be as narrow, and as
- * cheap, as it likes. */
+ * largest refuted T, found by bisection. Under T, only degrees that leave time for the way to and
+ * from a cascade can be chosen, which is what makes the area bound sharp: a long cascade cannot be
+ * as narrow, and as cheap, as it likes. */
 #include "plan/cascade.h"
 
 #include <math.h>
@@ -40,7 +40,8 @@ static void ways(bounder *b)
 }
 
 /* Some widths in use, spread evenly, decide which functions can help. Fekete and Schepers, "New
- * classes of fast lower bounds for bin packing problems" (2001): the rounding u^(s) and the threshold U^(t). */
+ * classes of fast lower bounds for bin packing problems" (2001): the rounding u^(s) and the
+ * threshold U^(t). */
 static weft_status functions(bounder *b, weft_arena *arena)
 {
     const int64_t n = b->p->devices;
@@ -114,7 +115,8 @@ static bool refuted(const bounder *b, double limit)
     for (int32_t f = 0; f < b->functions; f++)
         if (sum[f] > b->whole[f] * limit)
             return true;
-    /* windows between heads (and 0) and the limit less tails (and the limit), fewer for many options */
+    /* windows between heads (and 0) and the limit less tails (and the limit), fewer for many
+     * options */
     int64_t windows = (int64_t)sqrt(1.3e6 / (double)p->first_option[p->count]);
     windows = windows < MAX_WINDOWS ? windows : MAX_WINDOWS;
     if (windows < 2)

@@ -22,18 +22,20 @@ static weft_status check_cascade(const weft_cascade *c, int64_t count)
             return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld is outside 1..%d", c->id,
                              (long long)o->degree, MAX_DEVICES);
         if (i && o->degree <= c->option[i - 1].degree)
-            return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld stands twice or out of order", c->id,
-                             (long long)o->degree);
+            return weft_fail(WEFT_E_ARG, "cascade %s: degree %lld stands twice or out of order",
+                             c->id, (long long)o->degree);
         if (!isfinite(o->seconds) || o->seconds < 0 || o->seconds > 1e12)
-            return weft_fail(WEFT_E_ARG,
-                             "cascade %s, degree %lld: seconds is %g; a cost must be a number from 0 "
-                             "to 1e12",
-                             c->id, (long long)o->degree, o->seconds);
+            return weft_fail(
+                WEFT_E_ARG,
+                "cascade %s, degree %lld: seconds is %g; a cost must be a number from 0 "
+                "to 1e12",
+                c->id, (long long)o->degree, o->seconds);
         if (!isfinite(o->bytes) || o->bytes < 0)
-            return weft_fail(WEFT_E_ARG,
-                             "cascade %s, degree %lld: bytes is %g; it must be a finite number that is "
-                             "not negative",
-                             c->id, (long long)o->degree, o->bytes);
+            return weft_fail(
+                WEFT_E_ARG,
+                "cascade %s, degree %lld: bytes is %g; it must be a finite number that is "
+                "not negative",
+                c->id, (long long)o->degree, o->bytes);
     }
     return WEFT_OK;
 }
@@ -51,8 +53,8 @@ static weft_status does_not_fit(const weft_cascade *c, int64_t devices, double m
     }
     if (!widest)
         return weft_fail(WEFT_E_INFEASIBLE,
-                         "cascade %s: its smallest degree is %lld, there are only %lld devices", c->id,
-                         (long long)c->option[0].degree, (long long)devices);
+                         "cascade %s: its smallest degree is %lld, there are only %lld devices",
+                         c->id, (long long)c->option[0].degree, (long long)devices);
     char rest[96];
     if (enough)
         snprintf(rest, sizeof rest, "smallest feasible degree %lld, devices %lld",
@@ -62,8 +64,8 @@ static weft_status does_not_fit(const weft_cascade *c, int64_t devices, double m
                  (long long)c->option[c->option_count - 1].degree);
     const double gib = 1024.0 * 1024 * 1024;
     return weft_fail(WEFT_E_INFEASIBLE,
-                     "cascade %s: needs %.4g GiB per device at degree %lld, limit %.4g GiB; %s", c->id,
-                     widest->bytes / gib, (long long)widest->degree, memory / gib, rest);
+                     "cascade %s: needs %.4g GiB per device at degree %lld, limit %.4g GiB; %s",
+                     c->id, widest->bytes / gib, (long long)widest->degree, memory / gib, rest);
 }
 
 /* Copies the options that can be of use. An option with a larger degree must be faster. */
@@ -147,8 +149,8 @@ static weft_status name_cycle(const weft_cascade_list *list, const weft_cascade_
         }
         at = next;
     }
-    const weft_status_code code = weft_fail(WEFT_E_ARG, "\"after\" runs in a ring: %s",
-                                            text.data ? text.data : "?");
+    const weft_status_code code =
+        weft_fail(WEFT_E_ARG, "\"after\" runs in a ring: %s", text.data ? text.data : "?");
     weft_buf_free(&text);
     return code;
 }
@@ -230,7 +232,8 @@ void weft_cascade_problem_free(weft_cascade_problem *problem)
     *problem = (weft_cascade_problem){0};
 }
 
-weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count, weft_cascade_schedule *out)
+weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count,
+                                         weft_cascade_schedule *out)
 {
     weft_cascade_schedule s = {.makespan = INFINITY};
     s.option = weft_arena_alloc(arena, count * (int64_t)sizeof *s.option);
@@ -264,10 +267,12 @@ static int by_time(const void *a, const void *b)
         return x->time < y->time ? -1 : 1;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    return x->start != y->start ? (x->start ? -1 : 1) : (x->cascade > y->cascade) - (x->cascade < y->cascade);
+    return x->start != y->start ? (x->start ? -1 : 1)
+                                : (x->cascade > y->cascade) - (x->cascade < y->cascade);
 }
 
-weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p, const weft_cascade_schedule *s)
+weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p,
+                                          const weft_cascade_schedule *s)
 {
     weft_cascade_moment *list = weft_alloc(2 * p->count * (int64_t)sizeof *list);
     if (!list)
@@ -275,7 +280,8 @@ weft_cascade_moment *weft_cascade_moments(const weft_cascade_problem *p, const w
     for (int32_t i = 0; i < p->count; i++) {
         const int32_t c = p->order[i];
         const bool instant = s->end[c] == s->start[c];
-        list[2 * i] = (weft_cascade_moment){s->start[c], c, true, instant ? 1 + i : (int32_t)p->count + 1};
+        list[2 * i] =
+            (weft_cascade_moment){s->start[c], c, true, instant ? 1 + i : (int32_t)p->count + 1};
         list[2 * i + 1] = (weft_cascade_moment){s->end[c], c, false, instant ? 1 + i : 0};
     }
     qsort(list, (size_t)(2 * p->count), sizeof *list, by_time);
@@ -294,11 +300,13 @@ weft_status weft_cascade_schedule_check(const weft_cascade_problem *p,
             return weft_fail(WEFT_E_INTERNAL, "cascade %d does not end when it should", c);
         for (int32_t e = p->first_after[c]; e < p->first_after[c + 1]; e++)
             if (s->start[c] < s->end[p->after[e]])
-                return weft_fail(WEFT_E_INTERNAL, "cascade %d starts before %d ends", c, p->after[e]);
+                return weft_fail(WEFT_E_INTERNAL, "cascade %d starts before %d ends", c,
+                                 p->after[e]);
         makespan = fmax(makespan, s->end[c]);
     }
     if (makespan != s->makespan)
-        return weft_fail(WEFT_E_INTERNAL, "the makespan is %.17g, not %.17g", makespan, s->makespan);
+        return weft_fail(WEFT_E_INTERNAL, "the makespan is %.17g, not %.17g", makespan,
+                         s->makespan);
     weft_cascade_moment *events = weft_cascade_moments(p, s);
     if (!events)
         return weft_fail(WEFT_E_MEMORY, "out of memory checking a schedule");

@@ -1,10 +1,11 @@
-/* Cascades: (sample, module) units with a degree to choose, on equal devices (Arachne §IV-B, Eq. 1-7).
+/* Cascades: (sample, module) units with a degree to choose, on equal devices (Arachne §IV-B, Eq.
+ * 1-7).
  *
  * A problem is numbers only: per cascade its predecessors and, per degree, seconds and bytes per
  * device. A schedule chooses a degree and a start for each. Devices are interchangeable here and a
- * cascade's devices need not be neighbours, so "never more than N devices at once" (Eq. 7) is enough
- * for an assignment of devices to exist; weft_schedule_devices makes a plain one and plan/place.h one
- * that knows the topology. */
+ * cascade's devices need not be neighbours, so "never more than N devices at once" (Eq. 7) is
+ * enough for an assignment of devices to exist; weft_schedule_devices makes a plain one and
+ * plan/place.h one that knows the topology. */
 #ifndef WEFT_PLAN_CASCADE_H
 #define WEFT_PLAN_CASCADE_H
 
@@ -33,14 +34,14 @@ typedef struct weft_cascade_list {
  * cascades are numbered as in the list. */
 typedef struct weft_cascade_problem {
     int64_t count, devices;
-    /* 0: one pool. Else devices come in nodes of so many (devices is a multiple), and the list scheduler
-     * starts a cascade only where one node has room for it, or, when it is wider than a node, where the
-     * fewest nodes take equal parts. Set after weft_cascade_problem_create. */
+    /* 0: one pool. Else devices come in nodes of so many (devices is a multiple), and the list
+     * scheduler starts a cascade only where one node has room for it, or, when it is wider than a
+     * node, where the fewest nodes take equal parts. Set after weft_cascade_problem_create. */
     int64_t per_node;
-    int32_t *first_option; /* [count + 1] */
-    int32_t *degree;       /* per option */
-    double *seconds;       /* per option */
-    int32_t *source;       /* per option: index in the list's option array */
+    int32_t *first_option;          /* [count + 1] */
+    int32_t *degree;                /* per option */
+    double *seconds;                /* per option */
+    int32_t *source;                /* per option: index in the list's option array */
     int32_t *first_after, *after;   /* CSR of predecessors */
     int32_t *first_before, *before; /* CSR of successors */
     int32_t *order;                 /* a topological order */
@@ -48,8 +49,8 @@ typedef struct weft_cascade_problem {
     weft_arena *arena;              /* owned */
 } weft_cascade_problem;
 
-/* memory <= 0: no limit. WEFT_E_ARG: empty list, no devices, degrees or costs out of range, a cycle of
- * `after` (named); WEFT_E_INFEASIBLE: what does not fit and by how much. */
+/* memory <= 0: no limit. WEFT_E_ARG: empty list, no devices, degrees or costs out of range, a cycle
+ * of `after` (named); WEFT_E_INFEASIBLE: what does not fit and by how much. */
 weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t devices,
                                         double memory, weft_cascade_problem *problem);
 void weft_cascade_problem_free(weft_cascade_problem *problem);
@@ -60,14 +61,15 @@ typedef struct weft_cascade_schedule {
     double *start, *end;
     double makespan;
 } weft_cascade_schedule;
-weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count, weft_cascade_schedule *out);
+weft_status weft_cascade_schedule_create(weft_arena *arena, int64_t count,
+                                         weft_cascade_schedule *out);
 void weft_cascade_schedule_copy(int64_t count, const weft_cascade_schedule *from,
                                 weft_cascade_schedule *to);
 
-/* Starts and ends in the order in which devices change hands: by time, and at one moment first what ends,
- * then the cascades that take no time (start and end, one after the other, predecessors first), then
- * what starts. So a cascade of zero seconds needs its devices free, and holds up nobody. [2 count], to be
- * freed with weft_free; NULL: out of memory. */
+/* Starts and ends in the order in which devices change hands: by time, and at one moment first what
+ * ends, then the cascades that take no time (start and end, one after the other, predecessors
+ * first), then what starts. So a cascade of zero seconds needs its devices free, and holds up
+ * nobody. [2 count], to be freed with weft_free; NULL: out of memory. */
 typedef struct weft_cascade_moment {
     double time;
     int32_t cascade;
@@ -99,20 +101,21 @@ double weft_list_insert(weft_lister *lister, const double *bias, weft_cascade_sc
  * functions of the widths, each with only those degrees that can be part of a schedule so short. */
 typedef struct weft_cascade_bound {
     double value;
-    double critical_path, area; /* the two plain ones: fastest degrees; cheapest degrees / devices */
+    double critical_path,
+        area; /* the two plain ones: fastest degrees; cheapest degrees / devices */
 } weft_cascade_bound;
 weft_status weft_cascade_lower_bound(const weft_cascade_problem *problem, double upper,
                                      weft_cascade_bound *out);
 
 typedef struct weft_cascade_search {
     uint64_t seed;
-    double seconds;  /* > 0: search until then; 0: a fixed amount of work, so the same everywhere */
-    double effort;   /* share of the fixed amount of work; 0: 1 */
-    int threads;     /* 0: all; the result does not depend on it */
+    double seconds; /* > 0: search until then; 0: a fixed amount of work, so the same everywhere */
+    double effort;  /* share of the fixed amount of work; 0: 1 */
+    int threads;    /* 0: all; the result does not depend on it */
     const weft_cascade_bound *bound; /* a known lower bound; NULL: compute it */
-    bool no_exact;   /* the heuristics only */
-    bool no_genetic; /* local search only, for comparisons */
-    int64_t exact_nodes; /* 0: default */
+    bool no_exact;                   /* the heuristics only */
+    bool no_genetic;                 /* local search only, for comparisons */
+    int64_t exact_nodes;             /* 0: default */
 } weft_cascade_search;
 
 typedef struct weft_cascade_result {

@@ -26,12 +26,14 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
                          "%s: \"degrees\" must be an object with at least one degree, such as "
                          "{\"1\": {\"seconds\": 4.0, \"bytes\": 2e9}}",
                          where);
-    out->option = weft_arena_alloc(arena, (int64_t)json_object_size(degrees) * (int64_t)sizeof *out->option);
+    out->option =
+        weft_arena_alloc(arena, (int64_t)json_object_size(degrees) * (int64_t)sizeof *out->option);
     if (!out->option)
         return no_memory(where);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)degrees, key, value) {
+    json_object_foreach((json_t *)degrees, key, value)
+    {
         char *end;
         errno = 0;
         const long long degree = strtoll(key, &end, 10);
@@ -132,9 +134,8 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
         return weft_fail(WEFT_E_ARG, "%s: the workload is empty: \"cascades\" has no entry", name);
     result.item = weft_arena_alloc(arena, result.count * (int64_t)sizeof *result.item);
     json_t *index = json_object();
-    const weft_status_code status = result.item && index
-                                        ? read_cascades(list, name, index, arena, &result)
-                                        : no_memory(name);
+    const weft_status_code status =
+        result.item && index ? read_cascades(list, name, index, arena, &result) : no_memory(name);
     json_decref(index);
     if (status == WEFT_OK)
         *out = result;
@@ -166,20 +167,20 @@ weft_status weft_cascade_list_to_json(const weft_cascade_list *list, json_t **ou
                                        json_pack("{s:f,s:f}", "seconds", c->option[k].seconds,
                                                  "bytes", c->option[k].bytes));
         }
-        ok &= !json_array_append_new(array, json_pack("{s:s,s:o,s:o}", "id", c->id, "after", after,
-                                                      "degrees", degrees));
+        ok &= !json_array_append_new(
+            array, json_pack("{s:s,s:o,s:o}", "id", c->id, "after", after, "degrees", degrees));
     }
     json_decref(array);
     if (!ok) {
         json_decref(root);
-        return weft_fail(WEFT_E_MEMORY, "out of memory writing %lld cascades", (long long)list->count);
+        return weft_fail(WEFT_E_MEMORY, "out of memory writing %lld cascades",
+                         (long long)list->count);
     }
     *out = root;
     return WEFT_OK;
 }
 
-weft_status weft_cascade_plan_to_json(const weft_cascade_list *list,
-                                      const weft_cascade_problem *p,
+weft_status weft_cascade_plan_to_json(const weft_cascade_list *list, const weft_cascade_problem *p,
                                       const weft_cascade_result *r, const int32_t *first,
                                       const int32_t *devices, json_t **out)
 {
@@ -199,8 +200,8 @@ weft_status weft_cascade_plan_to_json(const weft_cascade_list *list,
     }
     json_t *root = json_pack("{s:s,s:f,s:f,s:f,s:b,s:b,s:I,s:o}", "kind", "weft-cascade-plan",
                              "makespan", s->makespan, "lower_bound", r->bound.value, "gap",
-                             weft_cascade_gap(s->makespan, r->bound.value), "proved", r->proved, "cut", r->cut,
-                             "devices", (json_int_t)p->devices, "cascades", array);
+                             weft_cascade_gap(s->makespan, r->bound.value), "proved", r->proved,
+                             "cut", r->cut, "devices", (json_int_t)p->devices, "cascades", array);
     if (!ok || !root) {
         json_decref(root);
         return weft_fail(WEFT_E_MEMORY, "out of memory writing the plan");
@@ -222,7 +223,8 @@ static weft_status read_plan_item(const json_t *entry, const char *where, int64_
         return weft_fail(WEFT_E_FORMAT, "%s: runs from %g to %g s", where, out->start, out->end);
     const json_t *used = json_object_get(entry, "devices");
     if (out->degree < 1 || !json_is_array(used) || (int64_t)json_array_size(used) != out->degree)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"devices\" must list as many devices as \"degree\" says (%lld)",
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"devices\" must list as many devices as \"degree\" says (%lld)",
                          where, (long long)out->degree);
     out->device = weft_arena_alloc(arena, out->degree * (int64_t)sizeof *out->device);
     if (!out->device || !out->id)
@@ -266,8 +268,8 @@ static weft_status check_overlap(const weft_cascade_plan *plan, const char *name
         return no_memory(name);
     for (int64_t i = 0; i < plan->count; i++)
         for (int64_t j = 0; j < plan->item[i].degree; j++)
-            list[n++] = (span){plan->item[i].device[j], (int32_t)i, plan->item[i].start,
-                               plan->item[i].end};
+            list[n++] =
+                (span){plan->item[i].device[j], (int32_t)i, plan->item[i].start, plan->item[i].end};
     qsort(list, (size_t)n, sizeof *list, by_device);
     weft_status_code status = WEFT_OK;
     for (int64_t i = 1; i < n && status == WEFT_OK; i++)
@@ -287,15 +289,19 @@ static weft_status check_after(const json_t *list, const json_t *index,
     for (int64_t i = 0; i < plan->count; i++) {
         size_t k;
         json_t *id;
-        json_array_foreach(json_object_get(json_array_get(list, (size_t)i), "after"), k, id) {
-            const json_t *at = json_is_string(id) ? json_object_get(index, json_string_value(id)) : NULL;
+        json_array_foreach(json_object_get(json_array_get(list, (size_t)i), "after"), k, id)
+        {
+            const json_t *at =
+                json_is_string(id) ? json_object_get(index, json_string_value(id)) : NULL;
             if (!at)
-                return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is after something that the plan has not", name,
+                return weft_fail(WEFT_E_FORMAT,
+                                 "%s: \"%s\" is after something that the plan has not", name,
                                  plan->item[i].id);
             const weft_cascade_plan_item *before = &plan->item[json_integer_value(at)];
             if (plan->item[i].start < before->end - 1e-9 * (1 + before->end))
-                return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" starts at %g s, before \"%s\" ends at %g s",
-                                 name, plan->item[i].id, plan->item[i].start, before->id, before->end);
+                return weft_fail(WEFT_E_FORMAT,
+                                 "%s: \"%s\" starts at %g s, before \"%s\" ends at %g s", name,
+                                 plan->item[i].id, plan->item[i].start, before->id, before->end);
         }
     }
     return WEFT_OK;
@@ -307,7 +313,8 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
     const char *text;
     WEFT_TRY(weft_json_get_string_or(root, "kind", name, "", &text));
     if (strcmp(text, "weft-cascade-plan"))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"kind\" is \"%.40s\", not \"weft-cascade-plan\"", name, text);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"kind\" is \"%.40s\", not \"weft-cascade-plan\"",
+                         name, text);
     WEFT_TRY(weft_json_get_f64(root, "makespan", name, &p->makespan));
     WEFT_TRY(weft_json_get_f64(root, "lower_bound", name, &p->lower_bound));
     WEFT_TRY(weft_json_get_bool(root, "proved", name, &p->proved));
@@ -332,7 +339,8 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
     for (int64_t i = 0; i < p->count; i++) {
         char where[256];
         snprintf(where, sizeof where, "%.200s: cascade %lld", name, (long long)i);
-        WEFT_TRY(read_plan_item(json_array_get(list, (size_t)i), where, p->devices, arena, &p->item[i]));
+        WEFT_TRY(
+            read_plan_item(json_array_get(list, (size_t)i), where, p->devices, arena, &p->item[i]));
         if (json_object_get(index, p->item[i].id))
             return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" stands twice", name, p->item[i].id);
         if (json_object_set_new(index, p->item[i].id, json_integer(i)))
@@ -340,8 +348,10 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
         makespan = fmax(makespan, p->item[i].end);
     }
     if (fabs(makespan - p->makespan) > 1e-6 * makespan || p->lower_bound > p->makespan * (1 + 1e-9))
-        return weft_fail(WEFT_E_FORMAT, "%s: the last cascade ends at %g s, \"makespan\" is %g, \"lower_bound\" %g",
-                         name, makespan, p->makespan, p->lower_bound);
+        return weft_fail(
+            WEFT_E_FORMAT,
+            "%s: the last cascade ends at %g s, \"makespan\" is %g, \"lower_bound\" %g", name,
+            makespan, p->makespan, p->lower_bound);
     WEFT_TRY(check_after(list, index, p, name));
     return check_overlap(p, name);
 }
@@ -351,7 +361,8 @@ weft_status weft_cascade_plan_from_json(const json_t *root, const char *name, we
 {
     json_t *index = json_object();
     weft_cascade_plan plan = {0};
-    const weft_status_code status = index ? read_plan(root, index, name, arena, &plan) : no_memory(name);
+    const weft_status_code status =
+        index ? read_plan(root, index, name, arena, &plan) : no_memory(name);
     json_decref(index);
     if (status == WEFT_OK)
         *out = plan;

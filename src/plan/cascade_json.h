@@ -5,16 +5,16 @@
 #include "base/json.h"
 #include "plan/cascade.h"
 
-/* {"cascades": [{"id": "s0.vae", "after": ["s0.text"], "degrees": {"1": {"seconds": 4.0, "bytes": 2e9}, ...}}, ...]}
- * "after" and "bytes" may be missing. `name` begins the messages. */
+/* {"cascades": [{"id": "s0.vae", "after": ["s0.text"], "degrees": {"1": {"seconds": 4.0, "bytes":
+ * 2e9}, ...}}, ...]} "after" and "bytes" may be missing. `name` begins the messages. */
 weft_status weft_cascade_list_from_json(const json_t *root, const char *name, weft_arena *arena,
                                         weft_cascade_list *out);
 weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cascade_list *out);
 /* The same the other way; the caller owns *out. */
 weft_status weft_cascade_list_to_json(const weft_cascade_list *list, json_t **out);
 
-/* {"makespan", "lower_bound", "gap", "proved", "devices", "cascades": [{"id", "degree", "start", "end",
- * "devices"}, ...]}; the caller owns *out. */
+/* {"makespan", "lower_bound", "gap", "proved", "devices", "cascades": [{"id", "degree", "start",
+ * "end", "devices"}, ...]}; the caller owns *out. */
 weft_status weft_cascade_plan_to_json(const weft_cascade_list *list,
                                       const weft_cascade_problem *problem,
                                       const weft_cascade_result *result, const int32_t *first,

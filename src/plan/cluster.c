@@ -10,22 +10,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY(type, key_type, member, fallback, unit, help, ...) \
-    {#member, key_type, offsetof(type, member), fallback, unit, help, __VA_ARGS__}
+#define KEY(type, key_type, member, fallback, unit, help, ...)                                     \
+    {                                                                                              \
+#member, key_type, offsetof(type, member), fallback, unit, help, __VA_ARGS__               \
+    }
 
 static const weft_key device_keys[] = {
     KEY(weft_device_type, WEFT_KEY_STRING, type, "device", "", "name of the device type"),
-    KEY(weft_device_type, WEFT_KEY_I64, memory, NULL, "bytes", "memory of one device", .min = 1, .max = 1e15),
+    KEY(weft_device_type, WEFT_KEY_I64, memory, NULL, "bytes", "memory of one device", .min = 1,
+        .max = 1e15),
     KEY(weft_device_type, WEFT_KEY_F64, flops, NULL, "FLOP/s",
         "peak of dense products in the training dtype; a multiply-add is 2", .min = 1, .max = 1e18),
-    KEY(weft_device_type, WEFT_KEY_F64, memory_bandwidth, NULL, "bytes/s", "peak of the device memory",
-        .min = 1, .max = 1e15),
-    KEY(weft_device_type, WEFT_KEY_F64, gemm, "0.6", "", "achieved fraction of the peak, dense products",
-        .min = 1e-6, .max = 1),
-    KEY(weft_device_type, WEFT_KEY_F64, attention, "0.4", "", "achieved fraction of the peak, attention",
-        .min = 1e-6, .max = 1),
-    KEY(weft_device_type, WEFT_KEY_F64, conv, "0.35", "", "achieved fraction of the peak, convolutions",
-        .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, memory_bandwidth, NULL, "bytes/s",
+        "peak of the device memory", .min = 1, .max = 1e15),
+    KEY(weft_device_type, WEFT_KEY_F64, gemm, "0.6", "",
+        "achieved fraction of the peak, dense products", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, attention, "0.4", "",
+        "achieved fraction of the peak, attention", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, conv, "0.35", "",
+        "achieved fraction of the peak, convolutions", .min = 1e-6, .max = 1),
     KEY(weft_device_type, WEFT_KEY_F64, memory_fraction, "0.8", "",
         "achieved fraction of the memory bandwidth", .min = 1e-6, .max = 1),
 };
@@ -33,7 +36,8 @@ static const weft_section device_section = {"device", "one device", sizeof(weft_
                                             device_keys, WEFT_COUNT(device_keys)};
 
 static const weft_key link_keys[] = {
-    KEY(weft_link, WEFT_KEY_F64, bandwidth, "64e9", "bytes/s", "each direction, per device", .min = 1, .max = 1e15),
+    KEY(weft_link, WEFT_KEY_F64, bandwidth, "64e9", "bytes/s", "each direction, per device",
+        .min = 1, .max = 1e15),
     KEY(weft_link, WEFT_KEY_F64, latency, "5e-6", "s", "of one message", .min = 0, .max = 10),
 };
 static const weft_section link_section = {"link", "a link of each device", sizeof(weft_link),
@@ -42,7 +46,8 @@ static const weft_section link_section = {"link", "a link of each device", sizeo
 static const weft_key nic_keys[] = {
     {"switch", WEFT_KEY_STRING, offsetof(weft_nic, switch_name), NULL, "",
      "name of the leaf switch that this NIC of every node hangs on: its rail"},
-    KEY(weft_nic, WEFT_KEY_F64, bandwidth, NULL, "bytes/s", "each direction", .min = 1, .max = 1e15),
+    KEY(weft_nic, WEFT_KEY_F64, bandwidth, NULL, "bytes/s", "each direction", .min = 1,
+        .max = 1e15),
     KEY(weft_nic, WEFT_KEY_F64, latency, "2e-6", "s", "from NIC to leaf", .min = 0, .max = 10),
     KEY(weft_nic, WEFT_KEY_I64_LIST, distance, "[]", "",
         "PCIe or NUMA hops from each device of the node; empty: all 0", .min = 0, .max = 100),
@@ -63,9 +68,11 @@ static const weft_section switch_section = {"switches", "a switch between nodes"
 
 static const weft_key cluster_keys[] = {
     KEY(weft_cluster, WEFT_KEY_STRING, name, "cluster", "", "shown in plans and drawings"),
-    KEY(weft_cluster, WEFT_KEY_I64, nodes, NULL, "", "how many equal nodes", .min = 0, .max = 1 << 20),
+    KEY(weft_cluster, WEFT_KEY_I64, nodes, NULL, "", "how many equal nodes", .min = 0,
+        .max = 1 << 20),
     KEY(weft_cluster, WEFT_KEY_I64, devices, NULL, "", "devices per node", .min = 0, .max = 4096),
-    KEY(weft_cluster, WEFT_KEY_SECTION, device, NULL, "", "the device type", .section = &device_section),
+    KEY(weft_cluster, WEFT_KEY_SECTION, device, NULL, "", "the device type",
+        .section = &device_section),
     KEY(weft_cluster, WEFT_KEY_SECTION, link, NULL, "", "device to the switch inside the node",
         .section = &link_section),
     KEY(weft_cluster, WEFT_KEY_SECTION, host, NULL, "", "device to host memory (PCIe)",
@@ -73,9 +80,10 @@ static const weft_key cluster_keys[] = {
     KEY(weft_cluster, WEFT_KEY_F64, hop_latency, "1e-6", "s",
         "added per hop between a device and its NIC", .min = 0, .max = 1),
     KEY(weft_cluster, WEFT_KEY_F64, hop_bandwidth, "0", "bytes/s",
-        "of the way between a device and a NIC that is not at distance 0; 0: not a limit", .min = 0, .max = 1e15),
-    KEY(weft_cluster, WEFT_KEY_SECTION_LIST, nics, "[]", "", "the NICs of each node; none for a single node",
-        .section = &nic_section),
+        "of the way between a device and a NIC that is not at distance 0; 0: not a limit", .min = 0,
+        .max = 1e15),
+    KEY(weft_cluster, WEFT_KEY_SECTION_LIST, nics, "[]", "",
+        "the NICs of each node; none for a single node", .section = &nic_section),
     KEY(weft_cluster, WEFT_KEY_SECTION_LIST, switches, "[]", "", "the switches between nodes",
         .section = &switch_section),
 };
@@ -83,22 +91,21 @@ const weft_section weft_cluster_section = {"cluster", "the machine that is plann
                                            sizeof(weft_cluster), cluster_keys,
                                            WEFT_COUNT(cluster_keys)};
 
-#define RAIL(n, bandwidth, distance) \
+#define RAIL(n, bandwidth, distance)                                                               \
     "  - {switch: leaf" #n ", bandwidth: " bandwidth ", latency: 2e-6, distance: " distance "}\n"
-#define LEAF(n, bandwidth) \
+#define LEAF(n, bandwidth)                                                                         \
     "  - {name: leaf" #n ", up: spine, bandwidth: " bandwidth ", latency: 1e-6}\n"
 /* Pairs of devices and NICs sit on one PCIe switch, two such pairs on one socket's half. */
-#define EIGHT_RAILS(bandwidth, uplink)                            \
-    "nics:\n" RAIL(0, bandwidth, "[0, 1, 2, 2, 3, 3, 3, 3]")      \
-    RAIL(1, bandwidth, "[1, 0, 2, 2, 3, 3, 3, 3]")                \
-    RAIL(2, bandwidth, "[2, 2, 0, 1, 3, 3, 3, 3]")                \
-    RAIL(3, bandwidth, "[2, 2, 1, 0, 3, 3, 3, 3]")                \
-    RAIL(4, bandwidth, "[3, 3, 3, 3, 0, 1, 2, 2]")                \
-    RAIL(5, bandwidth, "[3, 3, 3, 3, 1, 0, 2, 2]")                \
-    RAIL(6, bandwidth, "[3, 3, 3, 3, 2, 2, 0, 1]")                \
-    RAIL(7, bandwidth, "[3, 3, 3, 3, 2, 2, 1, 0]")                \
-    "switches:\n" LEAF(0, uplink) LEAF(1, uplink) LEAF(2, uplink) LEAF(3, uplink) LEAF(4, uplink) \
-    LEAF(5, uplink) LEAF(6, uplink) LEAF(7, uplink) "  - {name: spine}\n"
+#define EIGHT_RAILS(bandwidth, uplink)                                                             \
+    "nics:\n" RAIL(0, bandwidth, "[0, 1, 2, 2, 3, 3, 3, 3]") RAIL(                                 \
+        1, bandwidth, "[1, 0, 2, 2, 3, 3, 3, 3]") RAIL(2, bandwidth, "[2, 2, 0, 1, 3, 3, 3, 3]")   \
+        RAIL(3, bandwidth, "[2, 2, 1, 0, 3, 3, 3, 3]")                                             \
+            RAIL(4, bandwidth, "[3, 3, 3, 3, 0, 1, 2, 2]")                                         \
+                RAIL(5, bandwidth, "[3, 3, 3, 3, 1, 0, 2, 2]") RAIL(6, bandwidth,                  \
+                                                                    "[3, 3, 3, 3, 2, 2, 0, 1]")    \
+                    RAIL(7, bandwidth, "[3, 3, 3, 3, 2, 2, 1, 0]") "switches:\n" LEAF(0, uplink)   \
+                        LEAF(1, uplink) LEAF(2, uplink) LEAF(3, uplink) LEAF(4, uplink)            \
+                            LEAF(5, uplink) LEAF(6, uplink) LEAF(7, uplink) "  - {name: spine}\n"
 
 static const weft_cluster_preset presets[] = {
     {"h100", "8 x H100-80GB per node, NVLink, 8 x 400 Gbit/s rails (Arachne §V-A); 2 nodes",
@@ -123,17 +130,19 @@ static const weft_cluster_preset presets[] = {
      "  - {switch: leaf1, bandwidth: 12.5e9, latency: 5e-6, distance: [2, 2, 0, 0, 3, 3, 3, 3]}\n"
      "  - {switch: leaf2, bandwidth: 12.5e9, latency: 5e-6, distance: [3, 3, 3, 3, 0, 0, 2, 2]}\n"
      "  - {switch: leaf3, bandwidth: 12.5e9, latency: 5e-6, distance: [3, 3, 3, 3, 2, 2, 0, 0]}\n"
-     "switches:\n" LEAF(0, "50e9") LEAF(1, "50e9") LEAF(2, "50e9") LEAF(3, "50e9")
-     "  - {name: spine}\n"},
+     "switches:\n" LEAF(0, "50e9") LEAF(1, "50e9") LEAF(2, "50e9")
+         LEAF(3, "50e9") "  - {name: spine}\n"},
     {"v100", "8 x V100-32GB per node, 300 GB/s inside, one 10 GB/s NIC (PULSE §VII); 4 nodes",
      "name: v100\nnodes: 4\ndevices: 8\n"
      "device: {type: V100, memory: 32GiB, flops: 125e12, memory_bandwidth: 0.9e12, gemm: 0.5, "
      "attention: 0.3, conv: 0.35, memory_fraction: 0.8}\n"
      "link: {bandwidth: 150e9, latency: 3e-6}\nhost: {bandwidth: 12e9, latency: 8e-6}\n"
      "nics:\n  - {switch: spine, bandwidth: 10e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
-    {"ascend910a", "8 x Ascend 910A-32GB per node, 30 GB/s inside, 19 GB/s between (PULSE §VII); 4 nodes",
+    {"ascend910a",
+     "8 x Ascend 910A-32GB per node, 30 GB/s inside, 19 GB/s between (PULSE §VII); 4 nodes",
      "name: ascend910a\nnodes: 4\ndevices: 8\n"
-     "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, gemm: 0.4, "
+     "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, gemm: "
+     "0.4, "
      "attention: 0.25, conv: 0.3, memory_fraction: 0.7}\n"
      "link: {bandwidth: 30e9, latency: 5e-6}\nhost: {bandwidth: 16e9, latency: 8e-6}\n"
      "nics:\n  - {switch: spine, bandwidth: 19e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
@@ -180,8 +189,8 @@ static weft_status read_local(weft_arena *arena, weft_cluster *out)
     return WEFT_OK;
 }
 
-/* A preset's switches are those of up to eight nodes; a larger network is built with at least half of
- * the bandwidth upwards that its NICs bring from below. */
+/* A preset's switches are those of up to eight nodes; a larger network is built with at least half
+ * of the bandwidth upwards that its NICs bring from below. */
 static void widen_uplinks(weft_cluster *c)
 {
     weft_switch *leaf = c->switches.item;
@@ -217,7 +226,8 @@ static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *pre
         return WEFT_OK;
     }
     if (nodes)
-        return weft_fail(WEFT_E_CONFIG, "cluster local: it is this machine; a number of nodes has no meaning");
+        return weft_fail(WEFT_E_CONFIG,
+                         "cluster local: it is this machine; a number of nodes has no meaning");
     return read_local(arena, out);
 }
 
@@ -268,21 +278,25 @@ static weft_status resolve_switches(weft_cluster *c, const char *where)
             return weft_fail(WEFT_E_CONFIG, "%s: switch %s stands twice", where, s[i].name);
         s[i].parent = s[i].up[0] ? find_switch(c, s[i].up) : -1;
         if (s[i].up[0] && s[i].parent < 0)
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: switch %s has its uplink to \"%s\", which is not among the switches",
-                             where, s[i].name, s[i].up);
+            return weft_fail(
+                WEFT_E_CONFIG,
+                "%s: switch %s has its uplink to \"%s\", which is not among the switches", where,
+                s[i].name, s[i].up);
         if (s[i].up[0] && !(s[i].bandwidth > 0))
-            return weft_fail(WEFT_E_CONFIG, "%s: switch %s: the uplink to %s needs a bandwidth over 0",
-                             where, s[i].name, s[i].up);
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: switch %s: the uplink to %s needs a bandwidth over 0", where,
+                             s[i].name, s[i].up);
     }
     for (int64_t i = 0; i < c->switches.count; i++) {
         s[i].depth = 0;
         for (int64_t at = s[i].parent; at >= 0; at = s[at].parent)
             if (++s[i].depth > c->switches.count)
-                return weft_fail(WEFT_E_CONFIG, "%s: the uplinks from switch %s run in a cycle (%s -> %s ...)",
+                return weft_fail(WEFT_E_CONFIG,
+                                 "%s: the uplinks from switch %s run in a cycle (%s -> %s ...)",
                                  where, s[i].name, s[i].name, s[i].up);
         if (s[i].depth > 12)
-            return weft_fail(WEFT_E_CONFIG, "%s: switch %s is more than 12 levels deep", where, s[i].name);
+            return weft_fail(WEFT_E_CONFIG, "%s: switch %s is more than 12 levels deep", where,
+                             s[i].name);
     }
     return WEFT_OK;
 }
@@ -306,7 +320,8 @@ static weft_status check_positive(double value, bool zero_ok, const char *where,
 weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
 {
     if (c->nodes < 1 || c->devices < 1)
-        return weft_fail(WEFT_E_CONFIG, "%s: %lld nodes with %lld devices each: there are no devices to plan for",
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %lld nodes with %lld devices each: there are no devices to plan for",
                          where, (long long)c->nodes, (long long)c->devices);
     if (c->nodes * c->devices > 1 << 20)
         return weft_fail(WEFT_E_CONFIG, "%s: %lld devices; at most %d are supported", where,
@@ -338,18 +353,23 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
         WEFT_TRY(check_positive(nic[i].bandwidth, false, where, what));
         nic[i].leaf = find_switch(c, nic[i].switch_name);
         if (nic[i].leaf < 0)
-            return weft_fail(WEFT_E_CONFIG, "%s: missing link: nic %lld hangs on switch \"%s\", which is not among the switches",
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: missing link: nic %lld hangs on switch \"%s\", which is not "
+                             "among the switches",
                              where, (long long)i, nic[i].switch_name);
         if (nic[i].distance.count != 0 && nic[i].distance.count != c->devices)
-            return weft_fail(WEFT_E_CONFIG, "%s: nic %lld gives %lld distances for %lld devices", where,
-                             (long long)i, (long long)nic[i].distance.count, (long long)c->devices);
+            return weft_fail(WEFT_E_CONFIG, "%s: nic %lld gives %lld distances for %lld devices",
+                             where, (long long)i, (long long)nic[i].distance.count,
+                             (long long)c->devices);
         if (top_of(c, nic[i].leaf) != top_of(c, nic[0].leaf))
-            return weft_fail(WEFT_E_CONFIG, "%s: missing link: no way joins switch %s (nic %lld) and switch %s (nic 0)",
-                             where, nic[i].switch_name, (long long)i, nic[0].switch_name);
+            return weft_fail(
+                WEFT_E_CONFIG,
+                "%s: missing link: no way joins switch %s (nic %lld) and switch %s (nic 0)", where,
+                nic[i].switch_name, (long long)i, nic[0].switch_name);
     }
     if (c->nodes > 1 && c->nics.count == 0)
-        return weft_fail(WEFT_E_CONFIG, "%s: missing link: %lld nodes, but no NIC joins them", where,
-                         (long long)c->nodes);
+        return weft_fail(WEFT_E_CONFIG, "%s: missing link: %lld nodes, but no NIC joins them",
+                         where, (long long)c->nodes);
     return WEFT_OK;
 }
 
@@ -364,11 +384,21 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 void weft_cluster_id(const weft_cluster *c, char text[20])
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    const double numbers[] = {(double)c->nodes, (double)c->devices, (double)c->device.memory,
-                              c->device.flops, c->device.memory_bandwidth, c->device.gemm,
-                              c->device.attention, c->device.conv, c->device.memory_fraction,
-                              c->link.bandwidth, c->link.latency, c->host.bandwidth, c->host.latency,
-                              c->hop_latency, c->hop_bandwidth};
+    const double numbers[] = {(double)c->nodes,
+                              (double)c->devices,
+                              (double)c->device.memory,
+                              c->device.flops,
+                              c->device.memory_bandwidth,
+                              c->device.gemm,
+                              c->device.attention,
+                              c->device.conv,
+                              c->device.memory_fraction,
+                              c->link.bandwidth,
+                              c->link.latency,
+                              c->host.bandwidth,
+                              c->host.latency,
+                              c->hop_latency,
+                              c->hop_bandwidth};
     hash = mix(hash, numbers, sizeof numbers);
     const weft_nic *nic = c->nics.item;
     for (int64_t i = 0; i < c->nics.count; i++) {

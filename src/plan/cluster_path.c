@@ -94,7 +94,8 @@ static void add(weft_path *path, int64_t link, double latency)
 }
 
 /* Device to NIC (out) or back, with the PCIe way where they are apart. */
-static void through_nic(const weft_cluster *c, int64_t device, int64_t nic, bool out, weft_path *path)
+static void through_nic(const weft_cluster *c, int64_t device, int64_t nic, bool out,
+                        weft_path *path)
 {
     const int64_t hops = distance(c, nic, device % c->devices);
     path->latency += (double)hops * c->hop_latency;
@@ -178,10 +179,12 @@ double weft_cluster_collective_seconds(const weft_cluster *c, weft_collective ki
     const int64_t here = per_node < ranks ? per_node : ranks;
     const bool inside = here == ranks;
     /* in a ring one device per node sends out, in an all-to-all all of them do */
-    const weft_link ring = inside ? c->link : between_nodes(c, c->nics.count > 1 ? c->nics.count : 1);
+    const weft_link ring =
+        inside ? c->link : between_nodes(c, c->nics.count > 1 ? c->nics.count : 1);
     const double ring_bandwidth =
         inside ? c->link.bandwidth
-               : fmin(c->link.bandwidth, ring.bandwidth * fmin((double)here, fmax(1, (double)c->nics.count)));
+               : fmin(c->link.bandwidth,
+                      ring.bandwidth * fmin((double)here, fmax(1, (double)c->nics.count)));
     switch (kind) {
     case WEFT_COLL_ALL_REDUCE:
         return 2 * (n - 1) * ring.latency + 2 * (n - 1) / n * bytes / ring_bandwidth;
@@ -196,10 +199,8 @@ double weft_cluster_collective_seconds(const weft_cluster *c, weft_collective ki
         const double far = (n - (double)here) / n * bytes / out.bandwidth;
         return (n - 1) * out.latency + local + far;
     }
-    case WEFT_COLL_BROADCAST:
-        return ceil(log2(n)) * ring.latency + bytes / ring_bandwidth;
-    case WEFT_COLL_SEND:
-        break;
+    case WEFT_COLL_BROADCAST: return ceil(log2(n)) * ring.latency + bytes / ring_bandwidth;
+    case WEFT_COLL_SEND: break;
     }
     return ring.latency + bytes / (inside ? c->link.bandwidth : ring.bandwidth);
 }

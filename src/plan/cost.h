@@ -43,8 +43,8 @@ typedef struct weft_op_list {
     int64_t skip_count;
     /* facts that layouts need; 0 where they make no sense */
     int64_t layers, heads, hidden;
-    int64_t tokens;       /* sequence length of one sample */
-    int64_t dtype_bytes;  /* of activations */
+    int64_t tokens;      /* sequence length of one sample */
+    int64_t dtype_bytes; /* of activations */
 } weft_op_list;
 
 /* Appends in the arena; capacity grows by doubling inside. WEFT_E_MEMORY. */

@@ -1,7 +1,8 @@
 /* Branch and bound over (next cascade, degree), starts never falling.
  *
  * Any schedule, read by its starts, is such a sequence, and starting each as early as the ones
- * before allow is never later; so the tree holds an optimum. Cut off are: what the bounds say is not
+ * before allow is never later; so the tree holds an optimum. Cut off are: what the bounds say is
+ not
  * shorter than the best; a start that leaves a hole in which another waiting cascade could have run
  by a stored one (same cascades done, every device free no later, every waiting cascade
  * ready no later). */
@@ -16,7 +17,7 @@ enum { MAX_CASCADES = 60, MAX_EXACT_DEVICES = 64, TABLE_BITS = 16, PER_SLOT = 4 
 typedef struct state {
     uint64_t done;
     int32_t depth;
-    double now;          /* no start before this */
+    double now;                        /* no start before this */
     double free_at[MAX_EXACT_DEVICES]; /* rising */
     double ready_at[MAX_CASCADES];     /* latest end of the predecessors that are done */
 } state;
@@ -24,12 +25,12 @@ typedef struct state {
 typedef struct exact {
     const weft_cascade_problem *p;
     int32_t n, devices;
-    uint64_t need[MAX_CASCADES];     /* predecessors */
-    uint64_t sooner[MAX_CASCADES];   /* copies that must start before */
-    double tail[MAX_CASCADES];       /* shortest way from the end */
+    uint64_t need[MAX_CASCADES];   /* predecessors */
+    uint64_t sooner[MAX_CASCADES]; /* copies that must start before */
+    double tail[MAX_CASCADES];     /* shortest way from the end */
     double fastest[MAX_CASCADES];
-    state *stack;                    /* one per depth */
-    weft_cascade_schedule at;        /* of the path */
+    state *stack;             /* one per depth */
+    weft_cascade_schedule at; /* of the path */
     weft_cascade_schedule *best;
     int64_t nodes, limit;
     double deadline;
@@ -82,9 +83,8 @@ static void find_copies(exact *x)
             bool same = part[b] == b && count[a] == count[b];
             for (int32_t i = 0; same && i < count[a]; i++) {
                 const int32_t u = member[a][i], v = member[b][i];
-                same = same_options(p, u, v) &&
-                       p->first_after[u + 1] - p->first_after[u] ==
-                           p->first_after[v + 1] - p->first_after[v];
+                same = same_options(p, u, v) && p->first_after[u + 1] - p->first_after[u] ==
+                                                    p->first_after[v + 1] - p->first_after[v];
                 for (int32_t e = 0; same && e < p->first_after[u + 1] - p->first_after[u]; e++)
                     same = place[p->after[p->first_after[u] + e]] ==
                            place[p->after[p->first_after[v] + e]];
@@ -155,8 +155,8 @@ static bool dominated(exact *x, const state *s)
     return false;
 }
 
-/* A waiting cascade other than the chosen one could run whole before `start`; of two that take no time at one
- * moment the first in the list goes first. */
+/* A waiting cascade other than the chosen one could run whole before `start`; of two that take no
+ * time at one moment the first in the list goes first. */
 static bool leaves_hole(const exact *x, const state *s, int32_t chosen, bool instant, double start)
 {
     const weft_cascade_problem *p = x->p;
@@ -165,7 +165,8 @@ static bool leaves_hole(const exact *x, const state *s, int32_t chosen, bool ins
             continue;
         const double ready = fmax(s->ready_at[c], s->now);
         for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++) {
-            const double begin = fmax(ready, s->free_at[p->degree[o] - 1]), end = begin + p->seconds[o];
+            const double begin = fmax(ready, s->free_at[p->degree[o] - 1]),
+                         end = begin + p->seconds[o];
             if (end < start || (end == start && (begin < start || !instant || c < chosen)))
                 return true;
         }
@@ -222,8 +223,7 @@ static void visit(exact *x, const state *s)
         if (s->done >> c & 1 || (x->need[c] | x->sooner[c]) & ~s->done)
             continue;
         for (int32_t o = p->first_option[c + 1] - 1; o >= p->first_option[c]; o--) {
-            const double start =
-                fmax(fmax(s->ready_at[c], s->now), s->free_at[p->degree[o] - 1]);
+            const double start = fmax(fmax(s->ready_at[c], s->now), s->free_at[p->degree[o] - 1]);
             if (start + p->seconds[o] + x->tail[c] >= x->best->makespan)
                 continue;
             if (count == 512) {

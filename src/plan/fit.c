@@ -7,8 +7,8 @@
 #include <xgboost/c_api.h>
 
 /* Least squares of `rows` by two columns; each row is divided by its measured seconds. */
-static weft_status two_columns(const double *a, const double *b, const double *seconds, const double *target,
-                               int64_t rows, double *x, double *y)
+static weft_status two_columns(const double *a, const double *b, const double *seconds,
+                               const double *target, int64_t rows, double *x, double *y)
 {
     gsl_matrix *m = gsl_matrix_alloc((size_t)rows, 2), *cov = gsl_matrix_alloc(2, 2);
     gsl_vector *v = gsl_vector_alloc((size_t)rows), *c = gsl_vector_alloc(2);
@@ -24,7 +24,8 @@ static weft_status two_columns(const double *a, const double *b, const double *s
             gsl_vector_set(v, (size_t)i, target[i] / seconds[i]);
         }
         if (gsl_multifit_linear(m, v, c, cov, &chi, work) != GSL_SUCCESS)
-            status = weft_fail(WEFT_E_NUMERIC, "the fit of %lld samples does not succeed", (long long)rows);
+            status = weft_fail(WEFT_E_NUMERIC, "the fit of %lld samples does not succeed",
+                               (long long)rows);
         *x = gsl_vector_get(c, 0);
         *y = gsl_vector_get(c, 1);
     }
@@ -36,7 +37,8 @@ static weft_status two_columns(const double *a, const double *b, const double *s
     return status;
 }
 
-double weft_dit_fit_seconds(const weft_dit_fit *f, double batch, double tokens, double degree, double comm)
+double weft_dit_fit_seconds(const weft_dit_fit *f, double batch, double tokens, double degree,
+                            double comm)
 {
     return (f->linear * batch * tokens + f->quadratic * batch * tokens * tokens) / degree + comm;
 }
@@ -45,14 +47,17 @@ weft_status weft_fit_dit(const weft_dit_sample *s, int64_t n, weft_dit_fit *out)
 {
     bool different = false;
     for (int64_t i = 0; i < n; i++) {
-        if (!(s[i].seconds > s[i].comm) || !(s[i].tokens > 0) || !(s[i].degree >= 1) || !(s[i].batch > 0) ||
-            !isfinite(s[i].seconds))
-            return weft_fail(WEFT_E_ARG, "sample %lld: %g s for %g x %g tokens on %g devices cannot be fitted", (long long)i,
-                             s[i].seconds, s[i].batch, s[i].tokens, s[i].degree);
+        if (!(s[i].seconds > s[i].comm) || !(s[i].tokens > 0) || !(s[i].degree >= 1) ||
+            !(s[i].batch > 0) || !isfinite(s[i].seconds))
+            return weft_fail(WEFT_E_ARG,
+                             "sample %lld: %g s for %g x %g tokens on %g devices cannot be fitted",
+                             (long long)i, s[i].seconds, s[i].batch, s[i].tokens, s[i].degree);
         different |= s[i].tokens != s[0].tokens;
     }
     if (n < 2 || !different)
-        return weft_fail(WEFT_E_ARG, "Eq. 9 needs samples of at least two lengths; there are %lld samples", (long long)n);
+        return weft_fail(WEFT_E_ARG,
+                         "Eq. 9 needs samples of at least two lengths; there are %lld samples",
+                         (long long)n);
     weft_arena *arena = weft_arena_create();
     double *a = arena ? weft_arena_alloc(arena, 4 * n * (int64_t)sizeof *a) : NULL;
     if (!a) {
@@ -67,12 +72,16 @@ weft_status weft_fit_dit(const weft_dit_sample *s, int64_t n, weft_dit_fit *out)
         target[i] = s[i].seconds - s[i].comm;
     }
     weft_dit_fit fit = {0};
-    const weft_status_code status = two_columns(a, b, seconds, target, n, &fit.linear, &fit.quadratic);
+    const weft_status_code status =
+        two_columns(a, b, seconds, target, n, &fit.linear, &fit.quadratic);
     weft_arena_free(arena);
     if (status != WEFT_OK)
         return status;
     for (int64_t i = 0; i < n; i++) {
-        const double e = weft_dit_fit_seconds(&fit, s[i].batch, s[i].tokens, s[i].degree, s[i].comm) / s[i].seconds - 1;
+        const double e =
+            weft_dit_fit_seconds(&fit, s[i].batch, s[i].tokens, s[i].degree, s[i].comm) /
+                s[i].seconds -
+            1;
         fit.error += e * e / (double)n;
         fit.worst = fmax(fit.worst, fabs(e));
     }
@@ -126,15 +135,23 @@ static weft_status boost(weft_tile_fit *f, const weft_tile_sample *s, int64_t n,
         if (held_out && i % held_out == held_out - 1)
             continue;
         features(f, s[i].frames, s[i].height, s[i].width, rows + used * columns(f));
-        label[used++] = (float)(s[i].seconds / line_of(f, s[i].frames, s[i].height, s[i].width) - 1);
+        label[used++] =
+            (float)(s[i].seconds / line_of(f, s[i].frames, s[i].height, s[i].width) - 1);
     }
     DMatrixHandle data = NULL;
     BoosterHandle booster = NULL;
-    static const char *const settings[][2] = {{"max_depth", "4"}, {"eta", "0.2"}, {"nthread", "1"}, {"seed", "1"},
-                                              {"objective", "reg:squarederror"}, {"base_score", "0"}, {"verbosity", "0"},
-                                              {"lambda", "0.3"}, {"min_child_weight", "1"}};
+    static const char *const settings[][2] = {{"max_depth", "4"},
+                                              {"eta", "0.2"},
+                                              {"nthread", "1"},
+                                              {"seed", "1"},
+                                              {"objective", "reg:squarederror"},
+                                              {"base_score", "0"},
+                                              {"verbosity", "0"},
+                                              {"lambda", "0.3"},
+                                              {"min_child_weight", "1"}};
     bool ok = !XGDMatrixCreateFromMat(rows, (bst_ulong)used, (bst_ulong)columns(f), NAN, &data) &&
-              !XGDMatrixSetFloatInfo(data, "label", label, (bst_ulong)used) && !XGBoosterCreate(&data, 1, &booster);
+              !XGDMatrixSetFloatInfo(data, "label", label, (bst_ulong)used) &&
+              !XGBoosterCreate(&data, 1, &booster);
     for (size_t i = 0; ok && i < sizeof settings / sizeof *settings; i++)
         ok = !XGBoosterSetParam(booster, settings[i][0], settings[i][1]);
     for (int i = 0; ok && i < TREES; i++)
@@ -149,7 +166,8 @@ static weft_status boost(weft_tile_fit *f, const weft_tile_sample *s, int64_t n,
     return status;
 }
 
-weft_status weft_tile_fit_seconds(const weft_tile_fit *f, double frames, double height, double width, double *out)
+weft_status weft_tile_fit_seconds(const weft_tile_fit *f, double frames, double height,
+                                  double width, double *out)
 {
     double seconds = line_of(f, frames, height, width);
     if (f->booster) {
@@ -171,7 +189,8 @@ weft_status weft_tile_fit_seconds(const weft_tile_fit *f, double frames, double 
     return WEFT_OK;
 }
 
-static weft_status fit_errors(weft_tile_fit *f, const weft_tile_sample *s, int64_t n, int64_t held_out)
+static weft_status fit_errors(weft_tile_fit *f, const weft_tile_sample *s, int64_t n,
+                              int64_t held_out)
 {
     int64_t counted = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -189,14 +208,17 @@ static weft_status fit_errors(weft_tile_fit *f, const weft_tile_sample *s, int64
     return WEFT_OK;
 }
 
-weft_status weft_fit_tiles(const weft_tile_sample *s, int64_t n, int64_t held_out, weft_tile_fit **out)
+weft_status weft_fit_tiles(const weft_tile_sample *s, int64_t n, int64_t held_out,
+                           weft_tile_fit **out)
 {
     if (n < 4 || (held_out && held_out < 2))
-        return weft_fail(WEFT_E_ARG, "a fit of tiles needs at least 4 samples, there are %lld", (long long)n);
+        return weft_fail(WEFT_E_ARG, "a fit of tiles needs at least 4 samples, there are %lld",
+                         (long long)n);
     weft_arena *arena = weft_arena_create();
     double *ones = arena ? weft_arena_alloc(arena, 3 * n * (int64_t)sizeof *ones) : NULL;
     weft_tile_fit *f = weft_alloc(sizeof *f);
-    weft_status_code status = ones && f ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory fitting tiles");
+    weft_status_code status =
+        ones && f ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory fitting tiles");
     if (status != WEFT_OK)
         goto out;
     double *volume = ones + n, *seconds = volume + n;

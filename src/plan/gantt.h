@@ -10,12 +10,16 @@ typedef struct weft_gantt_bar {
     int colour;        /* any number: equal numbers look alike */
     double shade;      /* 0: full colour .. 1: nearly white */
     const char *label; /* shown where it fits, and as tooltip */
-    enum { WEFT_GANTT_BAR, WEFT_GANTT_INNER, WEFT_GANTT_LABEL } part; /* INNER: part of a bar, neither outline nor
-                                                                         text; LABEL: only the text */
+    enum {
+        WEFT_GANTT_BAR,
+        WEFT_GANTT_INNER,
+        WEFT_GANTT_LABEL
+    } part; /* INNER: part of a bar, neither outline nor
+               text; LABEL: only the text */
 } weft_gantt_bar;
 
 /* Rows are numbered; a line every `rows_per_node` (0: none). Later bars cover earlier ones. */
-weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t count, int64_t rows,
-                           double seconds, int64_t rows_per_node, weft_buf *out);
+weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t count,
+                           int64_t rows, double seconds, int64_t rows_per_node, weft_buf *out);
 
 #endif

@@ -1,11 +1,12 @@
 /* The search for degrees: Arachne's Algorithm 1 with additions.
  *
- * A chromosome is a degree and a bias of the priority per cascade; its fitness is the makespan of the
- * list schedulers. The first population holds, besides random ones, the schedules of a family with
- * one parameter: "every cascade the narrowest degree that takes at most tau seconds", for taus between
- * the lower bound's part and the whole. After the genetic algorithm each island improves its best by local moves
- * under simulated annealing. Islands are independent and fixed in number, each with a seed and an
- * amount of work of its own: threads only share them out, so the plan does not depend on them. */
+ * A chromosome is a degree and a bias of the priority per cascade; its fitness is the makespan of
+ * the list schedulers. The first population holds, besides random ones, the schedules of a family
+ * with one parameter: "every cascade the narrowest degree that takes at most tau seconds", for taus
+ * between the lower bound's part and the whole. After the genetic algorithm each island improves
+ * its best by local moves under simulated annealing. Islands are independent and fixed in number,
+ * each with a seed and an amount of work of its own: threads only share them out, so the plan does
+ * not depend on them. */
 #include "base/log.h"
 #include "base/rng.h"
 #include "plan/cascade.h"
@@ -70,7 +71,9 @@ static weft_status island_create(const weft_cascade_problem *p, const weft_casca
         for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
             least = fmin(least, p->seconds[o] * p->degree[o]);
         for (int32_t o = p->first_option[c]; o < p->first_option[c + 1]; o++)
-            x.cheap[o] = least > 0 ? p->seconds[o] * p->degree[o] / least : p->seconds[o] > 0 ? DBL_MAX : 1;
+            x.cheap[o] = least > 0           ? p->seconds[o] * p->degree[o] / least
+                         : p->seconds[o] > 0 ? DBL_MAX
+                                             : 1;
     }
     *out = x;
     return WEFT_OK;
@@ -170,8 +173,7 @@ static void initialise(island *x, double scale)
         }
         for (int32_t c = 0; c < x->p->count; c++) {
             const int32_t first = x->p->first_option[c], last = x->p->first_option[c + 1];
-            pool[i].option[c] =
-                first + (int32_t)weft_rng_below(&x->rng, (uint64_t)(last - first));
+            pool[i].option[c] = first + (int32_t)weft_rng_below(&x->rng, (uint64_t)(last - first));
             pool[i].bias[c] = 1;
         }
         pool[i].makespan = evaluate(x, pool[i].option, pool[i].bias);
@@ -273,15 +275,17 @@ static void anneal(island *x)
     while (!over(x)) {
         /* with a deadline the share of work is unknown: cool in rounds of the standard length */
         const double part =
-            fmod((double)(x->spent - begun) / (double)(x->work == INT64_MAX ? ISLAND_WORK : x->work - begun + 1), 1.0);
+            fmod((double)(x->spent - begun) /
+                     (double)(x->work == INT64_MAX ? ISLAND_WORK : x->work - begun + 1),
+                 1.0);
         const double heat = 0.012 * x->best.makespan * (1 - part) * (1 - part);
         memcpy(next.option, now.option, (size_t)n * sizeof *now.option);
         memcpy(next.bias, now.bias, (size_t)n * sizeof *now.bias);
         const int moves = 1 + (weft_rng_u32(&x->rng) % 4 == 0) + (weft_rng_u32(&x->rng) % 8 == 0);
         for (int m = 0; m < moves; m++) {
             const uint32_t dice = weft_rng_u32(&x->rng) % 100;
-            const int32_t c = dice % 2 ? pick_critical(x, s)
-                                        : (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
+            const int32_t c =
+                dice % 2 ? pick_critical(x, s) : (int32_t)weft_rng_below(&x->rng, (uint64_t)n);
             const int32_t first = p->first_option[c], last = p->first_option[c + 1] - 1;
             if (dice < 25 && first < last) {
                 next.option[c] =
@@ -403,11 +407,13 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
     /* a small problem: some heuristic, then the exact search, then what time is left */
     const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
     const double share = exact ? 0.3 : 1;
-    WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact, &r));
+    WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact,
+                            &r));
     if (exact && !closed(&r)) {
-        const int64_t nodes = search->exact_nodes > 0 ? search->exact_nodes
-                              : timed ? INT64_MAX
-                              : (int64_t)((search->effort > 0 ? search->effort : 1) * (double)exact_share(p));
+        const int64_t nodes =
+            search->exact_nodes > 0 ? search->exact_nodes
+            : timed                 ? INT64_MAX
+                    : (int64_t)((search->effort > 0 ? search->effort : 1) * (double)exact_share(p));
         bool proved;
         WEFT_TRY(weft_cascade_exact(p, nodes, timed ? begun + search->seconds : 0, &r.schedule,
                                     &proved, &r.exact_nodes));

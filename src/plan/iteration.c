@@ -10,12 +10,15 @@ weft_status weft_iteration_simulate(const weft_cascade_costs *costs, const weft_
 {
     weft_placed *placed = weft_alloc(p->count * (int64_t)sizeof *placed);
     if (!placed)
-        return weft_fail(WEFT_E_MEMORY, "out of memory simulating %lld cascades", (long long)p->count);
+        return weft_fail(WEFT_E_MEMORY, "out of memory simulating %lld cascades",
+                         (long long)p->count);
     for (int64_t c = 0; c < p->count; c++)
-        placed[c] = (weft_placed){list->item[c].id, devices + first[c], first[c + 1] - first[c], s->start[c],
-                                  s->end[c] - s->start[c], list->item[c].after, list->item[c].after_count};
+        placed[c] = (weft_placed){
+            list->item[c].id,        devices + first[c],  first[c + 1] - first[c],  s->start[c],
+            s->end[c] - s->start[c], list->item[c].after, list->item[c].after_count};
     weft_trace trace;
-    weft_status_code status = weft_place_trace(placed, p->count, p->devices, costs, samples, 0, &trace);
+    weft_status_code status =
+        weft_place_trace(placed, p->count, p->devices, costs, samples, 0, &trace);
     if (status == WEFT_OK) {
         status = weft_simulate(&trace, costs->cluster, out);
         weft_trace_free(&trace);
@@ -32,8 +35,8 @@ static double idle_of(const weft_simulation *run)
     return 1 - used;
 }
 
-/* 0: every degree, devices as one pool; 1: every degree, started where nodes have room; 2: the same with the
- * powers of two within a node, or whole nodes; 3: the same within a node only. */
+/* 0: every degree, devices as one pool; 1: every degree, started where nodes have room; 2: the same
+ * with the powers of two within a node, or whole nodes; 3: the same within a node only. */
 static bool in_set(int set, int64_t degree, int64_t per_node)
 {
     if (set == 3)
@@ -46,8 +49,8 @@ static const char *const set_name[WEFT_ITERATION_CANDIDATES] = {
     "within a node"};
 
 /* The list with the options of a set only; a cascade that would lose all keeps all. */
-static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t per_node, double memory,
-                                 weft_arena *arena, weft_cascade_list *out)
+static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t per_node,
+                                 double memory, weft_arena *arena, weft_cascade_list *out)
 {
     weft_cascade_list list = {.count = from->count};
     list.item = weft_arena_alloc(arena, from->count * (int64_t)sizeof *list.item);
@@ -60,7 +63,8 @@ static weft_status restrict_list(const weft_cascade_list *from, int set, int64_t
         new->option_count = 0;
         new->option = weft_arena_alloc(arena, old->option_count * (int64_t)sizeof *new->option);
         if (!new->option)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)from->count);
+            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades",
+                             (long long)from->count);
         for (int32_t i = 0; i < old->option_count; i++)
             if (in_set(set, old->option[i].degree, per_node) && old->option[i].bytes <= memory)
                 new->option[new->option_count++] = old->option[i];
@@ -80,15 +84,16 @@ typedef struct attempt {
     weft_cascade_result result;
 } attempt;
 
-static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_search *search, int set,
-                            weft_arena *arena, const weft_iteration *it, attempt *out)
+static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_search *search,
+                            int set, weft_arena *arena, const weft_iteration *it, attempt *out)
 {
     const weft_cluster *cluster = costs->cluster;
     const double memory = (double)cluster->device.memory;
     attempt a = {.list = it->list};
     if (set >= 2)
         WEFT_TRY(restrict_list(&it->list, set, cluster->devices, memory, arena, &a.list));
-    WEFT_TRY(weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
+    WEFT_TRY(
+        weft_cascade_problem_create(&a.list, weft_cluster_devices(cluster), memory, &a.problem));
     a.problem.per_node = set > 0 ? cluster->devices : 0;
     const weft_status_code status = weft_cascade_solve(&a.problem, search, arena, &a.result);
     if (status == WEFT_OK)
@@ -99,13 +104,16 @@ static weft_status plan_set(const weft_cascade_costs *costs, const weft_cascade_
 }
 
 /* Places and simulates a set; takes it over when it is the best so far. */
-static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples, weft_place_options place,
-                           int set, weft_arena *arena, attempt *a, weft_iteration *it)
+static weft_status try_set(const weft_cascade_costs *costs, const weft_workload *samples,
+                           weft_place_options place, int set, weft_arena *arena, attempt *a,
+                           weft_iteration *it)
 {
     int32_t *first, *devices;
     weft_simulation run;
-    WEFT_TRY(weft_place(&a->problem, &a->result.schedule, costs->cluster, place, arena, &first, &devices));
-    WEFT_TRY(weft_iteration_simulate(costs, samples, &a->list, &a->problem, &a->result.schedule, first, devices, &run));
+    WEFT_TRY(weft_place(&a->problem, &a->result.schedule, costs->cluster, place, arena, &first,
+                        &devices));
+    WEFT_TRY(weft_iteration_simulate(costs, samples, &a->list, &a->problem, &a->result.schedule,
+                                     first, devices, &run));
     it->candidate[set].simulated = run.seconds;
     it->candidate[set].idle = idle_of(&run);
     if (run.seconds < it->simulated) {
@@ -129,10 +137,11 @@ static weft_status try_set(const weft_cascade_costs *costs, const weft_workload 
     return WEFT_OK;
 }
 
-/* Sets in the order of their planned times: contention only adds, so once a plan is simulated, those that
- * are longer before it need not be. */
-static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload *samples, weft_place_options place,
-                            int sets, weft_arena *arena, attempt *list, weft_iteration *it)
+/* Sets in the order of their planned times: contention only adds, so once a plan is simulated,
+ * those that are longer before it need not be. */
+static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload *samples,
+                            weft_place_options place, int sets, weft_arena *arena, attempt *list,
+                            weft_iteration *it)
 {
     it->simulated = INFINITY;
     for (int round = 0; round < sets; round++) {
@@ -149,8 +158,8 @@ static weft_status try_sets(const weft_cascade_costs *costs, const weft_workload
 }
 
 weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_workload *samples,
-                                const weft_cascade_search *search, weft_place_options place, weft_arena *arena,
-                                weft_iteration *out)
+                                const weft_cascade_search *search, weft_place_options place,
+                                weft_arena *arena, weft_iteration *out)
 {
     weft_iteration it = {0};
     attempt list[WEFT_ITERATION_CANDIDATES] = {0};
@@ -167,8 +176,10 @@ weft_status weft_iteration_plan(const weft_cascade_costs *costs, const weft_work
         WEFT_GO(plan_set(costs, &part, set, arena, &it, &list[set]));
         if (set == 0)
             bound = list[0].result.bound;
-        it.candidate[set] = (weft_iteration_candidate){
-            .name = set_name[set], .planned = list[set].result.schedule.makespan, .simulated = INFINITY};
+        it.candidate[set] =
+            (weft_iteration_candidate){.name = set_name[set],
+                                       .planned = list[set].result.schedule.makespan,
+                                       .simulated = INFINITY};
     }
     WEFT_GO(try_sets(costs, samples, place, (int)it.candidates, arena, list, &it));
     if (it.chosen > 0) { /* the bound and the proof are for every degree */

@@ -407,7 +407,7 @@ weft_status weft_layout_price(const weft_op_list *list, int64_t experts, const w
     return WEFT_OK;
 }
 
-/* ---- search ---- */
+/* ---- search -------------------------------------------------------------------------------- */
 
 static int by_seconds(const void *left, const void *right)
 {
@@ -579,7 +579,7 @@ weft_status weft_tune_layout(weft_arena *arena, const weft_op_list *list, int64_
     return WEFT_OK;
 }
 
-/* ---- out ---- */
+/* ---- out ----------------------------------------------------------------------------------- */
 
 void weft_layout_text(const weft_layout *l, char text[96])
 {

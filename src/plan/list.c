@@ -15,7 +15,8 @@ struct weft_lister {
     int32_t *running; /* binary heap of cascades by end */
     double *time;     /* profile: from time[i] on, room[i] devices are free */
     int32_t *room;
-    /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i] devices) */
+    /* with nodes: free devices of each; where each running cascade is (parts[c * nodes + i]
+     * devices) */
     int64_t nodes;
     int32_t *node_room, *home;
     int32_t *with_room; /* [per_node + 1]: nodes that have exactly so many free */
@@ -72,14 +73,15 @@ weft_status weft_lister_create(const weft_cascade_problem *p, weft_lister **out)
         l->home = weft_arena_alloc(arena, n * i32);
         l->with_room = weft_arena_alloc(arena, (p->per_node + 1) * i32);
         l->words = (l->nodes + 63) / 64;
-        l->room_set = weft_arena_alloc(arena, (p->per_node + 1) * l->words * (int64_t)sizeof *l->room_set);
+        l->room_set =
+            weft_arena_alloc(arena, (p->per_node + 1) * l->words * (int64_t)sizeof *l->room_set);
         l->parts = weft_arena_alloc(arena, n * l->nodes * (int64_t)sizeof *l->parts);
     }
     weft_status_code status = WEFT_OK;
     if (l->nodes && (!l->node_room || !l->home || !l->parts || !l->with_room || !l->room_set))
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
-    else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting || !l->bucket_degree ||
-        !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
+    else if (!l->priority || !l->left || !l->right || !l->height || !l->waiting ||
+             !l->bucket_degree || !l->root || !l->bucket_of || !l->running || !l->time || !l->room)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list scheduler");
     else
         status = fill_buckets(p, l);

@@ -176,7 +176,7 @@ weft_status weft_memory_greedy(const weft_memory_item *item, int64_t items, doub
     return WEFT_OK;
 }
 
-/* ---- exact ---- */
+/* ---- exact --------------------------------------------------------------------------------- */
 
 /* For any mu in [0, 1], -mu * window + the cheapest fractional cover at prices min(recompute,
  * mu * offload) bounds the remaining cost from below: max(0, z) >= mu z. The best mu is where an
@@ -366,7 +366,7 @@ weft_status weft_memory_exact(const weft_memory_item *item, int64_t items, doubl
     return WEFT_OK;
 }
 
-/* ---- the nine pieces of a block ---- */
+/* ---- the nine pieces of a block ------------------------------------------------------------ */
 
 typedef struct piece {
     const char *name;
@@ -409,7 +409,7 @@ void weft_memory_block_items(const weft_block_shape *s, const weft_block_rates *
     }
 }
 
-/* ---- in and out ---- */
+/* ---- in and out ---------------------------------------------------------------------------- */
 
 weft_status weft_memory_items_from_json(weft_arena *arena, const json_t *json, const char *name,
                                         weft_memory_item **item, int64_t *items, double *window)
@@ -423,8 +423,9 @@ weft_status weft_memory_items_from_json(weft_arena *arena, const json_t *json, c
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld items", name, (long long)count);
     double wide;
     WEFT_TRY(weft_json_get_f64_or(json, "window", name, 0, &wide));
-    static const char *const top[] = {"items", "window"},
-                             *const known[] = {"name", "bytes", "recompute", "offload", "count"};
+    static const char *const top[] = {"items", "window"}, *const known[] = {"name", "bytes",
+                                                                            "recompute", "offload",
+                                                                            "count"};
     bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
     for (int64_t i = 0; i < count; i++) {
         char where[256];

@@ -7,21 +7,24 @@
 
 /* VAE FLOPs per pixel: causal 3D encoders of 3x3x3 convolutions. At full resolution two residual
  * blocks of C channels are 4 * 27 * 2 C^2; each level below has 1/4 to 1/8 of the positions and up
- * to twice the channels, together about as much again. C = 128 (HunyuanVideo, CogVideoX), 96 (Wan). */
+ * to twice the channels, together about as much again. C = 128 (HunyuanVideo, CogVideoX), 96 (Wan).
+ */
 static const weft_model_preset presets[] = {
-    {"wan-1.3b", "Wan2.1 1.3B: 30 layers, 12 heads, hidden 1536", WEFT_DIT_CROSS, 30, 0, 1536, 12, 8960,
-     512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
-    {"wan-14b", "Wan2.1 14B: 40 layers, 40 heads, hidden 5120", WEFT_DIT_CROSS, 40, 0, 5120, 40, 13824,
-     512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
-    {"cogvideox-5b", "CogVideoX 5B as in Arachne Table II: 30 layers, 30 heads, hidden 1920", WEFT_DIT_JOINT,
-     30, 0, 1920, 30, 7680, 226, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
-    {"hunyuanvideo-13b", "HunyuanVideo 13B: 20 double- and 40 single-stream layers, 24 heads, hidden 3072",
+    {"wan-1.3b", "Wan2.1 1.3B: 30 layers, 12 heads, hidden 1536", WEFT_DIT_CROSS, 30, 0, 1536, 12,
+     8960, 512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
+    {"wan-14b", "Wan2.1 14B: 40 layers, 40 heads, hidden 5120", WEFT_DIT_CROSS, 40, 0, 5120, 40,
+     13824, 512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
+    {"cogvideox-5b", "CogVideoX 5B as in Arachne Table II: 30 layers, 30 heads, hidden 1920",
+     WEFT_DIT_JOINT, 30, 0, 1920, 30, 7680, 226, 4700000000, 4096, 2, 4, 8,
+     2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
+    {"hunyuanvideo-13b",
+     "HunyuanVideo 13B: 20 double- and 40 single-stream layers, 24 heads, hidden 3072",
      WEFT_DIT_DUAL, 60, 20, 3072, 24, 12288, 256, 8000000000, 4096, 2, 4, 8,
      2.0 * 4 * 27 * 2 * 128 * 128, 64, 256, 0.25, 16},
-    {"st-dit-7b", "ST-DiT 7B: 21 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 21, 0, 4096, 32, 16384, 512,
-     4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
-    {"st-dit-12b", "ST-DiT 12B: 36 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 36, 0, 4096, 32, 16384,
-     512, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
+    {"st-dit-7b", "ST-DiT 7B: 21 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 21, 0, 4096, 32,
+     16384, 512, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
+    {"st-dit-12b", "ST-DiT 12B: 36 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 36, 0, 4096, 32,
+     16384, 512, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
 };
 
 const weft_model_preset *weft_model_presets(int *count)
@@ -41,10 +44,11 @@ weft_status weft_model_find(const char *name, const weft_model_preset **out)
         }
     }
     const char *near = weft_nearest_name(name, names, WEFT_COUNT(presets));
-    return weft_fail(WEFT_E_NOT_FOUND,
-                     "model \"%s\" is not known (wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, "
-                     "st-dit-7b, st-dit-12b)%s%s%s",
-                     name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    return weft_fail(
+        WEFT_E_NOT_FOUND,
+        "model \"%s\" is not known (wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, "
+        "st-dit-7b, st-dit-12b)%s%s%s",
+        name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -68,7 +72,8 @@ int64_t weft_model_tokens(const weft_model_preset *m, int64_t frames, int64_t he
     return weft_model_latent_frames(m, frames) * frame_tokens(m, height, width);
 }
 
-int64_t weft_model_vae_tiles(const weft_model_preset *m, int64_t frames, int64_t height, int64_t width)
+int64_t weft_model_vae_tiles(const weft_model_preset *m, int64_t frames, int64_t height,
+                             int64_t width)
 {
     const double step = (double)m->tile_side * (1 - m->tile_overlap);
     const double time_step = (double)m->tile_frames * (1 - m->tile_overlap);
@@ -104,25 +109,35 @@ static weft_status gemm(const maker *m, const char *name, double tokens, double 
 {
     const double flops = 2 * tokens * weights, io = 2 * (tokens * (in + out) + weights);
     return weft_op_list_add(m->arena, m->list,
-                            (weft_op_cost){.name = name, .kind = WEFT_OP_GEMM, .forward_flops = flops,
-                                           .backward_flops = 2 * flops, .forward_bytes = io,
-                                           .backward_bytes = 2 * io, .param_bytes = 2 * weights,
-                                           .activation_bytes = 2 * tokens * in, .recompute_flops = flops,
+                            (weft_op_cost){.name = name,
+                                           .kind = WEFT_OP_GEMM,
+                                           .forward_flops = flops,
+                                           .backward_flops = 2 * flops,
+                                           .forward_bytes = io,
+                                           .backward_bytes = 2 * io,
+                                           .param_bytes = 2 * weights,
+                                           .activation_bytes = 2 * tokens * in,
+                                           .recompute_flops = flops,
                                            .output_bytes = 2 * m->tokens * m->hidden});
 }
 
 /* Flash attention: backward makes the scores again, 2.5 times the forward products. */
-static weft_status attention(const maker *m, const char *name, double queries, double keys, double batch)
+static weft_status attention(const maker *m, const char *name, double queries, double keys,
+                             double batch)
 {
     const double flops = 4 * batch * queries * keys * m->hidden;
     const double io = 2 * batch * (2 * queries + 2 * keys) * m->hidden;
-    return weft_op_list_add(m->arena, m->list,
-                            (weft_op_cost){.name = name, .kind = WEFT_OP_ATTENTION, .forward_flops = flops,
-                                           .backward_flops = 2.5 * flops, .forward_bytes = io,
-                                           .backward_bytes = 2 * io,
-                                           .activation_bytes = 2 * batch * (queries + 2 * keys) * m->hidden,
-                                           .recompute_flops = flops,
-                                           .output_bytes = 2 * m->tokens * m->hidden});
+    return weft_op_list_add(
+        m->arena, m->list,
+        (weft_op_cost){.name = name,
+                       .kind = WEFT_OP_ATTENTION,
+                       .forward_flops = flops,
+                       .backward_flops = 2.5 * flops,
+                       .forward_bytes = io,
+                       .backward_bytes = 2 * io,
+                       .activation_bytes = 2 * batch * (queries + 2 * keys) * m->hidden,
+                       .recompute_flops = flops,
+                       .output_bytes = 2 * m->tokens * m->hidden});
 }
 
 /* Norms, modulation, residuals: `passes` readings or writings of the stream; few weights. */
@@ -130,8 +145,11 @@ static weft_status memory_op(const maker *m, const char *name, double passes, do
 {
     const double io = 2 * passes * m->tokens * m->hidden;
     return weft_op_list_add(m->arena, m->list,
-                            (weft_op_cost){.name = name, .kind = WEFT_OP_MEMORY, .forward_bytes = io,
-                                           .backward_bytes = 1.5 * io, .param_bytes = 2 * weights,
+                            (weft_op_cost){.name = name,
+                                           .kind = WEFT_OP_MEMORY,
+                                           .forward_bytes = io,
+                                           .backward_bytes = 1.5 * io,
+                                           .param_bytes = 2 * weights,
                                            .activation_bytes = 2 * m->tokens * m->hidden,
                                            .output_bytes = 2 * m->tokens * m->hidden});
 }
@@ -178,7 +196,8 @@ static weft_status block_dual(const maker *m, const weft_model_preset *p, bool t
     return gemm(m, "text.mlp", t, 2 * h * f, h + f, f + h);
 }
 
-static weft_status block_stdit(const maker *m, const weft_model_preset *p, double frames, double per_frame)
+static weft_status block_stdit(const maker *m, const weft_model_preset *p, double frames,
+                               double per_frame)
 {
     static const char *const names[3][3] = {{"full.qkv", "full", "full.proj"},
                                             {"spatial.qkv", "spatial", "spatial.proj"},
@@ -194,16 +213,21 @@ static weft_status block_stdit(const maker *m, const weft_model_preset *p, doubl
     return gemm(m, "mlp", s, 2 * h * f, h + f, f + h);
 }
 
-static weft_status build(weft_arena *arena, const weft_model_preset *p, double frames, double per_frame,
-                         weft_op_list *out)
+static weft_status build(weft_arena *arena, const weft_model_preset *p, double frames,
+                         double per_frame, weft_op_list *out)
 {
-    weft_op_list list = {.name = p->name, .layers = p->layers, .heads = p->heads, .hidden = p->hidden,
-                         .tokens = (int64_t)(frames * per_frame), .dtype_bytes = 2};
+    weft_op_list list = {.name = p->name,
+                         .layers = p->layers,
+                         .heads = p->heads,
+                         .hidden = p->hidden,
+                         .tokens = (int64_t)(frames * per_frame),
+                         .dtype_bytes = 2};
     const maker m = {arena, &list, frames * per_frame, (double)p->hidden};
     const double patch = (double)(p->patch * p->patch * p->latent_channels);
     WEFT_TRY(gemm(&m, "patchify", m.tokens, patch * m.hidden, patch, m.hidden));
-    WEFT_TRY(gemm(&m, "text.in", (double)p->text_tokens, (double)p->text_hidden * m.hidden + m.hidden * m.hidden,
-                  (double)p->text_hidden, m.hidden));
+    WEFT_TRY(gemm(&m, "text.in", (double)p->text_tokens,
+                  (double)p->text_hidden * m.hidden + m.hidden * m.hidden, (double)p->text_hidden,
+                  m.hidden));
     for (int64_t i = 0; i < p->layers; i++)
         switch (p->kind) {
         case WEFT_DIT_CROSS: WEFT_TRY(block_cross(&m, p)); break;
@@ -220,8 +244,8 @@ weft_status weft_model_costs(weft_arena *arena, const weft_model_preset *m, int6
                              int64_t height, int64_t width, weft_op_list *out)
 {
     if (frames < 1 || height < 1 || width < 1)
-        return weft_fail(WEFT_E_ARG, "a clip of %lld frames of %lld x %lld pixels", (long long)frames,
-                         (long long)height, (long long)width);
+        return weft_fail(WEFT_E_ARG, "a clip of %lld frames of %lld x %lld pixels",
+                         (long long)frames, (long long)height, (long long)width);
     return build(arena, m, (double)weft_model_latent_frames(m, frames),
                  (double)frame_tokens(m, height, width), out);
 }
@@ -231,7 +255,8 @@ double weft_model_parameters(const weft_model_preset *m)
     weft_arena *arena = weft_arena_create();
     weft_op_list list;
     const double bytes = arena && build(arena, m, 1, 1, &list) == WEFT_OK
-                             ? weft_op_list_total(&list).param_bytes : 0;
+                             ? weft_op_list_total(&list).param_bytes
+                             : 0;
     weft_arena_free(arena);
     return bytes / 2;
 }

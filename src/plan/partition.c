@@ -59,8 +59,7 @@ weft_status weft_pipe_costs_check(const weft_pipe_costs *costs)
                          costs->bandwidth, costs->lambda);
     double sent = 0; /* seconds to send everything: no stage takes longer */
     for (int64_t i = 0; i < costs->op_count && costs->lambda > 0; i++)
-        sent += costs->lambda *
-                (costs->latency + costs->op[i].output_bytes / costs->bandwidth);
+        sent += costs->lambda * (costs->latency + costs->op[i].output_bytes / costs->bandwidth);
     for (int64_t s = 0; s < costs->skip_count && costs->lambda > 0; s++)
         sent += costs->lambda * costs->skip[s].bytes / costs->bandwidth;
     if (!(seconds + sent <= MOST_SECONDS))
@@ -189,7 +188,7 @@ weft_status weft_partition_from_cuts(const weft_pipe_costs *costs, int64_t stage
     return WEFT_OK;
 }
 
-/* ---- plain linear partition: O(p n^2) ---- */
+/* ---- plain linear partition: O(p n^2) ------------------------------------------------------ */
 
 static weft_status solve_linear(const problem *p, int64_t *cut)
 {
@@ -234,7 +233,7 @@ static weft_status solve_linear(const problem *p, int64_t *cut)
     return WEFT_OK;
 }
 
-/* ---- every skip collocated: bit sets under a bound ---- */
+/* ---- every skip collocated: bit sets under a bound ----------------------------------------- */
 
 /* reach[k] has a row per prefix length i with a bit per suffix start j: the operators [0, i) and
  * [j, n) can be k stages each, with every skip that starts in [0, i) ending in [j, n) and none
@@ -501,7 +500,7 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
     return WEFT_OK;
 }
 
-/* ---- skips may be sent: O(p n^4) at worst, pruned by a known plan ---- */
+/* ---- skips may be sent: O(p n^4) at worst, pruned by a known plan -------------------------- */
 
 typedef struct priced {
     const problem *p;
@@ -805,7 +804,7 @@ out:
     return status;
 }
 
-/* ---- the front ---- */
+/* ---- the front ----------------------------------------------------------------------------- */
 
 /* Says why the skips do not fit: the most stages that can be had, and a skip that stands in the
  * way. */

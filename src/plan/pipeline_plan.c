@@ -14,7 +14,7 @@ static const char *format_bytes(double bytes, char text[32])
     return weft_format_bytes(bytes < 9e18 ? (int64_t)bytes : INT64_MAX, text);
 }
 
-/* ---- costs from JSON ---- */
+/* ---- costs from JSON ----------------------------------------------------------------------- */
 
 static weft_status read_op(weft_arena *arena, const json_t *json, const char *where,
                            weft_pipe_op *op)
@@ -80,8 +80,9 @@ weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, con
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name,
                          (long long)c.op_count);
     static const char *const top[] = {"ops", "skips", "lambda", "bandwidth", "latency"},
-                             *const of_op[] = {"forward", "backward", "output_bytes",
-                                               "parameter_bytes", "activation_bytes", "name"};
+                             *const of_op[] = {"forward",          "backward",
+                                               "output_bytes",     "parameter_bytes",
+                                               "activation_bytes", "name"};
     bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
     for (int64_t i = 0; i < c.op_count; i++) {
         snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
@@ -147,7 +148,7 @@ weft_status weft_pipe_costs_from_list(weft_arena *arena, const weft_op_list *lis
     return WEFT_OK;
 }
 
-/* ---- the plan ---- */
+/* ---- the plan ------------------------------------------------------------------------------ */
 
 /* What the trials share. */
 typedef struct trial {
@@ -463,7 +464,7 @@ void weft_pipeline_plan_free(weft_pipeline_plan *plan)
     *plan = (weft_pipeline_plan){0};
 }
 
-/* ---- in and out ---- */
+/* ---- in and out ---------------------------------------------------------------------------- */
 
 static json_t *numbers(const double *value, int64_t count)
 {
@@ -630,8 +631,9 @@ static weft_status read_costs(const json_t *json, const char *path, weft_pipelin
     WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
     WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));
     if (plan->bandwidth < 0 || plan->latency < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"bandwidth\" is %g and \"latency\" %g; neither may be negative", path,
-                         plan->bandwidth, plan->latency);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"bandwidth\" is %g and \"latency\" %g; neither may be negative",
+                         path, plan->bandwidth, plan->latency);
     plan->parameter_bytes = weft_arena_alloc(plan->arena, devices * (int64_t)sizeof(double));
     if (!plan->parameter_bytes)
         return no_room();
@@ -746,9 +748,9 @@ void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_
         format_bytes(plan->bytes_per_microbatch, a), (long long)kept, (long long)skips);
     if (plan->idle_devices > 0)
         weft_buf_printf(
-            out,
-            "note            %lld devices get no stage: %lld stages%s use at most %lld\n",
-            (long long)plan->idle_devices, (long long)p->stages, kept ? " with collocated skips" : "",
+            out, "note            %lld devices get no stage: %lld stages%s use at most %lld\n",
+            (long long)plan->idle_devices, (long long)p->stages,
+            kept ? " with collocated skips" : "",
             (long long)(kept ? (p->stages + 1) / 2 : p->stages));
     weft_buf_printf(out, "\n  stage  device  operators        seconds\n");
     for (int64_t q = 0; q < p->stages; q++)

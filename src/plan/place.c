@@ -23,7 +23,9 @@ static void sort_by_key(int32_t *order, const double *key, int64_t n)
     for (int64_t i = 1; i < n; i++) {
         const int32_t x = order[i];
         int64_t j = i;
-        for (; j > 0 && (key[order[j - 1]] > key[x] || (key[order[j - 1]] == key[x] && order[j - 1] > x)); j--)
+        for (; j > 0 &&
+               (key[order[j - 1]] > key[x] || (key[order[j - 1]] == key[x] && order[j - 1] > x));
+             j--)
             order[j] = order[j - 1];
         order[j] = x;
     }
@@ -49,8 +51,9 @@ static bool one_node(placer *x, int64_t degree)
     for (int64_t n = 0; n < x->nodes; n++) {
         if (x->room[n] < degree)
             continue;
-        const bool better = best < 0 || x->room[n] < x->room[best] ||
-                            (x->room[n] == x->room[best] && x->options.inter && x->held[n] > x->held[best]);
+        const bool better =
+            best < 0 || x->room[n] < x->room[best] ||
+            (x->room[n] == x->room[best] && x->options.inter && x->held[n] > x->held[best]);
         if (better)
             best = n;
     }
@@ -64,7 +67,8 @@ static void balanced(placer *x, int64_t degree)
 {
     for (int64_t n = 0; n < x->nodes; n++) {
         x->order[n] = (int32_t)n;
-        x->key[n] = -(double)x->room[n] - (x->options.inter ? 0.1 * (double)x->held[n] / (double)x->per_node : 0);
+        x->key[n] = -(double)x->room[n] -
+                    (x->options.inter ? 0.1 * (double)x->held[n] / (double)x->per_node : 0);
     }
     sort_by_key(x->order, x->key, x->nodes);
     for (int64_t m = 2; m <= x->nodes && m <= degree; m++) {
@@ -104,7 +108,8 @@ static int64_t take_devices(placer *x, int32_t *mine)
             if (x->busy[d])
                 continue;
             const int64_t near = weft_cluster_device_nic(x->c, i);
-            const int64_t hops = near >= 0 && nic[near].distance.count ? nic[near].distance.item[i] : 0;
+            const int64_t hops =
+                near >= 0 && nic[near].distance.count ? nic[near].distance.item[i] : 0;
             double key = x->options.inter && x->wanted[d] ? -0.5 : 0;
             if (chosen > 1) /* a rail that all have free, then a short way to it */
                 key += -1000.0 * (double)x->common[i] + 10.0 * (double)hops;
@@ -156,7 +161,8 @@ static void snake(const placer *x, int32_t *mine, int64_t degree)
     }
 }
 
-static weft_status place_all(placer *x, const weft_cascade_moment *moments, const int32_t *first, int32_t *devices)
+static weft_status place_all(placer *x, const weft_cascade_moment *moments, const int32_t *first,
+                             int32_t *devices)
 {
     const weft_cascade_problem *p = x->p;
     for (int64_t i = 0; i < 2 * p->count; i++) {
@@ -183,8 +189,8 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
             got = from_pool(x, degree, mine);
         }
         if (got != degree)
-            return weft_fail(WEFT_E_INTERNAL, "cascade %d: %lld free devices for degree %lld", c, (long long)got,
-                             (long long)degree);
+            return weft_fail(WEFT_E_INTERNAL, "cascade %d: %lld free devices for degree %lld", c,
+                             (long long)got, (long long)degree);
         for (int64_t j = 0; j < degree; j++)
             x->busy[mine[j]] = true;
         if (x->options.inner) /* a pool does not know about rings */
@@ -196,13 +202,19 @@ static weft_status place_all(placer *x, const weft_cascade_moment *moments, cons
     return WEFT_OK;
 }
 
-weft_status weft_place(const weft_cascade_problem *p, const weft_cascade_schedule *s, const weft_cluster *cluster,
-                       weft_place_options options, weft_arena *arena, int32_t **first_out, int32_t **devices_out)
+weft_status weft_place(const weft_cascade_problem *p, const weft_cascade_schedule *s,
+                       const weft_cluster *cluster, weft_place_options options, weft_arena *arena,
+                       int32_t **first_out, int32_t **devices_out)
 {
     if (p->devices > weft_cluster_devices(cluster))
-        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld", (long long)p->devices,
-                         cluster->name, (long long)weft_cluster_devices(cluster));
-    placer x = {.p = p, .c = cluster, .options = options, .nodes = cluster->nodes, .per_node = cluster->devices};
+        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld",
+                         (long long)p->devices, cluster->name,
+                         (long long)weft_cluster_devices(cluster));
+    placer x = {.p = p,
+                .c = cluster,
+                .options = options,
+                .nodes = cluster->nodes,
+                .per_node = cluster->devices};
     x.devices = weft_cluster_devices(cluster);
     int64_t total = 0;
     for (int64_t c = 0; c < p->count; c++)
@@ -224,9 +236,10 @@ weft_status weft_place(const weft_cascade_problem *p, const weft_cascade_schedul
         x.order = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
         x.key = weft_arena_alloc(scratch, (x.devices + x.nodes) * i64);
     }
-    if (!first || !devices || !moments || !x.busy || !x.wanted || !x.freed || !x.room || !x.held || !x.part ||
-        !x.common || !x.order || !x.key) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory placing %lld cascades", (long long)p->count);
+    if (!first || !devices || !moments || !x.busy || !x.wanted || !x.freed || !x.room || !x.held ||
+        !x.part || !x.common || !x.order || !x.key) {
+        status =
+            weft_fail(WEFT_E_MEMORY, "out of memory placing %lld cascades", (long long)p->count);
         goto out;
     }
     for (int32_t c = 0; c < p->count; c++)

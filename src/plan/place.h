@@ -6,9 +6,9 @@
 #include "plan/workload.h"
 
 typedef struct weft_place_options {
-    /* Inside a cascade: 1 one node if it has room (the one that is left fullest); 2 else the fewest nodes
-     * that take equal parts; 3 the same rails in each; 4 the shortest way from device to NIC. Off: devices
-     * in the order in which they became free, as from a pool. */
+    /* Inside a cascade: 1 one node if it has room (the one that is left fullest); 2 else the fewest
+     * nodes that take equal parts; 3 the same rails in each; 4 the shortest way from device to NIC.
+     * Off: devices in the order in which they became free, as from a pool. */
     bool inner;
     /* Between cascades: the node and devices of the producers first. */
     bool inter;
@@ -29,12 +29,12 @@ typedef struct weft_placed {
     int32_t after_count;
 } weft_placed;
 
-/* The steps of every cascade in the order of the starts. With `costs` (of the model) and the samples'
- * buckets the ids "s<i>.text|vae|dit" become the model's layers, exchanges and hand-offs, and the
- * gradient exchange follows; without (NULL) each cascade is one compute step. `folds`: parts into which
- * a pass over the layers is divided (0: by the number of devices). */
+/* The steps of every cascade in the order of the starts. With `costs` (of the model) and the
+ * samples' buckets the ids "s<i>.text|vae|dit" become the model's layers, exchanges and hand-offs,
+ * and the gradient exchange follows; without (NULL) each cascade is one compute step. `folds`:
+ * parts into which a pass over the layers is divided (0: by the number of devices). */
 weft_status weft_place_trace(const weft_placed *item, int64_t count, int64_t devices,
-                             const weft_cascade_costs *costs, const weft_workload *samples, int64_t folds,
-                             weft_trace *out);
+                             const weft_cascade_costs *costs, const weft_workload *samples,
+                             int64_t folds, weft_trace *out);
 
 #endif

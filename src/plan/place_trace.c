@@ -16,42 +16,52 @@ typedef struct tracer {
     weft_arena *arena;
 } tracer;
 
-static weft_status step(tracer *x, const char *name, weft_trace_kind kind, weft_trace_stream stream, int32_t group,
-                        int32_t owner, double seconds, double bytes, double repeat, const int32_t *after,
-                        int64_t after_count, int32_t *out)
+static weft_status step(tracer *x, const char *name, weft_trace_kind kind, weft_trace_stream stream,
+                        int32_t group, int32_t owner, double seconds, double bytes, double repeat,
+                        const int32_t *after, int64_t after_count, int32_t *out)
 {
-    weft_trace_step s = {.kind = (uint8_t)kind, .stream = (uint8_t)stream, .group = group, .owner = owner,
-                         .seconds = seconds, .bytes = bytes, .repeat = repeat};
+    weft_trace_step s = {.kind = (uint8_t)kind,
+                         .stream = (uint8_t)stream,
+                         .group = group,
+                         .owner = owner,
+                         .seconds = seconds,
+                         .bytes = bytes,
+                         .repeat = repeat};
     WEFT_TRY(weft_trace_add_name(x->t, name, &s.name));
     return weft_trace_add_step(x->t, s, after, after_count, out);
 }
 
-/* One pass over the layers in `folds` parts. `times`: forward 1; backward has recompute and gradients. */
-static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward, const weft_dit_cost *d, double dense,
-                        double attention, double share, int64_t degree, int32_t *last)
+/* One pass over the layers in `folds` parts. `times`: forward 1; backward has recompute and
+ * gradients. */
+static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
+                        const weft_dit_cost *d, double dense, double attention, double share,
+                        int64_t degree, int32_t *last)
 {
     const double layers = (double)x->costs->model->layers, per_fold = layers / (double)x->folds;
     const double passes = backward ? 2 : 1; /* of exchange: recompute and gradient */
     for (int64_t f = 0; f < x->folds; f++) {
         int32_t here, attend, both[2];
-        WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group,
-                      owner, dense / layers, 0, per_fold, last, 1, &here));
+        WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", WEFT_TRACE_COMPUTE,
+                      WEFT_STREAM_COMPUTE, group, owner, dense / layers, 0, per_fold, last, 1,
+                      &here));
         if (degree == 1) {
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, attention / layers, 0,
-                          per_fold, &here, 1, last));
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, last));
         } else if (d->method == WEFT_SP_ULYSSES) {
-            WEFT_TRY(step(x, "all-to-all qkv", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group, owner, 0, 3 * share,
-                          passes * per_fold, &here, 1, &here));
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, attention / layers, 0,
-                          per_fold, &here, 1, &attend));
-            WEFT_TRY(step(x, "all-to-all out", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group, owner, 0, share,
-                          passes * per_fold, &attend, 1, last));
+            WEFT_TRY(step(x, "all-to-all qkv", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
+                          owner, 0, 3 * share, passes * per_fold, &here, 1, &here));
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, &attend));
+            WEFT_TRY(step(x, "all-to-all out", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
+                          owner, 0, share, passes * per_fold, &attend, 1, last));
         } else { /* keys and values go round beside the attention */
             WEFT_TRY(step(x, "ring kv", WEFT_TRACE_RING_SHIFT, WEFT_STREAM_COMM, group, owner, 0,
-                          (backward ? 3 : 2) * share, passes * per_fold * (double)(degree - 1), &here, 1, &both[0]));
-            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, attention / layers, 0,
-                          per_fold, &here, 1, &both[1]));
-            WEFT_TRY(step(x, "wait", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, 0, 0, 1, both, 2, last));
+                          (backward ? 3 : 2) * share, passes * per_fold * (double)(degree - 1),
+                          &here, 1, &both[0]));
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, &both[1]));
+            WEFT_TRY(step(x, "wait", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, 0, 0, 1,
+                          both, 2, last));
         }
     }
     return WEFT_OK;
@@ -80,18 +90,22 @@ static weft_status hand_off(tracer *x, int32_t from, int32_t to, double bytes, i
     if (shared == 0) { /* off the first producer, over the wire, onto the first consumer */
         const int32_t pair[2] = {a->device[0], b->device[0]};
         WEFT_GO(weft_trace_add_group(x->t, &a->device[0], 1, &group));
-        WEFT_GO(step(x, "hand-off to host", WEFT_TRACE_OFFLOAD, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at, 1, &at));
+        WEFT_GO(step(x, "hand-off to host", WEFT_TRACE_OFFLOAD, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
         WEFT_GO(weft_trace_add_group(x->t, pair, 2, &group));
-        WEFT_GO(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at, 1, &at));
+        WEFT_GO(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at,
+                     1, &at));
         WEFT_GO(weft_trace_add_group(x->t, &b->device[0], 1, &group));
-        WEFT_GO(step(x, "hand-off from host", WEFT_TRACE_FETCH, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at, 1, &at));
+        WEFT_GO(step(x, "hand-off from host", WEFT_TRACE_FETCH, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
         n = 0;
         for (int64_t j = 0; j < b->degree; j++)
             list[n++] = b->device[j];
     }
     if (n > 1) {
         WEFT_GO(weft_trace_add_group(x->t, list, n, &group));
-        WEFT_GO(step(x, "hand-off broadcast", WEFT_TRACE_BROADCAST, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at, 1, &at));
+        WEFT_GO(step(x, "hand-off broadcast", WEFT_TRACE_BROADCAST, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
     }
     *last = at;
 out:
@@ -99,21 +113,27 @@ out:
     return status;
 }
 
-static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b, int32_t at, int32_t *last)
+static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b,
+                       int32_t at, int32_t *last)
 {
     const weft_placed *c = &x->item[index];
     weft_dit_cost d;
     WEFT_TRY(weft_dit_cost_of(x->costs, b, c->degree, WEFT_SP_NONE, 0, &d));
     double dense, attention;
     WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d.method, &dense, &attention));
-    const double tokens = (double)weft_model_tokens(x->costs->model, b->frames, b->height, b->width);
-    const double share = (double)b->batch * tokens / (double)c->degree * (double)x->costs->model->hidden * 2;
+    const double tokens =
+        (double)weft_model_tokens(x->costs->model, b->frames, b->height, b->width);
+    const double share =
+        (double)b->batch * tokens / (double)c->degree * (double)x->costs->model->hidden * 2;
     const double held = d.bytes - weft_state_bytes(x->costs);
     x->t->step[at].memory += held;
-    /* forward, recompute and backward take 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of attention */
+    /* forward, recompute and backward take 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of attention
+     */
     WEFT_TRY(pass(x, index, group, false, &d, dense / 4, attention / 4.5, share, c->degree, &at));
-    WEFT_TRY(pass(x, index, group, true, &d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree, &at));
-    WEFT_TRY(step(x, "done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, &at, 1, last));
+    WEFT_TRY(pass(x, index, group, true, &d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
+                  &at));
+    WEFT_TRY(step(x, "done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, &at, 1,
+                  last));
     x->t->step[*last].memory -= held;
     return WEFT_OK;
 }
@@ -121,7 +141,8 @@ static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_
 static weft_status cascade(tracer *x, int32_t index, int32_t first)
 {
     const weft_placed *c = &x->item[index];
-    int32_t group, at, *after = weft_arena_alloc(x->arena, (c->after_count + 1) * (int64_t)sizeof *after);
+    int32_t group, at,
+        *after = weft_arena_alloc(x->arena, (c->after_count + 1) * (int64_t)sizeof *after);
     int64_t waits = 0;
     if (!after)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
@@ -129,32 +150,38 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
     WEFT_TRY(weft_trace_add_group(x->t, c->device, c->degree, &group));
     int sample = -1;
     char module[16] = "";
-    if (x->costs && (sscanf(c->id, "s%d.%15s", &sample, module) != 2 || sample < 0 || sample >= x->samples->count))
-        return weft_fail(WEFT_E_FORMAT, "cascade \"%s\" is of no sample of the plan's workload (%lld samples)", c->id,
-                         (long long)x->samples->count);
+    if (x->costs && (sscanf(c->id, "s%d.%15s", &sample, module) != 2 || sample < 0 ||
+                     sample >= x->samples->count))
+        return weft_fail(WEFT_E_FORMAT,
+                         "cascade \"%s\" is of no sample of the plan's workload (%lld samples)",
+                         c->id, (long long)x->samples->count);
     const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
     for (int32_t i = 0; i < c->after_count; i++) {
         int32_t last = x->last[c->after[i]];
         if (b) {
             const weft_model_preset *m = x->costs->model;
-            const double latent = (double)b->batch * (double)weft_model_latent_frames(m, b->frames) *
+            const double latent = (double)b->batch *
+                                  (double)weft_model_latent_frames(m, b->frames) *
                                   (double)(b->height / m->vae_space * (b->width / m->vae_space)) *
                                   (double)m->latent_channels * 2;
             const double text = (double)(b->batch * m->text_tokens * m->text_hidden) * 2;
-            WEFT_TRY(hand_off(x, c->after[i], index, strstr(x->item[c->after[i]].id, ".text") ? text : latent, &last));
+            WEFT_TRY(hand_off(x, c->after[i], index,
+                              strstr(x->item[c->after[i]].id, ".text") ? text : latent, &last));
         }
         after[waits++] = last;
     }
     if (!b)
-        return step(x, c->id, WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, c->seconds, 0, 1, after, waits,
-                    &x->last[index]);
+        return step(x, c->id, WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, c->seconds, 0,
+                    1, after, waits, &x->last[index]);
     if (!strcmp(module, "dit")) {
-        WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, after, waits, &at));
+        WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1,
+                      after, waits, &at));
         return dit(x, index, group, b, at, &x->last[index]);
     }
-    const double seconds = !strcmp(module, "vae") ? weft_vae_seconds(x->costs, b, c->degree) : weft_text_seconds(x->costs, b);
-    return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index,
-                seconds, 0, 1, after, waits, &x->last[index]);
+    const double seconds = !strcmp(module, "vae") ? weft_vae_seconds(x->costs, b, c->degree)
+                                                  : weft_text_seconds(x->costs, b);
+    return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", WEFT_TRACE_COMPUTE,
+                WEFT_STREAM_COMPUTE, group, index, seconds, 0, 1, after, waits, &x->last[index]);
 }
 
 typedef struct begin {
@@ -176,7 +203,8 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
     for (int64_t d = 0; d < devices; d++)
         everyone[d] = (int32_t)d;
     WEFT_TRY(weft_trace_add_group(x->t, everyone, devices, &all));
-    WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0, &first));
+    WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0,
+                  &first));
     x->t->step[first].memory = x->costs ? weft_state_bytes(x->costs) : 0;
     for (int64_t i = 0; i < count; i++)
         order[i] = (begin){x->item[i].start, (int32_t)i};
@@ -186,23 +214,29 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
     if (!x->costs || devices == 1)
         return WEFT_OK;
     const double bytes = 2 * weft_model_parameters(x->costs->model);
-    WEFT_TRY(step(x, "all cascades done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0, &at));
-    WEFT_TRY(step(x, "gradients", WEFT_TRACE_REDUCE_SCATTER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1, &at, 1, &at));
-    return step(x, "weights", WEFT_TRACE_ALL_GATHER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1, &at, 1, NULL);
+    WEFT_TRY(step(x, "all cascades done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1,
+                  NULL, 0, &at));
+    WEFT_TRY(step(x, "gradients", WEFT_TRACE_REDUCE_SCATTER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1,
+                  &at, 1, &at));
+    return step(x, "weights", WEFT_TRACE_ALL_GATHER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1, &at, 1,
+                NULL);
 }
 
-weft_status weft_place_trace(const weft_placed *item, int64_t count, int64_t devices, const weft_cascade_costs *costs,
-                             const weft_workload *samples, int64_t folds, weft_trace *out)
+weft_status weft_place_trace(const weft_placed *item, int64_t count, int64_t devices,
+                             const weft_cascade_costs *costs, const weft_workload *samples,
+                             int64_t folds, weft_trace *out)
 {
     weft_trace t = {.devices = devices};
     tracer x = {.t = &t, .costs = costs, .samples = samples, .item = item};
     x.folds = folds > 0 ? folds : devices <= 128 ? 10 : devices <= 1024 ? 5 : 3;
     x.arena = weft_arena_create();
     begin *order = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *order) : NULL;
-    int32_t *everyone = x.arena ? weft_arena_alloc(x.arena, devices * (int64_t)sizeof *everyone) : NULL;
+    int32_t *everyone =
+        x.arena ? weft_arena_alloc(x.arena, devices * (int64_t)sizeof *everyone) : NULL;
     x.last = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *x.last) : NULL;
-    weft_status_code status = order && everyone && x.last ? build(&x, count, devices, order, everyone)
-                                                          : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    weft_status_code status = order && everyone && x.last
+                                  ? build(&x, count, devices, order, everyone)
+                                  : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
     weft_arena_free(x.arena);
     if (status != WEFT_OK) {
         weft_trace_free(&t);

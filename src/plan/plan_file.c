@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, const weft_cascade_costs *costs,
-                                    const weft_workload *samples)
+weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec,
+                                    const weft_cascade_costs *costs, const weft_workload *samples)
 {
     char id[20];
     weft_cluster_id(costs->cluster, id);
@@ -11,14 +11,17 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, cons
     bool ok = list != NULL;
     for (int64_t i = 0; ok && i < samples->count; i++) {
         const weft_plan_bucket *b = &samples->bucket[i];
-        ok = !json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I}", "batch", (json_int_t)b->batch, "frames",
-                                                    (json_int_t)b->frames, "height", (json_int_t)b->height, "width",
-                                                    (json_int_t)b->width));
+        ok = !json_array_append_new(
+            list, json_pack("{s:I,s:I,s:I,s:I}", "batch", (json_int_t)b->batch, "frames",
+                            (json_int_t)b->frames, "height", (json_int_t)b->height, "width",
+                            (json_int_t)b->width));
     }
-    ok = ok && !json_object_set_new(plan, "cluster", json_pack("{s:s,s:s}", "spec", cluster_spec, "id", id));
+    ok = ok && !json_object_set_new(plan, "cluster",
+                                    json_pack("{s:s,s:s}", "spec", cluster_spec, "id", id));
     ok = ok && !json_object_set_new(plan, "workload",
-                                json_pack("{s:s,s:I,s:b,s:O}", "model", costs->model->name, "zero",
-                                          (json_int_t)costs->zero, "text", costs->text, "samples", list));
+                                    json_pack("{s:s,s:I,s:b,s:O}", "model", costs->model->name,
+                                              "zero", (json_int_t)costs->zero, "text", costs->text,
+                                              "samples", list));
     json_decref(list);
     if (!ok)
         return weft_fail(WEFT_E_MEMORY, "out of memory describing the plan");
@@ -27,7 +30,8 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, cons
 
 enum { MOST_OF_A_SIZE = 1000000 }; /* as a config's buckets */
 
-static weft_status read_samples(const json_t *list, const char *name, weft_arena *arena, weft_workload *out)
+static weft_status read_samples(const json_t *list, const char *name, weft_arena *arena,
+                                weft_workload *out)
 {
     out->count = (int64_t)json_array_size(list);
     if (out->count < 1)
@@ -43,9 +47,12 @@ static weft_status read_samples(const json_t *list, const char *name, weft_arena
         WEFT_TRY(weft_json_get_i64(s, "height", name, &b->height));
         WEFT_TRY(weft_json_get_i64(s, "width", name, &b->width));
         if (b->batch < 1 || b->frames < 1 || b->height < 1 || b->width < 1)
-            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size under 1", name, (long long)i);
-        if (b->batch > MOST_OF_A_SIZE || b->frames > MOST_OF_A_SIZE || b->height > MOST_OF_A_SIZE || b->width > MOST_OF_A_SIZE)
-            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size over %d", name, (long long)i, MOST_OF_A_SIZE);
+            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size under 1", name,
+                             (long long)i);
+        if (b->batch > MOST_OF_A_SIZE || b->frames > MOST_OF_A_SIZE || b->height > MOST_OF_A_SIZE ||
+            b->width > MOST_OF_A_SIZE)
+            return weft_fail(WEFT_E_FORMAT, "%s: sample %lld has a size over %d", name,
+                             (long long)i, MOST_OF_A_SIZE);
     }
     return WEFT_OK;
 }
@@ -68,8 +75,9 @@ static weft_status read_after(const json_t *list, weft_arena *arena, weft_plan_f
         for (int64_t k = 0; k < count; k++) /* the plan's reader has checked the names */
             before[k] = (int32_t)json_integer_value(
                 json_object_get(index, json_string_value(json_array_get(after, (size_t)k))));
-        f->placed[i] = (weft_placed){item->id, item->device, item->degree, item->start, item->end - item->start,
-                                     before, (int32_t)count};
+        f->placed[i] = (weft_placed){
+            item->id, item->device,  item->degree, item->start, item->end - item->start,
+            before,   (int32_t)count};
     }
     json_decref(index);
     return status;
@@ -91,8 +99,10 @@ static weft_status read_description(const json_t *root, const char *path, const 
         if (cluster_spec) {
             WEFT_TRY(weft_cluster_load(arena, cluster_spec, &f->cluster));
             if (weft_cluster_devices(&f->cluster) < f->plan.devices)
-                return weft_fail(WEFT_E_ARG, "%s: the plan is for %lld devices, the cluster %s has %lld", path,
-                                 (long long)f->plan.devices, cluster_spec, (long long)weft_cluster_devices(&f->cluster));
+                return weft_fail(WEFT_E_ARG,
+                                 "%s: the plan is for %lld devices, the cluster %s has %lld", path,
+                                 (long long)f->plan.devices, cluster_spec,
+                                 (long long)weft_cluster_devices(&f->cluster));
         } else {
             bare_cluster(f);
         }
@@ -104,10 +114,11 @@ static weft_status read_description(const json_t *root, const char *path, const 
     weft_cluster_id(&f->cluster, id);
     if (strcmp(id, f->plan.cluster_id) || weft_cluster_devices(&f->cluster) != f->plan.devices)
         return weft_fail(WEFT_E_ARG,
-                         "%s: the plan was made for another cluster: %s with %lld devices (%s), not %s with %lld (%s); "
+                         "%s: the plan was made for another cluster: %s with %lld devices (%s), "
+                         "not %s with %lld (%s); "
                          "plan again for this one",
-                         path, f->plan.cluster, (long long)f->plan.devices, f->plan.cluster_id, f->cluster_spec,
-                         (long long)weft_cluster_devices(&f->cluster), id);
+                         path, f->plan.cluster, (long long)f->plan.devices, f->plan.cluster_id,
+                         f->cluster_spec, (long long)weft_cluster_devices(&f->cluster), id);
     const char *model;
     WEFT_TRY(weft_json_get_string(workload, "model", path, &model));
     WEFT_TRY(weft_model_find(model, &f->costs.model));
@@ -118,7 +129,8 @@ static weft_status read_description(const json_t *root, const char *path, const 
     return WEFT_OK;
 }
 
-weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft_arena *arena, weft_plan_file *out)
+weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft_arena *arena,
+                                weft_plan_file *out)
 {
     json_t *root;
     WEFT_TRY(weft_json_load(path, &root));

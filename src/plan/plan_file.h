@@ -6,21 +6,22 @@
 #include "plan/cascade_json.h"
 #include "plan/place.h"
 
-/* Adds "cluster": {"spec", "id"} and "workload": {"model", "zero", "text", "samples": [...]} to a plan. */
-weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec, const weft_cascade_costs *costs,
-                                    const weft_workload *samples);
+/* Adds "cluster": {"spec", "id"} and "workload": {"model", "zero", "text", "samples": [...]} to a
+ * plan. */
+weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec,
+                                    const weft_cascade_costs *costs, const weft_workload *samples);
 
 typedef struct weft_plan_file {
     weft_cascade_plan plan;
-    weft_placed *placed;   /* [plan.count] */
-    bool described;        /* has a cluster and a workload */
+    weft_placed *placed; /* [plan.count] */
+    bool described;      /* has a cluster and a workload */
     const char *cluster_spec;
     weft_cluster cluster;
     weft_cascade_costs costs; /* points into this struct */
     weft_workload samples;
 } weft_plan_file;
-/* Everything in `arena`. `cluster_spec` (NULL: the plan's own) is where it shall run: WEFT_E_ARG when the
- * plan was made for another one. A bare plan needs none: it gets a cluster of one node. */
+/* Everything in `arena`. `cluster_spec` (NULL: the plan's own) is where it shall run: WEFT_E_ARG
+ * when the plan was made for another one. A bare plan needs none: it gets a cluster of one node. */
 weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft_arena *arena,
                                 weft_plan_file *out);
 

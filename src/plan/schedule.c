@@ -146,7 +146,7 @@ out:
     return status;
 }
 
-/* ---- orders that are known in closed form ---- */
+/* ---- orders that are known in closed form -------------------------------------------------- */
 
 typedef struct order {
     weft_task *task;
@@ -209,7 +209,7 @@ static void order_interleaved(order *o, int64_t stages, int64_t devices, int64_t
     }
 }
 
-/* ---- list scheduler ---- */
+/* ---- list scheduler ------------------------------------------------------------------------ */
 
 /* What a device prefers among the tasks that are ready, and how many microbatches a stage may hold.
  * In steady state a stage needs ceil(D (S - s) / S) of them to keep its device busy: that is the
@@ -489,7 +489,7 @@ out:
     return status;
 }
 
-/* ---- the front ---- */
+/* ---- the front ----------------------------------------------------------------------------- */
 
 static weft_status check_shape(const int32_t *device_of, int64_t stages, int64_t devices,
                                int64_t microbatches)

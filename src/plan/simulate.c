@@ -24,7 +24,16 @@ typedef struct rounds {
     int32_t *next, *child;
 } rounds;
 
-enum { CLASS_RING, CLASS_RINGS, CLASS_PAIRWISE, CLASS_TREE, CLASS_HOST_OUT, CLASS_HOST_IN, CLASS_SEND, CLASS_COUNT };
+enum {
+    CLASS_RING,
+    CLASS_RINGS,
+    CLASS_PAIRWISE,
+    CLASS_TREE,
+    CLASS_HOST_OUT,
+    CLASS_HOST_IN,
+    CLASS_SEND,
+    CLASS_COUNT
+};
 
 typedef struct flow {
     int32_t step, round;
@@ -52,7 +61,7 @@ typedef struct simulator {
     const weft_cluster *c;
     weft_simulation *out;
     weft_arena *arena;
-    rounds *cache; /* [groups][CLASS_COUNT] */
+    rounds *cache;                           /* [groups][CLASS_COUNT] */
     int32_t *queue, *queue_first, *queue_at; /* per device and stream */
     int32_t *pending;                        /* per step */
     int32_t *waiter, *waiter_first;
@@ -68,7 +77,7 @@ typedef struct simulator {
     double *capacity, *wanted; /* per link; wanted: by its flows if each ran at its most */
     flow_list fresh;           /* flows that have begun and have no rate yet */
     double *spare, *share;     /* per link, while filling */
-    int32_t *tight;        /* heap of links by share */
+    int32_t *tight;            /* heap of links by share */
     int64_t *weight;
     double now;
     int64_t done;
@@ -91,7 +100,8 @@ static bool earlier(const event *a, const event *b)
     return a->time != b->time ? a->time < b->time : a->order < b->order;
 }
 
-static weft_status push_event(simulator *s, double time, int32_t kind, int32_t index, int64_t version)
+static weft_status push_event(simulator *s, double time, int32_t kind, int32_t index,
+                              int64_t version)
 {
     WEFT_TRY(weft_grow((void **)&s->heap, s->heap_count, &s->heap_room, sizeof *s->heap));
     const event e = {time, s->orders++, version, kind, index};
@@ -158,7 +168,8 @@ static weft_status add_round(simulator *s, const int32_t *from, const int32_t *t
         r.count[i] = (int32_t)s->weight[r.link[i]];
     }
     round_t *last = out->count && !out->next ? &out->item[out->count - 1] : NULL;
-    if (last && last->links == r.links && !memcmp(last->link, r.link, (size_t)total * sizeof *r.link) &&
+    if (last && last->links == r.links &&
+        !memcmp(last->link, r.link, (size_t)total * sizeof *r.link) &&
         !memcmp(last->count, r.count, (size_t)total * sizeof *r.count)) {
         last->times += times; /* a round like the one before */
         last->latency += r.latency;
@@ -182,8 +193,10 @@ static int class_of(weft_trace_kind kind)
 }
 
 /* One ring per device of a node, each turned by one inside the nodes, so that every one crosses
- * between nodes over another rail; a message is split over them. Members of a node stand together. */
-static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, int32_t *from, int32_t *to)
+ * between nodes over another rail; a message is split over them. Members of a node stand together.
+ */
+static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, int32_t *from,
+                            int32_t *to)
 {
     int64_t rings = n, parts = 0;
     for (int64_t a = 0, b; a < n; a = b, parts++) {
@@ -223,7 +236,8 @@ static weft_status build_tree(simulator *s, const int32_t *m, int64_t n, int32_t
             r->next[k] = r->child[k] = -1;
             if (last[i] >= 0 && i + have != k + 1)
                 return weft_fail(WEFT_E_INTERNAL, "broadcast tree out of order");
-            if (last[i] >= 0) { /* message k has receiver k + 1, so member i received message i - 1 */
+            if (last[i] >=
+                0) { /* message k has receiver k + 1, so member i received message i - 1 */
                 const bool first = i > 0 && last[i] == (int32_t)(i - 1);
                 *(first ? &r->child[last[i]] : &r->next[last[i]]) = (int32_t)k;
             }
@@ -238,13 +252,16 @@ static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *
     const weft_trace_group *g = &s->t->group[group];
     const int32_t *m = s->t->member + g->first;
     const int64_t n = g->count;
-    const int64_t most = class == CLASS_TREE ? n : class == CLASS_PAIRWISE && n <= PAIRWISE_MAX ? n : 1;
+    const int64_t most = class == CLASS_TREE                            ? n
+                         : class == CLASS_PAIRWISE && n <= PAIRWISE_MAX ? n
+                                                                        : 1;
     const int64_t messages = class == CLASS_PAIRWISE && n > PAIRWISE_MAX ? n * (n - 1)
-                             : class == CLASS_RINGS                       ? n * s->c->devices
-                                                                          : n;
+                             : class == CLASS_RINGS                      ? n * s->c->devices
+                                                                         : n;
     int32_t *from = weft_alloc(messages * (int64_t)sizeof *from);
     int32_t *to = weft_alloc(messages * (int64_t)sizeof *to);
-    rounds r = {.rings = 1, .item = weft_arena_alloc(s->arena, (most + 1) * (int64_t)sizeof *r.item)};
+    rounds r = {.rings = 1,
+                .item = weft_arena_alloc(s->arena, (most + 1) * (int64_t)sizeof *r.item)};
     weft_status_code status = from && to && r.item ? WEFT_OK : no_memory();
     if (status != WEFT_OK)
         goto out;
@@ -323,7 +340,8 @@ static weft_status launch_round(simulator *s, int32_t index)
     for (int32_t i = 0; i < f->path->links; i++)
         s->out->link_bytes[f->path->link[i]] += f->left * f->path->count[i];
     f->version++;
-    return push_event(s, s->now + f->path->latency * loops * step->repeat, EVENT_FLOW_STARTS, index, f->version);
+    return push_event(s, s->now + f->path->latency * loops * step->repeat, EVENT_FLOW_STARTS, index,
+                      f->version);
 }
 
 static weft_status launch(simulator *s, int32_t step, int32_t round)
@@ -379,8 +397,8 @@ static weft_status end_step(simulator *s, int32_t index)
     return WEFT_OK;
 }
 
-/* A link that has room for the most of all its flows holds up nobody, so what changes on one side of it is not
- * felt on the other. */
+/* A link that has room for the most of all its flows holds up nobody, so what changes on one side
+ * of it is not felt on the other. */
 static bool is_tight(const simulator *s, int32_t link)
 {
     return s->wanted[link] > s->capacity[link] * (1 + 1e-9);
@@ -421,7 +439,8 @@ static weft_status end_flow(simulator *s, int32_t index)
     WEFT_TRY(link_flow(s, index, false));
     flow *f = &s->flows[index];
     const int32_t step = f->step, round = f->round;
-    const rounds *r = &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t->step[step].kind)];
+    const rounds *r =
+        &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t->step[step].kind)];
     if (!r->next && round + 1 < r->count) {
         f->round++;
         return launch_round(s, index);
@@ -513,7 +532,8 @@ static weft_status fill(simulator *s)
                 s->spare[f->path->link[k]] += f->most * f->path->count[k];
         }
     }
-    /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in */
+    /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in
+     */
     int64_t n = 0;
     for (int64_t i = 0; i < s->part_links.count; i++)
         if (s->weight[s->part_links.item[i]] > 0)
@@ -545,7 +565,8 @@ static weft_status fill(simulator *s)
     for (int64_t i = 0; i < s->part_flows.count; i++) {
         flow *f = &s->flows[s->part_flows.item[i]];
         f->version++;
-        WEFT_TRY(push_event(s, s->now + f->left / f->rate, EVENT_FLOW_ENDS, s->part_flows.item[i], f->version));
+        WEFT_TRY(push_event(s, s->now + f->left / f->rate, EVENT_FLOW_ENDS, s->part_flows.item[i],
+                            f->version));
     }
     return WEFT_OK;
 }
@@ -628,12 +649,14 @@ static weft_status prepare(simulator *s)
     s->lanes = weft_arena_alloc(s->arena, (n + 1) * i32);
     s->waiter = weft_arena_alloc(s->arena, (t->after_count + 1) * i32);
     s->waiter_first = weft_arena_alloc(s->arena, (n + 2) * i32);
-    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->lanes || !s->waiter || !s->waiter_first)
+    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->lanes || !s->waiter ||
+        !s->waiter_first)
         return no_memory();
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
         for (int32_t k = 0; k < g->count; k++)
-            s->queue_first[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT + t->step[i].stream + 1]++;
+            s->queue_first[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
+                           t->step[i].stream + 1]++;
         for (int32_t k = 0; k < t->step[i].after_count; k++)
             s->waiter_first[t->after[t->step[i].first_after + k] + 1]++;
         s->pending[i] = t->step[i].after_count + g->count;
@@ -647,8 +670,8 @@ static weft_status prepare(simulator *s)
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
         for (int32_t k = 0; k < g->count; k++)
-            s->queue[s->queue_at[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT + t->step[i].stream]++] =
-                (int32_t)i;
+            s->queue[s->queue_at[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
+                                 t->step[i].stream]++] = (int32_t)i;
         for (int32_t k = 0; k < t->step[i].after_count; k++)
             s->waiter[s->waiter_first[t->after[t->step[i].first_after + k]]++] = (int32_t)i;
     }
@@ -678,11 +701,13 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Busy, exposed and peak of one device from its steps. */
-static void device_figures(const weft_trace *t, span *list, int64_t n, double *busy, double *exposed, double *peak)
+static void device_figures(const weft_trace *t, span *list, int64_t n, double *busy,
+                           double *exposed, double *peak)
 {
     qsort(list, (size_t)n, sizeof *list, by_start);
     double bytes = 0, compute = 0, covered = 0, reach = 0, highest = 0;
-    for (int64_t i = 0; i < n; i++) { /* union of all spans, and the compute part (its stream is serial) */
+    for (int64_t i = 0; i < n;
+         i++) { /* union of all spans, and the compute part (its stream is serial) */
         bytes += t->step[list[i].step].memory;
         highest = fmax(highest, bytes);
         if (list[i].compute)
@@ -703,7 +728,8 @@ static weft_status figures(simulator *s)
     for (int64_t i = 0; i < t->step_count; i++)
         out->seconds = fmax(out->seconds, out->end[i]);
     for (int64_t d = 0; d < t->devices; d++) {
-        const int64_t count = s->queue_first[(d + 1) * WEFT_STREAM_COUNT] - s->queue_first[d * WEFT_STREAM_COUNT];
+        const int64_t count =
+            s->queue_first[(d + 1) * WEFT_STREAM_COUNT] - s->queue_first[d * WEFT_STREAM_COUNT];
         most = count > most ? count : most;
     }
     span *list = weft_alloc(most * (int64_t)sizeof *list);
@@ -735,7 +761,8 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     out->exposed = weft_alloc(devices * f64);
     out->peak = weft_alloc(devices * f64);
     out->link_bytes = weft_alloc(links * f64);
-    s->cache = weft_arena_alloc(s->arena, s->t->group_count * CLASS_COUNT * (int64_t)sizeof *s->cache);
+    s->cache =
+        weft_arena_alloc(s->arena, s->t->group_count * CLASS_COUNT * (int64_t)sizeof *s->cache);
     s->on_link = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->on_link);
     s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
     s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
@@ -746,8 +773,9 @@ static weft_status allocate(simulator *s, weft_simulation *out)
     s->spare = weft_arena_alloc(s->arena, links * f64);
     s->share = weft_arena_alloc(s->arena, links * f64);
     s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
-    return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes && s->cache &&
-                   s->on_link && s->link_mark && s->weight && s->capacity && s->wanted && s->spare && s->share && s->tight
+    return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes &&
+                   s->cache && s->on_link && s->link_mark && s->weight && s->capacity &&
+                   s->wanted && s->spare && s->share && s->tight
                ? WEFT_OK
                : no_memory();
 }
@@ -755,8 +783,8 @@ static weft_status allocate(simulator *s, weft_simulation *out)
 weft_status weft_simulate(const weft_trace *t, const weft_cluster *c, weft_simulation *out)
 {
     if (t->devices > weft_cluster_devices(c))
-        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld", (long long)t->devices,
-                         c->name, (long long)weft_cluster_devices(c));
+        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld",
+                         (long long)t->devices, c->name, (long long)weft_cluster_devices(c));
     WEFT_TRY(weft_trace_check(t));
     weft_simulation result = {0};
     simulator s = {.t = t, .c = c, .out = &result};

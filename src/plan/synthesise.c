@@ -75,7 +75,7 @@ static int64_t held(const shape *x, state p, int64_t device)
     return count;
 }
 
-/* ---- layers of states with a hash index ---- */
+/* ---- layers of states with a hash index ---------------------------------------------------- */
 
 typedef struct node {
     state p;
@@ -144,7 +144,7 @@ static weft_status layer_add(layer *l, index_table *t, node made)
     return WEFT_OK;
 }
 
-/* ---- one step ---- */
+/* ---- one step ------------------------------------------------------------------------------ */
 
 typedef struct step_search {
     const shape *x;
@@ -281,7 +281,7 @@ static weft_status build(const shape *x, const layer *l, int64_t steps, weft_sch
     return status;
 }
 
-/* ---- devices of the stages ---- */
+/* ---- devices of the stages ----------------------------------------------------------------- */
 
 typedef struct map_search {
     shape *x;

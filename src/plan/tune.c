@@ -49,7 +49,7 @@ double weft_fabric_gather(const weft_fabric *f, int64_t ranks, int64_t together,
     return seconds + latency;
 }
 
-/* ---- PULSE Eq. 14-17 ---- */
+/* ---- PULSE Eq. 14-17 ----------------------------------------------------------------------- */
 
 static int by_pulse(const void *left, const void *right)
 {

@@ -35,7 +35,7 @@ double weft_fabric_usable(const weft_fabric *fabric);
  * active at once, so a rank has its own share of the NICs. */
 double weft_fabric_gather(const weft_fabric *f, int64_t ranks, int64_t together, double bytes);
 
-/* ---- PULSE Eq. 14-17 ---- */
+/* ---- PULSE Eq. 14-17 ----------------------------------------------------------------------- */
 
 typedef struct weft_pulse_choice {
     int64_t p, g, b;                  /* pipeline devices, replicas, microbatch */
@@ -54,7 +54,7 @@ weft_status weft_tune_pulse(const weft_pipe_costs *costs, const weft_fabric *fab
                             int64_t devices, int64_t most_b, double overhead,
                             weft_pulse_choice *out, int64_t room, int64_t *count);
 
-/* ---- all degrees ---- */
+/* ---- all degrees --------------------------------------------------------------------------- */
 
 typedef struct weft_layout {
     int64_t tp, cp, ep, pp, dp; /* tp cp pp dp = devices; ep divides dp cp */

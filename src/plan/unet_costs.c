@@ -39,7 +39,7 @@ const weft_unet_preset *weft_unet_preset_at(int index)
     return index >= 0 && index < WEFT_COUNT(sizes) ? &sizes[index].preset : NULL;
 }
 
-/* ---- assembling ---- */
+/* ---- assembling ---------------------------------------------------------------------------- */
 
 typedef struct maker {
     weft_arena *arena;
@@ -100,7 +100,7 @@ static weft_status check_size(const char *what, int64_t value, int64_t low, int6
     return WEFT_OK;
 }
 
-/* ---- UViT: patches of 2, tokens + class + time, every second half block joins a skip ---- */
+/* ---- UViT: patches of 2, tokens + class + time, every second half block joins a skip ------- */
 
 weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, weft_unet_list *out)
 {
@@ -134,7 +134,7 @@ weft_status weft_uvit_costs(weft_arena *arena, int64_t hidden, int64_t depth, we
                x);
 }
 
-/* ---- SD v2 UNet ---- */
+/* ---- SD v2 UNet ---------------------------------------------------------------------------- */
 
 enum { LEVELS = 4, TIME = 1280, TEXT = 77, TEXT_WIDTH = 1024 };
 static const double channels[LEVELS] = {320, 640, 1280, 1280};
@@ -231,7 +231,7 @@ weft_status weft_sdv2_costs(weft_arena *arena, int64_t per_level, int64_t latent
                side * side * 4, 2 * side * side * c);
 }
 
-/* ---- Hunyuan-DiT: self- and cross-attention; text of 77 CLIP and 256 T5 tokens goes along ---- */
+/* ---- Hunyuan-DiT: self- and cross-attention; text of 77 CLIP and 256 T5 tokens goes along -- */
 
 weft_status weft_hunyuan_dit_costs(weft_arena *arena, int64_t hidden, int64_t depth,
                                    weft_unet_list *out)

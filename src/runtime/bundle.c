@@ -1,21 +1,22 @@
 /* Small sums travel together: all_reduces of one mesh axis and type are bundled into one exchange.
  *
- *   nodes    a1 . A . b1 . b2 . c .. w(a1)       a1 b1 b2: small, on axis dp    A: large, on dp    c: on axis tp
- *   starts   .. . A . .  . a1+b1+b2  c
+ *   nodes    a1 . A . b1 . b2 . c .. w(a1)       a1 b1 b2: small, on axis dp    A: large, on dp c:
+ * on axis tp starts   .. . A . .  . a1+b1+b2  c
  *
  * A bundle starts at the place of its last member. It takes no more members when
  *   - a member is waited for: what it delivers is needed now;
- *   - a collective of another axis comes. Ranks that share the one axis see the same sizes there and so make the same
- *     bundles, but which sums are small can differ between ranks that meet on the other axis only; so exchanges of
- *     two axes keep their order. Within an axis small ones may pass large ones, for those who take part agree on it;
+ *   - a collective of another axis comes. Ranks that share the one axis see the same sizes there
+ * and so make the same bundles, but which sums are small can differ between ranks that meet on the
+ * other axis only; so exchanges of two axes keep their order. Within an axis small ones may pass
+ * large ones, for those who take part agree on it;
  *   - it is full.
- * The memory plan is that of single collectives: what they read and write stays theirs from their own place to their
- * wait, and a bundle starts between the two. Sums are made element by element in the order of the ranks, so bundled
- * or not they are the same bits. */
+ * The memory plan is that of single collectives: what they read and write stays theirs from their
+ * own place to their wait, and a bundle starts between the two. Sums are made element by element in
+ * the order of the ranks, so bundled or not they are the same bits. */
 #include "runtime/program.h"
 
 typedef struct bundle {
-    int32_t last;  /* member; -1: none open */
+    int32_t last; /* member; -1: none open */
     int axis;
     weft_dtype dtype;
     int64_t bytes;
@@ -56,7 +57,8 @@ void weft_program_bundle(weft_program *p)
             b.last = -1;
         if (!may_join(p, node, bytes))
             continue;
-        if (b.last >= 0 && (b.dtype != in->dtype || b.bytes + bytes > WEFT_COMM_BUNDLE || b.pieces == WEFT_COMM_BUNDLE_PIECES))
+        if (b.last >= 0 && (b.dtype != in->dtype || b.bytes + bytes > WEFT_COMM_BUNDLE ||
+                            b.pieces == WEFT_COMM_BUNDLE_PIECES))
             b.last = -1;
         if (b.last < 0)
             b = (bundle){.last = -1, .axis = axis, .dtype = in->dtype, .until = p->plan.wait[n]};

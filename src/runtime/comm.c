@@ -1,7 +1,7 @@
 /* The communicator: a queue of exchanges, one thread that runs them, waits with a deadline.
  *
- * Only the progress thread calls the transport. It sleeps on a condition while there is nothing to do,
- * polls often while a caller waits, and every 0.1-0.2 ms while the caller computes. */
+ * Only the progress thread calls the transport. It sleeps on a condition while there is nothing to
+ * do, polls often while a caller waits, and every 0.1-0.2 ms while the caller computes. */
 #include "runtime/comm_internal.h"
 
 #include "base/log.h"
@@ -31,9 +31,10 @@ static void relax(weft_comm *comm, int64_t idle)
         nap(30000);
 }
 
-/* ---- who is missing ---- */
+/* ---- who is missing ------------------------------------------------------------------------ */
 
-static void append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *text, size_t size, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void append(char *text, size_t size, const char *fmt, ...)
 {
     const size_t used = strlen(text);
@@ -63,15 +64,20 @@ static weft_status fail_missing(weft_comm *comm, double waited)
         const int peer = comm->missing[i];
         append(who, sizeof who, "%s rank %d", i ? "," : "", peer);
         if (comm->answer[peer].asked)
-            append(who, sizeof who, " (%s)", comm->answer[peer].text[0] ? comm->answer[peer].text : "gives no answer");
+            append(who, sizeof who, " (%s)",
+                   comm->answer[peer].text[0] ? comm->answer[peer].text : "gives no answer");
     }
     if (count > 16)
         append(who, sizeof who, " and %d more", count - 16);
-    return weft_fail(WEFT_E_COMM, "rank %d waited %.1f s in %s for%s; the job must be started again from its last checkpoint",
-                     comm->rank, waited, comm->current->what, who[0] ? who : " nobody: the transport stands still");
+    return weft_fail(
+        WEFT_E_COMM,
+        "rank %d waited %.1f s in %s for%s; the job must be started again from its last checkpoint",
+        comm->rank, waited, comm->current->what,
+        who[0] ? who : " nobody: the transport stands still");
 }
 
-/* Reads control messages: another rank that gives up ends this one's waits, a question is answered. */
+/* Reads control messages: another rank that gives up ends this one's waits, a question is answered.
+ */
 static weft_status read_notes(weft_comm *comm)
 {
     char text[WEFT_COMM_NOTE];
@@ -87,7 +93,8 @@ static weft_status read_notes(weft_comm *comm)
             char answer[WEFT_COMM_NOTE] = ":alive, not in a collective";
             if (comm->current) {
                 const int count = missing_peers(comm, comm->missing);
-                snprintf(answer, sizeof answer, ":alive, in %.120s%s", comm->current->what, count ? ", itself waiting for rank" : "");
+                snprintf(answer, sizeof answer, ":alive, in %.120s%s", comm->current->what,
+                         count ? ", itself waiting for rank" : "");
                 for (int i = 0; i < count && i < 8; i++)
                     append(answer, sizeof answer, " %d", comm->missing[i]);
             }
@@ -105,7 +112,9 @@ static weft_status check_alive(weft_comm *comm, bool ask)
         char who[WEFT_COMM_NOTE] = "";
         const int peer = comm->missing[i];
         if (!comm->transport.alive(comm->transport.self, peer, who))
-            return weft_fail(WEFT_E_COMM, "rank %d is gone (%s) while rank %d waits for it in %s; start the job again from its last checkpoint",
+            return weft_fail(WEFT_E_COMM,
+                             "rank %d is gone (%s) while rank %d waits for it in %s; start the job "
+                             "again from its last checkpoint",
                              peer, who, comm->rank, comm->current->what);
         if (ask && !comm->answer[peer].asked) {
             comm->answer[peer].asked = true;
@@ -116,7 +125,7 @@ static weft_status check_alive(weft_comm *comm, bool ask)
     return WEFT_OK;
 }
 
-/* ---- running one exchange, on the progress thread ---- */
+/* ---- running one exchange, on the progress thread ------------------------------------------ */
 
 static weft_status complete_pending(weft_comm *comm)
 {
@@ -143,7 +152,8 @@ static weft_status complete_pending(weft_comm *comm)
             noted = now;
             WEFT_TRY(read_notes(comm));
         }
-        const double deadline = atomic_load(&comm->deadline), since = atomic_load(&comm->waiting_since);
+        const double deadline = atomic_load(&comm->deadline),
+                     since = atomic_load(&comm->waiting_since);
         const double waited = since > 0 ? now - (since > last ? since : last) : 0;
         if (now - checked > alive_period) {
             checked = now;
@@ -157,7 +167,8 @@ static weft_status complete_pending(weft_comm *comm)
 }
 
 /* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory. */
-static void copy_block(const weft_block *b, int64_t begin, int64_t count, int64_t element, char *tensor, char *dense, bool pack)
+static void copy_block(const weft_block *b, int64_t begin, int64_t count, int64_t element,
+                       char *tensor, char *dense, bool pack)
 {
     int64_t row = begin / b->row, column = begin % b->row;
     while (count > 0) {
@@ -183,20 +194,20 @@ static int64_t segment(const weft_exchange *x, const weft_block *block, int64_t 
 /* The sum of `count` elements of term[0..k) in that order, in f64, rounded once. */
 static void add_terms(weft_dtype dtype, const void *const *term, int k, int64_t count, void *out)
 {
-#define ADD(type, load, store)                                \
-    for (int64_t i = 0; i < count; i++) {                     \
-        double sum = load(((const type *)term[0])[i]);        \
-        for (int r = 1; r < k; r++)                           \
-            sum += load(((const type *)term[r])[i]);          \
-        ((type *)out)[i] = store(sum);                        \
-    }                                                         \
+#define ADD(type, load, store)                                                                     \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+        double sum = load(((const type *)term[0])[i]);                                             \
+        for (int r = 1; r < k; r++)                                                                \
+            sum += load(((const type *)term[r])[i]);                                               \
+        ((type *)out)[i] = store(sum);                                                             \
+    }                                                                                              \
     break
-#define F64(x) ((double)(x))
-#define TO_F32(x) ((float)(x))
-#define BF16(x) ((double)weft_bf16_to_f32(x))
+#define F64(x)     ((double)(x))
+#define TO_F32(x)  ((float)(x))
+#define BF16(x)    ((double)weft_bf16_to_f32(x))
 #define TO_BF16(x) weft_f32_to_bf16((float)(x))
-#define F16(x) ((double)weft_f16_to_f32(x))
-#define TO_F16(x) weft_f32_to_f16((float)(x))
+#define F16(x)     ((double)weft_f16_to_f32(x))
+#define TO_F16(x)  weft_f32_to_f16((float)(x))
     switch (dtype) {
     case WEFT_F32:
         if (k == 2) { /* the same bits as through f64, and it vectorises */
@@ -223,7 +234,8 @@ static void add_terms(weft_dtype dtype, const void *const *term, int k, int64_t 
 #undef ADD
 }
 
-static weft_status post(weft_comm *comm, int peer, bool receiving, int tag, void *data, int64_t bytes)
+static weft_status post(weft_comm *comm, int peer, bool receiving, int tag, void *data,
+                        int64_t bytes)
 {
     const int slot = comm->pending_count;
     comm->pending[comm->pending_count++] = (weft_pending){.peer = peer, .receiving = receiving};
@@ -232,7 +244,8 @@ static weft_status post(weft_comm *comm, int peer, bool receiving, int tag, void
 }
 
 /* One segment of one round: post receives and sends, wait for them, unpack or add. */
-static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round *round, int64_t step)
+static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round *round,
+                            int64_t step)
 {
     const int64_t e = x->element, at = step * x->segment;
     char *source = round->from_out ? x->out : (char *)(uintptr_t)x->in;
@@ -242,7 +255,8 @@ static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round 
         const int64_t count = segment(x, block, step);
         if (j == x->own || !count)
             continue;
-        char *to = round->reduce || block->rows > 1 ? x->unpack[j] : (char *)x->out + (block->start + at) * e;
+        char *to = round->reduce || block->rows > 1 ? x->unpack[j]
+                                                    : (char *)x->out + (block->start + at) * e;
         WEFT_TRY(post(comm, x->group[j], true, x->tag, to, count * e));
     }
     for (int j = 0; j < x->group_count; j++) {
@@ -266,9 +280,12 @@ static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round 
         const int64_t count = segment(x, block, step);
         for (int j = 0; j < x->group_count; j++)
             x->term[j] = x->unpack[j];
-        x->term[x->own] = round->send[x->own].rows > 1 ? x->pack[x->own] : source + (round->send[x->own].start + at) * e;
+        x->term[x->own] = round->send[x->own].rows > 1
+                              ? x->pack[x->own]
+                              : source + (round->send[x->own].start + at) * e;
         if (count)
-            add_terms(x->dtype, x->term, x->group_count, count, (char *)x->out + (block->start + at) * e);
+            add_terms(x->dtype, x->term, x->group_count, count,
+                      (char *)x->out + (block->start + at) * e);
         return WEFT_OK;
     }
     for (int j = 0; j < x->group_count; j++) {
@@ -294,7 +311,7 @@ static weft_status run_exchange(weft_comm *comm, weft_exchange *x)
     return WEFT_OK;
 }
 
-/* ---- the thread and its queue ---- */
+/* ---- the thread and its queue -------------------------------------------------------------- */
 
 static void break_down(weft_comm *comm, weft_status_code status)
 {
@@ -426,7 +443,7 @@ double weft_exchange_seconds(const weft_exchange *x, double *waited)
     return x->finished - x->started;
 }
 
-/* ---- the communicator ---- */
+/* ---- the communicator ---------------------------------------------------------------------- */
 
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
 {
@@ -453,7 +470,8 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
         comm->missing = weft_alloc(2 * comm->ranks * (int64_t)sizeof *comm->missing);
         comm->answer = weft_alloc(comm->ranks * (int64_t)sizeof *comm->answer);
         if (!comm->pending || !comm->missing || !comm->answer) {
-            status = weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
+            status =
+                weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
             goto out;
         }
         WEFT_GO(transport->reserve(transport->self, 2 * comm->ranks));
@@ -503,8 +521,8 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds)
     atomic_store(&comm->deadline, seconds);
 }
 
-/* Called by the thread that owns the communicator when it leaves a run with an error. The progress thread
- * is stopped first, so that only one thread uses the transport. */
+/* Called by the thread that owns the communicator when it leaves a run with an error. The progress
+ * thread is stopped first, so that only one thread uses the transport. */
 void weft_comm_give_up(weft_comm *comm)
 {
     if (!comm || comm->ranks == 1 || comm->gave_up)
@@ -527,7 +545,7 @@ void weft_comm_give_up(weft_comm *comm)
             comm->transport.note(comm->transport.self, peer, text);
 }
 
-/* ---- whole-world helpers ---- */
+/* ---- whole-world helpers ------------------------------------------------------------------- */
 
 static weft_status run_now(weft_exchange *x, const void *in, void *out)
 {

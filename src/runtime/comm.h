@@ -1,33 +1,35 @@
-/* Inside the communicator: exchanges, the progress thread that runs them, and the transport under it.
+/* Inside the communicator: exchanges, the progress thread that runs them, and the transport under
+ * it.
  *
- * Every collective is one or two rounds of "send block S_j to rank j, receive block R_j from rank j" with
- * strided blocks; a reducing round adds what arrives in the order of the ranks, so that the sum depends
- * neither on timing nor on how buffers were bundled, and every rank gets the same bits.
+ * Every collective is one or two rounds of "send block S_j to rank j, receive block R_j from rank
+ * j" with strided blocks; a reducing round adds what arrives in the order of the ranks, so that the
+ * sum depends neither on timing nor on how buffers were bundled, and every rank gets the same bits.
  *
- *   all_reduce      round 1: S_j = part j of in, reduce -> own part of out; round 2: all parts to everybody
- *                   (small ones: everything to everybody, one reducing round)
- *   all_gather      S_j = in,                     R_j = block j of out along dim
- *   reduce_scatter  S_j = block j of in,          reduce -> out
- *   all_to_all      S_j = block j along dim2,     R_j = block j of out along dim
- *   ring_shift      to rank + shift, from rank - shift
+ *   all_reduce      round 1: S_j = part j of in, reduce -> own part of out; round 2: all parts to
+ * everybody (small ones: everything to everybody, one reducing round) all_gather      S_j = in, R_j
+ * = block j of out along dim reduce_scatter  S_j = block j of in,          reduce -> out all_to_all
+ * S_j = block j along dim2,     R_j = block j of out along dim ring_shift      to rank + shift,
+ * from rank - shift
  *
- * Rounds are cut in segments that fit the scratch memory. Exchanges of a communicator run one after the
- * other in the order of starting, which is the same on all ranks. A bundle is one all_reduce of several
- * tensors, copied behind one another into the scratch memory and back (runtime/bundle.c says which). */
+ * Rounds are cut in segments that fit the scratch memory. Exchanges of a communicator run one after
+ * the other in the order of starting, which is the same on all ranks. A bundle is one all_reduce of
+ * several tensors, copied behind one another into the scratch memory and back (runtime/bundle.c
+ * says which). */
 #ifndef WEFT_RUNTIME_COMM_H
 #define WEFT_RUNTIME_COMM_H
 
 #include "runtime/runtime.h"
 
 enum {
-    WEFT_COMM_MAX_RANKS = 1024,      /* of one group */
-    WEFT_COMM_SCRATCH = 4 << 20,     /* bytes that an exchange may use for packing, about */
-    WEFT_COMM_DIRECT = 16 << 10,     /* all_reduce below so many bytes takes one round */
-    WEFT_COMM_SMALL = 256 << 10,     /* an all_reduce of so many bytes joins a bundle: about where the time of the */
-                                     /* bytes overtakes that of the exchange (bench/ranks sums, docs/runtime.md) */
-    WEFT_COMM_BUNDLE = 1 << 20,      /* bytes of a bundle at most, */
-    WEFT_COMM_BUNDLE_PIECES = 256,   /* and tensors */
-    WEFT_COMM_NOTE = 200,            /* bytes of a control message */
+    WEFT_COMM_MAX_RANKS = 1024,  /* of one group */
+    WEFT_COMM_SCRATCH = 4 << 20, /* bytes that an exchange may use for packing, about */
+    WEFT_COMM_DIRECT = 16 << 10, /* all_reduce below so many bytes takes one round */
+    WEFT_COMM_SMALL =
+        256 << 10, /* an all_reduce of so many bytes joins a bundle: about where the time of the */
+                   /* bytes overtakes that of the exchange (bench/ranks sums, docs/runtime.md) */
+    WEFT_COMM_BUNDLE = 1 << 20,    /* bytes of a bundle at most, */
+    WEFT_COMM_BUNDLE_PIECES = 256, /* and tensors */
+    WEFT_COMM_NOTE = 200,          /* bytes of a control message */
 };
 
 /* rows x row elements, each row `stride` elements after the one before, from element `start`. */
@@ -35,7 +37,7 @@ typedef struct weft_block {
     int64_t start, rows, row, stride;
 } weft_block;
 
-/* ---- transport: point to point messages of bytes between ranks of the world ---- */
+/* ---- transport: point to point messages of bytes between ranks of the world ---------------- */
 
 /* All functions are called from one thread at a time. Slots name pending messages: 0 .. slots-1. */
 typedef struct weft_transport {
@@ -49,7 +51,8 @@ typedef struct weft_transport {
     /* Control messages: fire and forget; poll gives one that has arrived, from *peer (-1: none). */
     void (*note)(void *self, int peer, const char text[WEFT_COMM_NOTE]);
     void (*poll)(void *self, int *peer, char text[WEFT_COMM_NOTE]);
-    /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on a"). */
+    /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
+     * a"). */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
     void (*free)(void *self, bool broken); /* broken: do not wait for anybody */
 } weft_transport;
@@ -57,18 +60,20 @@ typedef struct weft_transport {
 /* Takes over `transport` (also when it fails). */
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
 
-/* ---- exchanges ---- */
+/* ---- exchanges ----------------------------------------------------------------------------- */
 
 typedef struct weft_exchange weft_exchange;
 
-/* A collective of a program: `op` with `attr` on mesh axis attr->axis, shapes of this `rank`. The element type is
- * that of the storage. `comm` NULL: for planning only, cannot be started. */
+/* A collective of a program: `op` with `attr` on mesh axis attr->axis, shapes of this `rank`. The
+ * element type is that of the storage. `comm` NULL: for planning only, cannot be started. */
 weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
-                                 const weft_attr_comm *attr, const weft_shape *in, const weft_shape *out, weft_dtype dtype,
-                                 const char *what, weft_exchange **exchange);
+                                 const weft_attr_comm *attr, const weft_shape *in,
+                                 const weft_shape *out, weft_dtype dtype, const char *what,
+                                 weft_exchange **exchange);
 /* One all_reduce of `pieces` tensors of count[i] elements. */
-weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype,
-                                        const int64_t *count, int pieces, const char *what, weft_exchange **exchange);
+weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
+                                        weft_dtype dtype, const int64_t *count, int pieces,
+                                        const char *what, weft_exchange **exchange);
 void weft_exchange_free(weft_exchange *exchange);
 int64_t weft_exchange_scratch(const weft_exchange *exchange); /* bytes */
 /* Bytes that this rank sends in one run. */

@@ -1,5 +1,5 @@
-/* The transport inside one process: each rank is a thread, messages are copied. Any world size, no MPI;
- * ranks can be "killed" to see what the others do. */
+/* The transport inside one process: each rank is a thread, messages are copied. Any world size, no
+ * MPI; ranks can be "killed" to see what the others do. */
 #include "runtime/comm_internal.h"
 
 #include <stdio.h>
@@ -21,7 +21,10 @@ typedef struct fake_rank {
     bool dead, closed;
     mail *slot;
     int slots;
-    struct { int peer; char text[WEFT_COMM_NOTE]; } note[NOTES];
+    struct {
+        int peer;
+        char text[WEFT_COMM_NOTE];
+    } note[NOTES];
     int note_count;
 } fake_rank;
 
@@ -47,16 +50,18 @@ static weft_status match(fake_rank *me, mail *mine)
     mail *oldest = NULL;
     for (int i = 0; i < other->slots && !other->dead; i++) {
         mail *m = &other->slot[i];
-        if (m->used && !m->done && m->receiving != mine->receiving && m->peer == me->rank && m->tag == mine->tag &&
-            (!oldest || m->order < oldest->order))
+        if (m->used && !m->done && m->receiving != mine->receiving && m->peer == me->rank &&
+            m->tag == mine->tag && (!oldest || m->order < oldest->order))
             oldest = m;
     }
     if (!oldest)
         return WEFT_OK;
     const mail *to = mine->receiving ? mine : oldest, *from = mine->receiving ? oldest : mine;
     if (to->bytes != from->bytes)
-        return weft_fail(WEFT_E_INTERNAL, "ranks %d and %d disagree about the size of a message: %lld and %lld bytes", me->rank,
-                         mine->peer, (long long)mine->bytes, (long long)oldest->bytes);
+        return weft_fail(
+            WEFT_E_INTERNAL,
+            "ranks %d and %d disagree about the size of a message: %lld and %lld bytes", me->rank,
+            mine->peer, (long long)mine->bytes, (long long)oldest->bytes);
     memcpy(to->data, from->data, (size_t)to->bytes);
     mine->done = oldest->done = true;
     return WEFT_OK;
@@ -73,14 +78,19 @@ static weft_status add_mail(fake_rank *me, int slot, const mail *m)
     return status;
 }
 
-static weft_status fake_send(void *self, int slot, int peer, int tag, const void *data, int64_t bytes)
+static weft_status fake_send(void *self, int slot, int peer, int tag, const void *data,
+                             int64_t bytes)
 {
-    return add_mail(self, slot, &(mail){.peer = peer, .tag = tag, .data = (void *)(uintptr_t)data, .bytes = bytes});
+    return add_mail(
+        self, slot,
+        &(mail){.peer = peer, .tag = tag, .data = (void *)(uintptr_t)data, .bytes = bytes});
 }
 
 static weft_status fake_recv(void *self, int slot, int peer, int tag, void *data, int64_t bytes)
 {
-    return add_mail(self, slot, &(mail){.peer = peer, .tag = tag, .data = data, .bytes = bytes, .receiving = true});
+    return add_mail(
+        self, slot,
+        &(mail){.peer = peer, .tag = tag, .data = data, .bytes = bytes, .receiving = true});
 }
 
 static weft_status fake_test(void *self, int slot, bool *done)
@@ -157,7 +167,8 @@ static void fake_free(void *self, bool broken)
 
 weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
 {
-    fake_world *world = ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
+    fake_world *world =
+        ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
     if (!world)
         return weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
     pthread_mutex_init(&world->mutex, NULL);
@@ -168,9 +179,18 @@ weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
         world->rank[r].rank = r;
     }
     for (int r = 0; r < ranks; r++) {
-        const weft_transport t = {.rank = r, .ranks = ranks, .self = &world->rank[r], .reserve = fake_reserve,
-                                  .send = fake_send, .recv = fake_recv, .test = fake_test, .cancel = fake_cancel, .note = fake_note,
-                                  .poll = fake_poll, .alive = fake_alive, .free = fake_free};
+        const weft_transport t = {.rank = r,
+                                  .ranks = ranks,
+                                  .self = &world->rank[r],
+                                  .reserve = fake_reserve,
+                                  .send = fake_send,
+                                  .recv = fake_recv,
+                                  .test = fake_test,
+                                  .cancel = fake_cancel,
+                                  .note = fake_note,
+                                  .poll = fake_poll,
+                                  .alive = fake_alive,
+                                  .free = fake_free};
         const weft_status_code status = weft_comm_create(&t, &comms[r]);
         if (status != WEFT_OK) {
             for (int other = r + 1; other < ranks; other++)

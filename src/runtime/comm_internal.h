@@ -9,9 +9,9 @@
 
 typedef struct weft_round {
     weft_block *send, *recv; /* by member of the group; a count of 0: nothing */
-    bool reduce;             /* add what comes to the own send block; the result is dense at recv[own] */
-    bool from_out;           /* sends from `out`, which an earlier round filled */
-    int64_t steps;           /* segments of the longest block of this rank */
+    bool reduce;   /* add what comes to the own send block; the result is dense at recv[own] */
+    bool from_out; /* sends from `out`, which an earlier round filled */
+    int64_t steps; /* segments of the longest block of this rank */
 } weft_round;
 
 /* A tensor of a bundle. */
@@ -27,14 +27,14 @@ struct weft_exchange {
     weft_comm *comm;
     weft_exchange *next; /* in the queue */
     atomic_int state;
-    char what[160];    /* "all_reduce of %12 on axis dp", for messages */
-    int axis;          /* of the mesh; -1: the world */
+    char what[160]; /* "all_reduce of %12 on axis dp", for messages */
+    int axis;       /* of the mesh; -1: the world */
     int tag;
-    int *group;        /* ranks of the world, in the order of the axis */
+    int *group; /* ranks of the world, in the order of the axis */
     int group_count, own;
     weft_dtype dtype;
-    int64_t element;   /* bytes */
-    int64_t segment;   /* elements; the same on every rank */
+    int64_t element; /* bytes */
+    int64_t segment; /* elements; the same on every rank */
     weft_round round[2];
     int round_count;
     const void *in;
@@ -44,7 +44,7 @@ struct weft_exchange {
     int64_t bundle_bytes;
     char **pack, **unpack; /* by member, in the scratch memory */
     const void **term;
-    bool packs, unpacks;   /* which of the two sets is needed */
+    bool packs, unpacks; /* which of the two sets is needed */
     int64_t slot_bytes;
     double started, finished, waited;
     weft_arena *arena;
@@ -56,9 +56,14 @@ static inline int64_t weft_block_count(const weft_block *block)
 }
 const char *weft_exchange_what(const weft_exchange *exchange);
 
-typedef enum weft_world_op { WEFT_WORLD_BARRIER, WEFT_WORLD_BROADCAST, WEFT_WORLD_GATHER, WEFT_WORLD_SUM } weft_world_op;
-weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype, int64_t count, int root,
-                                       weft_exchange **exchange);
+typedef enum weft_world_op {
+    WEFT_WORLD_BARRIER,
+    WEFT_WORLD_BROADCAST,
+    WEFT_WORLD_GATHER,
+    WEFT_WORLD_SUM
+} weft_world_op;
+weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
+                                       int64_t count, int root, weft_exchange **exchange);
 
 typedef struct weft_pending {
     int peer;

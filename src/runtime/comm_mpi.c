@@ -1,8 +1,8 @@
 /* The transport over MPI: the only file that calls MPI_*.
  *
- * MPI is initialised when a communicator is opened and a launcher is found in the environment, so that a
- * program on its own pays nothing. The progress thread of comm.c is the only caller afterwards; at the end the
- * opening thread calls MPI_Finalize after that thread is gone. */
+ * MPI is initialised when a communicator is opened and a launcher is found in the environment, so
+ * that a program on its own pays nothing. The progress thread of comm.c is the only caller
+ * afterwards; at the end the opening thread calls MPI_Finalize after that thread is gone. */
 #include "runtime/comm.h"
 
 #include "base/fs.h"
@@ -24,9 +24,9 @@ enum { NOTE_TAG = 1, NOTES_OUT = 64 };
 /* A process that can be looked up by its peers on the same machine. */
 typedef struct identity {
     char host[64];
-    char boot[40];           /* of the kernel that runs it */
-    int64_t space;           /* its namespace of process numbers */
-    int64_t pid, started;    /* started: in clock ticks since boot, against reuse of the number */
+    char boot[40];        /* of the kernel that runs it */
+    int64_t space;        /* its namespace of process numbers */
+    int64_t pid, started; /* started: in clock ticks since boot, against reuse of the number */
 } identity;
 
 typedef struct mpi_transport {
@@ -66,16 +66,19 @@ static weft_status mpi_reserve(void *self, int slots)
 }
 
 /* Segments are a few MiB, so a count of bytes fits an int. */
-static weft_status mpi_send(void *self, int slot, int peer, int tag, const void *data, int64_t bytes)
+static weft_status mpi_send(void *self, int slot, int peer, int tag, const void *data,
+                            int64_t bytes)
 {
     mpi_transport *t = self;
-    return check(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]), "send");
+    return check(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]),
+                 "send");
 }
 
 static weft_status mpi_recv(void *self, int slot, int peer, int tag, void *data, int64_t bytes)
 {
     mpi_transport *t = self;
-    return check(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]), "receive");
+    return check(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]),
+                 "receive");
 }
 
 static weft_status mpi_test(void *self, int slot, bool *done)
@@ -111,7 +114,8 @@ static void mpi_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
     if (!done)
         return; /* nobody takes them: one message less does not matter */
     memcpy(t->note_text[slot], text, WEFT_COMM_NOTE);
-    MPI_Isend(t->note_text[slot], WEFT_COMM_NOTE, MPI_CHAR, peer, NOTE_TAG, t->notes, &t->note_request[slot]);
+    MPI_Isend(t->note_text[slot], WEFT_COMM_NOTE, MPI_CHAR, peer, NOTE_TAG, t->notes,
+              &t->note_request[slot]);
 }
 
 static void mpi_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
@@ -122,12 +126,13 @@ static void mpi_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
     *peer = -1;
     if (MPI_Iprobe(MPI_ANY_SOURCE, NOTE_TAG, t->notes, &flag, &status) != MPI_SUCCESS || !flag)
         return;
-    if (MPI_Recv(text, WEFT_COMM_NOTE, MPI_CHAR, status.MPI_SOURCE, NOTE_TAG, t->notes, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+    if (MPI_Recv(text, WEFT_COMM_NOTE, MPI_CHAR, status.MPI_SOURCE, NOTE_TAG, t->notes,
+                 MPI_STATUS_IGNORE) == MPI_SUCCESS)
         *peer = status.MPI_SOURCE;
 }
 
-/* Field 22 of /proc/<pid>/stat, counted after the closing parenthesis of the name; false when there is no
- * such process or it is a zombie. */
+/* Field 22 of /proc/<pid>/stat, counted after the closing parenthesis of the name; false when there
+ * is no such process or it is a zombie. */
 static bool process_started(int64_t pid, int64_t *started)
 {
     char path[64], text[1024];
@@ -241,13 +246,17 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         return open_alone(comm);
     MPI_Finalized(&flag);
     if (flag)
-        return weft_fail(WEFT_E_UNSUPPORTED, "MPI was closed before; it can be started once per process");
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "MPI was closed before; it can be started once per process");
     MPI_Initialized(&flag);
     if (flag)
-        return weft_fail(WEFT_E_UNSUPPORTED, "MPI is in use already; open the communicator once and share it");
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "MPI is in use already; open the communicator once and share it");
     WEFT_TRY(check(MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided), "start"));
     if (provided < MPI_THREAD_SERIALIZED)
-        return weft_fail(WEFT_E_UNSUPPORTED, "this MPI was built without threads (level %d, needed: serialized)", provided);
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "this MPI was built without threads (level %d, needed: serialized)",
+                         provided);
     mpi_transport *t = weft_alloc(sizeof *t);
     if (!t)
         return weft_fail(WEFT_E_MEMORY, "no memory for MPI");
@@ -267,10 +276,20 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->notes), "copy the communicator"));
     MPI_Comm_set_errhandler(t->data, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
-    WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->data), "exchange identities"));
-    return weft_comm_create(&(weft_transport){.rank = t->rank, .ranks = t->ranks, .self = t, .reserve = mpi_reserve,
-                                              .send = mpi_send, .recv = mpi_recv, .test = mpi_test, .cancel = mpi_cancel, .note = mpi_note,
-                                              .poll = mpi_poll, .alive = mpi_alive, .free = mpi_free},
+    WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->data),
+                  "exchange identities"));
+    return weft_comm_create(&(weft_transport){.rank = t->rank,
+                                              .ranks = t->ranks,
+                                              .self = t,
+                                              .reserve = mpi_reserve,
+                                              .send = mpi_send,
+                                              .recv = mpi_recv,
+                                              .test = mpi_test,
+                                              .cancel = mpi_cancel,
+                                              .note = mpi_note,
+                                              .poll = mpi_poll,
+                                              .alive = mpi_alive,
+                                              .free = mpi_free},
                             comm);
 out:
     weft_free(t->peer);

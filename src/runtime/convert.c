@@ -9,7 +9,8 @@ static float f8_to_f32(uint8_t bits) /* e4m3: bias 7, no infinity, 0x7f is NaN *
     const int exponent = bits >> 3 & 15, fraction = bits & 7;
     if (exponent == 15 && fraction == 7)
         return (bits & 0x80) ? -__builtin_nanf("") : __builtin_nanf("");
-    const float value = exponent ? (float)(8 + fraction) * __builtin_ldexpf(1, exponent - 10) : (float)fraction * 0x1p-9f;
+    const float value = exponent ? (float)(8 + fraction) * __builtin_ldexpf(1, exponent - 10)
+                                 : (float)fraction * 0x1p-9f;
     return (bits & 0x80) ? -value : value;
 }
 
@@ -30,7 +31,8 @@ static uint8_t f32_to_f8(float value)
             high = middle - 1;
     }
     if (low < 0x7e) {
-        const float below = size - f8_to_f32((uint8_t)low), above = f8_to_f32((uint8_t)(low + 1)) - size;
+        const float below = size - f8_to_f32((uint8_t)low),
+                    above = f8_to_f32((uint8_t)(low + 1)) - size;
         if (above < below || (above == below && (low & 1)))
             low++;
     }
@@ -71,7 +73,8 @@ static void write_f64(void *to, weft_dtype dtype, int64_t at, const double *from
     }
 }
 
-void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype, int64_t count)
+void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype,
+                  int64_t count)
 {
     double chunk[CHUNK];
     if (to_dtype == from_dtype) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- blocks ---- */
+/* ---- blocks -------------------------------------------------------------------------------- */
 
 static int64_t span(const weft_shape *s, int from, int to)
 {
@@ -16,7 +16,8 @@ static int64_t span(const weft_shape *s, int from, int to)
 
 static weft_block flat(int64_t start, int64_t count)
 {
-    return count ? (weft_block){.start = start, .rows = 1, .row = count, .stride = count} : (weft_block){0};
+    return count ? (weft_block){.start = start, .rows = 1, .row = count, .stride = count}
+                 : (weft_block){0};
 }
 
 static weft_block whole(const weft_shape *s)
@@ -32,11 +33,12 @@ static weft_block part_of(const weft_shape *s, int dim, int k, int j)
     const int64_t outer = span(s, 0, dim), inner = span(s, dim + 1, s->rank);
     if (!outer || !inner || !len)
         return (weft_block){0};
-    weft_block b = {.start = start * inner, .rows = outer, .row = len * inner, .stride = s->dim[dim] * inner};
+    weft_block b = {
+        .start = start * inner, .rows = outer, .row = len * inner, .stride = s->dim[dim] * inner};
     return b.rows == 1 || b.row == b.stride ? flat(b.start, b.rows * b.row) : b;
 }
 
-/* ---- making ---- */
+/* ---- making -------------------------------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b)
 {
@@ -44,7 +46,8 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Group, arrays; `axis` -1: the world. */
-static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype, weft_exchange **out)
+static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
+                         weft_dtype dtype, weft_exchange **out)
 {
     weft_arena *arena = weft_arena_create();
     weft_exchange *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
@@ -100,7 +103,8 @@ static void finish(weft_exchange *x)
     for (int r = 0; r < x->round_count; r++) {
         weft_round *round = &x->round[r];
         for (int j = 0; j < x->group_count; j++) {
-            const int64_t send = weft_block_count(&round->send[j]), recv = weft_block_count(&round->recv[j]);
+            const int64_t send = weft_block_count(&round->send[j]),
+                          recv = weft_block_count(&round->recv[j]);
             const int64_t steps = (larger(send, recv) + x->segment - 1) / x->segment;
             round->steps = larger(round->steps, steps);
             longest = larger(longest, larger(send, recv));
@@ -141,7 +145,8 @@ static weft_status refuse(const weft_exchange *x, const char *why)
     return weft_fail(WEFT_E_SHAPE, "%s: %s", x->what, why);
 }
 
-static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr, const weft_shape *in, const weft_shape *out)
+static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr,
+                        const weft_shape *in, const weft_shape *out)
 {
     const int k = x->group_count;
     weft_round *round = &x->round[0];
@@ -186,31 +191,35 @@ static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr
         return WEFT_OK;
     case WEFT_OP_RING_SHIFT: {
         /* What rank r has goes to rank r + shift; blocks may differ in size between ranks. */
-        const int to = ((x->own + attr->shift) % k + k) % k, from = ((x->own - attr->shift) % k + k) % k;
+        const int to = ((x->own + attr->shift) % k + k) % k,
+                  from = ((x->own - attr->shift) % k + k) % k;
         round->send[to] = whole(in);
         round->recv[from] = whole(out);
         return WEFT_OK;
     }
-    default:
-        return weft_fail(WEFT_E_INTERNAL, "%s is not a collective", weft_op_get(op)->name);
+    default: return weft_fail(WEFT_E_INTERNAL, "%s is not a collective", weft_op_get(op)->name);
     }
 }
 
-weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op, const weft_attr_comm *attr,
-                                 const weft_shape *in, const weft_shape *out, weft_dtype dtype, const char *what,
+weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
+                                 const weft_attr_comm *attr, const weft_shape *in,
+                                 const weft_shape *out, weft_dtype dtype, const char *what,
                                  weft_exchange **exchange)
 {
     weft_exchange *x;
     weft_status_code status = WEFT_OK;
     const bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
     if (attr->axis < 0 || attr->axis >= mesh->axis_count)
-        return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis, mesh->axis_count);
+        return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis,
+                         mesh->axis_count);
     if (comm && weft_mesh_ranks(mesh) != weft_comm_ranks(comm))
-        return weft_fail(WEFT_E_ARG, "%s: the mesh has %d ranks, the job %d", what, weft_mesh_ranks(mesh), weft_comm_ranks(comm));
+        return weft_fail(WEFT_E_ARG, "%s: the mesh has %d ranks, the job %d", what,
+                         weft_mesh_ranks(mesh), weft_comm_ranks(comm));
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: no sum of %s", what, weft_dtype_name(dtype));
     WEFT_TRY(begin(comm, mesh, rank, attr->axis, dtype, &x));
-    snprintf(x->what, sizeof x->what, "%s of %s on axis %s", weft_op_get(op)->name, what, mesh->axis[attr->axis].name);
+    snprintf(x->what, sizeof x->what, "%s of %s on axis %s", weft_op_get(op)->name, what,
+             mesh->axis[attr->axis].name);
     WEFT_GO(plan(x, op, attr, in, out));
     finish(x);
     *exchange = x;
@@ -220,16 +229,18 @@ out:
     return status;
 }
 
-weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis, weft_dtype dtype,
-                                        const int64_t *count, int pieces, const char *what, weft_exchange **exchange)
+weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
+                                        weft_dtype dtype, const int64_t *count, int pieces,
+                                        const char *what, weft_exchange **exchange)
 {
     weft_exchange *x;
     int64_t whole_count = 0;
     for (int i = 0; i < pieces; i++)
         whole_count += count[i];
     const weft_shape shape = WEFT_SHAPE(whole_count);
-    WEFT_TRY(weft_exchange_create(comm, mesh, rank, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){.axis = axis}, &shape, &shape, dtype,
-                                  what, &x));
+    WEFT_TRY(weft_exchange_create(comm, mesh, rank, WEFT_OP_ALL_REDUCE,
+                                  &(weft_attr_comm){.axis = axis}, &shape, &shape, dtype, what,
+                                  &x));
     x->piece = weft_arena_alloc(x->arena, pieces * (int64_t)sizeof *x->piece);
     if (!x->piece) {
         weft_exchange_free(x);
@@ -243,8 +254,8 @@ weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, 
     return WEFT_OK;
 }
 
-weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype, int64_t count, int root,
-                                       weft_exchange **exchange)
+weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
+                                       int64_t count, int root, weft_exchange **exchange)
 {
     static const char *const name[] = {"a barrier", "a broadcast", "a gather", "a sum"};
     weft_exchange *x;

@@ -25,7 +25,7 @@ static int64_t value_bytes(const weft_program *p, int32_t value, bool storage)
     return weft_shape_count(&info->shape) * weft_dtype_bytes(dtype);
 }
 
-/* ---- what the lifetime pass asks ---- */
+/* ---- what the lifetime pass asks ----------------------------------------------------------- */
 
 static void fill_views(const weft_program *p, const weft_node *node, weft_view *in, weft_view *out)
 {
@@ -45,8 +45,11 @@ static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
     if (!kernel->workspace)
         return 0;
     fill_views(p, node, in, out);
-    return kernel->workspace(&(weft_kernel_args){.in = in, .in_count = node->in_count, .out = out,
-                                                 .out_count = node->out_count, .attr = node->attr});
+    return kernel->workspace(&(weft_kernel_args){.in = in,
+                                                 .in_count = node->in_count,
+                                                 .out = out,
+                                                 .out_count = node->out_count,
+                                                 .attr = node->attr});
 }
 
 static uint32_t ask_in_place(void *user, const weft_graph *g, int32_t n)
@@ -62,11 +65,14 @@ static int64_t ask_element_bytes(void *user, weft_dtype dtype)
 
 static weft_lifetime_options lifetime_options(const weft_program *p)
 {
-    return (weft_lifetime_options){.user = (void *)(uintptr_t)p, .workspace = ask_workspace, .in_place = ask_in_place,
-                                   .element_bytes = ask_element_bytes, .guard = p->options.guard ? GUARD : 0};
+    return (weft_lifetime_options){.user = (void *)(uintptr_t)p,
+                                   .workspace = ask_workspace,
+                                   .in_place = ask_in_place,
+                                   .element_bytes = ask_element_bytes,
+                                   .guard = p->options.guard ? GUARD : 0};
 }
 
-/* ---- compile ---- */
+/* ---- compile ------------------------------------------------------------------------------- */
 
 static weft_status no_memory(void)
 {
@@ -75,7 +81,8 @@ static weft_status no_memory(void)
 
 static weft_status make_tables(weft_program *p)
 {
-    const int64_t values = weft_graph_value_count(p->graph), nodes = weft_graph_node_count(p->graph);
+    const int64_t values = weft_graph_value_count(p->graph),
+                  nodes = weft_graph_node_count(p->graph);
     p->view = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->view);
     p->source_offset = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->source_offset);
     p->stored = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->stored);
@@ -84,15 +91,18 @@ static weft_status make_tables(weft_program *p)
     p->joined = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->joined);
     p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
     p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
-    p->seconds = p->options.profile ? weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->seconds) : NULL;
-    p->begin = p->options.profile ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->begin) : NULL;
+    p->seconds =
+        p->options.profile ? weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->seconds) : NULL;
+    p->begin = p->options.profile ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->begin)
+                                  : NULL;
     p->end = p->begin ? p->begin + 2 * nodes : NULL;
-    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined || !p->cache || !p->code ||
-        (p->options.profile && (!p->seconds || !p->begin)))
+    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined ||
+        !p->cache || !p->code || (p->options.profile && (!p->seconds || !p->begin)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
-        p->view[v] = (weft_view){.dtype = weft_program_storage_type(p, info->dtype), .shape = info->shape};
+        p->view[v] =
+            (weft_view){.dtype = weft_program_storage_type(p, info->dtype), .shape = info->shape};
     }
     return WEFT_OK;
 }
@@ -104,9 +114,11 @@ static weft_status slice_start(const weft_program *p, const weft_node *node, int
     int coordinate[WEFT_MAX_AXES];
     int64_t len;
     if (attr->axis >= p->mesh.axis_count)
-        return weft_fail(WEFT_E_ARG, "slice_own on axis %d, but the mesh has %d", attr->axis, p->mesh.axis_count);
+        return weft_fail(WEFT_E_ARG, "slice_own on axis %d, but the mesh has %d", attr->axis,
+                         p->mesh.axis_count);
     weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), coordinate);
-    weft_part(p->view[node->in[0].id].shape.dim[attr->dim], p->mesh.axis[attr->axis].size, coordinate[attr->axis], start, &len);
+    weft_part(p->view[node->in[0].id].shape.dim[attr->dim], p->mesh.axis[attr->axis].size,
+              coordinate[attr->axis], start, &len);
     if (p->view[node->out[0].id].shape.dim[attr->dim] != len)
         return weft_fail(WEFT_E_SHAPE, "slice_own: the graph was made for another rank");
     return WEFT_OK;
@@ -123,7 +135,8 @@ static weft_status create_bundle(weft_program *p, int32_t last, const char *what
     char text[128];
     snprintf(text, sizeof text, "%s and %d more", what, pieces - 1);
     return weft_exchange_create_bundle(p->options.comm, &p->mesh, weft_graph_rank(p->graph),
-                                       ((const weft_attr_comm *)node->attr)->axis, dtype, count, pieces, text, &p->exchange[last]);
+                                       ((const weft_attr_comm *)node->attr)->axis, dtype, count,
+                                       pieces, text, &p->exchange[last]);
 }
 
 static weft_status compile_collective(weft_program *p, int32_t n)
@@ -135,15 +148,18 @@ static weft_status compile_collective(weft_program *p, int32_t n)
         p->code[p->code_count++] = (instruction){.kind = INSTR_JOIN, .node = n};
         return WEFT_OK;
     }
-    snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "", node->scope);
+    snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "",
+             node->scope);
     if (p->joined[n] >= 0)
         WEFT_TRY(create_bundle(p, n, what));
     else
-        WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph), node->op, node->attr, &in->shape,
-                                      &out->shape, in->dtype, what, &p->exchange[n]));
+        WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph),
+                                      node->op, node->attr, &in->shape, &out->shape, in->dtype,
+                                      what, &p->exchange[n]));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
     p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
-    p->code[p->code_count++] = (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
+    p->code[p->code_count++] =
+        (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
     return WEFT_OK;
 }
 
@@ -155,20 +171,25 @@ static weft_status compile_node(weft_program *p, int32_t n)
     if (weft_op_is_collective(node->op))
         return compile_collective(p, n);
     instruction *code = &p->code[p->code_count++];
-    weft_view *view = weft_arena_alloc(p->meta, (node->in_count + node->out_count) * (int64_t)sizeof *view);
+    weft_view *view =
+        weft_arena_alloc(p->meta, (node->in_count + node->out_count) * (int64_t)sizeof *view);
     if (!view)
         return no_memory();
     *code = (instruction){.kind = INSTR_KERNEL, .node = n, .kernel = &p->backend->kernel[node->op]};
-    code->args = (weft_kernel_args){.in = view, .in_count = node->in_count, .out = view + node->in_count,
-                                    .out_count = node->out_count, .attr = node->attr};
+    code->args = (weft_kernel_args){.in = view,
+                                    .in_count = node->in_count,
+                                    .out = view + node->in_count,
+                                    .out_count = node->out_count,
+                                    .attr = node->attr};
     code->workspace_bytes = ask_workspace(p, p->graph, n);
     if (node->op == WEFT_OP_SLICE_OWN) {
         code->kind = INSTR_SLICE;
         return slice_start(p, node, &code->slice_start);
     }
     if (!code->kernel->run)
-        return weft_fail(WEFT_E_UNSUPPORTED, "backend \"%s\" has no kernel for %s (at %s)", p->backend->name,
-                         weft_op_get(node->op)->name, node->scope ? node->scope : "");
+        return weft_fail(WEFT_E_UNSUPPORTED, "backend \"%s\" has no kernel for %s (at %s)",
+                         p->backend->name, weft_op_get(node->op)->name,
+                         node->scope ? node->scope : "");
     return WEFT_OK;
 }
 
@@ -194,7 +215,8 @@ static weft_status compile_code(weft_program *p)
     }
     for (int32_t n = 0; n <= nodes; n++) {
         for (int32_t c = first[n]; c >= 0; c = next[c])
-            p->code[p->code_count++] = (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[p->begins[c]]};
+            p->code[p->code_count++] =
+                (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[p->begins[c]]};
         if (n < nodes)
             WEFT_GO(compile_node(p, n));
     }
@@ -220,7 +242,8 @@ static weft_status make_ports(weft_program *p, int64_t *ports_bytes)
     for (int32_t i = 0, n = 0; n < nodes; n++) {
         const weft_node *node = weft_graph_node(p->graph, n);
         if (node->op == WEFT_OP_INPUT)
-            p->input[i++] = (port){.value = node->out[0].id, .tensor[0].name = weft_value_get(p->graph, node->out[0])->name};
+            p->input[i++] = (port){.value = node->out[0].id,
+                                   .tensor[0].name = weft_value_get(p->graph, node->out[0])->name};
     }
     for (int i = 0; i < count; i++)
         p->output[i] = (port){.value = named[i].value.id, .tensor[0].name = named[i].name};
@@ -254,8 +277,10 @@ static weft_status make_updates(weft_program *p)
         return no_memory();
     p->update_count = count;
     for (int i = 0; i < count; i++)
-        p->update[i] = (update){.source = pairs[i].source.id, .value = pairs[i].value.id,
-                                .in_place = weft_memory_plan_root(&p->plan, pairs[i].value.id) == pairs[i].source.id};
+        p->update[i] = (update){.source = pairs[i].source.id,
+                                .value = pairs[i].value.id,
+                                .in_place = weft_memory_plan_root(&p->plan, pairs[i].value.id) ==
+                                            pairs[i].source.id};
     return WEFT_OK;
 }
 
@@ -266,7 +291,8 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
         const weft_place *place = &p->plan.place[v];
         const weft_dtype dtype = weft_value_get(p->graph, (weft_value){v})->dtype;
         p->source_offset[v] = -1;
-        if (place->region == WEFT_REGION_STORE && place->alias_of < 0 && weft_dtype_is_float(dtype)) {
+        if (place->region == WEFT_REGION_STORE && place->alias_of < 0 &&
+            weft_dtype_is_float(dtype)) {
             p->source_offset[v] = sources;
             sources += round_up(value_bytes(p, v, true));
         }
@@ -286,14 +312,16 @@ static weft_status check_world(const weft_program *p)
     if (!p->options.comm) /* to plan for a world that is not here; bind refuses */
         return WEFT_OK;
     if (p->mesh.axis_count && ranks != weft_comm_ranks(p->options.comm))
-        return weft_fail(WEFT_E_ARG, "the graph is for a mesh of %d ranks, but this job has %d", ranks, weft_comm_ranks(p->options.comm));
+        return weft_fail(WEFT_E_ARG, "the graph is for a mesh of %d ranks, but this job has %d",
+                         ranks, weft_comm_ranks(p->options.comm));
     if (ranks > 1 && weft_graph_rank(p->graph) != weft_comm_rank(p->options.comm))
-        return weft_fail(WEFT_E_ARG, "the graph is for rank %d of the mesh, this is rank %d", weft_graph_rank(p->graph),
-                         weft_comm_rank(p->options.comm));
+        return weft_fail(WEFT_E_ARG, "the graph is for rank %d of the mesh, this is rank %d",
+                         weft_graph_rank(p->graph), weft_comm_rank(p->options.comm));
     return WEFT_OK;
 }
 
-weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out)
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
+                                 weft_program **out)
 {
     weft_status_code status = WEFT_OK;
     weft_program *p = weft_alloc(sizeof *p);
@@ -315,7 +343,8 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
     WEFT_GO(weft_graph_check(graph));
     WEFT_GO(check_world(p));
     if (p->f64 && p->options.wide && p->options.double_inputs) {
-        status = weft_fail(WEFT_E_UNSUPPORTED, "two sets of inputs are not there for wide reference programs");
+        status = weft_fail(WEFT_E_UNSUPPORTED,
+                           "two sets of inputs are not there for wide reference programs");
         goto out;
     }
     WEFT_GO(make_tables(p));
@@ -383,7 +412,7 @@ int64_t weft_program_bytes(const weft_program *p)
     return p->passing_bytes + p->memory_bytes;
 }
 
-/* ---- bind ---- */
+/* ---- bind ---------------------------------------------------------------------------------- */
 
 void *weft_program_locate(const weft_program *p, int32_t value)
 {
@@ -396,11 +425,13 @@ void *weft_program_locate(const weft_program *p, int32_t value)
     case WEFT_REGION_INPUT:
         return p->memory + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
     case WEFT_REGION_STORE:
-        return p->f64 && p->source_offset[root] >= 0 ? (void *)(p->memory + p->sources_at + p->source_offset[root])
-                                                     : p->stored[root]->data;
+        return p->f64 && p->source_offset[root] >= 0
+                   ? (void *)(p->memory + p->sources_at + p->source_offset[root])
+                   : p->stored[root]->data;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
-        return p->f64 ? (void *)(p->memory + p->constants_at + place->offset) : (void *)(uintptr_t)constant->data;
+        return p->f64 ? (void *)(p->memory + p->constants_at + place->offset)
+                      : (void *)(uintptr_t)constant->data;
     }
     return NULL;
 }
@@ -410,14 +441,18 @@ static void point_ports(weft_program *p)
     for (int i = 0; i < p->input_count; i++) {
         port *at = &p->input[i];
         char *own = weft_program_locate(p, at->value);
-        const int64_t other = p->options.double_inputs && !p->f64 ? (p->input_set ? -p->plan.input_bytes : p->plan.input_bytes) : 0;
-        char *const staged[2] = {p->memory + p->ports_at + at->offset, p->memory + p->ports_at + at->offset2};
+        const int64_t other = p->options.double_inputs && !p->f64
+                                  ? (p->input_set ? -p->plan.input_bytes : p->plan.input_bytes)
+                                  : 0;
+        char *const staged[2] = {p->memory + p->ports_at + at->offset,
+                                 p->memory + p->ports_at + at->offset2};
         at->tensor[0].data = at->offset < 0 ? own : staged[p->input_set];
         at->tensor[1].data = at->offset2 < 0 ? own + other : staged[!p->input_set];
     }
     for (int i = 0; i < p->output_count; i++) {
         port *at = &p->output[i];
-        at->tensor[0].data = at->offset < 0 ? weft_program_locate(p, at->value) : p->memory + p->ports_at + at->offset;
+        at->tensor[0].data = at->offset < 0 ? weft_program_locate(p, at->value)
+                                            : p->memory + p->ports_at + at->offset;
     }
 }
 
@@ -464,9 +499,12 @@ static weft_status connect(weft_program *p, weft_store *store)
         const weft_value_info *info = weft_value_get(p->graph, node->out[0]);
         weft_tensor *tensor = store ? weft_store_find(store, info->name) : NULL;
         if (!tensor)
-            return weft_fail(WEFT_E_NOT_FOUND, "the program needs \"%s\", which is not in the store", info->name);
+            return weft_fail(WEFT_E_NOT_FOUND,
+                             "the program needs \"%s\", which is not in the store", info->name);
         if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
-            return weft_fail(WEFT_E_SHAPE, "\"%s\" in the store has another shape or type than the program needs", info->name);
+            return weft_fail(WEFT_E_SHAPE,
+                             "\"%s\" in the store has another shape or type than the program needs",
+                             info->name);
         p->stored[node->out[0].id] = tensor;
     }
     for (int i = 0; i < p->update_count; i++)
@@ -482,7 +520,8 @@ static void widen(weft_program *p)
         const weft_node *node = weft_graph_node(p->graph, info->node);
         const int64_t count = weft_shape_count(&info->shape);
         if (node->op == WEFT_OP_CONSTANT)
-            weft_convert(p->view[v].data, p->view[v].dtype, ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
+            weft_convert(p->view[v].data, p->view[v].dtype,
+                         ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
         else if (p->stored[v] && p->source_offset[v] >= 0)
             weft_convert(p->view[v].data, WEFT_F64, p->stored[v]->data, info->dtype, count);
     }
@@ -493,7 +532,8 @@ static weft_status prepare_kernels(weft_program *p)
     for (int32_t i = 0; i < p->code_count; i++) {
         const instruction *code = &p->code[i];
         if (code->kind == INSTR_KERNEL && code->kernel->prepare) {
-            const weft_status_code status = code->kernel->prepare(&code->args, &p->cache[code->node]);
+            const weft_status_code status =
+                code->kernel->prepare(&code->args, &p->cache[code->node]);
             if (status != WEFT_OK)
                 return weft_fail_context(status, "node %d", (int)code->node);
         }
@@ -505,7 +545,8 @@ static weft_status prepare_kernels(weft_program *p)
 static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *passing)
 {
     if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
-        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run", weft_mesh_ranks(&p->mesh));
+        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run",
+                         weft_mesh_ranks(&p->mesh));
     WEFT_TRY(connect(p, store));
     p->passing = passing;
     passing->users++;
@@ -532,14 +573,18 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
             return weft_fail(WEFT_E_ARG, "the program is bound already");
         bytes = programs[i]->passing_bytes > bytes ? programs[i]->passing_bytes : bytes;
     }
-    WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0), "a program and its weights"));
+    WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0),
+                               "a program and its weights"));
     weft_passing *passing = weft_alloc(sizeof *passing);
     if (passing)
-        *passing = (weft_passing){.users = 1, .data = weft_alloc_aligned(bytes)}; /* a user until the end of this function */
+        *passing = (weft_passing){
+            .users = 1,
+            .data = weft_alloc_aligned(bytes)}; /* a user until the end of this function */
     if (!passing || !passing->data) {
         char text[32];
         weft_free(passing);
-        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give", weft_format_bytes(bytes, text));
+        return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give",
+                         weft_format_bytes(bytes, text));
     }
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count && status == WEFT_OK; i++)

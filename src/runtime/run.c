@@ -8,15 +8,17 @@
 
 enum { GUARD = 64, GUARD_BYTE = 0xa5, CHUNK = 256 };
 
-/* ---- guard mode ---- */
+/* ---- guard mode ---------------------------------------------------------------------------- */
 
-/* The arena buffer that `value` begins at this node, with its margins; NULL if it is an alias or elsewhere. */
+/* The arena buffer that `value` begins at this node, with its margins; NULL if it is an alias or
+ * elsewhere. */
 static char *fresh_buffer(const weft_program *p, weft_value value)
 {
     if (!weft_value_ok(value))
         return NULL;
     const weft_place *place = &p->plan.place[value.id];
-    return place->region == WEFT_REGION_ARENA && place->alias_of < 0 ? p->arena + place->offset : NULL;
+    return place->region == WEFT_REGION_ARENA && place->alias_of < 0 ? p->arena + place->offset
+                                                                     : NULL;
 }
 
 /* Not a number everywhere, so that reading what nobody wrote shows; margins with a pattern. */
@@ -57,11 +59,12 @@ static weft_status check_guards(const weft_program *p, const instruction *code)
             return weft_fail(WEFT_E_INTERNAL, "bytes beside %%%d were written", (int)v.id);
     }
     if (code->kind == INSTR_KERNEL && !intact((char *)code->args.workspace + code->workspace_bytes))
-        return weft_fail(WEFT_E_INTERNAL, "bytes behind the workspace (%lld bytes) were written", (long long)code->workspace_bytes);
+        return weft_fail(WEFT_E_INTERNAL, "bytes behind the workspace (%lld bytes) were written",
+                         (long long)code->workspace_bytes);
     return WEFT_OK;
 }
 
-/* ---- ref: between the graph's types and f64 ---- */
+/* ---- ref: between the graph's types and f64 ------------------------------------------------ */
 
 /* Takes over what the store holds, but keeps the f64 value of which it holds the rounding. */
 static void refresh_source(double *wide, const char *stored, weft_dtype dtype, int64_t count)
@@ -82,7 +85,8 @@ static void widen_inputs(weft_program *p)
     for (int32_t v = 0; v < p->plan.count; v++) {
         const weft_tensor *tensor = p->stored[v];
         if (tensor && p->source_offset[v] >= 0)
-            refresh_source(p->view[v].data, tensor->data, tensor->dtype, weft_shape_count(&tensor->shape));
+            refresh_source(p->view[v].data, tensor->data, tensor->dtype,
+                           weft_shape_count(&tensor->shape));
     }
     for (int i = 0; i < p->input_count; i++) {
         const port *at = &p->input[i];
@@ -97,7 +101,8 @@ static void narrow_outputs(weft_program *p)
     for (int i = 0; i < p->update_count; i++) {
         const update *u = &p->update[i];
         if (p->source_offset[u->source] >= 0)
-            weft_convert(u->tensor->data, u->tensor->dtype, p->view[u->source].data, WEFT_F64, weft_shape_count(&u->tensor->shape));
+            weft_convert(u->tensor->data, u->tensor->dtype, p->view[u->source].data, WEFT_F64,
+                         weft_shape_count(&u->tensor->shape));
     }
     for (int i = 0; i < p->output_count; i++) {
         const port *at = &p->output[i];
@@ -107,7 +112,7 @@ static void narrow_outputs(weft_program *p)
     }
 }
 
-/* ---- instructions ---- */
+/* ---- instructions -------------------------------------------------------------------------- */
 
 static void slice_own(const instruction *code)
 {
@@ -120,7 +125,8 @@ static void slice_own(const instruction *code)
         inner *= in->shape.dim[d];
     const int64_t from = in->shape.dim[dim] * inner, to = out->shape.dim[dim] * inner;
     for (int64_t i = 0; i < outer && to; i++)
-        memcpy((char *)out->data + i * to, (const char *)in->data + i * from + code->slice_start * inner, (size_t)to);
+        memcpy((char *)out->data + i * to,
+               (const char *)in->data + i * from + code->slice_start * inner, (size_t)to);
 }
 
 static weft_status run_instruction(const instruction *code)
@@ -143,7 +149,8 @@ static weft_status run_code(weft_program *p)
         if (p->options.guard && code->kind != INSTR_WAIT)
             lay_guards(p, code);
         weft_status_code status = run_instruction(code);
-        if (status == WEFT_OK && p->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN)
+        if (status == WEFT_OK && p->options.guard && code->kind != INSTR_START &&
+            code->kind != INSTR_JOIN)
             status = check_guards(p, code);
         if (p->seconds) {
             p->begin[i] = begin;
@@ -154,21 +161,24 @@ static weft_status run_code(weft_program *p)
             return status;
         if (status != WEFT_OK) {
             const weft_node *node = weft_graph_node(p->graph, code->node);
-            return weft_fail_context(status, "node %d, %s%s%s", (int)code->node, weft_op_get(node->op)->name,
-                                     node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "");
+            return weft_fail_context(
+                status, "node %d, %s%s%s", (int)code->node, weft_op_get(node->op)->name,
+                node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "");
         }
     }
     return WEFT_OK;
 }
 
-/* New values of sources that were not made in place. Done after all nodes, so that old values were read. */
+/* New values of sources that were not made in place. Done after all nodes, so that old values were
+ * read. */
 static void copy_updates(weft_program *p)
 {
     for (int i = 0; i < p->update_count; i++) {
         const update *u = &p->update[i];
         const weft_view *source = &p->view[u->source];
         if (!u->in_place)
-            memcpy(source->data, p->view[u->value].data, (size_t)(weft_shape_count(&source->shape) * weft_dtype_bytes(source->dtype)));
+            memcpy(source->data, p->view[u->value].data,
+                   (size_t)(weft_shape_count(&source->shape) * weft_dtype_bytes(source->dtype)));
     }
 }
 

@@ -4,34 +4,37 @@
  *   program = graph after passes + memory plan + instructions
  *   comm    = ranks of the mesh
  *
- * The reference backend keeps floats as f64. Callers do not see it: inputs are filled and outputs read in
- * the graph's types, and the store holds the graph's types too. A source's f64 value survives from run to run
- * as long as the store holds its rounding, so that ref steps do not lose precision to the store; what somebody
- * else writes into the store is taken over. Option `wide` shows inputs and outputs as f64. */
+ * The reference backend keeps floats as f64. Callers do not see it: inputs are filled and outputs
+ * read in the graph's types, and the store holds the graph's types too. A source's f64 value
+ * survives from run to run as long as the store holds its rounding, so that ref steps do not lose
+ * precision to the store; what somebody else writes into the store is taken over. Option `wide`
+ * shows inputs and outputs as f64. */
 #ifndef WEFT_RUNTIME_RUNTIME_H
 #define WEFT_RUNTIME_RUNTIME_H
 
-#include "kernel/kernel.h"
 #include "graph/trace.h"
+#include "kernel/kernel.h"
 #include "pass/pass.h"
 
-/* ---- communicator ---- */
+/* ---- communicator -------------------------------------------------------------------------- */
 typedef struct weft_comm weft_comm;
-/* All ranks of this job; one rank when not started by mpirun (MPI is not even initialised then). Raw MPI
- * calls live in runtime/comm_mpi.c. MPI can be started once per process. */
+/* All ranks of this job; one rank when not started by mpirun (MPI is not even initialised then).
+ * Raw MPI calls live in runtime/comm_mpi.c. MPI can be started once per process. */
 weft_status weft_comm_open_mpi(weft_comm **comm);
-/* `ranks` communicators of one process, to be used from one thread each: any world size without MPI. */
+/* `ranks` communicators of one process, to be used from one thread each: any world size without
+ * MPI. */
 weft_status weft_comm_open_fake(int ranks, weft_comm **comms);
 /* Fake only: the rank behaves from now on as if its process had been killed. */
 void weft_comm_fake_kill(weft_comm *comm);
 void weft_comm_free(weft_comm *comm);
 int weft_comm_rank(const weft_comm *comm);
 int weft_comm_ranks(const weft_comm *comm);
-/* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default 120). A
- * rank whose process on this machine has died is noticed within about a second. */
+/* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default
+ * 120). A rank whose process on this machine has died is noticed within about a second. */
 void weft_comm_set_deadline(weft_comm *comm, double seconds);
-/* Tells the other ranks that this one leaves, with this thread's error message: their waits end at once. A failed run
- * does it by itself; whoever leaves a job of several ranks for another reason calls it before weft_comm_free. */
+/* Tells the other ranks that this one leaves, with this thread's error message: their waits end at
+ * once. A failed run does it by itself; whoever leaves a job of several ranks for another reason
+ * calls it before weft_comm_free. */
 void weft_comm_give_up(weft_comm *comm);
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
@@ -40,7 +43,7 @@ weft_status weft_comm_gather(weft_comm *comm, const void *data, int64_t bytes, v
 /* Sums in the order of the ranks, the same bits everywhere. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
 
-/* ---- store ---- */
+/* ---- store --------------------------------------------------------------------------------- */
 typedef struct weft_store weft_store;
 weft_store *weft_store_create(void);
 void weft_store_free(weft_store *store);
@@ -53,42 +56,45 @@ typedef struct weft_tensor {
 weft_tensor *weft_store_find(weft_store *store, const char *name); /* NULL: none */
 int64_t weft_store_count(const weft_store *store);
 weft_tensor *weft_store_at(weft_store *store, int64_t index); /* in order of adding */
-weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape, weft_tensor **out);
+weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape,
+                           weft_tensor **out);
 /* Adds every param and state of `graph` that is not there yet, initialised as the graph says. */
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
 int64_t weft_store_bytes(const weft_store *store);
 
-/* ---- program ---- */
+/* ---- program ------------------------------------------------------------------------------- */
 typedef struct weft_program weft_program;
 typedef struct weft_program_options {
     const weft_backend *backend; /* NULL: cpu */
     weft_comm *comm;             /* borrowed; NULL: one rank, or (mesh of several) only to plan */
     const weft_mesh *mesh;       /* the mesh the graph was sharded for */
-    bool guard;                  /* guard bytes around every buffer, checked after each run (tests) */
-    bool profile;                /* time every node */
-    bool wide;                   /* ref: inputs and outputs are its own f64 instead of the graph's types */
-    bool double_inputs;          /* two sets of inputs: one to fill while the other is computed with */
-    bool no_overlap;             /* wait for every collective where it starts (to measure) */
-    bool no_bundle;              /* every all_reduce is an exchange of its own (to measure) */
+    bool guard;         /* guard bytes around every buffer, checked after each run (tests) */
+    bool profile;       /* time every node */
+    bool wide;          /* ref: inputs and outputs are its own f64 instead of the graph's types */
+    bool double_inputs; /* two sets of inputs: one to fill while the other is computed with */
+    bool no_overlap;    /* wait for every collective where it starts (to measure) */
+    bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
 } weft_program_options;
-/* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program. Plans
- * memory, allocates nothing yet. */
-weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options, weft_program **out);
+/* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program.
+ * Plans memory, allocates nothing yet. */
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
+                                 weft_program **out);
 void weft_program_free(weft_program *program);
 const weft_memory_plan *weft_program_plan(const weft_program *program);
-/* Bytes that weft_program_bind reserves: arena, workspace, inputs, scratch of the collectives, and for ref its f64
- * copies of sources, constants, inputs and outputs. */
+/* Bytes that weft_program_bind reserves: arena, workspace, inputs, scratch of the collectives, and
+ * for ref its f64 copies of sources, constants, inputs and outputs. */
 int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory and connects params and states to the store, which must have all of them. */
 weft_status weft_program_bind(weft_program *program, weft_store *store);
-/* The same for programs that run one at a time, as those of the buckets of one model: arena, workspace and scratch are
- * one for all, of the largest. Outputs are then valid until another of them runs. Binds all or none. */
+/* The same for programs that run one at a time, as those of the buckets of one model: arena,
+ * workspace and scratch are one for all, of the largest. Outputs are then valid until another of
+ * them runs. Binds all or none. */
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store);
 int64_t weft_programs_bytes(weft_program *const *programs, int count);
 /* Gives that memory back; the program can be bound again. */
 void weft_program_unbind(weft_program *program);
-/* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a run. NULL: no
- * such name. */
+/* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a
+ * run. NULL: no such name. */
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);
 weft_status weft_program_run(weft_program *program);
@@ -97,13 +103,19 @@ weft_tensor *weft_program_next_input(weft_program *program, const char *name);
 void weft_program_swap_inputs(weft_program *program);
 /* profile: seconds and calls per node index. */
 const double *weft_program_seconds(const weft_program *program, int64_t *runs);
-/* profile: the last run as a trace of one device, rank `rank` of a job of `ranks`: kernels, waits for collectives (named
- * "wait: ..."), and the collectives themselves on their own stream, each with what it was started after. start and end
- * (owned by the caller, by step): seconds from the run's begin. WEFT_E_ARG without profile or before a run. */
-weft_status weft_program_trace(const weft_program *program, int rank, int ranks, weft_trace *trace, double **start, double **end);
-/* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels had to
- * wait; the bytes this rank sends in a run, and in how many exchanges (a bundle is one). */
-typedef struct weft_comm_times { double busy, exposed; int64_t wire_bytes; int exchanges; } weft_comm_times;
+/* profile: the last run as a trace of one device, rank `rank` of a job of `ranks`: kernels, waits
+ * for collectives (named "wait: ..."), and the collectives themselves on their own stream, each
+ * with what it was started after. start and end (owned by the caller, by step): seconds from the
+ * run's begin. WEFT_E_ARG without profile or before a run. */
+weft_status weft_program_trace(const weft_program *program, int rank, int ranks, weft_trace *trace,
+                               double **start, double **end);
+/* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels
+ * had to wait; the bytes this rank sends in a run, and in how many exchanges (a bundle is one). */
+typedef struct weft_comm_times {
+    double busy, exposed;
+    int64_t wire_bytes;
+    int exchanges;
+} weft_comm_times;
 weft_comm_times weft_program_comm_times(const weft_program *program);
 
 #endif

@@ -61,7 +61,10 @@ int64_t weft_store_bytes(const weft_store *store)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < store->count; i++)
-        bytes += (weft_shape_count(&store->tensor[i]->shape) * weft_dtype_bytes(store->tensor[i]->dtype) + 63) / 64 * 64;
+        bytes += (weft_shape_count(&store->tensor[i]->shape) *
+                      weft_dtype_bytes(store->tensor[i]->dtype) +
+                  63) /
+                 64 * 64;
     return bytes;
 }
 
@@ -72,7 +75,8 @@ static weft_status grow_table(weft_store *store)
     const int64_t slots = store->slots ? 2 * store->slots : 64;
     int64_t *slot = weft_alloc(slots * (int64_t)sizeof *slot);
     if (!slot)
-        return weft_fail(WEFT_E_MEMORY, "no memory for the names of %lld tensors", (long long)store->count);
+        return weft_fail(WEFT_E_MEMORY, "no memory for the names of %lld tensors",
+                         (long long)store->count);
     weft_free(store->slot);
     store->slot = slot;
     store->slots = slots;
@@ -81,12 +85,14 @@ static weft_status grow_table(weft_store *store)
     return WEFT_OK;
 }
 
-weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape, weft_tensor **out)
+weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape,
+                           weft_tensor **out)
 {
     if (weft_store_find(store, name))
         return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", name);
     WEFT_TRY(grow_table(store));
-    WEFT_TRY(weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
+    WEFT_TRY(
+        weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
     const int64_t bytes = weft_shape_count(&shape) * weft_dtype_bytes(dtype);
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
@@ -96,7 +102,8 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
         weft_free(tensor);
         weft_free(copy);
         weft_free(data);
-        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name, weft_format_bytes(bytes, text));
+        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name,
+                         weft_format_bytes(bytes, text));
     }
     memset(data, 0, (size_t)bytes);
     *tensor = (weft_tensor){.name = copy, .dtype = dtype, .shape = shape, .data = data};
@@ -106,12 +113,13 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
     return WEFT_OK;
 }
 
-/* ---- initial values ---- */
+/* ---- initial values ------------------------------------------------------------------------ */
 
 /* Fills this rank's part row by row: element i of the whole tensor is a function of (key, i). */
 static void fill(const weft_tensor *tensor, const weft_attr_source *source, uint64_t key)
 {
-    const weft_shape *s = &tensor->shape, *whole = source->global.rank == s->rank ? &source->global : s;
+    const weft_shape *s = &tensor->shape,
+                     *whole = source->global.rank == s->rank ? &source->global : s;
     const int64_t row = s->rank ? s->dim[s->rank - 1] : 1;
     const int64_t rows = row ? weft_shape_count(s) / row : 0;
     const weft_init init = source->init;
@@ -165,7 +173,10 @@ weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t
         weft_tensor *tensor = weft_store_find(store, info->name);
         if (tensor) {
             if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
-                return weft_fail(WEFT_E_SHAPE, "\"%s\" in the store is not what this graph needs (another shape or type)", info->name);
+                return weft_fail(
+                    WEFT_E_SHAPE,
+                    "\"%s\" in the store is not what this graph needs (another shape or type)",
+                    info->name);
             continue;
         }
         WEFT_TRY(weft_store_add(store, info->name, info->dtype, info->shape, &tensor));

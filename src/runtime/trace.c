@@ -26,13 +26,15 @@ typedef struct recorder {
     int32_t last;        /* compute step before this one; -1: none */
 } recorder;
 
-static weft_status add(recorder *r, const instruction *code, weft_trace_step step, const char *before, double start, double end,
-                       const int32_t *after, int64_t after_count, int32_t *out)
+static weft_status add(recorder *r, const instruction *code, weft_trace_step step,
+                       const char *before, double start, double end, const int32_t *after,
+                       int64_t after_count, int32_t *out)
 {
     const weft_node *node = weft_graph_node(r->program->graph, code->node);
     char name[200];
-    snprintf(name, sizeof name, "%s%s%s%s%s", before, weft_op_get(node->op)->name, node->scope && node->scope[0] ? " of " : "",
-             node->scope ? node->scope : "", node->backward ? " (backward)" : "");
+    snprintf(name, sizeof name, "%s%s%s%s%s", before, weft_op_get(node->op)->name,
+             node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "",
+             node->backward ? " (backward)" : "");
     WEFT_TRY(weft_trace_add_name(r->trace, name, &step.name));
     step.group = r->group;
     step.owner = -1;
@@ -44,7 +46,8 @@ static weft_status add(recorder *r, const instruction *code, weft_trace_step ste
     return WEFT_OK;
 }
 
-/* Start and wait become one step on the communication stream, and on the compute stream one for the time waited. */
+/* Start and wait become one step on the communication stream, and on the compute stream one for the
+ * time waited. */
 static weft_status add_instruction(recorder *r, int32_t i)
 {
     const instruction *code = &r->program->code[i];
@@ -58,22 +61,28 @@ static weft_status add_instruction(recorder *r, int32_t i)
         after[count++] = r->last;
     if (code->kind == INSTR_START) {
         const weft_exchange *x = code->exchange;
-        const weft_trace_step comm = {.kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op),
-                                      .stream = WEFT_STREAM_COMM,
-                                      .bytes = (double)weft_exchange_wire_bytes(x)};
-        return add(r, code, comm, "", fmax(x->started, begin), fmax(x->finished, begin), after, count, &r->collective[code->node]);
+        const weft_trace_step comm = {
+            .kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op),
+            .stream = WEFT_STREAM_COMM,
+            .bytes = (double)weft_exchange_wire_bytes(x)};
+        return add(r, code, comm, "", fmax(x->started, begin), fmax(x->finished, begin), after,
+                   count, &r->collective[code->node]);
     }
     if (code->kind == INSTR_WAIT)
         after[count++] = r->collective[r->program->begins[code->node]];
-    return add(r, code, compute, code->kind == INSTR_WAIT ? "wait: " : "", begin, end, after, count, &r->last);
+    return add(r, code, compute, code->kind == INSTR_WAIT ? "wait: " : "", begin, end, after, count,
+               &r->last);
 }
 
-weft_status weft_program_trace(const weft_program *p, int rank, int ranks, weft_trace *trace, double **start, double **end)
+weft_status weft_program_trace(const weft_program *p, int rank, int ranks, weft_trace *trace,
+                               double **start, double **end)
 {
     if (!p->begin || p->runs == 0)
-        return weft_fail(WEFT_E_ARG, "a trace needs a program that was compiled with `profile` and has run");
+        return weft_fail(WEFT_E_ARG,
+                         "a trace needs a program that was compiled with `profile` and has run");
     const int64_t nodes = weft_graph_node_count(p->graph);
-    recorder r = {.program = p, .trace = trace, .origin = p->code_count ? p->begin[0] : 0, .last = -1};
+    recorder r = {
+        .program = p, .trace = trace, .origin = p->code_count ? p->begin[0] : 0, .last = -1};
     r.start = weft_alloc((p->code_count + 1) * (int64_t)sizeof *r.start);
     r.end = weft_alloc((p->code_count + 1) * (int64_t)sizeof *r.end);
     r.collective = weft_alloc((nodes + 1) * (int64_t)sizeof *r.collective);

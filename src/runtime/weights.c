@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* The store's tensor of param node `n` if it is one under `prefix`, and its name in files. */
-static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, const char *prefix, const char **file_name)
+static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, const char *prefix,
+                             const char **file_name)
 {
     const weft_node *node = weft_graph_node(g, n);
     if (node->op != WEFT_OP_PARAM)
@@ -45,8 +46,8 @@ static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape
     return true;
 }
 
-static weft_status check(weft_store *store, const weft_graph *g, const char *prefix, const char *path, bool partial,
-                         const weft_tensors *file)
+static weft_status check(weft_store *store, const weft_graph *g, const char *prefix,
+                         const char *path, bool partial, const weft_tensors *file)
 {
     listing missing = {0}, wrong = {0}, kind = {0}, extra = {0};
     int64_t params = 0;
@@ -76,17 +77,20 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     }
     weft_status_code status = WEFT_OK;
     if (missing.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld of the model's %lld parameters are missing: %s. Is this another model's file?",
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: %lld of the model's %lld parameters are missing: %s. Is this "
+                           "another model's file?",
                            path, (long long)missing.count, (long long)params, missing.text.data);
     else if (wrong.count)
-        status = weft_fail(WEFT_E_SHAPE, "%s: %lld parameters have another shape than the model's config says: %s", path,
-                           (long long)wrong.count, wrong.text.data);
+        status = weft_fail(
+            WEFT_E_SHAPE, "%s: %lld parameters have another shape than the model's config says: %s",
+            path, (long long)wrong.count, wrong.text.data);
     else if (kind.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters are no floating-point numbers: %s", path, (long long)kind.count,
-                           kind.text.data);
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters are no floating-point numbers: %s",
+                           path, (long long)kind.count, kind.text.data);
     else if (extra.count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this model: %s", path, (long long)extra.count,
-                           extra.text.data);
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this model: %s",
+                           path, (long long)extra.count, extra.text.data);
     weft_buf_free(&missing.text);
     weft_buf_free(&wrong.text);
     weft_buf_free(&kind.text);
@@ -111,13 +115,16 @@ static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
         return WEFT_OK;
     }
     if (to->dtype != WEFT_F32)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" is %s in the file and %s in the model: no such conversion", from->file,
-                         from->name, weft_dtype_name(from->dtype), weft_dtype_name(to->dtype));
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
+                         from->file, from->name, weft_dtype_name(from->dtype),
+                         weft_dtype_name(to->dtype));
     weft_tensor_to_f32(from, to->data);
     return WEFT_OK;
 }
 
-weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix, const char *path, bool partial)
+weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
+                              const char *path, bool partial)
 {
     weft_tensors *file;
     WEFT_TRY(weft_tensors_open(path, &file));
@@ -142,7 +149,9 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
         const weft_stored_tensor *t = weft_tensors_at(file, i);
         if (t->rank < 2)
             continue;
-        *dtype = (first || t->dtype == *dtype) && (t->dtype == WEFT_BF16 || t->dtype == WEFT_F16) ? t->dtype : WEFT_F32;
+        *dtype = (first || t->dtype == *dtype) && (t->dtype == WEFT_BF16 || t->dtype == WEFT_F16)
+                     ? t->dtype
+                     : WEFT_F32;
         if (*dtype == WEFT_F32)
             break;
         first = false;
@@ -162,8 +171,9 @@ static const weft_tensor *variant_of(weft_store *store, const char *variant, con
     return v ? v : t;
 }
 
-weft_status weft_weights_save(weft_store *store, const weft_graph *g, const char *prefix, const char *variant,
-                              const char *folder, const char *stem, weft_dtype dtype, int64_t max_shard_bytes)
+weft_status weft_weights_save(weft_store *store, const weft_graph *g, const char *prefix,
+                              const char *variant, const char *folder, const char *stem,
+                              weft_dtype dtype, int64_t max_shard_bytes)
 {
     weft_tensors_writer *w;
     WEFT_TRY(weft_tensors_writer_create(folder, stem, max_shard_bytes, &w));
@@ -177,7 +187,8 @@ weft_status weft_weights_save(weft_store *store, const weft_graph *g, const char
             if (pass == 0)
                 WEFT_GO(weft_tensors_writer_declare(w, name, dtype, t->shape.rank, t->shape.dim));
             else
-                WEFT_GO(weft_tensors_writer_data(w, name, t->dtype, variant_of(store, variant, t)->data));
+                WEFT_GO(weft_tensors_writer_data(w, name, t->dtype,
+                                                 variant_of(store, variant, t)->data));
         }
     status = weft_tensors_writer_finish(w);
 out:

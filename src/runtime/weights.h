@@ -5,17 +5,22 @@
 
 #include "runtime/runtime.h"
 
-/* Fills every param of `graph` whose name begins with `prefix` from the safetensors at `path` (file, index or folder),
- * converting to the store's type (F32 or BF16 from any). All parameters that are missing are listed in one error, and so are those of another
- * shape and, unless `partial`, tensors of the file that the graph does not have. Nothing is changed on an error. */
-weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix, const char *path, bool partial);
+/* Fills every param of `graph` whose name begins with `prefix` from the safetensors at `path`
+ * (file, index or folder), converting to the store's type (F32 or BF16 from any). All parameters
+ * that are missing are listed in one error, and so are those of another shape and, unless
+ * `partial`, tensors of the file that the graph does not have. Nothing is changed on an error. */
+weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
+                              const char *path, bool partial);
 
-/* The type of the file's matrices and kernels (rank 2 and more) if it is BF16 or F16 for all of them, else F32. */
+/* The type of the file's matrices and kernels (rank 2 and more) if it is BF16 or F16 for all of
+ * them, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
 
-/* Writes params of `graph` under `prefix` to <folder>/<stem>.safetensors (sharded beyond max_shard_bytes; 0: one file).
- * With `variant` ("ema.") the values come from <variant><name> where the store has it. dtype F32, BF16 or F16. */
-weft_status weft_weights_save(weft_store *store, const weft_graph *graph, const char *prefix, const char *variant,
-                              const char *folder, const char *stem, weft_dtype dtype, int64_t max_shard_bytes);
+/* Writes params of `graph` under `prefix` to <folder>/<stem>.safetensors (sharded beyond
+ * max_shard_bytes; 0: one file). With `variant` ("ema.") the values come from <variant><name> where
+ * the store has it. dtype F32, BF16 or F16. */
+weft_status weft_weights_save(weft_store *store, const weft_graph *graph, const char *prefix,
+                              const char *variant, const char *folder, const char *stem,
+                              weft_dtype dtype, int64_t max_shard_bytes);
 
 #endif

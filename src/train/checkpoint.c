@@ -16,7 +16,7 @@
 struct weft_checkpoints {
     weft_checkpoint_spec spec;
     char folder[400]; /* <run>/checkpoints */
-    int64_t last; /* step of the last whole one; -1: none */
+    int64_t last;     /* step of the last whole one; -1: none */
     weft_store *copy; /* what is being written */
     json_t *state;
     int64_t step;
@@ -26,7 +26,7 @@ struct weft_checkpoints {
     char message[1024];
 };
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files --------------------------------------------------------------------------------- */
 
 static weft_status checksum(const char *path, uint64_t *hash)
 {
@@ -51,7 +51,8 @@ static weft_status checksums(const char *folder, json_t *sums)
             status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", folder);
         else if (strcmp(names.name[i], "state.json")) {
             status = checksum(path, &hash);
-            snprintf(text, sizeof text, "%016llx", (unsigned long long)(status == WEFT_OK ? hash : 0));
+            snprintf(text, sizeof text, "%016llx",
+                     (unsigned long long)(status == WEFT_OK ? hash : 0));
             json_object_set_new(sums, names.name[i], json_string(text));
         }
         weft_free(path);
@@ -69,7 +70,7 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* ---- optimizer and averages -------------------------------------------------------------------- */
+/* ---- optimizer and averages ---------------------------------------------------------------- */
 
 enum { LISTED = 8 }; /* names in a message */
 
@@ -91,9 +92,11 @@ static weft_status refuse_names(const char *path, name_list *missing, name_list 
 {
     weft_status_code status = WEFT_OK;
     if (missing->count || extra->count)
-        status = weft_fail(WEFT_E_FORMAT, "%s is of another model: %lld parameters missing%s%s, %lld unknown%s%s", path,
-                           (long long)missing->count, missing->count ? ": " : "", missing->count ? missing->text.data : "",
-                           (long long)extra->count, extra->count ? ": " : "", extra->count ? extra->text.data : "");
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s is of another model: %lld parameters missing%s%s, %lld unknown%s%s",
+                           path, (long long)missing->count, missing->count ? ": " : "",
+                           missing->count ? missing->text.data : "", (long long)extra->count,
+                           extra->count ? ": " : "", extra->count ? extra->text.data : "");
     weft_buf_free(&missing->text);
     weft_buf_free(&extra->text);
     return status;
@@ -105,20 +108,22 @@ static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
     for (int d = 0; same && d < from->rank; d++)
         same = from->dim[d] == to->shape.dim[d];
     if (!same)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's", from->file, from->name);
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's",
+                         from->file, from->name);
     memcpy(to->data, from->data, (size_t)from->bytes);
     return WEFT_OK;
 }
 
 /* Declares and writes the tensors list[count] under names[count]. */
-static weft_status write_tensors(weft_tensor *const *list, const char *const *names, int64_t count, const char *folder,
-                                 const char *stem)
+static weft_status write_tensors(weft_tensor *const *list, const char *const *names, int64_t count,
+                                 const char *folder, const char *stem)
 {
     weft_tensors_writer *writer;
     WEFT_TRY(weft_tensors_writer_create(folder, stem, (int64_t)4 << 30, &writer));
     weft_status_code status = weft_tensors_writer_metadata(writer, "format", "pt");
     for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = weft_tensors_writer_declare(writer, names[i], list[i]->dtype, list[i]->shape.rank, list[i]->shape.dim);
+        status = weft_tensors_writer_declare(writer, names[i], list[i]->dtype, list[i]->shape.rank,
+                                             list[i]->shape.dim);
     for (int64_t i = 0; i < count && status == WEFT_OK; i++)
         status = weft_tensors_writer_data(writer, names[i], list[i]->dtype, list[i]->data);
     if (status == WEFT_OK)
@@ -133,7 +138,8 @@ static bool begins(const char *name, const char *prefix)
 }
 
 /* All tensors of the store whose name begins with `prefix`, names whole. */
-static weft_status save_tensors(weft_store *store, const char *prefix, const char *folder, const char *stem)
+static weft_status save_tensors(weft_store *store, const char *prefix, const char *folder,
+                                const char *stem)
 {
     const int64_t count = weft_store_count(store);
     weft_tensor **list = weft_alloc((count + 1) * (int64_t)sizeof *list);
@@ -183,16 +189,18 @@ static weft_status load_file(weft_store *store, const char *prefix, const char *
     return status != WEFT_OK ? status : names;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------------------------- */
 
-weft_status weft_part_save(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part,
-                           const char *variant, const char *folder, weft_dtype dtype)
+weft_status weft_part_save(weft_store *store, const weft_graph *graph,
+                           const weft_checkpoint_part *part, const char *variant,
+                           const char *folder, weft_dtype dtype)
 {
     char prefix[64], path[700];
     snprintf(prefix, sizeof prefix, "%s.", part->scope);
     snprintf(path, sizeof path, "%s/config.json", folder);
     WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, dtype, (int64_t)4 << 30));
+    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, dtype,
+                               (int64_t)4 << 30));
     return weft_json_save(path, part->config);
 }
 
@@ -213,7 +221,8 @@ static weft_status write_state(const weft_checkpoints *c, const char *folder)
 {
     char path[600];
     snprintf(path, sizeof path, "%s/config.yaml", folder);
-    WEFT_TRY(weft_file_write_atomic(path, c->spec.config_yaml, (int64_t)strlen(c->spec.config_yaml)));
+    WEFT_TRY(
+        weft_file_write_atomic(path, c->spec.config_yaml, (int64_t)strlen(c->spec.config_yaml)));
     json_t *sums = json_object();
     json_object_set_new(c->state, "checksums", sums);
     WEFT_TRY(checksums(folder, sums));
@@ -288,7 +297,8 @@ static weft_status copy_store(weft_checkpoints *c)
         weft_tensor *to = weft_store_find(c->copy, from->name);
         if (!to)
             WEFT_TRY(weft_store_add(c->copy, from->name, from->dtype, from->shape, &to));
-        memcpy(to->data, from->data, (size_t)(weft_shape_count(&from->shape) * weft_dtype_bytes(from->dtype)));
+        memcpy(to->data, from->data,
+               (size_t)(weft_shape_count(&from->shape) * weft_dtype_bytes(from->dtype)));
     }
     return WEFT_OK;
 }
@@ -331,7 +341,7 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
     return c->status;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------- */
 
 /* Every file that state.json names is there with its checksum. */
 static weft_status verify_folder(const char *folder, json_t **out)
@@ -343,7 +353,8 @@ static weft_status verify_folder(const char *folder, json_t **out)
     weft_status_code status = WEFT_OK;
     const char *name;
     json_t *sum;
-    json_object_foreach(json_object_get(state, "checksums"), name, sum) {
+    json_object_foreach(json_object_get(state, "checksums"), name, sum)
+    {
         uint64_t hash;
         char text[20];
         snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -352,8 +363,9 @@ static weft_status verify_folder(const char *folder, json_t **out)
             break;
         snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
         if (!json_string_value(sum) || strcmp(json_string_value(sum), text)) {
-            status = weft_fail(WEFT_E_FORMAT, "%s: damaged: its checksum is %s, %s was written", path, text,
-                               json_string_value(sum) ? json_string_value(sum) : "none");
+            status =
+                weft_fail(WEFT_E_FORMAT, "%s: damaged: its checksum is %s, %s was written", path,
+                          text, json_string_value(sum) ? json_string_value(sum) : "none");
             break;
         }
     }
@@ -404,7 +416,7 @@ weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path
     return status;
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ---------------------------------------------------------------------------------- */
 
 weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpoints **out)
 {

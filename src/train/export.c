@@ -10,12 +10,14 @@ static weft_status copy_file(const char *from, const char *to)
 {
     weft_map map;
     WEFT_TRY(weft_map_open(from, &map));
-    const weft_status_code status = weft_file_write_atomic(to, map.data ? (const void *)map.data : "", map.bytes);
+    const weft_status_code status =
+        weft_file_write_atomic(to, map.data ? (const void *)map.data : "", map.bytes);
     weft_map_close(&map);
     return status;
 }
 
-/* The files (not folders) of a model that was not trained here, so that the new one stands alone. */
+/* The files (not folders) of a model that was not trained here, so that the new one stands alone.
+ */
 static weft_status copy_model(const char *from, const char *to)
 {
     weft_names names = {0};
@@ -28,7 +30,8 @@ static weft_status copy_model(const char *from, const char *to)
         snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
         const char *extension = weft_path_extension(names.name[i]);
         extension += extension[0] == '.';
-        if (!weft_path_is_dir(source) && (!strcmp(extension, "json") || !strcmp(extension, "safetensors")))
+        if (!weft_path_is_dir(source) &&
+            (!strcmp(extension, "json") || !strcmp(extension, "safetensors")))
             status = copy_file(source, target);
     }
     weft_names_free(&names);
@@ -39,7 +42,8 @@ static weft_status save_json(const char *folder, const char *name, json_t *json)
 {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    weft_status_code status = json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    weft_status_code status =
+        json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     json_decref(json);
     return status;
 }
@@ -64,17 +68,20 @@ static weft_status write_dit(const weft_export *e, const char *folder)
     }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
-    WEFT_TRY(save_json(path, "scheduler_config.json",
-                       json_pack("{s:s, s:i, s:f}", "_class_name", "FlowMatchEulerDiscreteScheduler", "num_train_timesteps",
-                                 1000, "shift", e->run->flow.shift)));
+    WEFT_TRY(
+        save_json(path, "scheduler_config.json",
+                  json_pack("{s:s, s:i, s:f}", "_class_name", "FlowMatchEulerDiscreteScheduler",
+                            "num_train_timesteps", 1000, "shift", e->run->flow.shift)));
     WEFT_TRY(save_json(folder, "weft.json",
-                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames, "height",
-                                 (json_int_t)e->size->height, "width", (json_int_t)e->size->width, "fps",
-                                 e->fps > 0 ? e->fps : 24.0)));
+                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames,
+                                 "height", (json_int_t)e->size->height, "width",
+                                 (json_int_t)e->size->width, "fps", e->fps > 0 ? e->fps : 24.0)));
     return save_json(folder, "model_index.json",
-                     json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name", "WanPipeline", "transformer",
-                               "diffusers", "WanTransformer3DModel", "vae", "diffusers", "AutoencoderKLWan", "text_encoder",
-                               "weft", "WeftBytesEncoder", "scheduler", "diffusers", "FlowMatchEulerDiscreteScheduler"));
+                     json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name",
+                               "WanPipeline", "transformer", "diffusers", "WanTransformer3DModel",
+                               "vae", "diffusers", "AutoencoderKLWan", "text_encoder", "weft",
+                               "WeftBytesEncoder", "scheduler", "diffusers",
+                               "FlowMatchEulerDiscreteScheduler"));
 }
 
 weft_status weft_export_write(const weft_export *e)
@@ -89,8 +96,8 @@ weft_status weft_export_write(const weft_export *e)
     return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path, dtype_of(e));
 }
 
-weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,
-                             const char *folder)
+weft_status weft_export_load(weft_store *store, const weft_graph *graph,
+                             const weft_checkpoint_part *part, int parts, const char *folder)
 {
     for (int i = 0; i < parts; i++) {
         char path[700], prefix[64];

@@ -18,11 +18,12 @@ typedef struct weft_export {
 } weft_export;
 
 /* vae: <out>/model/vae/{config.json, diffusion_pytorch_model.safetensors}.
- * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied), weft.json (the clip size
- * that it was trained on, for `weft generate`)}. model_index.json comes last. */
+ * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied),
+ * weft.json (the clip size that it was trained on, for `weft generate`)}. model_index.json comes
+ * last. */
 weft_status weft_export_write(const weft_export *e);
 /* Weights of an earlier run's model folder into the store. */
-weft_status weft_export_load(weft_store *store, const weft_graph *graph, const weft_checkpoint_part *part, int parts,
-                             const char *folder);
+weft_status weft_export_load(weft_store *store, const weft_graph *graph,
+                             const weft_checkpoint_part *part, int parts, const char *folder);
 
 #endif

@@ -4,7 +4,8 @@
 
 weft_guard weft_guard_make(const weft_run_guard *config)
 {
-    return (weft_guard){.factor = config->factor, .window = config->window, .patience = config->patience};
+    return (weft_guard){
+        .factor = config->factor, .window = config->window, .patience = config->patience};
 }
 
 void weft_guard_limits(const weft_guard *guard, float *loss_limit, float *norm_limit)
@@ -19,7 +20,8 @@ void weft_guard_limits(const weft_guard *guard, float *loss_limit, float *norm_l
 weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool skipped)
 {
     if (!skipped) {
-        const double n = (double)(guard->accepted < guard->window ? guard->accepted : guard->window - 1);
+        const double n =
+            (double)(guard->accepted < guard->window ? guard->accepted : guard->window - 1);
         guard->loss = (guard->loss * n + loss) / (n + 1);
         guard->norm = (guard->norm * n + norm) / (n + 1);
         guard->accepted++;
@@ -29,18 +31,19 @@ weft_status weft_guard_note(weft_guard *guard, double loss, double norm, bool sk
     guard->skipped++;
     if (++guard->in_a_row < guard->patience)
         return WEFT_OK;
-    return weft_fail(WEFT_E_NUMERIC,
-                     "%lld steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): %s",
-                     (long long)guard->in_a_row, loss, norm, guard->loss, guard->norm,
-                     isfinite(loss) && isfinite(norm) ? "lower the learning rate, or raise guard.factor"
-                                                      : "lower the learning rate, or look for NaN in the data");
+    return weft_fail(
+        WEFT_E_NUMERIC,
+        "%lld steps in a row were skipped (loss %g, gradient norm %g; usual are %g and %g): %s",
+        (long long)guard->in_a_row, loss, norm, guard->loss, guard->norm,
+        isfinite(loss) && isfinite(norm) ? "lower the learning rate, or raise guard.factor"
+                                         : "lower the learning rate, or look for NaN in the data");
 }
 
 json_t *weft_guard_state(const weft_guard *guard)
 {
-    return json_pack("{s:f, s:f, s:I, s:I, s:I}", "loss", guard->loss, "norm", guard->norm, "accepted",
-                     (json_int_t)guard->accepted, "skipped", (json_int_t)guard->skipped, "in_a_row",
-                     (json_int_t)guard->in_a_row);
+    return json_pack("{s:f, s:f, s:I, s:I, s:I}", "loss", guard->loss, "norm", guard->norm,
+                     "accepted", (json_int_t)guard->accepted, "skipped", (json_int_t)guard->skipped,
+                     "in_a_row", (json_int_t)guard->in_a_row);
 }
 
 weft_status weft_guard_restore(weft_guard *guard, const json_t *state, const char *where)

@@ -1,4 +1,5 @@
-/* Outliers: a step whose loss or gradient norm is not finite or far above what was usual is skipped and counted. */
+/* Outliers: a step whose loss or gradient norm is not finite or far above what was usual is skipped
+ * and counted. */
 #ifndef WEFT_TRAIN_GUARD_H
 #define WEFT_TRAIN_GUARD_H
 

@@ -28,7 +28,8 @@ typedef struct encoding {
     weft_step text;
     weft_loader *loader;
     int64_t samples, done;
-    int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition; -2: one that does not decode */
+    int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition; -2:
+                                     one that does not decode */
     int bucket;                   /* of that batch */
     weft_shape latent;            /* (B,T',Y',X',Z) of it */
     int64_t latent_count;         /* elements of one sample */
@@ -37,23 +38,31 @@ typedef struct encoding {
 static weft_status open_loader(encoding *e)
 {
     const weft_run_data *d = &e->run->data;
-    const weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {e->buckets, e->size},
-                                       .fps = d->fps, .threads = d->threads, .prefetch = d->prefetch};
-    WEFT_TRY(weft_loader_open(&config, (int)e->step->slice_index, (int)e->step->slice_parts, NULL, 0, &e->loader));
+    const weft_loader_config config = {.shards = d->path,
+                                       .split = d->split[0] ? d->split : NULL,
+                                       .buckets = {e->buckets, e->size},
+                                       .fps = d->fps,
+                                       .threads = d->threads,
+                                       .prefetch = d->prefetch};
+    WEFT_TRY(weft_loader_open(&config, (int)e->step->slice_index, (int)e->step->slice_parts, NULL,
+                              0, &e->loader));
     for (int i = 0; i < e->buckets; i++)
         e->samples += weft_loader_bucket_samples(e->loader, i);
     return WEFT_OK;
 }
 
-/* The VAE's programs share their arena; the text encoder has its own, so that both results are there at once. */
+/* The VAE's programs share their arena; the text encoder has its own, so that both results are
+ * there at once. */
 static weft_status bind_encoders(encoding *e, const weft_wan_vae_config *vae, weft_store *store)
 {
     weft_program **programs = weft_alloc(e->buckets * (int64_t)sizeof *programs);
-    weft_status_code status = programs ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    weft_status_code status =
+        programs ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
     for (int i = 0; i < e->buckets; i++) {
         weft_graph *g = weft_graph_create();
         if (g)
-            weft_encoder_build(g, vae, ENCODE_BATCH, e->size[i].frames, e->size[i].height, e->size[i].width);
+            weft_encoder_build(g, vae, ENCODE_BATCH, e->size[i].frames, e->size[i].height,
+                               e->size[i].width);
         WEFT_GO(weft_step_plan(g, NULL, e->place, &e->step[i]));
         WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
         programs[i] = e->step[i].program;
@@ -71,7 +80,8 @@ out:
 }
 
 /* `store` NULL: one of its own with the weights of run->vae_path and of the text encoder. */
-static weft_status open_encoding(encoding *e, const weft_wan_vae_config *vae, const weft_stage *s, weft_store *store)
+static weft_status open_encoding(encoding *e, const weft_wan_vae_config *vae, const weft_stage *s,
+                                 weft_store *store)
 {
     e->buckets = weft_stage_bucket_count(s);
     e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
@@ -108,7 +118,9 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
 {
     double values[ENCODE_BATCH] = {0};
     for (int64_t i = 0; i < batch->count; i++)
-        values[batch->first + i] = batch->epoch[i] != 0 ? 0 : batch->replaced[i] ? -1 : (double)(batch->sample[i] + 1);
+        values[batch->first + i] = batch->epoch[i] != 0 ? 0
+                                   : batch->replaced[i] ? -1
+                                                        : (double)(batch->sample[i] + 1);
     if (e->step->slice_parts > 1)
         WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
     for (int i = 0; i < ENCODE_BATCH; i++)
@@ -116,7 +128,8 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
     return WEFT_OK;
 }
 
-/* Embeddings (B,L,D) of the captions of this rank's items, on every rank; NULL captions are empty ones. */
+/* Embeddings (B,L,D) of the captions of this rank's items, on every rank; NULL captions are empty
+ * ones. */
 static weft_status encode_text(encoding *e, const char *const *caption, const float **text)
 {
     int32_t *tokens = weft_program_input(e->text.program, "batch.tokens")->data;
@@ -127,8 +140,8 @@ static weft_status encode_text(encoding *e, const char *const *caption, const fl
     return WEFT_OK;
 }
 
-/* The next batch through the VAE: *latents (B,T',Y',X',Z) on every rank, until another program runs. `captions` (if not
- * NULL): of this rank's items, until the next batch. */
+/* The next batch through the VAE: *latents (B,T',Y',X',Z) on every rank, until another program
+ * runs. `captions` (if not NULL): of this rank's items, until the next batch. */
 static weft_status encode_next(encoding *e, const float **latents, const char *const **captions)
 {
     weft_batch batch;
@@ -151,10 +164,10 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
     return WEFT_OK;
 }
 
-/* ---- cache ------------------------------------------------------------------------------------- */
+/* ---- cache --------------------------------------------------------------------------------- */
 
-static weft_status add_array(weft_tar_writer *tar, const char *key, const char *suffix, int rank, const int64_t *dim,
-                             const float *values)
+static weft_status add_array(weft_tar_writer *tar, const char *key, const char *suffix, int rank,
+                             const int64_t *dim, const float *values)
 {
     weft_buf data = {0};
     char name[700];
@@ -168,19 +181,24 @@ static weft_status add_array(weft_tar_writer *tar, const char *key, const char *
 }
 
 /* `text`: the caption's embedding; NULL: captions are not encoded. */
-static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, const float *latent, const float *text)
+static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, const float *latent,
+                              const float *text)
 {
     const weft_sample *sample = weft_dataset_at(weft_loader_dataset(e->loader), index);
     char name[700];
-    weft_status_code status = add_array(tar, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent);
+    weft_status_code status =
+        add_array(tar, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent);
     if (status == WEFT_OK && text)
-        status = add_array(tar, sample->key, WEFT_TEXT_PART, 2, (int64_t[]){e->tokens->max_length, e->tokens->dim}, text);
+        status = add_array(tar, sample->key, WEFT_TEXT_PART, 2,
+                           (int64_t[]){e->tokens->max_length, e->tokens->dim}, text);
     const weft_part_data *json = weft_sample_part(sample, "json");
     snprintf(name, sizeof name, "%s.json", sample->key);
     if (status == WEFT_OK && json)
         status = weft_tar_add(tar, name, json->data, json->bytes);
     snprintf(name, sizeof name, "%s.txt", sample->key);
-    return status == WEFT_OK ? weft_tar_add(tar, name, sample->caption, (int64_t)strlen(sample->caption)) : status;
+    return status == WEFT_OK
+               ? weft_tar_add(tar, name, sample->caption, (int64_t)strlen(sample->caption))
+               : status;
 }
 
 /* Rank 0: `tar` is open; others: NULL. */
@@ -247,18 +265,21 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     return status;
 }
 
-/* The folder's name: a hash of the encoders' weights, the shards (names, sizes, times of change) and the clips' sizes.
- * What was made of other ones is in another folder and never read. */
+/* The folder's name: a hash of the encoders' weights, the shards (names, sizes, times of change)
+ * and the clips' sizes. What was made of other ones is in another folder and never read. */
 static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
 {
     weft_buf text = {0};
     weft_dataset *ds;
-    WEFT_TRY(weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
-    weft_buf_printf(&text, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds), run->data.split, run->data.fps);
+    WEFT_TRY(
+        weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
+    weft_buf_printf(&text, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
+                    run->data.split, run->data.fps);
     weft_dataset_close(ds);
     for (int i = 0; i < weft_stage_bucket_count(s); i++) {
         const weft_bucket *b = weft_stage_bucket(s, i);
-        weft_buf_printf(&text, "%lld %lld %lld|", (long long)b->frames, (long long)b->height, (long long)b->width);
+        weft_buf_printf(&text, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
+                        (long long)b->width);
     }
     XXH3_state_t *state = XXH3_createState();
     weft_status_code status = weft_buf_check(&text);
@@ -294,7 +315,8 @@ static weft_status write_no_text(encoding *e, const char *folder)
     return status;
 }
 
-weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text, float **embedding)
+weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text,
+                                 float **embedding)
 {
     char path[560];
     weft_map map;
@@ -304,7 +326,9 @@ weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *te
     WEFT_TRY(weft_map_open(path, &map));
     weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
     if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count))
-        status = weft_fail(WEFT_E_FORMAT, "%s: not f32 of %lld elements; remove %s to have it made again", path, (long long)count, folder);
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: not f32 of %lld elements; remove %s to have it made again", path,
+                           (long long)count, folder);
     float *copy = status == WEFT_OK ? weft_alloc(count * 4) : NULL;
     if (status == WEFT_OK && !copy)
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -315,8 +339,9 @@ weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *te
     return status;
 }
 
-weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models, const weft_stage *stage,
-                                const weft_place_of_run *place, char folder[512])
+weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
+                                const weft_stage *stage, const weft_place_of_run *place,
+                                char folder[512])
 {
     char key[24], done[540], account[540];
     WEFT_TRY(cache_key(run, stage, key));
@@ -347,10 +372,11 @@ out:
     return status;
 }
 
-/* ---- statistics -------------------------------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------------------------- */
 
-weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae, const weft_stage *stage,
-                                 const weft_place_of_run *place, weft_store *store, int64_t samples,
+weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae,
+                                 const weft_stage *stage, const weft_place_of_run *place,
+                                 weft_store *store, int64_t samples,
                                  double mean[WEFT_WAN_VAE_MAX_Z], double std[WEFT_WAN_VAE_MAX_Z])
 {
     encoding e = {.run = run, .place = place};

@@ -1,22 +1,29 @@
-/* Latents of a data set, encoded once: WebDataset shards in the run's folder that the loader reads. */
+/* Latents of a data set, encoded once: WebDataset shards in the run's folder that the loader reads.
+ */
 #ifndef WEFT_TRAIN_LATENTS_H
 #define WEFT_TRAIN_LATENTS_H
 
 #include "train/step.h"
 
 #define WEFT_LATENT_PART "latent.npy" /* f32 (T',Y',X',Z): the posterior's mean, not normalised */
-#define WEFT_TEXT_PART "text.npy"     /* f32 (L,D): the caption's embedding, where the text encoder is not trained */
+#define WEFT_TEXT_PART                                                                             \
+    "text.npy" /* f32 (L,D): the caption's embedding, where the text encoder is not trained */
 
-/* Makes sure that <run->out>/latents/<key>/ holds the latents of every sample for this stage's sizes (and embeddings,
- * with text_encoder.path), and writes that folder into `folder`. All ranks encode; rank 0 writes. */
-weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models, const weft_stage *stage,
-                                const weft_place_of_run *place, char folder[512]);
+/* Makes sure that <run->out>/latents/<key>/ holds the latents of every sample for this stage's
+ * sizes (and embeddings, with text_encoder.path), and writes that folder into `folder`. All ranks
+ * encode; rank 0 writes. */
+weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
+                                const weft_stage *stage, const weft_place_of_run *place,
+                                char folder[512]);
 /* The embedding of the empty caption from that folder: f32 (L,D), owned by the caller. */
-weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text, float **embedding);
+weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text,
+                                 float **embedding);
 
-/* Mean and standard deviation of each latent channel over up to `samples` samples of the training set. */
-weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae, const weft_stage *stage,
-                                 const weft_place_of_run *place, weft_store *store, int64_t samples,
+/* Mean and standard deviation of each latent channel over up to `samples` samples of the training
+ * set. */
+weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae,
+                                 const weft_stage *stage, const weft_place_of_run *place,
+                                 weft_store *store, int64_t samples,
                                  double mean[WEFT_WAN_VAE_MAX_Z], double std[WEFT_WAN_VAE_MAX_Z]);
 
 #endif

@@ -15,8 +15,8 @@ struct weft_meter {
     int64_t done;
 };
 
-weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every, double peak_gflops,
-                            weft_meter **out)
+weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every,
+                            double peak_gflops, weft_meter **out)
 {
     weft_meter *m = weft_alloc(sizeof *m);
     if (!m)
@@ -65,7 +65,8 @@ static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
 
 weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
 {
-    const double keep = m->steps_seen++ < 2 ? 0 : 0.95; /* the first step is slow: caches are cold */
+    const double keep =
+        m->steps_seen++ < 2 ? 0 : 0.95; /* the first step is slow: caches are cold */
     m->seconds = keep * m->seconds + f->seconds;
     m->samples = keep * m->samples + (double)f->samples;
     m->tokens = keep * m->tokens + (double)f->tokens;
@@ -80,9 +81,10 @@ weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
         snprintf(skipped, sizeof skipped, "  %lld skipped", (long long)f->skipped_total);
     if (m->tokens > 0)
         snprintf(tokens, sizeof tokens, "  %.0f tokens/s", m->tokens / m->seconds);
-    snprintf(detail, sizeof detail, "%s%sloss %.4f  norm %.3f  %.1f samples/s%s  %.1f GFLOP/s%s  %s%s", f->stage,
-             f->stage[0] ? "  " : "", f->loss, f->grad_norm, m->samples / m->seconds, tokens, gflops, share,
-             weft_format_bytes((int64_t)resident_bytes(), memory), skipped);
+    snprintf(detail, sizeof detail,
+             "%s%sloss %.4f  norm %.3f  %.1f samples/s%s  %.1f GFLOP/s%s  %s%s", f->stage,
+             f->stage[0] ? "  " : "", f->loss, f->grad_norm, m->samples / m->seconds, tokens,
+             gflops, share, weft_format_bytes((int64_t)resident_bytes(), memory), skipped);
     m->done = f->step;
     weft_progress_update(&m->progress, f->step, detail);
     return WEFT_OK;

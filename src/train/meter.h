@@ -1,4 +1,5 @@
-/* What a run says on rank 0: metrics.jsonl and TensorBoard events (format/metrics.h), and the progress line. */
+/* What a run says on rank 0: metrics.jsonl and TensorBoard events (format/metrics.h), and the
+ * progress line. */
 #ifndef WEFT_TRAIN_METER_H
 #define WEFT_TRAIN_METER_H
 
@@ -18,10 +19,12 @@ typedef struct weft_step_figures {
 } weft_step_figures;
 
 typedef struct weft_meter weft_meter;
-/* `step`: steps done before; what the folder says of later ones, by a run that was killed, is removed. */
-weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every, double peak_gflops,
-                              weft_meter **meter);
+/* `step`: steps done before; what the folder says of later ones, by a run that was killed, is
+ * removed. */
+weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every,
+                            double peak_gflops, weft_meter **meter);
 weft_status weft_meter_note(weft_meter *meter, const weft_step_figures *figures);
-weft_status weft_meter_close(weft_meter *meter); /* accepts NULL; reports what could not be written */
+weft_status
+weft_meter_close(weft_meter *meter); /* accepts NULL; reports what could not be written */
 
 #endif

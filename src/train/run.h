@@ -25,19 +25,21 @@ typedef struct weft_run_dit {
 } weft_run_dit;
 
 typedef struct weft_run_text {
-    const char *path; /* folder of a trained encoder that stays as it is; "": trained with the transformer */
+    const char *path; /* folder of a trained encoder that stays as it is; "": trained with the
+                         transformer */
     int64_t dim, num_heads, num_layers, ffn_dim, max_length;
 } weft_run_text;
 
 typedef struct weft_run_loss {
-    double l1, l2, kl; /* VAE: weights of |x-y|, (x-y)^2, and the KL divergence per latent element */
+    double l1, l2,
+        kl; /* VAE: weights of |x-y|, (x-y)^2, and the KL divergence per latent element */
 } weft_run_loss;
 
 typedef struct weft_run_data {
     const char *path, *split; /* as for weft_dataset_open */
-    double fps;       /* 0: every frame */
-    int64_t threads;  /* decoders per rank */
-    int64_t prefetch; /* batches decoded ahead */
+    double fps;               /* 0: every frame */
+    int64_t threads;          /* decoders per rank */
+    int64_t prefetch;         /* batches decoded ahead */
     bool random_start, random_crop;
 } weft_run_data;
 
@@ -89,7 +91,8 @@ typedef struct weft_run {
 } weft_run;
 extern const weft_section weft_run_section;
 
-/* What the table cannot say: stages present, sizes that the model can take, the paths that `what` needs. */
+/* What the table cannot say: stages present, sizes that the model can take, the paths that `what`
+ * needs. */
 weft_status weft_run_check(const weft_run *run, const char *path);
 
 /* The sizes of a stage's steps: its buckets, or the one that it gives itself. */
@@ -104,11 +107,11 @@ int64_t weft_run_first_step(const weft_run *run, int64_t index);
 /* The stage of global step `step`. */
 int64_t weft_run_stage_at(const weft_run *run, int64_t step);
 
-/* The models that the config describes, checked by the readers of the public config.json; `path` names the
- * config in messages. The transformer takes its channels from the VAE it is given. */
+/* The models that the config describes, checked by the readers of the public config.json; `path`
+ * names the config in messages. The transformer takes its channels from the VAE it is given. */
 weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_vae_config *vae);
 weft_status weft_run_text_model(const weft_run *run, const char *path, weft_bytes_config *text);
-weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels, int64_t text_dim,
-                               weft_wan_dit_config *dit);
+weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels,
+                               int64_t text_dim, weft_wan_dit_config *dit);
 
 #endif

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-/* Which part of the batch dim this rank's input is: told by the layout that the shard pass gave it. */
+/* Which part of the batch dim this rank's input is: told by the layout that the shard pass gave it.
+ */
 static void find_slice(weft_step *step, const weft_place_of_run *place)
 {
     int coordinate[WEFT_MAX_AXES];
@@ -38,12 +39,14 @@ static weft_status replace(weft_step *step, weft_status_code status, weft_graph 
     return WEFT_OK;
 }
 
-static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer, const weft_place_of_run *place)
+static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
+                                const weft_place_of_run *place)
 {
     weft_graph *made = NULL;
     weft_status_code status;
     if (weft_mesh_ranks(&place->mesh) > 1) {
-        status = weft_pass_shard(step->graph, &place->mesh, weft_comm_rank(place->comm), &weft_recipe_dp, &made);
+        status = weft_pass_shard(step->graph, &place->mesh, weft_comm_rank(place->comm),
+                                 &weft_recipe_dp, &made);
         WEFT_TRY(replace(step, status, made));
     }
     find_slice(step, place);
@@ -65,21 +68,25 @@ void weft_step_begin_averages(weft_store *store)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *average = weft_store_at(store, i);
-        const weft_tensor *param = strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
+        const weft_tensor *param =
+            strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
         if (param)
             memcpy(average->data, param->data,
                    (size_t)(weft_shape_count(&param->shape) * weft_dtype_bytes(param->dtype)));
     }
 }
 
-weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer, const weft_place_of_run *place,
-                           weft_step *out)
+weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
+                           const weft_place_of_run *place, weft_step *out)
 {
     weft_step step = {.whole = whole, .graph = whole};
-    weft_status_code status = whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    weft_status_code status =
+        whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     if (status == WEFT_OK)
         status = apply_passes(&step, optimizer, place);
-    const weft_program_options options = {.backend = place->backend, .comm = place->comm, .mesh = &place->mesh,
+    const weft_program_options options = {.backend = place->backend,
+                                          .comm = place->comm,
+                                          .mesh = &place->mesh,
                                           .profile = place->profile};
     if (status == WEFT_OK)
         status = weft_program_compile(step.graph, &options, &step.program);
@@ -93,7 +100,8 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
 }
 
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
-                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *out)
+                           const weft_place_of_run *place, weft_store *store, uint64_t seed,
+                           weft_step *out)
 {
     weft_step step;
     WEFT_TRY(weft_step_plan(whole, optimizer, place, &step));

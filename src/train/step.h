@@ -16,21 +16,24 @@ typedef struct weft_place_of_run {
 } weft_place_of_run;
 
 typedef struct weft_step {
-    weft_graph *whole;  /* over the global shapes; parameters and their names */
-    weft_graph *graph;  /* of this rank */
+    weft_graph *whole; /* over the global shapes; parameters and their names */
+    weft_graph *graph; /* of this rank */
     weft_program *program;
-    weft_cost cost;     /* of one run on this rank */
+    weft_cost cost;                   /* of one run on this rank */
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
     int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
 } weft_step;
 
-/* The step planned and not bound: its graph, program and exact memory, nothing reserved. As weft_step_make otherwise. */
-weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer, const weft_place_of_run *place,
-                           weft_step *step);
-/* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure). `optimizer` NULL: forward only. Sources that the store does
- * not have yet are added and initialised with `seed`. */
+/* The step planned and not bound: its graph, program and exact memory, nothing reserved. As
+ * weft_step_make otherwise. */
+weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
+                           const weft_place_of_run *place, weft_step *step);
+/* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure).
+ * `optimizer` NULL: forward only. Sources that the store does not have yet are added and
+ * initialised with `seed`. */
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
-                           const weft_place_of_run *place, weft_store *store, uint64_t seed, weft_step *step);
+                           const weft_place_of_run *place, weft_store *store, uint64_t seed,
+                           weft_step *step);
 /* Moving averages of a store begin as copies of their parameters. */
 void weft_step_begin_averages(weft_store *store);
 void weft_step_free(weft_step *step);

@@ -48,11 +48,13 @@ static uint64_t mix_number(uint64_t key, double number)
     return weft_seed_mix(key, bits);
 }
 
-static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o, const weft_place_of_run *place)
+static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o,
+                       const weft_place_of_run *place)
 {
     uint64_t key = weft_graph_hash(whole);
-    const double numbers[] = {o->beta1, o->beta2, o->eps, o->weight_decay, o->clip_norm, o->decay_all, o->ema_decay,
-                              place->profile, weft_comm_rank(place->comm)};
+    const double numbers[] = {o->beta1,        o->beta2,       o->eps,
+                              o->weight_decay, o->clip_norm,   o->decay_all,
+                              o->ema_decay,    place->profile, weft_comm_rank(place->comm)};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         key = mix_number(key, numbers[i]);
     for (int i = 0; i < place->mesh.axis_count; i++)
@@ -62,7 +64,8 @@ static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o, 
     return mix_text(key, place->backend->name);
 }
 
-weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole, const weft_optimizer_config *optimizer,
+weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole,
+                                const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place, weft_step **step)
 {
     if (!whole)
@@ -76,8 +79,9 @@ weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole, const wef
             return WEFT_OK;
         }
     entry *made = weft_alloc(sizeof *made);
-    weft_status_code status = made ? weft_grow((void **)&c->entry, c->count, &c->room, sizeof *c->entry)
-                                   : weft_fail(WEFT_E_MEMORY, "out of memory for a step");
+    weft_status_code status =
+        made ? weft_grow((void **)&c->entry, c->count, &c->room, sizeof *c->entry)
+             : weft_fail(WEFT_E_MEMORY, "out of memory for a step");
     if (status != WEFT_OK)
         weft_graph_free(whole);
     else
@@ -101,7 +105,8 @@ static bool bound_already(const weft_step_cache *c, weft_step *const *steps, int
     return count == c->bound_count;
 }
 
-weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, int count, weft_store *store, uint64_t seed)
+weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, int count,
+                                 weft_store *store, uint64_t seed)
 {
     if (bound_already(c, steps, count))
         return WEFT_OK;

@@ -1,4 +1,5 @@
-/* One run: models -> (latents) -> stages of { graph, program, loader } -> steps -> checkpoints -> finished model. */
+/* One run: models -> (latents) -> stages of { graph, program, loader } -> steps -> checkpoints ->
+ * finished model. */
 #include "train/trainer.h"
 
 #include "base/fs.h"
@@ -32,9 +33,10 @@ typedef struct trainer {
     weft_guard guard;
     weft_checkpoint_part part[2];
     int parts;
-    json_t *resume; /* state of the checkpoint that is being gone on from, until its stage has begun */
-    int64_t done;   /* steps */
-    int64_t last;   /* step of the last checkpoint before this stage; -1: none */
+    json_t
+        *resume; /* state of the checkpoint that is being gone on from, until its stage has begun */
+    int64_t done; /* steps */
+    int64_t last; /* step of the last checkpoint before this stage; -1: none */
     double peak_gflops, fps;
     /* of the stage that runs */
     const weft_stage *stage;
@@ -42,13 +44,14 @@ typedef struct trainer {
     int buckets;
     weft_step **bucket; /* of `steps`: one for each size of the stage */
     double *flops;      /* of a step over all ranks, by bucket */
-    float *no_text;     /* (L,D): in the place of captions that are left away; NULL: captions are encoded in the step */
+    float *no_text;     /* (L,D): in the place of captions that are left away; NULL: captions are
+                           encoded in the step */
     weft_loader *loader;
     weft_checkpoints *checkpoints;
     weft_meter *meter;
 } trainer;
 
-/* ---- beginning --------------------------------------------------------------------------------- */
+/* ---- beginning ----------------------------------------------------------------------------- */
 
 static weft_status read_models(trainer *t)
 {
@@ -62,7 +65,8 @@ static weft_status read_models(trainer *t)
     t->part[t->parts++] = (weft_checkpoint_part){"transformer", "diffusion_pytorch_model",
                                                  weft_wan_dit_config_write(&t->models.dit)};
     if (!run->text.path[0])
-        t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model", weft_bytes_config_write(&t->models.text)};
+        t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model",
+                                                     weft_bytes_config_write(&t->models.text)};
     return WEFT_OK;
 }
 
@@ -77,11 +81,14 @@ static weft_status open_ranks(trainer *t)
         snprintf(mesh, sizeof mesh, "dp=%d", ranks);
     WEFT_TRY(weft_mesh_parse(run->mesh[0] ? run->mesh : mesh, &t->place.mesh));
     if (weft_mesh_ranks(&t->place.mesh) != ranks)
-        return weft_fail(WEFT_E_CONFIG, "%s: mesh: '%s' is for %d ranks, but %d run (mpirun -n %d weft train ...)", t->path,
-                         run->mesh, weft_mesh_ranks(&t->place.mesh), ranks, weft_mesh_ranks(&t->place.mesh));
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: mesh: '%s' is for %d ranks, but %d run (mpirun -n %d weft train ...)",
+                         t->path, run->mesh, weft_mesh_ranks(&t->place.mesh), ranks,
+                         weft_mesh_ranks(&t->place.mesh));
     t->place.backend = weft_backend_find(run->backend);
     if (!t->place.backend)
-        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of cpu, ref", t->path, run->backend);
+        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of cpu, ref", t->path,
+                         run->backend);
     t->place.comm = t->comm;
     t->place.profile = run->trace;
     t->place.recompute = run->recompute.item;
@@ -109,19 +116,22 @@ static weft_status begin(trainer *t)
     return weft_comm_sum(t->comm, &t->peak_gflops, 1);
 }
 
-/* ---- a stage ----------------------------------------------------------------------------------- */
+/* ---- a stage ------------------------------------------------------------------------------- */
 
-/* What of the data is used, and what not and why, as far as is known: <out>/data-stage-<n>.json has every sample. */
+/* What of the data is used, and what not and why, as far as is known: <out>/data-stage-<n>.json has
+ * every sample. */
 static weft_status tell_data(trainer *t, const char *title)
 {
     char path[600];
     WEFT_TRY(weft_account_share(t->comm, t->loader));
-    if (snprintf(path, sizeof path, "%s/data-stage-%lld.json", t->run->out, (long long)t->stage_index) >= (int)sizeof path)
+    if (snprintf(path, sizeof path, "%s/data-stage-%lld.json", t->run->out,
+                 (long long)t->stage_index) >= (int)sizeof path)
         return weft_fail(WEFT_E_ARG, "%s: too long a path", t->run->out);
     return t->leader ? weft_account_write(t->loader, title, path) : WEFT_OK;
 }
 
-/* Prompts mean nothing to a model that saw no captions; that shows only after days, so it is said before. */
+/* Prompts mean nothing to a model that saw no captions; that shows only after days, so it is said
+ * before. */
 static void tell_captions(const trainer *t)
 {
     const weft_dataset *data = weft_loader_dataset(t->loader);
@@ -131,13 +141,16 @@ static void tell_captions(const trainer *t)
         without += weft_dataset_at(data, i)->caption[0] == 0;
     if (without > 0)
         weft_warn("%lld of %lld samples have no caption%s", (long long)without, (long long)count,
-                  without == count ? ": the model will make videos but not follow prompts (weft curate takes captions from .txt or .json "
+                  without == count ? ": the model will make videos but not follow prompts (weft "
+                                     "curate takes captions from .txt or .json "
                                      "files beside the footage)"
                                    : "; they train without text");
 }
 
-/* The shards and sizes that a transformer's loader reads: latents, and embeddings of captions that are not trained. */
-static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets, char folder[512])
+/* The shards and sizes that a transformer's loader reads: latents, and embeddings of captions that
+ * are not trained. */
+static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets,
+                               char folder[512])
 {
     WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, folder));
     const int64_t space = weft_wan_vae_space_factor(&t->models.vae);
@@ -165,16 +178,22 @@ static weft_status open_loader(trainer *t)
     if (!buckets)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
     weft_status_code status = WEFT_OK;
-    weft_loader_config config = {.shards = d->path, .split = d->split[0] ? d->split : NULL, .buckets = {t->buckets, buckets},
-                                 .fps = d->fps, .threads = d->threads, .prefetch = d->prefetch,
-                                 .random_start = d->random_start, .random_crop = d->random_crop};
+    weft_loader_config config = {.shards = d->path,
+                                 .split = d->split[0] ? d->split : NULL,
+                                 .buckets = {t->buckets, buckets},
+                                 .fps = d->fps,
+                                 .threads = d->threads,
+                                 .prefetch = d->prefetch,
+                                 .random_start = d->random_start,
+                                 .random_crop = d->random_crop};
     config.seed = (int64_t)(weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->stage_index) >> 1);
     for (int i = 0; i < t->buckets; i++)
         buckets[i] = *weft_stage_bucket(t->stage, i);
     if (!video)
         WEFT_GO(use_latents(t, &config, buckets, folder));
-    WEFT_GO(weft_loader_open(&config, (int)t->bucket[0]->slice_index, (int)t->bucket[0]->slice_parts,
-                             video ? NULL : WEFT_LATENT_PART, t->models.vae.z_dim, &t->loader));
+    WEFT_GO(weft_loader_open(&config, (int)t->bucket[0]->slice_index,
+                             (int)t->bucket[0]->slice_parts, video ? NULL : WEFT_LATENT_PART,
+                             t->models.vae.z_dim, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
     if (!video && t->leader)
@@ -204,8 +223,9 @@ static weft_status plan_bucket(trainer *t, const weft_bucket *size, weft_step **
     return weft_step_cache_get(t->steps, g, &t->run->optimizer, &t->place, step);
 }
 
-/* The parameters and states that any stage reaches are in the store from the first step on: a stage of single frames has
- * no gradient for temporal convolutions, but a checkpoint of the next stage has their moments and averages. */
+/* The parameters and states that any stage reaches are in the store from the first step on: a stage
+ * of single frames has no gradient for temporal convolutions, but a checkpoint of the next stage
+ * has their moments and averages. */
 static weft_status fill_store(trainer *t)
 {
     const weft_stage *stages = t->run->stages.item;
@@ -242,7 +262,8 @@ static weft_status open_stage(trainer *t)
         WEFT_TRY(plan_bucket(t, weft_stage_bucket(t->stage, i), &t->bucket[i]));
         t->flops[i] = (double)t->bucket[i]->cost.flops;
     }
-    WEFT_TRY(weft_step_cache_bind(t->steps, t->bucket, t->buckets, t->store, (uint64_t)t->run->seed));
+    WEFT_TRY(
+        weft_step_cache_bind(t->steps, t->bucket, t->buckets, t->store, (uint64_t)t->run->seed));
     return weft_comm_sum(t->comm, t->flops, t->buckets);
 }
 
@@ -267,13 +288,17 @@ static void close_stage(trainer *t)
 
 static weft_status open_checkpoints(trainer *t)
 {
-    weft_checkpoint_spec spec = {.run = t->run->out, .store = t->store, .graph = t->bucket[0]->whole, .parts = t->parts,
-                                 .config_yaml = t->yaml.data, .keep = t->run->checkpoint.keep};
+    weft_checkpoint_spec spec = {.run = t->run->out,
+                                 .store = t->store,
+                                 .graph = t->bucket[0]->whole,
+                                 .parts = t->parts,
+                                 .config_yaml = t->yaml.data,
+                                 .keep = t->run->checkpoint.keep};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
-/* ---- steps ------------------------------------------------------------------------------------- */
+/* ---- steps --------------------------------------------------------------------------------- */
 
 static void fill_latents(trainer *t, weft_program *program, const weft_batch *batch)
 {
@@ -293,10 +318,12 @@ static void fill_text(trainer *t, weft_program *program, const weft_batch *batch
     for (int64_t i = 0; i < batch->count; i++) {
         if (t->no_text)
             memcpy((float *)weft_program_input(program, "batch.text")->data + i * floats,
-                   batch->caption[i][0] ? batch->extra + i * floats : t->no_text, (size_t)floats * 4);
+                   batch->caption[i][0] ? batch->extra + i * floats : t->no_text,
+                   (size_t)floats * 4);
         else
             weft_bytes_tokens(text, batch->caption[i],
-                              (int32_t *)weft_program_input(program, "batch.tokens")->data + i * text->max_length);
+                              (int32_t *)weft_program_input(program, "batch.tokens")->data +
+                                  i * text->max_length);
     }
 }
 
@@ -308,8 +335,9 @@ static weft_status fill_batch(trainer *t, int *bucket)
     const weft_step *step = t->bucket[batch.bucket];
     *bucket = batch.bucket;
     if (batch.count != step->slice_count)
-        return weft_fail(WEFT_E_INTERNAL, "the loader gave %lld samples, this rank's input takes %lld", (long long)batch.count,
-                         (long long)step->slice_count);
+        return weft_fail(WEFT_E_INTERNAL,
+                         "the loader gave %lld samples, this rank's input takes %lld",
+                         (long long)batch.count, (long long)step->slice_count);
     /* all randomness of a sample is keyed by (seed, step, sample) */
     int64_t *key = weft_program_input(step->program, "batch.key")->data;
     const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
@@ -335,13 +363,20 @@ static weft_step_figures read_figures(const trainer *t, int bucket, double lr)
 {
     const weft_step *step = t->bucket[bucket];
     const weft_bucket *size = weft_stage_bucket(t->stage, bucket);
-    weft_step_figures f = {.step = t->done, .stage = t->stage->name, .loss = weft_step_scalar(step, "loss"),
-                           .grad_norm = weft_step_scalar(step, "grad_norm"), .lr = lr, .samples = size->batch,
-                           .flops = t->flops[bucket], .bucket = t->buckets > 1 ? bucket : -1};
+    weft_step_figures f = {.step = t->done,
+                           .stage = t->stage->name,
+                           .loss = weft_step_scalar(step, "loss"),
+                           .grad_norm = weft_step_scalar(step, "grad_norm"),
+                           .lr = lr,
+                           .samples = size->batch,
+                           .flops = t->flops[bucket],
+                           .bucket = t->buckets > 1 ? bucket : -1};
     f.skipped = !isfinite(weft_step_scalar(step, "grad_scale"));
     if (t->run->what == WEFT_RUN_DIT) {
-        f.tokens = size->batch * weft_wan_dit_tokens(&t->models.dit, weft_wan_vae_latent_frames(&t->models.vae, size->frames),
-                                                     size->height / 8, size->width / 8);
+        f.tokens = size->batch *
+                   weft_wan_dit_tokens(&t->models.dit,
+                                       weft_wan_vae_latent_frames(&t->models.vae, size->frames),
+                                       size->height / 8, size->width / 8);
         return f;
     }
     const char *const names[] = {"mse", "kl"};
@@ -355,7 +390,8 @@ static weft_step_figures read_figures(const trainer *t, int bucket, double lr)
 static weft_status run_step(trainer *t)
 {
     const double started = weft_now();
-    const double lr = weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
+    const double lr =
+        weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
     float loss_limit, norm_limit;
     int bucket;
     WEFT_TRY(fill_batch(t, &bucket));
@@ -379,9 +415,10 @@ static weft_status run_step(trainer *t)
 
 static weft_status save(trainer *t)
 {
-    json_t *state = json_pack("{s:I, s:o, s:o, s:I, s:I}", "step", (json_int_t)t->done, "guard", weft_guard_state(&t->guard),
-                              "loader", weft_loader_state(t->loader), "stage", (json_int_t)t->stage_index, "seed",
-                              (json_int_t)t->run->seed);
+    json_t *state =
+        json_pack("{s:I, s:o, s:o, s:I, s:I}", "step", (json_int_t)t->done, "guard",
+                  weft_guard_state(&t->guard), "loader", weft_loader_state(t->loader), "stage",
+                  (json_int_t)t->stage_index, "seed", (json_int_t)t->run->seed);
     return weft_checkpoints_save(t->checkpoints, t->done, state);
 }
 
@@ -398,12 +435,15 @@ static weft_status numeric_stop(trainer *t, weft_status_code status)
 {
     char reason[1024];
     snprintf(reason, sizeof reason, "%s", weft_error_message());
-    double last = t->leader ? (double)last_checkpoint(t) : 0; /* only rank 0 writes them; all stop at the same step */
+    double last = t->leader ? (double)last_checkpoint(t)
+                            : 0; /* only rank 0 writes them; all stop at the same step */
     WEFT_TRY(weft_comm_sum(t->comm, &last, 1));
     if (last < 0)
-        return weft_fail(status, "step %lld: %s; there is no checkpoint yet", (long long)t->done, reason);
-    return weft_fail(status, "step %lld: %s; the last good checkpoint is %s/checkpoints/step-%08lld", (long long)t->done,
-                     reason, t->run->out, (long long)last);
+        return weft_fail(status, "step %lld: %s; there is no checkpoint yet", (long long)t->done,
+                         reason);
+    return weft_fail(status,
+                     "step %lld: %s; the last good checkpoint is %s/checkpoints/step-%08lld",
+                     (long long)t->done, reason, t->run->out, (long long)last);
 }
 
 /* The last step of a stage as this rank saw it; of several buckets the largest one's. */
@@ -417,8 +457,10 @@ static weft_status write_trace(const trainer *t)
     weft_trace trace = {0};
     weft_buf text = {0};
     double *start = NULL, *end = NULL;
-    snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index, rank);
-    weft_status_code status = weft_program_trace(t->bucket[large]->program, rank, weft_comm_ranks(t->comm), &trace, &start, &end);
+    snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index,
+             rank);
+    weft_status_code status = weft_program_trace(t->bucket[large]->program, rank,
+                                                 weft_comm_ranks(t->comm), &trace, &start, &end);
     if (status == WEFT_OK)
         status = weft_trace_chrome(&trace, 0, start, end, &text);
     if (status == WEFT_OK)
@@ -433,7 +475,8 @@ static weft_status write_trace(const trainer *t)
 static weft_status run_steps(trainer *t)
 {
     const int64_t end = weft_run_first_step(t->run, t->stage_index + 1);
-    const int64_t every = t->run->checkpoint.every, total = weft_run_first_step(t->run, t->run->stages.count);
+    const int64_t every = t->run->checkpoint.every,
+                  total = weft_run_first_step(t->run, t->run->stages.count);
     while (t->done < end) {
         bool stop;
         const weft_status_code status = run_step(t);
@@ -447,14 +490,16 @@ static weft_status run_steps(trainer *t)
             continue;
         if (t->leader)
             WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
-        return weft_fail(WEFT_E_CANCELLED, "stopped at step %lld; the same command goes on from there", (long long)t->done);
+        return weft_fail(WEFT_E_CANCELLED,
+                         "stopped at step %lld; the same command goes on from there",
+                         (long long)t->done);
     }
     if (t->run->trace)
         WEFT_TRY(write_trace(t));
     return t->leader ? weft_checkpoints_wait(t->checkpoints) : WEFT_OK;
 }
 
-/* ---- resuming ---------------------------------------------------------------------------------- */
+/* ---- resuming ------------------------------------------------------------------------------ */
 
 /* Whoever changes a config in the middle of a run ought to see that it was noticed. */
 static void tell_changes(const trainer *t, const char *folder)
@@ -463,7 +508,8 @@ static void tell_changes(const trainer *t, const char *folder)
     int64_t bytes;
     weft_buf changes = {0};
     snprintf(path, sizeof path, "%s/config.yaml", folder);
-    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK || weft_config_changes(before, t->yaml.data, &changes) != WEFT_OK)
+    if (weft_file_read(path, 1 << 24, &before, &bytes) != WEFT_OK ||
+        weft_config_changes(before, t->yaml.data, &changes) != WEFT_OK)
         weft_warn("%s: not compared with the config: %s", path, weft_error_message());
     for (char *line = changes.data, *end; line && (end = strchr(line, '\n')); line = end + 1)
         weft_info("changed since the checkpoint: %.*s", (int)(end - line), line);
@@ -492,13 +538,17 @@ static weft_status resume(trainer *t)
         }
         const int64_t total = weft_run_first_step(t->run, t->run->stages.count);
         if (t->leader && value >= total)
-            weft_info("all %lld steps are done (the checkpoint is of step %lld); more stages.N.steps go on", (long long)total, (long long)value);
+            weft_info("all %lld steps are done (the checkpoint is of step %lld); more "
+                      "stages.N.steps go on",
+                      (long long)total, (long long)value);
     }
     /* a file system that shows ranks different folders would train different models */
     double sum = step;
     WEFT_TRY(weft_comm_sum(t->comm, &sum, 1));
     if (sum != step * weft_comm_ranks(t->comm))
-        return weft_fail(WEFT_E_COMM, "%s: the ranks see different checkpoints; is the folder shared?", t->run->out);
+        return weft_fail(WEFT_E_COMM,
+                         "%s: the ranks see different checkpoints; is the folder shared?",
+                         t->run->out);
     return WEFT_OK;
 }
 
@@ -508,12 +558,15 @@ static void tell_stage(const trainer *t)
     weft_buf sizes = {0};
     for (int i = 0; i < t->buckets; i++) {
         const weft_bucket *b = weft_stage_bucket(t->stage, i);
-        weft_buf_printf(&sizes, "%s%lld x %lldx%lldx%lld, %.2f GFLOP a step", i ? "; or " : "", (long long)b->batch,
-                        (long long)b->frames, (long long)b->height, (long long)b->width, 1e-9 * t->flops[i]);
+        weft_buf_printf(&sizes, "%s%lld x %lldx%lldx%lld, %.2f GFLOP a step", i ? "; or " : "",
+                        (long long)b->batch, (long long)b->frames, (long long)b->height,
+                        (long long)b->width, 1e-9 * t->flops[i]);
     }
-    weft_info("stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s", (long long)t->stage_index,
-              t->stage->name[0] ? " " : "", t->stage->name, (long long)t->stage->steps, sizes.data ? sizes.data : "",
-              weft_format_bytes(weft_step_cache_bytes(t->steps), memory), weft_format_bytes(weft_store_bytes(t->store), weights),
+    weft_info("stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s",
+              (long long)t->stage_index, t->stage->name[0] ? " " : "", t->stage->name,
+              (long long)t->stage->steps, sizes.data ? sizes.data : "",
+              weft_format_bytes(weft_step_cache_bytes(t->steps), memory),
+              weft_format_bytes(weft_store_bytes(t->store), weights),
               weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
 }
@@ -537,25 +590,35 @@ static weft_status run_stage(trainer *t, int64_t index)
         tell_stage(t);
     WEFT_TRY(open_loader(t));
     if (t->resume && t->done > weft_run_first_step(t->run, index))
-        WEFT_TRY(weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json"));
+        WEFT_TRY(
+            weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json"));
     json_decref(t->resume);
     t->resume = NULL;
     if (t->leader && !t->meter)
-        WEFT_TRY(weft_meter_open(t->run->out, t->done, weft_run_first_step(t->run, t->run->stages.count),
-                                   t->run->log_every, t->peak_gflops, &t->meter));
+        WEFT_TRY(weft_meter_open(t->run->out, t->done,
+                                 weft_run_first_step(t->run, t->run->stages.count),
+                                 t->run->log_every, t->peak_gflops, &t->meter));
     WEFT_TRY(run_steps(t));
     return tell_data(t, "data at the end of the stage");
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 static weft_status finish(trainer *t)
 {
-    weft_export e = {.run = t->run, .models = &t->models, .store = t->store, .graph = t->bucket[0]->whole, .part = t->part,
-                     .parts = t->parts, .size = weft_stage_largest(t->stage), .fps = t->fps, .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
+    weft_export e = {.run = t->run,
+                     .models = &t->models,
+                     .store = t->store,
+                     .graph = t->bucket[0]->whole,
+                     .part = t->part,
+                     .parts = t->parts,
+                     .size = weft_stage_largest(t->stage),
+                     .fps = t->fps,
+                     .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
     if (t->run->what == WEFT_RUN_VAE) {
         weft_wan_vae_config *vae = &t->models.vae;
-        WEFT_TRY(weft_latents_measure(t->run, vae, t->stage, &t->place, t->store, 256, vae->latents_mean, vae->latents_std));
+        WEFT_TRY(weft_latents_measure(t->run, vae, t->stage, &t->place, t->store, 256,
+                                      vae->latents_mean, vae->latents_std));
         json_decref(t->part[0].config);
         t->part[0].config = weft_wan_vae_config_write(vae);
     }

@@ -33,16 +33,19 @@ static void fill_random(const conv *c, const char *name, double gain, uint64_t s
     const int64_t area = c->ky * c->kx, count = c->out * c->in * c->kt * area;
     for (int64_t i = 0; i < count; i++) {
         const bool present = i / area % c->kt == c->kt - 1;
-        c->w[i] = present ? (float)(deviation * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)i)) : 0;
+        c->w[i] =
+            present ? (float)(deviation * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)i)) : 0;
     }
     for (int64_t o = 0; c->b && o < c->out; o++)
-        c->b[o] = (float)(0.3 * gain * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)(count + o)));
+        c->b[o] =
+            (float)(0.3 * gain * weft_random_normal(key, WEFT_RNG_INIT, (uint64_t)(count + o)));
 }
 
 /* Output channel o begins as nothing. */
 static void clear_row(const conv *c, int64_t o)
 {
-    memset(c->w + o * c->in * c->kt * c->ky * c->kx, 0, (size_t)(c->in * c->kt * c->ky * c->kx) * 4);
+    memset(c->w + o * c->in * c->kt * c->ky * c->kx, 0,
+           (size_t)(c->in * c->kt * c->ky * c->kx) * 4);
     if (c->b)
         c->b[o] = 0;
 }
@@ -64,7 +67,8 @@ static void begin_in(const conv *c)
     c->b[CONSTANT] = (float)constant_level;
 }
 
-/* Behind norm and silu: the carried channels back to colours. The norm divides by about constant / sqrt(channels). */
+/* Behind norm and silu: the carried channels back to colours. The norm divides by about constant /
+ * sqrt(channels). */
 static void begin_out(const conv *c)
 {
     const float scale = (float)(constant_level / sqrt((double)c->in));
@@ -75,7 +79,8 @@ static void begin_out(const conv *c)
     }
 }
 
-/* The carried channels go through: as they are, averaged over 2x2 pixels or 2 frames, or to two frames. */
+/* The carried channels go through: as they are, averaged over 2x2 pixels or 2 frames, or to two
+ * frames. */
 static void begin_through(const conv *c, const char *name)
 {
     const bool down = has(name, "encoder."), time = has(name, "time_conv");
@@ -97,7 +102,8 @@ static void begin_through(const conv *c, const char *name)
     }
 }
 
-/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance) nothing. */
+/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance) nothing.
+ */
 static void begin_identity(const conv *c)
 {
     for (int64_t o = 0; o < c->out; o++) {
@@ -109,7 +115,8 @@ static void begin_identity(const conv *c)
 
 static void begin_conv(const conv *c, const char *name, int64_t z_dim, uint64_t seed)
 {
-    const bool through = has(name, "conv_shortcut") || has(name, "resample.1") || has(name, "time_conv");
+    const bool through =
+        has(name, "conv_shortcut") || has(name, "resample.1") || has(name, "time_conv");
     fill_random(c, name, through || has(name, "conv_in") ? feature_gain : 1, seed);
     if (has(name, ".conv2.") || has(name, ".proj.")) {
         for (int64_t o = 0; o < c->out; o++)
@@ -144,7 +151,8 @@ static bool find_conv(weft_store *store, int64_t index, conv *c, const char **na
     const weft_tensor *bias = weft_store_find(store, bias_name);
     const int64_t *d = weight->shape.dim;
     const bool cube = weight->shape.rank == 5;
-    *c = (conv){weight->data, bias ? bias->data : NULL, d[0], d[1], cube ? d[2] : 1, d[cube ? 3 : 2], d[cube ? 4 : 3]};
+    *c = (conv){weight->data,    bias ? bias->data : NULL, d[0],           d[1],
+                cube ? d[2] : 1, d[cube ? 3 : 2],          d[cube ? 4 : 3]};
     *name = weight->name;
     return bias != NULL;
 }
@@ -157,8 +165,10 @@ static bool is_wide(weft_store *store, int64_t z_dim)
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         if (!find_conv(store, i, &c, &name) || has(name, "quant_conv."))
             continue;
-        const int64_t out = has(name, "decoder.up_blocks") && has(name, "time_conv") ? c.out / 2 : c.out;
-        if ((!has(name, "conv_out.") && out < CARRIED) || (!has(name, "conv_in.") && c.in < CARRIED))
+        const int64_t out =
+            has(name, "decoder.up_blocks") && has(name, "time_conv") ? c.out / 2 : c.out;
+        if ((!has(name, "conv_out.") && out < CARRIED) ||
+            (!has(name, "conv_in.") && c.in < CARRIED))
             return false;
     }
     return z_dim >= COLOURS;

@@ -11,11 +11,12 @@ static weft_status check_request(const char *name, const weft_clip_request *q)
 {
     if (q->frames < 1 || q->height < 1 || q->width < 1 || q->fps < 0 || !(q->crop_x >= 0) ||
         q->crop_x > 1 || !(q->crop_y >= 0) || q->crop_y > 1)
-        return weft_fail(WEFT_E_ARG,
-                         "%s: clip request of %lld frames, %lld x %lld, fps %g, crop (%g, %g): sizes "
-                         "start at 1, crops lie in 0 .. 1",
-                         name, (long long)q->frames, (long long)q->width, (long long)q->height,
-                         q->fps, q->crop_x, q->crop_y);
+        return weft_fail(
+            WEFT_E_ARG,
+            "%s: clip request of %lld frames, %lld x %lld, fps %g, crop (%g, %g): sizes "
+            "start at 1, crops lie in 0 .. 1",
+            name, (long long)q->frames, (long long)q->width, (long long)q->height, q->fps,
+            q->crop_x, q->crop_y);
     return WEFT_OK;
 }
 
@@ -65,11 +66,11 @@ static weft_status take_frames(weft_video_reader *r, const char *name, const wef
         done++;
     }
     if (done < q->frames)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: %lld frames from %.3f s at %g fps wanted, the video gives %lld (it has "
-                         "%lld frames)",
-                         name, (long long)q->frames, q->start_seconds, q->fps, (long long)done,
-                         (long long)seen);
+        return weft_fail(
+            WEFT_E_SHAPE,
+            "%s: %lld frames from %.3f s at %g fps wanted, the video gives %lld (it has "
+            "%lld frames)",
+            name, (long long)q->frames, q->start_seconds, q->fps, (long long)done, (long long)seen);
     return WEFT_OK;
 }
 
@@ -91,7 +92,8 @@ static weft_status read_u8(const char *path, const void *bytes, int64_t size,
     } else {
         WEFT_TRY(weft_video_reader_open(path, &o, &r));
     }
-    weft_status_code status = q->start_seconds > 0 ? weft_video_reader_seek_time(r, q->start_seconds) : WEFT_OK;
+    weft_status_code status =
+        q->start_seconds > 0 ? weft_video_reader_seek_time(r, q->start_seconds) : WEFT_OK;
     if (status == WEFT_OK)
         status = take_frames(r, path, q, rgb);
     weft_video_reader_close(r);

@@ -22,7 +22,7 @@ struct weft_converter {
     int64_t display_w, display_h;
     int64_t flat_w, flat_h; /* output size before the rotation */
     scaler scale, second;
-    AVFrame *woven; /* deinterlaced */
+    AVFrame *woven;                      /* deinterlaced */
     uint8_t *flat[3], *turned[3], *wide; /* plane buffers; wide: RGB48 of HDR and wide gamut */
     int64_t flat_stride[3];
     uint32_t *row_sum;
@@ -171,10 +171,12 @@ static const int *matrix_of(const AVFrame *frame)
     return sws_getCoefficients(space);
 }
 
-/* The ranges are told before the conversion is chosen: libswscale would otherwise take short cuts that leave them out. */
+/* The ranges are told before the conversion is chosen: libswscale would otherwise take short cuts
+ * that leave them out. */
 static weft_status make_scaler(scaler *s, const int key[7])
 {
-    static const char *const names[] = {"srcw", "srch", "src_format", "src_range", "dstw", "dsth", "dst_format"};
+    static const char *const names[] = {"srcw", "srch", "src_format", "src_range",
+                                        "dstw", "dsth", "dst_format"};
     if (s->context && memcmp(s->key, key, sizeof s->key) == 0)
         return WEFT_OK;
     sws_freeContext(s->context);
@@ -184,24 +186,28 @@ static weft_status make_scaler(scaler *s, const int key[7])
     memcpy(s->key, key, sizeof s->key);
     for (int i = 0; i < 7; i++)
         av_opt_set_int(s->context, names[i], key[i], 0);
-    av_opt_set_int(s->context, "sws_flags", SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, 0);
+    av_opt_set_int(s->context, "sws_flags",
+                   SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT | SWS_BITEXACT, 0);
     if (sws_init_context(s->context, NULL, NULL) < 0) {
         sws_freeContext(s->context);
         s->context = NULL;
-        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d", av_get_pix_fmt_name(key[2]), key[0],
-                         key[1]);
+        return weft_fail(WEFT_E_UNSUPPORTED, "no conversion from pixel format %s, %d x %d",
+                         av_get_pix_fmt_name(key[2]), key[0], key[1]);
     }
     return WEFT_OK;
 }
 
-static weft_status scale_to(scaler *s, const uint8_t *const plane[4], const int stride[4], int from_w, int from_h,
-                            int from_format, const int *from_matrix, bool from_full, uint8_t *const to[4],
-                            const int to_stride[4], int to_w, int to_h, int to_format)
+static weft_status scale_to(scaler *s, const uint8_t *const plane[4], const int stride[4],
+                            int from_w, int from_h, int from_format, const int *from_matrix,
+                            bool from_full, uint8_t *const to[4], const int to_stride[4], int to_w,
+                            int to_h, int to_format)
 {
-    const bool to_full = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE || to_format == AV_PIX_FMT_YUVJ444P;
+    const bool to_full = to_format == AV_PIX_FMT_RGB24 || to_format == AV_PIX_FMT_RGB48LE ||
+                         to_format == AV_PIX_FMT_YUVJ444P;
     const int key[7] = {from_w, from_h, from_format, from_full, to_w, to_h, to_format};
     WEFT_TRY(make_scaler(s, key));
-    sws_setColorspaceDetails(s->context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709), to_full, 0, 1 << 16, 1 << 16);
+    sws_setColorspaceDetails(s->context, from_matrix, from_full, sws_getCoefficients(SWS_CS_ITU709),
+                             to_full, 0, 1 << 16, 1 << 16);
     if (sws_scale(s->context, plane, stride, 0, from_h, to, to_stride) <= 0)
         return weft_fail(WEFT_E_FORMAT, "conversion of a frame fails");
     return WEFT_OK;
@@ -322,8 +328,8 @@ static weft_status convert_small(weft_converter *c, const AVFrame *frame, const 
         const int64_t w = k ? AV_CEIL_RSHIFT(rect[2], desc->log2_chroma_w) : rect[2];
         const int64_t h = k ? AV_CEIL_RSHIFT(rect[3], desc->log2_chroma_h) : rect[3];
         box_average(plane[desc->comp[k].plane], frame->linesize[desc->comp[k].plane],
-                    &desc->comp[k], w, h, c->row_sum, map, c->flat[k], c->flat_stride[k],
-                    c->flat_w, c->flat_h);
+                    &desc->comp[k], w, h, c->row_sum, map, c->flat[k], c->flat_stride[k], c->flat_w,
+                    c->flat_h);
     }
     return WEFT_OK;
 }
@@ -359,8 +365,10 @@ weft_status weft_converter_run(weft_converter *c, const AVFrame *decoded, weft_v
     uint8_t *const to[4] = {c->flat[0], c->flat[1], c->flat[2]};
     const int stride[4] = {(int)c->flat_stride[0], (int)c->flat_stride[1], (int)c->flat_stride[2]};
     if (frame->colorspace == AVCOL_SPC_ICTCP)
-        return weft_fail(WEFT_E_UNSUPPORTED, "its colours are ICtCp, of which there is no conversion");
-    const bool tone = weft_tone_needed(frame->color_trc, frame->color_primaries) && desc->nb_components >= 3;
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "its colours are ICtCp, of which there is no conversion");
+    const bool tone =
+        weft_tone_needed(frame->color_trc, frame->color_primaries) && desc->nb_components >= 3;
     if (format == WEFT_VIDEO_SMALL) {
         WEFT_TRY(convert_small(c, frame, plane, desc, rect));
     } else if (tone && format == WEFT_VIDEO_RGB24) {

@@ -152,5 +152,6 @@ void weft_clip_to_u8(const float *clip, int64_t frames, int64_t height, int64_t 
     const int64_t area = height * width, volume = frames * area;
     for (int64_t i = 0; i < volume; i++)
         for (int64_t c = 0; c < 3; c++)
-            rgb[i * 3 + c] = weft_float_to_u8(channels_first ? clip[c * volume + i] : clip[i * 3 + c]);
+            rgb[i * 3 + c] =
+                weft_float_to_u8(channels_first ? clip[c * volume + i] : clip[i * 3 + c]);
 }

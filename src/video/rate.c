@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* REORDER: the last times that were read may miss some between them, which come in later packets. */
+/* REORDER: the last times that were read may miss some between them, which come in later packets.
+ */
 enum { PACKETS = 400, REORDER = 16 };
 
 static double rate_of(AVRational q)
@@ -22,13 +23,15 @@ double weft_rate_claimed(AVFormatContext *demux, int stream, bool *sure)
     const double average = rate_of(s->avg_frame_rate), base = rate_of(s->r_frame_rate);
     const double guess = rate_of(av_guess_frame_rate(demux, s, NULL));
     const double claimed = average > 0 ? average : base > 0 ? base : guess;
-    /* A file with a sample table has counted its frames. The base rate of others is that of the finest steps, so it is the
-     * larger one; it is twice the average for fields. */
-    const bool counted = s->nb_frames > 1 && s->duration > 0 &&
-                         agree((double)s->nb_frames, claimed * (double)s->duration * av_q2d(s->time_base), 0.05);
-    *sure = counted || (claimed >= 5 && claimed <= 121 &&
-                        (base <= 0 || agree(claimed, base, 0.05) || agree(2 * claimed, base, 0.05)) &&
-                        (guess <= 0 || agree(claimed, guess, 0.05) || agree(2 * claimed, guess, 0.05)));
+    /* A file with a sample table has counted its frames. The base rate of others is that of the
+     * finest steps, so it is the larger one; it is twice the average for fields. */
+    const bool counted =
+        s->nb_frames > 1 && s->duration > 0 &&
+        agree((double)s->nb_frames, claimed * (double)s->duration * av_q2d(s->time_base), 0.05);
+    *sure =
+        counted || (claimed >= 5 && claimed <= 121 &&
+                    (base <= 0 || agree(claimed, base, 0.05) || agree(2 * claimed, base, 0.05)) &&
+                    (guess <= 0 || agree(claimed, guess, 0.05) || agree(2 * claimed, guess, 0.05)));
     return claimed;
 }
 

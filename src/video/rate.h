@@ -5,10 +5,11 @@
 #include <libavformat/avformat.h>
 #include <stdbool.h>
 
-/* The average rate by the header and FFmpeg's look at the first packets; 0: not told. *sure is false where these are
- * impossible or contradict each other: then the packets' own times decide. */
+/* The average rate by the header and FFmpeg's look at the first packets; 0: not told. *sure is
+ * false where these are impossible or contradict each other: then the packets' own times decide. */
 double weft_rate_claimed(AVFormatContext *demux, int stream, bool *sure);
-/* The average rate by the times of the next packets (at most a few hundred), 0: they have none. Moves the input. */
+/* The average rate by the times of the next packets (at most a few hundred), 0: they have none.
+ * Moves the input. */
 double weft_rate_measured(AVFormatContext *demux, int stream, AVPacket *packet);
 
 #endif

@@ -88,7 +88,8 @@ static int64_t memory_seek(void *opaque, int64_t offset, int whence)
     return m->at = base + offset;
 }
 
-static weft_status_code fail_av(weft_status_code code, const char *name, const char *what, int error)
+static weft_status_code fail_av(weft_status_code code, const char *name, const char *what,
+                                int error)
 {
     char text[AV_ERROR_MAX_STRING_SIZE];
     if (error == AVERROR(ENOMEM))
@@ -107,7 +108,8 @@ static weft_status_code fail_av(weft_status_code code, const char *name, const c
 
 /* The stream that ffmpeg would take: the one with most pixels that is not a cover picture and that
  * has a decoder; -1: none, and `why` is the codec of one that has no decoder. */
-static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, char why[AV_FOURCC_MAX_STRING_SIZE])
+static int choose_stream(const AVFormatContext *demux, const AVCodec **codec,
+                         char why[AV_FOURCC_MAX_STRING_SIZE])
 {
     int best = -1;
     int64_t best_pixels = -1;
@@ -120,7 +122,8 @@ static int choose_stream(const AVFormatContext *demux, const AVCodec **codec, ch
         const AVCodec *c = avcodec_find_decoder(s->codecpar->codec_id);
         if (!c) {
             if (s->codecpar->codec_id != AV_CODEC_ID_NONE)
-                snprintf(why, AV_FOURCC_MAX_STRING_SIZE, "%s", avcodec_get_name(s->codecpar->codec_id));
+                snprintf(why, AV_FOURCC_MAX_STRING_SIZE, "%s",
+                         avcodec_get_name(s->codecpar->codec_id));
             else /* FFmpeg does not know it; the container does */
                 av_fourcc_make_string(why, s->codecpar->codec_tag);
             continue;
@@ -182,12 +185,12 @@ static void fill_info(weft_video_reader *r, double fps)
     for (unsigned i = 0; i < r->demux->nb_streams; i++) {
         const AVStream *other = r->demux->streams[i];
         info->has_audio |= other->codecpar->codec_type == AVMEDIA_TYPE_AUDIO;
-        info->other_streams += other->codecpar->codec_type == AVMEDIA_TYPE_VIDEO && (int)i != r->stream &&
+        info->other_streams += other->codecpar->codec_type == AVMEDIA_TYPE_VIDEO &&
+                               (int)i != r->stream &&
                                !(other->disposition & AV_DISPOSITION_ATTACHED_PIC);
     }
     snprintf(info->codec, sizeof info->codec, "%s", avcodec_get_name(par->codec_id));
-    snprintf(info->pixel_format, sizeof info->pixel_format, "%s",
-             desc ? desc->name : "unknown");
+    snprintf(info->pixel_format, sizeof info->pixel_format, "%s", desc ? desc->name : "unknown");
     snprintf(info->container, sizeof info->container, "%s", r->demux->iformat->name);
 }
 
@@ -255,9 +258,12 @@ static weft_status open_decoder(weft_video_reader *r)
     if (s->codecpar->width < 1 || s->codecpar->height < 1)
         return weft_fail(WEFT_E_FORMAT, "%s: the video stream has no picture size", r->name);
     const AVDOVIDecoderConfigurationRecord *dolby =
-        (const AVDOVIDecoderConfigurationRecord *)(const void *)av_stream_get_side_data(s, AV_PKT_DATA_DOVI_CONF, NULL);
+        (const AVDOVIDecoderConfigurationRecord *)(const void *)av_stream_get_side_data(
+            s, AV_PKT_DATA_DOVI_CONF, NULL);
     if (dolby && dolby->dv_profile == 5)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: Dolby Vision profile 5, whose colours only its own decoder knows", r->name);
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: Dolby Vision profile 5, whose colours only its own decoder knows",
+                         r->name);
     r->decoder = avcodec_alloc_context3(codec);
     if (!r->decoder)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
@@ -336,10 +342,10 @@ static weft_status check_options(const weft_video_reader *r)
         return weft_fail(WEFT_E_ARG, "%s: small frames need a width and a height", r->name);
     if (o->crop_w < 0 || o->crop_h < 0 || o->crop_x < 0 || o->crop_y < 0 ||
         o->crop_x + o->crop_w > r->info.width || o->crop_y + o->crop_h > r->info.height)
-        return weft_fail(WEFT_E_ARG, "%s: crop %lldx%lld+%lld+%lld is outside the %lld x %lld picture",
-                         r->name, (long long)o->crop_w, (long long)o->crop_h, (long long)o->crop_x,
-                         (long long)o->crop_y, (long long)r->info.width,
-                         (long long)r->info.height);
+        return weft_fail(WEFT_E_ARG,
+                         "%s: crop %lldx%lld+%lld+%lld is outside the %lld x %lld picture", r->name,
+                         (long long)o->crop_w, (long long)o->crop_h, (long long)o->crop_x,
+                         (long long)o->crop_y, (long long)r->info.width, (long long)r->info.height);
     return WEFT_OK;
 }
 
@@ -543,7 +549,8 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
         if (status != WEFT_OK)
             return weft_fail_context(status, "%s: frame %lld", r->name, (long long)out.index);
-        WEFT_TRY(weft_motion_export(r->frame, &r->info, &r->motion, &r->motion_capacity, &out.motion_count));
+        WEFT_TRY(weft_motion_export(r->frame, &r->info, &r->motion, &r->motion_capacity,
+                                    &out.motion_count));
         out.motion = out.motion_count ? r->motion : NULL;
         *frame = out;
         *got = true;
@@ -603,7 +610,8 @@ static int64_t index_of(const weft_video_reader *r, int64_t pts)
     return at ? at - r->index : -1;
 }
 
-/* Reading goes on at the key frame before frame `target` of the index, as far as that can be told; else at the start. */
+/* Reading goes on at the key frame before frame `target` of the index, as far as that can be told;
+ * else at the start. */
 static weft_status go_to(weft_video_reader *r, int64_t target)
 {
     if (r->index_usable && target < r->index_count) {
@@ -681,8 +689,7 @@ int64_t weft_video_reader_errors(const weft_video_reader *r)
 bool weft_video_reader_truncated(const weft_video_reader *r)
 {
     const double tick = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
-    return r->ended && r->info.seconds > 0 &&
-           r->last_seconds + tick < r->info.seconds * 0.9 - 0.5;
+    return r->ended && r->info.seconds > 0 && r->last_seconds + tick < r->info.seconds * 0.9 - 0.5;
 }
 
 void weft_video_reader_close(weft_video_reader *r)

@@ -1,17 +1,15 @@
 /* Reading footage: probe and frame-exact decoding with bounded memory (libavformat, libavcodec).
  *
  *   weft_video_reader *reader;
- *   WEFT_TRY(weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24}, &reader));
- *   weft_video_frame frame;
- *   bool got;
- *   while ((status = weft_video_reader_next(reader, &frame, &got)) == WEFT_OK && got) ...
- *   weft_video_reader_close(reader);
+ *   WEFT_TRY(weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24},
+ * &reader)); weft_video_frame frame; bool got; while ((status = weft_video_reader_next(reader,
+ * &frame, &got)) == WEFT_OK && got) ... weft_video_reader_close(reader);
  *
  * Frames come upright (the rotation of the container is applied), with square pixels when the size
- * is left to the reader, as 8 bits of BT.709; HDR (PQ, HLG) is tone mapped, wide gamut (BT.2020, P3)
- * converted (video/tone.h); interlaced ones are deinterlaced, one for each. Frame numbers count every decoded frame in presentation order from 0;
- * nothing is dropped or repeated. The stream is the one that ffmpeg would take: the largest, not an
- * attached picture. */
+ * is left to the reader, as 8 bits of BT.709; HDR (PQ, HLG) is tone mapped, wide gamut (BT.2020,
+ * P3) converted (video/tone.h); interlaced ones are deinterlaced, one for each. Frame numbers count
+ * every decoded frame in presentation order from 0; nothing is dropped or repeated. The stream is
+ * the one that ffmpeg would take: the largest, not an attached picture. */
 #ifndef WEFT_VIDEO_READER_H
 #define WEFT_VIDEO_READER_H
 
@@ -23,8 +21,8 @@
 typedef enum weft_video_format {
     WEFT_VIDEO_RGB24,   /* plane 0: packed u8 [height, width, 3] */
     WEFT_VIDEO_YUV420P, /* 3 planes, BT.709 limited range, chroma ceil(size/2) */
-    WEFT_VIDEO_SMALL,   /* 3 planes Y, Cb, Cr of equal size [height, width], full range; box-averaged:
-                           cheap, for analysis: no matrix is applied; needs width and height */
+    WEFT_VIDEO_SMALL, /* 3 planes Y, Cb, Cr of equal size [height, width], full range; box-averaged:
+                         cheap, for analysis: no matrix is applied; needs width and height */
 } weft_video_format;
 
 typedef struct weft_video_info {
@@ -47,13 +45,13 @@ typedef struct weft_video_options {
     int64_t width, height; /* of the frames; 0: info's width and height */
     /* Source rectangle in display pixels that is scaled to width x height; w 0: all of it. */
     int64_t crop_x, crop_y, crop_w, crop_h;
-    /* Instead of a rectangle: the largest of width x height's aspect, cover_x and cover_y in 0 .. 1 of the way
-     * from the left and top edge to the right and bottom one (0.5: in the middle). */
+    /* Instead of a rectangle: the largest of width x height's aspect, cover_x and cover_y in 0 .. 1
+     * of the way from the left and top edge to the right and bottom one (0.5: in the middle). */
     bool cover;
     double cover_x, cover_y;
-    int threads;         /* decoder threads; 0: 1 */
-    bool motion_vectors; /* ask the decoder for its motion vectors (not every codec has them) */
-    bool fast;           /* for analysis: skip the loop filter; pictures are slightly blocky */
+    int threads;          /* decoder threads; 0: 1 */
+    bool motion_vectors;  /* ask the decoder for its motion vectors (not every codec has them) */
+    bool fast;            /* for analysis: skip the loop filter; pictures are slightly blocky */
     double stall_seconds; /* fail when one read blocks longer; 0: 30 */
 } weft_video_options;
 
@@ -67,11 +65,11 @@ typedef struct weft_video_frame {
     int64_t index;  /* from 0, all frames counted */
     double seconds; /* presentation time; the first frame need not be at 0 */
     int64_t width, height;
-    const uint8_t *plane[3]; /* borrowed: valid until the next call on the reader */
-    int64_t stride[3];       /* bytes between rows */
-    bool key;                /* intra coded random access point */
-    bool damaged;            /* the decoder concealed errors */
-    bool mixed;              /* not decoded, but mixed of its neighbours (video/scan.h) */
+    const uint8_t *plane[3];   /* borrowed: valid until the next call on the reader */
+    int64_t stride[3];         /* bytes between rows */
+    bool key;                  /* intra coded random access point */
+    bool damaged;              /* the decoder concealed errors */
+    bool mixed;                /* not decoded, but mixed of its neighbours (video/scan.h) */
     const weft_motion *motion; /* borrowed; motion_count 0: none (intra frame, or not known) */
     int64_t motion_count;
 } weft_video_frame;
@@ -93,8 +91,8 @@ weft_status weft_video_reader_next(weft_video_reader *reader, weft_video_frame *
 /* The next frame will be number `index` (exact: by the presentation times of all packets, or by
  * decoding from the start where they are missing). Past the end: next says the end. */
 weft_status weft_video_reader_seek(weft_video_reader *reader, int64_t index);
-/* The next frame will be the last one that begins at `seconds` or before: times as in weft_video_frame. Where presentation
- * times are missing, reading begins at the start. */
+/* The next frame will be the last one that begins at `seconds` or before: times as in
+ * weft_video_frame. Where presentation times are missing, reading begins at the start. */
 weft_status weft_video_reader_seek_time(weft_video_reader *reader, double seconds);
 /* Packets that the decoder refused or that the container marks as damaged, so far. */
 int64_t weft_video_reader_errors(const weft_video_reader *reader);

@@ -13,8 +13,9 @@ weft_status weft_video_reader_packet(weft_video_reader *reader, AVPacket *packet
 /* The decoder's picture of the frame that weft_video_reader_next gave last. */
 const AVFrame *weft_video_reader_picture(const weft_video_reader *reader);
 
-/* The decoder's vectors of `frame` from past pictures, turned and scaled like the picture, into a list that grows. */
-weft_status weft_motion_export(const AVFrame *frame, const weft_video_info *info, weft_motion **list,
-                               int64_t *capacity, int64_t *count);
+/* The decoder's vectors of `frame` from past pictures, turned and scaled like the picture, into a
+ * list that grows. */
+weft_status weft_motion_export(const AVFrame *frame, const weft_video_info *info,
+                               weft_motion **list, int64_t *capacity, int64_t *count);
 
 #endif

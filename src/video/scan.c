@@ -10,13 +10,13 @@
 #include <string.h>
 
 enum { CHUNK_PACKETS = 600, HISTORY = 64, THREADS = 64 };
-static const int64_t chunk_bytes = 8 << 20; /* that a worker reads ahead */
+static const int64_t chunk_bytes = 8 << 20;  /* that a worker reads ahead */
 static const int64_t queue_bytes = 32 << 20; /* of a part's pictures that wait for their turn */
 
 typedef struct picture {
     struct picture *next; /* ascending by time */
     int64_t pts;
-    int64_t from_pts;    /* of the nearest earlier picture when this one was decoded */
+    int64_t from_pts; /* of the nearest earlier picture when this one was decoded */
     bool left_out, complete, key;
     const uint8_t *data; /* the decoder's, to know it again */
     int width, height;
@@ -39,7 +39,7 @@ typedef struct scan {
     weft_video_reader *reader;
     const AVStream *stream;
     int64_t small_plane, large_plane; /* bytes */
-    int64_t longest_way;              /* in time, between two pictures between which some may be left out */
+    int64_t longest_way; /* in time, between two pictures between which some may be left out */
     /* Under the lock. Part p lies in ring[p % ring_size]. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -54,7 +54,7 @@ typedef struct scan {
     int64_t greatest_pts, last_dts, part_pts;
     int parameters; /* whether every part brings its parameter sets: -1 not known yet */
     /* Of the caller. */
-    picture *before;           /* the last decoded one that was told */
+    picture *before;              /* the last decoded one that was told */
     picture *waiting, **wait_end; /* left out, until the one behind them comes */
     int64_t index, start_pts, decoded;
     double last_seconds;
@@ -73,14 +73,14 @@ typedef struct worker {
     AVPacket *packet[CHUNK_PACKETS];
     int packets;
     int64_t part;
-    picture *list;    /* not given yet, ascending by time */
-    picture *last;    /* pixels of the decoded one given last */
+    picture *list; /* not given yet, ascending by time */
+    picture *last; /* pixels of the decoded one given last */
     bool has_last;
     int64_t asked_before, asked_after; /* the last question and its answer */
     bool alike;
 } worker;
 
-/* --- What goes wrong ------------------------------------------------------------------------- */
+/* ---- What goes wrong ----------------------------------------------------------------------- */
 
 static void stop_scan(scan *s, weft_status_code status)
 {
@@ -110,7 +110,7 @@ static bool out_of_memory(scan *s)
     return false;
 }
 
-/* --- Packets --------------------------------------------------------------------------------- */
+/* ---- Packets ------------------------------------------------------------------------------- */
 
 /* Looks at the NAL units up to the first slice. False: not understood. */
 static bool look_at(const scan *s, const AVPacket *packet, bool *idr, bool *parameters)
@@ -147,8 +147,8 @@ static bool look_at(const scan *s, const AVPacket *packet, bool *idr, bool *para
     return false;
 }
 
-/* Reads on in the part; *complete when the packet after it was seen. Each part must be decodable on its own,
- * show after all parts before it, and every packet must tell when it is shown. */
+/* Reads on in the part; *complete when the packet after it was seen. Each part must be decodable on
+ * its own, show after all parts before it, and every packet must tell when it is shown. */
 static bool read_chunk(worker *w, bool first, bool *complete)
 {
     scan *s = w->s;
@@ -166,7 +166,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
             if (status != WEFT_OK || !got) {
                 av_packet_free(&p);
                 *complete = true;
-                return status == WEFT_OK && (weft_video_reader_errors(s->reader) == 0 || unusual(s));
+                return status == WEFT_OK &&
+                       (weft_video_reader_errors(s->reader) == 0 || unusual(s));
             }
         }
         if (!look_at(s, p, &idr, &parameters) || p->pts == AV_NOPTS_VALUE || p->pts < p->dts ||
@@ -185,7 +186,8 @@ static bool read_chunk(worker *w, bool first, bool *complete)
         bytes += p->size;
         if (s->parameters < 0)
             s->parameters = parameters;
-        /* Matroska does not tell when the first packets are decoded; AV_NOPTS_VALUE is the least number. */
+        /* Matroska does not tell when the first packets are decoded; AV_NOPTS_VALUE is the least
+         * number. */
         if ((p->dts <= s->last_dts && s->last_dts != AV_NOPTS_VALUE) ||
             (begins ? !idr || p->pts <= s->greatest_pts : p->pts <= s->part_pts) ||
             parameters != (begins && s->parameters))
@@ -198,9 +200,10 @@ static bool read_chunk(worker *w, bool first, bool *complete)
     return true;
 }
 
-/* --- Decoding a part --------------------------------------------------------------------------- */
+/* ---- Decoding a part ----------------------------------------------------------------------- */
 
-/* The decoder's pictures are looked at as soon as they are decoded, long before it gives them out in order. */
+/* The decoder's pictures are looked at as soon as they are decoded, long before it gives them out
+ * in order. */
 static int keep_picture(AVCodecContext *decoder, AVFrame *frame, int flags)
 {
     worker *w = decoder->opaque;
@@ -229,13 +232,15 @@ static weft_status open_worker(worker *w)
     d->opaque = w;
     d->get_buffer2 = keep_picture;
     d->pkt_timebase = s->stream->time_base;
-    d->thread_count = 1; /* keep_picture sees a picture whole because the decoder has no thread of its own */
+    d->thread_count =
+        1; /* keep_picture sees a picture whole because the decoder has no thread of its own */
     d->thread_type = FF_THREAD_SLICE;
     d->skip_loop_filter = AVDISCARD_ALL;
     d->flags2 |= AV_CODEC_FLAG2_FAST | (s->options->motion_vectors ? AV_CODEC_FLAG2_EXPORT_MVS : 0);
     if (avcodec_open2(d, codec, NULL) < 0)
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: the decoder does not start", s->name);
-    weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = s->options->width, .height = s->options->height};
+    weft_video_options o = {
+        .format = WEFT_VIDEO_SMALL, .width = s->options->width, .height = s->options->height};
     WEFT_TRY(weft_converter_create(&o, info->rotation, info->width, info->height, &w->small));
     if (s->large_plane == 0)
         return WEFT_OK;
@@ -333,12 +338,14 @@ static bool take_outputs(worker *w, bool at_end)
         while (p && p->pts != f->pts)
             p = p->next;
         if (!p || p->left_out || p->complete || p->data != f->data[0] || p->width != f->width ||
-            p->height != f->height || f->interlaced_frame || f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT))
+            p->height != f->height || f->interlaced_frame || f->decode_error_flags ||
+            (f->flags & AV_FRAME_FLAG_CORRUPT))
             return unusual(s);
         p->complete = true;
         p->key = f->key_frame;
-        const weft_status_code status = weft_motion_export(f, weft_video_reader_info(s->reader), &p->motion,
-                                                           &p->motion_capacity, &p->motion_count);
+        const weft_status_code status =
+            weft_motion_export(f, weft_video_reader_info(s->reader), &p->motion,
+                               &p->motion_capacity, &p->motion_count);
         av_frame_unref(w->frame);
         if (status != WEFT_OK) {
             stop_scan(s, status);
@@ -406,7 +413,8 @@ static bool take_packet(worker *w, const AVPacket *packet)
     const picture *before, *after;
     neighbours(w, packet->pts, &before, &after);
     const bool left_out = may_leave_out(w, before, after);
-    picture *p = weft_alloc((int64_t)sizeof *p + (left_out ? 0 : 3 * (s->small_plane + s->large_plane)));
+    picture *p =
+        weft_alloc((int64_t)sizeof *p + (left_out ? 0 : 3 * (s->small_plane + s->large_plane)));
     if (!p)
         return out_of_memory(s);
     p->pts = packet->pts;
@@ -489,7 +497,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* --- Telling the frames in order -------------------------------------------------------------- */
+/* ---- Telling the frames in order ----------------------------------------------------------- */
 
 static weft_status tell(scan *s, const picture *p, const picture *shown, const uint8_t *pixels)
 {
@@ -516,12 +524,14 @@ static weft_status tell(scan *s, const picture *p, const picture *shown, const u
     return s->visitor->frame(s->visitor->user, &f, s->large_plane ? &large : NULL);
 }
 
-/* Vectors tell the way from the nearest picture before; the frames between have their share of it. */
+/* Vectors tell the way from the nearest picture before; the frames between have their share of it.
+ */
 static void share_motion(const scan *s, picture *p, int64_t between)
 {
     const int64_t own = s->index + between;
     int64_t from = own - 1;
-    while (from > own - HISTORY && from >= 0 && (from >= s->index || s->history_pts[from % HISTORY] > p->from_pts))
+    while (from > own - HISTORY && from >= 0 &&
+           (from >= s->index || s->history_pts[from % HISTORY] > p->from_pts))
         from--;
     const float share = from >= 0 ? 1 / (float)(own - from) : 1;
     for (int64_t k = 0; k < p->motion_count; k++) {
@@ -541,7 +551,8 @@ static weft_status tell_with_waiting(scan *s, picture *p)
     for (const picture *m = s->waiting; m && status == WEFT_OK; m = m->next) {
         const uint8_t *a = s->before->pixels, *b = p->pixels;
         const int64_t whole = p->pts - s->before->pts;
-        const uint32_t wb = (uint32_t)((256 * (m->pts - s->before->pts) + whole / 2) / whole), wa = 256 - wb;
+        const uint32_t wb = (uint32_t)((256 * (m->pts - s->before->pts) + whole / 2) / whole),
+                       wa = 256 - wb;
         for (int64_t i = 0; i < bytes; i++)
             s->mixture[i] = (uint8_t)((wa * a[i] + wb * b[i] + 128) >> 8);
         status = tell(s, m, p, s->mixture);
@@ -611,7 +622,9 @@ static bool ended_early(const weft_video_info *info, double last_seconds)
 static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
 {
     const weft_video_info *info = weft_video_reader_info(s->reader);
-    int threads = s->options->threads < 1 ? 1 : s->options->threads > THREADS ? THREADS : s->options->threads;
+    int threads = s->options->threads < 1         ? 1
+                  : s->options->threads > THREADS ? THREADS
+                                                  : s->options->threads;
     worker *w = weft_alloc(threads * (int64_t)sizeof *w);
     s->mixture = weft_alloc(3 * (s->small_plane + s->large_plane));
     if (!w || !s->mixture) {
@@ -643,8 +656,8 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     if (status == WEFT_OK && s->status != WEFT_OK)
         status = weft_fail(s->status, "%s", s->message);
     *must_read = s->unusual;
-    *out = (weft_scan_result){.frames = s->index, .decoded = s->decoded,
-                              .truncated = ended_early(info, s->last_seconds)};
+    *out = (weft_scan_result){
+        .frames = s->index, .decoded = s->decoded, .truncated = ended_early(info, s->last_seconds)};
     for (int64_t k = 0; k < s->ring_size; k++)
         free_pictures(s->ring[k].first);
     free_pictures(s->before);
@@ -657,15 +670,15 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     return status;
 }
 
-/* --- The reader's way ---------------------------------------------------------------------------- */
+/* ---- The reader's way ---------------------------------------------------------------------- */
 
 static weft_status scan_frames(weft_video_reader *reader, const weft_scan_options *options,
                                const weft_scan_visitor *visitor, weft_scan_result *out)
 {
     const weft_video_info *info = weft_video_reader_info(reader);
     weft_converter *second = NULL;
-    const weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = options->large_width,
-                                  .height = options->large_height};
+    const weft_video_options o = {
+        .format = WEFT_VIDEO_SMALL, .width = options->large_width, .height = options->large_height};
     weft_status_code status = WEFT_OK;
     bool got = true;
     *out = (weft_scan_result){0};
@@ -703,7 +716,8 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
     weft_video_reader *reader = NULL;
     weft_status_code status = weft_video_reader_open(path, &o, &reader);
     bool must_read = true;
-    if (status == WEFT_OK && weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
+    if (status == WEFT_OK &&
+        weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
         !weft_video_reader_info(reader)->interlaced) {
         scan *s = weft_alloc(sizeof *s);
         if (!s) {
@@ -719,7 +733,8 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
         s->large_plane = options->large_width * options->large_height;
         const double fps = weft_video_reader_info(reader)->fps;
         if (options->leave_out > 0 && fps > 0)
-            s->longest_way = (int64_t)(((double)options->leave_out + 1.25) / (fps * av_q2d(s->stream->time_base)));
+            s->longest_way = (int64_t)(((double)options->leave_out + 1.25) /
+                                       (fps * av_q2d(s->stream->time_base)));
         status = scan_parts(s, out, &must_read);
         weft_free(s);
     }

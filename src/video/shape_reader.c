@@ -337,8 +337,8 @@ static void shape_words(analysis *a, weft_shape_reading *out)
             draw_template(shape, area, sharp);
             for (double sigma = 0.6; sigma < 5; sigma *= 1.6) {
                 blur_template(sharp, sigma, soft);
-                score[shape] = fmax(score[shape],
-                                    correlation(a->aligned, soft, TEMPLATE * TEMPLATE));
+                score[shape] =
+                    fmax(score[shape], correlation(a->aligned, soft, TEMPLATE * TEMPLATE));
             }
         }
     }

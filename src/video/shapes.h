@@ -40,8 +40,8 @@ typedef struct weft_shape_scene {
     double radius;               /* half the extent, pixels */
     double x, y, step_x, step_y; /* centre at frame 0, and per frame; pixels */
     float colour[3];
-    float back[2][3];          /* background colours of the two ends */
-    double back_dx, back_dy;   /* unit direction of the shading */
+    float back[2][3];        /* background colours of the two ends */
+    double back_dx, back_dy; /* unit direction of the shading */
 } weft_shape_scene;
 
 /* A scene for `frames` frames of size x size that keeps the shape inside. `back_luma` is the mean
@@ -56,7 +56,7 @@ typedef struct weft_shape_reading {
     bool found;             /* something stands out of the background */
     /* 0 .. 1: how far the best answer is ahead of the second. Below 0.1 the answer is a guess. */
     double colour_confidence, shape_confidence, direction_confidence;
-    double speed;           /* pixels per frame */
+    double speed; /* pixels per frame */
 } weft_shape_reading;
 
 /* Reads colour, shape and direction from a video u8 [frames, height, width, 3]; frames >= 2.

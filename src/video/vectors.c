@@ -5,8 +5,8 @@
 #include <libavutil/motion_vector.h>
 
 /* FFmpeg gives vectors in stored pixels. */
-weft_status weft_motion_export(const AVFrame *frame, const weft_video_info *info, weft_motion **list,
-                               int64_t *capacity, int64_t *count)
+weft_status weft_motion_export(const AVFrame *frame, const weft_video_info *info,
+                               weft_motion **list, int64_t *capacity, int64_t *count)
 {
     const AVFrameSideData *side = av_frame_get_side_data(frame, AV_FRAME_DATA_MOTION_VECTORS);
     *count = 0;

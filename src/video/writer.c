@@ -74,8 +74,8 @@ static weft_status open_encoder(weft_video_writer *w)
     av_opt_set(e->priv_data, "crf", crf, 0);
     av_opt_set(e->priv_data, "preset", o->preset ? o->preset : "medium", 0);
     /* x264's vector code for the macroblock tree reads memory that was never written, so that small
-     * pictures come out differently from one run to the next; without it the same frames always give
-     * the same bytes. */
+     * pictures come out differently from one run to the next; without it the same frames always
+     * give the same bytes. */
     av_opt_set(e->priv_data, "x264-params", "mbtree=0", 0);
     int error = avcodec_open2(e, codec, NULL);
     if (error < 0)
@@ -104,7 +104,8 @@ static weft_status open_muxer(weft_video_writer *w)
     weft_buf_free(&url);
     if (error < 0)
         return fail_av(w->path, "cannot be written", error);
-    /* Tags other than the well-known ones need use_metadata_tags; faststart puts the index first. */
+    /* Tags other than the well-known ones need use_metadata_tags; faststart puts the index first.
+     */
     AVDictionary *flags = NULL;
     av_dict_set(&flags, "movflags", "use_metadata_tags+faststart", 0);
     w->mux->flags |= AVFMT_FLAG_BITEXACT; /* no library version, no time of day: reruns are equal */
@@ -206,10 +207,9 @@ static weft_status put_rgb(weft_video_writer *w, const uint8_t *rgb, int64_t str
     if (error < 0)
         return fail_av(w->path, "no frame buffer", error);
     const int width = w->encoder->width, height = w->encoder->height;
-    w->scale = sws_getCachedContext(w->scale, width, height, AV_PIX_FMT_RGB24, width, height,
-                                    w->encoder->pix_fmt,
-                                    SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT,
-                                    NULL, NULL, NULL);
+    w->scale = sws_getCachedContext(
+        w->scale, width, height, AV_PIX_FMT_RGB24, width, height, w->encoder->pix_fmt,
+        SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, NULL, NULL, NULL);
     if (!w->scale)
         return weft_fail(WEFT_E_MEMORY, "%s: no colour conversion", w->path);
     const int *matrix = sws_getCoefficients(SWS_CS_ITU709);

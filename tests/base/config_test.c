@@ -4,8 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct bucket { int64_t frames; double weight; const char *label; } bucket;
-typedef struct optimizer { double rate; weft_f64_list betas; int kind; } optimizer;
+typedef struct bucket {
+    int64_t frames;
+    double weight;
+    const char *label;
+} bucket;
+typedef struct optimizer {
+    double rate;
+    weft_f64_list betas;
+    int kind;
+} optimizer;
 typedef struct run {
     int64_t steps, memory;
     bool quick;
@@ -18,7 +26,8 @@ typedef struct run {
 
 static const char *const kinds[] = {"adamw", "sgd", NULL};
 static const weft_key bucket_keys[] = {
-    {"frames", WEFT_KEY_I64, offsetof(bucket, frames), NULL, "frames", "frames", .min = 1, .max = 99},
+    {"frames", WEFT_KEY_I64, offsetof(bucket, frames), NULL, "frames", "frames", .min = 1,
+     .max = 99},
     {"weight", WEFT_KEY_F64, offsetof(bucket, weight), "1", "", "share"},
     {"label", WEFT_KEY_STRING, offsetof(bucket, label), "", "", "name"},
 };
@@ -41,12 +50,19 @@ static const weft_key run_keys[] = {
     {"optimizer", WEFT_KEY_SECTION, offsetof(run, optimizer), .section = &optimizer_section},
     {"buckets", WEFT_KEY_SECTION_LIST, offsetof(run, buckets), .section = &bucket_section},
 };
-static const weft_section run_section = {"run", "a run", sizeof(run), run_keys, WEFT_COUNT(run_keys)};
+static const weft_section run_section = {"run", "a run", sizeof(run), run_keys,
+                                         WEFT_COUNT(run_keys)};
 
 static weft_arena *arena;
 static run got;
-static void open_arena(void) { arena = weft_arena_create(); }
-static void close_arena(void) { weft_arena_free(arena); }
+static void open_arena(void)
+{
+    arena = weft_arena_create();
+}
+static void close_arena(void)
+{
+    weft_arena_free(arena);
+}
 TestSuite(config, .init = open_arena, .fini = close_arena);
 
 static weft_status parse(const char *text, const char *const *overrides, int count)
@@ -55,15 +71,15 @@ static weft_status parse(const char *text, const char *const *overrides, int cou
                              &run_section, &got);
 }
 
-#define FAILS(text, message)                                          \
-    do {                                                              \
-        cr_assert_eq(parse(text, NULL, 0), WEFT_E_CONFIG, "%s", text); \
-        cr_assert_str_eq(weft_error_message(), message);              \
+#define FAILS(text, message)                                                                       \
+    do {                                                                                           \
+        cr_assert_eq(parse(text, NULL, 0), WEFT_E_CONFIG, "%s", text);                             \
+        cr_assert_str_eq(weft_error_message(), message);                                           \
     } while (0)
-#define SET_FAILS(set, message)                                                                 \
-    do {                                                                                        \
-        cr_assert_eq(parse("buckets: [{frames: 5}]", (const char *[]){set}, 1), WEFT_E_CONFIG); \
-        cr_assert_str_eq(weft_error_message(), message);                                        \
+#define SET_FAILS(set, message)                                                                    \
+    do {                                                                                           \
+        cr_assert_eq(parse("buckets: [{frames: 5}]", (const char *[]){set}, 1), WEFT_E_CONFIG);    \
+        cr_assert_str_eq(weft_error_message(), message);                                           \
     } while (0)
 
 Test(config, defaults_and_values)
@@ -79,57 +95,70 @@ Test(config, defaults_and_values)
     cr_assert(got.steps == 4000 && got.memory == (int64_t)80 << 30 && got.quick);
     cr_assert_str_eq(got.name, "a: b");
     cr_assert_str_eq(got.words.item[1], "y z");
-    cr_assert(got.optimizer.kind == 1 && got.optimizer.rate == 1e-4 && got.optimizer.betas.count == 1);
+    cr_assert(got.optimizer.kind == 1 && got.optimizer.rate == 1e-4 &&
+              got.optimizer.betas.count == 1);
     const bucket *b = got.buckets.item;
     cr_assert(got.buckets.count == 2 && b[0].frames == 9 && b[0].weight == 1 && b[1].weight == 2.5);
 }
 
 Test(config, refusals_name_place_and_remedy)
 {
-    FAILS("steps: 5\nstesp: 6", "run.yaml:2: unknown key 'stesp' at the top level (did you mean 'steps'?)");
-    FAILS("rate: 5", "run.yaml:1: unknown key 'rate' at the top level (did you mean 'optimizer.rate'?)");
+    FAILS("steps: 5\nstesp: 6",
+          "run.yaml:2: unknown key 'stesp' at the top level (did you mean 'steps'?)");
+    FAILS("rate: 5",
+          "run.yaml:1: unknown key 'rate' at the top level (did you mean 'optimizer.rate'?)");
     FAILS("optimizer:\n  zzz: 1",
           "run.yaml:2: unknown key 'zzz' in 'optimizer' (known: rate, betas, kind)");
     FAILS("steps: many", "run.yaml:1: steps: 'many' is not an integer from 1 to 1000000000");
     FAILS("steps: 1.5", "run.yaml:1: steps: '1.5' is not an integer from 1 to 1000000000");
     FAILS("steps: 0", "run.yaml:1: steps: '0' is not an integer from 1 to 1000000000");
-    FAILS("steps: [1]", "run.yaml:1: steps: a list is given, expected is an integer from 1 to 1000000000");
+    FAILS("steps: [1]",
+          "run.yaml:1: steps: a list is given, expected is an integer from 1 to 1000000000");
     FAILS("shape: [3, 600]", "run.yaml:1: shape.1: '600' is not an integer from 0 to 512");
     FAILS("optimizer: {kind: adam}", "run.yaml:1: optimizer.kind: 'adam' is not one of adamw, sgd");
-    FAILS("optimizer: {rate: nan}", "run.yaml:1: optimizer.rate: 'nan' is not a number from 0 to 1");
+    FAILS("optimizer: {rate: nan}",
+          "run.yaml:1: optimizer.rate: 'nan' is not a number from 0 to 1");
     FAILS("quick: 3", "run.yaml:1: quick: '3' is not true or false");
     FAILS("buckets:\n - weight: 3", "run.yaml:2: missing key 'buckets.0.frames': frames");
-    FAILS("buckets: 3", "run.yaml:1: buckets: '3' is not a list, each item a mapping of keys to values");
+    FAILS("buckets: 3",
+          "run.yaml:1: buckets: '3' is not a list, each item a mapping of keys to values");
     FAILS("buckets: [3]", "run.yaml:1: buckets.0: '3' is not a mapping of keys to values");
     FAILS("shape: 3", "run.yaml:1: shape: '3' is not a list, each item an integer from 0 to 512");
-    FAILS("shape: [[3]]", "run.yaml:1: shape.0: a list is given, expected is an integer from 0 to 512");
+    FAILS("shape: [[3]]",
+          "run.yaml:1: shape.0: a list is given, expected is an integer from 0 to 512");
     FAILS("words: x", "run.yaml:1: words: 'x' is not a list, each item a text");
     FAILS("steps: 1\nsteps: 2", "run.yaml:2: 'steps' is given twice (first at run.yaml:1)");
-    FAILS("words:\n\t- x", "run.yaml:2: not valid YAML: the line is indented with a tab; use spaces");
+    FAILS("words:\n\t- x",
+          "run.yaml:2: not valid YAML: the line is indented with a tab; use spaces");
     FAILS("- 1", "run.yaml:1: not a config: expected are lines like 'key: value'");
     FAILS("steps: 1\n---\nsteps: 2", "run.yaml:3: a second document ('---'); a config is one");
     cr_assert_eq(parse("steps: [1\nname: x", NULL, 0), WEFT_E_CONFIG);
-    cr_assert(strstr(weft_error_message(), "run.yaml:2: not valid YAML"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "run.yaml:2: not valid YAML"), "%s",
+              weft_error_message());
     cr_assert_eq(weft_config_load(arena, "/nonexistent.yaml", NULL, 0, &run_section, &got),
                  WEFT_E_NOT_FOUND);
 }
 
 Test(config, overrides)
 {
-    const char *sets[] = {"steps=7",          "buckets.0.frames=9", "buckets.1.frames=3", "shape.2=8",
-                          "optimizer.rate=1", "name=a: [b",         "words=[p, q]",       "words.1=r: s"};
+    const char *sets[] = {"steps=7",      "buckets.0.frames=9", "buckets.1.frames=3",
+                          "shape.2=8",    "optimizer.rate=1",   "name=a: [b",
+                          "words=[p, q]", "words.1=r: s"};
     cr_assert_eq(parse("buckets: [{frames: 5}]", sets, 8), WEFT_OK, "%s", weft_error_message());
     const bucket *b = got.buckets.item;
     cr_assert(got.steps == 7 && got.buckets.count == 2 && b[0].frames == 9 && b[1].frames == 3);
     cr_assert(got.shape.count == 3 && got.shape.item[0] == 1 && got.shape.item[2] == 8);
     cr_assert_str_eq(got.name, "a: [b");
     cr_assert_str_eq(got.words.item[1], "r: s");
-    SET_FAILS("stepz=1", "--set stepz=1: unknown key 'stepz' at the top level (did you mean 'steps'?)");
+    SET_FAILS("stepz=1",
+              "--set stepz=1: unknown key 'stepz' at the top level (did you mean 'steps'?)");
     SET_FAILS("steps=x", "--set steps=x: steps: 'x' is not an integer from 1 to 1000000000");
     SET_FAILS("steps", "--set steps: expected is KEY=VALUE, as in train.steps=100");
     SET_FAILS("steps.a=1", "--set steps.a=1: 'steps' is a single value, it has no 'a'");
-    SET_FAILS("buckets.4.frames=1", "--set buckets.4.frames=1: index 4 is past the end of 'buckets', which has 1");
-    SET_FAILS("buckets.x.frames=1", "--set buckets.x.frames=1: 'buckets' is a list: 'x' must be an index from 0");
+    SET_FAILS("buckets.4.frames=1",
+              "--set buckets.4.frames=1: index 4 is past the end of 'buckets', which has 1");
+    SET_FAILS("buckets.x.frames=1",
+              "--set buckets.x.frames=1: 'buckets' is a list: 'x' must be an index from 0");
     SET_FAILS("a..b=1", "--set a..b=1: an empty name between two dots");
 }
 
@@ -150,9 +179,10 @@ Test(config, alias_bombs_and_cycles_end)
 
 Test(config, dump_loads_back)
 {
-    const char *text = "name: \"a\\\"\\n#: é\"\nmemory: 123456789012345678\nwords: ['', '- x', 'null']\n"
-                       "optimizer: {rate: 0.1, betas: [0.3333333333333333, 1e-300]}\n"
-                       "buckets: [{frames: 1, label: 'true'}, {frames: 2}]\n";
+    const char *text =
+        "name: \"a\\\"\\n#: é\"\nmemory: 123456789012345678\nwords: ['', '- x', 'null']\n"
+        "optimizer: {rate: 0.1, betas: [0.3333333333333333, 1e-300]}\n"
+        "buckets: [{frames: 1, label: 'true'}, {frames: 2}]\n";
     cr_assert_eq(parse(text, NULL, 0), WEFT_OK, "%s", weft_error_message());
     weft_buf first = {0}, second = {0};
     weft_config_dump(&run_section, &got, &first);
@@ -170,11 +200,15 @@ Test(config, dump_loads_back)
 Test(config, changes_between_dumps)
 {
     weft_buf out = {0};
-    const char *before = "name: \"a\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.95]\nstages:\n  - steps: 4\n    batch: 2\n";
-    const char *now = "name: \"\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.99]\nstages:\n  - steps: 9\n    batch: 2\n  - steps: 3\n    batch: 1\nnew: 7\n";
+    const char *before = "name: \"a\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.95]\nstages:\n  - "
+                         "steps: 4\n    batch: 2\n";
+    const char *now = "name: \"\"\noptimizer:\n  lr: 1\n  betas: [0.9, 0.99]\nstages:\n  - steps: "
+                      "9\n    batch: 2\n  - steps: 3\n    batch: 1\nnew: 7\n";
     cr_assert_eq(weft_config_changes(before, now, &out), WEFT_OK, "%s", weft_error_message());
-    cr_expect_str_eq(out.data, "name: \"\", was a\noptimizer.betas: [0.9, 0.99], was [0.9, 0.95]\nstages.0.steps: 9, was 4\n"
-                               "stages.1: {steps: 3, batch: 1}, was nothing\nnew: 7, was nothing\n");
+    cr_expect_str_eq(out.data,
+                     "name: \"\", was a\noptimizer.betas: [0.9, 0.99], was [0.9, "
+                     "0.95]\nstages.0.steps: 9, was 4\n"
+                     "stages.1: {steps: 3, batch: 1}, was nothing\nnew: 7, was nothing\n");
     weft_buf_free(&out);
     cr_expect_eq(weft_config_changes(now, now, &out), WEFT_OK);
     cr_expect(!out.len);
@@ -184,18 +218,35 @@ Test(config, changes_between_dumps)
 
 Test(config, numbers_with_sizes)
 {
-    static const struct { const char *text; int64_t value; } good[] = {
-        {"0", 0}, {"-3", -3}, {"4k", 4000}, {"2M", 2000000}, {"1.5K", 1500}, {"1e9", 1000000000},
-        {"64KiB", 65536}, {"1 GiB", 1 << 30}, {"3MB", 3000000}, {"2Gi", (int64_t)2 << 30}, {"5B", 5},
-        {"9223372036854775807", INT64_MAX},
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {
+        {"0", 0},         {"-3", -3},
+        {"4k", 4000},     {"2M", 2000000},
+        {"1.5K", 1500},   {"1e9", 1000000000},
+        {"64KiB", 65536}, {"1 GiB", 1 << 30},
+        {"3MB", 3000000}, {"2Gi", (int64_t)2 << 30},
+        {"5B", 5},        {"9223372036854775807", INT64_MAX},
     };
     for (int i = 0; i < WEFT_COUNT(good); i++) {
         int64_t value;
         cr_assert(weft_parse_i64(good[i].text, &value), "%s", good[i].text);
         cr_assert_eq(value, good[i].value, "%s", good[i].text);
     }
-    static const char *const bad[] = {"", " 1", "x", "1.5", "0x10", "inf", "nan", "1kk", "1e30", "4 kb x",
-                                      "9223372036854775808", "k", "1ki2"};
+    static const char *const bad[] = {"",
+                                      " 1",
+                                      "x",
+                                      "1.5",
+                                      "0x10",
+                                      "inf",
+                                      "nan",
+                                      "1kk",
+                                      "1e30",
+                                      "4 kb x",
+                                      "9223372036854775808",
+                                      "k",
+                                      "1ki2"};
     for (int i = 0; i < WEFT_COUNT(bad); i++) {
         int64_t value;
         cr_assert_not(weft_parse_i64(bad[i], &value), "%s", bad[i]);
@@ -229,9 +280,11 @@ Test(config, help_lists_every_key)
     weft_buf text = {0}, markdown = {0};
     weft_config_help(&run_section, false, &text);
     weft_config_help(&run_section, true, &markdown);
-    cr_assert(strstr(text.data, "optimizer.kind") && strstr(text.data, "adamw | sgd; default adamw"));
+    cr_assert(strstr(text.data, "optimizer.kind") &&
+              strstr(text.data, "adamw | sgd; default adamw"));
     cr_assert(strstr(text.data, "buckets.N.frames") && strstr(text.data, "required"));
-    cr_assert(strstr(markdown.data, "| `buckets.N.frames` | integer (frames), 1 to 99 | required |"));
+    cr_assert(
+        strstr(markdown.data, "| `buckets.N.frames` | integer (frames), 1 to 99 | required |"));
     weft_buf_free(&text);
     weft_buf_free(&markdown);
 }

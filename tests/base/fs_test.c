@@ -28,7 +28,8 @@ static void make_tree(char root[64])
     strcpy(root, "/tmp/weft-tree-XXXXXX");
     cr_assert(mkdtemp(root));
     cr_assert_eq(chdir(root), 0);
-    static const char *const folders[] = {"top", "top/a", "top/a/b", "top/out", "store", "store/deep"};
+    static const char *const folders[] = {"top",     "top/a", "top/a/b",
+                                          "top/out", "store", "store/deep"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         cr_assert_eq(mkdir(folders[i], 0777), 0);
     touch("top/a/b/one");
@@ -60,7 +61,8 @@ Test(fs, a_tree_with_links_gives_every_file_once)
     char root[64];
     weft_names files, others;
     make_tree(root);
-    cr_assert_eq(weft_list_tree("top", "top/out", &files, &others), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_list_tree("top", "top/out", &files, &others), WEFT_OK, "%s",
+                 weft_error_message());
     char *a = joined(&files), *b = joined(&others);
     cr_assert_str_eq(a, "a/b/one file w/three x/two ");
     cr_assert_str_eq(b, "a/round again broken loop pipe x/deep x/self ");
@@ -68,7 +70,8 @@ Test(fs, a_tree_with_links_gives_every_file_once)
     weft_free(b);
     weft_names_free(&files);
     weft_names_free(&others);
-    cr_assert_eq(weft_list_dir("top", true, &files), WEFT_OK); /* that one does not follow links to folders */
+    cr_assert_eq(weft_list_dir("top", true, &files),
+                 WEFT_OK); /* that one does not follow links to folders */
     a = joined(&files);
     cr_assert_str_eq(a, "a/b/one file out/never ");
     weft_free(a);

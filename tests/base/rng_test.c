@@ -35,6 +35,8 @@ Test(rng, moments)
 
 Test(rng, streams_differ)
 {
-    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5), weft_random_normal(7, WEFT_RNG_INIT, 5));
-    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5), weft_random_normal(8, WEFT_RNG_NOISE, 5));
+    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5),
+                  weft_random_normal(7, WEFT_RNG_INIT, 5));
+    cr_assert_neq(weft_random_normal(7, WEFT_RNG_NOISE, 5),
+                  weft_random_normal(8, WEFT_RNG_NOISE, 5));
 }

@@ -13,8 +13,11 @@ static void paint(uint8_t *to, double dx, double dy, double noise, uint64_t seed
     for (int y = 0; y < H; y++)
         for (int x = 0; x < W; x++) {
             const double u = x - dx, v = y - dy;
-            const double level = 128 + 40 * sin(0.31 * u + 0.05 * v) + 30 * cos(0.23 * v - 0.07 * u) + 20 * sin(0.11 * (u + v));
-            to[y * W + x] = (uint8_t)lround(fmin(255, fmax(0, level + noise * (double)weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)(y * W + x)))));
+            const double level = 128 + 40 * sin(0.31 * u + 0.05 * v) +
+                                 30 * cos(0.23 * v - 0.07 * u) + 20 * sin(0.11 * (u + v));
+            to[y * W + x] = (uint8_t)lround(fmin(
+                255, fmax(0, level + noise * (double)weft_random_normal(seed, WEFT_RNG_TEST,
+                                                                        (uint64_t)(y * W + x)))));
         }
 }
 
@@ -22,12 +25,15 @@ static uint8_t now[W * H], then[W * H];
 
 Test(block_motion, whole_and_fractional_shifts)
 {
-    static const double shift[][2] = {{0, 0}, {0.2, 0}, {0, -0.4}, {1.3, 0.6}, {-5, 3}, {-9.5, -2.25}};
+    static const double shift[][2] = {{0, 0},     {0.2, 0}, {0, -0.4},
+                                      {1.3, 0.6}, {-5, 3},  {-9.5, -2.25}};
     for (size_t i = 0; i < sizeof shift / sizeof *shift; i++) {
         paint(then, 0, 0, 1, 1);
         paint(now, shift[i][0], shift[i][1], 1, 2);
-        const double moved = weft_block_motion(now, W, then, W, W, H), want = hypot(shift[i][0], shift[i][1]);
-        cr_expect(fabs(moved - want) < 0.05 + 0.05 * want, "%g, %g: %g instead of %g", shift[i][0], shift[i][1], moved, want);
+        const double moved = weft_block_motion(now, W, then, W, W, H),
+                     want = hypot(shift[i][0], shift[i][1]);
+        cr_expect(fabs(moved - want) < 0.05 + 0.05 * want, "%g, %g: %g instead of %g", shift[i][0],
+                  shift[i][1], moved, want);
     }
 }
 

@@ -31,7 +31,8 @@ static void flip(weft_phash *h, int bits)
     }
 }
 
-/* Shots whose frames drift; some are copies of earlier ones: noisy, late, shorter, mirrored, recoloured. */
+/* Shots whose frames drift; some are copies of earlier ones: noisy, late, shorter, mirrored,
+ * recoloured. */
 static void make_shots(weft_near_shot *shots, weft_phash (*hash)[LONGEST], int drift, int noise)
 {
     for (int s = 0; s < SHOTS; s++) {
@@ -50,7 +51,8 @@ static void make_shots(weft_near_shot *shots, weft_phash (*hash)[LONGEST], int d
             const bool mirrored = kind == 2;
             count = (int)shots[from].hashes - late < count ? (int)shots[from].hashes - late : count;
             for (int t = 0; t < count; t++) {
-                hash[s][t] = mirrored ? weft_phash_mirror(&hash[from][late + t]) : hash[from][late + t];
+                hash[s][t] =
+                    mirrored ? weft_phash_mirror(&hash[from][late + t]) : hash[from][late + t];
                 flip(&hash[s][t], below(noise + 1));
                 hash[s][t].cb[below(WEFT_PHASH_CELLS)] += (uint8_t)colour;
             }
@@ -60,7 +62,8 @@ static void make_shots(weft_near_shot *shots, weft_phash (*hash)[LONGEST], int d
 }
 
 /* The definition. */
-static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits limits, double share, weft_near_result *result)
+static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits limits,
+                      double share, weft_near_result *result)
 {
     for (int i = 0; i < count; i++) {
         weft_phash mirrored[LONGEST];
@@ -72,17 +75,22 @@ static void all_pairs(const weft_near_shot *shots, int count, weft_phash_limits 
         for (int k = 0; k < i && result[i].of < 0; k++) {
             if (result[k].of >= 0)
                 continue;
-            const double a = weft_phash_overlap(shots[i].hash, shots[i].hashes, shots[k].hash, shots[k].hashes, limits);
-            const double b = weft_phash_overlap(mirrored, shots[i].hashes, shots[k].hash, shots[k].hashes, limits);
+            const double a = weft_phash_overlap(shots[i].hash, shots[i].hashes, shots[k].hash,
+                                                shots[k].hashes, limits);
+            const double b = weft_phash_overlap(mirrored, shots[i].hashes, shots[k].hash,
+                                                shots[k].hashes, limits);
             if ((a > b ? a : b) < share)
                 continue;
-            const int64_t shorter = shots[i].hashes < shots[k].hashes ? shots[i].hashes : shots[k].hashes;
+            const int64_t shorter =
+                shots[i].hashes < shots[k].hashes ? shots[i].hashes : shots[k].hashes;
             const double part = (a > b ? a : b) * (double)shorter;
             covered += part;
             if (part > most)
                 most = part, most_of = k;
             if (covered >= share * (double)shots[i].hashes)
-                result[i] = (weft_near_result){most_of, covered < (double)shots[i].hashes ? covered / (double)shots[i].hashes : 1};
+                result[i] = (weft_near_result){most_of, covered < (double)shots[i].hashes
+                                                            ? covered / (double)shots[i].hashes
+                                                            : 1};
         }
     }
 }
@@ -102,14 +110,18 @@ Test(near, the_index_finds_what_all_pairs_do, .timeout = 120)
         state = (uint64_t)run;
         make_shots(shots, hash, run % 2 ? 12 : 3, limits.bits);
         all_pairs(shots, SHOTS, limits, share, wanted);
-        cr_assert_eq(weft_near_find(shots, SHOTS, limits, share, found, &pairs), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_near_find(shots, SHOTS, limits, share, found, &pairs), WEFT_OK, "%s",
+                     weft_error_message());
         for (int i = 0; i < SHOTS; i++) {
-            cr_assert(found[i].of == wanted[i].of && memcmp(&found[i].share, &wanted[i].share, sizeof(double)) == 0,
-                      "seed %d, %d bits, share %g, shot %d: of %d (%.3f), is of %d (%.3f)", run, limits.bits, share, i, (int)found[i].of,
-                      found[i].share, (int)wanted[i].of, wanted[i].share);
+            cr_assert(found[i].of == wanted[i].of &&
+                          memcmp(&found[i].share, &wanted[i].share, sizeof(double)) == 0,
+                      "seed %d, %d bits, share %g, shot %d: of %d (%.3f), is of %d (%.3f)", run,
+                      limits.bits, share, i, (int)found[i].of, found[i].share, (int)wanted[i].of,
+                      wanted[i].share);
             duplicates += found[i].of >= 0;
         }
-        cr_assert(duplicates > SHOTS / 10 && duplicates < SHOTS, "seed %d: %d duplicates", run, (int)duplicates);
+        cr_assert(duplicates > SHOTS / 10 && duplicates < SHOTS, "seed %d: %d duplicates", run,
+                  (int)duplicates);
         indexed += pairs < SHOTS * (SHOTS - 1) / 4;
     }
     cr_assert(indexed >= 16, "only %d runs used the index", (int)indexed);
@@ -126,7 +138,8 @@ Test(near, a_long_shot_is_given_up_for_all_its_excerpts_only)
     const weft_near_shot shots[3] = {{hash, 20}, {hash + 20, 16}, {whole, 40}};
     const weft_phash_limits limits = {10, 10};
     cr_assert_eq(weft_near_find(shots, 3, limits, 0.7, result, NULL), WEFT_OK);
-    cr_assert(result[0].of == -1 && result[1].of == -1 && result[2].of == 0, "%d %d %d", (int)result[0].of, (int)result[1].of, (int)result[2].of);
+    cr_assert(result[0].of == -1 && result[1].of == -1 && result[2].of == 0, "%d %d %d",
+              (int)result[0].of, (int)result[1].of, (int)result[2].of);
     cr_assert_float_eq(result[2].share, 0.9, 1e-9);
     const weft_near_shot part[2] = {{hash, 20}, {whole, 40}};
     cr_assert_eq(weft_near_find(part, 2, limits, 0.7, result, NULL), WEFT_OK);
@@ -142,7 +155,8 @@ Test(near, no_shots_and_no_hashes)
     int64_t pairs;
     const weft_near_shot none[2] = {{NULL, 0}, {NULL, 0}};
     cr_assert_eq(weft_near_find(NULL, 0, (weft_phash_limits){32, 10}, 0.7, NULL, &pairs), WEFT_OK);
-    cr_assert_eq(weft_near_find(none, 2, (weft_phash_limits){32, 10}, 0.7, result, &pairs), WEFT_OK);
+    cr_assert_eq(weft_near_find(none, 2, (weft_phash_limits){32, 10}, 0.7, result, &pairs),
+                 WEFT_OK);
     cr_assert(result[0].of == -1 && result[1].of == -1);
 }
 
@@ -175,7 +189,8 @@ Test(near, hashes_are_text_and_mirrors)
     for (int p = 0; p < 3; p++)
         for (int y = 0; y < 90; y++)
             for (int x = 0; x < 160; x++) {
-                plane[p][y][x] = (uint8_t)(128 + 60 * ((x / 20 * 7 + y / 15 * 5 + p) % 3 - 1) + below(9));
+                plane[p][y][x] =
+                    (uint8_t)(128 + 60 * ((x / 20 * 7 + y / 15 * 5 + p) % 3 - 1) + below(9));
                 turned[p][y][159 - x] = plane[p][y][x];
             }
     const uint8_t *const planes[3] = {plane[0][0], plane[1][0], plane[2][0]};

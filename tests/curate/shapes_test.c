@@ -1,4 +1,5 @@
-/* The reader of moving shapes on scenes, sharp, blurred, noisy and compressed; and that it can say no. */
+/* The reader of moving shapes on scenes, sharp, blurred, noisy and compressed; and that it can say
+ * no. */
 #include "base/memory.h"
 #include "video/shapes.h"
 
@@ -129,7 +130,8 @@ Test(shapes, captions_and_words)
         const weft_shape_words back = weft_shape_parse(weft_shape_caption(words, text));
         cr_assert_eq(weft_shape_combination(back), i, "%s", text);
     }
-    cr_assert_str_eq(weft_shape_caption((weft_shape_words){0, 0, 0}, text), "a red circle moving left");
+    cr_assert_str_eq(weft_shape_caption((weft_shape_words){0, 0, 0}, text),
+                     "a red circle moving left");
     const weft_shape_words none = weft_shape_parse("a dog upright on the reddish square");
     cr_assert_eq(none.colour, -1);
     cr_assert_eq(none.shape, 1);

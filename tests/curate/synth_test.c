@@ -2,10 +2,10 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
-#include "video/shapes.h"
 #include "curate/synth.h"
 #include "video/clip.h"
 #include "video/reader.h"
+#include "video/shapes.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ static char *joined(const char *dir, const char *format, const char *name)
     return path.data;
 }
 
-static char *make_set(const weft_synth_options *options, const char *suffix, weft_synth_report *report)
+static char *make_set(const weft_synth_options *options, const char *suffix,
+                      weft_synth_report *report)
 {
     weft_buf dir = {0};
     weft_buf_printf(&dir, "/tmp/weft-synth-%d-%s", (int)getpid(), suffix);
@@ -82,7 +83,8 @@ Test(synth, files_say_what_they_show, .timeout = 60)
             json_t *root, *shot;
             size_t k;
             cr_assert_eq(weft_json_load(path, &root), WEFT_OK);
-            json_array_foreach(json_object_get(root, "shots"), k, shot) {
+            json_array_foreach(json_object_get(root, "shots"), k, shot)
+            {
                 const int want = weft_shape_combination(
                     weft_shape_parse(json_string_value(json_object_get(shot, "caption"))));
                 cr_assert_not(held[want]);
@@ -99,7 +101,8 @@ Test(synth, files_say_what_they_show, .timeout = 60)
     }
     cr_assert_eq(shots, 30);
     cr_assert_geq(right, 30, "%d of 30 shots show what their caption says", (int)right);
-    cr_assert_eq(weft_synth_write(dir, &small, &report), WEFT_E_ARG, "an earlier set is not mixed in");
+    cr_assert_eq(weft_synth_write(dir, &small, &report), WEFT_E_ARG,
+                 "an earlier set is not mixed in");
     weft_names_free(&names);
     cr_assert_eq(weft_remove_tree(dir), WEFT_OK);
     weft_free(train);

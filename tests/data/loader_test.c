@@ -1,8 +1,8 @@
 #include "base/fs.h"
 #include "base/json.h"
-#include "format/tar.h"
 #include "data/loader.h"
 #include "data/shard.h"
+#include "format/tar.h"
 #include "video/image.h"
 #include "video/writer.h"
 
@@ -28,11 +28,15 @@ static void make_curated(const char *root)
         for (int k = 0; k < frames * SIDE * SIDE * 3; k++)
             clip[k] = -0.9f + 0.18f * (float)i;
         snprintf(path, sizeof path, "%s/clips/c%02d.mp4", root, i);
-        const weft_video_writer_options options = {.width = SIDE, .height = SIDE, .fps = 8, .preset = "ultrafast"};
-        cr_assert_eq(weft_video_write_clip(path, clip, frames, false, &options), WEFT_OK, "%s", weft_error_message());
+        const weft_video_writer_options options = {
+            .width = SIDE, .height = SIDE, .fps = 8, .preset = "ultrafast"};
+        cr_assert_eq(weft_video_write_clip(path, clip, frames, false, &options), WEFT_OK, "%s",
+                     weft_error_message());
         char meta[256];
         snprintf(path, sizeof path, "%s/metas/c%02d.json", root, i);
-        snprintf(meta, sizeof meta, "{\"caption\":\"grey %d\",\"frames\":%d,\"fps\":8,\"width\":%d,\"height\":%d}", i, frames, SIDE, SIDE);
+        snprintf(meta, sizeof meta,
+                 "{\"caption\":\"grey %d\",\"frames\":%d,\"fps\":8,\"width\":%d,\"height\":%d}", i,
+                 frames, SIDE, SIDE);
         cr_assert_eq(weft_file_write_atomic(path, meta, (int64_t)strlen(meta)), WEFT_OK);
     }
     free(clip);
@@ -50,7 +54,8 @@ static void setup(void)
     make_curated(curated);
     const weft_shard_config config = {.heldout = 0, .max_samples = 4, .max_bytes = 1 << 20};
     weft_shard_report report;
-    cr_assert_eq(weft_shard_run(&config, curated, shards, &report), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_shard_run(&config, curated, shards, &report), WEFT_OK, "%s",
+                 weft_error_message());
     cr_assert_eq(report.written, CLIPS);
     cr_assert_eq(report.shards, 3);
 }
@@ -64,15 +69,21 @@ static weft_bucket buckets[2] = {{4, 5, 32, 32}, {2, 9, 32, 32}};
 
 static weft_loader_config config_of(int64_t threads)
 {
-    return (weft_loader_config){.shards = shards, .split = "train", .buckets = {2, buckets}, .seed = 3, .threads = threads,
-                                .prefetch = 3, .random_start = true};
+    return (weft_loader_config){.shards = shards,
+                                .split = "train",
+                                .buckets = {2, buckets},
+                                .seed = 3,
+                                .threads = threads,
+                                .prefetch = 3,
+                                .random_start = true};
 }
 
 static weft_loader *open_loader(int64_t threads, int rank, int ranks)
 {
     const weft_loader_config config = config_of(threads);
     weft_loader *loader;
-    cr_assert_eq(weft_loader_open(&config, rank, ranks, NULL, 0, &loader), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_loader_open(&config, rank, ranks, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
     return loader;
 }
 
@@ -95,13 +106,16 @@ Test(loader, each_sample_once_per_epoch, .init = setup, .fini = teardown)
             const weft_bucket *b = &buckets[batch.bucket];
             const int64_t each = b->frames * b->height * b->width * 3;
             const float value = batch.video[i * each + each / 2];
-            cr_assert_float_eq((double)value, -0.9 + 0.18 * clip, 0.03, "caption and pixels of clip %d do not belong together", clip);
+            cr_assert_float_eq((double)value, -0.9 + 0.18 * clip, 0.03,
+                               "caption and pixels of clip %d do not belong together", clip);
         }
     }
     for (int lane = 0; lane < 2; lane++) {
         const int64_t samples = weft_loader_bucket_samples(loader, lane);
-        for (int c = lane ? 3 : 0; c < (lane ? CLIPS : 3); c++) /* every clip within one of its fair share */
-            cr_assert(llabs(seen[c] * samples - taken[lane]) <= samples, "clip %d: %d times in %lld", c, seen[c], (long long)taken[lane]);
+        for (int c = lane ? 3 : 0; c < (lane ? CLIPS : 3);
+             c++) /* every clip within one of its fair share */
+            cr_assert(llabs(seen[c] * samples - taken[lane]) <= samples,
+                      "clip %d: %d times in %lld", c, seen[c], (long long)taken[lane]);
     }
     cr_assert_float_eq((double)taken[0] / (double)(taken[0] + taken[1]), 0.3, 0.02);
     weft_loader_close(loader);
@@ -130,7 +144,9 @@ Test(loader, batches_do_not_depend_on_ranks_or_threads, .init = setup, .fini = t
                     ids[count++] = own.id[i];
                 const weft_bucket *b = &buckets[own.bucket];
                 const int64_t each = b->frames * b->height * b->width * 3;
-                cr_assert_eq(memcmp(own.video, all.video + own.first * each, (size_t)(own.count * each) * 4), 0);
+                cr_assert_eq(
+                    memcmp(own.video, all.video + own.first * each, (size_t)(own.count * each) * 4),
+                    0);
             }
             cr_assert_eq(count, all.count);
             cr_assert_eq(memcmp(ids, all.id, (size_t)count * 8), 0);
@@ -177,7 +193,8 @@ Test(loader, a_cut_shard_costs_what_was_cut, .init = setup, .fini = teardown)
     cr_assert_eq(weft_file_write_atomic(path, data, bytes / 2), WEFT_OK);
     weft_free(data);
     weft_dataset *ds;
-    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_OK, "%s",
+                 weft_error_message());
     cr_assert_eq(weft_dataset_damaged(ds), 1);
     cr_assert(weft_dataset_count(ds) < CLIPS && weft_dataset_count(ds) >= 6 + 1);
     weft_dataset_close(ds);
@@ -192,7 +209,8 @@ Test(loader, says_why_nothing_fits, .init = setup, .fini = teardown)
     config.buckets = (weft_section_list){1, huge};
     weft_loader *loader;
     cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "10 of 10 samples are shorter"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "10 of 10 samples are shorter"), "%s",
+              weft_error_message());
 }
 
 /* Every sample and every frame is used or dropped for one reason. */
@@ -213,8 +231,8 @@ static void balance(const weft_loader *loader, weft_loader_report *r)
     const char *reason;
     json_t *entry;
     int64_t dropped = 0;
-    json_object_foreach(json_object_get(account, "dropped"), reason, entry)
-        dropped += json_integer_value(json_object_get(entry, "samples"));
+    json_object_foreach(json_object_get(account, "dropped"), reason, entry) dropped +=
+        json_integer_value(json_object_get(entry, "samples"));
     cr_assert_eq(json_integer_value(json_object_get(used, "samples")) + dropped, r->all_samples);
     cr_assert_eq((int64_t)json_array_size(json_object_get(account, "list")), dropped);
     json_decref(account);
@@ -227,7 +245,8 @@ Test(loader, counts_what_it_does_not_use, .init = setup, .fini = teardown)
     config.buckets = (weft_section_list){2, two};
     weft_loader *loader;
     weft_loader_report r;
-    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
     balance(loader, &r);
     /* lengths 6 .. 15: two are shorter than 8; the bucket of 12 has more pixels than any clip */
     cr_assert_eq(r.all_frames, 105);
@@ -240,12 +259,17 @@ Test(loader, counts_what_it_does_not_use, .init = setup, .fini = teardown)
     weft_loader_explain(loader, &text);
     cr_assert(strstr(text.data, "8 of 10 samples and 64 of 105 frames"), "%s", text.data);
     cr_assert(strstr(text.data, "28 frames of used samples lie outside"), "%s", text.data);
-    cr_assert(strstr(text.data, "2 of 10 samples are shorter than every bucket (13 frames)"), "%s", text.data);
+    cr_assert(strstr(text.data, "2 of 10 samples are shorter than every bucket (13 frames)"), "%s",
+              text.data);
     weft_buf_free(&text);
     weft_loader_close(loader);
 }
 
-typedef struct part { const char *name; const void *data; int64_t bytes; } part;
+typedef struct part {
+    const char *name;
+    const void *data;
+    int64_t bytes;
+} part;
 
 static void write_tar(const char *name, const part *parts, int count)
 {
@@ -259,8 +283,8 @@ static void write_tar(const char *name, const part *parts, int count)
     weft_tar_free(w);
 }
 
-/* A clip that is cut, one that is noise with a good .json, one of which nothing can be opened, a sample without a video:
- * each costs itself, is replaced in its batch, listed and counted. */
+/* A clip that is cut, one that is noise with a good .json, one of which nothing can be opened, a
+ * sample without a video: each costs itself, is replaced in its batch, listed and counted. */
 Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
 {
     char path[700], *clip;
@@ -272,7 +296,8 @@ Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
     cr_assert_eq(weft_file_read(path, 1 << 26, &clip, &bytes), WEFT_OK);
     const char *meta = "{\"frames\":15,\"fps\":8,\"width\":32,\"height\":32}";
     const int64_t n = (int64_t)strlen(meta);
-    const part parts[] = {{"cut.mp4", clip, bytes / 2}, {"cut.json", meta, n}, {"noise.mp4", noise, 3000}, {"noise.json", meta, n},
+    const part parts[] = {{"cut.mp4", clip, bytes / 2}, {"cut.json", meta, n},
+                          {"noise.mp4", noise, 3000},   {"noise.json", meta, n},
                           {"closed.mp4", noise, 3000},  {"text.txt", "words", 5}};
     write_tar("train-000009.tar", parts, 6);
     weft_free(clip);
@@ -303,21 +328,28 @@ Test(loader, damaged_samples_cost_themselves, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
-/* Which of two samples of one key is right nobody can say: refused, with both shards. So is a suffix that comes twice. */
+/* Which of two samples of one key is right nobody can say: refused, with both shards. So is a
+ * suffix that comes twice. */
 Test(loader, keys_that_come_twice, .init = setup, .fini = teardown)
 {
-    const part again[] = {{"new.txt", "a", 1}, {"c03.txt", "b", 1}}, twice[] = {{"new.txt", "a", 1}, {"new.TXT", "b", 1}};
+    const part again[] = {{"new.txt", "a", 1}, {"c03.txt", "b", 1}},
+               twice[] = {{"new.txt", "a", 1}, {"new.TXT", "b", 1}};
     weft_dataset *ds;
     write_tar("train-000009.tar", again, 2);
     cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
-    cr_assert(strstr(weft_error_message(), "train-000009.tar") && strstr(weft_error_message(), "\"c03\"") &&
-              strstr(weft_error_message(), "train-00000"), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "train-000009.tar") &&
+                  strstr(weft_error_message(), "\"c03\"") &&
+                  strstr(weft_error_message(), "train-00000"),
+              "%s", weft_error_message());
     write_tar("train-000009.tar", twice, 2);
     cr_assert_eq(weft_dataset_open(shards, "train", false, &ds), WEFT_E_FORMAT);
-    cr_assert(strstr(weft_error_message(), "train-000009.tar: sample \"new\" has the suffix .txt twice"), "%s", weft_error_message());
+    cr_assert(
+        strstr(weft_error_message(), "train-000009.tar: sample \"new\" has the suffix .txt twice"),
+        "%s", weft_error_message());
 }
 
-/* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their pixels. */
+/* Pictures and clips in one set of shards: pictures go to the bucket of one frame, with their
+ * pixels. */
 Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
 {
     enum { PICTURES = 5 };
@@ -341,7 +373,8 @@ Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
     weft_loader_config config = config_of(2);
     config.buckets = (weft_section_list){3, three};
     weft_loader *loader;
-    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
     cr_assert_eq(weft_loader_bucket_samples(loader, 0), PICTURES);
     weft_loader_report r;
     balance(loader, &r);
@@ -356,7 +389,8 @@ Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
             cr_assert_eq(key[0] == 'p', batch.bucket == 0);
             if (key[0] == 'p') {
                 const int p = atoi(key + 1);
-                cr_assert_float_eq((double)batch.video[i * SIDE * SIDE * 3 + 77], 40.0 * (p + 1) / 127.5 - 1, 1e-5);
+                cr_assert_float_eq((double)batch.video[i * SIDE * SIDE * 3 + 77],
+                                   40.0 * (p + 1) / 127.5 - 1, 1e-5);
                 seen[p]++;
             } else {
                 clips++;
@@ -369,8 +403,9 @@ Test(loader, pictures_beside_clips, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
-/* Odd counts: over all ranks each sample comes exactly once per epoch, for 1, 2 and 3 ranks and batches that divide
- * nothing, and also when the run stops in the middle of an epoch and goes on with another number of ranks. */
+/* Odd counts: over all ranks each sample comes exactly once per epoch, for 1, 2 and 3 ranks and
+ * batches that divide nothing, and also when the run stops in the middle of an epoch and goes on
+ * with another number of ranks. */
 Test(loader, once_per_epoch_over_ranks_and_resumes, .init = setup, .fini = teardown)
 {
     enum { EPOCHS = 4 };
@@ -386,13 +421,15 @@ Test(loader, once_per_epoch_over_ranks_and_resumes, .init = setup, .fini = teard
             for (int r = 0; r < ranks; r++) {
                 cr_assert_eq(weft_loader_open(&config, r, ranks, NULL, 0, &loader[r]), WEFT_OK);
                 if (state)
-                    cr_assert_eq(weft_loader_restore(loader[r], state, "state"), WEFT_OK, "%s", weft_error_message());
+                    cr_assert_eq(weft_loader_restore(loader[r], state, "state"), WEFT_OK, "%s",
+                                 weft_error_message());
             }
             for (int k = 0; k < 3; k++, step++) {
                 int64_t count = 0;
                 for (int r = 0; r < ranks; r++) {
                     weft_batch batch;
-                    cr_assert_eq(weft_loader_next(loader[r], &batch), WEFT_OK, "%s", weft_error_message());
+                    cr_assert_eq(weft_loader_next(loader[r], &batch), WEFT_OK, "%s",
+                                 weft_error_message());
                     cr_assert_eq(batch.step, step);
                     cr_assert_eq(batch.first, count);
                     count += batch.count;
@@ -411,7 +448,8 @@ Test(loader, once_per_epoch_over_ranks_and_resumes, .init = setup, .fini = teard
         json_decref(state);
         for (int e = 0; e < EPOCHS; e++)
             for (int c = 0; c < CLIPS; c++)
-                cr_assert_eq(seen[e][c], 1, "batch %d, epoch %d: clip %d came %d times", (int)size, e, c, seen[e][c]);
+                cr_assert_eq(seen[e][c], 1, "batch %d, epoch %d: clip %d came %d times", (int)size,
+                             e, c, seen[e][c]);
     }
 }
 

@@ -12,7 +12,8 @@ Test(flow, schedule_of_the_reference)
     double sigma[11];
     weft_flow_schedule(10, 3, sigma);
     for (int i = 0; i <= 10; i++)
-        cr_assert(fabs(sigma[i] - expected[i]) <= 5e-5, "step %d: %.5f, reference %.4f", i, sigma[i], expected[i]);
+        cr_assert(fabs(sigma[i] - expected[i]) <= 5e-5, "step %d: %.5f, reference %.4f", i,
+                  sigma[i], expected[i]);
 }
 
 Test(flow, schedule_falls_to_zero_for_any_count)
@@ -23,7 +24,8 @@ Test(flow, schedule_falls_to_zero_for_any_count)
         cr_assert(sigma[0] == 1.0);
         cr_assert(sigma[steps] == 0.0);
         for (int64_t i = 0; i < steps; i++)
-            cr_assert(sigma[i + 1] < sigma[i], "%lld steps, step %lld", (long long)steps, (long long)i);
+            cr_assert(sigma[i + 1] < sigma[i], "%lld steps, step %lld", (long long)steps,
+                      (long long)i);
     }
 }
 
@@ -71,7 +73,8 @@ Test(sampler, stops_at_nan)
     const double sigma[3] = {1, 0.5, 0};
     float x = 1, work[1];
     const weft_sampler_callbacks callbacks = {.velocity = bad_velocity};
-    cr_assert_eq(weft_sampler_run(WEFT_SAMPLER_EULER, sigma, 2, &x, 1, work, &callbacks), WEFT_E_NUMERIC);
+    cr_assert_eq(weft_sampler_run(WEFT_SAMPLER_EULER, sigma, 2, &x, 1, work, &callbacks),
+                 WEFT_E_NUMERIC);
 }
 
 Test(sampler, guidance)

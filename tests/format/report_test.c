@@ -88,9 +88,10 @@ Test(report, event_records)
     weft_map map;
     cr_assert_eq(read_events(p, n, 4, &map), 3);
     cr_assert(memmem(p[0], (size_t)n[0], "brain.Event:2", 13));
-    /* wall_time (1, fixed64), step (2, varint 300), summary (5) {value (1) {tag (1) "loss", simple_value (2) 0.25}} */
-    const unsigned char expected[] = {0x10, 0xac, 0x02, 0x2a, 13, 0x0a, 11, 0x0a, 4, 'l', 'o', 's', 's',
-                                      0x15, 0, 0, 0x80, 0x3e};
+    /* wall_time (1, fixed64), step (2, varint 300), summary (5) {value (1) {tag (1) "loss",
+     * simple_value (2) 0.25}} */
+    const unsigned char expected[] = {0x10, 0xac, 0x02, 0x2a, 13,   0x0a, 11, 0x0a, 4,
+                                      'l',  'o',  's',  's',  0x15, 0,    0,  0x80, 0x3e};
     cr_assert_eq(n[1], 9 + (int64_t)sizeof expected);
     cr_assert_eq(p[1][0], 0x09);
     cr_assert_arr_eq(p[1] + 9, expected, sizeof expected);
@@ -112,7 +113,9 @@ Test(report, metrics_resume)
     fclose(f);
     cr_assert_eq(weft_metrics_open(folder, 5, &m), WEFT_OK);
     for (int step = 5; step <= 9; step++)
-        cr_assert_eq(weft_metrics_write(m, step, &(weft_metric){"loss", step == 9 ? NAN : step + 0.25}, 1), WEFT_OK);
+        cr_assert_eq(
+            weft_metrics_write(m, step, &(weft_metric){"loss", step == 9 ? NAN : step + 0.25}, 1),
+            WEFT_OK);
     cr_assert_eq(weft_metrics_close(m), WEFT_OK);
     double *step, *value;
     int64_t count;
@@ -136,7 +139,8 @@ static bool well_formed(const weft_buf *text, const char *name)
     char path[128], command[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     cr_assert_eq(weft_file_write_atomic(path, text->data, text->len), WEFT_OK);
-    snprintf(command, sizeof command, "python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' %s", path);
+    snprintf(command, sizeof command,
+             "python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' %s", path);
     return system(command) == 0;
 }
 
@@ -160,11 +164,17 @@ Test(report, plot)
     y[9000] = 99; /* a spike that thinning must keep */
     weft_smooth(y, N, 0.99, smooth);
     cr_assert(isfinite(smooth[777]));
-    const weft_plot_series series[2] = {{.name = "raw <&> \xff", .count = N, .x = x, .y = y, .faint = true},
-                                        {.name = "smooth", .count = N, .x = x, .y = smooth}};
+    const weft_plot_series series[2] = {
+        {.name = "raw <&> \xff", .count = N, .x = x, .y = y, .faint = true},
+        {.name = "smooth", .count = N, .x = x, .y = smooth}};
     weft_buf text = {0};
-    cr_assert_eq(weft_plot_write(&(weft_plot){.title = "a \"loss\"", .x_label = "step", .y_label = "loss",
-                                              .series = series, .series_count = 2}, &text), WEFT_OK);
+    cr_assert_eq(weft_plot_write(&(weft_plot){.title = "a \"loss\"",
+                                              .x_label = "step",
+                                              .y_label = "loss",
+                                              .series = series,
+                                              .series_count = 2},
+                                 &text),
+                 WEFT_OK);
     cr_assert(well_formed(&text, "plot.svg"));
     cr_assert_lt(text.len, 80000);
     cr_assert_eq(occurrences(&text, "<path"), 2);
@@ -197,7 +207,8 @@ Test(report, plot)
 Test(report, page)
 {
     weft_buf page = {0}, base = {0};
-    static const char *const answers[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"}; /* RFC 4648 */
+    static const char *const answers[] = {"",         "Zg==",     "Zm8=",    "Zm9v",
+                                          "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"}; /* RFC 4648 */
     for (int n = 0; n <= 6; n++) {
         base.len = 0;
         weft_base64(&base, "foobar", n);
@@ -205,7 +216,8 @@ Test(report, page)
     }
     weft_html_begin(&page, "report <1>");
     weft_html_heading(&page, "scores");
-    const char *const head[] = {"what", "value"}, *const cell[] = {"PSNR", "31.2 dB", "colour", "97 %", "none", "n/a"};
+    const char *const head[] = {"what", "value"}, *const cell[] = {"PSNR", "31.2 dB", "colour",
+                                                                   "97 %", "none",    "n/a"};
     weft_html_table(&page, head, cell, 3, 2);
     weft_html_figures_begin(&page);
     weft_html_png(&page, "png", 3, 64, "a & b");

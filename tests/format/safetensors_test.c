@@ -1,4 +1,5 @@
-/* safetensors: what is written reads back, and every way in which a file can lie is refused with its place. */
+/* safetensors: what is written reads back, and every way in which a file can lie is refused with
+ * its place. */
 #include "base/fs.h"
 #include "format/safetensors.h"
 
@@ -22,8 +23,8 @@ static void tear_down(void)
 
 TestSuite(safetensors, .init = set_up, .fini = tear_down);
 
-/* <folder>/x.safetensors from a header text and `data_bytes` bytes 0, 1, 2 ...; promised: the header length
- * that the file claims, -1: the true one. */
+/* <folder>/x.safetensors from a header text and `data_bytes` bytes 0, 1, 2 ...; promised: the
+ * header length that the file claims, -1: the true one. */
 static const char *write_file(const char *header, int64_t data_bytes, int64_t promised)
 {
     static char path[96];
@@ -45,7 +46,8 @@ static const char *write_file(const char *header, int64_t data_bytes, int64_t pr
     return path;
 }
 
-static void refused(const char *header, int64_t data_bytes, int64_t promised, weft_status_code code, const char *word)
+static void refused(const char *header, int64_t data_bytes, int64_t promised, weft_status_code code,
+                    const char *word)
 {
     weft_tensors *t;
     const weft_status_code status = weft_tensors_open(write_file(header, data_bytes, promised), &t);
@@ -54,30 +56,37 @@ static void refused(const char *header, int64_t data_bytes, int64_t promised, we
     cr_assert(strstr(weft_error_message(), word), "'%s' lacks '%s'", weft_error_message(), word);
 }
 
-#define ENTRY(name, dtype, shape, begin, end) \
-    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
+#define ENTRY(name, dtype, shape, begin, end)                                                      \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end \
+    "]}"
 
 Test(safetensors, lies)
 {
     const char *good = "{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "U8", "[4]", 8, 12) "}";
     weft_tensors *t;
-    cr_assert_eq(weft_tensors_open(write_file(good, 12, -1), &t), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_tensors_open(write_file(good, 12, -1), &t), WEFT_OK, "%s",
+                 weft_error_message());
     weft_tensors_close(t);
     refused(good, 12, 5000, WEFT_E_FORMAT, "header");
     refused(good, 12, INT64_MAX, WEFT_E_FORMAT, "header");
     refused(good, 12, 20, WEFT_E_FORMAT, "");
-    refused(good, 11, -1, WEFT_E_FORMAT, "\"b\"");     /* truncated */
-    refused(good, 13, -1, WEFT_E_FORMAT, "end");       /* too long */
+    refused(good, 11, -1, WEFT_E_FORMAT, "\"b\""); /* truncated */
+    refused(good, 13, -1, WEFT_E_FORMAT, "end");   /* too long */
     refused("[1, 2]", 0, -1, WEFT_E_FORMAT, "object");
     refused("{", 0, -1, WEFT_E_FORMAT, "");
-    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("a", "F32", "[2]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "a");
-    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[2]", 4, 12) "}", 12, -1, WEFT_E_FORMAT, "overlap");
-    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[1]", 12, 16) "}", 16, -1, WEFT_E_FORMAT, "\"b\"");
+    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("a", "F32", "[2]", 0, 8) "}", 8, -1,
+            WEFT_E_FORMAT, "a");
+    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[2]", 4, 12) "}", 12, -1,
+            WEFT_E_FORMAT, "overlap");
+    refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[1]", 12, 16) "}", 16, -1,
+            WEFT_E_FORMAT, "\"b\"");
     refused("{" ENTRY("a", "F32", "[3]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "need 12");
     refused("{" ENTRY("a", "F32", "[2]", 8, 0) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
     refused("{" ENTRY("a", "F32", "[2]", -8, 0) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[2]", 0, 9223372036854775807) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
-    refused("{" ENTRY("a", "F32", "[4611686018427387904,4]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
+    refused("{" ENTRY("a", "F32", "[2]", 0, 9223372036854775807) "}", 8, -1, WEFT_E_FORMAT,
+            "\"a\"");
+    refused("{" ENTRY("a", "F32", "[4611686018427387904,4]", 0, 8) "}", 8, -1, WEFT_E_FORMAT,
+            "\"a\"");
     refused("{" ENTRY("a", "F32", "[-2]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
     refused("{" ENTRY("a", "F32", "[2.0]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
     refused("{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,2]", 0, 8) "}", 8, -1, WEFT_E_FORMAT, "\"a\"");
@@ -98,11 +107,15 @@ static void write_three(const char *dir, int64_t max_shard_bytes, weft_dtype sto
     static const float a[6] = {1, -2, 0.5f, 65504, 1e-8f, -0.0f};
     static const int64_t b[2] = {INT64_MIN, 7};
     weft_tensors_writer *w;
-    cr_assert_eq(weft_tensors_writer_create(dir, "diffusion_pytorch_model", max_shard_bytes, &w), WEFT_OK);
+    cr_assert_eq(weft_tensors_writer_create(dir, "diffusion_pytorch_model", max_shard_bytes, &w),
+                 WEFT_OK);
     cr_assert_eq(weft_tensors_writer_metadata(w, "weft", "test"), WEFT_OK);
-    cr_assert_eq(weft_tensors_writer_declare(w, "z.weight", stored, 2, (const int64_t[]){2, 3}), WEFT_OK);
-    cr_assert_eq(weft_tensors_writer_declare(w, "a.index", WEFT_I64, 1, (const int64_t[]){2}), WEFT_OK);
-    cr_assert_eq(weft_tensors_writer_declare(w, "m.empty", WEFT_F32, 2, (const int64_t[]){0, 5}), WEFT_OK);
+    cr_assert_eq(weft_tensors_writer_declare(w, "z.weight", stored, 2, (const int64_t[]){2, 3}),
+                 WEFT_OK);
+    cr_assert_eq(weft_tensors_writer_declare(w, "a.index", WEFT_I64, 1, (const int64_t[]){2}),
+                 WEFT_OK);
+    cr_assert_eq(weft_tensors_writer_declare(w, "m.empty", WEFT_F32, 2, (const int64_t[]){0, 5}),
+                 WEFT_OK);
     cr_assert_eq(weft_tensors_writer_data(w, "z.weight", WEFT_F32, a), WEFT_OK);
     cr_assert_eq(weft_tensors_writer_data(w, "a.index", WEFT_I64, b), WEFT_OK);
     cr_assert_eq(weft_tensors_writer_data(w, "m.empty", WEFT_F32, a), WEFT_OK);
@@ -118,9 +131,11 @@ static void check_three(const char *path, weft_dtype stored)
     cr_assert_str_eq(weft_tensors_at(t, 0)->name, "a.index");
     cr_assert_str_eq(weft_tensors_metadata(t, "weft"), "test");
     cr_assert_null(weft_tensors_find(t, "z.bias"));
-    const weft_stored_tensor *z = weft_tensors_find(t, "z.weight"), *index = weft_tensors_find(t, "a.index");
+    const weft_stored_tensor *z = weft_tensors_find(t, "z.weight"),
+                             *index = weft_tensors_find(t, "a.index");
     cr_assert(z && index);
-    cr_assert(z->dtype == stored && z->rank == 2 && z->dim[0] == 2 && z->dim[1] == 3 && z->count == 6);
+    cr_assert(z->dtype == stored && z->rank == 2 && z->dim[0] == 2 && z->dim[1] == 3 &&
+              z->count == 6);
     float value[6];
     weft_tensor_to_f32(z, value);
     cr_assert_eq(value[1], -2);
@@ -154,15 +169,18 @@ Test(safetensors, shards_with_index)
     check_three(path, WEFT_F32);
     json_t *index;
     cr_assert_eq(weft_json_load(path, &index), WEFT_OK);
-    cr_assert_eq(json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")), 40);
-    const char *file = json_string_value(json_object_get(json_object_get(index, "weight_map"), "a.index"));
+    cr_assert_eq(
+        json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")), 40);
+    const char *file =
+        json_string_value(json_object_get(json_object_get(index, "weight_map"), "a.index"));
     cr_assert_str_eq(file, "diffusion_pytorch_model-00002-of-00002.safetensors");
     /* an index that names a tensor that no file has, then one that leads out of the folder */
     weft_tensors *t;
     json_object_set_new(json_object_get(index, "weight_map"), "ghost", json_string(file));
     cr_assert_eq(weft_json_save(path, index), WEFT_OK);
     cr_assert_eq(weft_tensors_open(folder, &t), WEFT_E_FORMAT);
-    json_object_set_new(json_object_get(index, "weight_map"), "ghost", json_string("../x.safetensors"));
+    json_object_set_new(json_object_get(index, "weight_map"), "ghost",
+                        json_string("../x.safetensors"));
     cr_assert_eq(weft_json_save(path, index), WEFT_OK);
     cr_assert_eq(weft_tensors_open(folder, &t), WEFT_E_FORMAT);
     cr_assert(strstr(weft_error_message(), "ghost"), "%s", weft_error_message());
@@ -191,7 +209,8 @@ Test(safetensors, abandoned_writer)
     cr_assert_eq(weft_tensors_writer_create(folder, "model", 16, &w), WEFT_OK);
     for (int i = 0; i < 3; i++)
         cr_assert_eq(weft_tensors_writer_declare(w, (const char *[]){"a", "b", "c"}[i], WEFT_F32, 1,
-                                                 (const int64_t[]){4}), WEFT_OK);
+                                                 (const int64_t[]){4}),
+                     WEFT_OK);
     cr_assert_eq(weft_tensors_writer_data(w, "a", WEFT_F32, data), WEFT_OK);
     cr_assert_eq(weft_tensors_writer_data(w, "b", WEFT_F32, data), WEFT_OK);
     weft_tensors_writer_free(w);

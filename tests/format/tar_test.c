@@ -1,4 +1,5 @@
-/* tar: what is written others read, what others write is read, and damage costs no more than its place. */
+/* tar: what is written others read, what others write is read, and damage costs no more than its
+ * place. */
 #include "data/dataset.h"
 #include "format/tar.h"
 
@@ -91,17 +92,24 @@ Test(tar, others_read_it)
              "python3 -c 'import sys, tarfile\n"
              "t = tarfile.open(sys.argv[1]); m = t.getmembers()\n"
              "assert [x.name for x in m] == [\"a.txt\", \"b/c.bin\", sys.argv[2], \"empty\"], m\n"
-             "assert t.extractfile(m[0]).read() == b\"hello\" and t.extractfile(m[1]).read() == bytes([7]) * 1024\n"
-             "assert all((x.mode, x.uid, x.mtime) == (0o644, 0, 0) for x in m)' %s %s", path, long_name);
+             "assert t.extractfile(m[0]).read() == b\"hello\" and t.extractfile(m[1]).read() == "
+             "bytes([7]) * 1024\n"
+             "assert all((x.mode, x.uid, x.mtime) == (0o644, 0, 0) for x in m)' %s %s",
+             path, long_name);
     cr_assert_eq(system(command), 0);
-    snprintf(command, sizeof command, "cd %s && tar xf x.tar 2>err && [ ! -s err ] && [ \"$(cat a.txt)\" = hello ]", folder);
+    snprintf(command, sizeof command,
+             "cd %s && tar xf x.tar 2>err && [ ! -s err ] && [ \"$(cat a.txt)\" = hello ]", folder);
     cr_assert_eq(system(command), 0);
 }
 
 /* Archives by python's tarfile, which the fuzz corpus has in its three forms. */
 Test(tar, of_others)
 {
-    const struct { const char *name; int count; const char *first; } known[] = {
+    const struct {
+        const char *name;
+        int count;
+        const char *first;
+    } known[] = {
         {"ustar", 5, "clips/a.mp4"}, {"gnu", 2, "long.mp4"}, {"pax", 2, "l\303\266ng.mp4"}};
     for (int i = 0; i < 3; i++) {
         weft_map map;
@@ -139,7 +147,8 @@ Test(tar, damaged_header)
     close_archive(&map, &index);
 }
 
-/* Every length of a cut: never a crash, never a member with bytes that are not there, and always told. */
+/* Every length of a cut: never a crash, never a member with bytes that are not there, and always
+ * told. */
 Test(tar, cut_anywhere)
 {
     weft_map map;
@@ -162,8 +171,8 @@ Test(tar, cut_anywhere)
     weft_map_close(&map);
 }
 
-/* What GNU tar writes in each of its forms: names over 100 and over 256 bytes are read, sparse files refused, with those
- * around them read. */
+/* What GNU tar writes in each of its forms: names over 100 and over 256 bytes are read, sparse
+ * files refused, with those around them read. */
 Test(tar, of_gnu_tar)
 {
     static const char *const forms[] = {"gnu", "oldgnu", "pax", "ustar"};
@@ -171,9 +180,12 @@ Test(tar, of_gnu_tar)
         const bool ustar = f == 3;
         char command[1024];
         snprintf(command, sizeof command,
-                 "cd %s && rm -rf d x.tar && mkdir d && n=$(printf %%0%dd 7) && mkdir d/$n && echo one >d/$n/$n.a && echo two >d/b.txt; "
-                 "truncate -s 3M d/c.bin; for i in $(seq 1 30); do echo x | dd of=d/c.bin bs=1 seek=$((i * 90000)) "
-                 "conv=notrunc status=none; done; echo end >d/e.txt; tar --format=%s %s --sort=name -cf x.tar d/$n d/b.txt d/c.bin d/e.txt",
+                 "cd %s && rm -rf d x.tar && mkdir d && n=$(printf %%0%dd 7) && mkdir d/$n && echo "
+                 "one >d/$n/$n.a && echo two >d/b.txt; "
+                 "truncate -s 3M d/c.bin; for i in $(seq 1 30); do echo x | dd of=d/c.bin bs=1 "
+                 "seek=$((i * 90000)) "
+                 "conv=notrunc status=none; done; echo end >d/e.txt; tar --format=%s %s "
+                 "--sort=name -cf x.tar d/$n d/b.txt d/c.bin d/e.txt",
                  folder, ustar ? 80 : 180, forms[f], ustar ? "" : "--sparse");
         cr_assert_eq(system(command), 0);
         snprintf(path, sizeof path, "%s/x.tar", folder);
@@ -182,23 +194,28 @@ Test(tar, of_gnu_tar)
         open_archive(&map, &index);
         cr_assert_eq(index.count, ustar ? 4 : 3, "%s: %d members", forms[f], (int)index.count);
         const weft_tar_member *first = &index.member[0], *last = &index.member[index.count - 1];
-        cr_assert_eq((int64_t)strlen(first->name), ustar ? 2 + 80 + 1 + 80 + 2 : 2 + 180 + 1 + 180 + 2);
+        cr_assert_eq((int64_t)strlen(first->name),
+                     ustar ? 2 + 80 + 1 + 80 + 2 : 2 + 180 + 1 + 180 + 2);
         cr_assert(first->bytes == 4 && !memcmp(first->data, "one\n", 4));
         cr_assert_str_eq(last->name, "d/e.txt");
         cr_assert(!memcmp(last->data, "end\n", 4));
         if (ustar)
             cr_assert_null(index.damage);
         else
-            cr_assert(strstr(index.damage, "sparse file") && index.damaged_places == 1, "%s: %s", forms[f], index.damage);
+            cr_assert(strstr(index.damage, "sparse file") && index.damaged_places == 1, "%s: %s",
+                      forms[f], index.damage);
         close_archive(&map, &index);
     }
 }
 
-/* A member whose header, with a right checksum, claims more bytes than there are, or so many that it swallows others. */
+/* A member whose header, with a right checksum, claims more bytes than there are, or so many that
+ * it swallows others. */
 Test(tar, lying_size)
 {
-    static const struct { const char *size; int count; } lies[] = {
-        {"00000005000", 3}, {"77777777777", 3}, {"00000000001", 4}};
+    static const struct {
+        const char *size;
+        int count;
+    } lies[] = {{"00000005000", 3}, {"77777777777", 3}, {"00000000001", 4}};
     for (int i = 0; i < 3; i++) {
         weft_map map;
         weft_tar_index index;
@@ -229,10 +246,17 @@ Test(tar, lying_size)
 /* Answers of webdataset 1.0.2 (tariterators.base_plus_ext and the skipping of __...__). */
 Test(tar, webdataset_keys)
 {
-    static const struct { const char *name, *key, *suffix; } known[] = {
-        {"a.mp4", "a", "mp4"},           {"d.x/a.mp4", "d.x/a", "mp4"}, {"a.latent.npy", "a", "latent.npy"},
-        {"./d/a.JSON", "./d/a", "JSON"}, {"a", NULL, NULL},             {"d.x/a", NULL, NULL},
-        {"__index__", NULL, NULL},       {".hidden", NULL, NULL},       {"a.", "a", ""}};
+    static const struct {
+        const char *name, *key, *suffix;
+    } known[] = {{"a.mp4", "a", "mp4"},
+                 {"d.x/a.mp4", "d.x/a", "mp4"},
+                 {"a.latent.npy", "a", "latent.npy"},
+                 {"./d/a.JSON", "./d/a", "JSON"},
+                 {"a", NULL, NULL},
+                 {"d.x/a", NULL, NULL},
+                 {"__index__", NULL, NULL},
+                 {".hidden", NULL, NULL},
+                 {"a.", "a", ""}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         int64_t length = -1;
         const char *suffix = NULL;

@@ -1,7 +1,8 @@
 /* Fuzz targets: each reads bytes as one of weft's input formats and must neither crash nor hang,
  * whatever they are. tests/fuzz/corpus/<name>/ has the inputs to start from.
  *
- * fuzz_test.c runs the corpus and fixed mutations of it as part of the tests; `make fuzz` runs libFuzzer. */
+ * fuzz_test.c runs the corpus and fixed mutations of it as part of the tests; `make fuzz` runs
+ * libFuzzer. */
 #ifndef WEFT_TESTS_FUZZ_H
 #define WEFT_TESTS_FUZZ_H
 

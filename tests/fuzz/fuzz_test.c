@@ -14,7 +14,8 @@ enum { MUTATIONS = 400 };
 /* Flips, overwrites, cuts, repeats: 1 to 4 of them. */
 static void mutate(weft_rng *rng, weft_buf *b)
 {
-    static const uint64_t nasty[] = {0, 1, 127, 255, 256, 65535, 1ull << 31, 1ull << 32, INT64_MAX, UINT64_MAX};
+    static const uint64_t nasty[] = {0,     1,          127,        255,       256,
+                                     65535, 1ull << 31, 1ull << 32, INT64_MAX, UINT64_MAX};
     for (uint64_t n = 1 + weft_rng_below(rng, 4); n > 0 && b->len > 0; n--) {
         const int64_t at = (int64_t)weft_rng_below(rng, (uint64_t)b->len);
         const int64_t left = b->len - at;
@@ -69,9 +70,27 @@ static void run_corpus(const char *name, int (*target)(const uint8_t *, size_t))
     weft_names_free(&names);
 }
 
-Test(fuzz, safetensors) { run_corpus("safetensors", fuzz_safetensors); }
-Test(fuzz, tar) { run_corpus("tar", fuzz_tar); }
-Test(fuzz, npy) { run_corpus("npy", fuzz_npy); }
-Test(fuzz, config) { run_corpus("config", fuzz_config); }
-Test(fuzz, json) { run_corpus("json", fuzz_json); }
-Test(fuzz, metrics) { run_corpus("metrics", fuzz_metrics); }
+Test(fuzz, safetensors)
+{
+    run_corpus("safetensors", fuzz_safetensors);
+}
+Test(fuzz, tar)
+{
+    run_corpus("tar", fuzz_tar);
+}
+Test(fuzz, npy)
+{
+    run_corpus("npy", fuzz_npy);
+}
+Test(fuzz, config)
+{
+    run_corpus("config", fuzz_config);
+}
+Test(fuzz, json)
+{
+    run_corpus("json", fuzz_json);
+}
+Test(fuzz, metrics)
+{
+    run_corpus("metrics", fuzz_metrics);
+}

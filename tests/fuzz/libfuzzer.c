@@ -1,4 +1,5 @@
-/* libFuzzer's entry, for one target a program: make fuzz compiles it with -DFUZZ_TARGET=fuzz_tar and so on. */
+/* libFuzzer's entry, for one target a program: make fuzz compiles it with -DFUZZ_TARGET=fuzz_tar
+ * and so on. */
 #include "fuzz.h"
 
 #ifdef FUZZ_TARGET

@@ -118,23 +118,26 @@ static const weft_key inner_keys[] = {
     {"weight", WEFT_KEY_F64, offsetof(inner, weight), "1", "", "share"},
     {"label", WEFT_KEY_STRING, offsetof(inner, label), "", "", "name"},
 };
-static const weft_section inner_section = {"inner", "part", sizeof(inner), inner_keys, WEFT_COUNT(inner_keys)};
+static const weft_section inner_section = {"inner", "part", sizeof(inner), inner_keys,
+                                           WEFT_COUNT(inner_keys)};
 static const weft_key outer_keys[] = {
     {"steps", WEFT_KEY_I64, offsetof(outer, steps), "1000", "", "steps", .min = 1, .max = 1e9},
     {"rate", WEFT_KEY_F64, offsetof(outer, rate), "1e-4", "", "rate", .min = 0, .max = 1},
     {"quick", WEFT_KEY_BOOL, offsetof(outer, quick), "false", "", "quick"},
     {"kind", WEFT_KEY_ENUM, offsetof(outer, kind), "first", "", "which", .choices = kinds},
     {"name", WEFT_KEY_STRING, offsetof(outer, name), "x", "", "name"},
-    {"sizes", WEFT_KEY_I64_LIST, offsetof(outer, sizes), "[1, 2]", "", "sizes", .min = 0, .max = 512},
+    {"sizes", WEFT_KEY_I64_LIST, offsetof(outer, sizes), "[1, 2]", "", "sizes", .min = 0,
+     .max = 512},
     {"betas", WEFT_KEY_F64_LIST, offsetof(outer, betas), "[0.9]", "", "decay"},
     {"words", WEFT_KEY_STRING_LIST, offsetof(outer, words), "[]", "", "words"},
     {"one", WEFT_KEY_SECTION, offsetof(outer, one), .section = &inner_section},
     {"many", WEFT_KEY_SECTION_LIST, offsetof(outer, many), .section = &inner_section},
 };
-static const weft_section outer_section = {"outer", "run", sizeof(outer), outer_keys, WEFT_COUNT(outer_keys)};
+static const weft_section outer_section = {"outer", "run", sizeof(outer), outer_keys,
+                                           WEFT_COUNT(outer_keys)};
 
-/* The first line, where it has an '=', is an override; the rest is the file. What loads must dump, and
- * the dump must load to the same dump. */
+/* The first line, where it has an '=', is an override; the rest is the file. What loads must dump,
+ * and the dump must load to the same dump. */
 int fuzz_config(const uint8_t *data, size_t size)
 {
     weft_arena *arena = weft_arena_create();
@@ -149,11 +152,12 @@ int fuzz_config(const uint8_t *data, size_t size)
     const char *const overrides[1] = {line};
     const int count = strchr(line, '=') ? 1 : 0;
     const int64_t skip = count ? (int64_t)first + 1 : 0;
-    if (weft_config_parse(arena, (const char *)data + skip, (int64_t)size - skip, "fuzz.yaml", overrides, count,
-                          &outer_section, &config) == WEFT_OK) {
+    if (weft_config_parse(arena, (const char *)data + skip, (int64_t)size - skip, "fuzz.yaml",
+                          overrides, count, &outer_section, &config) == WEFT_OK) {
         weft_buf dump = {0}, twice = {0};
         weft_config_dump(&outer_section, &config, &dump);
-        if (weft_config_parse(arena, dump.data, dump.len, "dump.yaml", NULL, 0, &outer_section, &again) != WEFT_OK) {
+        if (weft_config_parse(arena, dump.data, dump.len, "dump.yaml", NULL, 0, &outer_section,
+                              &again) != WEFT_OK) {
             fprintf(stderr, "%s\n%s\n", weft_error_message(), dump.data);
             abort();
         }

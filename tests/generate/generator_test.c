@@ -37,15 +37,17 @@ static void make_part(const char *name, const char *config, weft_model_size size
             x[k] += 0.05f * weft_random_normal((uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
     }
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    cr_assert_eq(weft_weights_save(store, g, "", NULL, path, stem, WEFT_F32, 0), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_weights_save(store, g, "", NULL, path, stem, WEFT_F32, 0), WEFT_OK, "%s",
+                 weft_error_message());
     snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
     cr_assert_eq(weft_file_write_atomic(path, config, (int64_t)strlen(config)), WEFT_OK);
     weft_store_free(store);
     weft_graph_free(g);
 }
 
-static const char vae_config[] = "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,\"z_dim\":4,\"num_res_blocks\":1,"
-                                 "\"latents_mean\":[0.1,0.2,0,0],\"latents_std\":[1,2,1,1]}";
+static const char vae_config[] =
+    "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":4,\"z_dim\":4,\"num_res_blocks\":1,"
+    "\"latents_mean\":[0.1,0.2,0,0],\"latents_std\":[1,2,1,1]}";
 
 static void setup(void)
 {
@@ -53,10 +55,13 @@ static void setup(void)
     cr_assert(mkdtemp(folder));
     make_part("vae", vae_config, (weft_model_size){1, 9, 16, 16, 0}, "diffusion_pytorch_model");
     make_part("transformer",
-              "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":12,\"in_channels\":4,"
+              "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_"
+              "head_dim\":12,\"in_channels\":4,"
               "\"out_channels\":4,\"text_dim\":8,\"freq_dim\":16,\"ffn_dim\":32,\"num_layers\":1}",
               (weft_model_size){1, 3, 2, 4, 6}, "diffusion_pytorch_model");
-    make_part("text_encoder", "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,\"num_layers\":1,\"max_length\":6}",
+    make_part("text_encoder",
+              "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":8,\"num_heads\":2,\"num_layers\":1,"
+              "\"max_length\":6}",
               (weft_model_size){1, 0, 0, 0, 6}, "model");
     snprintf(path, sizeof path, "%s/weft.json", folder);
     const char *sizes = "{\"frames\":9,\"height\":16,\"width\":32,\"fps\":8}";
@@ -70,22 +75,28 @@ static void teardown(void)
 
 enum { FRAME = 16 * 32 * 3, VIDEO = 9 * FRAME };
 
-static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame, int64_t count, const float *frames)
+static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame, int64_t count,
+                                const float *frames)
 {
-    memcpy((float *)user + prompt * VIDEO + first_frame * FRAME, frames, sizeof(float) * (size_t)(count * FRAME));
+    memcpy((float *)user + prompt * VIDEO + first_frame * FRAME, frames,
+           sizeof(float) * (size_t)(count * FRAME));
     return WEFT_OK;
 }
 
-static void generate(int64_t count, int64_t batch, int sampler, const uint64_t *seeds, float *videos)
+static void generate(int64_t count, int64_t batch, int sampler, const uint64_t *seeds,
+                     float *videos)
 {
     static const char *const prompts[] = {"red", "blue", "green"};
-    const weft_generator_options options = {.steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
+    const weft_generator_options options = {
+        .steps = 3, .guidance = 2, .batch = batch, .sampler = sampler};
     weft_generator *p;
-    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_generator_open(folder, &options, NULL, &p), WEFT_OK, "%s",
+                 weft_error_message());
     cr_assert_gt(weft_generator_bytes(p), 0);
     cr_assert_eq(weft_generator_bind(p), WEFT_OK, "%s", weft_error_message());
     const weft_generator_sink sink = {.frames = collect, .user = videos};
-    cr_assert_eq(weft_generator_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_generator_run(p, prompts, seeds, count, &sink), WEFT_OK, "%s",
+                 weft_error_message());
     weft_generator_free(p);
 }
 
@@ -116,7 +127,8 @@ Test(generator, same_seed_same_bits, .init = setup, .fini = teardown)
     /* together they are close: batched products may sum in another order */
     generate(3, 2, WEFT_SAMPLER_EULER, seeds, c);
     for (int i = 0; i < 3; i++)
-        cr_assert(distance(c + i * VIDEO, a + i * VIDEO) < 1e-5, "prompt %d: %g", i, distance(c + i * VIDEO, a + i * VIDEO));
+        cr_assert(distance(c + i * VIDEO, a + i * VIDEO) < 1e-5, "prompt %d: %g", i,
+                  distance(c + i * VIDEO, a + i * VIDEO));
     cr_assert_gt(distance(a, a + VIDEO), 1e-3);
     /* another seed and another sampler give other videos */
     const uint64_t other[] = {70, 8, 9};
@@ -143,11 +155,13 @@ Test(generator, wrong_sizes_are_explained, .init = setup, .fini = teardown)
 
 static weft_status_code append(void *user, int64_t first_frame, int64_t count, const float *frames)
 {
-    memcpy((float *)user + first_frame * 16 * 16 * 3, frames, sizeof(float) * (size_t)(count * 16 * 16 * 3));
+    memcpy((float *)user + first_frame * 16 * 16 * 3, frames,
+           sizeof(float) * (size_t)(count * 16 * 16 * 3));
     return WEFT_OK;
 }
 
-/* The stream against the whole video at once: the same sums, so close to rounding; its memory does not grow. */
+/* The stream against the whole video at once: the same sums, so close to rounding; its memory does
+ * not grow. */
 Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
 {
     enum { T = 17, N = T * 16 * 16 * 3, L = 5 * 2 * 2 * 4 };
@@ -174,13 +188,17 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     const float *whole = weft_program_output(program, "reconstruction")->data;
 
     weft_vae *vae;
-    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, 16, 16, &vae), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, 16, 16, &vae), WEFT_OK,
+                 "%s", weft_error_message());
     cr_assert_eq(weft_vae_bind(vae), WEFT_OK);
-    for (int round = 0; round < 2; round++) { /* a second video does not see the first one's caches */
+    for (int round = 0; round < 2;
+         round++) { /* a second video does not see the first one's caches */
         cr_assert_eq(weft_vae_encode(vae, video, T, latents), WEFT_OK);
         cr_assert_eq(weft_vae_decode(vae, latents, 5, append, decoded), WEFT_OK);
-        cr_assert(relative(latents, mean, L) <= 2e-6, "latents differ by %g", relative(latents, mean, L));
-        cr_assert(relative(decoded, whole, N) <= 2e-6, "frames differ by %g", relative(decoded, whole, N));
+        cr_assert(relative(latents, mean, L) <= 2e-6, "latents differ by %g",
+                  relative(latents, mean, L));
+        cr_assert(relative(decoded, whole, N) <= 2e-6, "frames differ by %g",
+                  relative(decoded, whole, N));
     }
     weft_vae_free(vae);
     weft_program_free(program);

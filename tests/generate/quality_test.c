@@ -17,13 +17,15 @@ static void make(void)
             }
 }
 
-/* Expected figures from scikit-image 0.25 (gaussian_weights, sigma 1.5, population covariance, data_range 255). */
+/* Expected figures from scikit-image 0.25 (gaussian_weights, sigma 1.5, population covariance,
+ * data_range 255). */
 Test(quality, agrees_with_scikit_image, .init = make)
 {
     double ssim;
     cr_assert_eq(weft_ssim(a, b, 1, H, W, &ssim), WEFT_OK);
     cr_assert_float_eq(ssim, 0.961592801139204, 1e-5, "%.7f", ssim);
-    cr_assert_float_eq(weft_psnr(a, b, 1, H, W), 27.632467970466443, 1e-9, "%.9f", weft_psnr(a, b, 1, H, W));
+    cr_assert_float_eq(weft_psnr(a, b, 1, H, W), 27.632467970466443, 1e-9, "%.9f",
+                       weft_psnr(a, b, 1, H, W));
     cr_assert_eq(weft_ssim(a, a, 1, H, W, &ssim), WEFT_OK);
     cr_assert_float_eq(ssim, 1, 1e-6);
     cr_assert_eq(weft_ssim(a, b, 1, 8, 8, &ssim), WEFT_E_SHAPE);

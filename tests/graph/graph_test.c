@@ -9,7 +9,7 @@
 
 static const weft_init zero = {.kind = WEFT_INIT_ZERO};
 
-/* ---- errors ---- */
+/* ---- errors -------------------------------------------------------------------------------- */
 
 typedef weft_value bad_call(weft_graph *g, weft_value x); /* x: f32 [2,6] */
 
@@ -171,7 +171,7 @@ Test(graph, ops_without_gradient_say_so)
     weft_graph_free(g);
 }
 
-/* ---- a small graph, its text and its hash ---- */
+/* ---- a small graph, its text and its hash -------------------------------------------------- */
 
 static weft_graph *small(double init)
 {
@@ -261,7 +261,7 @@ Test(graph, hash_sees_everything)
     weft_graph_free(c);
 }
 
-/* ---- verify ---- */
+/* ---- verify -------------------------------------------------------------------------------- */
 
 typedef void damage(weft_graph *g);
 
@@ -363,7 +363,7 @@ Test(graph, verify_finds_every_damage)
     }
 }
 
-/* ---- autodiff costs what is needed ---- */
+/* ---- autodiff costs what is needed --------------------------------------------------------- */
 
 Test(graph, frozen_params_cost_nothing)
 {
@@ -408,7 +408,7 @@ Test(graph, what_the_loss_does_not_reach_has_no_gradient)
     weft_graph_free(g);
 }
 
-/* ---- shard: what it refuses ---- */
+/* ---- shard: what it refuses ---------------------------------------------------------------- */
 
 static void refuse(const weft_recipe_row *row, int rank, const char *text)
 {
@@ -435,24 +435,28 @@ Test(graph, recipes_that_cannot_be)
 /* A row that decides nothing is told, unless it says that it may. */
 Test(graph, recipe_rows_without_a_match)
 {
-    refuse(&(weft_recipe_row){"nett.*", "dp", {WEFT_S, 0}}, 0,
-           "recipe mine: row 1, \"nett.*\" on axis dp, matches no input, parameter, state or output");
+    refuse(
+        &(weft_recipe_row){"nett.*", "dp", {WEFT_S, 0}}, 0,
+        "recipe mine: row 1, \"nett.*\" on axis dp, matches no input, parameter, state or output");
     refuse(&(weft_recipe_row){"net:liner", "dp", {WEFT_S, 0}}, 0, "matches no node (scope:op)");
-    static const weft_recipe_row rows[] = {{"x", "dp", {WEFT_S, 0}},
-                                           {"nett.*", "dp", {WEFT_S, 0}, .optional = true},
-                                           {"nothing", "tp", {WEFT_S, 0}}, /* an axis that the mesh lacks */
-                                           {"x*", "dp", {WEFT_R, 0}}};
+    static const weft_recipe_row rows[] = {
+        {"x", "dp", {WEFT_S, 0}},
+        {"nett.*", "dp", {WEFT_S, 0}, .optional = true},
+        {"nothing", "tp", {WEFT_S, 0}}, /* an axis that the mesh lacks */
+        {"x*", "dp", {WEFT_R, 0}}};
     const weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", 2}}};
     weft_graph *g = small(0.5), *out = NULL;
-    cr_expect_eq(weft_pass_shard(g, &mesh, 0, &(weft_recipe){"three", rows, 3}, &out), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_pass_shard(g, &mesh, 0, &(weft_recipe){"three", rows, 3}, &out), WEFT_OK,
+                 "%s", weft_error_message());
     weft_graph_free(out);
     cr_expect_eq(weft_pass_shard(g, &mesh, 0, &(weft_recipe){"four", rows, 4}, &out), WEFT_E_ARG);
-    cr_expect(strstr(weft_error_message(), "row 4, \"x*\" on axis dp, decides nothing: rows before it, like \"x\""), "%s",
-              weft_error_message());
+    cr_expect(strstr(weft_error_message(),
+                     "row 4, \"x*\" on axis dp, decides nothing: rows before it, like \"x\""),
+              "%s", weft_error_message());
     weft_graph_free(g);
 }
 
-/* ---- memory ---- */
+/* ---- memory -------------------------------------------------------------------------------- */
 
 static weft_status_code build_and_shard(void)
 {

@@ -61,7 +61,7 @@ static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
     free(workspace);
 }
 
-/* ---- conversions ---- */
+/* ---- conversions --------------------------------------------------------------------------- */
 
 /* Copies box [at, at + size) of `from` to position `to_at` of `to`; `add` adds. */
 static void copy_box(const weft_view *from, const int64_t *at, const weft_shape *size,

@@ -63,7 +63,7 @@ Test(model_shard, pairs_and_three)
     check("wan", "dp=2,tp=2,cp=2", even);
 }
 
-/* ---- what goes over the wire ---- */
+/* ---- what goes over the wire --------------------------------------------------------------- */
 
 typedef struct traffic {
     int count[WEFT_OP_COUNT]; /* collectives of at least `least` bytes on the wire */

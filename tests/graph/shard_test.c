@@ -109,8 +109,7 @@ Test(shard, every_op_under_every_layout_on_3_ranks)
     sweep(3);
 }
 
-/* ---- two axes: nested splits of one dim, mixed ones, other axes' collectives under this axis ----
- */
+/* ---- two axes: nested splits of one dim, mixed ones, other axes' collectives under this axis  */
 
 static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, int tries)
 {

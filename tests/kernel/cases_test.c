@@ -1,5 +1,5 @@
-/* Every op on cpu against ref: declarative cases. Odd sizes on purpose: one element, one more and one less than
- * vectors and tiles, empty tensors, broadcasts, narrow storage. */
+/* Every op on cpu against ref: declarative cases. Odd sizes on purpose: one element, one more and
+ * one less than vectors and tiles, empty tensors, broadcasts, narrow storage. */
 #include "harness.h"
 
 #include <criterion/criterion.h>
@@ -7,13 +7,34 @@
 #include <stdio.h>
 
 #define D(...) .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), .dim = {__VA_ARGS__}
-#define X(...) {D(__VA_ARGS__)}
-#define POS(...) {D(__VA_ARGS__), .fill = POSITIVE}
-#define BF(...) {D(__VA_ARGS__), .dtype = WEFT_BF16}
-#define F16(...) {D(__VA_ARGS__), .dtype = WEFT_F16}
-#define IDS(max, ...) {D(__VA_ARGS__), .fill = IDS, .value = max, .dtype = WEFT_I32}
-#define NUM(x) {.rank = 0, .fill = VALUE, .value = x}
-#define NONE {.rank = -1}
+#define X(...)                                                                                     \
+    {                                                                                              \
+        D(__VA_ARGS__)                                                                             \
+    }
+#define POS(...)                                                                                   \
+    {                                                                                              \
+        D(__VA_ARGS__), .fill = POSITIVE                                                           \
+    }
+#define BF(...)                                                                                    \
+    {                                                                                              \
+        D(__VA_ARGS__), .dtype = WEFT_BF16                                                         \
+    }
+#define F16(...)                                                                                   \
+    {                                                                                              \
+        D(__VA_ARGS__), .dtype = WEFT_F16                                                          \
+    }
+#define IDS(max, ...)                                                                              \
+    {                                                                                              \
+        D(__VA_ARGS__), .fill = IDS, .value = max, .dtype = WEFT_I32                               \
+    }
+#define NUM(x)                                                                                     \
+    {                                                                                              \
+        .rank = 0, .fill = VALUE, .value = x                                                       \
+    }
+#define NONE                                                                                       \
+    {                                                                                              \
+        .rank = -1                                                                                 \
+    }
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 static void check_all(const op_case *cases, size_t count)
@@ -21,7 +42,8 @@ static void check_all(const op_case *cases, size_t count)
     for (size_t i = 0; i < count; i++) {
         op_case c = cases[i];
         char label[128];
-        snprintf(label, sizeof label, "%s %zu %s", weft_op_get(c.op)->name, i, c.label ? c.label : "");
+        snprintf(label, sizeof label, "%s %zu %s", weft_op_get(c.op)->name, i,
+                 c.label ? c.label : "");
         c.label = label;
         c.seed = i;
         check_case(&c);
@@ -30,13 +52,18 @@ static void check_all(const op_case *cases, size_t count)
 
 Test(kernel, unary)
 {
-    const weft_op ops[] = {WEFT_OP_NEG, WEFT_OP_EXP, WEFT_OP_LOG, WEFT_OP_SQRT, WEFT_OP_RSQRT, WEFT_OP_SQUARE,
-                           WEFT_OP_SIN, WEFT_OP_COS, WEFT_OP_TANH, WEFT_OP_SIGMOID, WEFT_OP_SILU};
+    const weft_op ops[] = {WEFT_OP_NEG,   WEFT_OP_EXP,     WEFT_OP_LOG, WEFT_OP_SQRT,
+                           WEFT_OP_RSQRT, WEFT_OP_SQUARE,  WEFT_OP_SIN, WEFT_OP_COS,
+                           WEFT_OP_TANH,  WEFT_OP_SIGMOID, WEFT_OP_SILU};
     const int64_t sizes[] = {0, 1, 7, 8, 15, 16, 17, 33, 1000, 70001};
     for (size_t i = 0; i < COUNT(ops); i++)
         for (size_t s = 0; s < COUNT(sizes); s++) {
-            const bool positive = ops[i] == WEFT_OP_LOG || ops[i] == WEFT_OP_SQRT || ops[i] == WEFT_OP_RSQRT;
-            op_case c = {.label = weft_op_get(ops[i])->name, .op = ops[i], .count = 1, .seed = s,
+            const bool positive =
+                ops[i] == WEFT_OP_LOG || ops[i] == WEFT_OP_SQRT || ops[i] == WEFT_OP_RSQRT;
+            op_case c = {.label = weft_op_get(ops[i])->name,
+                         .op = ops[i],
+                         .count = 1,
+                         .seed = s,
                          .in = {{D(sizes[s]), .fill = positive ? POSITIVE : NORMAL, .value = 4}}};
             check_case(&c);
             c.in[0].dtype = WEFT_BF16;
@@ -50,8 +77,12 @@ Test(kernel, with_attributes)
         {.op = WEFT_OP_AFFINE, .attr = &(weft_attr_affine){2.5, -1}, .in = {X(3, 5, 7)}},
         {.op = WEFT_OP_GELU, .attr = &(weft_attr_gelu){false}, .in = {{D(1003), .value = 3}}},
         {.op = WEFT_OP_GELU, .attr = &(weft_attr_gelu){true}, .in = {{D(1003), .value = 3}}},
-        {.op = WEFT_OP_GELU_GRAD, .attr = &(weft_attr_gelu){false}, .in = {{D(1003), .value = 3}, X(1003)}},
-        {.op = WEFT_OP_GELU_GRAD, .attr = &(weft_attr_gelu){true}, .in = {{D(1003), .value = 3}, X(1003)}},
+        {.op = WEFT_OP_GELU_GRAD,
+         .attr = &(weft_attr_gelu){false},
+         .in = {{D(1003), .value = 3}, X(1003)}},
+        {.op = WEFT_OP_GELU_GRAD,
+         .attr = &(weft_attr_gelu){true},
+         .in = {{D(1003), .value = 3}, X(1003)}},
         {.op = WEFT_OP_SILU_GRAD, .in = {{D(1003), .value = 3}, X(1003)}},
         {.op = WEFT_OP_CLAMP, .attr = &(weft_attr_clamp){-0.5, 0.75}, .in = {X(101)}},
         {.op = WEFT_OP_CLAMP_GRAD, .attr = &(weft_attr_clamp){-0.5, 0.75}, .in = {X(101), X(101)}},
@@ -68,21 +99,43 @@ Test(kernel, binary)
 {
     const weft_op ops[] = {WEFT_OP_ADD, WEFT_OP_SUB, WEFT_OP_MUL, WEFT_OP_DIV};
     const operand shapes[][2] = {
-        {X(5), POS(5)}, {X(3, 4, 5), POS(3, 4, 5)}, {X(3, 4, 5), POS(1, 1, 5)}, {X(3, 4, 5), POS(3, 1, 5)},
-        {X(3, 4, 5), POS(3, 4, 1)}, {X(1, 4, 5), POS(3, 1, 1)}, {X(2, 1, 3, 1, 5), POS(1, 4, 1, 2, 1)}, {X(1), POS(1)},
-        {X(0, 5), POS(1, 5)}, {X(2, 9001), POS(1, 9001)}, {X(2, 9001), POS(2, 1)}, {{.rank = 0, .fill = VALUE, .value = 3}, NUM(2)},
+        {X(5), POS(5)},
+        {X(3, 4, 5), POS(3, 4, 5)},
+        {X(3, 4, 5), POS(1, 1, 5)},
+        {X(3, 4, 5), POS(3, 1, 5)},
+        {X(3, 4, 5), POS(3, 4, 1)},
+        {X(1, 4, 5), POS(3, 1, 1)},
+        {X(2, 1, 3, 1, 5), POS(1, 4, 1, 2, 1)},
+        {X(1), POS(1)},
+        {X(0, 5), POS(1, 5)},
+        {X(2, 9001), POS(1, 9001)},
+        {X(2, 9001), POS(2, 1)},
+        {{.rank = 0, .fill = VALUE, .value = 3}, NUM(2)},
         {X(17, 33), {D(17, 33), .fill = POSITIVE, .dtype = WEFT_BF16}},
     };
     for (size_t i = 0; i < COUNT(ops); i++)
         for (size_t s = 0; s < COUNT(shapes); s++) {
-            const op_case c = {.label = weft_op_get(ops[i])->name, .op = ops[i], .count = 2, .seed = s,
+            const op_case c = {.label = weft_op_get(ops[i])->name,
+                               .op = ops[i],
+                               .count = 2,
+                               .seed = s,
                                .in = {shapes[s][0], shapes[s][1]}};
             check_case(&c);
         }
 }
 
-#define SUM(...) .op = WEFT_OP_SUM, .attr = &(weft_attr_sum){__VA_ARGS__}
-#define PERM(...) .op = WEFT_OP_PERMUTE, .attr = &(weft_attr_permute){{__VA_ARGS__}}
+#define SUM(...)                                                                                   \
+    .op = WEFT_OP_SUM, .attr = &(weft_attr_sum)                                                    \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+#define PERM(...)                                                                                  \
+    .op = WEFT_OP_PERMUTE, .attr = &(weft_attr_permute)                                            \
+    {                                                                                              \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 
 Test(kernel, shapes)
 {
@@ -114,17 +167,30 @@ Test(kernel, shapes)
         {.op = WEFT_OP_SLICE, .attr = &(weft_attr_slice){1, 6, 1}, .in = {BF(3, 7)}},
         {.op = WEFT_OP_PAD, .attr = &(weft_attr_pad){1, 2, 3}, .in = {X(3, 7, 5)}},
         {.op = WEFT_OP_PAD, .attr = &(weft_attr_pad){0, 0, 1}, .in = {X(0, 7)}},
-        {.op = WEFT_OP_CONCAT, .attr = &(weft_attr_concat){1}, .in = {X(3, 7, 5), X(3, 1, 5), X(3, 0, 5)}, .count = 3},
+        {.op = WEFT_OP_CONCAT,
+         .attr = &(weft_attr_concat){1},
+         .in = {X(3, 7, 5), X(3, 1, 5), X(3, 0, 5)},
+         .count = 3},
         {.op = WEFT_OP_CONCAT, .attr = &(weft_attr_concat){0}, .in = {X(3), X(2)}},
         {.op = WEFT_OP_EMBED, .in = {X(11, 7), IDS(11, 3, 5)}},
         {.op = WEFT_OP_EMBED, .in = {BF(11, 7), IDS(11, 3, 5)}},
-        {.op = WEFT_OP_EMBED_GRAD, .attr = &(weft_attr_embed){11}, .in = {IDS(11, 3, 50), X(3, 50, 67)}},
+        {.op = WEFT_OP_EMBED_GRAD,
+         .attr = &(weft_attr_embed){11},
+         .in = {IDS(11, 3, 50), X(3, 50, 67)}},
     };
     check_all(cases, COUNT(cases));
 }
 
-#define MM(a, b) .op = WEFT_OP_MATMUL, .attr = &(weft_attr_matmul){a, b}
-#define LIN(act) .op = WEFT_OP_LINEAR, .attr = &(weft_attr_linear){act}
+#define MM(a, b)                                                                                   \
+    .op = WEFT_OP_MATMUL, .attr = &(weft_attr_matmul)                                              \
+    {                                                                                              \
+        a, b                                                                                       \
+    }
+#define LIN(act)                                                                                   \
+    .op = WEFT_OP_LINEAR, .attr = &(weft_attr_linear)                                              \
+    {                                                                                              \
+        act                                                                                        \
+    }
 
 Test(kernel, products)
 {
@@ -158,27 +224,44 @@ Test(kernel, products)
     check_all(cases, COUNT(cases));
 }
 
-#define CONV(st, sy, sx, bt, by, bx, at, ay, ax) \
-    .op = WEFT_OP_CONV3D, .attr = &(weft_attr_conv){.stride = {st, sy, sx}, .before = {bt, by, bx}, .after = {at, ay, ax}}
+#define CONV(st, sy, sx, bt, by, bx, at, ay, ax)                                                   \
+    .op = WEFT_OP_CONV3D, .attr = &(weft_attr_conv)                                                \
+    {                                                                                              \
+        .stride = {st, sy, sx}, .before = {bt, by, bx}, .after = { at, ay, ax }                    \
+    }
 
 Test(kernel, conv3d, .timeout = 120)
 {
     const op_case cases[] = {
-        {"causal", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(1, 3, 6, 5, 16), X(16, 16, 3, 3, 3), X(16)}},
-        {"rgb", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(2, 2, 7, 9, 3), X(20, 3, 3, 3, 3), X(20)}},
-        {"to rgb", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(1, 3, 6, 17, 32), X(3, 32, 3, 3, 3), X(3)}},
-        {"odd", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(1, 2, 5, 6, 13), X(11, 13, 3, 3, 3), X(11)}},
-        {"down", CONV(1, 2, 2, 0, 0, 0, 0, 1, 1), .in = {X(1, 2, 8, 10, 16), X(8, 16, 1, 3, 3), X(8)}},
+        {"causal", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(1, 3, 6, 5, 16), X(16, 16, 3, 3, 3), X(16)}},
+        {"rgb", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(2, 2, 7, 9, 3), X(20, 3, 3, 3, 3), X(20)}},
+        {"to rgb", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(1, 3, 6, 17, 32), X(3, 32, 3, 3, 3), X(3)}},
+        {"odd", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(1, 2, 5, 6, 13), X(11, 13, 3, 3, 3), X(11)}},
+        {"down", CONV(1, 2, 2, 0, 0, 0, 0, 1, 1),
+         .in = {X(1, 2, 8, 10, 16), X(8, 16, 1, 3, 3), X(8)}},
         {"down odd", CONV(1, 2, 2, 0, 0, 0, 0, 1, 1), .in = {X(1, 2, 7, 9, 16), X(8, 16, 1, 3, 3)}},
-        {"time down", CONV(2, 1, 1, 0, 0, 0, 0, 0, 0), .in = {X(1, 5, 4, 4, 16), X(16, 16, 3, 1, 1), X(16)}},
-        {"patch", CONV(1, 2, 2, 0, 0, 0, 0, 0, 0), .in = {X(2, 3, 6, 8, 16), X(24, 16, 1, 2, 2), X(24)}},
-        {"point", CONV(1, 1, 1, 0, 0, 0, 0, 0, 0), .in = {X(2, 3, 6, 8, 5), X(7, 5, 1, 1, 1), X(7)}},
-        {"image", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1), .in = {X(1, 1, 9, 9, 24), X(48, 24, 1, 3, 3), X(48)}},
-        {"to two, wide", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(1, 2, 9, 150, 8), X(2, 8, 3, 3, 3)}},
-        {"to one, apart", CONV(2, 2, 1, 1, 1, 2, 0, 1, 0), .in = {X(1, 5, 8, 20, 9), X(1, 9, 2, 3, 3), X(1)}},
-        {"wide", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1), .in = {X(1, 3, 10, 40, 100), X(100, 100, 1, 3, 3)}},
-        {"bf16", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(1, 2, 6, 5, 16), BF(16, 16, 3, 3, 3), BF(16)}},
-        {"empty", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1), .in = {X(0, 3, 6, 5, 16), X(16, 16, 3, 3, 3), X(16)}},
+        {"time down", CONV(2, 1, 1, 0, 0, 0, 0, 0, 0),
+         .in = {X(1, 5, 4, 4, 16), X(16, 16, 3, 1, 1), X(16)}},
+        {"patch", CONV(1, 2, 2, 0, 0, 0, 0, 0, 0),
+         .in = {X(2, 3, 6, 8, 16), X(24, 16, 1, 2, 2), X(24)}},
+        {"point", CONV(1, 1, 1, 0, 0, 0, 0, 0, 0),
+         .in = {X(2, 3, 6, 8, 5), X(7, 5, 1, 1, 1), X(7)}},
+        {"image", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1),
+         .in = {X(1, 1, 9, 9, 24), X(48, 24, 1, 3, 3), X(48)}},
+        {"to two, wide", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(1, 2, 9, 150, 8), X(2, 8, 3, 3, 3)}},
+        {"to one, apart", CONV(2, 2, 1, 1, 1, 2, 0, 1, 0),
+         .in = {X(1, 5, 8, 20, 9), X(1, 9, 2, 3, 3), X(1)}},
+        {"wide", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1),
+         .in = {X(1, 3, 10, 40, 100), X(100, 100, 1, 3, 3)}},
+        {"bf16", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(1, 2, 6, 5, 16), BF(16, 16, 3, 3, 3), BF(16)}},
+        {"empty", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(0, 3, 6, 5, 16), X(16, 16, 3, 3, 3), X(16)}},
     };
     check_all(cases, COUNT(cases));
     /* The two gradients of each. */
@@ -190,14 +273,17 @@ Test(kernel, conv3d, .timeout = 120)
         a.x_shape = (weft_shape){5, {x->dim[0], x->dim[1], x->dim[2], x->dim[3], x->dim[4]}};
         for (int d = 0; d < 3; d++) {
             a.kernel[d] = w->dim[2 + d];
-            dy.dim[1 + d] = (x->dim[1 + d] + a.before[d] + a.after[d] - w->dim[2 + d]) / a.stride[d] + 1;
+            dy.dim[1 + d] =
+                (x->dim[1 + d] + a.before[d] + a.after[d] - w->dim[2 + d]) / a.stride[d] + 1;
         }
         char label[64];
         snprintf(label, sizeof label, "dx %s", cases[i].label);
-        const op_case dx = {.label = label, .op = WEFT_OP_CONV3D_DX, .attr = &a, .in = {dy, *w}, .count = 2};
+        const op_case dx = {
+            .label = label, .op = WEFT_OP_CONV3D_DX, .attr = &a, .in = {dy, *w}, .count = 2};
         check_case(&dx);
         snprintf(label, sizeof label, "dw %s", cases[i].label);
-        const op_case dw = {.label = label, .op = WEFT_OP_CONV3D_DW, .attr = &a, .in = {*x, dy}, .count = 2};
+        const op_case dw = {
+            .label = label, .op = WEFT_OP_CONV3D_DW, .attr = &a, .in = {*x, dy}, .count = 2};
         check_case(&dw);
     }
 }
@@ -216,33 +302,47 @@ Test(kernel, attention, .timeout = 120)
     static const int32_t packed[] = {0, 5, 0, 7, 5, 105, 7, 8, 110, 300, 20, 290};
     static const int32_t crossing[] = {3, 60, 0, 130, 60, 64, 10, 10};
     const attention_case cases[] = {
-        {1, 1, 1, 1, 8, false, 0, NULL, 0},    {2, 3, 5, 2, 8, false, 0, NULL, 0},
-        {1, 17, 33, 3, 16, false, 0, NULL, 0}, {2, 100, 97, 2, 32, false, 0, NULL, 0},
-        {1, 96, 96, 2, 64, false, 0, NULL, 0}, {1, 193, 64, 2, 128, false, 0, NULL, 0},
-        {1, 50, 70, 1, 256, false, 0, NULL, 0}, {1, 65, 130, 2, 40, false, 0, NULL, 0},
-        {1, 30, 40, 2, 10, false, 0, NULL, 0}, {1, 100, 100, 2, 32, true, 0, NULL, 0},
-        {1, 30, 200, 2, 32, true, 0, NULL, 0}, {1, 200, 30, 2, 32, true, 0, NULL, 0},
+        {1, 1, 1, 1, 8, false, 0, NULL, 0},        {2, 3, 5, 2, 8, false, 0, NULL, 0},
+        {1, 17, 33, 3, 16, false, 0, NULL, 0},     {2, 100, 97, 2, 32, false, 0, NULL, 0},
+        {1, 96, 96, 2, 64, false, 0, NULL, 0},     {1, 193, 64, 2, 128, false, 0, NULL, 0},
+        {1, 50, 70, 1, 256, false, 0, NULL, 0},    {1, 65, 130, 2, 40, false, 0, NULL, 0},
+        {1, 30, 40, 2, 10, false, 0, NULL, 0},     {1, 100, 100, 2, 32, true, 0, NULL, 0},
+        {1, 30, 200, 2, 32, true, 0, NULL, 0},     {1, 200, 30, 2, 32, true, 0, NULL, 0},
         {1, 300, 300, 2, 32, false, 3, packed, 0}, {1, 300, 300, 2, 24, true, 3, packed, 0},
         {2, 64, 65, 2, 16, false, 2, crossing, 0}, {1, 400, 200, 1, 48, false, 0, NULL, 2},
-        {1, 5, 0, 2, 16, false, 0, NULL, 0},   {1, 0, 5, 2, 16, false, 0, NULL, 0},
+        {1, 5, 0, 2, 16, false, 0, NULL, 0},       {1, 0, 5, 2, 16, false, 0, NULL, 0},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const attention_case *a = &cases[i];
         const weft_attr_attention attr = {1 / 5.0, a->causal};
-        const operand q = {D(a->B, a->sq, a->H, a->D), .value = a->size}, k = {D(a->B, a->sk, a->H, a->D), .value = a->size};
-        const operand segments = {D(a->segments, 4), .fill = LISTED, .dtype = WEFT_I32, .list = a->list};
+        const operand q = {D(a->B, a->sq, a->H, a->D), .value = a->size},
+                      k = {D(a->B, a->sk, a->H, a->D), .value = a->size};
+        const operand segments = {D(a->segments, 4), .fill = LISTED, .dtype = WEFT_I32,
+                                  .list = a->list};
         char label[64];
         snprintf(label, sizeof label, "attention %zu", i);
-        op_case c = {.label = label, .op = WEFT_OP_ATTENTION, .attr = &attr, .in = {q, k, k, segments},
-                     .count = a->segments ? 4 : 3, .seed = i};
+        op_case c = {.label = label,
+                     .op = WEFT_OP_ATTENTION,
+                     .attr = &attr,
+                     .in = {q, k, k, segments},
+                     .count = a->segments ? 4 : 3,
+                     .seed = i};
         check_case(&c);
-        c = (op_case){.label = label, .op = WEFT_OP_ATTENTION_GRAD, .attr = &attr, .count = a->segments ? 7 : 6, .seed = i,
+        c = (op_case){.label = label,
+                      .op = WEFT_OP_ATTENTION_GRAD,
+                      .attr = &attr,
+                      .count = a->segments ? 7 : 6,
+                      .seed = i,
                       .in = {q, k, k, q, {D(a->B, a->H, a->sq)}, q, segments}};
         check_case(&c);
     }
 }
 
-#define NORM(OP, e, l) .op = WEFT_OP_##OP, .attr = &(weft_attr_norm){e, l}
+#define NORM(OP, e, l)                                                                             \
+    .op = WEFT_OP_##OP, .attr = &(weft_attr_norm)                                                  \
+    {                                                                                              \
+        e, l                                                                                       \
+    }
 
 Test(kernel, norms)
 {
@@ -271,8 +371,9 @@ Test(kernel, norms)
 Test(kernel, modulation)
 {
     const operand small[][2] = {
-        {X(2, 100, 33), X(2, 1, 33)}, {X(2, 100, 33), X(1, 1, 33)}, {X(2, 100, 33), X(2, 100, 33)},
-        {X(2, 100, 33), X(1, 100, 33)}, {X(2, 10, 33), X(2, 10, 1)}, {X(2, 0, 33), X(2, 1, 33)},
+        {X(2, 100, 33), X(2, 1, 33)},   {X(2, 100, 33), X(1, 1, 33)},
+        {X(2, 100, 33), X(2, 100, 33)}, {X(2, 100, 33), X(1, 100, 33)},
+        {X(2, 10, 33), X(2, 10, 1)},    {X(2, 0, 33), X(2, 1, 33)},
     };
     for (size_t i = 0; i < COUNT(small); i++) {
         const operand x = small[i][0], s = small[i][1];
@@ -285,13 +386,21 @@ Test(kernel, modulation)
         check_all(cases, COUNT(cases));
     }
     const op_case rope[] = {
-        {.op = WEFT_OP_ROPE, .attr = &(weft_attr_rope){false}, .in = {X(2, 7, 3, 10), X(7, 5), X(7, 5)}},
-        {.op = WEFT_OP_ROPE, .attr = &(weft_attr_rope){true}, .in = {X(2, 70, 4, 32), X(70, 16), X(70, 16)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){false},
+         .in = {X(2, 7, 3, 10), X(7, 5), X(7, 5)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){true},
+         .in = {X(2, 70, 4, 32), X(70, 16), X(70, 16)}},
     };
     check_all(rope, COUNT(rope));
 }
 
-#define ADAM .op = WEFT_OP_ADAMW, .attr = &(weft_attr_adamw){0.9, 0.95, 1e-8, 0.01}
+#define ADAM                                                                                       \
+    .op = WEFT_OP_ADAMW, .attr = &(weft_attr_adamw)                                                \
+    {                                                                                              \
+        0.9, 0.95, 1e-8, 0.01                                                                      \
+    }
 
 Test(kernel, optimizer)
 {
@@ -302,7 +411,8 @@ Test(kernel, optimizer)
         {.op = WEFT_OP_CLIP_SCALE, .in = {NUM(16), NUM(1.5), NUM(1), NUM(10), NUM(100)}},
         {.op = WEFT_OP_CLIP_SCALE, .in = {NUM(0.25), NUM(1.5), NUM(1), NUM(10), NUM(100)}},
         {ADAM, .in = {X(1003), X(1003), X(1003), POS(1003), NUM(1e-3), NUM(3), NUM(0.5)}},
-        {ADAM, .in = {X(70, 1003), X(70, 1003), X(70, 1003), POS(70, 1003), NUM(1e-3), NUM(1), NUM(1)}},
+        {ADAM,
+         .in = {X(70, 1003), X(70, 1003), X(70, 1003), POS(70, 1003), NUM(1e-3), NUM(1), NUM(1)}},
         {ADAM, .in = {X(103), X(103), X(103), POS(103), NUM(1e-3), NUM(3), NUM(NAN)}},
         {.op = WEFT_OP_EMA, .in = {X(1003), X(1003), NUM(0.99), NUM(1)}},
         {.op = WEFT_OP_EMA, .in = {X(1003), X(1003), NUM(0.99), NUM(NAN)}},

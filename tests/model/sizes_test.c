@@ -28,7 +28,8 @@ static int64_t params_of(const char *config, weft_model_size size)
 /* The public models' exact sizes. */
 Test(sizes, wan_1_3b)
 {
-    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,\"attention_head_dim\":128,"
+    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,"
+                           "\"attention_head_dim\":128,"
                            "\"ffn_dim\":8960,\"num_layers\":30}",
                            (weft_model_size){1, 21, 60, 104, 512}),
                  1418996800);
@@ -36,14 +37,20 @@ Test(sizes, wan_1_3b)
 
 Test(sizes, wan_14b)
 {
-    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\"}", (weft_model_size){1, 1, 60, 104, 512}), 14288491584);
+    cr_assert_eq(params_of("{\"_class_name\":\"WanTransformer3DModel\"}",
+                           (weft_model_size){1, 1, 60, 104, 512}),
+                 14288491584);
 }
 
 Test(sizes, wan_vae)
 {
-    cr_assert_eq(params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 9, 64, 64, 0}), 126892531);
+    cr_assert_eq(
+        params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 9, 64, 64, 0}),
+        126892531);
     /* a single frame never reaches the temporal convolutions, which exist all the same */
-    cr_assert_eq(params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 1, 64, 64, 0}), 126892531);
+    cr_assert_eq(
+        params_of("{\"_class_name\":\"AutoencoderKLWan\"}", (weft_model_size){1, 1, 64, 64, 0}),
+        126892531);
 }
 
 Test(sizes, shape_errors_name_the_model_scope)
@@ -59,8 +66,10 @@ Test(sizes, shape_errors_name_the_model_scope)
 Test(sizes, configs_write_what_they_read)
 {
     const char *const texts[] = {
-        "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":3,\"patch_size\":[2,2,1],\"cross_attn_norm\":false}",
-        "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":4,\"dim_mult\":[1,2],\"temperal_downsample\":[true],"
+        "{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":3,\"patch_size\":[2,2,1],"
+        "\"cross_attn_norm\":false}",
+        "{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,\"z_dim\":4,\"dim_mult\":[1,2],"
+        "\"temperal_downsample\":[true],"
         "\"latents_mean\":[1,2,3,4]}",
         "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
     };

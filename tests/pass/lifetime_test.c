@@ -1,5 +1,5 @@
-/* The memory plan: the checker accepts what the pass makes, on training graphs and on random ones, and refuses plans
- * with a fault put in. */
+/* The memory plan: the checker accepts what the pass makes, on training graphs and on random ones,
+ * and refuses plans with a fault put in. */
 #include "training_graph.h"
 
 #include "kernel/kernel.h"
@@ -36,14 +36,15 @@ Test(lifetime, training_step)
     const weft_pair *update = weft_graph_updates(g, &count);
     cr_assert_gt(count, 100);
     for (int i = 0; i < count; i++)
-        cr_expect_eq(weft_memory_plan_root(&shared, update[i].value.id), update[i].source.id, "%s is not updated in place",
-                     weft_value_get(g, update[i].source)->name);
+        cr_expect_eq(weft_memory_plan_root(&shared, update[i].value.id), update[i].source.id,
+                     "%s is not updated in place", weft_value_get(g, update[i].source)->name);
     weft_memory_plan_free(&plain);
     weft_memory_plan_free(&shared);
     weft_graph_free(g);
 }
 
-/* Random graphs of elementwise ops, reshapes, sums and collectives, with updates that may read old values late. */
+/* Random graphs of elementwise ops, reshapes, sums and collectives, with updates that may read old
+ * values late. */
 static weft_graph *random_graph(uint64_t seed)
 {
     weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
@@ -65,7 +66,10 @@ static weft_graph *random_graph(uint64_t seed)
         switch (weft_rng_below(&rng, 6)) {
         case 0: made = weft_add(g, a, b); break;
         case 1: made = weft_unary(g, WEFT_OP_SILU, b); break;
-        case 2: made = weft_reshape(g, weft_affine(g, weft_reshape(g, b, WEFT_SHAPE(24)), 2, 1), WEFT_SHAPE(4, 6)); break;
+        case 2:
+            made = weft_reshape(g, weft_affine(g, weft_reshape(g, b, WEFT_SHAPE(24)), 2, 1),
+                                WEFT_SHAPE(4, 6));
+            break;
         case 3: made = weft_emit(g, WEFT_OP_ALL_REDUCE, &b, 1, &comm); break;
         case 4: made = weft_emit(g, WEFT_OP_SILU_GRAD, (weft_value[]){a, b}, 2, NULL); break;
         default: made = weft_add(g, b, weft_sum(g, a, 1)); break;
@@ -94,7 +98,8 @@ Test(lifetime, random_graphs)
     }
 }
 
-/* Faults: a buffer moved onto another, a wait too late, an alias nobody allowed, a place outside. */
+/* Faults: a buffer moved onto another, a wait too late, an alias nobody allowed, a place outside.
+ */
 Test(lifetime, checker_finds_faults)
 {
     int moved = 0, late = 0, aliased = 0;
@@ -106,15 +111,17 @@ Test(lifetime, checker_finds_faults)
             weft_place *place = &plan.place[v];
             if (place->region != WEFT_REGION_ARENA || place->alias_of >= 0)
                 continue;
-            for (int32_t u = 0; u < plan.count; u++) { /* onto a buffer whose value is still read afterwards */
+            for (int32_t u = 0; u < plan.count;
+                 u++) { /* onto a buffer whose value is still read afterwards */
                 weft_place *other = &plan.place[u];
-                if (other->region != WEFT_REGION_ARENA || other->alias_of >= 0 || u == v || !(other->first < place->first && place->first < other->last))
+                if (other->region != WEFT_REGION_ARENA || other->alias_of >= 0 || u == v ||
+                    !(other->first < place->first && place->first < other->last))
                     continue;
                 const int64_t offset = place->offset;
                 place->offset = other->offset;
                 moved++;
-                cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL, "seed %d: %%%d onto %%%d",
-                             (int)seed, v, u);
+                cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL,
+                             "seed %d: %%%d onto %%%d", (int)seed, v, u);
                 place->offset = offset;
                 break;
             }
@@ -128,7 +135,8 @@ Test(lifetime, checker_finds_faults)
             cr_expect_eq(weft_memory_plan_check(g, &with_in_place, &plan), WEFT_E_INTERNAL);
             plan.wait[n] = wait;
         }
-        for (int32_t n = 0; n < plan.node_count; n++) { /* add's inputs are not allowed as its output */
+        for (int32_t n = 0; n < plan.node_count;
+             n++) { /* add's inputs are not allowed as its output */
             const weft_node *node = weft_graph_node(g, n);
             if (node->op != WEFT_OP_ADD || plan.place[node->out[0].id].alias_of >= 0)
                 continue;

@@ -1,5 +1,5 @@
-/* Passes from graph to graph, run on the reference backend: recompute and order leave every bit of loss and weights
- * as it was, fuse stays close; and they do what they are for. */
+/* Passes from graph to graph, run on the reference backend: recompute and order leave every bit of
+ * loss and weights as it was, fuse stays close; and they do what they are for. */
 #include "training_graph.h"
 
 #include "runtime/runtime.h"
@@ -21,8 +21,10 @@ static void stir(weft_store *store)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *t = weft_store_at(store, i);
-        for (int64_t k = 0; k < weft_shape_count(&t->shape) && strncmp(t->name, "adamw", 5) != 0; k++)
-            ((float *)t->data)[k] += 0.05f * weft_random_normal(77 + (uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
+        for (int64_t k = 0; k < weft_shape_count(&t->shape) && strncmp(t->name, "adamw", 5) != 0;
+             k++)
+            ((float *)t->data)[k] +=
+                0.05f * weft_random_normal(77 + (uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
     }
 }
 
@@ -43,15 +45,17 @@ static outcome train(const weft_graph *g)
     weft_program *p;
     cr_assert_eq(weft_store_init(o.store, g, 5), WEFT_OK);
     stir(o.store);
-    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref, .guard = true}, &p), WEFT_OK,
-                 "%s", weft_error_message());
+    cr_assert_eq(weft_program_compile(
+                     g, &(weft_program_options){.backend = &weft_backend_ref, .guard = true}, &p),
+                 WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_program_bind(p, o.store), WEFT_OK, "%s", weft_error_message());
     for (int s = 0; s < STEPS; s++) {
         fill(weft_program_input(p, "batch.latents"), 1 + (uint64_t)s);
         fill(weft_program_input(p, "batch.text"), 2);
         fill(weft_program_input(p, "batch.target"), 3);
         for (int b = 0; b < 2; b++)
-            ((float *)weft_program_input(p, "batch.timestep")->data)[b] = 100.0f + 300.0f * (float)b;
+            ((float *)weft_program_input(p, "batch.timestep")->data)[b] =
+                100.0f + 300.0f * (float)b;
         put(p, "optimizer.lr", 1e-2f);
         put(p, "optimizer.step", (float)(s + 1));
         put(p, "optimizer.loss_limit", INFINITY);
@@ -70,7 +74,8 @@ static void expect_bitwise(const outcome *a, const outcome *b)
     for (int64_t i = 0; i < weft_store_count(a->store); i++) {
         const weft_tensor *x = weft_store_at(a->store, i), *y = weft_store_find(b->store, x->name);
         cr_assert(y, "%s is not there", x->name);
-        cr_expect_arr_eq(x->data, y->data, (size_t)weft_shape_count(&x->shape) * 4, "%s differs", x->name);
+        cr_expect_arr_eq(x->data, y->data, (size_t)weft_shape_count(&x->shape) * 4, "%s differs",
+                         x->name);
     }
 }
 
@@ -85,7 +90,8 @@ static int count_ops(const weft_graph *g, weft_op op)
 Test(rewrite, recompute_is_bitwise)
 {
     weft_graph *g = training_graph(4, 4), *blocks, *ops, *both;
-    const char *by_block[] = {"blocks.*"}, *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
+    const char *by_block[] = {"blocks.*"},
+               *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
     cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_order(blocks, &both), WEFT_OK, "%s", weft_error_message());
@@ -121,8 +127,10 @@ Test(rewrite, recompute_patterns_without_a_match)
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
     const char *pattern[] = {"blocks.*", "block.*"};
     cr_expect_eq(weft_pass_recompute(g, pattern, 2, &out), WEFT_E_ARG);
-    cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."), "%s", weft_error_message());
-    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, &out), WEFT_OK, "%s", weft_error_message());
+    cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."),
+              "%s", weft_error_message());
+    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, &out), WEFT_OK, "%s",
+                 weft_error_message());
     weft_graph_free(out);
     weft_graph_free(forward);
     weft_graph_free(g);
@@ -131,7 +139,8 @@ Test(rewrite, recompute_patterns_without_a_match)
 Test(rewrite, recompute_saves)
 {
     weft_graph *g = training_graph(8, 16), *blocks, *ops;
-    const char *by_block[] = {"blocks.*"}, *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
+    const char *by_block[] = {"blocks.*"},
+               *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
     cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
     const double plain = (double)peak(g), a = (double)peak(blocks), b = (double)peak(ops);
@@ -212,7 +221,9 @@ Test(rewrite, fuse_is_close_and_leaves_training_alone)
     const weft_graph *both[2] = {g, fused};
     weft_program *p[2];
     for (int i = 0; i < 2; i++) {
-        cr_assert_eq(weft_program_compile(both[i], &(weft_program_options){.backend = &weft_backend_ref}, &p[i]), WEFT_OK);
+        cr_assert_eq(weft_program_compile(
+                         both[i], &(weft_program_options){.backend = &weft_backend_ref}, &p[i]),
+                     WEFT_OK);
         cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
         fill(weft_program_input(p[i], "batch.latents"), 1);
         fill(weft_program_input(p[i], "batch.text"), 2);
@@ -220,7 +231,8 @@ Test(rewrite, fuse_is_close_and_leaves_training_alone)
             ((float *)weft_program_input(p[i], "batch.timestep")->data)[b] = 77;
         cr_assert_eq(weft_program_run(p[i]), WEFT_OK, "%s", weft_error_message());
     }
-    const weft_tensor *a = weft_program_output(p[0], "prediction"), *b = weft_program_output(p[1], "prediction");
+    const weft_tensor *a = weft_program_output(p[0], "prediction"),
+                      *b = weft_program_output(p[1], "prediction");
     double size = 0;
     for (int64_t i = 0; i < weft_shape_count(&a->shape); i++) {
         const float x = ((const float *)a->data)[i], y = ((const float *)b->data)[i];
@@ -240,7 +252,9 @@ Test(rewrite, fuse_is_close_and_leaves_training_alone)
 static weft_status_code pass(int which, const weft_graph *g, weft_graph **out)
 {
     static const char *const pattern[] = {"blocks.*"};
-    return which == 0 ? weft_pass_order(g, out) : which == 1 ? weft_pass_recompute(g, pattern, 1, out) : weft_pass_fuse(g, out);
+    return which == 0   ? weft_pass_order(g, out)
+           : which == 1 ? weft_pass_recompute(g, pattern, 1, out)
+                        : weft_pass_fuse(g, out);
 }
 
 Test(rewrite, every_allocation_may_fail)
@@ -255,7 +269,8 @@ Test(rewrite, every_allocation_may_fail)
                 weft_graph_free(out);
                 break;
             }
-            cr_assert_eq(status, WEFT_E_MEMORY, "pass %d, allocation %d: %s", which, (int)n, weft_error_message());
+            cr_assert_eq(status, WEFT_E_MEMORY, "pass %d, allocation %d: %s", which, (int)n,
+                         weft_error_message());
             cr_assert_lt(n, 2000);
         }
     weft_graph_free(g);

@@ -2,10 +2,20 @@
 
 static weft_value model(weft_graph *g, int layers, int64_t size)
 {
-    const weft_wan_dit_config config = {.patch = {1, 2, 2}, .heads = 2, .head_dim = 12, .in_channels = 4, .out_channels = 4,
-                                        .text_dim = 10, .freq_dim = 16, .ffn_dim = 40, .layers = layers,
-                                        .cross_attn_norm = true, .eps = 1e-6, .rope_max_seq_len = 64};
-    const weft_value latents = weft_input(g, "batch.latents", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
+    const weft_wan_dit_config config = {.patch = {1, 2, 2},
+                                        .heads = 2,
+                                        .head_dim = 12,
+                                        .in_channels = 4,
+                                        .out_channels = 4,
+                                        .text_dim = 10,
+                                        .freq_dim = 16,
+                                        .ffn_dim = 40,
+                                        .layers = layers,
+                                        .cross_attn_norm = true,
+                                        .eps = 1e-6,
+                                        .rope_max_seq_len = 64};
+    const weft_value latents =
+        weft_input(g, "batch.latents", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
     const weft_value time = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(2));
     const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(2, 3, 10));
     return weft_wan_dit(g, &config, latents, time, text);
@@ -22,10 +32,16 @@ weft_graph *training_graph(int layers, int size)
 {
     weft_graph *g = weft_graph_create();
     const weft_value y = model(g, layers, size);
-    const weft_value target = weft_input(g, "batch.target", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
+    const weft_value target =
+        weft_input(g, "batch.target", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
     const weft_value error = weft_sub(g, y, target);
     const weft_value loss = weft_mean_all(g, weft_mul(g, error, error));
-    weft_optimizer_build(g, loss, &(weft_optimizer_config){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01,
-                                                           .clip_norm = 1, .ema_decay = 0.9});
+    weft_optimizer_build(g, loss,
+                         &(weft_optimizer_config){.beta1 = 0.9,
+                                                  .beta2 = 0.99,
+                                                  .eps = 1e-8,
+                                                  .weight_decay = 0.01,
+                                                  .clip_norm = 1,
+                                                  .ema_decay = 0.9});
     return g;
 }

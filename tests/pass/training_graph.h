@@ -1,4 +1,5 @@
-/* A training step of a small model, as the passes see it: DiT, mean square loss, autodiff, optimizer. */
+/* A training step of a small model, as the passes see it: DiT, mean square loss, autodiff,
+ * optimizer. */
 #ifndef WEFT_TESTS_PASS_TRAINING_GRAPH_H
 #define WEFT_TESTS_PASS_TRAINING_GRAPH_H
 

@@ -137,7 +137,7 @@ Test(synthesise, extends_to_any_size)
     }
 }
 
-/* ---- the referee: Eq. 6-12 as a mixed integer programme, solved by CBC ---- */
+/* ---- the referee: Eq. 6-12 as a mixed integer programme, solved by CBC --------------------- */
 
 typedef struct rows {
     int start[4096], index[200000], count, entries;

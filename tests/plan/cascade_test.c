@@ -10,8 +10,8 @@
 
 enum { MAX_OPTIONS = 16 };
 
-static weft_cascade_list random_list(weft_arena *arena, weft_rng *rng, int64_t count, int64_t devices,
-                                     int options, bool whole)
+static weft_cascade_list random_list(weft_arena *arena, weft_rng *rng, int64_t count,
+                                     int64_t devices, int options, bool whole)
 {
     weft_cascade_list list = {.count = count};
     list.item = weft_arena_alloc(arena, count * (int64_t)sizeof *list.item);
@@ -26,7 +26,8 @@ static weft_cascade_list random_list(weft_arena *arena, weft_rng *rng, int64_t c
             double seconds = work / (double)degree + 0.3 * weft_rng_f64(rng);
             if (whole)
                 seconds = fmax(1, round(seconds / 3));
-            x->option[x->option_count++] = (weft_cascade_option){degree, seconds, work / (double)degree};
+            x->option[x->option_count++] =
+                (weft_cascade_option){degree, seconds, work / (double)degree};
             degree += 1 + (int64_t)weft_rng_below(rng, 3);
         }
         for (int k = 0; c > 0 && k < 2; k++)
@@ -103,34 +104,38 @@ Test(cascade, brute_force_agrees)
         weft_arena *arena = weft_arena_create();
         const int64_t count = 2 + (int64_t)weft_rng_below(&rng, 5);
         const int64_t devices = 1 + (int64_t)weft_rng_below(&rng, 6);
-        weft_cascade_list list = random_list(arena, &rng, count, devices > 1 ? devices : 2, 3, false);
+        weft_cascade_list list =
+            random_list(arena, &rng, count, devices > 1 ? devices : 2, 3, false);
         weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices > 1 ? devices : 2, 0, &p), WEFT_OK, "%s",
-                     weft_error_message());
+        cr_assert_eq(weft_cascade_problem_create(&list, devices > 1 ? devices : 2, 0, &p), WEFT_OK,
+                     "%s", weft_error_message());
         brute b = {.p = &p, .best = INFINITY};
         const double zero[16] = {0};
         brute_force(&b, 0, 0, zero, 0);
-        const weft_cascade_result h = solve(&p, arena, (weft_cascade_search){.seed = 1, .no_exact = true});
+        const weft_cascade_result h =
+            solve(&p, arena, (weft_cascade_search){.seed = 1, .no_exact = true});
         worst = fmax(worst, h.schedule.makespan / b.best - 1);
         gap += b.best / h.bound.value - 1;
         cr_assert(h.schedule.makespan <= b.best * 1.01, "round %d: %g, optimum %g", round,
                   h.schedule.makespan, b.best);
         cr_assert(h.schedule.makespan >= b.best * (1 - 1e-12));
-        cr_assert(h.bound.value <= b.best * (1 + 1e-12), "round %d: bound %.17g over optimum %.17g", round,
-                  h.bound.value, b.best);
+        cr_assert(h.bound.value <= b.best * (1 + 1e-12), "round %d: bound %.17g over optimum %.17g",
+                  round, h.bound.value, b.best);
         weft_cascade_schedule exact;
         bool proved;
         int64_t nodes;
         cr_assert_eq(weft_cascade_schedule_create(arena, p.count, &exact), WEFT_OK);
         cr_assert_eq(weft_cascade_exact(&p, 1000000, 0, &exact, &proved, &nodes), WEFT_OK);
         cr_assert(proved, "round %d", round);
-        cr_assert_float_eq(exact.makespan, b.best, 1e-9 * b.best, "round %d: exact %.17g, brute %.17g",
-                           round, exact.makespan, b.best);
+        cr_assert_float_eq(exact.makespan, b.best, 1e-9 * b.best,
+                           "round %d: exact %.17g, brute %.17g", round, exact.makespan, b.best);
         cr_assert_eq(weft_cascade_schedule_check(&p, &exact), WEFT_OK, "%s", weft_error_message());
         weft_cascade_problem_free(&p);
         weft_arena_free(arena);
     }
-    fprintf(stderr, "200 cases: heuristics at most %.3f %% over the optimum, the bound %.2f %% under it on average\n",
+    fprintf(stderr,
+            "200 cases: heuristics at most %.3f %% over the optimum, the bound %.2f %% under it on "
+            "average\n",
             100 * worst, 100 * gap / 200);
 }
 
@@ -204,8 +209,10 @@ Test(cascade, cbc_agrees, .timeout = 120)
         weft_cascade_list list =
             random_list(arena, &rng, 6 + (int64_t)weft_rng_below(&rng, 3), devices, 3, true);
         weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK, "%s", weft_error_message());
-        const weft_cascade_result r = solve(&p, arena, (weft_cascade_search){.seed = 3, .exact_nodes = 2000000});
+        cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK, "%s",
+                     weft_error_message());
+        const weft_cascade_result r =
+            solve(&p, arena, (weft_cascade_search){.seed = 3, .exact_nodes = 2000000});
         cr_assert(r.proved, "round %d", round);
         const double best = by_cbc(&p, (int)r.schedule.makespan + 1);
         cr_assert_float_eq(r.schedule.makespan, best, 1e-6, "round %d: %g, CBC %g", round,
@@ -237,10 +244,12 @@ Test(cascade, devices_are_legal)
     weft_rng rng = weft_rng_make(77, WEFT_RNG_TEST);
     for (int round = 0; round < 10; round++) {
         weft_arena *arena = weft_arena_create();
-        const int64_t n = 20 + (int64_t)weft_rng_below(&rng, 60), devices = 3 + (int64_t)weft_rng_below(&rng, 30);
+        const int64_t n = 20 + (int64_t)weft_rng_below(&rng, 60),
+                      devices = 3 + (int64_t)weft_rng_below(&rng, 30);
         weft_cascade_list list = random_list(arena, &rng, n, devices, 6, false);
         weft_cascade_problem p;
-        cr_assert_eq(weft_cascade_problem_create(&list, devices, 15, &p), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_cascade_problem_create(&list, devices, 15, &p), WEFT_OK, "%s",
+                     weft_error_message());
         const weft_cascade_result r = solve(&p, arena, (weft_cascade_search){.seed = 2});
         int32_t *first, *device;
         cr_assert_eq(weft_cascade_devices(&p, &r.schedule, arena, &first, &device), WEFT_OK);
@@ -248,7 +257,8 @@ Test(cascade, devices_are_legal)
             cr_assert_eq(first[a + 1] - first[a], p.degree[r.schedule.option[a]]);
             cr_assert(list.item[a].option[p.source[r.schedule.option[a]]].bytes <= 15);
             for (int32_t b = a + 1; b < n; b++) {
-                if (r.schedule.end[a] <= r.schedule.start[b] || r.schedule.end[b] <= r.schedule.start[a])
+                if (r.schedule.end[a] <= r.schedule.start[b] ||
+                    r.schedule.end[b] <= r.schedule.start[a])
                     continue;
                 for (int32_t i = first[a]; i < first[a + 1]; i++)
                     for (int32_t j = first[b]; j < first[b + 1]; j++)
@@ -281,8 +291,10 @@ Test(cascade, refusals_say_why)
     cr_assert_eq(refuse((weft_cascade_list){a, 0}, 4, 0), WEFT_E_ARG);
     cr_assert(strstr(weft_error_message(), "empty"));
     cr_assert_eq(refuse(single, 4, 80 * 1073741824.0), WEFT_E_INFEASIBLE);
-    cr_assert(strstr(weft_error_message(), "needs 96.2 GiB per device at degree 4, limit 80 GiB; smallest feasible degree 6"),
-              "%s", weft_error_message());
+    cr_assert(
+        strstr(weft_error_message(),
+               "needs 96.2 GiB per device at degree 4, limit 80 GiB; smallest feasible degree 6"),
+        "%s", weft_error_message());
     cr_assert_eq(refuse(single, 3, 0), WEFT_E_INFEASIBLE);
     cr_assert_eq(refuse(single, 6, 80 * 1073741824.0), WEFT_OK);
     for (int i = 0; i < 4; i++) {
@@ -291,10 +303,12 @@ Test(cascade, refusals_say_why)
         weft_cascade c[] = {{.id = "c", .option = o, .option_count = 1}};
         cr_assert_eq(refuse((weft_cascade_list){c, 1}, 4, 0), WEFT_E_ARG);
     }
-    weft_cascade ring[] = {{.id = "p", .option = plain, .option_count = 1, .after = &one, .after_count = 1},
-                           {.id = "q", .option = plain, .option_count = 1, .after = &zero, .after_count = 1}};
+    weft_cascade ring[] = {
+        {.id = "p", .option = plain, .option_count = 1, .after = &one, .after_count = 1},
+        {.id = "q", .option = plain, .option_count = 1, .after = &zero, .after_count = 1}};
     cr_assert_eq(refuse((weft_cascade_list){ring, 2}, 4, 0), WEFT_E_ARG);
-    cr_assert(strstr(weft_error_message(), "p after q after p") || strstr(weft_error_message(), "q after p after q"),
+    cr_assert(strstr(weft_error_message(), "p after q after p") ||
+                  strstr(weft_error_message(), "q after p after q"),
               "%s", weft_error_message());
 }
 
@@ -312,7 +326,8 @@ Test(cascade, survives_failing_allocations)
         const int64_t before = weft_alloc_count();
         weft_status_code status = weft_cascade_problem_create(&list, 4, 0, &p);
         if (status == WEFT_OK) {
-            status = weft_cascade_solve(&p, &(weft_cascade_search){.seed = 1, .threads = 1}, scratch, &r);
+            status = weft_cascade_solve(&p, &(weft_cascade_search){.seed = 1, .threads = 1},
+                                        scratch, &r);
             weft_cascade_problem_free(&p);
         }
         const bool reached = weft_alloc_count() - before >= n;

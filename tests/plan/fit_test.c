@@ -10,9 +10,13 @@ Test(fit, eq9_is_recovered)
     weft_rng rng = weft_rng_make(8, WEFT_RNG_TEST);
     weft_dit_sample s[40];
     for (int i = 0; i < 40; i++) {
-        s[i] = (weft_dit_sample){1 + (double)weft_rng_below(&rng, 4), 1000 + 30000 * weft_rng_f64(&rng),
+        s[i] = (weft_dit_sample){1 + (double)weft_rng_below(&rng, 4),
+                                 1000 + 30000 * weft_rng_f64(&rng),
                                  1 + (double)weft_rng_below(&rng, 8), 0.1 * weft_rng_f64(&rng), 0};
-        s[i].seconds = (3e-5 * s[i].batch * s[i].tokens + 4e-9 * s[i].batch * s[i].tokens * s[i].tokens) / s[i].degree + s[i].comm;
+        s[i].seconds =
+            (3e-5 * s[i].batch * s[i].tokens + 4e-9 * s[i].batch * s[i].tokens * s[i].tokens) /
+                s[i].degree +
+            s[i].comm;
     }
     weft_dit_fit f;
     cr_assert_eq(weft_fit_dit(s, 40, &f), WEFT_OK, "%s", weft_error_message());
@@ -38,7 +42,10 @@ Test(fit, boosting_learns_the_shapes)
         for (int f = 0; f < 20; f++) {
             const double frames = 4 + 3 * f;
             s[n++] = (weft_tile_sample){frames, sides[k][0], sides[k][1],
-                                        0.01 + 2e-9 * frames * sides[k][0] * sides[k][1] * (k == 2 ? 0.7 : k == 3 ? 1.4 : 1)};
+                                        0.01 + 2e-9 * frames * sides[k][0] * sides[k][1] *
+                                                   (k == 2   ? 0.7
+                                                    : k == 3 ? 1.4
+                                                             : 1)};
         }
     weft_tile_fit *fit;
     double line, corrected;

@@ -1,5 +1,6 @@
 /* SimGrid as referee of the event simulator: the same random traces over the same random clusters,
- * every message of every round a SimGrid communication of its own, every rank going on by itself. */
+ * every message of every round a SimGrid communication of its own, every rank going on by itself.
+ */
 #include "base/rng.h"
 #include "plan/simulate.h"
 
@@ -25,24 +26,28 @@ enum { ROUNDS = 36, MAX_MESSAGES = 64 };
 /* A cluster of 1-4 nodes with 2-8 devices, rails or one switch, fast or slow links. */
 static weft_cluster random_cluster(weft_arena *arena, weft_rng *rng)
 {
-    const int64_t nodes = 1 + (int64_t)weft_rng_below(rng, 4), devices = 2 + (int64_t)weft_rng_below(rng, 7);
+    const int64_t nodes = 1 + (int64_t)weft_rng_below(rng, 4),
+                  devices = 2 + (int64_t)weft_rng_below(rng, 7);
     const int64_t nics = 1 + (int64_t)weft_rng_below(rng, (uint64_t)devices);
     weft_buf yaml = {0};
-    weft_buf_printf(&yaml,
-                    "nodes: %d\ndevices: %d\ndevice: {memory: 1GiB, flops: 1e12, memory_bandwidth: 1e12}\n"
-                    "link: {bandwidth: %g, latency: 1e-6}\nhost: {}\nhop_bandwidth: 0\n",
-                    (int)nodes, (int)devices, 20e9 + 100e9 * weft_rng_f64(rng));
+    weft_buf_printf(
+        &yaml,
+        "nodes: %d\ndevices: %d\ndevice: {memory: 1GiB, flops: 1e12, memory_bandwidth: 1e12}\n"
+        "link: {bandwidth: %g, latency: 1e-6}\nhost: {}\nhop_bandwidth: 0\n",
+        (int)nodes, (int)devices, 20e9 + 100e9 * weft_rng_f64(rng));
     const bool rails = weft_rng_below(rng, 2);
     weft_buf_printf(&yaml, "nics:\n");
     for (int64_t i = 0; i < nics; i++)
-        weft_buf_printf(&yaml, "  - {switch: leaf%d, bandwidth: %g, latency: 2e-6}\n", rails ? (int)i : 0, 12e9);
+        weft_buf_printf(&yaml, "  - {switch: leaf%d, bandwidth: %g, latency: 2e-6}\n",
+                        rails ? (int)i : 0, 12e9);
     weft_buf_printf(&yaml, "switches:\n  - {name: spine}\n");
     for (int64_t i = 0; i < (rails ? nics : 1); i++)
-        weft_buf_printf(&yaml, "  - {name: leaf%d, up: spine, bandwidth: %g, latency: 1e-6}\n", (int)i,
-                        10e9 + 20e9 * weft_rng_f64(rng));
+        weft_buf_printf(&yaml, "  - {name: leaf%d, up: spine, bandwidth: %g, latency: 1e-6}\n",
+                        (int)i, 10e9 + 20e9 * weft_rng_f64(rng));
     weft_cluster c;
-    cr_assert_eq(weft_config_parse(arena, yaml.data, yaml.len, "random", NULL, 0, &weft_cluster_section, &c), WEFT_OK,
-                 "%s", weft_error_message());
+    cr_assert_eq(
+        weft_config_parse(arena, yaml.data, yaml.len, "random", NULL, 0, &weft_cluster_section, &c),
+        WEFT_OK, "%s", weft_error_message());
     weft_buf_free(&yaml);
     cr_assert_eq(weft_cluster_resolve(&c, "random"), WEFT_OK, "%s", weft_error_message());
     return c;
@@ -50,9 +55,10 @@ static weft_cluster random_cluster(weft_arena *arena, weft_rng *rng)
 
 static weft_trace random_trace(weft_rng *rng, int64_t devices)
 {
-    static const uint8_t kinds[] = {WEFT_TRACE_COMPUTE, WEFT_TRACE_COMPUTE, WEFT_TRACE_ALL_TO_ALL, WEFT_TRACE_ALL_REDUCE,
-                                    WEFT_TRACE_ALL_GATHER, WEFT_TRACE_REDUCE_SCATTER, WEFT_TRACE_BROADCAST,
-                                    WEFT_TRACE_RING_SHIFT, WEFT_TRACE_SEND};
+    static const uint8_t kinds[] = {
+        WEFT_TRACE_COMPUTE,    WEFT_TRACE_COMPUTE,    WEFT_TRACE_ALL_TO_ALL,
+        WEFT_TRACE_ALL_REDUCE, WEFT_TRACE_ALL_GATHER, WEFT_TRACE_REDUCE_SCATTER,
+        WEFT_TRACE_BROADCAST,  WEFT_TRACE_RING_SHIFT, WEFT_TRACE_SEND};
     weft_trace t = {.devices = devices};
     const int64_t steps = 8 + (int64_t)weft_rng_below(rng, 25);
     for (int64_t i = 0; i < steps; i++) {
@@ -66,7 +72,8 @@ static weft_trace random_trace(weft_rng *rng, int64_t devices)
             s.kind = WEFT_TRACE_COMPUTE;
         if (s.kind == WEFT_TRACE_SEND)
             n = 2;
-        s.stream = s.kind == WEFT_TRACE_COMPUTE ? WEFT_STREAM_COMPUTE : (uint8_t)(1 + weft_rng_below(rng, 2));
+        s.stream = s.kind == WEFT_TRACE_COMPUTE ? WEFT_STREAM_COMPUTE
+                                                : (uint8_t)(1 + weft_rng_below(rng, 2));
         s.seconds = s.kind == WEFT_TRACE_COMPUTE ? 0.01 * weft_rng_f64(rng) : 0;
         s.bytes = 2e8 * weft_rng_f64(rng) * weft_rng_f64(rng) + 1e4;
         int64_t waits = 0;
@@ -84,19 +91,23 @@ static void write_platform(const weft_cluster *c, const char *path)
     FILE *f = fopen(path, "w");
     cr_assert(f);
     const int64_t n = weft_cluster_devices(c), links = weft_cluster_link_count(c);
-    fprintf(f, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
-               "<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n");
+    fprintf(
+        f, "<?xml version='1.0'?>\n<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
+           "<platform version=\"4.1\">\n<zone id=\"z\" routing=\"Full\">\n");
     for (int64_t d = 0; d < n; d++)
         fprintf(f, "<host id=\"h%d\" speed=\"1Gf\"/>\n", (int)d);
     for (int64_t l = 0; l < links; l++)
         if (isfinite(weft_cluster_link_bandwidth(c, l)) && weft_cluster_link_bandwidth(c, l) > 0)
-            fprintf(f, "<link id=\"l%d\" bandwidth=\"%.17gBps\" latency=\"0s\"/>\n", (int)l, weft_cluster_link_bandwidth(c, l));
+            fprintf(f, "<link id=\"l%d\" bandwidth=\"%.17gBps\" latency=\"0s\"/>\n", (int)l,
+                    weft_cluster_link_bandwidth(c, l));
     for (int64_t a = 0; a < n; a++)
         for (int64_t b = 0; b < n; b++)
             if (a != b) { /* the latency of the whole way on a link of its own that nothing fills */
                 weft_path p;
                 weft_cluster_path(c, a, b, &p);
-                fprintf(f, "<link id=\"w%d_%d\" bandwidth=\"1e15Bps\" latency=\"%.17gs\" sharing_policy=\"FATPIPE\"/>\n",
+                fprintf(f,
+                        "<link id=\"w%d_%d\" bandwidth=\"1e15Bps\" latency=\"%.17gs\" "
+                        "sharing_policy=\"FATPIPE\"/>\n",
                         (int)a, (int)b, p.latency);
             }
     for (int64_t a = 0; a < n; a++)
@@ -104,8 +115,10 @@ static void write_platform(const weft_cluster *c, const char *path)
             if (a != b) {
                 weft_path p;
                 weft_cluster_path(c, a, b, &p);
-                fprintf(f, "<route src=\"h%d\" dst=\"h%d\" symmetrical=\"NO\"><link_ctn id=\"w%d_%d\"/>", (int)a, (int)b, (int)a,
-                        (int)b);
+                fprintf(
+                    f,
+                    "<route src=\"h%d\" dst=\"h%d\" symmetrical=\"NO\"><link_ctn id=\"w%d_%d\"/>",
+                    (int)a, (int)b, (int)a, (int)b);
                 for (int32_t k = 0; k < p.count; k++)
                     fprintf(f, "<link_ctn id=\"l%d\"/>", p.link[k]);
                 fprintf(f, "</route>\n");
@@ -196,7 +209,8 @@ static void communicate(int index, int me)
             for (int r = 0; r < rings; r++) {
                 turned(m, n, r, order);
                 for (int i = 0; i < n; i++)
-                    message(&k, index, round, r, order[i], order[(i + 1) % n], me, s->bytes / n / rings);
+                    message(&k, index, round, r, order[i], order[(i + 1) % n], me,
+                            s->bytes / n / rings);
             }
             finish_round(&k);
         }
@@ -244,9 +258,15 @@ static void stream_actor(int argc, char **argv)
 
 static double run_simgrid(const weft_trace *t, const weft_cluster *c, const char *platform)
 {
-    char *args[] = {"referee", "--cfg=network/model:CM02", "--cfg=network/latency-factor:1", "--cfg=network/bandwidth-factor:1",
-                    "--cfg=network/weight-S:0", "--cfg=network/TCP-gamma:0", "--cfg=network/crosstraffic:0",
-                    "--log=root.thres:critical", NULL};
+    char *args[] = {"referee",
+                    "--cfg=network/model:CM02",
+                    "--cfg=network/latency-factor:1",
+                    "--cfg=network/bandwidth-factor:1",
+                    "--cfg=network/weight-S:0",
+                    "--cfg=network/TCP-gamma:0",
+                    "--cfg=network/crosstraffic:0",
+                    "--log=root.thres:critical",
+                    NULL};
     int argc = 8;
     simgrid_init(&argc, args);
     simgrid_load_platform(platform);
@@ -303,13 +323,14 @@ Test(simulate, simgrid_agrees, .timeout = 120)
         const double error = fabs(r.seconds / seconds - 1);
         mean += error / ROUNDS;
         worst = fmax(worst, error);
-        cr_expect(error <= 0.05, "round %d (%d devices, %d steps): %.6g s, SimGrid %.6g s", round, (int)t.devices,
-                  (int)t.step_count, r.seconds, seconds);
+        cr_expect(error <= 0.05, "round %d (%d devices, %d steps): %.6g s, SimGrid %.6g s", round,
+                  (int)t.devices, (int)t.step_count, r.seconds, seconds);
         weft_simulation_free(&r);
         weft_trace_free(&t);
         weft_arena_free(arena);
     }
-    fprintf(stderr, "%d traces: off SimGrid by %.2f %% on average, %.2f %% at most\n", ROUNDS, 100 * mean, 100 * worst);
+    fprintf(stderr, "%d traces: off SimGrid by %.2f %% on average, %.2f %% at most\n", ROUNDS,
+            100 * mean, 100 * worst);
 }
 #else
 Test(simulate, simgrid_agrees)
@@ -318,7 +339,8 @@ Test(simulate, simgrid_agrees)
 }
 #endif
 
-/* One ring over two nodes by hand: (n - 1) / n of the bytes over the slowest link, and the latencies. */
+/* One ring over two nodes by hand: (n - 1) / n of the bytes over the slowest link, and the
+ * latencies. */
 Test(simulate, closed_forms)
 {
     weft_arena *arena = weft_arena_create();
@@ -328,7 +350,8 @@ Test(simulate, closed_forms)
     int32_t list[16];
     for (int32_t i = 0; i < 16; i++)
         list[i] = i;
-    weft_trace_step s = {.kind = WEFT_TRACE_ALL_GATHER, .stream = WEFT_STREAM_COMM, .bytes = 1.6e9, .owner = -1};
+    weft_trace_step s = {
+        .kind = WEFT_TRACE_ALL_GATHER, .stream = WEFT_STREAM_COMM, .bytes = 1.6e9, .owner = -1};
     cr_assert_eq(weft_trace_add_group(&t, list, 8, &s.group), WEFT_OK);
     cr_assert_eq(weft_trace_add_name(&t, "gather", &s.name), WEFT_OK);
     cr_assert_eq(weft_trace_add_step(&t, s, NULL, 0, NULL), WEFT_OK);

@@ -30,16 +30,32 @@ void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);
 void *__libc_memalign(size_t align, size_t bytes);
-void *malloc(size_t bytes) { note(bytes); return __libc_malloc(bytes); }
-void *calloc(size_t n, size_t bytes) { note(n * bytes); return __libc_calloc(n, bytes); }
-void *realloc(void *p, size_t bytes) { note(bytes); return __libc_realloc(p, bytes); }
+void *malloc(size_t bytes)
+{
+    note(bytes);
+    return __libc_malloc(bytes);
+}
+void *calloc(size_t n, size_t bytes)
+{
+    note(n * bytes);
+    return __libc_calloc(n, bytes);
+}
+void *realloc(void *p, size_t bytes)
+{
+    note(bytes);
+    return __libc_realloc(p, bytes);
+}
 void *aligned_alloc(size_t align, size_t bytes)
 {
     note_from(__builtin_return_address(0), bytes, true);
     return __libc_memalign(align, bytes);
 }
 void *memalign(size_t align, size_t bytes);
-void *memalign(size_t align, size_t bytes) { note(bytes); return __libc_memalign(align, bytes); }
+void *memalign(size_t align, size_t bytes)
+{
+    note(bytes);
+    return __libc_memalign(align, bytes);
+}
 int posix_memalign(void **p, size_t align, size_t bytes)
 {
     note(bytes);
@@ -61,5 +77,6 @@ void allocations_begin(void)
 allocations allocations_end(void)
 {
     atomic_store(&counting, false);
-    return (allocations){atomic_load(&own), atomic_load(&others), atomic_load(&largest), atomic_load(&aligned)};
+    return (allocations){atomic_load(&own), atomic_load(&others), atomic_load(&largest),
+                         atomic_load(&aligned)};
 }

@@ -1,5 +1,6 @@
-/* Bundled sums against single ones: the same bits, on 2, 3 and 2x3 ranks, with lengths that do not divide, large ones
- * between, sums of another type and axis between, results that are needed early, and ranks that bundle differently. */
+/* Bundled sums against single ones: the same bits, on 2, 3 and 2x3 ranks, with lengths that do not
+ * divide, large ones between, sums of another type and axis between, results that are needed early,
+ * and ranks that bundle differently. */
 #include "runtime/runtime.h"
 
 #include <criterion/criterion.h>
@@ -24,14 +25,16 @@ typedef struct sum {
     int axis;
 } sum;
 
-/* Every fifth is large, every seventh bf16, every ninth on the second axis. The lengths of the sums on the first axis
- * differ by the coordinate on the second, some around the size that is still bundled. */
+/* Every fifth is large, every seventh bf16, every ninth on the second axis. The lengths of the sums
+ * on the first axis differ by the coordinate on the second, some around the size that is still
+ * bundled. */
 static sum sum_of(const rank_job *j, int i)
 {
     static const int64_t counts[] = {1, 3, 7, 250, 1001, 65536, 65537, 2, 61};
     int at[WEFT_MAX_AXES];
     weft_mesh_coordinates(j->mesh, j->rank, at);
-    sum s = {.dtype = i % 7 == 6 ? WEFT_BF16 : WEFT_F32, .count = i % 5 == 4 ? 70001 : counts[i % 9]};
+    sum s = {.dtype = i % 7 == 6 ? WEFT_BF16 : WEFT_F32,
+             .count = i % 5 == 4 ? 70001 : counts[i % 9]};
     s.axis = j->mesh->axis_count > 1 && i % 9 == 8;
     if (j->mesh->axis_count > 1 && s.axis == 0 && i % 4 == 1)
         s.count *= 1 + 20 * at[1];
@@ -48,7 +51,8 @@ static weft_graph *build(const rank_job *j)
         char name[32];
         snprintf(name, sizeof name, "x%d", i);
         weft_value x = weft_input(g, name, s.dtype, WEFT_SHAPE(s.count));
-        if (i % 3 == 1 && s.dtype == WEFT_F32) /* made by a kernel, so that it dies where it is summed */
+        if (i % 3 == 1 &&
+            s.dtype == WEFT_F32) /* made by a kernel, so that it dies where it is summed */
             x = weft_affine(g, x, 1.5, 0);
         x = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = s.axis});
         if (i % 11 == 10 && weft_value_ok(before)) { /* needs a sum of before at once */
@@ -65,7 +69,8 @@ static weft_graph *build(const rank_job *j)
 static weft_status run_once(rank_job *j, const weft_graph *g, bool no_bundle, weft_program **out)
 {
     weft_program *p = NULL;
-    const weft_program_options options = {.comm = j->comm, .backend = j->backend, .guard = true, .no_bundle = no_bundle};
+    const weft_program_options options = {
+        .comm = j->comm, .backend = j->backend, .guard = true, .no_bundle = no_bundle};
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_program_compile(g, &options, &p));
     WEFT_GO(weft_program_bind(p, NULL));
@@ -75,7 +80,8 @@ static weft_status run_once(rank_job *j, const weft_graph *g, bool no_bundle, we
             snprintf(name, sizeof name, "x%d", i);
             weft_tensor *t = weft_program_input(p, name);
             for (int64_t k = 0; k < t->shape.dim[0]; k++) {
-                const float value = weft_random_normal((uint64_t)(100 * run + j->rank), WEFT_RNG_TEST, (uint64_t)(k * SUMS + i));
+                const float value = weft_random_normal((uint64_t)(100 * run + j->rank),
+                                                       WEFT_RNG_TEST, (uint64_t)(k * SUMS + i));
                 if (t->dtype == WEFT_BF16)
                     ((uint16_t *)t->data)[k] = weft_f32_to_bf16(value);
                 else
@@ -94,7 +100,8 @@ out:
 
 static void compare(rank_job *j, weft_program *bundled, weft_program *single, const char *name)
 {
-    const weft_tensor *a = weft_program_output(bundled, name), *b = weft_program_output(single, name);
+    const weft_tensor *a = weft_program_output(bundled, name),
+                      *b = weft_program_output(single, name);
     const int64_t bytes = a ? weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype) : 0;
     if (a && memcmp(a->data, b->data, (size_t)bytes) != 0)
         snprintf(j->error, sizeof j->error, "rank %d: %s differs", j->rank, name);
@@ -141,7 +148,8 @@ static void compare_world(const char *mesh_text, const weft_backend *backend, in
         weft_comm_free(comm[r]);
         cr_expect(!job[r].error[0], "mesh %s: %s", mesh_text, job[r].error);
         cr_expect_eq(job[r].exchanges[1], SUMS);
-        cr_expect_leq(job[r].exchanges[0], at_most, "mesh %s, rank %d: %d exchanges", mesh_text, r, job[r].exchanges[0]);
+        cr_expect_leq(job[r].exchanges[0], at_most, "mesh %s, rank %d: %d exchanges", mesh_text, r,
+                      job[r].exchanges[0]);
     }
 }
 

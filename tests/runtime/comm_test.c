@@ -1,5 +1,5 @@
-/* Collectives on the fake communicator: every op, 1 to 5 ranks, parts that do not divide, against what the
- * definition says; the same bits whatever the cut; dead and silent ranks. */
+/* Collectives on the fake communicator: every op, 1 to 5 ranks, parts that do not divide, against
+ * what the definition says; the same bits whatever the cut; dead and silent ranks. */
 #include "runtime/comm.h"
 
 #include <criterion/criterion.h>
@@ -14,9 +14,9 @@ typedef struct job {
     const weft_mesh *mesh;
     weft_op op;
     weft_attr_comm attr;
-    weft_shape whole;     /* of the tensor before it was split */
+    weft_shape whole; /* of the tensor before it was split */
     weft_dtype dtype;
-    const char *error;    /* of this rank, "" */
+    const char *error; /* of this rank, "" */
     int rank;
     int repeat;
     char text[512];
@@ -67,7 +67,9 @@ static int64_t global_index(const job *j, const weft_shape *s, int dim, int64_t 
 static void fail(job *j, const char *what, int64_t i, double got, double wanted)
 {
     if (!j->error)
-        j->error = (snprintf(j->text, sizeof j->text, "rank %d %s: element %lld is %.9g, not %.9g", j->rank, what, (long long)i, got, wanted), j->text);
+        j->error = (snprintf(j->text, sizeof j->text, "rank %d %s: element %lld is %.9g, not %.9g",
+                             j->rank, what, (long long)i, got, wanted),
+                    j->text);
 }
 
 static void *run_job(void *argument)
@@ -94,7 +96,8 @@ static void *run_job(void *argument)
     }
     const bool adds = j->op == WEFT_OP_ALL_REDUCE || j->op == WEFT_OP_REDUCE_SCATTER;
     weft_exchange *x;
-    if (weft_exchange_create(j->comm, j->mesh, j->rank, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK) {
+    if (weft_exchange_create(j->comm, j->mesh, j->rank, j->op, &j->attr, &in, &out, j->dtype,
+                             "test", &x) != WEFT_OK) {
         j->error = strcpy(j->text, weft_error_message());
         return NULL;
     }
@@ -157,16 +160,26 @@ static void run_world(const char *mesh_text, const job *base)
 
 Test(comm, every_collective_gives_what_it_says)
 {
-    static const struct { const char *mesh; int axis; } meshes[] = {
-        {"dp=1", 0}, {"dp=2", 0}, {"dp=3", 0}, {"dp=5", 0}, {"dp=2,tp=3", 0}, {"dp=2,tp=3", 1}};
+    static const struct {
+        const char *mesh;
+        int axis;
+    } meshes[] = {{"dp=1", 0}, {"dp=2", 0},      {"dp=3", 0},
+                  {"dp=5", 0}, {"dp=2,tp=3", 0}, {"dp=2,tp=3", 1}};
     const weft_shape shapes[] = {WEFT_SHAPE(7, 5, 4), WEFT_SHAPE(2, 3, 1), WEFT_SHAPE(1, 4, 6)};
-    const weft_op ops[] = {WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER, WEFT_OP_ALL_TO_ALL, WEFT_OP_RING_SHIFT};
+    const weft_op ops[] = {WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER,
+                           WEFT_OP_ALL_TO_ALL, WEFT_OP_RING_SHIFT};
     for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
         for (size_t s = 0; s < 3; s++)
             for (size_t o = 0; o < 5; o++)
                 for (int dim = 0; dim < 3; dim++) {
-                    job base = {.op = ops[o], .whole = shapes[s], .dtype = dim == 1 ? WEFT_F64 : WEFT_F32, .repeat = 2};
-                    base.attr = (weft_attr_comm){.axis = meshes[m].axis, .dim = dim, .dim2 = (dim + 1) % 3, .shift = dim == 2 ? -1 : 1};
+                    job base = {.op = ops[o],
+                                .whole = shapes[s],
+                                .dtype = dim == 1 ? WEFT_F64 : WEFT_F32,
+                                .repeat = 2};
+                    base.attr = (weft_attr_comm){.axis = meshes[m].axis,
+                                                 .dim = dim,
+                                                 .dim2 = (dim + 1) % 3,
+                                                 .shift = dim == 2 ? -1 : 1};
                     base.attr.global = base.whole.dim[dim];
                     base.attr.global2 = base.whole.dim[(dim + 1) % 3];
                     run_world(meshes[m].mesh, &base);
@@ -176,9 +189,11 @@ Test(comm, every_collective_gives_what_it_says)
 /* Longer than a segment, so that rounds take several steps, with parts of unequal length. */
 Test(comm, long_ones_are_cut_in_segments)
 {
-    const weft_op ops[] = {WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER, WEFT_OP_ALL_TO_ALL};
+    const weft_op ops[] = {WEFT_OP_ALL_REDUCE, WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER,
+                           WEFT_OP_ALL_TO_ALL};
     for (size_t o = 0; o < 4; o++) {
-        job base = {.op = ops[o], .whole = WEFT_SHAPE(7, 220001, 2), .dtype = WEFT_F32, .repeat = 1};
+        job base = {
+            .op = ops[o], .whole = WEFT_SHAPE(7, 220001, 2), .dtype = WEFT_F32, .repeat = 1};
         base.attr = (weft_attr_comm){.dim = 1, .dim2 = 0, .global = 220001, .global2 = 7};
         run_world("dp=3", &base);
     }

@@ -1,5 +1,5 @@
-/* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was predicted, every
- * constructor survives every failing allocation. */
+/* Memory of programs: a run allocates nothing (malloc is counted), what is reserved is what was
+ * predicted, every constructor survives every failing allocation. */
 #include "../pass/training_graph.h"
 #include "allocations.h"
 #include "runtime/comm.h"
@@ -33,15 +33,19 @@ static void count_one(const weft_backend *backend)
     weft_store *store = weft_store_create();
     weft_program *p;
     cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
-    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backend, .profile = true}, &p), WEFT_OK);
+    cr_assert_eq(
+        weft_program_compile(g, &(weft_program_options){.backend = backend, .profile = true}, &p),
+        WEFT_OK);
     cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
     feed(p, 2);
-    cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message()); /* libraries make their buffers and threads */
+    cr_assert_eq(weft_program_run(p), WEFT_OK, "%s",
+                 weft_error_message()); /* libraries make their buffers and threads */
     allocations_begin();
     for (int i = 0; i < 3; i++)
         cr_assert_eq(weft_program_run(p), WEFT_OK);
     const allocations a = allocations_end();
-    cr_expect_eq(a.own, 0, "%s: %ld allocations in three runs, the largest of %ld bytes", backend->name, a.own, a.largest);
+    cr_expect_eq(a.own, 0, "%s: %ld allocations in three runs, the largest of %ld bytes",
+                 backend->name, a.own, a.largest);
     weft_program_free(p);
     weft_store_free(store);
     weft_graph_free(g);
@@ -67,13 +71,17 @@ Test(memory, reserved_is_predicted)
             weft_store *store = weft_store_create();
             weft_program *p;
             cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK);
-            cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = twice}, &p), WEFT_OK);
+            cr_assert_eq(
+                weft_program_compile(
+                    g, &(weft_program_options){.backend = backends[b], .double_inputs = twice}, &p),
+                WEFT_OK);
             const weft_memory_plan *plan = weft_program_plan(p);
             allocations_begin();
             cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
             cr_expect_eq(allocations_end().aligned, weft_program_bytes(p));
             if (b == 1)
-                cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes + (1 + twice) * plan->input_bytes);
+                cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes +
+                                                        (1 + twice) * plan->input_bytes);
             if (b == 1)
                 cr_expect_eq(plan->source_bytes, weft_store_bytes(store));
             weft_program_free(p);
@@ -83,7 +91,8 @@ Test(memory, reserved_is_predicted)
 }
 #endif
 
-/* Programs bound together give the bits that they give alone, in less memory, exactly the predicted one. */
+/* Programs bound together give the bits that they give alone, in less memory, exactly the predicted
+ * one. */
 Test(memory, bound_together)
 {
     const weft_backend *const backends[] = {&weft_backend_ref, &weft_backend_cpu};
@@ -97,14 +106,18 @@ Test(memory, bound_together)
             for (int i = 0; i < 2; i++) {
                 g[i] = training_graph(2 + i, 8 + 4 * i);
                 cr_assert_eq(weft_store_init(store, g[i], 1), WEFT_OK);
-                cr_assert_eq(weft_program_compile(g[i], &(weft_program_options){.backend = backends[b]}, &p[i]), WEFT_OK);
+                cr_assert_eq(weft_program_compile(
+                                 g[i], &(weft_program_options){.backend = backends[b]}, &p[i]),
+                             WEFT_OK);
             }
             allocations_begin();
             for (int i = 0; i < 2 && !together; i++)
                 cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
             if (together)
                 cr_assert_eq(weft_programs_bind(p, 2, store), WEFT_OK);
-            const int64_t predicted = together ? weft_programs_bytes(p, 2) : weft_program_bytes(p[0]) + weft_program_bytes(p[1]);
+            const int64_t predicted = together
+                                          ? weft_programs_bytes(p, 2)
+                                          : weft_program_bytes(p[0]) + weft_program_bytes(p[1]);
             const allocations a = allocations_end();
             cr_expect_eq(a.aligned, COUNTS_ALLOCATIONS ? predicted : 0);
             if (together)
@@ -139,7 +152,8 @@ Test(memory, every_allocation_may_fail)
         if (status == WEFT_OK)
             status = weft_store_init(store, g, 1);
         if (status == WEFT_OK)
-            status = weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
+            status =
+                weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
         if (status == WEFT_OK)
             status = weft_program_bind(p, store);
         weft_alloc_fail_at(0);
@@ -177,7 +191,10 @@ Test(memory, double_inputs)
         weft_graph *g = weft_graph_create();
         weft_output(g, "y", weft_affine(g, weft_input(g, "x", WEFT_F32, WEFT_SHAPE(3)), 2, 0));
         weft_program *p;
-        cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = backends[b], .double_inputs = true}, &p), WEFT_OK);
+        cr_assert_eq(
+            weft_program_compile(
+                g, &(weft_program_options){.backend = backends[b], .double_inputs = true}, &p),
+            WEFT_OK);
         cr_assert_eq(weft_program_bind(p, NULL), WEFT_OK, "%s", weft_error_message());
         *(float *)weft_program_input(p, "x")->data = 1;
         for (int i = 1; i < 5; i++) {

@@ -1,4 +1,5 @@
-/* Programs on the reference backend: values, updates in place and copied, what the store sees, guards. */
+/* Programs on the reference backend: values, updates in place and copied, what the store sees,
+ * guards. */
 #include "runtime/runtime.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +8,8 @@
 
 static const weft_init normal = {WEFT_INIT_NORMAL, 0.5};
 
-static weft_program *program_of(const weft_graph *g, weft_store *store, weft_program_options options)
+static weft_program *program_of(const weft_graph *g, weft_store *store,
+                                weft_program_options options)
 {
     weft_program *p = NULL;
     options.backend = options.backend ? options.backend : &weft_backend_ref;
@@ -66,8 +68,10 @@ Test(program, updates_see_old_values)
 {
     weft_graph *g = weft_graph_create();
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(4));
-    const weft_value a = weft_state(g, "a", WEFT_F32, WEFT_SHAPE(4), (weft_init){WEFT_INIT_FILL, 1});
-    const weft_value b = weft_state(g, "b", WEFT_F32, WEFT_SHAPE(4), (weft_init){WEFT_INIT_ZERO, 0});
+    const weft_value a =
+        weft_state(g, "a", WEFT_F32, WEFT_SHAPE(4), (weft_init){WEFT_INIT_FILL, 1});
+    const weft_value b =
+        weft_state(g, "b", WEFT_F32, WEFT_SHAPE(4), (weft_init){WEFT_INIT_ZERO, 0});
     const weft_value a2 = weft_add(g, a, x);
     const weft_value b2 = weft_affine(g, a, 2, 0);
     weft_update(g, a, a2);
@@ -82,7 +86,8 @@ Test(program, updates_see_old_values)
         run(p);
         for (int i = 0; i < 4; i++) {
             cr_expect_eq(((float *)weft_store_find(store, "a")->data)[i], (float)(1 + step * i));
-            cr_expect_eq(((float *)weft_store_find(store, "b")->data)[i], (float)(2 * (1 + (step - 1) * i)));
+            cr_expect_eq(((float *)weft_store_find(store, "b")->data)[i],
+                         (float)(2 * (1 + (step - 1) * i)));
             cr_expect_eq(result(p, "old")[i], step == 1 ? 0 : (float)(2 * (1 + (step - 2) * i)));
         }
     }
@@ -95,7 +100,8 @@ Test(program, updates_see_old_values)
 Test(program, f64_survives_in_ref)
 {
     weft_graph *g = weft_graph_create();
-    const weft_value a = weft_state(g, "a", WEFT_F32, WEFT_SHAPE(1), (weft_init){WEFT_INIT_FILL, 1});
+    const weft_value a =
+        weft_state(g, "a", WEFT_F32, WEFT_SHAPE(1), (weft_init){WEFT_INIT_FILL, 1});
     weft_update(g, a, weft_affine(g, a, 1, 1e-9));
     weft_store *store = weft_store_create();
     cr_assert_eq(weft_store_init(store, g, 7), WEFT_OK);
@@ -118,7 +124,8 @@ Test(program, initial_values_do_not_depend_on_sharding)
     weft_graph *whole = weft_graph_create(), *half = weft_graph_create();
     weft_param(whole, "w", WEFT_F32, WEFT_SHAPE(5, 6), normal);
     const weft_value w = weft_param(half, "w", WEFT_F32, WEFT_SHAPE(5, 4), normal);
-    weft_attr_source *attr = (weft_attr_source *)(uintptr_t)weft_graph_node(half, weft_value_get(half, w)->node)->attr;
+    weft_attr_source *attr =
+        (weft_attr_source *)(uintptr_t)weft_graph_node(half, weft_value_get(half, w)->node)->attr;
     attr->global = WEFT_SHAPE(5, 6);
     attr->start[1] = 2;
     weft_store *a = weft_store_create(), *b = weft_store_create();
@@ -142,7 +149,8 @@ Test(program, missing_and_wrong_tensors_are_named)
     weft_store *store = weft_store_create();
     weft_program *p;
     weft_tensor *t;
-    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p), WEFT_OK);
+    cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p),
+                 WEFT_OK);
     cr_expect_eq(weft_program_bind(p, store), WEFT_E_NOT_FOUND);
     cr_expect(strstr(weft_error_message(), "\"w\""));
     cr_assert_eq(weft_store_add(store, "w", WEFT_F32, WEFT_SHAPE(4), &t), WEFT_OK);

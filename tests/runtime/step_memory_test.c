@@ -1,5 +1,6 @@
-/* Whole training steps as `weft train` makes them (forward, backward, AdamW, moving averages): running them allocates
- * nothing of ours, alone and on two ranks. What libraries allocate inside their own calls is counted beside it. */
+/* Whole training steps as `weft train` makes them (forward, backward, AdamW, moving averages):
+ * running them allocates nothing of ours, alone and on two ranks. What libraries allocate inside
+ * their own calls is counted beside it. */
 #include "allocations.h"
 #include "train/step.h"
 
@@ -17,16 +18,29 @@ static weft_graph *objective(int what)
     const weft_run run = {
         .what = what,
         .vae = {.base_dim = 32, .z_dim = 4, .num_res_blocks = 1, .dim_mult = {4, widths}},
-        .dit = {.num_layers = 2, .num_heads = 2, .head_dim = 32, .ffn_dim = 128, .freq_dim = 32, .patch_size = {3, patch}},
-        .text = {.path = "", .dim = 32, .num_heads = 2, .num_layers = 1, .ffn_dim = 64, .max_length = 24},
+        .dit = {.num_layers = 2,
+                .num_heads = 2,
+                .head_dim = 32,
+                .ffn_dim = 128,
+                .freq_dim = 32,
+                .patch_size = {3, patch}},
+        .text = {.path = "",
+                 .dim = 32,
+                 .num_heads = 2,
+                 .num_layers = 1,
+                 .ffn_dim = 64,
+                 .max_length = 24},
         .loss = {.l1 = 1, .l2 = 1, .kl = 1e-4},
         .flow = {.logit_std = 1, .shift = 3}};
     const weft_bucket size = {.batch = 4, .frames = 5, .height = 32, .width = 32};
     weft_run_models models = {0};
     weft_graph *g = weft_graph_create();
-    cr_assert_eq(weft_run_vae_model(&run, "test", &models.vae), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_run_text_model(&run, "test", &models.text), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_run_dit_model(&run, "test", 4, 32, &models.dit), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_run_vae_model(&run, "test", &models.vae), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_run_text_model(&run, "test", &models.text), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_run_dit_model(&run, "test", 4, 32, &models.dit), WEFT_OK, "%s",
+                 weft_error_message());
     weft_objective_build(g, &run, &models, &size);
     return g;
 }
@@ -37,11 +51,14 @@ static void feed(const weft_step *step)
         const weft_node *node = weft_graph_node(step->graph, n);
         if (node->op != WEFT_OP_INPUT)
             continue;
-        weft_tensor *t = weft_program_input(step->program, weft_value_get(step->graph, node->out[0])->name);
+        weft_tensor *t =
+            weft_program_input(step->program, weft_value_get(step->graph, node->out[0])->name);
         const bool limit = strstr(t->name, "limit") != NULL;
         for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
             switch (t->dtype) {
-            case WEFT_F32: ((float *)t->data)[i] = limit ? INFINITY : 0.01f * (float)(i % 97) + 1e-3f; break;
+            case WEFT_F32:
+                ((float *)t->data)[i] = limit ? INFINITY : 0.01f * (float)(i % 97) + 1e-3f;
+                break;
             case WEFT_I32: ((int32_t *)t->data)[i] = (int32_t)(i % 200); break;
             default: ((int64_t *)t->data)[i] = i + 1;
             }
@@ -74,7 +91,8 @@ static void *run_steps(void *argument)
 
 static void count_steps(int what, int ranks)
 {
-    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.9};
+    const weft_optimizer_config optimizer = {
+        .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.9};
     weft_comm *comm[MAX_RANKS] = {NULL};
     trainer t[MAX_RANKS];
     pthread_t thread[MAX_RANKS];
@@ -83,9 +101,12 @@ static void count_steps(int what, int ranks)
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
         t[r] = (trainer){.what = what, .store = weft_store_create(), .barrier = &barrier};
-        t[r].place = (weft_place_of_run){.comm = comm[r], .backend = &weft_backend_cpu, .mesh = {.axis_count = 1, .axis = {{"dp", ranks}}}};
-        cr_assert_eq(weft_step_make(objective(what), &optimizer, &t[r].place, t[r].store, 1, &t[r].step), WEFT_OK, "%s",
-                     weft_error_message());
+        t[r].place = (weft_place_of_run){.comm = comm[r],
+                                         .backend = &weft_backend_cpu,
+                                         .mesh = {.axis_count = 1, .axis = {{"dp", ranks}}}};
+        cr_assert_eq(
+            weft_step_make(objective(what), &optimizer, &t[r].place, t[r].store, 1, &t[r].step),
+            WEFT_OK, "%s", weft_error_message());
         feed(&t[r].step);
     }
     for (int r = 0; r < ranks; r++)
@@ -100,14 +121,16 @@ static void count_steps(int what, int ranks)
     const weft_comm_times times = weft_program_comm_times(t[0].step.program);
     for (int r = 0; r < ranks; r++) {
         cr_expect_eq(t[r].status, WEFT_OK);
-        cr_expect(isfinite(weft_step_scalar(&t[r].step, "loss")) && weft_step_scalar(&t[r].step, "loss") > 0);
+        cr_expect(isfinite(weft_step_scalar(&t[r].step, "loss")) &&
+                  weft_step_scalar(&t[r].step, "loss") > 0);
         weft_step_free(&t[r].step);
         weft_store_free(t[r].store);
     }
     for (int r = 0; r < ranks; r++)
         weft_comm_free(comm[r]);
     pthread_barrier_destroy(&barrier);
-    fprintf(stderr, "%s on %d rank(s): %d runs, %d exchanges each, %ld allocations, %ld in libraries\n",
+    fprintf(stderr,
+            "%s on %d rank(s): %d runs, %d exchanges each, %ld allocations, %ld in libraries\n",
             what == WEFT_RUN_VAE ? "VAE" : "DiT", ranks, RUNS, times.exchanges, a.own, a.others);
     cr_expect_eq(a.own, 0, "%ld allocations, the largest of %ld bytes", a.own, a.largest);
     cr_expect(ranks == 1 || times.exchanges > 0);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
-# has at most 1,500 lines, a function at most 150.
+# has at most 1,500 lines, a line at most 100 columns, a function at most 150 lines.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
 
@@ -13,7 +13,7 @@ FLOOR = {folder: i for i, folders in enumerate(FLOORS) for folder in folders}
 # lower floors that a folder nevertheless must not know
 NEVER = {"graph": {"runtime", "kernel"}, "nn": {"runtime", "kernel"}, "model": {"runtime", "kernel"},
          "pass": {"runtime", "kernel"}, "plan": {"runtime", "kernel", "model"}, "kernel": {"model"}}
-MAX_FILE, MAX_FUNCTION = 1500, 150
+MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 1500, 150, 100
 problems = []
 
 
@@ -49,6 +49,9 @@ def check_length(path, relative):
         lines = f.read().split("\n")
     if len(lines) > MAX_FILE:
         problems.append(f"{relative}: {len(lines)} lines, at most {MAX_FILE}")
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS:
+            problems.append(f"{relative}:{number}: {len(line)} columns, at most {MAX_COLUMNS}; make format wraps lines")
     # clang-format puts the braces of a function, and of nothing else with ')' before, in column 0
     start = None
     for number, line in enumerate(lines, 1):

@@ -5,7 +5,8 @@
 
 Test(schedule, warmup_then_cosine)
 {
-    const weft_stage s = {.steps = 110, .warmup = 10, .lr = 1, .lr_end = 0.1, .schedule = WEFT_LR_COSINE};
+    const weft_stage s = {
+        .steps = 110, .warmup = 10, .lr = 1, .lr_end = 0.1, .schedule = WEFT_LR_COSINE};
     cr_assert_float_eq(weft_stage_lr(&s, 0), 0.1, 1e-12);
     cr_assert_float_eq(weft_stage_lr(&s, 9), 1, 1e-12);
     cr_assert_float_eq(weft_stage_lr(&s, 10), 1, 1e-12);
@@ -50,7 +51,8 @@ Test(guard, limits_after_the_window_and_patience)
     json_t *state = weft_guard_state(&g);
     weft_guard back = weft_guard_make(&(weft_run_guard){.factor = 4, .window = 3, .patience = 2});
     cr_assert_eq(weft_guard_restore(&back, state, "state.json"), WEFT_OK);
-    cr_assert(back.loss == g.loss && back.norm == g.norm && back.skipped == 3 && back.in_a_row == 2);
+    cr_assert(back.loss == g.loss && back.norm == g.norm && back.skipped == 3 &&
+              back.in_a_row == 2);
     json_object_del(state, "norm");
     cr_assert_eq(weft_guard_restore(&back, state, "state.json"), WEFT_E_FORMAT);
     json_decref(state);

@@ -7,7 +7,8 @@ static weft_graph *objective(int64_t batch)
 {
     weft_graph *g = weft_graph_create();
     const weft_value x = weft_input(g, "batch.x", WEFT_F32, WEFT_SHAPE(batch, 3));
-    const weft_value w = weft_param(g, "w", WEFT_F32, WEFT_SHAPE(2, 3), (weft_init){WEFT_INIT_NORMAL, 0.5});
+    const weft_value w =
+        weft_param(g, "w", WEFT_F32, WEFT_SHAPE(2, 3), (weft_init){WEFT_INIT_NORMAL, 0.5});
     const weft_value y = weft_matmul(g, x, w, false, true);
     weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, y)));
     return g;
@@ -15,11 +16,13 @@ static weft_graph *objective(int64_t batch)
 
 static weft_step *get(weft_step_cache *c, int64_t batch, double ema, const char *mesh)
 {
-    const weft_optimizer_config optimizer = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = ema};
+    const weft_optimizer_config optimizer = {
+        .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = ema};
     weft_place_of_run place = {.backend = weft_backend_find("cpu")};
     weft_step *step = NULL;
     cr_assert_eq(weft_mesh_parse(mesh, &place.mesh), WEFT_OK);
-    cr_assert_eq(weft_step_cache_get(c, objective(batch), &optimizer, &place, &step), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_step_cache_get(c, objective(batch), &optimizer, &place, &step), WEFT_OK, "%s",
+                 weft_error_message());
     return step;
 }
 

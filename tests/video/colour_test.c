@@ -1,4 +1,5 @@
-/* Colours: flat pictures of known codes, encoded without loss under every tag, come out as the RGB that the standards say. */
+/* Colours: flat pictures of known codes, encoded without loss under every tag, come out as the RGB
+ * that the standards say. */
 #include "base/fs.h"
 #include "base/memory.h"
 #include "video/reader.h"
@@ -12,8 +13,8 @@
 
 enum { SIDE = 32, COLOURS = 12 };
 static const double palette[COLOURS][3] = {
-    {255, 0, 0},  {0, 255, 0},     {0, 0, 255},     {255, 255, 0}, {0, 255, 255},  {255, 0, 255},
-    {0, 0, 0},    {255, 255, 255}, {128, 128, 128}, {16, 16, 16},  {200, 90, 40}, {30, 120, 220}};
+    {255, 0, 0}, {0, 255, 0},     {0, 0, 255},     {255, 255, 0}, {0, 255, 255}, {255, 0, 255},
+    {0, 0, 0},   {255, 255, 255}, {128, 128, 128}, {16, 16, 16},  {200, 90, 40}, {30, 120, 220}};
 
 typedef struct standard {
     const char *tag; /* of FFmpeg's -colorspace */
@@ -45,8 +46,10 @@ static void from_codes(const int code[3], const standard *s, bool full, int bits
     rgb[1] = (y - s->kr * rgb[0] - s->kb * rgb[2]) / (1 - s->kr - s->kb);
 }
 
-/* One frame of each colour's codes, as planar 4:2:0 or 4:4:4 of 8 or 10 bits, through an encoder without loss. */
-static void encode(const char *path, int codes[COLOURS][3], const char *format, int64_t w, int64_t h, const char *arguments)
+/* One frame of each colour's codes, as planar 4:2:0 or 4:4:4 of 8 or 10 bits, through an encoder
+ * without loss. */
+static void encode(const char *path, int codes[COLOURS][3], const char *format, int64_t w,
+                   int64_t h, const char *arguments)
 {
     const bool half = strstr(format, "420") != NULL, deep = strstr(format, "10le") != NULL;
     char raw[128], command[512];
@@ -62,8 +65,9 @@ static void encode(const char *path, int codes[COLOURS][3], const char *format, 
             }
     fclose(f);
     snprintf(command, sizeof command,
-             "ffmpeg -v error -nostdin -y -f rawvideo -pix_fmt %s -s %dx%d -r 24 -i %s -pix_fmt %s -g 1 %s %s", format, (int)w,
-             (int)h, raw, format, arguments, path);
+             "ffmpeg -v error -nostdin -y -f rawvideo -pix_fmt %s -s %dx%d -r 24 -i %s -pix_fmt %s "
+             "-g 1 %s %s",
+             format, (int)w, (int)h, raw, format, arguments, path);
     cr_assert_eq(system(command), 0, "%s", command);
     unlink(raw);
 }
@@ -76,7 +80,8 @@ static uint8_t *read_frame(weft_video_reader *r, weft_video_frame *f)
     return (uint8_t *)(uintptr_t)f->plane[0];
 }
 
-/* Largest difference, in 255ths, between what the reader gives and `wanted` (0 .. 1), in both formats. */
+/* Largest difference, in 255ths, between what the reader gives and `wanted` (0 .. 1), in both
+ * formats. */
 static void check(const char *path, double wanted[COLOURS][3], double tolerance, const char *what)
 {
     static const standard bt709 = {"bt709", 0.2126, 0.0722};
@@ -92,16 +97,20 @@ static void check(const char *path, double wanted[COLOURS][3], double tolerance,
             for (int k = 0; k < 3 && !format; k++)
                 rgb[k] = f.plane[0][y * f.stride[0] + 3 * x + k] / 255.0;
             if (format) {
-                const int code[3] = {f.plane[0][y * f.stride[0] + x], f.plane[1][y / 2 * f.stride[1] + x / 2],
+                const int code[3] = {f.plane[0][y * f.stride[0] + x],
+                                     f.plane[1][y / 2 * f.stride[1] + x / 2],
                                      f.plane[2][y / 2 * f.stride[2] + x / 2]};
                 from_codes(code, &bt709, false, 8, rgb);
             }
             for (int k = 0; k < 3; k++) {
-                const double off = 255 * fabs(fmin(fmax(rgb[k], 0), 1) - fmin(fmax(wanted[i][k], 0), 1));
-                /* The second format is rounded once more, in codes that are worth up to 2.1 levels. */
-                cr_expect(off <= tolerance + format, "%s, %s, colour %d: %.1f %.1f %.1f, should be %.1f %.1f %.1f", what,
-                          format ? "yuv" : "rgb", i, 255 * rgb[0], 255 * rgb[1], 255 * rgb[2], 255 * wanted[i][0],
-                          255 * wanted[i][1], 255 * wanted[i][2]);
+                const double off =
+                    255 * fabs(fmin(fmax(rgb[k], 0), 1) - fmin(fmax(wanted[i][k], 0), 1));
+                /* The second format is rounded once more, in codes that are worth up to 2.1 levels.
+                 */
+                cr_expect(off <= tolerance + format,
+                          "%s, %s, colour %d: %.1f %.1f %.1f, should be %.1f %.1f %.1f", what,
+                          format ? "yuv" : "rgb", i, 255 * rgb[0], 255 * rgb[1], 255 * rgb[2],
+                          255 * wanted[i][0], 255 * wanted[i][1], 255 * wanted[i][2]);
                 if (off > tolerance + format)
                     break;
             }
@@ -135,9 +144,11 @@ Test(colour, matrices_and_ranges, .timeout = 120)
                     to_codes(palette[i], &standards[s], full, p == 2 ? 10 : 8, codes[i]);
                     from_codes(codes[i], &standards[s], full, p == 2 ? 10 : 8, wanted[i]);
                 }
-                snprintf(arguments, sizeof arguments, "-c:v libx264 -qp 0 -colorspace %s -color_range %s", standards[s].tag,
+                snprintf(arguments, sizeof arguments,
+                         "-c:v libx264 -qp 0 -colorspace %s -color_range %s", standards[s].tag,
                          full ? "pc" : "tv");
-                snprintf(what, sizeof what, "%s %s %s", standards[s].tag, full ? "full" : "limited", formats[p]);
+                snprintf(what, sizeof what, "%s %s %s", standards[s].tag, full ? "full" : "limited",
+                         formats[p]);
                 encode(path, codes, formats[p], SIDE, SIDE, arguments);
                 check(path, wanted, 2, what);
             }
@@ -173,14 +184,16 @@ static void to_xyz(const double p[6], double m[3][3])
         c[1][k] = 1;
         c[2][k] = (1 - p[2 * k] - p[2 * k + 1]) / p[2 * k + 1];
     }
-    const double det = c[0][0] * (c[1][1] * c[2][2] - c[1][2] * c[2][1]) - c[0][1] * (c[1][0] * c[2][2] - c[1][2] * c[2][0]) +
+    const double det = c[0][0] * (c[1][1] * c[2][2] - c[1][2] * c[2][1]) -
+                       c[0][1] * (c[1][0] * c[2][2] - c[1][2] * c[2][0]) +
                        c[0][2] * (c[1][0] * c[2][1] - c[1][1] * c[2][0]);
     for (int k = 0; k < 3; k++) { /* Cramer's rule */
         double d[3][3];
         memcpy(d, c, sizeof d);
         for (int i = 0; i < 3; i++)
             d[i][k] = white[i];
-        scale[k] = (d[0][0] * (d[1][1] * d[2][2] - d[1][2] * d[2][1]) - d[0][1] * (d[1][0] * d[2][2] - d[1][2] * d[2][0]) +
+        scale[k] = (d[0][0] * (d[1][1] * d[2][2] - d[1][2] * d[2][1]) -
+                    d[0][1] * (d[1][0] * d[2][2] - d[1][2] * d[2][0]) +
                     d[0][2] * (d[1][0] * d[2][1] - d[1][1] * d[2][0])) /
                    det;
     }
@@ -220,7 +233,8 @@ static const double p3_primaries[6] = {0.680, 0.320, 0.265, 0.690, 0.150, 0.060}
 
 typedef enum kind { PQ, HLG, SDR_2020, SDR_P3 } kind;
 
-/* What codes in 0 .. 1 are to look like, in 0 .. 1 of sRGB: the formulas of the standards, step by step. */
+/* What codes in 0 .. 1 are to look like, in 0 .. 1 of sRGB: the formulas of the standards, step by
+ * step. */
 static void reference(kind k, const double code[3], double out[3])
 {
     double light[3], y = 0;
@@ -228,9 +242,11 @@ static void reference(kind k, const double code[3], double out[3])
         const double e = fmin(fmax(code[i], 0), 1);
         if (k == PQ) { /* SMPTE ST 2084 */
             const double p = pow(e, 32.0 / 2523);
-            light[i] = 10000 * pow(fmax(p - 107.0 / 128, 0) / (2413.0 / 128 - 2392.0 / 128 * p), 8192.0 / 1305);
+            light[i] = 10000 * pow(fmax(p - 107.0 / 128, 0) / (2413.0 / 128 - 2392.0 / 128 * p),
+                                   8192.0 / 1305);
         } else if (k == HLG) { /* BT.2100: scene light, before its OOTF */
-            light[i] = e <= 0.5 ? e * e / 3 : (exp((e - 0.55991073) / 0.17883277) + 0.28466892) / 12;
+            light[i] =
+                e <= 0.5 ? e * e / 3 : (exp((e - 0.55991073) / 0.17883277) + 0.28466892) / 12;
         } else {
             light[i] = e <= 0.04045 ? e / 12.92 : pow((e + 0.055) / 1.055, 2.4);
         }
@@ -255,10 +271,14 @@ Test(colour, high_range_and_wide_gamut, .timeout = 120)
         const char *encoder, *tags, *format;
     } cases[] = {
         {PQ, "-c:v libx264 -qp 0", "-color_trc smpte2084 -color_primaries bt2020", "yuv420p10le"},
-        {PQ, "-c:v libx265 -x265-params lossless=1:log-level=none", "-color_trc smpte2084 -color_primaries bt2020", "yuv420p10le"},
-        {PQ, "-c:v libx264 -qp 0", "-color_trc smpte2084", "yuv420p"}, /* the tag counts, not the depth */
-        {HLG, "-c:v libx265 -x265-params lossless=1:log-level=none", "-color_trc arib-std-b67 -color_primaries bt2020", "yuv420p10le"},
-        {SDR_2020, "-c:v libx264 -qp 0", "-color_trc bt2020-10 -color_primaries bt2020", "yuv420p10le"},
+        {PQ, "-c:v libx265 -x265-params lossless=1:log-level=none",
+         "-color_trc smpte2084 -color_primaries bt2020", "yuv420p10le"},
+        {PQ, "-c:v libx264 -qp 0", "-color_trc smpte2084",
+         "yuv420p"}, /* the tag counts, not the depth */
+        {HLG, "-c:v libx265 -x265-params lossless=1:log-level=none",
+         "-color_trc arib-std-b67 -color_primaries bt2020", "yuv420p10le"},
+        {SDR_2020, "-c:v libx264 -qp 0", "-color_trc bt2020-10 -color_primaries bt2020",
+         "yuv420p10le"},
         {SDR_P3, "-c:v libx264 -qp 0", "-color_trc bt709 -color_primaries smpte432", "yuv420p10le"},
     };
     char path[96], arguments[256];
@@ -270,14 +290,16 @@ Test(colour, high_range_and_wide_gamut, .timeout = 120)
         const standard *s = cases[c].kind == SDR_P3 ? &bt709 : &bt2020;
         for (int i = 0; i < COLOURS; i++) {
             double picture[3], code[3];
-            /* HDR: pure colours of full code would be lasers of 10000 cd/m2; these are up to about 1000. */
+            /* HDR: pure colours of full code would be lasers of 10000 cd/m2; these are up to about
+             * 1000. */
             for (int k = 0; k < 3; k++)
                 picture[k] = cases[c].kind == PQ ? 0.75 * palette[i][k] : palette[i][k];
             to_codes(picture, s, false, bits, codes[i]);
             from_codes(codes[i], s, false, bits, code);
             reference(cases[c].kind, code, wanted[i]);
         }
-        snprintf(arguments, sizeof arguments, "%s %s -colorspace %s -color_range tv", cases[c].encoder, cases[c].tags, s->tag);
+        snprintf(arguments, sizeof arguments, "%s %s -colorspace %s -color_range tv",
+                 cases[c].encoder, cases[c].tags, s->tag);
         encode(path, codes, cases[c].format, SIDE, SIDE, arguments);
         check(path, wanted, bits == 8 ? 3 : 2, arguments);
         weft_video_info info;
@@ -291,9 +313,10 @@ Test(colour, high_range_and_wide_gamut, .timeout = 120)
 Test(colour, small_pictures)
 {
     static const standard bt709 = {"bt709", 0.2126, 0.0722}, bt2020 = {"bt2020nc", 0.2627, 0.0593};
-    static const char *const arguments[] = {"-c:v libx264 -qp 0 -colorspace bt709 -color_range tv",
-                                            "-c:v libx264 -qp 0 -colorspace bt709 -color_range pc",
-                                            "-c:v libx264 -qp 0 -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc"};
+    static const char *const arguments[] = {
+        "-c:v libx264 -qp 0 -colorspace bt709 -color_range tv",
+        "-c:v libx264 -qp 0 -colorspace bt709 -color_range pc",
+        "-c:v libx264 -qp 0 -color_trc smpte2084 -color_primaries bt2020 -colorspace bt2020nc"};
     char path[96];
     scratch(path, "small.mkv");
     for (int c = 0; c < 4; c++) {
@@ -309,16 +332,19 @@ Test(colour, small_pictures)
             reference(PQ, rgb, seen);
             wanted[i] = c == 3 ? level : 255 * (c == 2 ? seen[0] : rgb[0]);
         }
-        encode(path, codes, c == 3 ? "gbrp" : "yuv444p", SIDE, SIDE, c == 3 ? "-c:v ffv1" : arguments[c]);
+        encode(path, codes, c == 3 ? "gbrp" : "yuv444p", SIDE, SIDE,
+               c == 3 ? "-c:v ffv1" : arguments[c]);
         weft_video_reader *r;
         weft_video_frame f;
         const weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = 8, .height = 8};
         cr_assert_eq(weft_video_reader_open(path, &o, &r), WEFT_OK, "%s", weft_error_message());
         for (int i = 0; i < COLOURS; i++) {
             read_frame(r, &f);
-            cr_expect(fabs(f.plane[0][3 * f.stride[0] + 3] - wanted[i]) <= 2, "case %d, gray %d: %d, should be %.1f", c, 20 * i,
+            cr_expect(fabs(f.plane[0][3 * f.stride[0] + 3] - wanted[i]) <= 2,
+                      "case %d, gray %d: %d, should be %.1f", c, 20 * i,
                       f.plane[0][3 * f.stride[0] + 3], wanted[i]);
-            cr_expect(abs(f.plane[1][3 * f.stride[1] + 3] - 128) <= 1 && abs(f.plane[2][3 * f.stride[2] + 3] - 128) <= 1);
+            cr_expect(abs(f.plane[1][3 * f.stride[1] + 3] - 128) <= 1 &&
+                      abs(f.plane[2][3 * f.stride[2] + 3] - 128) <= 1);
         }
         weft_video_reader_close(r);
     }
@@ -333,13 +359,15 @@ Test(colour, what_has_no_conversion_is_said)
     scratch(path, "ictcp.mkv");
     for (int i = 0; i < COLOURS; i++)
         to_codes(palette[i], &bt2020, false, 10, codes[i]);
-    encode(path, codes, "yuv420p10le", SIDE, SIDE, "-c:v libx264 -qp 0 -color_trc smpte2084 -color_primaries bt2020 -colorspace ictcp");
+    encode(path, codes, "yuv420p10le", SIDE, SIDE,
+           "-c:v libx264 -qp 0 -color_trc smpte2084 -color_primaries bt2020 -colorspace ictcp");
     weft_video_reader *r;
     weft_video_frame f;
     bool got;
     cr_assert_eq(weft_video_reader_open(path, NULL, &r), WEFT_OK);
     cr_assert_eq(weft_video_reader_next(r, &f, &got), WEFT_E_UNSUPPORTED);
-    cr_assert(strstr(weft_error_message(), "ICtCp") && strstr(weft_error_message(), path), "%s", weft_error_message());
+    cr_assert(strstr(weft_error_message(), "ICtCp") && strstr(weft_error_message(), path), "%s",
+              weft_error_message());
     weft_video_reader_close(r);
     unlink(path);
 }

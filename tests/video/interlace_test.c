@@ -52,10 +52,12 @@ static uint8_t *through_reader(const char *path)
     return rgb;
 }
 
-/* Fifty moving pictures a second, woven into twenty-five, then read: like every second one of the fifty. */
+/* Fifty moving pictures a second, woven into twenty-five, then read: like every second one of the
+ * fifty. */
 Test(interlace, combs_go, .timeout = 60)
 {
-    static const char *const encoders[] = {"-c:v mpeg2video -q:v 2 -flags +ilme+ildct", "-c:v libx264 -crf 4 -flags +ilme+ildct",
+    static const char *const encoders[] = {"-c:v mpeg2video -q:v 2 -flags +ilme+ildct",
+                                           "-c:v libx264 -crf 4 -flags +ilme+ildct",
                                            "-c:v libx264 -crf 4 -flags +ilme+ildct"};
     static const char *const formats[] = {"yuv420p", "yuv420p", "yuv422p10le"};
     char base[64], file[96], plain[96], truth[96];
@@ -63,29 +65,37 @@ Test(interlace, combs_go, .timeout = 60)
     snprintf(file, sizeof file, "%s.mkv", base);
     snprintf(plain, sizeof plain, "%s.plain", base);
     snprintf(truth, sizeof truth, "%s.truth", base);
-#define SCENE "-f lavfi -i testsrc2=size=320x240:rate=50 -vf \"noise=alls=4:all_seed=3,scroll=h=0.02,gblur=0.7,format=yuv420p"
+#define SCENE                                                                                      \
+    "-f lavfi -i testsrc2=size=320x240:rate=50 -vf "                                               \
+    "\"noise=alls=4:all_seed=3,scroll=h=0.02,gblur=0.7,format=yuv420p"
     for (int bottom = 0; bottom < 2; bottom++) {
-        run("ffmpeg -v error -nostdin -y " SCENE "%s\" -fps_mode passthrough -frames:v 20 -f rawvideo -pix_fmt rgb24 %s", ",select=not(mod(n\\,2))", truth);
+        run("ffmpeg -v error -nostdin -y " SCENE
+            "%s\" -fps_mode passthrough -frames:v 20 -f rawvideo -pix_fmt rgb24 %s",
+            ",select=not(mod(n\\,2))", truth);
         for (int e = 0; e < 3; e++) {
             char weave[256];
             /* bottom field first: the first of two pictures goes into the odd lines */
-            snprintf(weave, sizeof weave, ",format=%s,tinterlace=%s,setfield=%s\" -frames:v 20 %s -top %d", formats[e],
-                     bottom ? "interleave_bottom" : "interleave_top",
-                     bottom ? "bff" : "tff", encoders[e], !bottom);
+            snprintf(weave, sizeof weave,
+                     ",format=%s,tinterlace=%s,setfield=%s\" -frames:v 20 %s -top %d", formats[e],
+                     bottom ? "interleave_bottom" : "interleave_top", bottom ? "bff" : "tff",
+                     encoders[e], !bottom);
             run("ffmpeg -v error -nostdin -y " SCENE "%s %s", weave, file);
             run("ffmpeg -v error -nostdin -y -i %s -f rawvideo -pix_fmt rgb24 %s", file, plain);
             uint8_t *a = read_all(truth), *b = read_all(plain), *c = through_reader(file);
             const double combed = psnr(a, b), mended = psnr(a, c);
-            cr_expect(mended > combed + 4 && mended > 26, "%s, %s first: %.1f dB, combed %.1f dB", encoders[e], bottom ? "bottom" : "top",
-                      mended, combed);
+            cr_expect(mended > combed + 4 && mended > 26, "%s, %s first: %.1f dB, combed %.1f dB",
+                      encoders[e], bottom ? "bottom" : "top", mended, combed);
             weft_free(a);
             weft_free(b);
             weft_free(c);
         }
     }
     /* Whole pictures that are only marked as interlaced. */
-    run("ffmpeg -v error -nostdin -y " SCENE "%s %s", ",setfield=tff\" -frames:v 20 -c:v mpeg2video -q:v 2 -flags +ilme+ildct -top 1", file);
-    run("ffmpeg -v error -nostdin -y -i %s -vf scale=flags=bicubic+accurate_rnd+full_chroma_int -f rawvideo -pix_fmt rgb24 %s", file, plain);
+    run("ffmpeg -v error -nostdin -y " SCENE "%s %s",
+        ",setfield=tff\" -frames:v 20 -c:v mpeg2video -q:v 2 -flags +ilme+ildct -top 1", file);
+    run("ffmpeg -v error -nostdin -y -i %s -vf scale=flags=bicubic+accurate_rnd+full_chroma_int -f "
+        "rawvideo -pix_fmt rgb24 %s",
+        file, plain);
     uint8_t *b = read_all(plain), *c = through_reader(file);
     cr_expect(psnr(b, c) > 45, "film: %.1f dB", psnr(b, c));
     weft_free(b);

@@ -12,7 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { W = 160, H = 96, FRAMES = 130, CUT = 70, SMALL_W = 32, SMALL_H = 18, LARGE_W = 64, LARGE_H = 36 };
+enum {
+    W = 160,
+    H = 96,
+    FRAMES = 130,
+    CUT = 70,
+    SMALL_W = 32,
+    SMALL_H = 18,
+    LARGE_W = 64,
+    LARGE_H = 36
+};
 
 static char *scratch(const char *name)
 {
@@ -25,7 +34,8 @@ static char *scratch(const char *name)
 static char *make_video(const char *name, int64_t key_interval)
 {
     char *path = scratch(name);
-    const weft_video_writer_options o = {.width = W, .height = H, .fps = 24, .crf = 16, .key_interval = key_interval};
+    const weft_video_writer_options o = {
+        .width = W, .height = H, .fps = 24, .crf = 16, .key_interval = key_interval};
     weft_video_writer *writer;
     cr_assert_eq(weft_video_writer_open(path, &o, &writer), WEFT_OK, "%s", weft_error_message());
     uint8_t *rgb = weft_alloc(W * H * 3);
@@ -35,7 +45,9 @@ static char *make_video(const char *name, int64_t key_interval)
                 uint8_t *p = rgb + (y * W + x) * 3;
                 const bool square = x >= t && x < t + 14 && y > 30 && y < 50;
                 p[0] = (uint8_t)(t < CUT ? 40 + x : 220 - x);
-                p[1] = (uint8_t)(square ? 220 : t < CUT ? 60 + y : 30 + 2 * ((x / 8 + y / 8) & 1) * 40);
+                p[1] = (uint8_t)(square    ? 220
+                                 : t < CUT ? 60 + y
+                                           : 30 + 2 * ((x / 8 + y / 8) & 1) * 40);
                 p[2] = 90;
             }
         cr_assert_eq(weft_video_writer_rgb(writer, rgb, W * 3), WEFT_OK);
@@ -103,11 +115,17 @@ static bool near(const void *settings, const weft_video_frame *a, const weft_vid
     return (double)sum < *(const double *)settings * (double)(a->width * a->height);
 }
 
-static seen scan_it(const char *path, int threads, int64_t leave_out, double level, weft_scan_result *result)
+static seen scan_it(const char *path, int threads, int64_t leave_out, double level,
+                    weft_scan_result *result)
 {
     seen s = {0};
-    const weft_scan_options o = {.width = SMALL_W, .height = SMALL_H, .large_width = LARGE_W, .large_height = LARGE_H,
-                                 .threads = threads, .leave_out = leave_out, .motion_vectors = true};
+    const weft_scan_options o = {.width = SMALL_W,
+                                 .height = SMALL_H,
+                                 .large_width = LARGE_W,
+                                 .large_height = LARGE_H,
+                                 .threads = threads,
+                                 .leave_out = leave_out,
+                                 .motion_vectors = true};
     const weft_scan_visitor v = {&s, begin, take, near, &level};
     cr_assert_eq(weft_video_scan(path, &o, &v, result), WEFT_OK, "%s", weft_error_message());
     cr_assert(s.in_order, "%s: frames out of order", path);
@@ -119,7 +137,8 @@ static seen scan_it(const char *path, int threads, int64_t leave_out, double lev
 /* What the reader says of a file: frames and the sum of their small pictures. */
 static int64_t read_it(const char *path, uint64_t *sum)
 {
-    const weft_video_options o = {.format = WEFT_VIDEO_SMALL, .width = SMALL_W, .height = SMALL_H, .fast = true};
+    const weft_video_options o = {
+        .format = WEFT_VIDEO_SMALL, .width = SMALL_W, .height = SMALL_H, .fast = true};
     weft_video_reader *r;
     weft_video_frame f;
     bool got;
@@ -172,7 +191,8 @@ Test(scan, with_nothing_left_out_the_frames_are_the_readers)
     weft_free(path);
 }
 
-/* The square moves one pixel a frame: vectors of pictures several frames apart are told per frame, of mixed ones too. */
+/* The square moves one pixel a frame: vectors of pictures several frames apart are told per frame,
+ * of mixed ones too. */
 Test(scan, vectors_are_per_frame)
 {
     char *path = make_video("vectors.mp4", 1000);
@@ -180,7 +200,8 @@ Test(scan, vectors_are_per_frame)
     const seen all = scan_it(path, 1, 0, 4, &result), some = scan_it(path, 1, 5, 4, &result);
     cr_assert(all.vectors > FRAMES / 2 && some.vectors > FRAMES / 2 && some.mixed > 0);
     cr_assert_float_eq(all.way / (double)all.vectors, 1, 0.4, "%g", all.way / (double)all.vectors);
-    cr_assert_float_eq(some.way / (double)some.vectors, 1, 0.4, "%g", some.way / (double)some.vectors);
+    cr_assert_float_eq(some.way / (double)some.vectors, 1, 0.4, "%g",
+                       some.way / (double)some.vectors);
     unlink(path);
     weft_free(path);
 }
@@ -192,7 +213,8 @@ Test(scan, a_callback_ends_the_pass)
     weft_scan_result result;
     for (int64_t at = 1; at < FRAMES; at += 60) {
         seen s = {.fail_at = at};
-        const weft_scan_options o = {.width = SMALL_W, .height = SMALL_H, .threads = 3, .leave_out = 5};
+        const weft_scan_options o = {
+            .width = SMALL_W, .height = SMALL_H, .threads = 3, .leave_out = 5};
         const weft_scan_visitor v = {&s, begin, take, near, &level};
         cr_assert_eq(weft_video_scan(path, &o, &v, &result), WEFT_E_CANCELLED);
         cr_assert_str_eq(weft_error_message(), "enough");
@@ -202,7 +224,8 @@ Test(scan, a_callback_ends_the_pass)
     weft_free(path);
 }
 
-/* Bytes turned over in the middle of the file: the reader's way is taken from the start, its frames are told. */
+/* Bytes turned over in the middle of the file: the reader's way is taken from the start, its frames
+ * are told. */
 Test(scan, damage_leads_to_the_reader)
 {
     char *path = make_video("whole.mp4", 24), *broken = scratch("broken.mp4");
@@ -215,10 +238,12 @@ Test(scan, damage_leads_to_the_reader)
     uint64_t sum;
     weft_scan_result result;
     const int64_t count = read_it(broken, &sum);
-    for (int threads = 1; threads < 4; threads++) { /* concealment may differ between threads of the decoder */
+    for (int threads = 1; threads < 4;
+         threads++) { /* concealment may differ between threads of the decoder */
         seen s = {0};
         double level = 4;
-        const weft_scan_options o = {.width = SMALL_W, .height = SMALL_H, .threads = threads, .leave_out = 5};
+        const weft_scan_options o = {
+            .width = SMALL_W, .height = SMALL_H, .threads = threads, .leave_out = 5};
         const weft_scan_visitor v = {&s, begin, take, near, &level};
         cr_assert_eq(weft_video_scan(broken, &o, &v, &result), WEFT_OK, "%s", weft_error_message());
         cr_assert_eq(s.begun, 2);
@@ -245,7 +270,8 @@ Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
     cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
     size_t i;
     int64_t mixed = 0;
-    json_array_foreach(json_object_get(manifest, "entries"), i, entry) {
+    json_array_foreach(json_object_get(manifest, "entries"), i, entry)
+    {
         const char *file = json_string_value(json_object_get(entry, "file"));
         const char *codec = json_string_value(json_object_get(entry, "codec"));
         const int64_t frames = json_integer_value(json_object_get(entry, "frames"));
@@ -255,7 +281,8 @@ Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
         weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
         weft_scan_result result;
         const seen s = scan_it(name.data, 2, 5, 1e9, &result);
-        cr_expect_eq(s.frames, frames, "%s: %d frames, ffmpeg gives %d", file, (int)s.frames, (int)frames);
+        cr_expect_eq(s.frames, frames, "%s: %d frames, ffmpeg gives %d", file, (int)s.frames,
+                     (int)frames);
         mixed += s.mixed;
         weft_buf_free(&name);
     }

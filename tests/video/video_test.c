@@ -144,8 +144,8 @@ Test(video, clips_come_cropped_resampled_and_scaled)
 {
     char *path = scratch("clip.mp4");
     write_video(path, 128, 64, 24, 24);
-    weft_clip_request q = {.frames = 6, .height = 32, .width = 32, .fps = 12, .crop_x = 0.5,
-                           .crop_y = 0.5};
+    weft_clip_request q = {
+        .frames = 6, .height = 32, .width = 32, .fps = 12, .crop_x = 0.5, .crop_y = 0.5};
     float *clip = weft_alloc(6 * 32 * 32 * 3 * (int64_t)sizeof *clip);
     cr_assert_eq(weft_clip_read(path, &q, clip), WEFT_OK, "%s", weft_error_message());
     /* Frame k shows source frame 2k: compare with the painted one, cropped by hand. */
@@ -196,10 +196,12 @@ Test(video, clips_come_cropped_resampled_and_scaled)
 
 enum { SIDE = 32, CELL = SIDE * SIDE * 3 };
 
-/* Windows of `path` at their own rate are slices of the frames that reading from the start gives. */
+/* Windows of `path` at their own rate are slices of the frames that reading from the start gives.
+ */
 static void check_windows(const char *path, int windows)
 {
-    const weft_video_options o = {.width = SIDE, .height = SIDE, .cover = true, .cover_x = 0.5, .cover_y = 0.5};
+    const weft_video_options o = {
+        .width = SIDE, .height = SIDE, .cover = true, .cover_x = 0.5, .cover_y = 0.5};
     weft_video_reader *r;
     weft_video_frame f;
     bool got;
@@ -207,7 +209,8 @@ static void check_windows(const char *path, int windows)
     uint8_t *all = NULL, window[3 * CELL];
     double *at = NULL;
     cr_assert_eq(weft_video_reader_open(path, &o, &r), WEFT_OK, "%s", weft_error_message());
-    const double tick = weft_video_reader_info(r)->fps > 0 ? 1 / weft_video_reader_info(r)->fps : 0.02;
+    const double tick =
+        weft_video_reader_info(r)->fps > 0 ? 1 / weft_video_reader_info(r)->fps : 0.02;
     while (weft_video_reader_next(r, &f, &got) == WEFT_OK && got && count < 3000) {
         cr_assert_eq(weft_grow((void **)&all, count, &room, CELL), WEFT_OK);
         cr_assert_eq(weft_grow((void **)&at, count, &times, sizeof *at), WEFT_OK);
@@ -221,9 +224,15 @@ static void check_windows(const char *path, int windows)
         const double start = at[k];
         while (k > 0 && at[k - 1] + 0.5 * tick >= start && at[k] > start)
             k--;
-        const weft_clip_request q = {.frames = 3, .height = SIDE, .width = SIDE, .crop_x = 0.5, .crop_y = 0.5, .start_seconds = start};
+        const weft_clip_request q = {.frames = 3,
+                                     .height = SIDE,
+                                     .width = SIDE,
+                                     .crop_x = 0.5,
+                                     .crop_y = 0.5,
+                                     .start_seconds = start};
         cr_assert_eq(weft_clip_read_u8(path, &q, window), WEFT_OK, "%s", weft_error_message());
-        cr_assert_eq(memcmp(window, all + k * CELL, sizeof window), 0, "%s: frame %d (%.4f s)", path, (int)k, start);
+        cr_assert_eq(memcmp(window, all + k * CELL, sizeof window), 0, "%s: frame %d (%.4f s)",
+                     path, (int)k, start);
     }
     weft_free(all);
     weft_free(at);
@@ -236,7 +245,9 @@ Test(video, windows_are_slices_of_the_whole, .timeout = 120)
     check_windows(path, 40);
     unlink(path);
     weft_free(path);
-    const char *shared = getenv("WEFT_SHARED"), *files[] = {"vfr", "odd_dims", "interlaced", "rot180", "no_duration", "subtitle", "res_change"};
+    const char *shared = getenv("WEFT_SHARED"),
+               *files[] = {"vfr",         "odd_dims", "interlaced", "rot180",
+                           "no_duration", "subtitle", "res_change"};
     weft_buf folder = {0};
     weft_names names = {0};
     weft_buf_printf(&folder, "%s/videos/odd", shared ? shared : "../shared");
@@ -259,7 +270,8 @@ Test(video, float_clips_are_written_in_both_orders)
 {
     enum { T = 4, H = 32, W = 48 };
     char *a = scratch("a.mp4"), *b = scratch("b.mp4");
-    float *last = weft_alloc(T * H * W * 3 * (int64_t)sizeof *last), *first = weft_alloc(T * H * W * 3 * (int64_t)sizeof *last);
+    float *last = weft_alloc(T * H * W * 3 * (int64_t)sizeof *last),
+          *first = weft_alloc(T * H * W * 3 * (int64_t)sizeof *last);
     for (int t = 0; t < T; t++)
         for (int i = 0; i < H * W; i++)
             for (int c = 0; c < 3; c++) {
@@ -366,7 +378,8 @@ static double ratio(const char *text)
     return slash ? atof(text) / atof(slash + 1) : 0;
 }
 
-/* The rate of every file is ffprobe's average, but where its container claims 1000 frames a second of 30. */
+/* The rate of every file is ffprobe's average, but where its container claims 1000 frames a second
+ * of 30. */
 Test(video, real_footage_has_its_frame_rate, .timeout = 120)
 {
     const char *shared = getenv("WEFT_SHARED");
@@ -379,7 +392,8 @@ Test(video, real_footage_has_its_frame_rate, .timeout = 120)
     size_t i;
     json_t *entry;
     int64_t tried = 0;
-    json_array_foreach(json_object_get(manifest, "entries"), i, entry) {
+    json_array_foreach(json_object_get(manifest, "entries"), i, entry)
+    {
         const char *file = json_string_value(json_object_get(entry, "file"));
         double fps = ratio(json_string_value(json_object_get(entry, "fps")));
         weft_video_info info;
@@ -387,7 +401,8 @@ Test(video, real_footage_has_its_frame_rate, .timeout = 120)
         weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
         if (fps > 0 && weft_video_probe(name.data, &info) == WEFT_OK) {
             fps = strstr(file, "subtitle_track") ? 30 : fps;
-            cr_expect(fabs(info.fps - fps) < 1e-6 * fps, "%s: %g frames/s, is %g", file, info.fps, fps);
+            cr_expect(fabs(info.fps - fps) < 1e-6 * fps, "%s: %g frames/s, is %g", file, info.fps,
+                      fps);
             tried++;
         }
         weft_buf_free(&name);
@@ -410,7 +425,8 @@ Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
     cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
     size_t i;
     json_t *entry;
-    json_array_foreach(json_object_get(manifest, "entries"), i, entry) {
+    json_array_foreach(json_object_get(manifest, "entries"), i, entry)
+    {
         const char *file = json_string_value(json_object_get(entry, "file"));
         const int64_t frames = json_integer_value(json_object_get(entry, "frames"));
         if (!file || frames > 3000 || strncmp(file, "odd/", 4) != 0)
@@ -428,7 +444,8 @@ Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
                 count++;
             weft_video_reader_close(r);
         }
-        cr_expect_eq(count, frames, "%s: %d frames, ffmpeg gives %d", file, (int)count, (int)frames);
+        cr_expect_eq(count, frames, "%s: %d frames, ffmpeg gives %d", file, (int)count,
+                     (int)frames);
         weft_buf_free(&name);
     }
     json_decref(manifest);

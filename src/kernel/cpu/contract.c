@@ -13,8 +13,9 @@ typedef struct product_batch {
 
 static void multiply(const product_batch *all, int64_t g)
 {
-    cpu_gemm(all->attr->trans_a, all->attr->trans_b, all->M, all->N, all->K, 1, all->A + g * all->M * all->K, all->lda,
-             all->B + g * all->b_step, all->ldb, 0, all->C + g * all->M * all->N, all->N);
+    cpu_gemm(all->attr->trans_a, all->attr->trans_b, all->M, all->N, all->K, 1,
+             all->A + g * all->M * all->K, all->lda, all->B + g * all->b_step, all->ldb, 0,
+             all->C + g * all->M * all->N, all->N);
 }
 
 weft_status_code cpu_matmul(const weft_kernel_args *args)
@@ -32,9 +33,11 @@ weft_status_code cpu_matmul(const weft_kernel_args *args)
     const float *A = a->data, *B = b->data;
     float *C = out->data;
     const int64_t lda = attr->trans_a ? M : K, ldb = attr->trans_b ? K : N;
-    /* Many products: one thread each, which needs no barrier inside a product. Never a region of one
-     * thread around products that are cut themselves: libgomp makes new threads for what is nested, 3 ms a product. */
-    const bool across = batch >= omp_get_max_threads() && !omp_in_parallel() && M * N * K < (int64_t)1 << 26;
+    /* Many products: one thread each, which needs no barrier inside a product. Never a region of
+     * one thread around products that are cut themselves: libgomp makes new threads for what is
+     * nested, 3 ms a product. */
+    const bool across =
+        batch >= omp_get_max_threads() && !omp_in_parallel() && M * N * K < (int64_t)1 << 26;
     const product_batch all = {attr, M, N, K, lda, ldb, shared ? 0 : K * N, A, B, C};
     if (across) {
 #pragma omp parallel for schedule(static)

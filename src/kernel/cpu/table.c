@@ -18,7 +18,8 @@ typedef struct cpu_row {
 #define MOVER(op, f)          KERNEL(op, f, NULL, NULL, NULL, 0, true)
 #define SCRATCH(op, f, space) KERNEL(op, f, space, NULL, NULL, 0, false)
 #define CONV(op, f)           KERNEL(op, f, f##_workspace, f##_prepare, cpu_conv_release, 0, false)
-#define TEAM(op, f)           KERNEL(op, f, f##_workspace, cpu_attention_prepare, weft_free, 0, false)
+#define TEAM(op, f)                                                                                \
+    KERNEL(op, f, f##_workspace, cpu_attention_prepare, weft_free, 0, false)
 
 #define K_INPUT(op)           OWN(op)
 #define K_PARAM(op)           OWN(op)

@@ -18,7 +18,8 @@ weft_status_code ref_matmul(const weft_kernel_args *args)
                 double sum = 0;
                 for (int64_t k = 0; k < K; k++) {
                     const int64_t ia = g * M * K + (attr->trans_a ? k * M + m : m * K + k);
-                    const int64_t ib = (shared ? 0 : g * K * N) + (attr->trans_b ? n * K + k : k * N + n);
+                    const int64_t ib =
+                        (shared ? 0 : g * K * N) + (attr->trans_b ? n * K + k : k * N + n);
                     sum += view_get(a, ia) * view_get(b, ib);
                 }
                 view_set(out, (g * M + m) * N + n, sum);
@@ -41,13 +42,14 @@ weft_status_code ref_linear(const weft_kernel_args *args)
             if (attr->act == WEFT_ACT_SILU)
                 sum = sum / (1 + exp(-sum));
             else if (attr->act == WEFT_ACT_GELU_TANH)
-                sum = 0.5 * sum * (1 + tanh(0.79788456080286535588 * (sum + 0.044715 * sum * sum * sum)));
+                sum = 0.5 * sum *
+                      (1 + tanh(0.79788456080286535588 * (sum + 0.044715 * sum * sum * sum)));
             view_set(out, m * N + n, sum);
         }
     return WEFT_OK;
 }
 
-/* ---- convolution ------------------------------------------------------------------------------ */
+/* ---- convolution --------------------------------------------------------------------------- */
 
 /* Calls `visit` for every product y[b,t,y,x,o] += x[b,it,iy,ix,i] w[o,i,kt,ky,kx] of a convolution
  * whose input is (B,T,Y,X,I), output (B,..,O), kernel k. Offsets are element numbers. */
@@ -87,7 +89,8 @@ static void conv_each(const weft_kernel_args *args, const conv_walk *c, conv_vis
     const weft_shape grid = {4, {c->y->dim[0], c->y->dim[1], c->y->dim[2], c->y->dim[3]}};
     for (int64_t at = 0; at < positions; at++, shape_next(&grid, p))
         for (int64_t tap = 0; tap < taps; tap++) {
-            const int64_t k[3] = {tap / (c->k[1] * c->k[2]), tap / c->k[2] % c->k[1], tap % c->k[2]};
+            const int64_t k[3] = {tap / (c->k[1] * c->k[2]), tap / c->k[2] % c->k[1],
+                                  tap % c->k[2]};
             const int64_t from = conv_input(c, p[0], p + 1, k);
             if (from < 0)
                 continue;
@@ -125,7 +128,8 @@ weft_status_code ref_conv3d(const weft_kernel_args *args)
     const int64_t count = view_count(out), O = w->dim[0];
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, bias ? view_get(bias, i % O) : 0);
-    const conv_walk walk = {args->attr, &args->in[0].shape, &out->shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    const conv_walk walk = {
+        args->attr, &args->in[0].shape, &out->shape, {w->dim[2], w->dim[3], w->dim[4]}};
     conv_each(args, &walk, visit_forward);
     return WEFT_OK;
 }
@@ -138,7 +142,8 @@ weft_status_code ref_conv3d_dx(const weft_kernel_args *args)
     const int64_t count = view_count(out);
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, 0);
-    const conv_walk walk = {args->attr, &out->shape, &args->in[0].shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    const conv_walk walk = {
+        args->attr, &out->shape, &args->in[0].shape, {w->dim[2], w->dim[3], w->dim[4]}};
     conv_each(args, &walk, visit_dx);
     return WEFT_OK;
 }
@@ -151,12 +156,13 @@ weft_status_code ref_conv3d_dw(const weft_kernel_args *args)
     const int64_t count = view_count(out);
     for (int64_t i = 0; i < count; i++)
         view_set(out, i, 0);
-    const conv_walk walk = {args->attr, &args->in[0].shape, &args->in[1].shape, {w->dim[2], w->dim[3], w->dim[4]}};
+    const conv_walk walk = {
+        args->attr, &args->in[0].shape, &args->in[1].shape, {w->dim[2], w->dim[3], w->dim[4]}};
     conv_each(args, &walk, visit_dw);
     return WEFT_OK;
 }
 
-/* ---- attention -------------------------------------------------------------------------------- */
+/* ---- attention ----------------------------------------------------------------------------- */
 
 /* One run of queries against one run of keys. Positions are rows of the flattened (B*S, H, D). */
 typedef struct segment {
@@ -168,7 +174,8 @@ static int64_t segment_count(const weft_view *q, const weft_view *segments)
     return segments ? segments->shape.dim[0] : q->shape.dim[0];
 }
 
-static segment segment_at(const weft_view *q, const weft_view *k, const weft_view *segments, int64_t n)
+static segment segment_at(const weft_view *q, const weft_view *k, const weft_view *segments,
+                          int64_t n)
 {
     if (segments)
         return (segment){view_get_int(segments, n * 4), view_get_int(segments, n * 4 + 1),
@@ -179,10 +186,13 @@ static segment segment_at(const weft_view *q, const weft_view *k, const weft_vie
 
 static weft_status_code segment_check(const segment *s, int64_t q_rows, int64_t k_rows, int64_t n)
 {
-    if (s->q0 < 0 || s->q0 > s->q1 || s->q1 > q_rows || s->k0 < 0 || s->k0 > s->k1 || s->k1 > k_rows)
-        return weft_fail(WEFT_E_ARG, "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
-                         (long long)n, (long long)s->q0, (long long)s->q1, (long long)s->k0,
-                         (long long)s->k1, (long long)q_rows, (long long)k_rows);
+    if (s->q0 < 0 || s->q0 > s->q1 || s->q1 > q_rows || s->k0 < 0 || s->k0 > s->k1 ||
+        s->k1 > k_rows)
+        return weft_fail(
+            WEFT_E_ARG,
+            "attention: segment %lld {%lld, %lld, %lld, %lld} leaves %lld queries, %lld keys",
+            (long long)n, (long long)s->q0, (long long)s->q1, (long long)s->k0, (long long)s->k1,
+            (long long)q_rows, (long long)k_rows);
     return WEFT_OK;
 }
 
@@ -226,7 +236,8 @@ weft_status_code ref_attention(const weft_kernel_args *args)
 {
     const weft_attr_attention *attr = args->attr;
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
-    const weft_view *segments = args->in_count > 3 && view_present(&args->in[3]) ? &args->in[3] : NULL;
+    const weft_view *segments =
+        args->in_count > 3 && view_present(&args->in[3]) ? &args->in[3] : NULL;
     const weft_view *out = &args->out[0], *lse = &args->out[1];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
     double *p = args->workspace;
@@ -274,7 +285,8 @@ weft_status_code ref_attention_grad(const weft_kernel_args *args)
     const weft_attr_attention *attr = args->attr;
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->in[3];
     const weft_view *lse = &args->in[4], *dout = &args->in[5];
-    const weft_view *segments = args->in_count > 6 && view_present(&args->in[6]) ? &args->in[6] : NULL;
+    const weft_view *segments =
+        args->in_count > 6 && view_present(&args->in[6]) ? &args->in[6] : NULL;
     const weft_view *dq = &args->out[0], *dk = &args->out[1], *dv = &args->out[2];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
     for (int o = 0; o < 3; o++)
@@ -289,7 +301,8 @@ weft_status_code ref_attention_grad(const weft_kernel_args *args)
                 const double delta = dot(out, qi, dout, qi, D);
                 for (int64_t j = s.k0; j < s.k0 + keys; j++) {
                     const int64_t kj = at(k, j, h, 0);
-                    const double p = exp(attr->scale * dot(q, qi, k, kj, D) - view_get(lse, lse_at(q, i, h)));
+                    const double p =
+                        exp(attr->scale * dot(q, qi, k, kj, D) - view_get(lse, lse_at(q, i, h)));
                     const double ds = attr->scale * p * (dot(dout, qi, v, kj, D) - delta);
                     for (int64_t d = 0; d < D; d++) {
                         accumulate(dv, kj + d, p * view_get(dout, qi + d));

@@ -41,15 +41,15 @@ weft_status_code ref_random_uniform(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-#define UNARY(name, expression)                              \
-    weft_status_code ref_##name(const weft_kernel_args *args) \
-    {                                                        \
-        const int64_t count = view_count(&args->out[0]);     \
-        for (int64_t i = 0; i < count; i++) {                \
-            const double x = view_get(&args->in[0], i);      \
-            view_set(&args->out[0], i, expression);          \
-        }                                                    \
-        return WEFT_OK;                                      \
+#define UNARY(name, expression)                                                                    \
+    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    {                                                                                              \
+        const int64_t count = view_count(&args->out[0]);                                           \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            const double x = view_get(&args->in[0], i);                                            \
+            view_set(&args->out[0], i, expression);                                                \
+        }                                                                                          \
+        return WEFT_OK;                                                                            \
     }
 
 static double sigmoid(double x)
@@ -62,32 +62,32 @@ UNARY(exp, exp(x))
 UNARY(log, log(x))
 UNARY(sqrt, sqrt(x))
 UNARY(rsqrt, 1 / sqrt(x))
-UNARY(square, x * x)
+UNARY(square, x *x)
 UNARY(sin, sin(x))
 UNARY(cos, cos(x))
 UNARY(tanh, tanh(x))
 UNARY(sigmoid, sigmoid(x))
-UNARY(silu, x * sigmoid(x))
+UNARY(silu, x *sigmoid(x))
 UNARY(cast, x)
 
 /* Unary maths with attributes, and gradients in (x, dy). */
-#define WITH_ATTR(name, type, expression)                                                      \
-    weft_status_code ref_##name(const weft_kernel_args *args)                                  \
-    {                                                                                          \
-        const type *a = args->attr;                                                            \
-        (void)a;                                                                               \
-        const int64_t count = view_count(&args->out[0]);                                       \
-        for (int64_t i = 0; i < count; i++) {                                                  \
-            const double x = view_get(&args->in[0], i);                                        \
-            const double dy = args->in_count > 1 ? view_get(&args->in[1], i) : 0;              \
-            (void)dy;                                                                          \
-            view_set(&args->out[0], i, expression);                                            \
-        }                                                                                      \
-        return WEFT_OK;                                                                        \
+#define WITH_ATTR(name, type, expression)                                                          \
+    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    {                                                                                              \
+        const type *a = args->attr;                                                                \
+        (void)a;                                                                                   \
+        const int64_t count = view_count(&args->out[0]);                                           \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            const double x = view_get(&args->in[0], i);                                            \
+            const double dy = args->in_count > 1 ? view_get(&args->in[1], i) : 0;                  \
+            (void)dy;                                                                              \
+            view_set(&args->out[0], i, expression);                                                \
+        }                                                                                          \
+        return WEFT_OK;                                                                            \
     }
 
-static const double SQRT_HALF = 0.70710678118654752440;     /* sqrt(1/2) */
-static const double SQRT_2_BY_PI = 0.79788456080286535588;  /* sqrt(2/pi) */
+static const double SQRT_HALF = 0.70710678118654752440;    /* sqrt(1/2) */
+static const double SQRT_2_BY_PI = 0.79788456080286535588; /* sqrt(2/pi) */
 static const double GELU_CUBIC = 0.044715;
 
 static double gelu(double x, bool exact)
@@ -115,28 +115,28 @@ WITH_ATTR(affine, weft_attr_affine, a->scale *x + a->offset)
 WITH_ATTR(gelu, weft_attr_gelu, gelu(x, a->exact))
 WITH_ATTR(gelu_grad, weft_attr_gelu, dy *gelu_slope(x, a->exact))
 WITH_ATTR(silu_grad, weft_attr_none, dy *silu_slope(x))
-WITH_ATTR(clamp, weft_attr_clamp, x < a->lo ? a->lo : x > a->hi ? a->hi : x)
-WITH_ATTR(clamp_grad, weft_attr_clamp, x < a->lo || x > a->hi ? 0 : dy)
+WITH_ATTR(clamp, weft_attr_clamp, x<a->lo ? a->lo : x> a->hi ? a->hi : x)
+WITH_ATTR(clamp_grad, weft_attr_clamp, x<a->lo || x> a->hi ? 0 : dy)
 
 /* NumPy's rule on equal ranks: a dim is equal or 1. */
-#define BINARY(name, expression)                                                           \
-    weft_status_code ref_##name(const weft_kernel_args *args)                              \
-    {                                                                                      \
-        const weft_view *out = &args->out[0];                                              \
-        const int64_t count = view_count(out);                                             \
-        int64_t index[WEFT_MAX_RANK] = {0}, sa[WEFT_MAX_RANK], sb[WEFT_MAX_RANK];          \
-        shape_strides(&args->in[0].shape, sa);                                             \
-        shape_strides(&args->in[1].shape, sb);                                             \
-        for (int64_t i = 0; i < count; i++, shape_next(&out->shape, index)) {              \
-            int64_t ia = 0, ib = 0;                                                        \
-            for (int d = 0; d < out->shape.rank; d++) {                                    \
-                ia += index[d] * sa[d];                                                    \
-                ib += index[d] * sb[d];                                                    \
-            }                                                                              \
-            const double a = view_get(&args->in[0], ia), b = view_get(&args->in[1], ib);   \
-            view_set(out, i, expression);                                                  \
-        }                                                                                  \
-        return WEFT_OK;                                                                    \
+#define BINARY(name, expression)                                                                   \
+    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    {                                                                                              \
+        const weft_view *out = &args->out[0];                                                      \
+        const int64_t count = view_count(out);                                                     \
+        int64_t index[WEFT_MAX_RANK] = {0}, sa[WEFT_MAX_RANK], sb[WEFT_MAX_RANK];                  \
+        shape_strides(&args->in[0].shape, sa);                                                     \
+        shape_strides(&args->in[1].shape, sb);                                                     \
+        for (int64_t i = 0; i < count; i++, shape_next(&out->shape, index)) {                      \
+            int64_t ia = 0, ib = 0;                                                                \
+            for (int d = 0; d < out->shape.rank; d++) {                                            \
+                ia += index[d] * sa[d];                                                            \
+                ib += index[d] * sb[d];                                                            \
+            }                                                                                      \
+            const double a = view_get(&args->in[0], ia), b = view_get(&args->in[1], ib);           \
+            view_set(out, i, expression);                                                          \
+        }                                                                                          \
+        return WEFT_OK;                                                                            \
     }
 
 BINARY(add, a + b)

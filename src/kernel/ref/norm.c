@@ -66,7 +66,8 @@ weft_status_code ref_layer_norm_grad(const weft_kernel_args *args)
         }
         for (int64_t c = 0; c < C; c++) {
             const double d = view_get(dy, r * C + c), h = (view_get(x, r * C + c) - mean) * rstd;
-            view_set(&args->out[0], r * C + c, rstd * (d * gamma_at(gamma, c) - g_mean - h * gh_mean));
+            view_set(&args->out[0], r * C + c,
+                     rstd * (d * gamma_at(gamma, c) - g_mean - h * gh_mean));
             if (args->out_count > 1)
                 accumulate(&args->out[1], c, d * h);
             if (args->out_count > 2)
@@ -77,7 +78,8 @@ weft_status_code ref_layer_norm_grad(const weft_kernel_args *args)
 }
 
 /* The factor f of one row, y = f x gamma, and *slope with df/dx_c = slope x_c. */
-static double rms_factor(const weft_view *x, int64_t row, int64_t C, const weft_attr_norm *attr, double *slope)
+static double rms_factor(const weft_view *x, int64_t row, int64_t C, const weft_attr_norm *attr,
+                         double *slope)
 {
     double square = 0;
     for (int64_t c = 0; c < C; c++)
@@ -142,7 +144,8 @@ weft_status_code ref_modulate(const weft_kernel_args *args)
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
         view_set(&args->out[0], i,
-                 view_get(x, i) * (1 + view_get(scale, place(scale, index))) + view_get(shift, place(shift, index)));
+                 view_get(x, i) * (1 + view_get(scale, place(scale, index))) +
+                     view_get(shift, place(shift, index)));
     return WEFT_OK;
 }
 
@@ -166,13 +169,15 @@ weft_status_code ref_gated_add(const weft_kernel_args *args)
     const weft_view *x = &args->in[0], *y = &args->in[1], *gate = &args->in[2];
     int64_t index[WEFT_MAX_RANK] = {0};
     for (int64_t i = 0, n = view_count(x); i < n; i++, shape_next(&x->shape, index))
-        view_set(&args->out[0], i, view_get(x, i) + view_get(gate, place(gate, index)) * view_get(y, i));
+        view_set(&args->out[0], i,
+                 view_get(x, i) + view_get(gate, place(gate, index)) * view_get(y, i));
     return WEFT_OK;
 }
 
 weft_status_code ref_gated_add_grad(const weft_kernel_args *args)
 {
-    const weft_view *y = &args->in[0], *gate = &args->in[1], *dout = &args->in[2], *dgate = &args->out[1];
+    const weft_view *y = &args->in[0], *gate = &args->in[1], *dout = &args->in[2],
+                    *dgate = &args->out[1];
     int64_t index[WEFT_MAX_RANK] = {0};
     clear_weight_grads(args);
     for (int64_t i = 0, n = view_count(y); i < n; i++, shape_next(&y->shape, index)) {
@@ -190,7 +195,8 @@ weft_status_code ref_rope(const weft_kernel_args *args)
     const int64_t S = x->shape.dim[1], H = x->shape.dim[2], half = x->shape.dim[3] / 2;
     for (int64_t pair = 0, n = view_count(x) / 2; pair < n; pair++) {
         const int64_t angle = pair / (half * H) % S * half + pair % half;
-        const double c = view_get(cosine, angle), s = view_get(sine, angle) * (attr->inverse ? -1 : 1);
+        const double c = view_get(cosine, angle),
+                     s = view_get(sine, angle) * (attr->inverse ? -1 : 1);
         const double a = view_get(x, 2 * pair), b = view_get(x, 2 * pair + 1);
         view_set(&args->out[0], 2 * pair, a * c - b * s);
         view_set(&args->out[0], 2 * pair + 1, a * s + b * c);

@@ -17,7 +17,8 @@ weft_status_code ref_clip_scale(const weft_kernel_args *args)
     const double norm = sqrt(view_get(&args->in[0], 0)), loss = view_get(&args->in[1], 0);
     const double max_norm = view_get(&args->in[2], 0);
     const double loss_limit = view_get(&args->in[3], 0), norm_limit = view_get(&args->in[4], 0);
-    const bool healthy = isfinite(norm) && isfinite(loss) && norm <= norm_limit && loss <= loss_limit;
+    const bool healthy =
+        isfinite(norm) && isfinite(loss) && norm <= norm_limit && loss <= loss_limit;
     view_set(&args->out[0], 0, healthy ? fmin(1, max_norm / (norm + 1e-6)) : NAN);
     view_set(&args->out[1], 0, norm);
     return WEFT_OK;

@@ -54,12 +54,14 @@ weft_status_code ref_slice(const weft_kernel_args *args)
 {
     const weft_attr_slice *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
-    const int64_t outer = shape_span(s, 0, attr->dim), inner = shape_span(s, attr->dim + 1, s->rank);
+    const int64_t outer = shape_span(s, 0, attr->dim),
+                  inner = shape_span(s, attr->dim + 1, s->rank);
     for (int64_t o = 0; o < outer; o++)
         for (int64_t k = 0; k < attr->len; k++)
             for (int64_t i = 0; i < inner; i++)
-                view_set(&args->out[0], (o * attr->len + k) * inner + i,
-                         view_get(&args->in[0], (o * s->dim[attr->dim] + attr->start + k) * inner + i));
+                view_set(
+                    &args->out[0], (o * attr->len + k) * inner + i,
+                    view_get(&args->in[0], (o * s->dim[attr->dim] + attr->start + k) * inner + i));
     return WEFT_OK;
 }
 
@@ -67,7 +69,8 @@ weft_status_code ref_pad(const weft_kernel_args *args)
 {
     const weft_attr_pad *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
-    const int64_t outer = shape_span(s, 0, attr->dim), inner = shape_span(s, attr->dim + 1, s->rank);
+    const int64_t outer = shape_span(s, 0, attr->dim),
+                  inner = shape_span(s, attr->dim + 1, s->rank);
     const int64_t len = s->dim[attr->dim], out_len = attr->before + len + attr->after;
     for (int64_t o = 0; o < outer; o++)
         for (int64_t k = 0; k < out_len; k++)
@@ -84,7 +87,8 @@ weft_status_code ref_concat(const weft_kernel_args *args)
 {
     const weft_attr_concat *attr = args->attr;
     const weft_shape *s = &args->out[0].shape;
-    const int64_t outer = shape_span(s, 0, attr->dim), inner = shape_span(s, attr->dim + 1, s->rank);
+    const int64_t outer = shape_span(s, 0, attr->dim),
+                  inner = shape_span(s, attr->dim + 1, s->rank);
     int64_t start = 0;
     for (int n = 0; n < args->in_count; n++) {
         const int64_t len = args->in[n].shape.dim[attr->dim];
@@ -105,7 +109,8 @@ weft_status_code ref_embed(const weft_kernel_args *args)
     WEFT_TRY(embed_check_ids(ids, table->shape.dim[0]));
     for (int64_t i = 0; i < count; i++)
         for (int64_t c = 0; c < width; c++)
-            view_set(&args->out[0], i * width + c, view_get(table, view_get_int(ids, i) * width + c));
+            view_set(&args->out[0], i * width + c,
+                     view_get(table, view_get_int(ids, i) * width + c));
     return WEFT_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Runs the tests one after the other, each in a child: 1 where a check fails, 66 where ThreadSanitizer reported.
- *   runner [--tap=FILE] [--filter=SUITE/TEST, a glob] */
+/* Runs the tests one after the other, each in a child: 1 where a check fails, 66 where
+ * ThreadSanitizer reported. runner [--tap=FILE] [--filter=SUITE/TEST, a glob] */
 #include "criterion.h"
 
 #include <fnmatch.h>
@@ -16,13 +16,15 @@ static bool failed;
 void plain_register(struct plain_test *test)
 {
     struct plain_test **at = &first;
-    while (*at && (strcmp((*at)->suite, test->suite) < 0 || (!strcmp((*at)->suite, test->suite) && strcmp((*at)->name, test->name) < 0)))
+    while (*at && (strcmp((*at)->suite, test->suite) < 0 ||
+                   (!strcmp((*at)->suite, test->suite) && strcmp((*at)->name, test->name) < 0)))
         at = &(*at)->next;
     test->next = *at;
     *at = test;
 }
 
-void plain_check(bool ok, bool fatal, const char *file, int line, const char *what, const char *message, ...)
+void plain_check(bool ok, bool fatal, const char *file, int line, const char *what,
+                 const char *message, ...)
 {
     if (ok)
         return;
@@ -59,7 +61,8 @@ static const struct plain_test *suite_of(const struct plain_test *t)
 static int run(const struct plain_test *t)
 {
     const struct plain_test *s = suite_of(t);
-    void (*init)(void) = t->init || s->run ? t->init : s->init, (*fini)(void) = t->fini || s->run ? t->fini : s->fini;
+    void (*init)(void) = t->init || s->run ? t->init : s->init,
+         (*fini)(void) = t->fini || s->run ? t->fini : s->fini;
     const pid_t child = fork();
     int status = 1;
     if (child == 0) {
@@ -99,7 +102,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "-- %s\n", name);
         const int status = run(t);
         bad += status != 0 && status != SKIPPED;
-        fprintf(tap, "%s - %s::%s%s\n", status == 0 || status == SKIPPED ? "ok" : "not ok", t->suite, t->name, status == SKIPPED ? " # SKIP" : "");
+        fprintf(tap, "%s - %s::%s%s\n", status == 0 || status == SKIPPED ? "ok" : "not ok",
+                t->suite, t->name, status == SKIPPED ? " # SKIP" : "");
         if (status && status != SKIPPED)
             fprintf(stderr, "   ended with %d\n", status);
     }

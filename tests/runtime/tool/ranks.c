@@ -1,7 +1,8 @@
-/* A data-parallel training loop of a small network under mpirun, written with the collectives by hand:
- *   ranks train STEPS [plain|order]   prints every loss and a checksum of the weights, in hexadecimal
- *   ranks overlap STEPS [plain|order] a larger one; prints how much of the communication hides behind kernels
- *   ranks stall | kill | fail         what happens to the others when rank 1 sleeps, dies, or has an error */
+/* A data-parallel training loop of a small network under mpirun, written with the collectives by
+ * hand: ranks train STEPS [plain|order]   prints every loss and a checksum of the weights, in
+ * hexadecimal ranks overlap STEPS [plain|order] a larger one; prints how much of the communication
+ * hides behind kernels ranks stall | kill | fail         what happens to the others when rank 1
+ * sleeps, dies, or has an error */
 #include "base/log.h"
 #include "kernel/kernel.h"
 #include "runtime/runtime.h"
@@ -39,20 +40,25 @@ static weft_graph *network(const setup *s)
     weft_value param[2 * LAYERS], grad[2 * LAYERS];
     for (int l = 0; l < LAYERS; l++) {
         weft_graph_push(g, "layers.%d", l);
-        param[2 * l] = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(s->width, s->width), (weft_init){WEFT_INIT_NORMAL, 0.3});
-        param[2 * l + 1] = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(s->width), (weft_init){WEFT_INIT_NORMAL, 0.1});
+        param[2 * l] = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(s->width, s->width),
+                                  (weft_init){WEFT_INIT_NORMAL, 0.3});
+        param[2 * l + 1] = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(s->width),
+                                      (weft_init){WEFT_INIT_NORMAL, 0.1});
         weft_value in[3] = {x, param[2 * l], param[2 * l + 1]};
         for (int i = 1; i < 3 && s->ranks > 1; i++)
             in[i] = weft_emit(g, WEFT_OP_VARY, &in[i], 1, &(weft_attr_comm){.axis = 0});
-        x = weft_unary(g, WEFT_OP_SILU, weft_emit(g, WEFT_OP_LINEAR, in, 3, &(weft_attr_linear){WEFT_ACT_NONE}));
+        x = weft_unary(g, WEFT_OP_SILU,
+                       weft_emit(g, WEFT_OP_LINEAR, in, 3, &(weft_attr_linear){WEFT_ACT_NONE}));
         weft_graph_pop(g);
     }
     const weft_value error = weft_sub(g, x, y);
-    weft_value loss = weft_affine(g, weft_sum_all(g, weft_mul(g, error, error)), 1.0 / ((double)(s->batch * s->width)), 0);
+    weft_value loss = weft_affine(g, weft_sum_all(g, weft_mul(g, error, error)),
+                                  1.0 / ((double)(s->batch * s->width)), 0);
     if (s->ranks > 1)
         loss = reduce(g, loss);
     weft_autodiff(g, loss, param, 2 * LAYERS, grad);
-    const weft_value lr = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1e-2), one = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1);
+    const weft_value lr = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1e-2),
+                     one = weft_fill(g, WEFT_F32, WEFT_SCALAR, 1);
     const weft_value step = weft_input(g, "step", WEFT_F32, WEFT_SCALAR);
     for (int i = 0; i < 2 * LAYERS; i++) {
         const weft_shape shape = weft_value_get(g, param[i])->shape;
@@ -76,8 +82,10 @@ static void feed(weft_program *p, const setup *s, int step)
 {
     float *x = weft_program_input(p, "x")->data, *y = weft_program_input(p, "y")->data;
     for (int64_t i = 0; i < s->len * s->width; i++) {
-        x[i] = weft_random_normal(1, WEFT_RNG_TEST, (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
-        y[i] = weft_random_normal(2, WEFT_RNG_TEST, (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
+        x[i] = weft_random_normal(1, WEFT_RNG_TEST,
+                                  (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
+        y[i] = weft_random_normal(2, WEFT_RNG_TEST,
+                                  (uint64_t)(s->start * s->width + i + (step % 3) * 100000));
     }
     *(float *)weft_program_input(p, "step")->data = (float)step;
 }
@@ -123,7 +131,10 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
     weft_status_code status = WEFT_OK;
     if (ordered)
         WEFT_GO(weft_pass_order(g, &final));
-    const weft_program_options options = {.comm = comm, .guard = !large, .no_overlap = large && !ordered, .backend = weft_backend_find("cpu")};
+    const weft_program_options options = {.comm = comm,
+                                          .guard = !large,
+                                          .no_overlap = large && !ordered,
+                                          .backend = weft_backend_find("cpu")};
     WEFT_GO(weft_store_init(store, g, 3));
     WEFT_GO(weft_program_compile(ordered ? final : g, &options, &p));
     WEFT_GO(weft_program_bind(p, store));
@@ -135,9 +146,10 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
         const double seconds = weft_now() - begin;
         const weft_comm_times times = weft_program_comm_times(p);
         if (large && s.rank == 0 && step > 1)
-            printf("%d exchanges, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f %%, step %.1f ms\n", times.exchanges,
-                   (double)times.wire_bytes * 1e-6, times.busy * 1e3, times.exposed * 1e3,
-                   100 * (1 - times.exposed / times.busy), seconds * 1e3);
+            printf("%d exchanges, %.1f MB sent, %.1f ms on the wire, %.1f ms exposed, hidden %.0f "
+                   "%%, step %.1f ms\n",
+                   times.exchanges, (double)times.wire_bytes * 1e-6, times.busy * 1e3,
+                   times.exposed * 1e3, 100 * (1 - times.exposed / times.busy), seconds * 1e3);
         const float loss = *(const float *)weft_program_output(p, "loss")->data;
         if (s.rank == 0)
             printf("step %d loss %a %.9g\n", step, (double)loss, (double)loss);
@@ -162,10 +174,12 @@ int main(int argc, char **argv)
     const double begin = weft_now();
     if (status == WEFT_OK) {
         weft_comm_set_deadline(comm, 3);
-        status = train(mode, argc > 2 ? atoi(argv[2]) : 5, argc > 3 && !strcmp(argv[3], "order"), comm);
+        status =
+            train(mode, argc > 2 ? atoi(argv[2]) : 5, argc > 3 && !strcmp(argv[3], "order"), comm);
     }
     if (status != WEFT_OK)
-        fprintf(stderr, "rank %d after %.1f s: %s\n", weft_comm_rank(comm), weft_now() - begin, weft_error_message());
+        fprintf(stderr, "rank %d after %.1f s: %s\n", weft_comm_rank(comm), weft_now() - begin,
+                weft_error_message());
     weft_comm_free(comm);
     return status == WEFT_OK ? 0 : 3;
 }
