@@ -27,17 +27,20 @@ fi
 frames=$(ffprobe -v error -count_packets -select_streams v:0 -show_entries stream=nb_read_packets -of csv=p=0 "$video")
 best() { # wall and processor seconds of the fastest of three
     local k
+    "$@" >/dev/null 2>"$scratch/log" || { cat "$scratch/log" >&2; return 1; } # a failure is fast
     for k in 1 2 3; do
         TIMEFORMAT='%R %U %S'
         { time "$@" >/dev/null 2>&1; } 2>&1
     done | sort -n | awk 'NR == 1 {print $1, $2 + $3}'
 }
 for mix in 0 20; do
-    read -r ours ours_cpu <<<"$(best "$weft" shots --threads "$(nproc)" --mix $mix "$video")"
+    figures=$(best "$weft" shots --threads "$(nproc)" --mix $mix "$video")
+    read -r ours ours_cpu <<<"$figures"
     awk "BEGIN {printf \"weft shots --mix %-2d: %6.2f s, %5.0f frames/s (%.2f s of processor time), $frames frames\n\", $mix, $ours, $frames / $ours, $ours_cpu}"
 done
 if command -v "$peer" >/dev/null; then
-    read -r theirs theirs_cpu <<<"$(best "$peer" -i "$video" detect-content)"
+    figures=$(best "$peer" -i "$video" detect-content)
+    read -r theirs theirs_cpu <<<"$figures"
     awk "BEGIN {printf \"PySceneDetect:       %6.2f s, %5.0f frames/s (%.2f s of processor time)\nratio: %.2f (wall), %.2f (processor time)\n\", $theirs, $frames / $theirs, $theirs_cpu, $theirs / $ours, $theirs_cpu / $ours_cpu}"
 else
     echo "PySceneDetect: not found"
