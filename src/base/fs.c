@@ -102,6 +102,21 @@ weft_status weft_remove_tree(const char *path)
     return unlink(path) == 0 ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
 }
 
+weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name, void *user),
+                              void *user)
+{
+    weft_names names = {0};
+    const weft_status_code status = weft_list_dir(dir, false, &names);
+    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
+        char *path = unwanted(names.name[i], user) ? weft_path_join(dir, names.name[i]) : NULL;
+        if (path)
+            unlink(path);
+        weft_free(path);
+    }
+    weft_names_free(&names);
+    return status;
+}
+
 static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)
 {
     for (int64_t done = 0; done < bytes;) {

@@ -14,6 +14,9 @@ bool weft_path_is_dir(const char *path);
 weft_status weft_make_dirs(const char *path);   /* like mkdir -p */
 weft_status weft_make_parent(const char *path); /* the folder that `path` lies in */
 weft_status weft_remove_tree(const char *path);
+/* Removes the files of `dir` (not below it) for whose name `unwanted` is true, as far as it can. */
+weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name, void *user),
+                              void *user);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);

@@ -24,24 +24,21 @@ typedef struct run {
     weft_progress progress;
 } run;
 
+static bool is_temporary(const char *name, void *user)
+{
+    (void)user;
+    return strstr(name, ".tmp.") != NULL;
+}
+
 /* Leftovers of a killed run. */
 static weft_status remove_temporaries(const char *out, const char *folder)
 {
     char *dir = weft_path_join(out, folder);
-    weft_names names = {0};
     if (!dir)
         return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     weft_status_code status = weft_make_dirs(dir);
     if (status == WEFT_OK)
-        status = weft_list_dir(dir, false, &names);
-    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++)
-        if (strstr(names.name[i], ".tmp.")) {
-            char *path = weft_path_join(dir, names.name[i]);
-            if (path)
-                unlink(path);
-            weft_free(path);
-        }
-    weft_names_free(&names);
+        status = weft_remove_files(dir, is_temporary, NULL);
     weft_free(dir);
     return status;
 }

@@ -249,50 +249,52 @@ static int compare_ids(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+typedef struct id_list {
+    const char **id; /* sorted */
+    int64_t count;
+} id_list;
+
+static bool is_stranger(const char *name, void *user)
+{
+    const id_list *ids = user;
+    char id[256];
+    snprintf(id, sizeof id, "%s", name);
+    char *dot = strrchr(id, '.');
+    if (dot)
+        *dot = 0;
+    const char *key = id;
+    return !ids->count || !bsearch(&key, ids->id, (size_t)ids->count, sizeof *ids->id, compare_ids);
+}
+
 /* Clips and metas of an earlier run whose source is gone or whose better copy arrived. */
-static weft_status remove_strangers(const weft_curate_plan *p, const char *folder, const char **ids,
-                                    int64_t count)
+static weft_status remove_strangers(const weft_curate_plan *p, const char *folder, id_list *ids)
 {
     char *dir = weft_path_join(p->out, folder);
-    weft_names names = {0};
-    weft_status_code status =
-        dir ? weft_list_dir(dir, false, &names) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
-        char id[256];
-        snprintf(id, sizeof id, "%s", names.name[i]);
-        char *dot = strrchr(id, '.');
-        if (dot)
-            *dot = 0;
-        const char *key = id;
-        if (count && bsearch(&key, ids, (size_t)count, sizeof *ids, compare_ids))
-            continue;
-        char *path = weft_path_join(dir, names.name[i]);
-        if (path)
-            unlink(path);
-        weft_free(path);
-    }
-    weft_names_free(&names);
+    if (!dir)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    const weft_status_code status = weft_remove_files(dir, is_stranger, ids);
     weft_free(dir);
     return status;
 }
 
 static weft_status keep_only_planned(const weft_curate_plan *p)
 {
-    int64_t count = 0, at = 0;
+    id_list ids = {0};
+    int64_t room = 1;
     for (int64_t i = 0; i < p->sources; i++)
-        count += p->source[i].clips;
-    const char **ids = weft_alloc((count + 1) * (int64_t)sizeof *ids);
-    if (!ids)
+        room += p->source[i].clips;
+    ids.id = weft_alloc(room * (int64_t)sizeof *ids.id);
+    if (!ids.id)
         return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     for (int64_t i = 0; i < p->sources; i++)
         for (int64_t k = 0; k < p->source[i].clips; k++)
-            ids[at++] = p->source[i].clip[k].id;
-    if (count)
-        qsort(ids, (size_t)count, sizeof *ids, compare_ids);
-    weft_status_code status = remove_strangers(p, "metas", ids, count);
+            ids.id[ids.count++] = p->source[i].clip[k].id;
+    if (ids.count)
+        qsort(ids.id, (size_t)ids.count, sizeof *ids.id, compare_ids);
+    weft_status_code status = remove_strangers(p, "metas", &ids);
     if (status == WEFT_OK)
-        status = remove_strangers(p, "clips", ids, count);
-    weft_free(ids);
+        status = remove_strangers(p, "clips", &ids);
+    weft_free(ids.id);
     return status;
 }
 

@@ -363,6 +363,14 @@ out:
     return status;
 }
 
+static void leave_passing(weft_passing *passing)
+{
+    if (passing && --passing->users == 0) {
+        weft_free(passing->data);
+        weft_free(passing);
+    }
+}
+
 void weft_program_unbind(weft_program *p)
 {
     for (int32_t i = 0; i < p->code_count; i++) {
@@ -373,10 +381,7 @@ void weft_program_unbind(weft_program *p)
     }
     weft_free(p->memory);
     p->memory = p->arena = NULL;
-    if (p->passing && --p->passing->users == 0) {
-        weft_free(p->passing->data);
-        weft_free(p->passing);
-    }
+    leave_passing(p->passing);
     p->passing = NULL;
 }
 
@@ -397,14 +402,21 @@ const weft_memory_plan *weft_program_plan(const weft_program *p)
     return &p->plan;
 }
 
+/* The area that all of them pass through: that of the largest. */
+static int64_t passing_bytes(weft_program *const *programs, int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes = programs[i]->passing_bytes > bytes ? programs[i]->passing_bytes : bytes;
+    return bytes;
+}
+
 int64_t weft_programs_bytes(weft_program *const *programs, int count)
 {
-    int64_t passing = 0, own = 0;
-    for (int i = 0; i < count; i++) {
-        passing = programs[i]->passing_bytes > passing ? programs[i]->passing_bytes : passing;
-        own += programs[i]->memory_bytes;
-    }
-    return passing + own;
+    int64_t bytes = passing_bytes(programs, count);
+    for (int i = 0; i < count; i++)
+        bytes += programs[i]->memory_bytes;
+    return bytes;
 }
 
 int64_t weft_program_bytes(const weft_program *p)
@@ -567,12 +579,10 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *pa
 
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store)
 {
-    int64_t bytes = 0;
-    for (int i = 0; i < count; i++) {
+    const int64_t bytes = passing_bytes(programs, count);
+    for (int i = 0; i < count; i++)
         if (programs[i]->memory)
             return weft_fail(WEFT_E_ARG, "the program is bound already");
-        bytes = programs[i]->passing_bytes > bytes ? programs[i]->passing_bytes : bytes;
-    }
     WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0),
                                "a program and its weights"));
     weft_passing *passing = weft_alloc(sizeof *passing);
@@ -591,10 +601,7 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
         status = bind_one(programs[i], store, passing);
     for (int i = 0; i < count && status != WEFT_OK; i++)
         weft_program_unbind(programs[i]);
-    if (--passing->users == 0) {
-        weft_free(passing->data);
-        weft_free(passing);
-    }
+    leave_passing(passing);
     return status;
 }
 

@@ -29,7 +29,6 @@ static weft_status copy_model(const char *from, const char *to)
         snprintf(source, sizeof source, "%s/%s", from, names.name[i]);
         snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
         const char *extension = weft_path_extension(names.name[i]);
-        extension += extension[0] == '.';
         if (!weft_path_is_dir(source) &&
             (!strcmp(extension, "json") || !strcmp(extension, "safetensors")))
             status = copy_file(source, target);

@@ -251,8 +251,7 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char path[1200];
         weft_map map;
-        const char *extension = weft_path_extension(names.name[i]);
-        if (strcmp(extension, "safetensors") && strcmp(extension, ".safetensors"))
+        if (strcmp(weft_path_extension(names.name[i]), "safetensors"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
         status = weft_map_open(path, &map);

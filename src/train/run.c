@@ -285,14 +285,18 @@ const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index)
     return stage->buckets.count ? (const weft_bucket *)stage->buckets.item + index : &stage->size;
 }
 
-const weft_bucket *weft_stage_largest(const weft_stage *stage)
+static int64_t bucket_pixels(const weft_bucket *b)
 {
-    const weft_bucket *best = weft_stage_bucket(stage, 0);
-    for (int i = 1; i < weft_stage_bucket_count(stage); i++) {
-        const weft_bucket *b = weft_stage_bucket(stage, i);
-        if (b->frames * b->height * b->width > best->frames * best->height * best->width)
-            best = b;
-    }
+    return b->frames * b->height * b->width;
+}
+
+int weft_stage_largest(const weft_stage *stage)
+{
+    int best = 0;
+    for (int i = 1; i < weft_stage_bucket_count(stage); i++)
+        if (bucket_pixels(weft_stage_bucket(stage, i)) >
+            bucket_pixels(weft_stage_bucket(stage, best)))
+            best = i;
     return best;
 }
 

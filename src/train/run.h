@@ -98,8 +98,8 @@ weft_status weft_run_check(const weft_run *run, const char *path);
 /* The sizes of a stage's steps: its buckets, or the one that it gives itself. */
 int weft_stage_bucket_count(const weft_stage *stage);
 const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index);
-/* The one with the most pixels: what the model is for. */
-const weft_bucket *weft_stage_largest(const weft_stage *stage);
+/* Index of the one with the most pixels: what the model is for. */
+int weft_stage_largest(const weft_stage *stage);
 /* Learning rate of step `step` (from 0) inside a stage. */
 double weft_stage_lr(const weft_stage *stage, int64_t step);
 /* Steps before stage `index`, or of all for index = count. */

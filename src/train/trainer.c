@@ -451,9 +451,7 @@ static weft_status write_trace(const trainer *t)
 {
     char path[600];
     const int rank = weft_comm_rank(t->comm);
-    int large = 0;
-    while (weft_stage_bucket(t->stage, large) != weft_stage_largest(t->stage))
-        large++;
+    const int large = weft_stage_largest(t->stage);
     weft_trace trace = {0};
     weft_buf text = {0};
     double *start = NULL, *end = NULL;
@@ -612,7 +610,7 @@ static weft_status finish(trainer *t)
                      .graph = t->bucket[0]->whole,
                      .part = t->part,
                      .parts = t->parts,
-                     .size = weft_stage_largest(t->stage),
+                     .size = weft_stage_bucket(t->stage, weft_stage_largest(t->stage)),
                      .fps = t->fps,
                      .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
     if (t->run->what == WEFT_RUN_VAE) {

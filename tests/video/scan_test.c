@@ -2,8 +2,8 @@
 #include "video/scan.h"
 
 #include "base/fs.h"
-#include "base/json.h"
 #include "base/memory.h"
+#include "footage.h"
 #include "video/writer.h"
 
 #include <criterion/criterion.h>
@@ -261,13 +261,7 @@ Test(scan, damage_leads_to_the_reader)
 /* Whatever is left out: as many frames as ffmpeg decodes, in every file of the shared footage. */
 Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
 {
-    const char *shared = getenv("WEFT_SHARED");
-    weft_buf path = {0};
-    weft_buf_printf(&path, "%s/videos/MANIFEST.json", shared ? shared : "../shared");
-    if (!weft_path_exists(path.data))
-        cr_skip("no shared footage");
-    json_t *manifest, *entry;
-    cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
+    json_t *manifest = footage_manifest(), *entry;
     size_t i;
     int64_t mixed = 0;
     json_array_foreach(json_object_get(manifest, "entries"), i, entry)
@@ -277,8 +271,7 @@ Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
         const int64_t frames = json_integer_value(json_object_get(entry, "frames"));
         if (!file || !codec || strcmp(codec, "h264") != 0 || frames < 1)
             continue;
-        weft_buf name = {0};
-        weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
+        weft_buf name = footage_path(file);
         weft_scan_result result;
         const seen s = scan_it(name.data, 2, 5, 1e9, &result);
         cr_expect_eq(s.frames, frames, "%s: %d frames, ffmpeg gives %d", file, (int)s.frames,
@@ -288,5 +281,4 @@ Test(scan, real_footage_is_counted_like_ffmpeg, .timeout = 240)
     }
     cr_expect(mixed > 3000, "%lld frames were mixed", (long long)mixed);
     json_decref(manifest);
-    weft_buf_free(&path);
 }

@@ -1,7 +1,7 @@
 /* Footage: what the writer wrote the reader gives back, exactly counted, sought and converted. */
 #include "base/fs.h"
-#include "base/json.h"
 #include "base/memory.h"
+#include "footage.h"
 #include "video/clip.h"
 #include "video/image.h"
 #include "video/reader.h"
@@ -382,13 +382,7 @@ static double ratio(const char *text)
  * of 30. */
 Test(video, real_footage_has_its_frame_rate, .timeout = 120)
 {
-    const char *shared = getenv("WEFT_SHARED");
-    weft_buf path = {0};
-    weft_buf_printf(&path, "%s/videos/MANIFEST.json", shared ? shared : "../shared");
-    if (!weft_path_exists(path.data))
-        cr_skip("no shared footage");
-    json_t *manifest;
-    cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
+    json_t *manifest = footage_manifest();
     size_t i;
     json_t *entry;
     int64_t tried = 0;
@@ -397,8 +391,7 @@ Test(video, real_footage_has_its_frame_rate, .timeout = 120)
         const char *file = json_string_value(json_object_get(entry, "file"));
         double fps = ratio(json_string_value(json_object_get(entry, "fps")));
         weft_video_info info;
-        weft_buf name = {0};
-        weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
+        weft_buf name = footage_path(file);
         if (fps > 0 && weft_video_probe(name.data, &info) == WEFT_OK) {
             fps = strstr(file, "subtitle_track") ? 30 : fps;
             cr_expect(fabs(info.fps - fps) < 1e-6 * fps, "%s: %g frames/s, is %g", file, info.fps,
@@ -409,20 +402,13 @@ Test(video, real_footage_has_its_frame_rate, .timeout = 120)
     }
     cr_assert(tried > 70, "%lld files only", (long long)tried);
     json_decref(manifest);
-    weft_buf_free(&path);
 }
 
 /* Every file of the shared footage: as many frames as ffmpeg decodes, or an error where it has
  * none. */
 Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
 {
-    const char *shared = getenv("WEFT_SHARED");
-    weft_buf path = {0};
-    weft_buf_printf(&path, "%s/videos/MANIFEST.json", shared ? shared : "../shared");
-    if (!weft_path_exists(path.data))
-        cr_skip("no shared footage");
-    json_t *manifest;
-    cr_assert_eq(weft_json_load(path.data, &manifest), WEFT_OK);
+    json_t *manifest = footage_manifest();
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(manifest, "entries"), i, entry)
@@ -431,8 +417,7 @@ Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
         const int64_t frames = json_integer_value(json_object_get(entry, "frames"));
         if (!file || frames > 3000 || strncmp(file, "odd/", 4) != 0)
             continue;
-        weft_buf name = {0};
-        weft_buf_printf(&name, "%s/videos/%s", shared ? shared : "../shared", file);
+        weft_buf name = footage_path(file);
         weft_video_reader *r;
         const weft_video_options o = {
             .format = WEFT_VIDEO_SMALL, .width = 32, .height = 18, .threads = 2};
@@ -449,5 +434,4 @@ Test(video, real_footage_is_counted_like_ffmpeg, .timeout = 240)
         weft_buf_free(&name);
     }
     json_decref(manifest);
-    weft_buf_free(&path);
 }
