@@ -11,9 +11,9 @@
  * both as in Eq. 15. Replicas are neighbours, so pipelines cross nodes. P, G and b are those that
  * are best for PULSE; the others run with the same (§VII), or with the largest smaller b that fits.
  */
-#include "plan/pipeline_plan.h"
-#include "plan/tune.h"
-#include "plan/unet_costs.h"
+#include "cli/published/unet_list.h"
+#include "plan/pipeline/pipeline_plan.h"
+#include "plan/pipeline/pulse.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "cli/verb.h"
-#include "plan/workload.h"
+#include "plan/cascade/workload.h"
 
 weft_status weft_plan_cascades_run(const weft_args *args);
 weft_status weft_plan_pipeline_run(const weft_args *args);
@@ -30,8 +30,8 @@ typedef struct weft_plan_target {
     {"cluster", WEFT_KEY_STRING, offsetof(weft_plan_target, cluster), cluster_default, "", \
      "preset, preset:NODES, or a YAML file"}
 /* clang-format on */
-/* The operators of the named model for the clip: plan/dit_costs.h, plan/model_costs.h,
- * plan/unet_costs.h (whose sample sizes are in the name). */
+/* The operators of the named model for the clip: cli/published/dit_list.h, plan/cost/model_costs.h,
+ * cli/published/unet_list.h (whose sample sizes are in the name). */
 weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target,
                                  weft_op_list *out);
 /* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json.

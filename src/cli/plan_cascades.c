@@ -2,9 +2,9 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/plan.h"
-#include "plan/gantt.h"
-#include "plan/iteration.h"
-#include "plan/plan_file.h"
+#include "plan/cascade/iteration.h"
+#include "plan/cascade/plan_file.h"
+#include "plan/simulate/gantt.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -183,7 +183,7 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
     weft_iteration it;
     WEFT_TRY(weft_plan_setup_load(args, path, arena, &s));
     WEFT_TRY(weft_workload_draw(arena, &s.buckets, s.samples, s.search.seed, &samples));
-    const weft_place_options place = {.inner = s.config.inner, .inter = s.config.inter};
+    const weft_assign_options place = {.inner = s.config.inner, .inter = s.config.inter};
     WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, place, arena, &it));
     const outcome o = {.list = &it.kept,
                        .problem = &it.problem,

@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/plan.h"
-#include "plan/iteration.h"
+#include "plan/cascade/iteration.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ typedef struct comparison {
 
 static const struct {
     const char *name;
-    weft_place_options options;
+    weft_assign_options options;
 } mappers[4] = {{"all", {true, true}},
                 {"without inter-cascade", {true, false}},
                 {"without intra-cascade", {false, true}},
@@ -48,8 +48,8 @@ static weft_status try_mappers(const weft_plan_setup *s, const weft_workload *w,
         if (i > 0) {
             int32_t *first, *device;
             weft_simulation run;
-            WEFT_TRY(weft_place(&it->problem, &it->result.schedule, &s->cluster, mappers[i].options,
-                                arena, &first, &device));
+            WEFT_TRY(weft_assign(&it->problem, &it->result.schedule, &s->cluster,
+                                 mappers[i].options, arena, &first, &device));
             WEFT_TRY(weft_iteration_simulate(&s->costs, w, &it->kept, &it->problem,
                                              &it->result.schedule, first, device, &run));
             seconds = run.seconds;
@@ -135,7 +135,7 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     const clock_t begun = clock();
     weft_cascade_search search = s->search;
     search.seed = seed;
-    const weft_place_options place = {s->config.inner, s->config.inter};
+    const weft_assign_options place = {s->config.inner, s->config.inter};
     WEFT_GO(weft_iteration_plan(&s->costs, &w, &search, place, arena, &it));
     const double took = (double)(clock() - begun) / CLOCKS_PER_SEC; /* of all cores */
     all->planning += took;

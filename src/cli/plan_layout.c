@@ -1,8 +1,9 @@
 /* weft plan layout: degrees of parallelism for a model, a batch and a cluster. */
 #include "cli/plan.h"
-#include "plan/dit_costs.h"
-#include "plan/pipeline_plan.h"
-#include "plan/tune.h"
+#include "cli/published/dit_list.h"
+#include "plan/pipeline/degrees_report.h"
+#include "plan/pipeline/pipeline_plan.h"
+#include "plan/pipeline/pulse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -163,22 +164,22 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     if (model.skip_count > 0)
         return tune_pulse(args, arena, &c, &model, &cluster);
     const weft_fabric f = weft_fabric_from_cluster(&cluster);
-    const weft_layout_limits limits = {.tp = c.most_tp,
-                                       .cp = c.most_cp,
-                                       .ep = c.most_ep,
-                                       .pp = c.most_pp,
-                                       .zero_min = c.least_zero};
-    weft_layout_plan made;
-    WEFT_TRY(weft_tune_layout(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch,
-                              &limits, &made));
+    const weft_degrees_limits limits = {.tp = c.most_tp,
+                                        .cp = c.most_cp,
+                                        .ep = c.most_ep,
+                                        .pp = c.most_pp,
+                                        .zero_min = c.least_zero};
+    weft_degrees_plan made;
+    WEFT_TRY(weft_degrees_tune(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch,
+                               &limits, &made));
     weft_buf text = {0};
     weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
                     (long long)weft_cluster_devices(&cluster), cluster.device.type);
-    weft_layout_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
+    weft_degrees_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
     weft_buf svg = {0};
     if (weft_args_string(args, "--svg"))
-        weft_layout_plan_draw(&made, OTHERS, &svg);
-    return weft_plan_finish(args, weft_layout_plan_json(&made, OTHERS), &text, &svg);
+        weft_degrees_plan_draw(&made, OTHERS, &svg);
+    return weft_plan_finish(args, weft_degrees_plan_json(&made, OTHERS), &text, &svg);
 }
 
 weft_status weft_plan_layout_run(const weft_args *args)

@@ -1,7 +1,8 @@
 /* weft plan memory: what to keep, recompute and offload. */
 #include "cli/plan.h"
-#include "plan/cluster.h"
-#include "plan/memory.h"
+#include "cli/published/block_items.h"
+#include "plan/cluster/cluster.h"
+#include "plan/pipeline/keep_report.h"
 
 #include <stdio.h>
 
@@ -35,8 +36,7 @@ const weft_section weft_plan_memory_section = {"memory", "activations of a trans
                                                sizeof(memory_config), keys, WEFT_COUNT(keys)};
 
 static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
-                               weft_memory_item **item, int64_t *items, double *window,
-                               double *limit)
+                               weft_keep_item **item, int64_t *items, double *window, double *limit)
 {
     int count;
     const char *const *set = weft_args_list(args, "--set", &count);
@@ -59,7 +59,7 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     *item = weft_arena_alloc(arena, WEFT_BLOCK_PIECES * (int64_t)sizeof **item);
     if (!*item)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_memory_block_items(&shape, &rates, *item);
+    weft_block_items(&shape, &rates, *item);
     *items = WEFT_BLOCK_PIECES;
     /* transfers hide behind the forward pass on the way out and the backward pass on the way back
      */
@@ -71,7 +71,7 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
 }
 
 static weft_status load_bare(const weft_args *args, weft_arena *arena, const char *path,
-                             weft_memory_item **item, int64_t *items, double *window, double *limit)
+                             weft_keep_item **item, int64_t *items, double *window, double *limit)
 {
     int64_t bytes;
     WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &bytes));
@@ -79,20 +79,20 @@ static weft_status load_bare(const weft_args *args, weft_arena *arena, const cha
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
     const weft_status_code status =
-        weft_memory_items_from_json(arena, json, path, item, items, window);
+        weft_keep_items_from_json(arena, json, path, item, items, window);
     json_decref(json);
     return status;
 }
 
-static weft_status output(const weft_args *args, const weft_memory_item *item, int64_t items,
-                          double limit, const weft_memory_choice *greedy,
-                          const weft_memory_choice *exact)
+static weft_status output(const weft_args *args, const weft_keep_item *item, int64_t items,
+                          double limit, const weft_keep_choice *greedy,
+                          const weft_keep_choice *exact)
 {
     weft_buf text = {0}, svg = {0};
-    weft_memory_choice_print(item, items, limit, greedy, exact, &text);
+    weft_keep_choice_print(item, items, limit, greedy, exact, &text);
     if (weft_args_string(args, "--svg"))
-        weft_memory_choice_draw(item, items, exact, &svg);
-    return weft_plan_finish(args, weft_memory_choice_json(item, items, limit, greedy, exact), &text,
+        weft_keep_choice_draw(item, items, exact, &svg);
+    return weft_plan_finish(args, weft_keep_choice_json(item, items, limit, greedy, exact), &text,
                             &svg);
 }
 
@@ -101,8 +101,8 @@ weft_status weft_plan_memory_run(const weft_args *args)
     int count;
     const char *const *words = weft_args_positional(args, &count);
     const char *bare = weft_args_string(args, "--costs");
-    weft_memory_choice greedy = {0}, exact = {0};
-    weft_memory_item *item = NULL;
+    weft_keep_choice greedy = {0}, exact = {0};
+    weft_keep_item *item = NULL;
     int64_t items = 0;
     double window = 0, limit = 0;
     weft_status_code status = WEFT_OK;
@@ -114,12 +114,12 @@ weft_status weft_plan_memory_run(const weft_args *args)
                           "give either a config, or --costs FILE.json with --memory BYTES"));
     WEFT_GO(bare ? load_bare(args, arena, bare, &item, &items, &window, &limit)
                  : load_config(args, arena, words[1], &item, &items, &window, &limit));
-    WEFT_GO(weft_memory_greedy(item, items, window, limit, &greedy));
-    WEFT_GO(weft_memory_exact(item, items, window, limit, 0, &exact));
+    WEFT_GO(weft_keep_greedy(item, items, window, limit, &greedy));
+    WEFT_GO(weft_keep_exact(item, items, window, limit, 0, &exact));
     WEFT_GO(output(args, item, items, limit, &greedy, &exact));
 out:
-    weft_memory_choice_free(&greedy);
-    weft_memory_choice_free(&exact);
+    weft_keep_choice_free(&greedy);
+    weft_keep_choice_free(&exact);
     weft_arena_free(arena);
     return status;
 }

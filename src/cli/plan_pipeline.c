@@ -1,10 +1,10 @@
 /* weft plan pipeline: bare numbers with --costs, or a model on a cluster from a config. */
 #include "cli/plan.h"
-#include "plan/dit_costs.h"
-#include "plan/model_costs.h"
-#include "plan/pipeline_plan.h"
-#include "plan/tune.h"
-#include "plan/unet_costs.h"
+#include "cli/published/dit_list.h"
+#include "cli/published/unet_list.h"
+#include "plan/cluster/fabric.h"
+#include "plan/cost/model_costs.h"
+#include "plan/pipeline/pipeline_report.h"
 
 #include <stdio.h>
 #include <string.h>

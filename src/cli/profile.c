@@ -3,8 +3,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/verb.h"
-#include "plan/cluster.h"
-#include "plan/fit.h"
+#include "plan/cluster/cluster.h"
+#include "plan/cost/fit.h"
 
 #include <cblas.h>
 #include <dnnl.h>

@@ -1,10 +1,10 @@
 /* weft simulate: a plan on a clock. */
-#include "plan/simulate.h"
 #include "base/fs.h"
 #include "cli/verb.h"
-#include "plan/gantt.h"
-#include "plan/pipeline_plan.h"
-#include "plan/plan_file.h"
+#include "plan/cascade/plan_file.h"
+#include "plan/pipeline/pipeline_report.h"
+#include "plan/simulate/gantt.h"
+#include "plan/simulate/simulator.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static weft_gantt_bar *owner_spans(const weft_trace *t, const weft_simulation *r
 /* `placed` NULL: an owner is what is coloured (a pipeline's microbatch); else its cascade's sample,
  * with the cascade's name over all of its steps. */
 static weft_status write_chart(const char *path, const weft_trace *t, const weft_cluster *c,
-                               const weft_placed *placed, const weft_simulation *r,
+                               const weft_assigned *placed, const weft_simulation *r,
                                const char *title)
 {
     int32_t owners;
@@ -157,7 +157,7 @@ static weft_status write_figures(const char *path, const weft_cluster *c, const 
 /* What a report needs to know of a plan. */
 typedef struct planned {
     const weft_cluster *cluster;
-    const weft_placed *placed; /* NULL: a pipeline */
+    const weft_assigned *placed; /* NULL: a pipeline */
     double seconds, bound;
 } planned;
 
@@ -287,8 +287,8 @@ static weft_status run_simulate(const weft_args *args)
         status = weft_plan_file_load(path, weft_args_string(args, "--cluster"), arena, file);
     if (status == WEFT_OK)
         status =
-            weft_place_trace(file->placed, file->plan.count, file->plan.devices,
-                             file->described ? &file->costs : NULL, &file->samples, folds, &trace);
+            weft_assign_trace(file->placed, file->plan.count, file->plan.devices,
+                              file->described ? &file->costs : NULL, &file->samples, folds, &trace);
     if (status == WEFT_OK)
         status = weft_simulate(&trace, &file->cluster, &result);
     const planned made = {.cluster = file ? &file->cluster : NULL,

@@ -2,7 +2,7 @@
 #include "base/fs.h"
 #include "cli/verb.h"
 #include "format/svg.h"
-#include "plan/cluster.h"
+#include "plan/cluster/cluster.h"
 
 #include <math.h>
 #include <stdio.h>

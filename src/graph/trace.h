@@ -1,5 +1,5 @@
 /* Traces: what the devices do, as steps on streams with costs and dependencies. The runtime writes
- * them from programs, the planners from plans; plan/simulate.h runs them over a topology.
+ * them from programs, the planners from plans; plan/simulate/ runs them over a topology.
  *
  * A step belongs to a group of devices and occupies one stream of each: a compute step of a group
  * is the same work on every member (a group of one for a single rank), a collective is one

@@ -1,6 +1,6 @@
 #include "base/log.h"
 #include "base/rng.h"
-#include "plan/partition.h"
+#include "plan/pipeline/partition.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

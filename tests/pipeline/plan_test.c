@@ -1,6 +1,6 @@
 #include "base/fs.h"
 #include "base/log.h"
-#include "plan/pipeline_plan.h"
+#include "plan/pipeline/pipeline_report.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

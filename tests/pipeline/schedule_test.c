@@ -1,5 +1,5 @@
 #include "base/rng.h"
-#include "plan/schedule.h"
+#include "plan/pipeline/schedule.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The clock of the schedules against the event simulator, which knows links and contention. */
 #include "base/rng.h"
-#include "plan/pipeline_plan.h"
-#include "plan/simulate.h"
+#include "plan/pipeline/pipeline_plan.h"
+#include "plan/simulate/simulator.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 #include "base/log.h"
-#include "plan/synthesise.h"
+#include "plan/pipeline/synthesise.h"
 
 #include <coin/Cbc_C_Interface.h>
 #include <criterion/criterion.h>

@@ -1,6 +1,7 @@
-#include "plan/dit_costs.h"
-#include "plan/tune.h"
-#include "plan/unet_costs.h"
+#include "cli/published/dit_list.h"
+#include "cli/published/unet_list.h"
+#include "plan/pipeline/degrees_report.h"
+#include "plan/pipeline/pulse.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -25,27 +26,27 @@ static weft_fabric h100(int64_t nodes)
                          .launch = 5e-6};
 }
 
-static weft_layout_plan tune(weft_arena *arena, const char *preset, int64_t nodes, int64_t batch,
-                             weft_layout_limits limits)
+static weft_degrees_plan tune(weft_arena *arena, const char *preset, int64_t nodes, int64_t batch,
+                              weft_degrees_limits limits)
 {
     weft_op_list list;
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
-    weft_layout_plan plan;
-    cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
+    weft_degrees_plan plan;
+    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, batch, &limits, &plan), WEFT_OK, "%s",
                  weft_error_message());
     return plan;
 }
 
-static weft_layout_terms price(const char *preset, int64_t nodes, int64_t batch, weft_layout l,
-                               bool *fits)
+static weft_degrees_terms price(const char *preset, int64_t nodes, int64_t batch, weft_degrees l,
+                                bool *fits)
 {
     weft_arena *arena = weft_arena_create();
     weft_op_list list;
     cr_assert_eq(weft_dit_costs(arena, weft_dit_preset(preset), &list), WEFT_OK);
     const weft_fabric f = h100(nodes);
-    weft_layout_terms t;
-    cr_assert_eq(weft_layout_price(&list, 1, &f, batch, &l, &t, fits), WEFT_OK, "%s",
+    weft_degrees_terms t;
+    cr_assert_eq(weft_degrees_price(&list, 1, &f, batch, &l, &t, fits), WEFT_OK, "%s",
                  weft_error_message());
     weft_arena_free(arena);
     return t;
@@ -60,13 +61,13 @@ typedef struct workload {
 static const workload small_short = {"dit-7b-8k", 8, 256}, small_long = {"dit-7b-74k", 8, 64},
                       large_short = {"dit-28b-8k", 8, 256}, large_long = {"dit-28b-74k", 32, 64};
 
-static weft_layout best_of(workload w, weft_layout_limits limits, double *mfu)
+static weft_degrees best_of(workload w, weft_degrees_limits limits, double *mfu)
 {
     weft_arena *arena = weft_arena_create();
-    const weft_layout_plan plan = tune(arena, w.name, w.nodes, w.batch, limits);
-    const weft_layout l = plan.candidate[0].layout;
+    const weft_degrees_plan plan = tune(arena, w.name, w.nodes, w.batch, limits);
+    const weft_degrees l = plan.candidate[0].layout;
     char text[96];
-    weft_layout_text(&l, text);
+    weft_degrees_text(&l, text);
     cr_log_info("%s on %lld devices: %s, %.1f %% of peak", w.name, (long long)w.nodes * 8, text,
                 100 * plan.candidate[0].terms.mfu);
     if (mfu)
@@ -78,9 +79,9 @@ static weft_layout best_of(workload w, weft_layout_limits limits, double *mfu)
 Test(tune, nemo_rule_1_small_and_short_needs_data_parallelism_only)
 {
     double mfu;
-    const weft_layout l = best_of(small_short, (weft_layout_limits){0}, &mfu);
+    const weft_degrees l = best_of(small_short, (weft_degrees_limits){0}, &mfu);
     cr_assert(l.tp == 1 && l.cp == 1 && l.pp == 1 && l.zero >= 2);
-    const weft_layout fsdp = best_of(small_short, (weft_layout_limits){.zero_min = 3}, NULL);
+    const weft_degrees fsdp = best_of(small_short, (weft_degrees_limits){.zero_min = 3}, NULL);
     cr_assert(fsdp.tp == 1 && fsdp.cp == 1 && fsdp.pp == 1);
     cr_assert(mfu > 0.4 &&
               mfu < 0.6); /* the paper has up to 48.2 %, NeMo's table 52.5 % for this one */
@@ -89,16 +90,16 @@ Test(tune, nemo_rule_1_small_and_short_needs_data_parallelism_only)
 Test(tune, nemo_rule_2_small_and_long_wants_context_parallelism)
 {
     double mfu;
-    const weft_layout l = best_of(small_long, (weft_layout_limits){0}, &mfu);
+    const weft_degrees l = best_of(small_long, (weft_degrees_limits){0}, &mfu);
     cr_assert(l.cp >= 2 && l.tp == 1 && l.pp == 1);
     cr_assert(mfu > 0.4 && mfu < 0.6);
 }
 
 Test(tune, nemo_rule_3_context_grows_cp_and_model_grows_sharding)
 {
-    const weft_layout a = best_of(small_short, (weft_layout_limits){0}, NULL);
-    const weft_layout b = best_of(small_long, (weft_layout_limits){0}, NULL);
-    const weft_layout c = best_of(large_short, (weft_layout_limits){0}, NULL);
+    const weft_degrees a = best_of(small_short, (weft_degrees_limits){0}, NULL);
+    const weft_degrees b = best_of(small_long, (weft_degrees_limits){0}, NULL);
+    const weft_degrees c = best_of(large_short, (weft_degrees_limits){0}, NULL);
     cr_assert(b.cp > a.cp && b.tp == a.tp && b.pp == a.pp);
     cr_assert(c.cp == a.cp &&
               (c.zero > a.zero || c.tp > a.tp)); /* sharded more, not cut along the tokens */
@@ -108,41 +109,41 @@ Test(tune, nemo_rule_4_tensor_parallel_inside_the_node_then_pipeline)
 {
     /* the large model over 16 ways, optimizer states sharded: tp beyond the node loses to pp */
     bool fits;
-    const weft_layout inside = {.tp = 8,
-                                .cp = 1,
-                                .ep = 1,
-                                .pp = 2,
-                                .dp = 4,
-                                .zero = 1,
-                                .microbatch = 1,
-                                .accumulation = 64,
-                                .interleave = 2};
-    weft_layout across = inside;
+    const weft_degrees inside = {.tp = 8,
+                                 .cp = 1,
+                                 .ep = 1,
+                                 .pp = 2,
+                                 .dp = 4,
+                                 .zero = 1,
+                                 .microbatch = 1,
+                                 .accumulation = 64,
+                                 .interleave = 2};
+    weft_degrees across = inside;
     across.tp = 16;
     across.pp = 1;
     across.interleave = 1;
-    weft_layout narrow =
+    weft_degrees narrow =
         inside; /* and where products get narrow, pp beats tp inside the node as well */
     narrow.tp = 4;
     narrow.pp = 4;
-    const weft_layout_terms in = price(large_short.name, 8, 256, inside, &fits),
-                            out = price(large_short.name, 8, 256, across, &fits),
-                            mixed = price(large_short.name, 8, 256, narrow, &fits);
+    const weft_degrees_terms in = price(large_short.name, 8, 256, inside, &fits),
+                             out = price(large_short.name, 8, 256, across, &fits),
+                             mixed = price(large_short.name, 8, 256, narrow, &fits);
     cr_log_info("tp 8 pp 2 %.2f s, tp 16 %.2f s, tp 4 pp 4 %.2f s", in.seconds, out.seconds,
                 mixed.seconds);
     cr_assert(in.seconds < 0.75 * out.seconds);
     cr_assert(mixed.seconds < in.seconds && mixed.gemm < in.gemm);
     /* a narrow product is slower for the small model than for the large one */
-    weft_layout_terms t1, t8, s1, s8;
-    weft_layout l = {.tp = 1,
-                     .cp = 1,
-                     .ep = 1,
-                     .pp = 1,
-                     .dp = 64,
-                     .zero = 1,
-                     .microbatch = 1,
-                     .accumulation = 4,
-                     .interleave = 1};
+    weft_degrees_terms t1, t8, s1, s8;
+    weft_degrees l = {.tp = 1,
+                      .cp = 1,
+                      .ep = 1,
+                      .pp = 1,
+                      .dp = 64,
+                      .zero = 1,
+                      .microbatch = 1,
+                      .accumulation = 4,
+                      .interleave = 1};
     t1 = price(large_short.name, 8, 256, l, &fits);
     s1 = price(small_short.name, 8, 256, l, &fits);
     l.tp = 8;
@@ -155,37 +156,37 @@ Test(tune, nemo_rule_4_tensor_parallel_inside_the_node_then_pipeline)
 
 Test(tune, nemo_rule_5_large_and_long_combines_them)
 {
-    const weft_layout l = best_of(large_long, (weft_layout_limits){0}, NULL);
+    const weft_degrees l = best_of(large_long, (weft_degrees_limits){0}, NULL);
     cr_assert(l.tp > 1 && l.cp > 1 && l.tp <= 8);
     /* without sharded weights all three are needed */
     weft_arena *arena = weft_arena_create();
-    const weft_layout_plan plan = tune(arena, large_long.name, 32, 64, (weft_layout_limits){0});
+    const weft_degrees_plan plan = tune(arena, large_long.name, 32, 64, (weft_degrees_limits){0});
     for (int64_t i = 0; i < plan.count; i++) {
-        const weft_layout *x = &plan.candidate[i].layout;
+        const weft_degrees *x = &plan.candidate[i].layout;
         if (x->zero > 1)
             continue;
         char text[96];
-        weft_layout_text(x, text);
+        weft_degrees_text(x, text);
         cr_log_info("with ZeRO-1 at most: %s", text);
         cr_assert(plan.candidate[i].fits && x->tp > 1 && x->tp <= 8 && x->cp > 1);
         break;
     }
     /* tp stays in the node, cp may leave it: the other way round costs more */
     bool fits;
-    const weft_layout good = {.tp = 4,
-                              .cp = 4,
-                              .ep = 1,
-                              .pp = 1,
-                              .dp = 16,
-                              .zero = 3,
-                              .microbatch = 1,
-                              .accumulation = 4,
-                              .interleave = 1};
-    weft_layout bad = good;
+    const weft_degrees good = {.tp = 4,
+                               .cp = 4,
+                               .ep = 1,
+                               .pp = 1,
+                               .dp = 16,
+                               .zero = 3,
+                               .microbatch = 1,
+                               .accumulation = 4,
+                               .interleave = 1};
+    weft_degrees bad = good;
     bad.tp = 16;
     bad.cp = 1;
-    const weft_layout_terms a = price(large_long.name, 32, 64, good, &fits),
-                            b = price(large_long.name, 32, 64, bad, &fits);
+    const weft_degrees_terms a = price(large_long.name, 32, 64, good, &fits),
+                             b = price(large_long.name, 32, 64, bad, &fits);
     cr_log_info("tp 4 cp 4: %.1f s, tp 16: %.1f s", a.seconds, b.seconds);
     cr_assert(a.seconds < b.seconds && b.tp > 3 * a.tp);
     weft_arena_free(arena);
@@ -194,11 +195,11 @@ Test(tune, nemo_rule_5_large_and_long_combines_them)
 Test(tune, terms_add_up_and_losers_have_reasons)
 {
     weft_arena *arena = weft_arena_create();
-    const weft_layout_plan plan = tune(arena, "dit-7b-8k", 2, 32, (weft_layout_limits){0});
+    const weft_degrees_plan plan = tune(arena, "dit-7b-8k", 2, 32, (weft_degrees_limits){0});
     cr_assert(plan.count > 11 && !plan.candidate[0].why);
     for (int64_t i = 0; i < plan.count; i++) {
-        const weft_layout_candidate *c = &plan.candidate[i];
-        const weft_layout_terms *t = &c->terms;
+        const weft_degrees_candidate *c = &plan.candidate[i];
+        const weft_degrees_terms *t = &c->terms;
         const double sum = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp +
                            t->send + t->bubble + t->recompute + t->offload + t->optimizer;
         cr_assert(fabs(sum / t->seconds - 1) < 1e-12);
@@ -222,11 +223,11 @@ Test(tune, experts_are_spread)
     weft_op_list list;
     cr_assert_eq(weft_dit_costs(arena, &moe, &list), WEFT_OK);
     const weft_fabric f = h100(8);
-    weft_layout_plan plan;
-    cr_assert_eq(weft_tune_layout(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
+    weft_degrees_plan plan;
+    cr_assert_eq(weft_degrees_tune(arena, &list, 8, &f, 256, NULL, &plan), WEFT_OK, "%s",
                  weft_error_message());
     weft_buf text = {0};
-    weft_layout_plan_print(&plan, 3, &text);
+    weft_degrees_plan_print(&plan, 3, &text);
     cr_log_info("%s", text.data);
     cr_assert(plan.candidate[0].layout.ep > 1);
     weft_buf_free(&text);
@@ -241,13 +242,13 @@ Test(tune, impossible_layouts_say_why)
     weft_fabric f = h100(1);
     f.memory = 16e9;
     f.host = 0;
-    weft_layout_plan plan;
-    cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
+    weft_degrees_plan plan;
+    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_INFEASIBLE);
     cr_assert(strstr(weft_error_message(), "needs") &&
                   strstr(weft_error_message(), "limit 13.71 GiB"),
               "%s", weft_error_message());
     f.nodes = 0;
-    cr_assert_eq(weft_tune_layout(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
+    cr_assert_eq(weft_degrees_tune(arena, &list, 1, &f, 8, NULL, &plan), WEFT_E_ARG);
     weft_arena_free(arena);
 }
 

@@ -1,5 +1,5 @@
-#include "plan/schedule.h"
-#include "plan/unet_costs.h"
+#include "cli/published/unet_list.h"
+#include "plan/pipeline/schedule.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

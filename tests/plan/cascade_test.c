@@ -1,6 +1,6 @@
 /* The cascade planner against brute force and against CBC on the MILP of Arachne Eq. 1-7. */
 #include "base/rng.h"
-#include "plan/cascade.h"
+#include "plan/cascade/cascade.h"
 
 #include <coin/Cbc_C_Interface.h>
 #include <criterion/criterion.h>

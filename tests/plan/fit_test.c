@@ -1,6 +1,6 @@
 /* The fits recover what made the numbers, and say so when they cannot. */
 #include "base/rng.h"
-#include "plan/fit.h"
+#include "plan/cost/fit.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

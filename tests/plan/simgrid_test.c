@@ -2,7 +2,7 @@
  * every message of every round a SimGrid communication of its own, every rank going on by itself.
  */
 #include "base/rng.h"
-#include "plan/simulate.h"
+#include "plan/simulate/simulator.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

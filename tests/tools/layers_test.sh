@@ -1,6 +1,7 @@
 #!/bin/bash
 # The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
-# has at most 1,500 lines, a line at most 100 columns, a function at most 150 lines.
+# has at most 1,500 lines, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
+# know numbers only: JSON, config files and pictures are in files whose names say so.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
 
@@ -65,6 +66,20 @@ def check_length(path, relative):
             start = None
 
 
+# What a file of src/plan is called that reads or writes JSON, reads a config, or draws.
+OUTSIDE = re.compile(r"_(json|file|report|print|svg)\.[ch]$|/(gantt|cluster|workload|model_costs)\.[ch]$")
+
+
+def check_numbers_only(path, relative):
+    if not relative.startswith("src/plan/") or OUTSIDE.search(relative):
+        return
+    for number, header in includes(path):
+        if header in ("base/json.h", "base/config.h") or header.startswith("format/") or \
+                re.search(r"_(json|file|report)\.h$", header):
+            problems.append(f"{relative}:{number}: a core of src/plan takes and gives plain structs; "
+                            f"{header} belongs into a file named *_json, *_report, *_svg ...")
+
+
 count = 0
 for folder, _, files in os.walk(os.path.join(root, "src")):
     for name in sorted(files):
@@ -73,6 +88,7 @@ for folder, _, files in os.walk(os.path.join(root, "src")):
         if name.endswith((".c", ".h", ".cu", ".def", ".inc")):
             count += 1
             check_floor(path, relative)
+            check_numbers_only(path, relative)
             check_length(path, relative)
 for problem in sorted(problems):
     print(problem)

@@ -1,0 +1,23 @@
+/* A transformer block in the nine pieces of Aquarius' Table 2, as things to keep or to drop. */
+#ifndef WEFT_CLI_PUBLISHED_BLOCK_ITEMS_H
+#define WEFT_CLI_PUBLISHED_BLOCK_ITEMS_H
+
+#include "plan/pipeline/keep.h"
+
+/* Sizes per device with tensor and sequence parallel degree tp; 2-byte activations. */
+typedef struct weft_block_shape {
+    double batch, tokens, hidden, heads, tp;
+    double layers;
+} weft_block_shape;
+enum { WEFT_BLOCK_PIECES = 9 };
+typedef struct weft_block_rates { /* achieved */
+    double gemm, attention;       /* FLOP/s */
+    double memory;                /* B/s */
+    double link;                  /* B/s between the tp ranks */
+    double host;                  /* B/s to host memory; 0: no offload */
+} weft_block_rates;
+/* Bytes from the paper's formulas; seconds from the rates. item has room for WEFT_BLOCK_PIECES. */
+void weft_block_items(const weft_block_shape *shape, const weft_block_rates *rates,
+                      weft_keep_item *item);
+
+#endif

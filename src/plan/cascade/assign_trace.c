@@ -1,0 +1,247 @@
+/* Placed plans as traces. */
+#include "plan/cascade/assign.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct tracer {
+    weft_trace *t;
+    const weft_cascade_costs *costs;
+    const weft_workload *samples;
+    const weft_assigned *item;
+    int32_t *last; /* per cascade: its last step */
+    int64_t folds;
+    weft_arena *arena;
+} tracer;
+
+static weft_status step(tracer *x, const char *name, weft_trace_kind kind, weft_trace_stream stream,
+                        int32_t group, int32_t owner, double seconds, double bytes, double repeat,
+                        const int32_t *after, int64_t after_count, int32_t *out)
+{
+    weft_trace_step s = {.kind = (uint8_t)kind,
+                         .stream = (uint8_t)stream,
+                         .group = group,
+                         .owner = owner,
+                         .seconds = seconds,
+                         .bytes = bytes,
+                         .repeat = repeat};
+    WEFT_TRY(weft_trace_add_name(x->t, name, &s.name));
+    return weft_trace_add_step(x->t, s, after, after_count, out);
+}
+
+/* One pass over the layers in `folds` parts. `times`: forward 1; backward has recompute and
+ * gradients. */
+static weft_status pass(tracer *x, int32_t owner, int32_t group, bool backward,
+                        const weft_dit_cost *d, double dense, double attention, double share,
+                        int64_t degree, int32_t *last)
+{
+    const double layers = (double)x->costs->model->layers, per_fold = layers / (double)x->folds;
+    const double passes = backward ? 2 : 1; /* of exchange: recompute and gradient */
+    for (int64_t f = 0; f < x->folds; f++) {
+        int32_t here, attend, both[2];
+        WEFT_TRY(step(x, backward ? "dit backward" : "dit forward", WEFT_TRACE_COMPUTE,
+                      WEFT_STREAM_COMPUTE, group, owner, dense / layers, 0, per_fold, last, 1,
+                      &here));
+        if (degree == 1) {
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, last));
+        } else if (d->method == WEFT_SP_ULYSSES) {
+            WEFT_TRY(step(x, "all-to-all qkv", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
+                          owner, 0, 3 * share, passes * per_fold, &here, 1, &here));
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, &attend));
+            WEFT_TRY(step(x, "all-to-all out", WEFT_TRACE_ALL_TO_ALL, WEFT_STREAM_COMM, group,
+                          owner, 0, share, passes * per_fold, &attend, 1, last));
+        } else { /* keys and values go round beside the attention */
+            WEFT_TRY(step(x, "ring kv", WEFT_TRACE_RING_SHIFT, WEFT_STREAM_COMM, group, owner, 0,
+                          (backward ? 3 : 2) * share, passes * per_fold * (double)(degree - 1),
+                          &here, 1, &both[0]));
+            WEFT_TRY(step(x, "attention", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner,
+                          attention / layers, 0, per_fold, &here, 1, &both[1]));
+            WEFT_TRY(step(x, "wait", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, owner, 0, 0, 1,
+                          both, 2, last));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* The producer's tensor on the consumer's devices: in place and broadcast where groups overlap,
+ * through both hosts where they do not (§IV-D). */
+static weft_status hand_off(tracer *x, int32_t from, int32_t to, double bytes, int32_t *last)
+{
+    const weft_assigned *a = &x->item[from], *b = &x->item[to];
+    int32_t *list = weft_alloc((b->degree + 1) * (int64_t)sizeof *list), group, at = x->last[from];
+    if (!list)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    int64_t n = 1, shared = 0;
+    list[0] = b->device[0];
+    for (int64_t j = 0; j < b->degree; j++) {
+        bool has = false;
+        for (int64_t i = 0; i < a->degree && !has; i++)
+            has = a->device[i] == b->device[j];
+        if (has && shared++ == 0)
+            list[0] = b->device[j];
+        else if (!has)
+            list[n++] = b->device[j];
+    }
+    weft_status_code status = WEFT_OK;
+    if (shared == 0) { /* off the first producer, over the wire, onto the first consumer */
+        const int32_t pair[2] = {a->device[0], b->device[0]};
+        WEFT_GO(weft_trace_add_group(x->t, &a->device[0], 1, &group));
+        WEFT_GO(step(x, "hand-off to host", WEFT_TRACE_OFFLOAD, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
+        WEFT_GO(weft_trace_add_group(x->t, pair, 2, &group));
+        WEFT_GO(step(x, "hand-off", WEFT_TRACE_SEND, WEFT_STREAM_HOST, group, to, 0, bytes, 1, &at,
+                     1, &at));
+        WEFT_GO(weft_trace_add_group(x->t, &b->device[0], 1, &group));
+        WEFT_GO(step(x, "hand-off from host", WEFT_TRACE_FETCH, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
+        n = 0;
+        for (int64_t j = 0; j < b->degree; j++)
+            list[n++] = b->device[j];
+    }
+    if (n > 1) {
+        WEFT_GO(weft_trace_add_group(x->t, list, n, &group));
+        WEFT_GO(step(x, "hand-off broadcast", WEFT_TRACE_BROADCAST, WEFT_STREAM_HOST, group, to, 0,
+                     bytes, 1, &at, 1, &at));
+    }
+    *last = at;
+out:
+    weft_free(list);
+    return status;
+}
+
+static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_bucket *b,
+                       int32_t at, int32_t *last)
+{
+    const weft_assigned *c = &x->item[index];
+    weft_dit_cost d;
+    WEFT_TRY(weft_dit_cost_of(x->costs, b, c->degree, WEFT_SP_NONE, 0, &d));
+    double dense, attention;
+    WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d.method, &dense, &attention));
+    const double tokens =
+        (double)weft_model_tokens(x->costs->model, b->frames, b->height, b->width);
+    const double share =
+        (double)b->batch * tokens / (double)c->degree * (double)x->costs->model->hidden * 2;
+    const double held = d.bytes - weft_state_bytes(x->costs);
+    x->t->step[at].memory += held;
+    /* forward, recompute and backward take 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of attention
+     */
+    WEFT_TRY(pass(x, index, group, false, &d, dense / 4, attention / 4.5, share, c->degree, &at));
+    WEFT_TRY(pass(x, index, group, true, &d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
+                  &at));
+    WEFT_TRY(step(x, "done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1, &at, 1,
+                  last));
+    x->t->step[*last].memory -= held;
+    return WEFT_OK;
+}
+
+static weft_status cascade(tracer *x, int32_t index, int32_t first)
+{
+    const weft_assigned *c = &x->item[index];
+    int32_t group, at,
+        *after = weft_arena_alloc(x->arena, (c->after_count + 1) * (int64_t)sizeof *after);
+    int64_t waits = 0;
+    if (!after)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    after[waits++] = first;
+    WEFT_TRY(weft_trace_add_group(x->t, c->device, c->degree, &group));
+    int sample = -1;
+    char module[16] = "";
+    if (x->costs && (sscanf(c->id, "s%d.%15s", &sample, module) != 2 || sample < 0 ||
+                     sample >= x->samples->count))
+        return weft_fail(WEFT_E_FORMAT,
+                         "cascade \"%s\" is of no sample of the plan's workload (%lld samples)",
+                         c->id, (long long)x->samples->count);
+    const weft_plan_bucket *b = x->costs ? &x->samples->bucket[sample] : NULL;
+    for (int32_t i = 0; i < c->after_count; i++) {
+        int32_t last = x->last[c->after[i]];
+        if (b) {
+            const weft_model_preset *m = x->costs->model;
+            const double latent = (double)b->batch *
+                                  (double)weft_model_latent_frames(m, b->frames) *
+                                  (double)(b->height / m->vae_space * (b->width / m->vae_space)) *
+                                  (double)m->latent_channels * 2;
+            const double text = (double)(b->batch * m->text_tokens * m->text_hidden) * 2;
+            WEFT_TRY(hand_off(x, c->after[i], index,
+                              strstr(x->item[c->after[i]].id, ".text") ? text : latent, &last));
+        }
+        after[waits++] = last;
+    }
+    if (!b)
+        return step(x, c->id, WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, c->seconds, 0,
+                    1, after, waits, &x->last[index]);
+    if (!strcmp(module, "dit")) {
+        WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, group, index, 0, 0, 1,
+                      after, waits, &at));
+        return dit(x, index, group, b, at, &x->last[index]);
+    }
+    const double seconds = !strcmp(module, "vae") ? weft_vae_seconds(x->costs, b, c->degree)
+                                                  : weft_text_seconds(x->costs, b);
+    return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", WEFT_TRACE_COMPUTE,
+                WEFT_STREAM_COMPUTE, group, index, seconds, 0, 1, after, waits, &x->last[index]);
+}
+
+typedef struct begin {
+    double start;
+    int32_t index;
+} begin;
+
+static int by_start(const void *a, const void *b)
+{
+    const begin *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order, int32_t *everyone)
+{
+    int32_t all, first, at;
+    for (int64_t d = 0; d < devices; d++)
+        everyone[d] = (int32_t)d;
+    WEFT_TRY(weft_trace_add_group(x->t, everyone, devices, &all));
+    WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0,
+                  &first));
+    x->t->step[first].memory = x->costs ? weft_state_bytes(x->costs) : 0;
+    for (int64_t i = 0; i < count; i++)
+        order[i] = (begin){x->item[i].start, (int32_t)i};
+    qsort(order, (size_t)count, sizeof *order, by_start);
+    for (int64_t i = 0; i < count; i++)
+        WEFT_TRY(cascade(x, order[i].index, first));
+    if (!x->costs || devices == 1)
+        return WEFT_OK;
+    const double bytes = 2 * weft_model_parameters(x->costs->model);
+    WEFT_TRY(step(x, "all cascades done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1,
+                  NULL, 0, &at));
+    WEFT_TRY(step(x, "gradients", WEFT_TRACE_REDUCE_SCATTER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1,
+                  &at, 1, &at));
+    return step(x, "weights", WEFT_TRACE_ALL_GATHER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1, &at, 1,
+                NULL);
+}
+
+weft_status weft_assign_trace(const weft_assigned *item, int64_t count, int64_t devices,
+                              const weft_cascade_costs *costs, const weft_workload *samples,
+                              int64_t folds, weft_trace *out)
+{
+    weft_trace t = {.devices = devices};
+    tracer x = {.t = &t, .costs = costs, .samples = samples, .item = item};
+    x.folds = folds > 0 ? folds : devices <= 128 ? 10 : devices <= 1024 ? 5 : 3;
+    x.arena = weft_arena_create();
+    begin *order = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *order) : NULL;
+    int32_t *everyone =
+        x.arena ? weft_arena_alloc(x.arena, devices * (int64_t)sizeof *everyone) : NULL;
+    x.last = x.arena ? weft_arena_alloc(x.arena, count * (int64_t)sizeof *x.last) : NULL;
+    weft_status_code status = order && everyone && x.last
+                                  ? build(&x, count, devices, order, everyone)
+                                  : weft_fail(WEFT_E_MEMORY, "out of memory for the trace");
+    weft_arena_free(x.arena);
+    if (status != WEFT_OK) {
+        weft_trace_free(&t);
+        return status;
+    }
+    *out = t;
+    return WEFT_OK;
+}

@@ -1,0 +1,416 @@
+/* Reading, checking and presets of clusters; paths are in cluster_path.c. */
+#include "plan/cluster/cluster.h"
+
+#include "base/fs.h"
+
+#include <hwloc.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY(type, key_type, member, fallback, unit, help, ...)                                     \
+    {                                                                                              \
+#member, key_type, offsetof(type, member), fallback, unit, help, __VA_ARGS__               \
+    }
+
+static const weft_key device_keys[] = {
+    KEY(weft_device_type, WEFT_KEY_STRING, type, "device", "", "name of the device type"),
+    KEY(weft_device_type, WEFT_KEY_I64, memory, NULL, "bytes", "memory of one device", .min = 1,
+        .max = 1e15),
+    KEY(weft_device_type, WEFT_KEY_F64, flops, NULL, "FLOP/s",
+        "peak of dense products in the training dtype; a multiply-add is 2", .min = 1, .max = 1e18),
+    KEY(weft_device_type, WEFT_KEY_F64, memory_bandwidth, NULL, "bytes/s",
+        "peak of the device memory", .min = 1, .max = 1e15),
+    KEY(weft_device_type, WEFT_KEY_F64, gemm, "0.6", "",
+        "achieved fraction of the peak, dense products", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, attention, "0.4", "",
+        "achieved fraction of the peak, attention", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, conv, "0.35", "",
+        "achieved fraction of the peak, convolutions", .min = 1e-6, .max = 1),
+    KEY(weft_device_type, WEFT_KEY_F64, memory_fraction, "0.8", "",
+        "achieved fraction of the memory bandwidth", .min = 1e-6, .max = 1),
+};
+static const weft_section device_section = {"device", "one device", sizeof(weft_device_type),
+                                            device_keys, WEFT_COUNT(device_keys)};
+
+static const weft_key link_keys[] = {
+    KEY(weft_link, WEFT_KEY_F64, bandwidth, "64e9", "bytes/s", "each direction, per device",
+        .min = 1, .max = 1e15),
+    KEY(weft_link, WEFT_KEY_F64, latency, "5e-6", "s", "of one message", .min = 0, .max = 10),
+};
+static const weft_section link_section = {"link", "a link of each device", sizeof(weft_link),
+                                          link_keys, WEFT_COUNT(link_keys)};
+
+static const weft_key nic_keys[] = {
+    {"switch", WEFT_KEY_STRING, offsetof(weft_nic, switch_name), NULL, "",
+     "name of the leaf switch that this NIC of every node hangs on: its rail"},
+    KEY(weft_nic, WEFT_KEY_F64, bandwidth, NULL, "bytes/s", "each direction", .min = 1,
+        .max = 1e15),
+    KEY(weft_nic, WEFT_KEY_F64, latency, "2e-6", "s", "from NIC to leaf", .min = 0, .max = 10),
+    KEY(weft_nic, WEFT_KEY_I64_LIST, distance, "[]", "",
+        "PCIe or NUMA hops from each device of the node; empty: all 0", .min = 0, .max = 100),
+};
+static const weft_section nic_section = {"nics", "a NIC of every node", sizeof(weft_nic), nic_keys,
+                                         WEFT_COUNT(nic_keys)};
+
+static const weft_key switch_keys[] = {
+    KEY(weft_switch, WEFT_KEY_STRING, name, NULL, "", "its name"),
+    KEY(weft_switch, WEFT_KEY_STRING, up, "", "", "name of the switch above; empty at the top"),
+    KEY(weft_switch, WEFT_KEY_F64, bandwidth, "0", "bytes/s",
+        "of all uplinks together, each direction; needed with `up`", .min = 0, .max = 1e18),
+    KEY(weft_switch, WEFT_KEY_F64, latency, "1e-6", "s", "of the way up", .min = 0, .max = 10),
+};
+static const weft_section switch_section = {"switches", "a switch between nodes",
+                                            sizeof(weft_switch), switch_keys,
+                                            WEFT_COUNT(switch_keys)};
+
+static const weft_key cluster_keys[] = {
+    KEY(weft_cluster, WEFT_KEY_STRING, name, "cluster", "", "shown in plans and drawings"),
+    KEY(weft_cluster, WEFT_KEY_I64, nodes, NULL, "", "how many equal nodes", .min = 0,
+        .max = 1 << 20),
+    KEY(weft_cluster, WEFT_KEY_I64, devices, NULL, "", "devices per node", .min = 0, .max = 4096),
+    KEY(weft_cluster, WEFT_KEY_SECTION, device, NULL, "", "the device type",
+        .section = &device_section),
+    KEY(weft_cluster, WEFT_KEY_SECTION, link, NULL, "", "device to the switch inside the node",
+        .section = &link_section),
+    KEY(weft_cluster, WEFT_KEY_SECTION, host, NULL, "", "device to host memory (PCIe)",
+        .section = &link_section),
+    KEY(weft_cluster, WEFT_KEY_F64, hop_latency, "1e-6", "s",
+        "added per hop between a device and its NIC", .min = 0, .max = 1),
+    KEY(weft_cluster, WEFT_KEY_F64, hop_bandwidth, "0", "bytes/s",
+        "of the way between a device and a NIC that is not at distance 0; 0: not a limit", .min = 0,
+        .max = 1e15),
+    KEY(weft_cluster, WEFT_KEY_SECTION_LIST, nics, "[]", "",
+        "the NICs of each node; none for a single node", .section = &nic_section),
+    KEY(weft_cluster, WEFT_KEY_SECTION_LIST, switches, "[]", "", "the switches between nodes",
+        .section = &switch_section),
+};
+const weft_section weft_cluster_section = {"cluster", "the machine that is planned for",
+                                           sizeof(weft_cluster), cluster_keys,
+                                           WEFT_COUNT(cluster_keys)};
+
+#define RAIL(n, bandwidth, distance)                                                               \
+    "  - {switch: leaf" #n ", bandwidth: " bandwidth ", latency: 2e-6, distance: " distance "}\n"
+#define LEAF(n, bandwidth)                                                                         \
+    "  - {name: leaf" #n ", up: spine, bandwidth: " bandwidth ", latency: 1e-6}\n"
+/* Pairs of devices and NICs sit on one PCIe switch, two such pairs on one socket's half. */
+#define EIGHT_RAILS(bandwidth, uplink)                                                             \
+    "nics:\n" RAIL(0, bandwidth, "[0, 1, 2, 2, 3, 3, 3, 3]") RAIL(                                 \
+        1, bandwidth, "[1, 0, 2, 2, 3, 3, 3, 3]") RAIL(2, bandwidth, "[2, 2, 0, 1, 3, 3, 3, 3]")   \
+        RAIL(3, bandwidth, "[2, 2, 1, 0, 3, 3, 3, 3]")                                             \
+            RAIL(4, bandwidth, "[3, 3, 3, 3, 0, 1, 2, 2]")                                         \
+                RAIL(5, bandwidth, "[3, 3, 3, 3, 1, 0, 2, 2]") RAIL(6, bandwidth,                  \
+                                                                    "[3, 3, 3, 3, 2, 2, 0, 1]")    \
+                    RAIL(7, bandwidth, "[3, 3, 3, 3, 2, 2, 1, 0]") "switches:\n" LEAF(0, uplink)   \
+                        LEAF(1, uplink) LEAF(2, uplink) LEAF(3, uplink) LEAF(4, uplink)            \
+                            LEAF(5, uplink) LEAF(6, uplink) LEAF(7, uplink) "  - {name: spine}\n"
+
+static const weft_cluster_preset presets[] = {
+    {"h100", "8 x H100-80GB per node, NVLink, 8 x 400 Gbit/s rails (Arachne §V-A); 2 nodes",
+     "name: h100\nnodes: 2\ndevices: 8\n"
+     "device: {type: H100, memory: 80GiB, flops: 989e12, memory_bandwidth: 3.35e12, gemm: 0.55, "
+     "attention: 0.40, conv: 0.25, memory_fraction: 0.8}\n"
+     "link: {bandwidth: 450e9, latency: 2e-6}\nhost: {bandwidth: 55e9, latency: 5e-6}\n"
+     "hop_latency: 1e-6\nhop_bandwidth: 50e9\n" EIGHT_RAILS("50e9", "200e9")},
+    {"h200", "8 x H200-141GB per node, otherwise as h100; 2 nodes",
+     "name: h200\nnodes: 2\ndevices: 8\n"
+     "device: {type: H200, memory: 141GB, flops: 989e12, memory_bandwidth: 4.8e12, gemm: 0.55, "
+     "attention: 0.40, conv: 0.25, memory_fraction: 0.8}\n"
+     "link: {bandwidth: 450e9, latency: 2e-6}\nhost: {bandwidth: 55e9, latency: 5e-6}\n"
+     "hop_latency: 1e-6\nhop_bandwidth: 50e9\n" EIGHT_RAILS("50e9", "200e9")},
+    {"a100", "8 x A100-40GB per node (p4d), 4 x 100 Gbit/s (ScaleFusion §5.1); 4 nodes",
+     "name: a100\nnodes: 4\ndevices: 8\n"
+     "device: {type: A100, memory: 40GiB, flops: 312e12, memory_bandwidth: 1.555e12, gemm: 0.6, "
+     "attention: 0.5, conv: 0.35, memory_fraction: 0.8}\n"
+     "link: {bandwidth: 300e9, latency: 2e-6}\nhost: {bandwidth: 25e9, latency: 5e-6}\n"
+     "hop_latency: 1e-6\nhop_bandwidth: 25e9\nnics:\n"
+     "  - {switch: leaf0, bandwidth: 12.5e9, latency: 5e-6, distance: [0, 0, 2, 2, 3, 3, 3, 3]}\n"
+     "  - {switch: leaf1, bandwidth: 12.5e9, latency: 5e-6, distance: [2, 2, 0, 0, 3, 3, 3, 3]}\n"
+     "  - {switch: leaf2, bandwidth: 12.5e9, latency: 5e-6, distance: [3, 3, 3, 3, 0, 0, 2, 2]}\n"
+     "  - {switch: leaf3, bandwidth: 12.5e9, latency: 5e-6, distance: [3, 3, 3, 3, 2, 2, 0, 0]}\n"
+     "switches:\n" LEAF(0, "50e9") LEAF(1, "50e9") LEAF(2, "50e9")
+         LEAF(3, "50e9") "  - {name: spine}\n"},
+    {"v100", "8 x V100-32GB per node, 300 GB/s inside, one 10 GB/s NIC (PULSE §VII); 4 nodes",
+     "name: v100\nnodes: 4\ndevices: 8\n"
+     "device: {type: V100, memory: 32GiB, flops: 125e12, memory_bandwidth: 0.9e12, gemm: 0.5, "
+     "attention: 0.3, conv: 0.35, memory_fraction: 0.8}\n"
+     "link: {bandwidth: 150e9, latency: 3e-6}\nhost: {bandwidth: 12e9, latency: 8e-6}\n"
+     "nics:\n  - {switch: spine, bandwidth: 10e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
+    {"ascend910a",
+     "8 x Ascend 910A-32GB per node, 30 GB/s inside, 19 GB/s between (PULSE §VII); 4 nodes",
+     "name: ascend910a\nnodes: 4\ndevices: 8\n"
+     "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, gemm: "
+     "0.4, "
+     "attention: 0.25, conv: 0.3, memory_fraction: 0.7}\n"
+     "link: {bandwidth: 30e9, latency: 5e-6}\nhost: {bandwidth: 16e9, latency: 8e-6}\n"
+     "nics:\n  - {switch: spine, bandwidth: 19e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
+    {"local", "this machine, read with hwloc: each NUMA node is a device", NULL},
+};
+
+const weft_cluster_preset *weft_cluster_presets(int *count)
+{
+    *count = WEFT_COUNT(presets);
+    return presets;
+}
+
+/* The machine as one node. What hwloc cannot tell (FLOP/s, bandwidths) is a plain estimate from the
+ * core count; `weft profile` measures them. */
+static weft_status read_local(weft_arena *arena, weft_cluster *out)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology))
+        return weft_fail(WEFT_E_INTERNAL, "hwloc does not start");
+    if (hwloc_topology_load(topology)) {
+        hwloc_topology_destroy(topology);
+        return weft_fail(WEFT_E_INTERNAL, "hwloc cannot read this machine");
+    }
+    const int numa = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
+    const int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    const hwloc_obj_t root = hwloc_get_root_obj(topology);
+    const int64_t memory = (int64_t)root->total_memory;
+    hwloc_topology_destroy(topology);
+    const int64_t devices = numa > 0 ? numa : 1;
+    const double per_device = (double)(cores > 0 ? cores : 1) / (double)devices;
+    weft_cluster c = {.name = "local", .nodes = 1, .devices = devices};
+    c.device = (weft_device_type){.type = weft_arena_printf(arena, "CPU x %g", per_device),
+                                  .memory = memory > 0 ? memory / devices : (int64_t)1 << 30,
+                                  .flops = 50e9 * per_device,
+                                  .memory_bandwidth = 20e9,
+                                  .gemm = 0.8,
+                                  .attention = 0.5,
+                                  .conv = 0.5,
+                                  .memory_fraction = 0.7};
+    c.link = c.host = (weft_link){.bandwidth = 10e9, .latency = 1e-6};
+    if (!c.device.type)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    *out = c;
+    return WEFT_OK;
+}
+
+/* A preset's switches are those of up to eight nodes; a larger network is built with at least half
+ * of the bandwidth upwards that its NICs bring from below. */
+static void widen_uplinks(weft_cluster *c)
+{
+    weft_switch *leaf = c->switches.item;
+    const weft_nic *nic = c->nics.item;
+    for (int64_t s = 0; s < c->switches.count; s++) {
+        double below = 0;
+        for (int64_t i = 0; i < c->nics.count; i++)
+            if (!strcmp(nic[i].switch_name, leaf[s].name))
+                below += nic[i].bandwidth * (double)c->nodes;
+        if (leaf[s].up[0])
+            leaf[s].bandwidth = fmax(leaf[s].bandwidth, below / 2);
+    }
+}
+
+static weft_status load_preset(weft_arena *arena, const weft_cluster_preset *preset,
+                               const char *nodes, weft_cluster *out)
+{
+    char set[64];
+    const char *override = set;
+    if (nodes) {
+        char *end;
+        const long long n = strtoll(nodes, &end, 10);
+        if (*end || end == nodes || n < 1 || n > 1 << 20)
+            return weft_fail(WEFT_E_CONFIG, "cluster %s:%.40s: the number of nodes must be 1..%d",
+                             preset->name, nodes, 1 << 20);
+        snprintf(set, sizeof set, "nodes=%lld", n);
+    }
+    if (preset->yaml) {
+        WEFT_TRY(weft_config_parse(arena, preset->yaml, (int64_t)strlen(preset->yaml), preset->name,
+                                   &override, nodes ? 1 : 0, &weft_cluster_section, out));
+        if (nodes)
+            widen_uplinks(out);
+        return WEFT_OK;
+    }
+    if (nodes)
+        return weft_fail(WEFT_E_CONFIG,
+                         "cluster local: it is this machine; a number of nodes has no meaning");
+    return read_local(arena, out);
+}
+
+weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster *out)
+{
+    const char *colon = strchr(spec, ':');
+    const size_t len = colon ? (size_t)(colon - spec) : strlen(spec);
+    const char *names[WEFT_COUNT(presets)];
+    weft_cluster cluster = {0};
+    for (int i = 0; i < WEFT_COUNT(presets); i++) {
+        names[i] = presets[i].name;
+        if (strlen(presets[i].name) == len && !strncmp(presets[i].name, spec, len)) {
+            WEFT_TRY(load_preset(arena, &presets[i], colon ? colon + 1 : NULL, &cluster));
+            WEFT_TRY(weft_cluster_resolve(&cluster, spec));
+            *out = cluster;
+            return WEFT_OK;
+        }
+    }
+    if (!weft_path_exists(spec)) {
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)(len < 60 ? len : 60), spec);
+        const char *near = weft_nearest_name(word, names, WEFT_COUNT(names));
+        return weft_fail(WEFT_E_NOT_FOUND,
+                         "cluster \"%s\" is neither a file nor a preset (h100, h200, a100, v100, "
+                         "ascend910a, local; \"h100:4\" has 4 nodes)%s%s%s",
+                         spec, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    WEFT_TRY(weft_config_load(arena, spec, NULL, 0, &weft_cluster_section, &cluster));
+    WEFT_TRY(weft_cluster_resolve(&cluster, spec));
+    *out = cluster;
+    return WEFT_OK;
+}
+
+static int64_t find_switch(const weft_cluster *c, const char *name)
+{
+    const weft_switch *s = c->switches.item;
+    for (int64_t i = 0; i < c->switches.count; i++)
+        if (!strcmp(s[i].name, name))
+            return i;
+    return -1;
+}
+
+static weft_status resolve_switches(weft_cluster *c, const char *where)
+{
+    weft_switch *s = c->switches.item;
+    for (int64_t i = 0; i < c->switches.count; i++) {
+        if (find_switch(c, s[i].name) != i)
+            return weft_fail(WEFT_E_CONFIG, "%s: switch %s stands twice", where, s[i].name);
+        s[i].parent = s[i].up[0] ? find_switch(c, s[i].up) : -1;
+        if (s[i].up[0] && s[i].parent < 0)
+            return weft_fail(
+                WEFT_E_CONFIG,
+                "%s: switch %s has its uplink to \"%s\", which is not among the switches", where,
+                s[i].name, s[i].up);
+        if (s[i].up[0] && !(s[i].bandwidth > 0))
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: switch %s: the uplink to %s needs a bandwidth over 0", where,
+                             s[i].name, s[i].up);
+    }
+    for (int64_t i = 0; i < c->switches.count; i++) {
+        s[i].depth = 0;
+        for (int64_t at = s[i].parent; at >= 0; at = s[at].parent)
+            if (++s[i].depth > c->switches.count)
+                return weft_fail(WEFT_E_CONFIG,
+                                 "%s: the uplinks from switch %s run in a cycle (%s -> %s ...)",
+                                 where, s[i].name, s[i].name, s[i].up);
+        if (s[i].depth > 12)
+            return weft_fail(WEFT_E_CONFIG, "%s: switch %s is more than 12 levels deep", where,
+                             s[i].name);
+    }
+    return WEFT_OK;
+}
+
+static int64_t top_of(const weft_cluster *c, int64_t at)
+{
+    const weft_switch *s = c->switches.item;
+    while (s[at].parent >= 0)
+        at = s[at].parent;
+    return at;
+}
+
+static weft_status check_positive(double value, bool zero_ok, const char *where, const char *what)
+{
+    if (!isfinite(value) || value < 0 || (!zero_ok && value == 0))
+        return weft_fail(WEFT_E_CONFIG, "%s: %s is %g; it must be a finite number%s", where, what,
+                         value, zero_ok ? " that is not negative" : " over 0");
+    return WEFT_OK;
+}
+
+weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
+{
+    if (c->nodes < 1 || c->devices < 1)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %lld nodes with %lld devices each: there are no devices to plan for",
+                         where, (long long)c->nodes, (long long)c->devices);
+    if (c->nodes * c->devices > 1 << 20)
+        return weft_fail(WEFT_E_CONFIG, "%s: %lld devices; at most %d are supported", where,
+                         (long long)(c->nodes * c->devices), 1 << 20);
+    const struct {
+        double value;
+        bool zero_ok;
+        const char *what;
+    } numbers[] = {{(double)c->device.memory, false, "device.memory"},
+                   {c->device.flops, false, "device.flops"},
+                   {c->device.memory_bandwidth, false, "device.memory_bandwidth"},
+                   {c->device.gemm, false, "device.gemm"},
+                   {c->device.attention, false, "device.attention"},
+                   {c->device.conv, false, "device.conv"},
+                   {c->device.memory_fraction, false, "device.memory_fraction"},
+                   {c->link.bandwidth, false, "link.bandwidth"},
+                   {c->host.bandwidth, false, "host.bandwidth"},
+                   {c->link.latency, true, "link.latency"},
+                   {c->host.latency, true, "host.latency"},
+                   {c->hop_latency, true, "hop_latency"},
+                   {c->hop_bandwidth, true, "hop_bandwidth"}};
+    for (int i = 0; i < WEFT_COUNT(numbers); i++)
+        WEFT_TRY(check_positive(numbers[i].value, numbers[i].zero_ok, where, numbers[i].what));
+    WEFT_TRY(resolve_switches(c, where));
+    weft_nic *nic = c->nics.item;
+    for (int64_t i = 0; i < c->nics.count; i++) {
+        char what[64];
+        snprintf(what, sizeof what, "nics.%lld.bandwidth", (long long)i);
+        WEFT_TRY(check_positive(nic[i].bandwidth, false, where, what));
+        nic[i].leaf = find_switch(c, nic[i].switch_name);
+        if (nic[i].leaf < 0)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: missing link: nic %lld hangs on switch \"%s\", which is not "
+                             "among the switches",
+                             where, (long long)i, nic[i].switch_name);
+        if (nic[i].distance.count != 0 && nic[i].distance.count != c->devices)
+            return weft_fail(WEFT_E_CONFIG, "%s: nic %lld gives %lld distances for %lld devices",
+                             where, (long long)i, (long long)nic[i].distance.count,
+                             (long long)c->devices);
+        if (top_of(c, nic[i].leaf) != top_of(c, nic[0].leaf))
+            return weft_fail(
+                WEFT_E_CONFIG,
+                "%s: missing link: no way joins switch %s (nic %lld) and switch %s (nic 0)", where,
+                nic[i].switch_name, (long long)i, nic[0].switch_name);
+    }
+    if (c->nodes > 1 && c->nics.count == 0)
+        return weft_fail(WEFT_E_CONFIG, "%s: missing link: %lld nodes, but no NIC joins them",
+                         where, (long long)c->nodes);
+    return WEFT_OK;
+}
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *p = data; /* FNV-1a */
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+void weft_cluster_id(const weft_cluster *c, char text[20])
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    const double numbers[] = {(double)c->nodes,
+                              (double)c->devices,
+                              (double)c->device.memory,
+                              c->device.flops,
+                              c->device.memory_bandwidth,
+                              c->device.gemm,
+                              c->device.attention,
+                              c->device.conv,
+                              c->device.memory_fraction,
+                              c->link.bandwidth,
+                              c->link.latency,
+                              c->host.bandwidth,
+                              c->host.latency,
+                              c->hop_latency,
+                              c->hop_bandwidth};
+    hash = mix(hash, numbers, sizeof numbers);
+    const weft_nic *nic = c->nics.item;
+    for (int64_t i = 0; i < c->nics.count; i++) {
+        const double n[] = {nic[i].bandwidth, nic[i].latency, (double)nic[i].leaf};
+        hash = mix(hash, n, sizeof n);
+        for (int64_t d = 0; d < nic[i].distance.count; d++)
+            hash = mix(hash, &nic[i].distance.item[d], sizeof(int64_t));
+    }
+    const weft_switch *s = c->switches.item;
+    for (int64_t i = 0; i < c->switches.count; i++) {
+        const double n[] = {s[i].bandwidth, s[i].latency, (double)s[i].parent};
+        hash = mix(hash, n, sizeof n);
+    }
+    snprintf(text, 20, "%016" PRIx64, hash);
+}

@@ -1,0 +1,53 @@
+#include "plan/cost/op_list.h"
+
+#include <string.h>
+
+/* Lists double their room whenever the count is a power of two; the old room stays in the arena. */
+static weft_status make_room(weft_arena *arena, void **array, int64_t count, int64_t element_bytes)
+{
+    if (count && (count & (count - 1)))
+        return WEFT_OK;
+    void *larger = weft_arena_alloc(arena, (count ? 2 * count : 1) * element_bytes);
+    if (!larger)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a list of %lld operators",
+                         (long long)count);
+    if (count)
+        memcpy(larger, *array, (size_t)(count * element_bytes));
+    *array = larger;
+    return WEFT_OK;
+}
+
+weft_status weft_op_list_add(weft_arena *arena, weft_op_list *list, weft_op_cost op)
+{
+    void *array = list->op;
+    WEFT_TRY(make_room(arena, &array, list->count, sizeof op));
+    list->op = array;
+    list->op[list->count++] = op;
+    return WEFT_OK;
+}
+
+weft_status weft_op_list_skip(weft_arena *arena, weft_op_list *list, weft_skip skip)
+{
+    void *array = list->skip;
+    WEFT_TRY(make_room(arena, &array, list->skip_count, sizeof skip));
+    list->skip = array;
+    list->skip[list->skip_count++] = skip;
+    return WEFT_OK;
+}
+
+weft_op_cost weft_op_list_total(const weft_op_list *list)
+{
+    weft_op_cost sum = {.name = NULL};
+    for (int64_t i = 0; i < list->count; i++) {
+        const weft_op_cost *op = &list->op[i];
+        sum.forward_flops += op->forward_flops;
+        sum.backward_flops += op->backward_flops;
+        sum.forward_bytes += op->forward_bytes;
+        sum.backward_bytes += op->backward_bytes;
+        sum.param_bytes += op->param_bytes;
+        sum.activation_bytes += op->activation_bytes;
+        sum.recompute_flops += op->recompute_flops;
+        sum.output_bytes += op->output_bytes;
+    }
+    return sum;
+}

@@ -1,0 +1,351 @@
+/* Costs and pipeline plans as JSON. */
+#include "plan/pipeline/pipeline_report.h"
+
+#include "base/config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static weft_status no_room(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for a pipeline plan");
+}
+
+/* ---- costs from JSON ----------------------------------------------------------------------- */
+
+static weft_status read_op(weft_arena *arena, const json_t *json, const char *where,
+                           weft_pipe_op *op)
+{
+    if (!json_is_object(json))
+        return weft_fail(WEFT_E_FORMAT, "%s: an operator is an object with \"forward\" and so on",
+                         where);
+    WEFT_TRY(weft_json_get_f64(json, "forward", where, &op->forward));
+    WEFT_TRY(weft_json_get_f64_or(json, "backward", where, 2 * op->forward, &op->backward));
+    WEFT_TRY(weft_json_get_f64_or(json, "output_bytes", where, 0, &op->output_bytes));
+    WEFT_TRY(weft_json_get_f64_or(json, "parameter_bytes", where, 0, &op->parameter_bytes));
+    WEFT_TRY(weft_json_get_f64_or(json, "activation_bytes", where, 0, &op->activation_bytes));
+    const char *name;
+    WEFT_TRY(weft_json_get_string_or(json, "name", where, "", &name));
+    op->name = weft_arena_strdup(arena, name);
+    return op->name ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+}
+
+static weft_status read_skip(const json_t *json, const char *where, const weft_pipe_costs *costs,
+                             weft_skip *skip)
+{
+    const json_t *from = json_array_get(json, 0), *to = json_array_get(json, 1),
+                 *bytes = json_array_get(json, 2);
+    if (json_array_size(json) < 2 || json_array_size(json) > 3 || !json_is_integer(from) ||
+        !json_is_integer(to) || (bytes && !json_is_number(bytes)))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a skip is [producer, consumer], two operator numbers, or "
+                         "[producer, consumer, bytes]",
+                         where);
+    int64_t a = json_integer_value(from), b = json_integer_value(to);
+    if (a < 0 || b < 0 || a >= costs->op_count || b >= costs->op_count)
+        return weft_fail(WEFT_E_ARG, "%s: [%lld, %lld] is outside the operators 0..%lld", where,
+                         (long long)a, (long long)b, (long long)costs->op_count - 1);
+    if (a == b)
+        return weft_fail(WEFT_E_ARG, "%s: [%lld, %lld] joins an operator with itself", where,
+                         (long long)a, (long long)b);
+    if (a > b) {
+        const int64_t swap = a;
+        a = b;
+        b = swap;
+    }
+    *skip = (weft_skip){(int32_t)a, (int32_t)b,
+                        bytes ? json_number_value(bytes) : costs->op[a].output_bytes};
+    return WEFT_OK;
+}
+
+weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
+                                      weft_pipe_costs *out)
+{
+    char where[512];
+    weft_pipe_costs c = {0};
+    const json_t *ops = json_object_get(json, "ops"), *skips = json_object_get(json, "skips");
+    if (!json_is_array(ops))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"ops\", a list of operators, is missing", name);
+    if (skips && !json_is_null(skips) && !json_is_array(skips))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"skips\" is not a list of [producer, consumer]",
+                         name);
+    c.op_count = (int64_t)json_array_size(ops);
+    c.skip_count = (int64_t)json_array_size(skips);
+    c.op = weft_arena_alloc(arena, (c.op_count + 1) * (int64_t)sizeof *c.op);
+    c.skip = weft_arena_alloc(arena, (c.skip_count + 1) * (int64_t)sizeof *c.skip);
+    if (!c.op || !c.skip)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld operators", name,
+                         (long long)c.op_count);
+    static const char *const top[] = {"ops", "skips", "lambda", "bandwidth", "latency"},
+                             *const of_op[] = {"forward",          "backward",
+                                               "output_bytes",     "parameter_bytes",
+                                               "activation_bytes", "name"};
+    bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
+    for (int64_t i = 0; i < c.op_count; i++) {
+        snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
+        const json_t *op = json_array_get(ops, (size_t)i);
+        WEFT_TRY(read_op(arena, op, where, &c.op[i]));
+        warned = warned || weft_json_warn_unknown(op, where, of_op, WEFT_COUNT(of_op));
+    }
+    for (int64_t s = 0; s < c.skip_count; s++) {
+        snprintf(where, sizeof where, "%s: skips[%lld]", name, (long long)s);
+        WEFT_TRY(read_skip(json_array_get(skips, (size_t)s), where, &c, &c.skip[s]));
+    }
+    WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", name, 0, &c.bandwidth));
+    WEFT_TRY(weft_json_get_f64_or(json, "latency", name, 0, &c.latency));
+    WEFT_TRY(weft_json_get_f64_or(json, "lambda", name, c.bandwidth > 0, &c.lambda));
+    const weft_status_code status = weft_pipe_costs_check(&c);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "%s", name);
+    *out = c;
+    return WEFT_OK;
+}
+
+weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_costs *out)
+{
+    json_t *json;
+    WEFT_TRY(weft_json_load(path, &json));
+    const weft_status_code status = weft_pipe_costs_from_json(arena, json, path, out);
+    json_decref(json);
+    return status;
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+static json_t *numbers(const double *value, int64_t count)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_real(value[i]));
+    return list;
+}
+
+/* An edge between neighbours is none of them. */
+static json_t *skip_list(const weft_pipe_costs *costs, const weft_partition *p, bool collocated)
+{
+    json_t *list = json_array();
+    for (int64_t k = 0; k < costs->skip_count; k++)
+        if (p->collocated[k] == collocated && costs->skip[k].to > costs->skip[k].from + 1)
+            json_array_append_new(list, json_pack("[i,i]", costs->skip[k].from, costs->skip[k].to));
+    return list;
+}
+
+static json_t *candidates_json(const weft_pipeline_plan *plan)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < plan->candidate_count; i++) {
+        const weft_pipeline_candidate *c = &plan->candidate[i];
+        json_t *item = json_pack("{s:s, s:s}", "schedule", c->name, "devices", c->map);
+        if (!isnan(c->seconds)) {
+            json_object_set_new(item, "seconds", json_real(c->seconds));
+            json_object_set_new(item, "idle", json_real(c->idle));
+            json_object_set_new(item, "peak_bytes", json_real(c->peak));
+            json_object_set_new(item, "steps", json_integer(c->steps));
+        }
+        json_object_set_new(item, "lost_because", c->why ? json_string(c->why) : json_null());
+        json_array_append_new(list, item);
+    }
+    return list;
+}
+
+json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipeline_plan *plan)
+{
+    const weft_partition *p = &plan->partition;
+    const weft_schedule *s = &plan->schedule;
+    json_t *stages = json_array(), *table = json_array(), *map = json_array(),
+           *memory = json_array();
+    for (int64_t q = 0; q < p->stages; q++) {
+        json_array_append_new(
+            stages, json_pack("[I,I]", (json_int_t)p->cut[q], (json_int_t)p->cut[q + 1] - 1));
+        json_array_append_new(map, json_integer(s->device_of[q]));
+    }
+    for (int64_t i = 0; i < s->task_count; i++) {
+        const weft_task *t = &s->task[i];
+        const char kind[2] = {"FBW"[t->kind], 0};
+        json_array_append_new(table, json_pack("{s:i, s:i, s:i, s:i, s:s, s:f, s:f}", "device",
+                                               t->device, "step", t->step, "stage", t->stage,
+                                               "microbatch", t->microbatch, "kind", kind, "start",
+                                               t->start, "end", t->end));
+    }
+    for (int64_t d = 0; d < s->devices; d++)
+        json_array_append_new(
+            memory, json_pack("{s:I, s:f, s:f, s:o}", "device", (json_int_t)d, "parameter_bytes",
+                              plan->parameter_bytes[d], "activation_peak_bytes",
+                              plan->activation_peak[d], "activation_bytes_by_step",
+                              numbers(plan->activation_steps + d * s->steps, s->steps)));
+    static const char *const modes[] = {"auto", "collocate", "price", "ignore"};
+    json_t *json = json_pack(
+        "{s:s, s:o, s:f, s:o, s:f, s:I, s:I, s:o, s:s, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:o, "
+        "s:o, s:o, s:o}",
+        "format", "weft.pipeline/1", "stages", stages, "bottleneck", p->bottleneck, "schedule",
+        table, "bytes_per_microbatch", plan->bytes_per_microbatch, "devices",
+        (json_int_t)s->devices, "microbatches", (json_int_t)s->microbatches, "device_of_stage", map,
+        "schedule_kind", s->name, "steps", (json_int_t)s->steps, "steps_lower_bound",
+        (json_int_t)plan->lower_bound_steps, "seconds", plan->timing.seconds, "idle",
+        plan->timing.idle, "stage_seconds", numbers(plan->stage_seconds, p->stages), "skips",
+        modes[p->mode], "proved", p->proved, "collocated", skip_list(costs, p, true), "sent",
+        skip_list(costs, p, false), "memory", memory, "candidates", candidates_json(plan));
+    if (json) {
+        json_object_set_new(json, "boundary_bytes", numbers(plan->boundary_bytes, p->stages - 1));
+        json_object_set_new(json, "stage_activation_bytes",
+                            numbers(plan->stage_activation, p->stages));
+        json_object_set_new(json, "bandwidth", json_real(plan->bandwidth));
+        json_object_set_new(json, "latency", json_real(plan->latency));
+    }
+    if (json && !isnan(plan->blockwise_bottleneck))
+        json_object_set_new(json, "blockwise_bottleneck", json_real(plan->blockwise_bottleneck));
+    return json;
+}
+
+static weft_status read_task(const json_t *json, const char *where, weft_task *t)
+{
+    int64_t device, step, stage, microbatch;
+    const char *kind;
+    WEFT_TRY(weft_json_get_i64(json, "device", where, &device));
+    WEFT_TRY(weft_json_get_i64(json, "step", where, &step));
+    WEFT_TRY(weft_json_get_i64(json, "stage", where, &stage));
+    WEFT_TRY(weft_json_get_i64(json, "microbatch", where, &microbatch));
+    WEFT_TRY(weft_json_get_string(json, "kind", where, &kind));
+    if (strlen(kind) != 1 || !strchr("FBW", kind[0]))
+        return weft_fail(WEFT_E_FORMAT, "%s: kind \"%s\" is not F, B or W", where, kind);
+    if (device < 0 || device > INT32_MAX || step < 0 || step > INT32_MAX || stage < 0 ||
+        stage > INT32_MAX || microbatch < 0 || microbatch > INT32_MAX)
+        return weft_fail(WEFT_E_FORMAT, "%s: a number is negative or too large", where);
+    *t = (weft_task){.device = (int32_t)device,
+                     .step = (int32_t)step,
+                     .stage = (int32_t)stage,
+                     .microbatch = (int32_t)microbatch,
+                     .kind = kind[0] == 'F'   ? WEFT_TASK_F
+                             : kind[0] == 'B' ? WEFT_TASK_B
+                                              : WEFT_TASK_W};
+    WEFT_TRY(weft_json_get_f64_or(json, "start", where, step, &t->start));
+    return weft_json_get_f64_or(json, "end", where, step + 1, &t->end);
+}
+
+static weft_status read_stages(const json_t *stages, const char *path, weft_partition *p)
+{
+    p->stages = (int64_t)json_array_size(stages);
+    if (p->stages < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"stages\", a list of [first, last], is missing",
+                         path);
+    p->cut = weft_alloc((p->stages + 1) * (int64_t)sizeof *p->cut);
+    if (!p->cut)
+        return no_room();
+    for (int64_t q = 0; q < p->stages; q++) {
+        const json_t *pair = json_array_get(stages, (size_t)q);
+        const int64_t first = json_integer_value(json_array_get(pair, 0)),
+                      last = json_integer_value(json_array_get(pair, 1));
+        if (json_array_size(pair) != 2 || first != p->cut[q] || last < first)
+            return weft_fail(WEFT_E_FORMAT, "%s: stages[%lld] does not go on from operator %lld",
+                             path, (long long)q, (long long)p->cut[q]);
+        p->cut[q + 1] = last + 1;
+    }
+    return WEFT_OK;
+}
+
+/* Optional lists of `count` numbers: missing is zeros. */
+static weft_status read_numbers(weft_arena *arena, const json_t *json, const char *key,
+                                const char *path, int64_t count, double **out)
+{
+    const json_t *list = json_object_get(json, key);
+    double *value = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *value);
+    if (!value)
+        return no_room();
+    if (list && (int64_t)json_array_size(list) != count)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" has %lld entries, not %lld", path, key,
+                         (long long)json_array_size(list), (long long)count);
+    for (int64_t i = 0; i < count && list; i++) {
+        value[i] = json_number_value(json_array_get(list, (size_t)i));
+        if (!(value[i] >= 0))
+            return weft_fail(WEFT_E_FORMAT, "%s: %s[%lld] is negative", path, key, (long long)i);
+    }
+    *out = value;
+    return WEFT_OK;
+}
+
+static weft_status read_costs(const json_t *json, const char *path, weft_pipeline_plan *plan)
+{
+    const int64_t stages = plan->partition.stages, devices = plan->schedule.devices;
+    plan->arena = weft_arena_create();
+    if (!plan->arena || devices < 1 || devices > 1000000)
+        return plan->arena ? weft_fail(WEFT_E_FORMAT, "%s: %lld devices", path, (long long)devices)
+                           : no_room();
+    WEFT_TRY(
+        read_numbers(plan->arena, json, "boundary_bytes", path, stages - 1, &plan->boundary_bytes));
+    WEFT_TRY(read_numbers(plan->arena, json, "stage_activation_bytes", path, stages,
+                          &plan->stage_activation));
+    WEFT_TRY(weft_json_get_f64_or(json, "bandwidth", path, 0, &plan->bandwidth));
+    WEFT_TRY(weft_json_get_f64_or(json, "latency", path, 0, &plan->latency));
+    if (plan->bandwidth < 0 || plan->latency < 0)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"bandwidth\" is %g and \"latency\" %g; neither may be negative",
+                         path, plan->bandwidth, plan->latency);
+    plan->parameter_bytes = weft_arena_alloc(plan->arena, devices * (int64_t)sizeof(double));
+    if (!plan->parameter_bytes)
+        return no_room();
+    const json_t *memory = json_object_get(json, "memory");
+    for (size_t d = 0; d < json_array_size(memory) && (int64_t)d < devices; d++)
+        WEFT_TRY(weft_json_get_f64_or(json_array_get(memory, d), "parameter_bytes", path, 0,
+                                      &plan->parameter_bytes[d]));
+    return WEFT_OK;
+}
+
+static weft_status read_plan(const json_t *json, const char *path, weft_pipeline_plan *plan)
+{
+    const char *format;
+    WEFT_TRY(weft_json_get_string(json, "format", path, &format));
+    if (strcmp(format, "weft.pipeline/1") != 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: format \"%s\" is not weft.pipeline/1", path, format);
+    WEFT_TRY(read_stages(json_object_get(json, "stages"), path, &plan->partition));
+    WEFT_TRY(weft_json_get_f64(json, "bottleneck", path, &plan->partition.bottleneck));
+    weft_schedule *s = &plan->schedule;
+    s->stages = plan->partition.stages;
+    WEFT_TRY(weft_json_get_i64(json, "devices", path, &s->devices));
+    WEFT_TRY(weft_json_get_i64(json, "microbatches", path, &s->microbatches));
+    WEFT_TRY(weft_json_get_f64_or(json, "seconds", path, 0, &plan->timing.seconds));
+    WEFT_TRY(weft_json_get_f64_or(json, "idle", path, 0, &plan->timing.idle));
+    WEFT_TRY(
+        weft_json_get_f64_or(json, "bytes_per_microbatch", path, 0, &plan->bytes_per_microbatch));
+    WEFT_TRY(read_costs(json, path, plan));
+    const json_t *table = json_object_get(json, "schedule"),
+                 *map = json_object_get(json, "device_of_stage");
+    s->task_count = (int64_t)json_array_size(table);
+    s->task = weft_alloc((s->task_count + 1) * (int64_t)sizeof *s->task);
+    s->device_of = weft_alloc(s->stages * (int64_t)sizeof *s->device_of);
+    s->name = "loaded";
+    if (!s->task || !s->device_of)
+        return no_room();
+    if ((int64_t)json_array_size(map) != s->stages)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"device_of_stage\" has %lld entries for %lld stages",
+                         path, (long long)json_array_size(map), (long long)s->stages);
+    for (int64_t q = 0; q < s->stages; q++) {
+        const json_int_t device = json_integer_value(json_array_get(map, (size_t)q));
+        s->device_of[q] = device < 0 || device > INT32_MAX ? -1 : (int32_t)device;
+    }
+    for (int64_t i = 0; i < s->task_count; i++) {
+        char where[256];
+        snprintf(where, sizeof where, "%.180s: schedule[%lld]", path, (long long)i);
+        WEFT_TRY(read_task(json_array_get(table, (size_t)i), where, &s->task[i]));
+        s->split = s->split || s->task[i].kind == WEFT_TASK_W;
+        s->steps = s->task[i].step >= s->steps ? s->task[i].step + 1 : s->steps;
+    }
+    const weft_status_code status = weft_schedule_check(s);
+    return status == WEFT_OK ? status
+                             : weft_fail_context(status, "%s: the schedule is not legal", path);
+}
+
+weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
+{
+    json_t *json;
+    weft_pipeline_plan plan = {0};
+    WEFT_TRY(weft_json_load(path, &json));
+    const weft_status_code status = read_plan(json, path, &plan);
+    json_decref(json);
+    if (status != WEFT_OK) {
+        weft_pipeline_plan_free(&plan);
+        return status;
+    }
+    *out = plan;
+    return WEFT_OK;
+}

@@ -1,0 +1,83 @@
+#include "plan/pipeline/pipeline_report.h"
+
+#include <math.h>
+
+enum { LEFT = 70, TOP = 40, ROW = 34, HELD = 14, WIDE = 1100, GAP = 8 };
+
+static const char *const fills[] = {"#4c78a8", "#f58518", "#54a24b"};
+static const char *const kinds[] = {"forward", "backward", "weight gradient"};
+
+static void bar(const weft_task *t, double scale, double y, double waves, weft_buf *out)
+{
+    const double x = LEFT + t->start * scale, w = (t->end - t->start) * scale;
+    /* later stages of a device are lighter */
+    weft_buf_printf(out,
+                    "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%d\" fill=\"%s\" "
+                    "fill-opacity=\"%.2f\" "
+                    "stroke=\"#fff\" stroke-width=\"0.5\"><title>%s, stage %d, microbatch %d: %.6g "
+                    "to %.6g s</title></rect>\n",
+                    x, y, w, ROW - HELD, fills[t->kind], 1 - 0.45 * waves, kinds[t->kind], t->stage,
+                    t->microbatch, t->start, t->end);
+    if (w > 11)
+        weft_buf_printf(
+            out, "<text x=\"%.2f\" y=\"%.1f\" text-anchor=\"middle\" fill=\"#fff\">%d</text>\n",
+            x + w / 2, y + (ROW - HELD) / 2.0 + 4, t->microbatch);
+}
+
+/* What device d holds, as a step line scaled to `most` bytes. */
+static void held_line(const weft_pipeline_plan *p, int64_t d, const weft_task *task, int64_t count,
+                      double scale, double y, double most, weft_buf *out)
+{
+    const weft_schedule *s = &p->schedule;
+    const double *bytes = p->activation_steps + d * s->steps, base = y + ROW - 2;
+    weft_buf_printf(out, "<path d=\"M%d %.1f", LEFT, base);
+    for (int64_t i = 0; i < count; i++) {
+        const double share = most > 0 ? bytes[task[i].step] / most : 0;
+        weft_buf_printf(out, "H%.2fV%.1f", LEFT + task[i].start * scale, base - share * (HELD - 3));
+    }
+    weft_buf_printf(out, "H%.2f\" fill=\"none\" stroke=\"#888\"/>\n",
+                    LEFT + p->timing.seconds * scale);
+}
+
+void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out)
+{
+    const weft_schedule *s = &plan->schedule;
+    const double scale = plan->timing.seconds > 0 ? WIDE / plan->timing.seconds : 0;
+    const double height = (double)(TOP + s->devices * (ROW + GAP) + 40);
+    char time[32], bytes[32];
+    double most = 0;
+    for (int64_t d = 0; d < s->devices && plan->activation_peak; d++)
+        most = fmax(most, plan->activation_peak[d]);
+    weft_buf_printf(out,
+                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%.0f\" "
+                    "viewBox=\"0 0 %d %.0f\" "
+                    "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%%\" "
+                    "height=\"100%%\" fill=\"#fff\"/>\n",
+                    LEFT + WIDE + 20, height, LEFT + WIDE + 20, height);
+    weft_buf_printf(out,
+                    "<text x=\"%d\" y=\"20\" font-size=\"13\">%s: %lld stages on %lld devices, "
+                    "%lld microbatches, %s, "
+                    "idle %.1f %%</text>\n",
+                    LEFT, s->name, (long long)s->stages, (long long)s->devices,
+                    (long long)s->microbatches, weft_format_seconds(plan->timing.seconds, time),
+                    100 * plan->timing.idle);
+    for (int64_t d = 0, i = 0; d < s->devices; d++) {
+        const double y = (double)(TOP + d * (ROW + GAP));
+        const int64_t first = i;
+        weft_buf_printf(out, "<text x=\"8\" y=\"%.1f\">device %lld</text>\n", y + 14, (long long)d);
+        for (; i < s->task_count && s->task[i].device == d; i++)
+            bar(&s->task[i], scale, y,
+                s->stages > 1 ? (double)s->task[i].stage / (double)(s->stages - 1) : 0, out);
+        if (plan->activation_steps)
+            held_line(plan, d, s->task + first, i - first, scale, y, most, out);
+    }
+    for (int k = 0; k < (s->split ? 3 : 2); k++)
+        weft_buf_printf(out,
+                        "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/><text "
+                        "x=\"%d\" y=\"%.0f\">%s</text>\n",
+                        LEFT + 130 * k, height - 26, fills[k], LEFT + 130 * k + 17, height - 16,
+                        kinds[k]);
+    weft_buf_printf(
+        out, "<text x=\"%d\" y=\"%.0f\">line: activations held, at most %s</text>\n</svg>\n",
+        LEFT + 400, height - 16, weft_format_bytes(most < 9e18 ? (int64_t)most : INT64_MAX, bytes));
+}

@@ -1,0 +1,827 @@
+#include "plan/simulate/simulator.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAIRWISE_MAX = 64 }; /* above, an all-to-all's rounds are one flow of all messages */
+
+/* One round (or several equal ones) of a collective over a group. */
+typedef struct round {
+    int32_t *link, *count; /* distinct links, messages on each */
+    int32_t links;
+    double latency; /* of all its repetitions together */
+    double times;   /* how many equal rounds this stands for */
+} round_t;
+
+typedef struct rounds {
+    round_t *item;
+    int32_t count;
+    int32_t rings; /* a message is split over so many */
+    /* A tree instead of rounds: item k is one message; after it go its sender's next one and its
+     * receiver's first one (-1: none). NULL otherwise. */
+    int32_t *next, *child;
+} rounds;
+
+enum {
+    CLASS_RING,
+    CLASS_RINGS,
+    CLASS_PAIRWISE,
+    CLASS_TREE,
+    CLASS_HOST_OUT,
+    CLASS_HOST_IN,
+    CLASS_SEND,
+    CLASS_COUNT
+};
+
+typedef struct flow {
+    int32_t step, round;
+    const round_t *path;
+    double left, rate, since; /* bytes of one message still to go */
+    double most;              /* the rate that its own messages leave it on an empty network */
+    int64_t version, mark;
+    bool active, fixed;
+} flow;
+
+typedef struct event {
+    double time;
+    int64_t order, version;
+    int32_t kind, index; /* step or flow */
+} event;
+enum { EVENT_STEP_ENDS, EVENT_FLOW_STARTS, EVENT_FLOW_ENDS };
+
+typedef struct flow_list {
+    int32_t *item;
+    int64_t count, room;
+} flow_list;
+
+typedef struct simulator {
+    const weft_trace *t;
+    const weft_cluster *c;
+    weft_simulation *out;
+    weft_arena *arena;
+    rounds *cache;                           /* [groups][CLASS_COUNT] */
+    int32_t *queue, *queue_first, *queue_at; /* per device and stream */
+    int32_t *pending;                        /* per step */
+    int32_t *waiter, *waiter_first;
+    flow *flows;
+    int64_t flow_count, flow_room;
+    flow_list idle;     /* flows to use again */
+    int32_t *lanes;     /* per step: messages of a tree still to come */
+    flow_list *on_link; /* active flows */
+    event *heap;
+    int64_t heap_count, heap_room, orders;
+    flow_list dirty, part_links, part_flows, ready;
+    int64_t *link_mark, link_round, mark;
+    double *capacity, *wanted; /* per link; wanted: by its flows if each ran at its most */
+    flow_list fresh;           /* flows that have begun and have no rate yet */
+    double *spare, *share;     /* per link, while filling */
+    int32_t *tight;            /* heap of links by share */
+    int64_t *weight;
+    double now;
+    int64_t done;
+} simulator;
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory in the simulator");
+}
+
+static weft_status push_item(flow_list *list, int32_t value)
+{
+    WEFT_TRY(weft_grow((void **)&list->item, list->count, &list->room, sizeof *list->item));
+    list->item[list->count++] = value;
+    return WEFT_OK;
+}
+
+static bool earlier(const event *a, const event *b)
+{
+    return a->time != b->time ? a->time < b->time : a->order < b->order;
+}
+
+static weft_status push_event(simulator *s, double time, int32_t kind, int32_t index,
+                              int64_t version)
+{
+    WEFT_TRY(weft_grow((void **)&s->heap, s->heap_count, &s->heap_room, sizeof *s->heap));
+    const event e = {time, s->orders++, version, kind, index};
+    int64_t i = s->heap_count++;
+    for (; i > 0 && earlier(&e, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = e;
+    return WEFT_OK;
+}
+
+static event pop_event(simulator *s)
+{
+    const event top = s->heap[0], e = s->heap[--s->heap_count];
+    int64_t i = 0;
+    for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= s->heap_count)
+            break;
+        if (child + 1 < s->heap_count && earlier(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!earlier(&s->heap[child], &e))
+            break;
+        s->heap[i] = s->heap[child];
+        i = child;
+    }
+    if (s->heap_count)
+        s->heap[i] = e;
+    return top;
+}
+
+/* Adds the messages i -> to[i] of one round; those with to[i] < 0 do not send. */
+static weft_status add_round(simulator *s, const int32_t *from, const int32_t *to, int64_t messages,
+                             double times, bool host, rounds *out)
+{
+    int64_t total = 0;
+    double latency = 0;
+    s->link_round++;
+    s->part_links.count = 0;
+    for (int64_t i = 0; i < messages; i++) {
+        weft_path path;
+        if (host)
+            weft_cluster_host_path(s->c, from[i], to[i] != 0, &path);
+        else
+            weft_cluster_path(s->c, from[i], to[i], &path);
+        latency = fmax(latency, path.latency);
+        for (int32_t k = 0; k < path.count; k++) {
+            const int32_t link = path.link[k];
+            if (s->link_mark[link] != s->link_round) {
+                s->link_mark[link] = s->link_round;
+                s->weight[link] = 0;
+                WEFT_TRY(push_item(&s->part_links, link));
+                total++;
+            }
+            s->weight[link]++;
+        }
+    }
+    round_t r = {.links = (int32_t)total, .latency = latency * times, .times = times};
+    r.link = weft_arena_alloc(s->arena, (total + 1) * (int64_t)sizeof *r.link);
+    r.count = weft_arena_alloc(s->arena, (total + 1) * (int64_t)sizeof *r.count);
+    if (!r.link || !r.count)
+        return no_memory();
+    for (int64_t i = 0; i < total; i++) {
+        r.link[i] = s->part_links.item[i];
+        r.count[i] = (int32_t)s->weight[r.link[i]];
+    }
+    round_t *last = out->count && !out->next ? &out->item[out->count - 1] : NULL;
+    if (last && last->links == r.links &&
+        !memcmp(last->link, r.link, (size_t)total * sizeof *r.link) &&
+        !memcmp(last->count, r.count, (size_t)total * sizeof *r.count)) {
+        last->times += times; /* a round like the one before */
+        last->latency += r.latency;
+    } else {
+        out->item[out->count++] = r;
+    }
+    return WEFT_OK;
+}
+
+static int class_of(weft_trace_kind kind)
+{
+    switch (kind) {
+    case WEFT_TRACE_ALL_TO_ALL: return CLASS_PAIRWISE;
+    case WEFT_TRACE_BROADCAST: return CLASS_TREE;
+    case WEFT_TRACE_SEND: return CLASS_SEND;
+    case WEFT_TRACE_OFFLOAD: return CLASS_HOST_OUT;
+    case WEFT_TRACE_FETCH: return CLASS_HOST_IN;
+    case WEFT_TRACE_RING_SHIFT: return CLASS_RING;
+    default: return CLASS_RINGS;
+    }
+}
+
+/* One ring per device of a node, each turned by one inside the nodes, so that every one crosses
+ * between nodes over another rail; a message is split over them. Members of a node stand together.
+ */
+static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, int32_t *from,
+                            int32_t *to)
+{
+    int64_t rings = n, parts = 0;
+    for (int64_t a = 0, b; a < n; a = b, parts++) {
+        for (b = a; b < n && m[b] / c->devices == m[a] / c->devices; b++)
+            ;
+        rings = b - a < rings ? b - a : rings;
+    }
+    if (parts == 1)
+        rings = 1;
+    int64_t k = 0;
+    for (int64_t r = 0; r < rings; r++) {
+        const int64_t begin = k;
+        for (int64_t a = 0, b; a < n; a = b) {
+            for (b = a; b < n && m[b] / c->devices == m[a] / c->devices; b++)
+                ;
+            for (int64_t i = 0; i < b - a; i++)
+                from[k++] = m[a + (i + r) % (b - a)];
+        }
+        for (int64_t i = begin; i < k; i++)
+            to[i] = from[i + 1 < k ? i + 1 : begin];
+    }
+    return rings;
+}
+
+/* Binomial broadcast: who has the data sends it on, to the member 1, 2, 4, ... places further. */
+static weft_status build_tree(simulator *s, const int32_t *m, int64_t n, int32_t *last, rounds *r)
+{
+    r->next = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->next);
+    r->child = weft_arena_alloc(s->arena, n * (int64_t)sizeof *r->child);
+    if (!r->next || !r->child)
+        return no_memory();
+    /* last[i]: the latest message that member i sent, or else the one that it received */
+    last[0] = -1;
+    for (int64_t have = 1, k = 0; have < n; have *= 2)
+        for (int64_t i = 0; i < have && i + have < n; i++, k++) {
+            WEFT_TRY(add_round(s, &m[i], &m[i + have], 1, 1, false, r));
+            r->next[k] = r->child[k] = -1;
+            if (last[i] >= 0 && i + have != k + 1)
+                return weft_fail(WEFT_E_INTERNAL, "broadcast tree out of order");
+            if (last[i] >=
+                0) { /* message k has receiver k + 1, so member i received message i - 1 */
+                const bool first = i > 0 && last[i] == (int32_t)(i - 1);
+                *(first ? &r->child[last[i]] : &r->next[last[i]]) = (int32_t)k;
+            }
+            last[i] = (int32_t)k;
+            last[i + have] = (int32_t)k;
+        }
+    return WEFT_OK;
+}
+
+static weft_status build_rounds(simulator *s, int32_t group, int class, rounds *out)
+{
+    const weft_trace_group *g = &s->t->group[group];
+    const int32_t *m = s->t->member + g->first;
+    const int64_t n = g->count;
+    const int64_t most = class == CLASS_TREE                            ? n
+                         : class == CLASS_PAIRWISE && n <= PAIRWISE_MAX ? n
+                                                                        : 1;
+    const int64_t messages = class == CLASS_PAIRWISE && n > PAIRWISE_MAX ? n * (n - 1)
+                             : class == CLASS_RINGS                      ? n * s->c->devices
+                                                                         : n;
+    int32_t *from = weft_alloc(messages * (int64_t)sizeof *from);
+    int32_t *to = weft_alloc(messages * (int64_t)sizeof *to);
+    rounds r = {.rings = 1,
+                .item = weft_arena_alloc(s->arena, (most + 1) * (int64_t)sizeof *r.item)};
+    weft_status_code status = from && to && r.item ? WEFT_OK : no_memory();
+    if (status != WEFT_OK)
+        goto out;
+    if (class == CLASS_SEND) {
+        from[0] = m[0];
+        to[0] = m[1];
+        WEFT_GO(add_round(s, from, to, 1, 1, false, &r));
+    } else if (class == CLASS_HOST_OUT || class == CLASS_HOST_IN) {
+        for (int64_t i = 0; i < n; i++) {
+            from[i] = m[i];
+            to[i] = class == CLASS_HOST_OUT;
+        }
+        WEFT_GO(add_round(s, from, to, n, 1, true, &r));
+    } else if (class == CLASS_RING) {
+        for (int64_t i = 0; i < n; i++) {
+            from[i] = m[i];
+            to[i] = m[(i + 1) % n];
+        }
+        WEFT_GO(add_round(s, from, to, n, 1, false, &r));
+    } else if (class == CLASS_RINGS) {
+        r.rings = (int32_t)turned_rings(s->c, m, n, from, to);
+        WEFT_GO(add_round(s, from, to, n * r.rings, 1, false, &r));
+    } else if (class == CLASS_PAIRWISE && n <= PAIRWISE_MAX) {
+        for (int64_t shift = 1; shift < n; shift++) {
+            for (int64_t i = 0; i < n; i++) {
+                from[i] = m[i];
+                to[i] = m[(i + shift) % n];
+            }
+            WEFT_GO(add_round(s, from, to, n, 1, false, &r));
+        }
+    } else if (class == CLASS_PAIRWISE) {
+        int64_t k = 0;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n; j++)
+                if (i != j) {
+                    from[k] = m[i];
+                    to[k++] = m[j];
+                }
+        WEFT_GO(add_round(s, from, to, k, 1, false, &r));
+    } else {
+        WEFT_GO(build_tree(s, m, n, from, &r));
+    }
+    *out = r;
+out:
+    weft_free(from);
+    weft_free(to);
+    return status;
+}
+
+/* Bytes of one message, and how often all rounds are gone through. */
+static double message_bytes(const weft_trace_step *step, int64_t n, double *loops)
+{
+    const double ranks = (double)n;
+    *loops = 1;
+    switch ((weft_trace_kind)step->kind) {
+    case WEFT_TRACE_ALL_REDUCE: *loops = 2 * (ranks - 1); return step->bytes / ranks;
+    case WEFT_TRACE_ALL_GATHER:
+    case WEFT_TRACE_REDUCE_SCATTER: *loops = ranks - 1; return step->bytes / ranks;
+    case WEFT_TRACE_ALL_TO_ALL: return step->bytes / ranks;
+    default: return step->bytes;
+    }
+}
+
+static weft_status end_step(simulator *s, int32_t step);
+
+static weft_status launch_round(simulator *s, int32_t index)
+{
+    flow *f = &s->flows[index];
+    const weft_trace_step *step = &s->t->step[f->step];
+    const weft_trace_group *g = &s->t->group[step->group];
+    double loops;
+    const rounds *r = &s->cache[step->group * CLASS_COUNT + class_of(step->kind)];
+    const double bytes = message_bytes(step, g->count, &loops) * loops * step->repeat / r->rings;
+    f->path = &r->item[f->round];
+    f->left = bytes * f->path->times;
+    for (int32_t i = 0; i < f->path->links; i++)
+        s->out->link_bytes[f->path->link[i]] += f->left * f->path->count[i];
+    f->version++;
+    return push_event(s, s->now + f->path->latency * loops * step->repeat, EVENT_FLOW_STARTS, index,
+                      f->version);
+}
+
+static weft_status launch(simulator *s, int32_t step, int32_t round)
+{
+    int32_t f;
+    if (s->idle.count) {
+        f = s->idle.item[--s->idle.count];
+    } else {
+        WEFT_TRY(weft_grow((void **)&s->flows, s->flow_count, &s->flow_room, sizeof *s->flows));
+        f = (int32_t)s->flow_count++;
+        s->flows[f] = (flow){0};
+    }
+    s->flows[f].step = step;
+    s->flows[f].round = round;
+    return launch_round(s, f);
+}
+
+static weft_status start_step(simulator *s, int32_t index)
+{
+    const weft_trace_step *step = &s->t->step[index];
+    const weft_trace_group *g = &s->t->group[step->group];
+    s->out->start[index] = s->now;
+    const int class = class_of(step->kind);
+    const bool alone = g->count == 1 && class != CLASS_HOST_OUT && class != CLASS_HOST_IN;
+    if (step->kind == WEFT_TRACE_COMPUTE || alone)
+        return push_event(s, s->now + step->seconds * step->repeat, EVENT_STEP_ENDS, index, 0);
+    rounds *r = &s->cache[step->group * CLASS_COUNT + class];
+    if (!r->item)
+        WEFT_TRY(build_rounds(s, step->group, class, r));
+    s->lanes[index] = (int32_t)g->count - 1;
+    return launch(s, index, 0);
+}
+
+static weft_status make_ready(simulator *s, int32_t step)
+{
+    return --s->pending[step] == 0 ? push_item(&s->ready, step) : WEFT_OK;
+}
+
+static weft_status end_step(simulator *s, int32_t index)
+{
+    const weft_trace_step *step = &s->t->step[index];
+    s->out->end[index] = s->now;
+    s->done++;
+    for (int32_t w = s->waiter_first[index]; w < s->waiter_first[index + 1]; w++)
+        WEFT_TRY(make_ready(s, s->waiter[w]));
+    const weft_trace_group *g = &s->t->group[step->group];
+    for (int32_t i = 0; i < g->count; i++) { /* the next one comes to the front */
+        const int64_t q = (int64_t)s->t->member[g->first + i] * WEFT_STREAM_COUNT + step->stream;
+        const int32_t at = ++s->queue_at[q];
+        if (at < s->queue_first[q + 1])
+            WEFT_TRY(make_ready(s, s->queue[at]));
+    }
+    return WEFT_OK;
+}
+
+/* A link that has room for the most of all its flows holds up nobody, so what changes on one side
+ * of it is not felt on the other. */
+static bool is_tight(const simulator *s, int32_t link)
+{
+    return s->wanted[link] > s->capacity[link] * (1 + 1e-9);
+}
+
+static weft_status link_flow(simulator *s, int32_t index, bool add)
+{
+    flow *f = &s->flows[index];
+    f->active = add;
+    if (add) {
+        f->most = INFINITY;
+        for (int32_t i = 0; i < f->path->links; i++)
+            f->most = fmin(f->most, s->capacity[f->path->link[i]] / f->path->count[i]);
+        WEFT_TRY(push_item(&s->fresh, index));
+    }
+    for (int32_t i = 0; i < f->path->links; i++) {
+        const int32_t link = f->path->link[i];
+        flow_list *list = &s->on_link[link];
+        const bool tight = is_tight(s, link);
+        if (add) {
+            WEFT_TRY(push_item(list, index));
+            s->wanted[link] += f->most * f->path->count[i];
+        } else {
+            int64_t k = 0;
+            while (list->item[k] != index)
+                k++;
+            list->item[k] = list->item[--list->count];
+            s->wanted[link] = list->count ? s->wanted[link] - f->most * f->path->count[i] : 0;
+        }
+        if (tight || is_tight(s, link))
+            WEFT_TRY(push_item(&s->dirty, link));
+    }
+    return WEFT_OK;
+}
+
+static weft_status end_flow(simulator *s, int32_t index)
+{
+    WEFT_TRY(link_flow(s, index, false));
+    flow *f = &s->flows[index];
+    const int32_t step = f->step, round = f->round;
+    const rounds *r =
+        &s->cache[s->t->step[step].group * CLASS_COUNT + class_of(s->t->step[step].kind)];
+    if (!r->next && round + 1 < r->count) {
+        f->round++;
+        return launch_round(s, index);
+    }
+    f->version++;
+    WEFT_TRY(push_item(&s->idle, index));
+    if (!r->next)
+        return end_step(s, step);
+    if (r->next[round] >= 0)
+        WEFT_TRY(launch(s, step, r->next[round]));
+    if (r->child[round] >= 0)
+        WEFT_TRY(launch(s, step, r->child[round]));
+    return --s->lanes[step] == 0 ? end_step(s, step) : WEFT_OK;
+}
+
+static weft_status take_flow(simulator *s, int32_t index)
+{
+    if (s->flows[index].mark == s->mark)
+        return WEFT_OK;
+    s->flows[index].mark = s->mark;
+    return push_item(&s->part_flows, index);
+}
+
+static weft_status take_flows(simulator *s, int32_t link)
+{
+    for (int64_t k = 0; k < s->on_link[link].count; k++)
+        WEFT_TRY(take_flow(s, s->on_link[link].item[k]));
+    return WEFT_OK;
+}
+
+/* The flows that hang together with those in part_flows over tight links, and all their links. */
+static weft_status collect(simulator *s)
+{
+    s->link_round++;
+    s->part_links.count = 0;
+    for (int64_t i = 0; i < s->part_flows.count; i++) {
+        const round_t *path = s->flows[s->part_flows.item[i]].path;
+        for (int32_t j = 0; j < path->links; j++) {
+            const int32_t link = path->link[j];
+            if (s->link_mark[link] == s->link_round)
+                continue;
+            s->link_mark[link] = s->link_round;
+            WEFT_TRY(push_item(&s->part_links, link));
+            if (is_tight(s, link))
+                WEFT_TRY(take_flows(s, link));
+        }
+    }
+    return WEFT_OK;
+}
+
+static void sift_up(simulator *s, int64_t at, int32_t link)
+{
+    s->share[link] = s->spare[link] / (double)s->weight[link];
+    for (; at > 0 && s->share[link] < s->share[s->tight[(at - 1) / 2]]; at = (at - 1) / 2)
+        s->tight[at] = s->tight[(at - 1) / 2];
+    s->tight[at] = link;
+}
+
+/* Puts `link` at the top of a heap of n and down to where it belongs. */
+static void sift_down(simulator *s, int64_t n, int32_t link)
+{
+    int64_t at = 0;
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && s->share[s->tight[child + 1]] < s->share[s->tight[child]])
+            child++;
+        if (s->share[link] <= s->share[s->tight[child]])
+            break;
+        s->tight[at] = s->tight[child];
+    }
+    s->tight[at] = link;
+}
+
+/* Max-min by filling: the link with the smallest share per message fixes its flows, and so on. */
+static weft_status fill(simulator *s)
+{
+    for (int64_t i = 0; i < s->part_links.count; i++) {
+        const int32_t link = s->part_links.item[i];
+        s->spare[link] = is_tight(s, link) ? s->capacity[link] : 0;
+        s->weight[link] = 0;
+    }
+    for (int64_t i = 0; i < s->part_flows.count; i++) {
+        flow *f = &s->flows[s->part_flows.item[i]];
+        f->left = fmax(0, f->left - f->rate * (s->now - f->since));
+        f->since = s->now;
+        f->fixed = false;
+        for (int32_t k = 0; k < f->path->links; k++) {
+            s->weight[f->path->link[k]] += f->path->count[k];
+            if (!is_tight(s, f->path->link[k])) /* the others on it are left what they want */
+                s->spare[f->path->link[k]] += f->most * f->path->count[k];
+        }
+    }
+    /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in
+     */
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->part_links.count; i++)
+        if (s->weight[s->part_links.item[i]] > 0)
+            sift_up(s, n++, s->part_links.item[i]);
+    while (n > 0) {
+        const int32_t tight = s->tight[0];
+        const double share = fmax(0, s->spare[tight]) / (double)s->weight[tight];
+        if (s->weight[tight] == 0 || share > s->share[tight]) {
+            const int32_t again = s->weight[tight] == 0 ? s->tight[--n] : tight;
+            if (again == tight && s->weight[tight] > 0)
+                s->share[tight] = share;
+            if (n > 0)
+                sift_down(s, n, again);
+            continue;
+        }
+        const flow_list *here = &s->on_link[tight];
+        for (int64_t i = 0; i < here->count; i++) {
+            flow *f = &s->flows[here->item[i]];
+            if (f->fixed || f->mark != s->mark)
+                continue;
+            f->fixed = true;
+            f->rate = isinf(share) ? 1e30 : fmax(share, 1e-3);
+            for (int32_t k = 0; k < f->path->links; k++) {
+                s->spare[f->path->link[k]] -= f->rate * f->path->count[k];
+                s->weight[f->path->link[k]] -= f->path->count[k];
+            }
+        }
+    }
+    for (int64_t i = 0; i < s->part_flows.count; i++) {
+        flow *f = &s->flows[s->part_flows.item[i]];
+        f->version++;
+        WEFT_TRY(push_event(s, s->now + f->left / f->rate, EVENT_FLOW_ENDS, s->part_flows.item[i],
+                            f->version));
+    }
+    return WEFT_OK;
+}
+
+static weft_status share_links(simulator *s)
+{
+    s->mark++;
+    const int64_t seeds = s->dirty.count + s->fresh.count;
+    for (int64_t i = 0; i < seeds; i++) {
+        s->part_flows.count = 0;
+        WEFT_TRY(i < s->dirty.count ? take_flows(s, s->dirty.item[i])
+                                    : take_flow(s, s->fresh.item[i - s->dirty.count]));
+        if (!s->part_flows.count)
+            continue;
+        WEFT_TRY(collect(s));
+        WEFT_TRY(fill(s));
+    }
+    s->dirty.count = s->fresh.count = 0;
+    return WEFT_OK;
+}
+
+static weft_status handle(simulator *s, const event *e)
+{
+    if (e->kind == EVENT_STEP_ENDS)
+        return end_step(s, e->index);
+    flow *f = &s->flows[e->index];
+    if (f->version != e->version)
+        return WEFT_OK; /* its rate has changed since */
+    if (e->kind == EVENT_FLOW_ENDS)
+        return end_flow(s, e->index);
+    f->since = s->now;
+    f->rate = 0;
+    return link_flow(s, e->index, true);
+}
+
+static weft_status start_ready(simulator *s)
+{
+    for (int64_t i = 0; i < s->ready.count; i++)
+        WEFT_TRY(start_step(s, s->ready.item[i]));
+    s->ready.count = 0;
+    return WEFT_OK;
+}
+
+static weft_status run(simulator *s)
+{
+    WEFT_TRY(start_ready(s));
+    while (s->heap_count) {
+        s->now = s->heap[0].time;
+        while (s->heap_count && s->heap[0].time <= s->now) {
+            const event e = pop_event(s);
+            s->out->events++;
+            WEFT_TRY(handle(s, &e));
+        }
+        WEFT_TRY(share_links(s));
+        WEFT_TRY(start_ready(s));
+    }
+    if (s->done == s->t->step_count)
+        return WEFT_OK;
+    int64_t stuck = 0;
+    while (s->pending[stuck] == 0)
+        stuck++;
+    return weft_fail(WEFT_E_FORMAT, "trace: %lld steps never start; the first is %lld (%s)",
+                     (long long)(s->t->step_count - s->done), (long long)stuck,
+                     s->t->name[s->t->step[stuck].name]);
+}
+
+/* Queues, waiters and counts of what each step waits for. */
+static weft_status prepare(simulator *s)
+{
+    const weft_trace *t = s->t;
+    const int64_t queues = t->devices * WEFT_STREAM_COUNT, n = t->step_count;
+    int64_t entries = 0;
+    for (int64_t i = 0; i < n; i++)
+        entries += t->group[t->step[i].group].count;
+    const int64_t i32 = sizeof(int32_t);
+    s->queue = weft_arena_alloc(s->arena, entries * i32);
+    s->queue_first = weft_arena_alloc(s->arena, (queues + 2) * i32);
+    s->queue_at = weft_arena_alloc(s->arena, (queues + 1) * i32);
+    s->pending = weft_arena_alloc(s->arena, (n + 1) * i32);
+    s->lanes = weft_arena_alloc(s->arena, (n + 1) * i32);
+    s->waiter = weft_arena_alloc(s->arena, (t->after_count + 1) * i32);
+    s->waiter_first = weft_arena_alloc(s->arena, (n + 2) * i32);
+    if (!s->queue || !s->queue_first || !s->queue_at || !s->pending || !s->lanes || !s->waiter ||
+        !s->waiter_first)
+        return no_memory();
+    for (int64_t i = 0; i < n; i++) {
+        const weft_trace_group *g = &t->group[t->step[i].group];
+        for (int32_t k = 0; k < g->count; k++)
+            s->queue_first[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
+                           t->step[i].stream + 1]++;
+        for (int32_t k = 0; k < t->step[i].after_count; k++)
+            s->waiter_first[t->after[t->step[i].first_after + k] + 1]++;
+        s->pending[i] = t->step[i].after_count + g->count;
+    }
+    for (int64_t q = 0; q < queues; q++) {
+        s->queue_first[q + 1] += s->queue_first[q];
+        s->queue_at[q] = s->queue_first[q];
+    }
+    for (int64_t i = 0; i < n; i++)
+        s->waiter_first[i + 1] += s->waiter_first[i];
+    for (int64_t i = 0; i < n; i++) {
+        const weft_trace_group *g = &t->group[t->step[i].group];
+        for (int32_t k = 0; k < g->count; k++)
+            s->queue[s->queue_at[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
+                                 t->step[i].stream]++] = (int32_t)i;
+        for (int32_t k = 0; k < t->step[i].after_count; k++)
+            s->waiter[s->waiter_first[t->after[t->step[i].first_after + k]]++] = (int32_t)i;
+    }
+    for (int64_t i = n; i > 0; i--)
+        s->waiter_first[i] = s->waiter_first[i - 1];
+    s->waiter_first[0] = 0;
+    for (int64_t q = 0; q < queues; q++) {
+        s->queue_at[q] = s->queue_first[q];
+        if (s->queue_first[q] < s->queue_first[q + 1])
+            WEFT_TRY(make_ready(s, s->queue[s->queue_first[q]]));
+    }
+    return WEFT_OK;
+}
+
+typedef struct span {
+    double start, end;
+    int32_t step;
+    bool compute;
+} span;
+
+static int by_start(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+/* Busy, exposed and peak of one device from its steps. */
+static void device_figures(const weft_trace *t, span *list, int64_t n, double *busy,
+                           double *exposed, double *peak)
+{
+    qsort(list, (size_t)n, sizeof *list, by_start);
+    double bytes = 0, compute = 0, covered = 0, reach = 0, highest = 0;
+    for (int64_t i = 0; i < n;
+         i++) { /* union of all spans, and the compute part (its stream is serial) */
+        bytes += t->step[list[i].step].memory;
+        highest = fmax(highest, bytes);
+        if (list[i].compute)
+            compute += list[i].end - list[i].start;
+        covered += fmax(0, list[i].end - fmax(list[i].start, reach));
+        reach = fmax(reach, list[i].end);
+    }
+    *busy = compute;
+    *exposed = covered - compute;
+    *peak = highest;
+}
+
+static weft_status figures(simulator *s)
+{
+    const weft_trace *t = s->t;
+    weft_simulation *out = s->out;
+    int64_t most = 0;
+    for (int64_t i = 0; i < t->step_count; i++)
+        out->seconds = fmax(out->seconds, out->end[i]);
+    for (int64_t d = 0; d < t->devices; d++) {
+        const int64_t count =
+            s->queue_first[(d + 1) * WEFT_STREAM_COUNT] - s->queue_first[d * WEFT_STREAM_COUNT];
+        most = count > most ? count : most;
+    }
+    span *list = weft_alloc(most * (int64_t)sizeof *list);
+    if (!list)
+        return no_memory();
+    for (int64_t d = 0; d < t->devices; d++) {
+        int64_t n = 0;
+        for (int stream = 0; stream < WEFT_STREAM_COUNT; stream++)
+            for (int32_t q = s->queue_first[d * WEFT_STREAM_COUNT + stream];
+                 q < s->queue_first[d * WEFT_STREAM_COUNT + stream + 1]; q++) {
+                const int32_t i = s->queue[q];
+                list[n++] = (span){out->start[i], out->end[i], i, stream == WEFT_STREAM_COMPUTE};
+            }
+        device_figures(t, list, n, &out->busy[d], &out->exposed[d], &out->peak[d]);
+    }
+    weft_free(list);
+    return WEFT_OK;
+}
+
+static weft_status allocate(simulator *s, weft_simulation *out)
+{
+    const int64_t f64 = sizeof(double), n = s->t->step_count, devices = s->t->devices;
+    const int64_t links = weft_cluster_link_count(s->c);
+    out->devices = devices;
+    out->links = links;
+    out->start = weft_alloc(n * f64);
+    out->end = weft_alloc(n * f64);
+    out->busy = weft_alloc(devices * f64);
+    out->exposed = weft_alloc(devices * f64);
+    out->peak = weft_alloc(devices * f64);
+    out->link_bytes = weft_alloc(links * f64);
+    s->cache =
+        weft_arena_alloc(s->arena, s->t->group_count * CLASS_COUNT * (int64_t)sizeof *s->cache);
+    s->on_link = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->on_link);
+    s->link_mark = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->link_mark);
+    s->weight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->weight);
+    s->capacity = weft_arena_alloc(s->arena, links * f64);
+    s->wanted = weft_arena_alloc(s->arena, links * f64);
+    for (int64_t l = 0; s->capacity && l < links; l++)
+        s->capacity[l] = weft_cluster_link_bandwidth(s->c, l);
+    s->spare = weft_arena_alloc(s->arena, links * f64);
+    s->share = weft_arena_alloc(s->arena, links * f64);
+    s->tight = weft_arena_alloc(s->arena, links * (int64_t)sizeof *s->tight);
+    return out->start && out->end && out->busy && out->exposed && out->peak && out->link_bytes &&
+                   s->cache && s->on_link && s->link_mark && s->weight && s->capacity &&
+                   s->wanted && s->spare && s->share && s->tight
+               ? WEFT_OK
+               : no_memory();
+}
+
+weft_status weft_simulate(const weft_trace *t, const weft_cluster *c, weft_simulation *out)
+{
+    if (t->devices > weft_cluster_devices(c))
+        return weft_fail(WEFT_E_ARG, "the plan is for %lld devices, the cluster %s has %lld",
+                         (long long)t->devices, c->name, (long long)weft_cluster_devices(c));
+    WEFT_TRY(weft_trace_check(t));
+    weft_simulation result = {0};
+    simulator s = {.t = t, .c = c, .out = &result};
+    s.arena = weft_arena_create();
+    weft_status_code status = s.arena ? allocate(&s, &result) : no_memory();
+    if (status == WEFT_OK)
+        status = prepare(&s);
+    if (status == WEFT_OK)
+        status = run(&s);
+    if (status == WEFT_OK)
+        status = figures(&s);
+    for (int64_t i = 0; s.on_link && i < result.links; i++)
+        weft_free(s.on_link[i].item);
+    weft_free(s.flows);
+    weft_free(s.heap);
+    weft_free(s.idle.item);
+    weft_free(s.dirty.item);
+    weft_free(s.fresh.item);
+    weft_free(s.part_links.item);
+    weft_free(s.part_flows.item);
+    weft_free(s.ready.item);
+    weft_arena_free(s.arena);
+    if (status != WEFT_OK) {
+        weft_simulation_free(&result);
+        return status;
+    }
+    *out = result;
+    return WEFT_OK;
+}
+
+void weft_simulation_free(weft_simulation *r)
+{
+    weft_free(r->start);
+    weft_free(r->end);
+    weft_free(r->busy);
+    weft_free(r->exposed);
+    weft_free(r->peak);
+    weft_free(r->link_bytes);
+    *r = (weft_simulation){0};
+}
