@@ -3,9 +3,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -106,15 +108,64 @@ weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name
                               void *user)
 {
     weft_names names = {0};
-    const weft_status_code status = weft_list_dir(dir, false, &names);
-    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
-        char *path = unwanted(names.name[i], user) ? weft_path_join(dir, names.name[i]) : NULL;
-        if (path)
-            unlink(path);
+    WEFT_TRY(weft_list_dir(dir, false, &names));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count; i++) {
+        if (!unwanted(names.name[i], user))
+            continue;
+        char *path = weft_path_join(dir, names.name[i]);
+        const bool gone = path && (unlink(path) == 0 || errno == ENOENT);
+        if (!gone && status == WEFT_OK)
+            status = path ? weft_fail_errno("cannot remove %s", path)
+                          : weft_fail(WEFT_E_MEMORY, "%s: out of memory", dir);
         weft_free(path);
     }
     weft_names_free(&names);
     return status;
+}
+
+/* The number behind ".tmp." at the end of a name; -1: none is there. */
+static long temporary_writer(const char *name)
+{
+    const char *mark = NULL, *next = name;
+    while ((next = strstr(next, ".tmp.")))
+        mark = next++;
+    if (!mark || mark[5] < '1' || mark[5] > '9')
+        return -1;
+    char *end;
+    errno = 0;
+    const long pid = strtol(mark + 5, &end, 10);
+    return *end || errno ? -1 : pid;
+}
+
+bool weft_is_temporary(const char *name)
+{
+    return temporary_writer(name) > 0;
+}
+
+static bool writer_is_gone(const char *dir, const char *name)
+{
+    const long pid = temporary_writer(name);
+    if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+        return false;
+    char *path = weft_path_join(dir, name);
+    const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    weft_free(path);
+    if (fd < 0)
+        return false;
+    const bool unlocked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+    close(fd);
+    return unlocked;
+}
+
+static bool is_leftover(const char *name, void *dir)
+{
+    return weft_is_temporary(name) && writer_is_gone(dir, name);
+}
+
+weft_status weft_remove_leftovers(const char *dir)
+{
+    return weft_remove_files(dir, is_leftover, (void *)(uintptr_t)dir);
 }
 
 static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)
@@ -187,6 +238,7 @@ weft_status weft_file_begin(weft_file_writer *writer, const char *path)
         weft_file_abort(writer);
         return status;
     }
+    (void)flock(writer->fd, LOCK_EX | LOCK_NB); /* tells others that it is being written */
     return WEFT_OK;
 }
 

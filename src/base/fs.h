@@ -14,14 +14,22 @@ bool weft_path_is_dir(const char *path);
 weft_status weft_make_dirs(const char *path);   /* like mkdir -p */
 weft_status weft_make_parent(const char *path); /* the folder that `path` lies in */
 weft_status weft_remove_tree(const char *path);
-/* Removes the files of `dir` (not below it) for whose name `unwanted` is true, as far as it can. */
+/* Removes the files of `dir` (not below it) for whose name `unwanted` is true. The first that
+ * cannot be removed is the error; the others are removed all the same. */
 weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name, void *user),
                               void *user);
+/* Whether the name is one of weft_file_begin's: "<...>.tmp.<pid>". */
+bool weft_is_temporary(const char *name);
+/* Removes the temporary files of `dir` whose writers were killed. Proof is that the lock which a
+ * writer holds on its file is free, and that no process of this machine has its number; a file of
+ * which this cannot be said stays. */
+weft_status weft_remove_leftovers(const char *dir);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);
 
-/* Atomic writing: bytes go to "<path>.tmp.<pid>"; commit does fsync, rename, fsync of the folder.
+/* Atomic writing: bytes go to "<path>.tmp.<pid>", which is locked (flock) while it is written;
+ * commit does fsync, rename, fsync of the folder.
  * weft_file_abort (also after a failed write or commit) removes the temporary file. */
 typedef struct weft_file_writer {
     int fd;

@@ -9,6 +9,7 @@ static const weft_option options[] = {
     {"--in", "DIR", NULL, "folder of raw footage, with all its folders", .required = true},
     {"--out", "DIR", NULL, "folder of the clips; a run that was stopped goes on there",
      .required = true},
+    {"--forget", NULL, NULL, "remove also clips whose source's folder is gone or empty"},
 };
 
 static void print_report(const char *out, const weft_curate_report *r)
@@ -38,6 +39,7 @@ static weft_status run(const weft_args *args)
     const char *out = weft_args_string(args, "--out");
     weft_status_code status = weft_args_config(args, arena, count ? paths[0] : NULL, &config);
     weft_interrupt_catch();
+    config.forget = weft_args_flag(args, "--forget");
     if (status == WEFT_OK)
         status = weft_curate_run(weft_args_string(args, "--in"), out, &config, &report);
     if (status == WEFT_OK)
@@ -90,7 +92,15 @@ const weft_verb weft_verb_curate = {
         "Each video is decoded by a process of its own, so that one that crashes or stalls the "
         "decoder\n"
         "is a line in rejects.jsonl. A run that was killed goes on when the same command is given\n"
-        "again, and ends with the same files. With other settings it asks for another folder.",
+        "again, and ends with the same files. With other settings it asks for another folder.\n"
+        "\n"
+        "Clips of an earlier run go when their source was removed or a better copy came. Files "
+        "that "
+        "no run of\n"
+        "this folder wrote stay, and so do clips whose source's folder is gone or empty (a disk "
+        "that "
+        "is not\n"
+        "mounted), unless --forget is given.",
     .examples =
         "weft curate --in footage --out clips\n"
         "weft curate --in footage --out clips --set clips.max_side=256 --set clips.min_frames=33",

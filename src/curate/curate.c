@@ -27,7 +27,7 @@ typedef struct run {
 static bool is_temporary(const char *name, void *user)
 {
     (void)user;
-    return strstr(name, ".tmp.") != NULL;
+    return weft_is_temporary(name);
 }
 
 /* Leftovers of a killed run. */

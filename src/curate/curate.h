@@ -13,6 +13,7 @@
 
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
+    bool forget;     /* no key: clips of sources that cannot be reached are removed */
     double stall_seconds;
     struct {
         int64_t min_side;

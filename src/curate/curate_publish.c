@@ -2,9 +2,12 @@
 #include "curate/curate_plan.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/utf8.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -249,52 +252,177 @@ static int compare_ids(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-typedef struct id_list {
-    const char **id; /* sorted */
-    int64_t count;
-} id_list;
+/* ---- what earlier runs left ---------------------------------------------------------------- */
 
-static bool is_stranger(const char *name, void *user)
+/* Of the clips that are not in the plan only those are looked at which this folder's runs wrote:
+ * the last manifest lists them, or the record of their source is in state/. Everything else is
+ * somebody else's and stays. */
+typedef struct strays {
+    const char **id; /* of the plan, sorted */
+    int64_t ids;
+    json_t *listed;  /* the last manifest's lines, by id */
+    json_t *present; /* names of the sources that are there now */
+    json_t *folders; /* and their folders */
+    json_t *looked;  /* ids that were dealt with */
+    int64_t foreign, removed, kept;
+    char first_foreign[300], first_kept[300];
+} strays;
+
+static bool is_planned(const strays *s, const char *id)
 {
-    const id_list *ids = user;
-    char id[256];
-    snprintf(id, sizeof id, "%s", name);
-    char *dot = strrchr(id, '.');
-    if (dot)
-        *dot = 0;
-    const char *key = id;
-    return !ids->count || !bsearch(&key, ids->id, (size_t)ids->count, sizeof *ids->id, compare_ids);
+    return s->ids && bsearch(&id, s->id, (size_t)s->ids, sizeof *s->id, compare_ids);
 }
 
-/* Clips and metas of an earlier run whose source is gone or whose better copy arrived. */
-static weft_status remove_strangers(const weft_curate_plan *p, const char *folder, id_list *ids)
+static weft_status read_manifest(const weft_curate_plan *p, json_t *listed)
+{
+    char *path = weft_path_join(p->out, "manifest.jsonl"), *text = NULL;
+    int64_t bytes;
+    weft_status_code status = WEFT_OK;
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    if (weft_path_exists(path))
+        status = weft_file_read(path, INT64_MAX - 1, &text, &bytes);
+    for (char *at = text, *end; status == WEFT_OK && at && (end = strchr(at, '\n')); at = end + 1) {
+        json_t *line;
+        status = weft_json_parse(at, end - at, path, &line);
+        if (status != WEFT_OK)
+            break;
+        const char *id = json_string_value(json_object_get(line, "id"));
+        if (id)
+            json_object_set(listed, id, line);
+        json_decref(line);
+    }
+    weft_free(text);
+    weft_free(path);
+    return status;
+}
+
+/* "clips/<id>.mp4" in the output folder, for example; false: too long. */
+static bool out_path(const weft_curate_plan *p, const char *folder, const char *id, int id_length,
+                     const char *extension, char path[1200])
+{
+    return snprintf(path, 1200, "%s/%s/%.*s.%s", p->out, folder, id_length, id, extension) < 1200;
+}
+
+/* A folder that has no file any more is taken for one that is not mounted. */
+static bool source_is_out_of_reach(const weft_curate_plan *p, const strays *s, const char *source)
+{
+    char folder[1200];
+    snprintf(folder, sizeof folder, "%.*s", (int)(weft_path_base(source) - source), source);
+    return !p->config->forget && !json_object_get(s->present, source) && folder[0] &&
+           !json_object_get(s->folders, folder);
+}
+
+/* A clip or meta that is not in the plan. */
+static weft_status handle_stray(lists *l, const weft_curate_plan *p, strays *s, const char *id)
+{
+    char meta_path[1200], clip_path[1200], state_path[1200];
+    const char *dash = strrchr(id, '-');
+    json_t *line = json_object_get(s->listed, id), *meta = NULL;
+    weft_status_code status = WEFT_OK;
+    const bool named = out_path(p, "metas", id, (int)strlen(id), "json", meta_path) &&
+                       out_path(p, "clips", id, (int)strlen(id), "mp4", clip_path) &&
+                       out_path(p, "state", id, dash ? (int)(dash - id) : 0, "json", state_path);
+    bool ours = named && (line || (dash && weft_path_exists(state_path)));
+    if (ours && weft_path_exists(meta_path) && weft_json_load(meta_path, &meta) != WEFT_OK)
+        ours = false;
+    const char *own = json_string_value(json_object_get(meta, "id"));
+    if (!ours || (meta && (!own || strcmp(own, id) != 0))) {
+        if (s->foreign++ == 0)
+            snprintf(s->first_foreign, sizeof s->first_foreign, "%s", id);
+        goto out;
+    }
+    const char *source = json_string_value(json_object_get(meta ? meta : line, "source_video"));
+    if (source && source_is_out_of_reach(p, s, source)) {
+        if (s->kept++ == 0)
+            snprintf(s->first_kept, sizeof s->first_kept, "%s", source);
+        if (line) {
+            WEFT_GO(append_line(&l->manifest, line));
+            l->report.clips++;
+        }
+        goto out;
+    }
+    /* the meta first: a clip without one is in no shard */
+    if ((unlink(meta_path) != 0 && errno != ENOENT) || (unlink(clip_path) != 0 && errno != ENOENT))
+        status = weft_fail_errno("cannot remove the clip %s of an earlier run", id);
+    s->removed++;
+out:
+    json_decref(meta);
+    return status;
+}
+
+static weft_status handle_folder(lists *l, const weft_curate_plan *p, strays *s, const char *folder,
+                                 const char *extension)
 {
     char *dir = weft_path_join(p->out, folder);
-    if (!dir)
-        return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    const weft_status_code status = weft_remove_files(dir, is_stranger, ids);
+    weft_names names = {0};
+    weft_status_code status =
+        dir ? weft_list_dir(dir, false, &names) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    for (int64_t i = 0; status == WEFT_OK && i < names.count; i++) {
+        char *dot = strrchr(names.name[i], '.');
+        if (!dot || strcmp(dot + 1, extension) != 0) {
+            if (s->foreign++ == 0)
+                snprintf(s->first_foreign, sizeof s->first_foreign, "%s/%s", folder, names.name[i]);
+            continue;
+        }
+        *dot = 0;
+        if (is_planned(s, names.name[i]) || json_object_get(s->looked, names.name[i]))
+            continue;
+        json_object_set_new(s->looked, names.name[i], json_true());
+        status = handle_stray(l, p, s, names.name[i]);
+    }
+    weft_names_free(&names);
     weft_free(dir);
     return status;
 }
 
-static weft_status keep_only_planned(const weft_curate_plan *p)
+static weft_status list_present(const weft_curate_plan *p, strays *s)
 {
-    id_list ids = {0};
     int64_t room = 1;
     for (int64_t i = 0; i < p->sources; i++)
         room += p->source[i].clips;
-    ids.id = weft_alloc(room * (int64_t)sizeof *ids.id);
-    if (!ids.id)
+    s->id = weft_alloc(room * (int64_t)sizeof *s->id);
+    s->listed = json_object();
+    s->present = json_object();
+    s->folders = json_object();
+    s->looked = json_object();
+    if (!s->id || !s->listed || !s->present || !s->folders || !s->looked)
         return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    for (int64_t i = 0; i < p->sources; i++)
+    for (int64_t i = 0; i < p->sources; i++) {
+        const char *name = p->source[i].name;
+        json_object_set_new(s->present, name, json_true());
+        json_object_setn_new(s->folders, name, (size_t)(weft_path_base(name) - name), json_true());
         for (int64_t k = 0; k < p->source[i].clips; k++)
-            ids.id[ids.count++] = p->source[i].clip[k].id;
-    if (ids.count)
-        qsort(ids.id, (size_t)ids.count, sizeof *ids.id, compare_ids);
-    weft_status_code status = remove_strangers(p, "metas", &ids);
+            s->id[s->ids++] = p->source[i].clip[k].id;
+    }
+    if (s->ids)
+        qsort(s->id, (size_t)s->ids, sizeof *s->id, compare_ids);
+    return read_manifest(p, s->listed);
+}
+
+/* Removes clips of earlier runs whose source was removed or whose better copy arrived; those of a
+ * source that cannot be reached now stay, with their lines in the manifest. */
+static weft_status keep_only_planned(lists *l, const weft_curate_plan *p)
+{
+    strays s = {0};
+    weft_status_code status = list_present(p, &s);
     if (status == WEFT_OK)
-        status = remove_strangers(p, "clips", &ids);
-    weft_free(ids.id);
+        status = handle_folder(l, p, &s, "metas", "json");
+    if (status == WEFT_OK)
+        status = handle_folder(l, p, &s, "clips", "mp4");
+    if (status == WEFT_OK && s.kept)
+        weft_warn("%lld clips stay although their sources are not there, as their folders are gone "
+                  "or empty (not mounted?), %s first; --forget removes them",
+                  (long long)s.kept, s.first_kept);
+    if (status == WEFT_OK && s.foreign)
+        weft_warn("%lld files in %s/clips and metas that this folder's runs did not write stay, %s "
+                  "first; weft shard takes every clip that has a meta",
+                  (long long)s.foreign, p->out, s.first_foreign);
+    weft_free(s.id);
+    json_decref(s.listed);
+    json_decref(s.present);
+    json_decref(s.folders);
+    json_decref(s.looked);
     return status;
 }
 
@@ -332,9 +460,11 @@ out:
 weft_status weft_curate_plan_publish(weft_curate_plan *p, weft_curate_report *report)
 {
     lists l = {.by_operator = json_object()};
-    weft_status_code status = keep_only_planned(p);
+    weft_status_code status = WEFT_OK;
     for (int64_t i = 0; status == WEFT_OK && i < p->sources; i++)
         status = list_source(&l, p, &p->source[i]);
+    if (status == WEFT_OK)
+        status = keep_only_planned(&l, p);
     if (status == WEFT_OK)
         status = list_unused_sidecars(&l, p);
     if (status == WEFT_OK)

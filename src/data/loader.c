@@ -282,6 +282,8 @@ weft_loader_report weft_loader_get_report(const weft_loader *l)
             r.window_frames += l->lane[f->lane].size.frames;
     }
     r.behind_frames = r.frames[WEFT_SAMPLE_USED] - r.window_frames;
+    for (int64_t i = 0; i < l->slot_count; i++)
+        r.ahead += l->slots[i].step >= l->next_step && l->slots[i].done == l->slots[i].count;
     pthread_mutex_unlock(&locked->lock);
     return r;
 }
@@ -691,10 +693,11 @@ int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
     return l->lane_samples[bucket];
 }
 
-/* Plans until every slot but the caller's is in use. */
+/* Plans the batch that is asked for and `prefetch` behind it: the one before, which the caller had,
+ * is given back by asking. */
 static weft_status plan_ahead(weft_loader *l)
 {
-    while (l->plan_step < l->next_step + l->slot_count - 1)
+    while (l->plan_step < l->next_step + l->slot_count)
         WEFT_TRY(plan_next(l));
     pthread_cond_broadcast(&l->work);
     return WEFT_OK;

@@ -72,6 +72,7 @@ typedef struct weft_loader_report {
     int64_t
         replaced; /* so far: clips that did not decode, replaced by their neighbour in the order */
     int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
+    int64_t ahead;     /* now: batches decoded and not yet handed over */
 } weft_loader_report;
 
 typedef struct weft_loader weft_loader;

@@ -3,10 +3,13 @@
 #include "base/memory.h"
 
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void touch(const char *path)
@@ -124,5 +127,44 @@ Test(fs, a_tree_without_memory_is_an_error)
     cr_assert(n > 20);
     weft_names_free(&files);
     weft_names_free(&others);
+    remove_tree(root);
+}
+
+/* A temporary file goes when its writer is provably dead: its lock is free and its process is gone. */
+Test(fs, leftovers_of_killed_writers)
+{
+    char root[] = "/tmp/weft-left-XXXXXX", path[128];
+    cr_assert(mkdtemp(root));
+    cr_assert_eq(chdir(root), 0);
+    weft_file_writer alive;
+    cr_assert_eq(weft_file_begin(&alive, "mine"), WEFT_OK);
+    const pid_t child = fork();
+    if (child == 0) { /* dies in the middle of a file */
+        weft_file_writer w;
+        (void)!weft_file_begin(&w, "killed");
+        (void)!weft_file_write(&w, "half", 4);
+        _exit(0);
+    }
+    int status;
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    snprintf(path, sizeof path, "killed.tmp.%ld", (long)child);
+    cr_assert(weft_path_exists(path));
+    touch("name.tmp.x");
+    touch("notes.tmp.12a");
+    snprintf(path, sizeof path, "locked.tmp.%ld", (long)child);
+    touch(path); /* the process is gone, but somebody holds the lock: another machine's writer */
+    const int fd = open(path, O_RDONLY);
+    cr_assert_eq(flock(fd, LOCK_EX), 0);
+    cr_assert_eq(weft_remove_leftovers("."), WEFT_OK, "%s", weft_error_message());
+    weft_names names = {0};
+    cr_assert_eq(weft_list_dir(".", false, &names), WEFT_OK);
+    char *all = joined(&names), wanted[256];
+    snprintf(wanted, sizeof wanted, "%s mine.tmp.%ld name.tmp.x notes.tmp.12a ", path,
+             (long)getpid());
+    cr_assert_str_eq(all, wanted);
+    weft_free(all);
+    weft_names_free(&names);
+    close(fd);
+    weft_file_abort(&alive);
     remove_tree(root);
 }

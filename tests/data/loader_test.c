@@ -183,6 +183,28 @@ Test(loader, resumes_exactly, .init = setup, .fini = teardown)
     weft_loader_close(second);
 }
 
+/* While the caller works on a batch, `prefetch` others are being decoded. */
+Test(loader, decodes_ahead_as_many_as_it_is_told, .init = setup, .fini = teardown)
+{
+    for (int64_t prefetch = 1; prefetch <= 3; prefetch++) {
+        weft_loader_config config = config_of(1);
+        config.prefetch = prefetch;
+        weft_loader *loader;
+        weft_batch batch;
+        cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK);
+        for (int s = 0; s < 3; s++) {
+            cr_assert_eq(weft_loader_next(loader, &batch), WEFT_OK, "%s", weft_error_message());
+            int64_t ahead = 0;
+            for (int wait = 0; wait < 6000 && ahead < prefetch; wait++) {
+                usleep(10000);
+                ahead = weft_loader_get_report(loader).ahead;
+            }
+            cr_assert_eq(ahead, prefetch);
+        }
+        weft_loader_close(loader);
+    }
+}
+
 Test(loader, a_cut_shard_costs_what_was_cut, .init = setup, .fini = teardown)
 {
     char path[700];
