@@ -2,6 +2,7 @@
 #include "runtime/program.h"
 
 #include "runtime/convert.h"
+#include "runtime/part.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -243,17 +244,19 @@ static weft_status make_ports(weft_program *p, int64_t *ports_bytes)
         const weft_node *node = weft_graph_node(p->graph, n);
         if (node->op == WEFT_OP_INPUT)
             p->input[i++] = (port){.value = node->out[0].id,
-                                   .tensor[0].name = weft_value_get(p->graph, node->out[0])->name};
+                                   .tensor[0] = weft_tensor_of(p->graph, node->out[0])};
     }
-    for (int i = 0; i < count; i++)
-        p->output[i] = (port){.value = named[i].value.id, .tensor[0].name = named[i].name};
+    for (int i = 0; i < count; i++) {
+        p->output[i] = (port){.value = named[i].value.id,
+                              .tensor[0] = weft_tensor_of(p->graph, named[i].value)};
+        p->output[i].tensor[0].name = named[i].name;
+    }
     for (int i = 0; i < p->input_count + p->output_count; i++) {
         port *at = i < p->input_count ? &p->input[i] : &p->output[i - p->input_count];
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){at->value});
         const weft_dtype storage = weft_program_storage_type(p, info->dtype);
         const bool apart = storage != info->dtype && !p->options.wide;
         at->tensor[0].dtype = apart ? info->dtype : storage;
-        at->tensor[0].shape = info->shape;
         at->tensor[1] = at->tensor[0];
         at->offset = at->offset2 = -1;
         if (apart) {
@@ -513,10 +516,12 @@ static weft_status connect(weft_program *p, weft_store *store)
         if (!tensor)
             return weft_fail(WEFT_E_NOT_FOUND,
                              "the program needs \"%s\", which is not in the store", info->name);
-        if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
-            return weft_fail(WEFT_E_SHAPE,
-                             "\"%s\" in the store has another shape or type than the program needs",
-                             info->name);
+        const weft_tensor needed = weft_tensor_of(p->graph, node->out[0]);
+        if (!weft_tensor_matches(tensor, &needed))
+            return weft_fail(
+                WEFT_E_SHAPE,
+                "\"%s\" in the store has another shape, part or type than the program needs",
+                info->name);
         p->stored[node->out[0].id] = tensor;
     }
     for (int i = 0; i < p->update_count; i++)

@@ -47,18 +47,29 @@ weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
 typedef struct weft_store weft_store;
 weft_store *weft_store_create(void);
 void weft_store_free(weft_store *store);
+/* What this rank holds of a tensor: the box [start, start + shape) of `whole` (runtime/part.h). */
 typedef struct weft_tensor {
     const char *name; /* owned by the store */
     weft_dtype dtype;
-    weft_shape shape;
-    void *data; /* owned by the store; 64-byte aligned */
+    weft_shape shape; /* of the own part */
+    void *data;       /* owned by the store; 64-byte aligned */
+    weft_shape whole;
+    int64_t start[WEFT_MAX_RANK];
+    /* Where several ranks hold the same part, which copy this is: 0 is the one that writes it.
+     * -1: each rank's own content, a part of nothing (its own contribution to a sum). */
+    int replica;
 } weft_tensor;
-weft_tensor *weft_store_find(weft_store *store, const char *name); /* NULL: none */
+weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */
+int64_t weft_store_index(const weft_store *store, const char *name); /* -1: none */
 int64_t weft_store_count(const weft_store *store);
 weft_tensor *weft_store_at(weft_store *store, int64_t index); /* in order of adding */
+/* A whole tensor of zeros. */
 weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape,
                            weft_tensor **out);
-/* Adds every param and state of `graph` that is not there yet, initialised as the graph says. */
+/* Zeros of the name, type and part of `like`. */
+weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft_tensor **out);
+/* Adds every param and state of `graph` that is not there yet, initialised as the graph says; the
+ * part is that of the graph's rank in its mesh. */
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
 int64_t weft_store_bytes(const weft_store *store);
 

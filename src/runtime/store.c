@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "runtime/convert.h"
+#include "runtime/part.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -41,10 +42,15 @@ static int64_t slot_of(const weft_store *store, const char *name)
     return at;
 }
 
+int64_t weft_store_index(const weft_store *store, const char *name)
+{
+    return store->slots ? store->slot[slot_of(store, name)] - 1 : -1;
+}
+
 weft_tensor *weft_store_find(weft_store *store, const char *name)
 {
-    const int64_t index = store->slots ? store->slot[slot_of(store, name)] : 0;
-    return index ? store->tensor[index - 1] : NULL;
+    const int64_t index = weft_store_index(store, name);
+    return index < 0 ? NULL : store->tensor[index];
 }
 
 int64_t weft_store_count(const weft_store *store)
@@ -85,15 +91,15 @@ static weft_status grow_table(weft_store *store)
     return WEFT_OK;
 }
 
-weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape,
-                           weft_tensor **out)
+weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft_tensor **out)
 {
+    const char *name = like->name;
     if (weft_store_find(store, name))
         return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", name);
     WEFT_TRY(grow_table(store));
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
-    const int64_t bytes = weft_shape_count(&shape) * weft_dtype_bytes(dtype);
+    const int64_t bytes = weft_shape_count(&like->shape) * weft_dtype_bytes(like->dtype);
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
     void *data = weft_alloc_aligned(bytes);
@@ -106,30 +112,82 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
                          weft_format_bytes(bytes, text));
     }
     memset(data, 0, (size_t)bytes);
-    *tensor = (weft_tensor){.name = copy, .dtype = dtype, .shape = shape, .data = data};
+    *tensor = *like;
+    tensor->name = copy;
+    tensor->data = data;
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
     return WEFT_OK;
 }
 
+weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype, weft_shape shape,
+                           weft_tensor **out)
+{
+    return weft_store_add_like(
+        store, &(weft_tensor){.name = name, .dtype = dtype, .shape = shape, .whole = shape}, out);
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* Ranks that differ only along axes that do not split the value hold the same part of it. */
+static int replica_of(const weft_graph *graph, const weft_value_info *info)
+{
+    const weft_mesh *mesh = weft_graph_mesh(graph);
+    int coordinate[WEFT_MAX_AXES], replica = 0;
+    if (!mesh || mesh->axis_count == 0)
+        return 0;
+    weft_mesh_coordinates(mesh, weft_graph_rank(graph), coordinate);
+    for (int axis = 0; axis < mesh->axis_count; axis++) {
+        const int kind = info->layout[axis].kind;
+        if (mesh->axis[axis].size > 1 && (kind == WEFT_V || kind == WEFT_P))
+            return -1;
+        if (kind != WEFT_S)
+            replica = replica * mesh->axis[axis].size + coordinate[axis];
+    }
+    return replica;
+}
+
+weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
+{
+    const weft_value_info *info = weft_value_get(graph, value);
+    const weft_node *node = weft_graph_node(graph, info->node);
+    weft_tensor tensor = {.name = info->name,
+                          .dtype = info->dtype,
+                          .shape = info->shape,
+                          .whole = info->shape,
+                          .replica = replica_of(graph, info)};
+    if (node->op > WEFT_OP_STATE)
+        return tensor;
+    const weft_attr_source *source = node->attr;
+    if (source->global.rank == info->shape.rank)
+        tensor.whole = source->global;
+    memcpy(tensor.start, source->start, sizeof tensor.start);
+    return tensor;
+}
+
+bool weft_tensor_matches(const weft_tensor *a, const weft_tensor *b)
+{
+    return a->dtype == b->dtype && weft_shape_equal(&a->shape, &b->shape) &&
+           weft_shape_equal(&a->whole, &b->whole) &&
+           memcmp(a->start, b->start, (size_t)a->shape.rank * sizeof *a->start) == 0;
+}
+
 /* ---- initial values ------------------------------------------------------------------------ */
 
 /* Fills this rank's part row by row: element i of the whole tensor is a function of (key, i). */
-static void fill(const weft_tensor *tensor, const weft_attr_source *source, uint64_t key)
+static void fill(const weft_tensor *tensor, weft_init init, uint64_t key)
 {
-    const weft_shape *s = &tensor->shape,
-                     *whole = source->global.rank == s->rank ? &source->global : s;
+    const weft_shape *s = &tensor->shape, *whole = &tensor->whole;
     const int64_t row = s->rank ? s->dim[s->rank - 1] : 1;
     const int64_t rows = row ? weft_shape_count(s) / row : 0;
-    const weft_init init = source->init;
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < rows; r++) {
         int64_t index = 0, step = 1, left = r;
         if (s->rank)
-            index = source->start[s->rank - 1], step = whole->dim[s->rank - 1];
+            index = tensor->start[s->rank - 1], step = whole->dim[s->rank - 1];
         for (int d = s->rank - 2; d >= 0; d--) {
-            index += (source->start[d] + left % s->dim[d]) * step;
+            index += (tensor->start[d] + left % s->dim[d]) * step;
             step *= whole->dim[d];
             left /= s->dim[d];
         }
@@ -169,20 +227,20 @@ weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t
         const weft_node *node = weft_graph_node(graph, n);
         if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
             continue;
-        const weft_value_info *info = weft_value_get(graph, node->out[0]);
-        weft_tensor *tensor = weft_store_find(store, info->name);
+        const weft_tensor needed = weft_tensor_of(graph, node->out[0]);
+        weft_tensor *tensor = weft_store_find(store, needed.name);
         if (tensor) {
-            if (tensor->dtype != info->dtype || !weft_shape_equal(&tensor->shape, &info->shape))
-                return weft_fail(
-                    WEFT_E_SHAPE,
-                    "\"%s\" in the store is not what this graph needs (another shape or type)",
-                    info->name);
+            if (!weft_tensor_matches(tensor, &needed))
+                return weft_fail(WEFT_E_SHAPE,
+                                 "\"%s\" in the store is not what this graph needs (another shape, "
+                                 "part or type)",
+                                 needed.name);
             continue;
         }
-        WEFT_TRY(weft_store_add(store, info->name, info->dtype, info->shape, &tensor));
-        const weft_attr_source *source = node->attr;
-        if (source->init.kind != WEFT_INIT_ZERO)
-            fill(tensor, source, weft_seed_mix(seed, XXH64(info->name, strlen(info->name), 0)));
+        WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
+        const weft_init init = ((const weft_attr_source *)node->attr)->init;
+        if (init.kind != WEFT_INIT_ZERO)
+            fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
     }
     return WEFT_OK;
 }

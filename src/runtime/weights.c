@@ -1,6 +1,9 @@
 #include "runtime/weights.h"
 
+#include "base/listing.h"
 #include "format/safetensors.h"
+#include "runtime/convert.h"
+#include "runtime/part.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,22 +23,6 @@ static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, 
     return weft_store_find(store, name);
 }
 
-/* A list in a message, cut after some names. */
-typedef struct listing {
-    weft_buf text;
-    int64_t count;
-} listing;
-
-static void list_name(listing *l, const char *name)
-{
-    enum { SHOWN = 20 };
-    if (l->count < SHOWN)
-        weft_buf_printf(&l->text, "%s%s", l->count ? ", " : "", name);
-    else if (l->count == SHOWN)
-        weft_buf_printf(&l->text, ", ...");
-    l->count++;
-}
-
 static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape)
 {
     if (stored->rank != shape->rank)
@@ -49,7 +36,7 @@ static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape
 static weft_status check(weft_store *store, const weft_graph *g, const char *prefix,
                          const char *path, bool partial, const weft_tensors *file)
 {
-    listing missing = {0}, wrong = {0}, kind = {0}, extra = {0};
+    weft_listing missing = {0}, wrong = {0}, kind = {0}, extra = {0};
     int64_t params = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const char *name;
@@ -59,20 +46,20 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
         params++;
         const weft_stored_tensor *stored = weft_tensors_find(file, name);
         if (!stored)
-            list_name(&missing, name);
-        else if (!same_shape(stored, &t->shape))
-            list_name(&wrong, name);
+            weft_listing_add(&missing, name);
+        else if (!same_shape(stored, &t->whole))
+            weft_listing_add(&wrong, name);
         else if (!weft_dtype_is_float(stored->dtype)) {
             char text[300];
             snprintf(text, sizeof text, "%s (%s)", name, weft_dtype_name(stored->dtype));
-            list_name(&kind, text);
+            weft_listing_add(&kind, text);
         }
     }
     for (int64_t i = 0; !partial && i < weft_tensors_count(file); i++) {
         weft_buf full = {0};
         weft_buf_printf(&full, "%s%s", prefix, weft_tensors_at(file, i)->name);
         if (full.data && !weft_value_ok(weft_graph_find(g, full.data)))
-            list_name(&extra, weft_tensors_at(file, i)->name);
+            weft_listing_add(&extra, weft_tensors_at(file, i)->name);
         weft_buf_free(&full);
     }
     weft_status_code status = WEFT_OK;
@@ -80,46 +67,35 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
         status = weft_fail(WEFT_E_FORMAT,
                            "%s: %lld of the model's %lld parameters are missing: %s. Is this "
                            "another model's file?",
-                           path, (long long)missing.count, (long long)params, missing.text.data);
+                           path, (long long)missing.count, (long long)params,
+                           weft_listing_text(&missing));
     else if (wrong.count)
         status = weft_fail(
             WEFT_E_SHAPE, "%s: %lld parameters have another shape than the model's config says: %s",
-            path, (long long)wrong.count, wrong.text.data);
+            path, (long long)wrong.count, weft_listing_text(&wrong));
     else if (kind.count)
         status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters are no floating-point numbers: %s",
-                           path, (long long)kind.count, kind.text.data);
+                           path, (long long)kind.count, weft_listing_text(&kind));
     else if (extra.count)
         status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this model: %s",
-                           path, (long long)extra.count, extra.text.data);
-    weft_buf_free(&missing.text);
-    weft_buf_free(&wrong.text);
-    weft_buf_free(&kind.text);
-    weft_buf_free(&extra.text);
+                           path, (long long)extra.count, weft_listing_text(&extra));
+    weft_listing_free(&missing);
+    weft_listing_free(&wrong);
+    weft_listing_free(&kind);
+    weft_listing_free(&extra);
     return status;
 }
 
+/* The own box of what the file holds whole. */
 static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
 {
-    if (from->dtype == to->dtype) {
-        memcpy(to->data, from->data, (size_t)from->bytes);
-        return WEFT_OK;
-    }
-    if (to->dtype == WEFT_BF16) {
-        float *wide = weft_alloc(from->count * (int64_t)sizeof *wide);
-        if (!wide)
-            return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", from->name);
-        weft_tensor_to_f32(from, wide);
-        for (int64_t i = 0; i < from->count; i++)
-            ((uint16_t *)to->data)[i] = weft_f32_to_bf16(wide[i]);
-        weft_free(wide);
-        return WEFT_OK;
-    }
-    if (to->dtype != WEFT_F32)
+    const weft_box all = weft_box_whole(&to->whole), own = weft_box_of(to);
+    if (!weft_dtype_is_float(to->dtype))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
                          from->file, from->name, weft_dtype_name(from->dtype),
                          weft_dtype_name(to->dtype));
-    weft_tensor_to_f32(from, to->data);
+    weft_box_copy(&own, to->data, to->dtype, &all, from->data, from->dtype);
     return WEFT_OK;
 }
 
@@ -171,27 +147,59 @@ static const weft_tensor *variant_of(weft_store *store, const char *variant, con
     return v ? v : t;
 }
 
-weft_status weft_weights_save(weft_store *store, const weft_graph *g, const char *prefix,
-                              const char *variant, const char *folder, const char *stem,
-                              weft_dtype dtype, int64_t max_shard_bytes)
+/* The file's type comes from the own type or from F32. */
+static weft_status write_whole(weft_tensors_writer *w, const weft_tensor *t, const char *name,
+                               const void *data, weft_dtype dtype)
 {
-    weft_tensors_writer *w;
-    WEFT_TRY(weft_tensors_writer_create(folder, stem, max_shard_bytes, &w));
+    if (t->dtype == dtype || t->dtype == WEFT_F32)
+        return weft_tensors_writer_data(w, name, t->dtype, data);
+    const int64_t count = weft_shape_count(&t->whole);
+    float *wide = weft_alloc(count * (int64_t)sizeof *wide + 1);
+    if (!wide)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+    weft_convert(wide, WEFT_F32, data, t->dtype, count);
+    const weft_status_code status = weft_tensors_writer_data(w, name, WEFT_F32, wide);
+    weft_free(wide);
+    return status;
+}
+
+static weft_status write_param(weft_tensors_writer *w, weft_comm *comm, const weft_tensor *t,
+                               const char *name, weft_dtype dtype)
+{
+    void *made;
+    WEFT_TRY(weft_tensor_gather(comm, 0, t, &made));
+    const weft_status_code status =
+        w ? write_whole(w, t, name, made ? made : t->data, dtype) : WEFT_OK;
+    weft_free(made);
+    return status;
+}
+
+weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *g,
+                              const char *prefix, const char *variant, const char *folder,
+                              const char *stem, weft_dtype dtype, int64_t max_shard_bytes)
+{
+    weft_tensors_writer *w = NULL; /* on rank 0 */
     weft_status_code status = WEFT_OK;
+    if (!comm || weft_comm_rank(comm) == 0)
+        WEFT_GO(weft_tensors_writer_create(folder, stem, max_shard_bytes, &w));
     for (int pass = 0; pass < 2; pass++)
         for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
             const char *name;
             const weft_tensor *t = param_at(store, g, n, prefix, &name);
             if (!t)
                 continue;
-            if (pass == 0)
-                WEFT_GO(weft_tensors_writer_declare(w, name, dtype, t->shape.rank, t->shape.dim));
-            else
-                WEFT_GO(weft_tensors_writer_data(w, name, t->dtype,
-                                                 variant_of(store, variant, t)->data));
+            if (pass == 1)
+                WEFT_GO(write_param(w, comm, variant_of(store, variant, t), name, dtype));
+            else if (w)
+                WEFT_GO(weft_tensors_writer_declare(w, name, dtype, t->whole.rank, t->whole.dim));
         }
-    status = weft_tensors_writer_finish(w);
+    if (w)
+        status = weft_tensors_writer_finish(w);
 out:
     weft_tensors_writer_free(w);
+    if (status != WEFT_OK && comm)
+        weft_comm_give_up(comm);
+    else if (comm)
+        status = weft_comm_barrier(comm); /* the files are there when anybody returns */
     return status;
 }

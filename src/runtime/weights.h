@@ -6,9 +6,10 @@
 #include "runtime/runtime.h"
 
 /* Fills every param of `graph` whose name begins with `prefix` from the safetensors at `path`
- * (file, index or folder), converting to the store's type (F32 or BF16 from any). All parameters
- * that are missing are listed in one error, and so are those of another shape and, unless
- * `partial`, tensors of the file that the graph does not have. Nothing is changed on an error. */
+ * (file, index or folder), which hold whole tensors: each rank takes its part of them, converted to
+ * the store's type (floats from any). All parameters that are missing are listed in one error, and
+ * so are those of another shape and, unless `partial`, tensors of the file that the graph does not
+ * have. Nothing is changed on an error. */
 weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
                               const char *path, bool partial);
 
@@ -16,11 +17,13 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const 
  * them, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
 
-/* Writes params of `graph` under `prefix` to <folder>/<stem>.safetensors (sharded beyond
+/* Writes params of `graph` under `prefix`, whole, to <folder>/<stem>.safetensors (sharded beyond
  * max_shard_bytes; 0: one file). With `variant` ("ema.") the values come from <variant><name> where
- * the store has it. dtype F32, BF16 or F16. */
-weft_status weft_weights_save(weft_store *store, const weft_graph *graph, const char *prefix,
-                              const char *variant, const char *folder, const char *stem,
-                              weft_dtype dtype, int64_t max_shard_bytes);
+ * the store has it. dtype F32, BF16 or F16. Collective when `comm` is there: tensor by tensor the
+ * parts come to rank 0, which writes; all return when the files are there. `comm` NULL: this rank
+ * writes what it has, and refuses a part (WEFT_E_ARG). */
+weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *graph,
+                              const char *prefix, const char *variant, const char *folder,
+                              const char *stem, weft_dtype dtype, int64_t max_shard_bytes);
 
 #endif

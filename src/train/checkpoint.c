@@ -199,7 +199,7 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph,
     snprintf(prefix, sizeof prefix, "%s.", part->scope);
     snprintf(path, sizeof path, "%s/config.json", folder);
     WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(weft_weights_save(store, graph, prefix, variant, folder, part->stem, dtype,
+    WEFT_TRY(weft_weights_save(store, NULL, graph, prefix, variant, folder, part->stem, dtype,
                                (int64_t)4 << 30));
     return weft_json_save(path, part->config);
 }
@@ -296,7 +296,7 @@ static weft_status copy_store(weft_checkpoints *c)
         const weft_tensor *from = weft_store_at(c->spec.store, i);
         weft_tensor *to = weft_store_find(c->copy, from->name);
         if (!to)
-            WEFT_TRY(weft_store_add(c->copy, from->name, from->dtype, from->shape, &to));
+            WEFT_TRY(weft_store_add_like(c->copy, from, &to));
         memcpy(to->data, from->data,
                (size_t)(weft_shape_count(&from->shape) * weft_dtype_bytes(from->dtype)));
     }
