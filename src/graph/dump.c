@@ -84,7 +84,7 @@ static weft_status verify_layouts(const weft_graph *g)
 static weft_status verify_conversion(const weft_graph *g, int64_t index)
 {
     const weft_node *n = g->node[index];
-    if (n->op < WEFT_OP_VARY)
+    if (!weft_op_has(n->op, WEFT_TRAIT_CONVERTS))
         return WEFT_OK;
     const weft_attr_comm *a = n->attr;
     const weft_layout l = g->value[n->in[0].id].layout[a->axis];
@@ -123,9 +123,8 @@ weft_status weft_graph_verify(const weft_graph *g)
     for (int64_t i = 0; i < g->update_count; i++) {
         const weft_value_info *to = &g->value[g->update[i].source.id],
                               *from = &g->value[g->update[i].value.id];
-        const weft_op op = g->node[to->node]->op;
-        if ((op != WEFT_OP_PARAM && op != WEFT_OP_STATE) || to->dtype != from->dtype ||
-            !weft_shape_equal(&to->shape, &from->shape))
+        if (!weft_op_has(g->node[to->node]->op, WEFT_TRAIT_PERSISTENT) ||
+            to->dtype != from->dtype || !weft_shape_equal(&to->shape, &from->shape))
             return weft_fail(WEFT_E_INTERNAL, "illegal graph: update %lld does not fit its source",
                              (long long)i);
         for (int64_t j = 0; j < i; j++)
@@ -137,134 +136,6 @@ weft_status weft_graph_verify(const weft_graph *g)
 }
 
 /* ---- print --------------------------------------------------------------------------------- */
-
-static void print_attr(const weft_node *n, weft_buf *out)
-{
-    char text[96];
-    switch (n->op) {
-    case WEFT_OP_PARAM:
-    case WEFT_OP_STATE: {
-        static const char *const kinds[] = {"zero", "fill", "normal", "uniform"};
-        const weft_attr_source *a = n->attr;
-        weft_buf_printf(out, " {init=%s %g%s global=%s}", kinds[a->init.kind], a->init.value,
-                        a->frozen ? " frozen" : "", weft_format_shape(&a->global, text));
-        return;
-    }
-    case WEFT_OP_FILL:
-        weft_buf_printf(out, " {value=%g}", ((const weft_attr_fill *)n->attr)->value);
-        return;
-    case WEFT_OP_RANDOM_NORMAL:
-    case WEFT_OP_RANDOM_UNIFORM:
-        weft_buf_printf(out, " {purpose=%d}", (int)((const weft_attr_random *)n->attr)->purpose);
-        return;
-    case WEFT_OP_AFFINE: {
-        const weft_attr_affine *a = n->attr;
-        weft_buf_printf(out, " {scale=%.9g offset=%.9g}", a->scale, a->offset);
-        return;
-    }
-    case WEFT_OP_CLAMP:
-    case WEFT_OP_CLAMP_GRAD: {
-        const weft_attr_clamp *a = n->attr;
-        weft_buf_printf(out, " {lo=%g hi=%g}", a->lo, a->hi);
-        return;
-    }
-    case WEFT_OP_GELU:
-    case WEFT_OP_GELU_GRAD:
-        weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
-        return;
-    case WEFT_OP_SUM:
-        weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims);
-        return;
-    case WEFT_OP_PERMUTE: {
-        const weft_attr_permute *a = n->attr;
-        weft_buf_printf(out, " {perm=%d%d%d%d%d%d}", a->perm[0], a->perm[1], a->perm[2], a->perm[3],
-                        a->perm[4], a->perm[5]);
-        return;
-    }
-    case WEFT_OP_SLICE: {
-        const weft_attr_slice *a = n->attr;
-        weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start,
-                        (long long)a->len);
-        return;
-    }
-    case WEFT_OP_PAD: {
-        const weft_attr_pad *a = n->attr;
-        weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before,
-                        (long long)a->after);
-        return;
-    }
-    case WEFT_OP_CONCAT:
-        weft_buf_printf(out, " {dim=%d}", ((const weft_attr_concat *)n->attr)->dim);
-        return;
-    case WEFT_OP_MATMUL: {
-        const weft_attr_matmul *a = n->attr;
-        weft_buf_printf(out, " {%c%c}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N');
-        return;
-    }
-    case WEFT_OP_LINEAR: {
-        static const char *const acts[] = {"none", "gelu_tanh", "silu"};
-        weft_buf_printf(out, " {act=%s}", acts[((const weft_attr_linear *)n->attr)->act]);
-        return;
-    }
-    case WEFT_OP_CONV3D:
-    case WEFT_OP_CONV3D_DX:
-    case WEFT_OP_CONV3D_DW: {
-        const weft_attr_conv *a = n->attr;
-        weft_buf_printf(out, " {stride=%lld,%lld,%lld before=%lld,%lld,%lld after=%lld,%lld,%lld}",
-                        (long long)a->stride[0], (long long)a->stride[1], (long long)a->stride[2],
-                        (long long)a->before[0], (long long)a->before[1], (long long)a->before[2],
-                        (long long)a->after[0], (long long)a->after[1], (long long)a->after[2]);
-        return;
-    }
-    case WEFT_OP_ATTENTION:
-    case WEFT_OP_ATTENTION_GRAD: {
-        const weft_attr_attention *a = n->attr;
-        weft_buf_printf(out, " {scale=%.9g%s}", a->scale, a->causal ? " causal" : "");
-        return;
-    }
-    case WEFT_OP_LAYER_NORM:
-    case WEFT_OP_LAYER_NORM_GRAD:
-    case WEFT_OP_RMS_NORM:
-    case WEFT_OP_RMS_NORM_GRAD: {
-        const weft_attr_norm *a = n->attr;
-        weft_buf_printf(out, " {eps=%g%s}", a->eps, a->l2 ? " l2" : "");
-        return;
-    }
-    case WEFT_OP_ROPE:
-        weft_buf_printf(out, ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : "");
-        return;
-    case WEFT_OP_ADAMW: {
-        const weft_attr_adamw *a = n->attr;
-        weft_buf_printf(out, " {beta1=%g beta2=%g eps=%g weight_decay=%g}", a->beta1, a->beta2,
-                        a->eps, a->weight_decay);
-        return;
-    }
-    case WEFT_OP_VARY:
-    case WEFT_OP_ALL_REDUCE:
-        weft_buf_printf(out, " {axis=%d}", ((const weft_attr_comm *)n->attr)->axis);
-        return;
-    case WEFT_OP_ALL_GATHER:
-    case WEFT_OP_REDUCE_SCATTER:
-    case WEFT_OP_SLICE_OWN: {
-        const weft_attr_comm *a = n->attr;
-        weft_buf_printf(out, " {axis=%d dim=%d of %lld%s}", a->axis, a->dim, (long long)a->global,
-                        n->op == WEFT_OP_ALL_GATHER && a->invariant ? " invariant" : "");
-        return;
-    }
-    case WEFT_OP_ALL_TO_ALL: {
-        const weft_attr_comm *a = n->attr;
-        weft_buf_printf(out, " {axis=%d dim=%d of %lld to dim=%d of %lld}", a->axis, a->dim,
-                        (long long)a->global, a->dim2, (long long)a->global2);
-        return;
-    }
-    case WEFT_OP_RING_SHIFT: {
-        const weft_attr_comm *a = n->attr;
-        weft_buf_printf(out, " {axis=%d shift=%d}", a->axis, a->shift);
-        return;
-    }
-    default: return;
-    }
-}
 
 static void print_layout(const weft_graph *g, weft_value v, weft_buf *out)
 {
@@ -286,7 +157,7 @@ static void print_node(const weft_graph *g, const weft_node *n, weft_buf *out)
         print_layout(g, n->out[i], out);
     }
     weft_buf_printf(out, " = %s", weft_op_get(n->op)->name);
-    if (n->op <= WEFT_OP_STATE)
+    if (weft_op_has(n->op, WEFT_TRAIT_NAMED))
         weft_buf_printf(out, " %s",
                         g->value[n->out[0].id].name ? g->value[n->out[0].id].name : "?");
     if (n->in_count) {
@@ -296,7 +167,7 @@ static void print_node(const weft_graph *g, const weft_node *n, weft_buf *out)
                             n->in[i].id);
         weft_buf_printf(out, ")");
     }
-    print_attr(n, out);
+    weft_op_get(n->op)->print(g, n, out);
     if (*n->scope)
         weft_buf_printf(out, " @%s", n->scope);
     weft_buf_printf(out, "%s%s\n", n->backward ? " backward" : "",
@@ -329,8 +200,6 @@ uint64_t weft_graph_hash(const weft_graph *g)
             const weft_attr_constant *a = n->attr;
             hash = XXH3_64bits_withSeed(
                 a->data, (size_t)(weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype)), hash);
-        } else if (n->op >= WEFT_OP_RANDOM_NORMAL && n->op <= WEFT_OP_RANDOM_UNIFORM) {
-            hash = XXH3_64bits_withSeed(n->attr, sizeof(weft_attr_random), hash);
         }
     }
     return hash;

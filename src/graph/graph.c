@@ -18,11 +18,20 @@ weft_graph *weft_graph_create(void)
     return g;
 }
 
+static void blob_release(weft_blob *blob)
+{
+    if (atomic_fetch_sub(&blob->holders, 1) == 1)
+        weft_free(blob);
+}
+
 void weft_graph_free(weft_graph *g)
 {
     if (!g)
         return;
     weft_arena_free(g->arena);
+    for (int64_t i = 0; i < g->blob_count; i++)
+        blob_release(g->blob[i]);
+    weft_free(g->blob);
     weft_free(g->node);
     weft_free(g->value);
     weft_free(g->output);
@@ -194,17 +203,43 @@ static bool check_inputs(weft_graph *g, const weft_op_info *info, const weft_val
     return true;
 }
 
-/* A constant owns its data: the graph that it is copied from may be freed first. */
-static bool own_constant(weft_graph *g, weft_attr_constant *a)
+/* Takes over one count of `blob`. */
+static bool blob_keep(weft_graph *g, weft_blob *blob)
 {
-    const int64_t bytes = weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype);
-    void *copy = weft_arena_alloc(g->arena, bytes);
-    if (!copy)
+    if (weft_grow((void **)&g->blob, g->blob_count, &g->blob_capacity, sizeof *g->blob) !=
+        WEFT_OK) {
+        blob_release(blob);
         return out_of_memory(g);
-    if (bytes)
+    }
+    g->blob[g->blob_count++] = blob;
+    return true;
+}
+
+void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **out)
+{
+    *out = weft_alloc_aligned((int64_t)sizeof(weft_blob) + bytes);
+    if (!*out) {
+        out_of_memory(g);
+        return NULL;
+    }
+    atomic_init(&(*out)->holders, 1);
+    (*out)->bytes = bytes;
+    return blob_keep(g, *out) ? (*out)->data : NULL;
+}
+
+/* What the caller gives is copied once; what another graph has is shared. */
+static bool hold_constant(weft_graph *g, weft_attr_constant *a)
+{
+    if (a->blob) {
+        atomic_fetch_add(&a->blob->holders, 1);
+        return blob_keep(g, a->blob);
+    }
+    const int64_t bytes = weft_shape_count(&a->shape) * weft_dtype_bytes(a->dtype);
+    void *copy = weft_graph_blob(g, bytes, &a->blob);
+    if (copy && bytes)
         memcpy(copy, a->data, (size_t)bytes);
     a->data = copy;
-    return true;
+    return copy != NULL;
 }
 
 static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count,
@@ -222,7 +257,7 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
     }
     if (attr)
         memcpy(own_attr, attr, (size_t)info->attr_bytes);
-    if (op == WEFT_OP_CONSTANT && !own_constant(g, own_attr))
+    if (op == WEFT_OP_CONSTANT && !hold_constant(g, own_attr))
         return NULL;
     *node = (weft_node){.op = op,
                         .in_count = in_count,
@@ -289,7 +324,8 @@ static void derive_layouts(weft_graph *g, const weft_node *n)
         bool all_r = true;
         for (int i = 0; i < n->in_count; i++)
             all_r &= !weft_value_ok(n->in[i]) || g->value[n->in[i].id].layout[a].kind == WEFT_R;
-        const bool converts = n->op >= WEFT_OP_VARY && ((const weft_attr_comm *)n->attr)->axis == a;
+        const bool converts =
+            weft_op_has(n->op, WEFT_TRAIT_CONVERTS) && ((const weft_attr_comm *)n->attr)->axis == a;
         if (all_r && !converts)
             continue;
         weft_layout_choice row[WEFT_MAX_CHOICES];
@@ -376,7 +412,7 @@ weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, we
     memcpy(layout, info->layout, sizeof layout);
     weft_attr_source attr = {.dtype = info->dtype, .shape = info->shape, .global = info->shape};
     const weft_node *node = g->node[info->node];
-    if (node->op <= WEFT_OP_STATE)
+    if (weft_op_has(node->op, WEFT_TRAIT_NAMED))
         attr = *(const weft_attr_source *)node->attr;
     attr.dtype = dtype;
     attr.init = init;
@@ -454,8 +490,7 @@ void weft_update(weft_graph *g, weft_value source_value, weft_value value)
     if (g->error != WEFT_OK || !weft_value_ok(source_value) || !weft_value_ok(value))
         return;
     const weft_value_info *to = &g->value[source_value.id], *from = &g->value[value.id];
-    const weft_op op = g->node[to->node]->op;
-    if (op != WEFT_OP_PARAM && op != WEFT_OP_STATE) {
+    if (!weft_op_has(g->node[to->node]->op, WEFT_TRAIT_PERSISTENT)) {
         weft_graph_fail(g, WEFT_E_ARG, "update: only params and states persist");
         return;
     }
@@ -599,7 +634,7 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
         const char *name = from->value[node->out[i].id].name;
         if (name) {
             to->value[out[i].id].name = weft_arena_strdup(to->arena, name);
-            if (node->op <= WEFT_OP_STATE && to->value[out[i].id].name)
+            if (weft_op_has(node->op, WEFT_TRAIT_NAMED) && to->value[out[i].id].name)
                 name_add(to, out[i]);
         }
     }

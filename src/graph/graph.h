@@ -63,8 +63,8 @@ weft_value weft_source(weft_graph *g, weft_op op, const char *full_name,
 /* A state of the shape and the split of `like`: optimizer moments, averages. */
 weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like,
                            weft_init init);
-weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape,
-                         const void *data); /* copied */
+/* `data` is copied, once: graphs that passes make share it. */
+weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data);
 weft_value weft_fill(weft_graph *g, weft_dtype dtype, weft_shape shape, double value);
 
 /* Any op; `attr` points to the op's attribute struct and is copied (NULL for weft_attr_none). */

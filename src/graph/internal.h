@@ -4,6 +4,8 @@
 
 #include "graph/graph.h"
 
+#include <stdatomic.h>
+
 struct weft_graph {
     weft_arena *arena;
     weft_node **node; /* [node_count], topological; each in the arena, so pointers stay valid */
@@ -25,15 +27,28 @@ struct weft_graph {
     /* open addressing over names of sources: value id + 1, 0 empty */
     int32_t *name_table;
     int64_t name_slots, name_count;
+    weft_blob **blob; /* data of constants that nodes here point into; each holds a count */
+    int64_t blob_count, blob_capacity;
     weft_status_code error;
     char *error_text; /* arena */
 };
 
+/* The data of constants: never changed, counted, so that graphs share it and passes copy none. */
+struct weft_blob {
+    atomic_int holders;
+    int64_t bytes;
+    _Alignas(64) unsigned char data[];
+};
+/* A new one that `g` holds; NULL with a sticky error when memory is out. */
+void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **blob);
+
 /* Op table cells; the stems are those of op.def. */
-#define WEFT_OP(ENUM, name, imin, imax, omax, attr, infer, vjp, layout, cost, t32, t16)            \
+#define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, infer, vjp, layout, local, cost, ...)   \
+    weft_print_fn weft_print_##attr;                                                               \
     weft_infer_fn weft_infer_##infer;                                                              \
     weft_vjp_fn weft_vjp_##vjp;                                                                    \
     weft_layout_fn weft_layout_##layout;                                                           \
+    weft_local_fn weft_local_##local;                                                              \
     weft_cost_fn weft_cost_##cost;
 #include "graph/op.def"
 #undef WEFT_OP

@@ -8,6 +8,7 @@
 #define WEFT_GRAPH_OP_H
 
 #include "base/dtype.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -22,7 +23,7 @@ typedef struct weft_shape {
 } weft_shape;
 
 typedef enum weft_op {
-#define WEFT_OP(ENUM, name, ...) WEFT_OP_##ENUM,
+#define WEFT_OP(ENUM, ...) WEFT_OP_##ENUM,
 #include "graph/op.def"
 #undef WEFT_OP
     WEFT_OP_COUNT
@@ -57,10 +58,12 @@ typedef struct weft_attr_source {
     weft_shape global;            /* whole shape; equals the value's before sharding */
     int64_t start[WEFT_MAX_RANK]; /* where this rank's part begins in `global` */
 } weft_attr_source;
+typedef struct weft_blob weft_blob; /* data that graphs share, see internal.h */
 typedef struct weft_attr_constant {
     weft_dtype dtype;
     weft_shape shape;
-    const void *data; /* graph arena */
+    const void *data; /* inside of `blob` */
+    weft_blob *blob;  /* NULL only when building: `data` is the caller's and is copied */
 } weft_attr_constant;
 typedef struct weft_attr_fill {
     double value;
@@ -210,17 +213,71 @@ typedef struct weft_cost {
 } weft_cost;
 typedef weft_cost weft_cost_fn(const weft_graph *graph, const weft_node *node);
 
+/* The text form of the attribute with a leading blank (" {axis=1}"), numbers exactly: two graphs of
+ * one text are one graph, and the hash is that of the text. */
+typedef void weft_print_fn(const weft_graph *graph, const weft_node *node, weft_buf *out);
+/* Cuts `attr`, a copy of a node's, to the part [start, start + len) of output 0 along `dim`. What
+ * it needs to allocate is `to`'s, the graph that the node is emitted into; errors are sticky there.
+ */
+typedef void weft_local_fn(weft_graph *to, void *attr, int dim, int64_t start, int64_t len);
+
+/* What others need to know of an op. No code compares the order of the enum. */
+enum {
+    WEFT_TRAIT_NAMED = 1 << 0, /* has a name and weft_attr_source: filled or kept from outside */
+    WEFT_TRAIT_PERSISTENT = 1 << 1, /* lives in the store between runs; may be updated */
+    WEFT_TRAIT_GIVEN = 1 << 2,      /* its bytes are there before the run: nothing computes it */
+    WEFT_TRAIT_ANYWHERE = 1 << 3,   /* every rank can make any part of it by itself */
+    WEFT_TRAIT_ALIAS = 1 << 4,      /* output 0 is input 0's bytes and nothing is computed */
+    WEFT_TRAIT_CONVERTS = 1 << 5,   /* a layout conversion, with weft_attr_comm */
+    WEFT_TRAIT_COLLECTIVE = 1 << 6, /* exchanges data between ranks */
+    WEFT_TRAIT_HEAVY = 1 << 7,      /* takes long: other work hides behind it */
+    WEFT_TRAIT_FITS = 1 << 8,       /* its layout rule looks at how parts fit into sizes */
+};
+/* The words of the table. */
+/* clang-format off */
+enum {
+    WEFT_TRAITS_plain        = 0,
+    WEFT_TRAITS_source       = WEFT_TRAIT_NAMED | WEFT_TRAIT_GIVEN,
+    WEFT_TRAITS_persistent   = WEFT_TRAITS_source | WEFT_TRAIT_PERSISTENT,
+    WEFT_TRAITS_constant     = WEFT_TRAIT_GIVEN | WEFT_TRAIT_ANYWHERE,
+    WEFT_TRAITS_anywhere     = WEFT_TRAIT_ANYWHERE,
+    WEFT_TRAITS_view         = WEFT_TRAIT_ALIAS | WEFT_TRAIT_FITS,
+    WEFT_TRAITS_heavy        = WEFT_TRAIT_HEAVY,
+    WEFT_TRAITS_windows      = WEFT_TRAIT_HEAVY | WEFT_TRAIT_FITS,
+    WEFT_TRAITS_convert      = WEFT_TRAIT_CONVERTS,
+    WEFT_TRAITS_view_convert = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS,
+    WEFT_TRAITS_exchange     = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_COLLECTIVE,
+};
+/* clang-format on */
+
 typedef struct weft_op_info {
     const char *name;
     int min_inputs, max_inputs, max_outputs;
     int64_t attr_bytes;
+    weft_print_fn *print;
     weft_infer_fn *infer;
     weft_vjp_fn *vjp; /* weft_vjp_none: "no gradient" is a stated value */
     weft_layout_fn *layout;
+    weft_local_fn *local; /* weft_local_none: the attribute is the same for every part */
     weft_cost_fn *cost;
+    uint32_t traits;
     double tolerance_f32, tolerance_bf16; /* relative to the f64 reference, norm-wise; 0: bitwise */
 } weft_op_info;
 /* Never NULL for a legal op. */
 const weft_op_info *weft_op_get(weft_op op);
+static inline bool weft_op_has(weft_op op, uint32_t trait)
+{
+    return (weft_op_get(op)->traits & trait) != 0;
+}
+/* reshape, vary */
+static inline bool weft_op_is_alias(weft_op op)
+{
+    return weft_op_has(op, WEFT_TRAIT_ALIAS);
+}
+/* all_reduce ... ring_shift */
+static inline bool weft_op_is_collective(weft_op op)
+{
+    return weft_op_has(op, WEFT_TRAIT_COLLECTIVE);
+}
 
 #endif

@@ -3,19 +3,22 @@
 #include <assert.h>
 
 static const weft_op_info table[WEFT_OP_COUNT] = {
-#define WEFT_OP(ENUM, op_name, imin, imax, omax, attr, infer_fn, vjp_fn, layout_fn, cost_fn, t32,  \
-                t16)                                                                               \
-    [WEFT_OP_##ENUM] = {.name = op_name,                                                           \
-                        .min_inputs = imin,                                                        \
-                        .max_inputs = imax,                                                        \
-                        .max_outputs = omax,                                                       \
-                        .attr_bytes = (int64_t)sizeof(attr),                                       \
+#define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, infer_fn, vjp_fn, layout_fn, local_fn,  \
+                cost_fn, traits_word, f32, bf16)                                                   \
+    [WEFT_OP_##ENUM] = {.name = #stem,                                                             \
+                        .min_inputs = in_min,                                                      \
+                        .max_inputs = in_max,                                                      \
+                        .max_outputs = out_max,                                                    \
+                        .attr_bytes = (int64_t)sizeof(weft_attr_##attr),                           \
+                        .print = weft_print_##attr,                                                \
                         .infer = weft_infer_##infer_fn,                                            \
                         .vjp = weft_vjp_##vjp_fn,                                                  \
                         .layout = weft_layout_##layout_fn,                                         \
+                        .local = weft_local_##local_fn,                                            \
                         .cost = weft_cost_##cost_fn,                                               \
-                        .tolerance_f32 = t32,                                                      \
-                        .tolerance_bf16 = t16},
+                        .traits = WEFT_TRAITS_##traits_word,                                       \
+                        .tolerance_f32 = f32,                                                      \
+                        .tolerance_bf16 = bf16},
 #include "graph/op.def"
 #undef WEFT_OP
 };

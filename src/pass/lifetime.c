@@ -33,17 +33,6 @@ typedef struct lifetime {
     bool *given;  /* by value: input, param, state or constant */
 } lifetime;
 
-bool weft_op_is_alias(weft_op op)
-{
-    return op == WEFT_OP_RESHAPE || op == WEFT_OP_VARY;
-}
-
-bool weft_op_is_collective(weft_op op)
-{
-    return op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_ALL_GATHER || op == WEFT_OP_REDUCE_SCATTER ||
-           op == WEFT_OP_ALL_TO_ALL || op == WEFT_OP_RING_SHIFT;
-}
-
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value)
 {
     while (plan->place[value].alias_of >= 0)
@@ -54,12 +43,6 @@ int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value)
 static int64_t round_up(int64_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static bool is_source(weft_op op)
-{
-    return op == WEFT_OP_INPUT || op == WEFT_OP_PARAM || op == WEFT_OP_STATE ||
-           op == WEFT_OP_CONSTANT;
 }
 
 static int64_t storage_bytes(const lifetime *l, int32_t value)
@@ -107,7 +90,7 @@ static void set_storage(lifetime *l)
                 if (weft_op_is_alias(node->op))
                     place->alias_of = weft_memory_plan_root(plan, node->in[0].id);
             }
-            l->given[v] = is_source(node->op);
+            l->given[v] = weft_op_has(node->op, WEFT_TRAIT_GIVEN);
         }
     }
 }

@@ -234,8 +234,7 @@ static weft_status check_end(checker *c)
     for (int32_t v = 0; v < c->plan->count; v++) { /* and one that is not updated is untouched */
         const weft_value_info *info = weft_value_get(c->graph, (weft_value){v});
         const weft_op op = weft_graph_node(c->graph, info->node)->op;
-        if (c->struck_by[v] < 0 || (op != WEFT_OP_PARAM && op != WEFT_OP_STATE &&
-                                    op != WEFT_OP_CONSTANT && op != WEFT_OP_INPUT))
+        if (c->struck_by[v] < 0 || !weft_op_has(op, WEFT_TRAIT_GIVEN))
             continue;
         bool updated = false;
         for (int i = 0; i < count; i++)
@@ -274,8 +273,7 @@ weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_opti
         for (int i = 0; i < node->in_count; i++)
             if (weft_value_ok(node->in[i]))
                 c.reads_left[node->in[i].id]++;
-        if (node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE || node->op == WEFT_OP_INPUT ||
-            node->op == WEFT_OP_CONSTANT)
+        if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
             c.reads_left[node->out[0].id]++; /* the next run reads it */
     }
     int count;

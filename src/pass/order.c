@@ -36,21 +36,12 @@ typedef struct order {
 
 static bool is_free(weft_op op)
 {
-    return op <= WEFT_OP_CONSTANT || weft_op_is_alias(op);
+    return weft_op_has(op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS);
 }
 
 static int32_t work(weft_op op)
 {
-    switch (op) {
-    case WEFT_OP_MATMUL:
-    case WEFT_OP_LINEAR:
-    case WEFT_OP_CONV3D:
-    case WEFT_OP_CONV3D_DX:
-    case WEFT_OP_CONV3D_DW:
-    case WEFT_OP_ATTENTION:
-    case WEFT_OP_ATTENTION_GRAD: return HEAVY_WORK;
-    default: return is_free(op) ? 0 : 1;
-    }
+    return weft_op_has(op, WEFT_TRAIT_HEAVY) ? HEAVY_WORK : is_free(op) ? 0 : 1;
 }
 
 static void mark_alive(order *o)
@@ -64,7 +55,8 @@ static void mark_alive(order *o)
         o->alive[weft_value_get(o->from, update[i].value)->node] = true;
     for (int32_t n = o->nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(o->from, n);
-        if (node->op <= WEFT_OP_STATE) /* who fills or saves them finds them in every program */
+        if (weft_op_has(node->op,
+                        WEFT_TRAIT_NAMED)) /* who fills or saves them finds them in every program */
             o->alive[n] = true;
         for (int i = 0; i < node->in_count && o->alive[n]; i++)
             if (weft_value_ok(node->in[i]))
@@ -97,8 +89,8 @@ static void link_users(order *o)
         const int count = o->alive[n] ? producers(o, node, producer) : 0;
         o->unready[n] = count;
         o->early[n] =
-            node->op <= WEFT_OP_CONSTANT ||
-            (count > 0 && (weft_op_is_alias(node->op) || weft_op_is_collective(node->op)));
+            weft_op_has(node->op, WEFT_TRAIT_GIVEN) ||
+            (count > 0 && weft_op_has(node->op, WEFT_TRAIT_ALIAS | WEFT_TRAIT_COLLECTIVE));
         for (int k = 0; k < count; k++) {
             o->first_user[producer[k] + 1]++;
             o->early[n] = o->early[n] && o->early[producer[k]];

@@ -121,9 +121,5 @@ weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_opti
 void weft_memory_plan_free(weft_memory_plan *plan);
 /* The value that holds v's storage (v itself if it is no alias). */
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value);
-/* True for reshape and vary: output 0 is input 0's bytes and nothing is computed. */
-bool weft_op_is_alias(weft_op op);
-/* True for the ops that exchange data between ranks (all_reduce ... ring_shift). */
-bool weft_op_is_collective(weft_op op);
 
 #endif

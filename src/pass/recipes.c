@@ -140,9 +140,8 @@ static row_search search_names(const weft_recipe *recipe, const weft_recipe_row 
         const weft_node *node = weft_graph_node(g, n);
         char name[512];
         snprintf(name, sizeof name, "%s:%s", node->scope, weft_op_get(node->op)->name);
-        const bool source =
-            node->op == WEFT_OP_INPUT || node->op == WEFT_OP_PARAM || node->op == WEFT_OP_STATE;
-        try_name(&s, source ? weft_value_get(g, node->out[0])->name : name);
+        const bool named = weft_op_has(node->op, WEFT_TRAIT_NAMED);
+        try_name(&s, named ? weft_value_get(g, node->out[0])->name : name);
     }
     return s;
 }

@@ -39,8 +39,9 @@ static size_t group_length(const char *pattern, const char *scope)
 
 static bool matches(const char *pattern, const weft_node *node)
 {
-    return node->op > WEFT_OP_CONSTANT && (weft_name_matches(pattern, node->scope) ||
-                                           weft_name_matches(pattern, weft_op_get(node->op)->name));
+    return !weft_op_has(node->op, WEFT_TRAIT_GIVEN) &&
+           (weft_name_matches(pattern, node->scope) ||
+            weft_name_matches(pattern, weft_op_get(node->op)->name));
 }
 
 /* A misspelt pattern would keep everything, and nobody would notice before memory runs out. */
@@ -63,7 +64,7 @@ static void choose(recompute *c, const char *const *patterns, int count)
 {
     for (int32_t n = 0; n < c->backward; n++) {
         const weft_node *node = weft_graph_node(c->from, n);
-        if (node->op <= WEFT_OP_CONSTANT)
+        if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
             continue;
         for (int p = 0; p < count && !c->chosen[n]; p++) {
             if (weft_name_matches(patterns[p], node->scope)) {

@@ -101,71 +101,24 @@ static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value 
     return made;
 }
 
+/* Room for the attribute struct of any op. */
 typedef union local_attr {
-    weft_attr_constant constant;
-    weft_attr_fill fill;
-    weft_attr_random random;
-    weft_attr_shape shape;
-    weft_attr_conv conv;
+#define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, ...) weft_attr_##attr of_##stem;
+#include "graph/op.def"
+#undef WEFT_OP
 } local_attr;
-
-/* The part [start, start + len) along `dim` of dense data; freed by the caller. */
-static void *part_of_data(axis_pass *p, const weft_attr_constant *a, int dim, int64_t start,
-                          int64_t len)
-{
-    int64_t outer = 1, inner = weft_dtype_bytes(a->dtype);
-    for (int i = 0; i < a->shape.rank; i++) {
-        outer *= i < dim ? a->shape.dim[i] : 1;
-        inner *= i > dim ? a->shape.dim[i] : 1;
-    }
-    const int64_t row = a->shape.dim[dim] * inner;
-    char *own = weft_alloc(outer * len * inner + 1);
-    if (!own) {
-        weft_graph_fail(p->to, WEFT_E_MEMORY, "out of memory for a part of a constant");
-        return NULL;
-    }
-    for (int64_t i = 0; i < outer; i++)
-        memcpy(own + i * len * inner, (const char *)a->data + i * row + start * inner,
-               (size_t)(len * inner));
-    return own;
-}
 
 /* The attribute of the node when its output is split along out.dim; most ops have none that depends
  * on it. */
 static const void *localise(axis_pass *p, const weft_node *n, weft_layout out, local_attr *own)
 {
+    const weft_op_info *info = weft_op_get(n->op);
     if (out.kind != WEFT_S)
         return n->attr;
     int64_t start, len;
     weft_part(info_of(p, n->out[0])->shape.dim[out.dim], p->ranks, p->index, &start, &len);
-    switch (n->op) {
-    case WEFT_OP_CONSTANT:
-        own->constant = *(const weft_attr_constant *)n->attr;
-        own->constant.data = part_of_data(p, n->attr, out.dim, start, len);
-        own->constant.shape.dim[out.dim] = len;
-        break;
-    case WEFT_OP_FILL:
-        own->fill = *(const weft_attr_fill *)n->attr;
-        own->fill.shape.dim[out.dim] = len;
-        break;
-    case WEFT_OP_RANDOM_NORMAL:
-    case WEFT_OP_RANDOM_UNIFORM:
-        own->random = *(const weft_attr_random *)n->attr;
-        own->random.shape.dim[out.dim] = len;
-        own->random.start[out.dim] +=
-            out.dim ? start : 0; /* samples are told apart by their keys */
-        break;
-    case WEFT_OP_RESHAPE:
-    case WEFT_OP_BROADCAST:
-        own->shape = *(const weft_attr_shape *)n->attr;
-        own->shape.shape.dim[out.dim] = len;
-        break;
-    case WEFT_OP_CONV3D_DX:
-        own->conv = *(const weft_attr_conv *)n->attr;
-        own->conv.x_shape.dim[out.dim] = len;
-        break;
-    default: return n->attr;
-    }
+    memcpy(own, n->attr, (size_t)info->attr_bytes);
+    info->local(p->to, own, out.dim, start, len);
     return own;
 }
 
@@ -190,10 +143,7 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
 {
     local_attr own;
     weft_value made[WEFT_MAX_OUTPUTS];
-    const void *attr = localise(p, n, out_layout[0], &own);
-    weft_emit_all(p->to, n->op, in, n->in_count, attr, made);
-    if (n->op == WEFT_OP_CONSTANT && attr == &own)
-        weft_free((void *)(uintptr_t)own.constant.data); /* the node has a copy */
+    weft_emit_all(p->to, n->op, in, n->in_count, localise(p, n, out_layout[0], &own), made);
     for (int o = 0; o < n->out_count; o++) {
         put_version(p, n->out[o], out_layout[o], made[o]);
         check_local_shape(p, n, n->out[o], out_layout[o], made[o]);
@@ -204,22 +154,24 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
 
 /* ---- conversions --------------------------------------------------------------------------- */
 
-/* What each rank can make by itself in any split: constants, fills, random numbers of whole keys.
- */
+/* What each rank can make by itself in any split, from whole operands: constants, fills, random
+ * numbers of whole keys. */
 static bool remake(axis_pass *p, weft_value v, weft_layout to)
 {
     const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
-    const bool random = n->op == WEFT_OP_RANDOM_NORMAL || n->op == WEFT_OP_RANDOM_UNIFORM;
-    if (!(n->op == WEFT_OP_CONSTANT || n->op == WEFT_OP_FILL || (random && to.dim > 0)))
+    if (!weft_op_has(n->op, WEFT_TRAIT_ANYWHERE) || (n->in_count && to.dim == 0))
         return false;
-    emit_node(p, n, random ? &p->version[n->in[0].id][SLOT_R] : NULL, &to);
+    weft_value in[WEFT_MAX_INPUTS];
+    for (int i = 0; i < n->in_count; i++)
+        in[i] = p->version[n->in[i].id][SLOT_R];
+    emit_node(p, n, in, &to);
     return true;
 }
 
 static bool needs_no_vary(const axis_pass *p, weft_value v)
 {
-    const weft_op op = weft_graph_node(p->from, info_of(p, v)->node)->op;
-    return op == WEFT_OP_CONSTANT || op == WEFT_OP_FILL ||
+    const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
+    return (weft_op_has(n->op, WEFT_TRAIT_ANYWHERE) && n->in_count == 0) ||
            !weft_dtype_is_float(info_of(p, v)->dtype);
 }
 
@@ -352,8 +304,7 @@ static double choice_cost(const axis_pass *p, const weft_node *n, const weft_lay
  * whose parts differ between ranks nothing is known of the others. */
 static bool fits_all_ranks(const axis_pass *p, const weft_node *n, const weft_layout_choice *c)
 {
-    if (n->op != WEFT_OP_RESHAPE && n->op != WEFT_OP_CONV3D && n->op != WEFT_OP_CONV3D_DX &&
-        n->op != WEFT_OP_CONV3D_DW)
+    if (!weft_op_has(n->op, WEFT_TRAIT_FITS))
         return true;
     for (int i = 0; i < n->in_count + n->out_count; i++) {
         const weft_value v = i < n->in_count ? n->in[i] : n->out[i - n->in_count];
@@ -445,11 +396,6 @@ static void shard_ends(axis_pass *p)
     }
 }
 
-static bool is_source(weft_op op)
-{
-    return op == WEFT_OP_INPUT || op == WEFT_OP_PARAM || op == WEFT_OP_STATE;
-}
-
 static weft_status shard_axis(axis_pass *p)
 {
     weft_status_code status = WEFT_OK;
@@ -468,7 +414,7 @@ static weft_status shard_axis(axis_pass *p)
     for (int32_t i = 0; i < weft_graph_node_count(p->from) && weft_graph_check(p->to) == WEFT_OK;
          i++) {
         const weft_node *n = weft_graph_node(p->from, i);
-        if (is_source(n->op)) {
+        if (weft_op_has(n->op, WEFT_TRAIT_NAMED)) {
             shard_source(p, n);
             continue;
         }

@@ -167,7 +167,7 @@ static weft_status compile_collective(weft_program *p, int32_t n)
 static weft_status compile_node(weft_program *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->graph, n);
-    if (node->op <= WEFT_OP_CONSTANT || weft_op_is_alias(node->op))
+    if (weft_op_has(node->op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS))
         return WEFT_OK;
     if (weft_op_is_collective(node->op))
         return compile_collective(p, n);
@@ -509,7 +509,7 @@ static weft_status connect(weft_program *p, weft_store *store)
 {
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
         const weft_node *node = weft_graph_node(p->graph, n);
-        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
             continue;
         const weft_value_info *info = weft_value_get(p->graph, node->out[0]);
         weft_tensor *tensor = store ? weft_store_find(store, info->name) : NULL;

@@ -211,7 +211,7 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
     int64_t bytes = weft_store_bytes(store);
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
             continue;
         const weft_value_info *info = weft_value_get(graph, node->out[0]);
         if (!weft_store_find(store, info->name))
@@ -225,7 +225,7 @@ weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t
     WEFT_TRY(check_memory(store, graph));
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
+        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
             continue;
         const weft_tensor needed = weft_tensor_of(graph, node->out[0]);
         weft_tensor *tensor = weft_store_find(store, needed.name);

@@ -1,9 +1,10 @@
 /* The builder: errors and where they say they are, the verifier, the text form, and building
  * without memory. */
-#include "graph/graph.h"
+#include "cases.h"
 #include "pass/pass.h"
 
 #include <criterion/criterion.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -222,7 +223,7 @@ Test(graph, prints_layouts_and_gradients)
     weft_buf text = {0};
     weft_graph_print(part, &text);
     cr_expect_str_eq(text.data,
-                     "%0 f32[2,3]<dp:S(0)> = input x\n"
+                     "%0 f32[2,3]<dp:S(0)> = input x {global=[4,3] at=2,0}\n"
                      "%1 f32[4,3]<dp:R> = param net.weight {init=normal 0.5 global=[4,3]}\n"
                      "%2 f32[4,3]<dp:V> = vary(%1) {axis=0} @net\n"
                      "%3 f32[2,4]<dp:S(0)> = linear(%0, %2) {act=none} @net\n"
@@ -247,18 +248,190 @@ Test(graph, prints_layouts_and_gradients)
     weft_graph_free(g);
 }
 
+/* One member of an attribute; `poke` is the byte in it that is changed: the lowest of a number, which
+ * for a double is the last digit of the mantissa. */
+typedef struct attr_member {
+    weft_op op;
+    const char *name;
+    size_t at, bytes, poke;
+} attr_member;
+#define MEMBER(op, type, member)                                                                   \
+    {                                                                                              \
+        WEFT_OP_##op, #op "." #member, offsetof(weft_attr_##type, member),                         \
+            sizeof(((weft_attr_##type *)0)->member), 0                                             \
+    }
+#define SHAPE_MEMBER(op, type, member)                                                             \
+    {                                                                                              \
+        WEFT_OP_##op, #op "." #member, offsetof(weft_attr_##type, member), sizeof(weft_shape),     \
+            offsetof(weft_shape, dim)                                                              \
+    }
+
+/* clang-format off */
+static const attr_member members[] = {
+    MEMBER(PARAM, source, dtype),      SHAPE_MEMBER(PARAM, source, shape),
+    MEMBER(PARAM, source, init.kind),  MEMBER(PARAM, source, init.value),
+    MEMBER(PARAM, source, frozen),     SHAPE_MEMBER(PARAM, source, global),
+    MEMBER(PARAM, source, start),
+    SHAPE_MEMBER(INPUT, source, global),
+    MEMBER(INPUT, source, start),
+    MEMBER(FILL, fill, value),         MEMBER(FILL, fill, dtype),
+    SHAPE_MEMBER(FILL, fill, shape),
+    MEMBER(RANDOM_NORMAL, random, purpose),
+    SHAPE_MEMBER(RANDOM_NORMAL, random, shape),
+    SHAPE_MEMBER(RANDOM_NORMAL, random, global),
+    MEMBER(RANDOM_NORMAL, random, start),
+    MEMBER(AFFINE, affine, scale),     MEMBER(AFFINE, affine, offset),
+    MEMBER(CLAMP, clamp, lo),          MEMBER(CLAMP, clamp, hi),
+    MEMBER(CLAMP_GRAD, clamp, lo),
+    MEMBER(CAST, cast, dtype),
+    MEMBER(GELU, gelu, exact),         MEMBER(GELU_GRAD, gelu, exact),
+    MEMBER(SUM, sum, dims),
+    SHAPE_MEMBER(RESHAPE, shape, shape),
+    MEMBER(PERMUTE, permute, perm),
+    MEMBER(SLICE, slice, dim),         MEMBER(SLICE, slice, start),
+    MEMBER(SLICE, slice, len),
+    MEMBER(PAD, pad, dim),             MEMBER(PAD, pad, before),
+    MEMBER(PAD, pad, after),
+    MEMBER(CONCAT, concat, dim),
+    MEMBER(MATMUL, matmul, trans_a),   MEMBER(MATMUL, matmul, trans_b),
+    MEMBER(LINEAR, linear, act),
+    MEMBER(CONV3D, conv, stride),      MEMBER(CONV3D, conv, before),
+    MEMBER(CONV3D, conv, after),       SHAPE_MEMBER(CONV3D_DX, conv, x_shape),
+    MEMBER(CONV3D_DW, conv, kernel),
+    MEMBER(ATTENTION, attention, scale),
+    MEMBER(ATTENTION, attention, causal),
+    MEMBER(LAYER_NORM, norm, eps),     MEMBER(RMS_NORM, norm, l2),
+    MEMBER(ROPE, rope, inverse),
+    MEMBER(EMBED_GRAD, embed, rows),
+    MEMBER(ADAMW, adamw, beta1),       MEMBER(ADAMW, adamw, beta2),
+    MEMBER(ADAMW, adamw, eps),         MEMBER(ADAMW, adamw, weight_decay),
+    MEMBER(ALL_TO_ALL, comm, axis),    MEMBER(ALL_TO_ALL, comm, dim),
+    MEMBER(ALL_TO_ALL, comm, dim2),    MEMBER(ALL_TO_ALL, comm, global),
+    MEMBER(ALL_TO_ALL, comm, global2), MEMBER(ALL_GATHER, comm, invariant),
+    MEMBER(RING_SHIFT, comm, shift),
+};
+/* clang-format on */
+
+/* A graph that has a node of this op, whose index goes to *node. */
+static weft_graph *graph_with(weft_op op, int32_t *node)
+{
+    int count;
+    const op_case *c = op_cases(&count);
+    weft_graph *g = NULL;
+    if (weft_op_has(op, WEFT_TRAIT_CONVERTS)) {
+        weft_mesh mesh;
+        g = weft_graph_create();
+        cr_assert_eq(weft_mesh_parse("tp=2,cp=2", &mesh), WEFT_OK);
+        weft_graph_set_mesh(g, &mesh, 0);
+        const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(3, 8, 4));
+        const weft_attr_comm attr = {
+            .axis = 0, .dim = 0, .dim2 = 1, .global = 6, .global2 = 8, .shift = 1};
+        weft_emit(g, op, &x, 1, &attr);
+    } else if (op == WEFT_OP_PARAM || op == WEFT_OP_INPUT) {
+        const weft_attr_source attr = {
+            .dtype = WEFT_F32, .shape = {2, {2, 3}}, .global = {2, {4, 3}}, .start = {2, 0}};
+        g = weft_graph_create();
+        weft_source(g, op, "x", &attr);
+    }
+    for (int i = 0; i < count && !g; i++)
+        if (c[i].op == op)
+            g = case_graph(&c[i], 0);
+    cr_assert(g, "no graph with %s", weft_op_get(op)->name);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    for (*node = 0; weft_graph_node(g, *node)->op != op; ++*node)
+        ;
+    return g;
+}
+
+/* Whatever member of an attribute is changed by its last bit, the hash is another, or the graph is
+ * no longer legal (what can be seen in the outputs is not printed again). */
 Test(graph, hash_sees_everything)
 {
-    weft_graph *a = small(0.5), *b = small(0.5), *c = small(0.25);
+    const size_t count = sizeof members / sizeof *members;
+    for (size_t i = 0; i < count; i++) {
+        int32_t node;
+        weft_graph *g = graph_with(members[i].op, &node);
+        const uint64_t before = weft_graph_hash(g);
+        cr_expect_eq(weft_graph_hash(g), before);
+        unsigned char *attr = (unsigned char *)(uintptr_t)weft_graph_node(g, node)->attr;
+        attr[members[i].at + members[i].poke] ^= 1;
+        cr_expect(weft_graph_verify(g) != WEFT_OK || weft_graph_hash(g) != before, "%s",
+                  members[i].name);
+        weft_graph_free(g);
+    }
+}
+
+/* Attributes with a member that the list above does not know. */
+Test(graph, hash_members_are_complete)
+{
+    for (int op = 0; op < WEFT_OP_COUNT; op++) {
+        const weft_op_info *info = weft_op_get((weft_op)op);
+        const int64_t padding = info->attr_bytes <= 8 ? 4 : info->attr_bytes <= 16 ? 8 : 16;
+        size_t known = 0;
+        for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+            const weft_op_info *of = weft_op_get(members[i].op);
+            bool again = of->print != info->print;
+            for (size_t k = 0; k < i; k++)
+                again |= weft_op_get(members[k].op)->print == info->print &&
+                         members[k].at == members[i].at;
+            known += again ? 0 : members[i].bytes;
+        }
+        if (op != WEFT_OP_CONSTANT) /* its data is below */
+            cr_expect_lt(info->attr_bytes, (int64_t)known + padding,
+                         "%s: an attribute of %lld bytes, %zu known", info->name,
+                         (long long)info->attr_bytes, known);
+    }
+}
+
+Test(graph, hash_sees_constants)
+{
+    weft_graph *a = small(0.5), *b = small(0.5);
     cr_expect_eq(weft_graph_hash(a), weft_graph_hash(b));
-    cr_expect_neq(weft_graph_hash(a), weft_graph_hash(c));
     const float one = 1, two = 2;
     weft_constant(a, WEFT_F32, WEFT_SHAPE(1), &one);
     weft_constant(b, WEFT_F32, WEFT_SHAPE(1), &two);
-    cr_expect_neq(weft_graph_hash(a), weft_graph_hash(b), "the data of constants");
+    cr_expect_neq(weft_graph_hash(a), weft_graph_hash(b));
     weft_graph_free(a);
     weft_graph_free(b);
-    weft_graph_free(c);
+}
+
+/* Passes share the data of constants; a part of the leading dim is a place in it; what is left of
+ * the first graph lives as long as the last. */
+Test(graph, constants_are_stored_once)
+{
+    float data[12];
+    for (int i = 0; i < 12; i++)
+        data[i] = (float)i;
+    weft_graph *g = weft_graph_create(), *part = NULL, *ordered = NULL;
+    const weft_value rows = weft_constant(g, WEFT_F32, WEFT_SHAPE(6, 2), data);
+    const weft_value columns = weft_constant(g, WEFT_F32, WEFT_SHAPE(2, 6), data);
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(6, 2)),
+                     y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(2, 6));
+    weft_output(g, "a", weft_sum_all(g, weft_mul(g, x, rows)));
+    weft_output(g, "b", weft_sum_all(g, weft_mul(g, y, columns)));
+    const weft_recipe_row split[] = {{"x", "dp", {WEFT_S, 0}}, {"y", "dp", {WEFT_S, 1}}};
+    const weft_recipe recipe = {.name = "test", .row = split, .count = 2};
+    const weft_mesh mesh = {1, {{"dp", 3}}};
+    const char *kept = ((const weft_attr_constant *)weft_graph_node(g, 0)->attr)->data;
+    cr_assert_eq(weft_pass_shard(g, &mesh, 1, &recipe, &part), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(part, &ordered), WEFT_OK);
+    weft_graph_free(g);
+    weft_graph_free(part);
+    int found = 0;
+    for (int32_t i = 0; i < weft_graph_node_count(ordered); i++) {
+        const weft_node *n = weft_graph_node(ordered, i);
+        if (n->op != WEFT_OP_CONSTANT)
+            continue;
+        const weft_attr_constant *a = n->attr;
+        const float *own = a->data;
+        found++;
+        if (a->shape.dim[0] == 2 && a->shape.dim[1] == 2 && own[0] == 4)
+            cr_expect_eq((const char *)own, kept + 4 * sizeof(float), "rows 2 and 3, in place");
+        else
+            cr_expect(own[0] == 2 && own[1] == 3 && own[2] == 8 && own[3] == 9, "columns 2 and 3");
+    }
+    cr_expect_eq(found, 2);
+    weft_graph_free(ordered);
 }
 
 /* ---- verify -------------------------------------------------------------------------------- */

@@ -149,7 +149,7 @@ static void run_local(lockstep *l, const weft_graph *g, const weft_node *n, weft
                       lockstep_fill *fill, void *user)
 {
     weft_view *out = &values[n->out[0].id];
-    if (n->op <= WEFT_OP_STATE) {
+    if (weft_op_has(n->op, WEFT_TRAIT_NAMED)) {
         fill_source(g, n, out, fill, user);
     } else if (n->op == WEFT_OP_CONSTANT) {
         const weft_attr_constant *a = n->attr;
@@ -199,7 +199,7 @@ lockstep *lockstep_run(int ranks, weft_graph *const *graph, lockstep_fill *fill,
         }
         for (int r = 0; r < ranks && !l->error[0]; r++) {
             const weft_node *n = weft_graph_node(graph[r], i);
-            if (n->op >= WEFT_OP_VARY)
+            if (weft_op_has(n->op, WEFT_TRAIT_CONVERTS))
                 run_comm(l, r, i);
             else
                 run_local(l, graph[r], n, l->value[r], fill, user);

@@ -86,7 +86,7 @@ static traffic traffic_of(const char *recipe, const char *mesh_text, bool gradie
         weft_autodiff(g, weft_graph_find(g, "loss"), params, t.params, grad);
     for (int32_t i = 0; i < weft_graph_node_count(g); i++) {
         const weft_node *n = weft_graph_node(g, i);
-        if (n->op < WEFT_OP_VARY || weft_node_cost(g, i).wire_bytes < least)
+        if (!weft_op_has(n->op, WEFT_TRAIT_CONVERTS) || weft_node_cost(g, i).wire_bytes < least)
             continue;
         t.count[n->op]++;
         const weft_node *from = weft_graph_node(g, weft_value_get(g, n->in[0])->node);

@@ -81,20 +81,45 @@ static void compare(const lockstep *one, const lockstep *many, double tolerance,
         }
 }
 
-/* The sizes of the local sources add up to the whole ones. */
+/* Every element of a source is on some rank, and on equally many: the parts of all ranks add up to
+ * the whole tensor, once per replica. */
 static void check_sources(weft_graph *const *part, int ranks, char why[300])
 {
-    for (int32_t i = 0; i < weft_graph_node_count(part[0]) && !why[0]; i++)
-        for (int r = 0; r < ranks; r++) {
-            const weft_node *n = weft_graph_node(part[r], i);
-            if (n->op > WEFT_OP_STATE)
-                continue;
-            const weft_attr_source *a = n->attr;
-            for (int d = 0; d < a->shape.rank; d++)
-                if (a->start[d] < 0 || a->start[d] + a->shape.dim[d] > a->global.dim[d])
-                    snprintf(why, 300, "a part of %s is outside",
-                             weft_value_get(part[r], n->out[0])->name);
+    for (int32_t i = 0; i < weft_graph_node_count(part[0]) && !why[0]; i++) {
+        const weft_node *first = weft_graph_node(part[0], i);
+        if (!weft_op_has(first->op, WEFT_TRAIT_NAMED))
+            continue;
+        const char *name = weft_value_get(part[0], first->out[0])->name;
+        const weft_shape *global = &((const weft_attr_source *)first->attr)->global;
+        const int64_t count = weft_shape_count(global);
+        int *seen = weft_alloc((count + 1) * (int64_t)sizeof *seen);
+        for (int r = 0; seen && r < ranks && !why[0]; r++) {
+            const weft_attr_source *a =
+                weft_graph_node(part[r],
+                                weft_value_get(part[r], weft_graph_find(part[r], name))->node)
+                    ->attr;
+            int64_t index[WEFT_MAX_RANK] = {0};
+            for (int64_t n = weft_shape_count(&a->shape); n > 0;
+                 n--, shape_next(&a->shape, index)) {
+                int64_t at = 0;
+                bool inside = true;
+                for (int d = 0; d < global->rank; d++) {
+                    const int64_t place = a->start[d] + index[d];
+                    inside &= place >= 0 && place < global->dim[d];
+                    at = at * global->dim[d] + place;
+                }
+                if (inside)
+                    seen[at]++;
+                else
+                    snprintf(why, 300, "a part of %s is outside", name);
+            }
         }
+        for (int64_t e = 0; seen && e < count && !why[0]; e++)
+            if (seen[e] == 0 || seen[e] != seen[0])
+                snprintf(why, 300, "element %lld of %s is on %d ranks, the first on %d",
+                         (long long)e, name, seen[e], seen[0]);
+        weft_free(seen);
+    }
 }
 
 static void print_graph(const weft_graph *g)

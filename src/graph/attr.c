@@ -1,0 +1,301 @@
+/* Attributes: their text forms, and how one is cut to a rank's part. The columns `attr` and `local`
+ * of op.def name the functions here. */
+#include "graph/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+#define PRINT(name) void weft_print_##name(const weft_graph *g, const weft_node *n, weft_buf *out)
+
+/* The fewest digits that read back as the same number. */
+static void put_number(weft_buf *out, const char *before, double value)
+{
+    char text[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    weft_buf_printf(out, "%s%s", before, text);
+}
+
+static void put_list(weft_buf *out, const char *before, const int64_t *list, int count)
+{
+    weft_buf_printf(out, "%s", before);
+    for (int i = 0; i < count; i++)
+        weft_buf_printf(out, "%s%lld", i ? "," : "", (long long)list[i]);
+}
+
+static void put_shape(weft_buf *out, const char *before, const weft_shape *shape)
+{
+    char text[96];
+    weft_buf_printf(out, "%s%s", before, weft_format_shape(shape, text));
+}
+
+/* Where a part begins, if it is not the origin. */
+static void put_start(weft_buf *out, const int64_t *start, int rank)
+{
+    bool origin = true;
+    for (int d = 0; d < rank; d++)
+        origin &= start[d] == 0;
+    if (!origin)
+        put_list(out, " at=", start, rank);
+}
+
+PRINT(none)
+{
+    (void)g, (void)n, (void)out;
+}
+
+PRINT(source)
+{
+    static const char *const kinds[] = {"zero", "fill", "normal", "uniform"};
+    const weft_attr_source *a = n->attr;
+    if (weft_op_has(n->op, WEFT_TRAIT_PERSISTENT)) {
+        weft_buf_printf(out, " {init=%s", kinds[a->init.kind]);
+        put_number(out, " ", a->init.value);
+        put_shape(out, a->frozen ? " frozen global=" : " global=", &a->global);
+    } else if (!weft_shape_equal(&a->global, &a->shape)) {
+        put_shape(out, " {global=", &a->global);
+    } else {
+        return;
+    }
+    put_start(out, a->start, a->shape.rank);
+    weft_buf_printf(out, "}");
+    (void)g;
+}
+
+/* The data is not printed; the hash knows it. */
+PRINT(constant)
+{
+    (void)g, (void)n, (void)out;
+}
+
+PRINT(fill)
+{
+    (void)g;
+    put_number(out, " {value=", ((const weft_attr_fill *)n->attr)->value);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(random)
+{
+    (void)g;
+    const weft_attr_random *a = n->attr;
+    weft_buf_printf(out, " {purpose=%d", (int)a->purpose);
+    if (!weft_shape_equal(&a->global, &a->shape))
+        put_shape(out, " global=", &a->global);
+    put_start(out, a->start, a->shape.rank);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(affine)
+{
+    (void)g;
+    const weft_attr_affine *a = n->attr;
+    put_number(out, " {scale=", a->scale);
+    put_number(out, " offset=", a->offset);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(clamp)
+{
+    (void)g;
+    const weft_attr_clamp *a = n->attr;
+    put_number(out, " {lo=", a->lo);
+    put_number(out, " hi=", a->hi);
+    weft_buf_printf(out, "}");
+}
+
+/* The dtype is that of the output. */
+PRINT(cast)
+{
+    (void)g, (void)n, (void)out;
+}
+
+PRINT(gelu)
+{
+    (void)g;
+    weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
+}
+
+PRINT(sum)
+{
+    (void)g;
+    weft_buf_printf(out, " {dims=0x%x}", (unsigned)((const weft_attr_sum *)n->attr)->dims);
+}
+
+/* The shape is that of the output. */
+PRINT(shape)
+{
+    (void)g, (void)n, (void)out;
+}
+
+PRINT(permute)
+{
+    const int *perm = ((const weft_attr_permute *)n->attr)->perm;
+    weft_buf_printf(out, " {perm=");
+    for (int i = 0; i < weft_in_info(g, n->in[0])->shape.rank; i++)
+        weft_buf_printf(out, "%d", perm[i]);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(slice)
+{
+    (void)g;
+    const weft_attr_slice *a = n->attr;
+    weft_buf_printf(out, " {dim=%d start=%lld len=%lld}", a->dim, (long long)a->start,
+                    (long long)a->len);
+}
+
+PRINT(pad)
+{
+    (void)g;
+    const weft_attr_pad *a = n->attr;
+    weft_buf_printf(out, " {dim=%d before=%lld after=%lld}", a->dim, (long long)a->before,
+                    (long long)a->after);
+}
+
+PRINT(concat)
+{
+    (void)g;
+    weft_buf_printf(out, " {dim=%d}", ((const weft_attr_concat *)n->attr)->dim);
+}
+
+PRINT(matmul)
+{
+    (void)g;
+    const weft_attr_matmul *a = n->attr;
+    weft_buf_printf(out, " {%c%c}", a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N');
+}
+
+PRINT(linear)
+{
+    (void)g;
+    static const char *const acts[] = {"none", "gelu_tanh", "silu"};
+    weft_buf_printf(out, " {act=%s}", acts[((const weft_attr_linear *)n->attr)->act]);
+}
+
+PRINT(conv)
+{
+    (void)g;
+    const weft_attr_conv *a = n->attr;
+    put_list(out, " {stride=", a->stride, 3);
+    put_list(out, " before=", a->before, 3);
+    put_list(out, " after=", a->after, 3);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(attention)
+{
+    (void)g;
+    const weft_attr_attention *a = n->attr;
+    put_number(out, " {scale=", a->scale);
+    weft_buf_printf(out, "%s}", a->causal ? " causal" : "");
+}
+
+PRINT(norm)
+{
+    (void)g;
+    const weft_attr_norm *a = n->attr;
+    put_number(out, " {eps=", a->eps);
+    weft_buf_printf(out, "%s}", a->l2 ? " l2" : "");
+}
+
+PRINT(rope)
+{
+    (void)g;
+    weft_buf_printf(out, "%s", ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : "");
+}
+
+/* The rows are those of the output. */
+PRINT(embed)
+{
+    (void)g, (void)n, (void)out;
+}
+
+PRINT(adamw)
+{
+    (void)g;
+    const weft_attr_adamw *a = n->attr;
+    put_number(out, " {beta1=", a->beta1);
+    put_number(out, " beta2=", a->beta2);
+    put_number(out, " eps=", a->eps);
+    put_number(out, " weight_decay=", a->weight_decay);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(comm)
+{
+    (void)g;
+    const weft_attr_comm *a = n->attr;
+    weft_buf_printf(out, " {axis=%d", a->axis);
+    if (a->shift)
+        weft_buf_printf(out, " shift=%d", a->shift);
+    if (a->global)
+        weft_buf_printf(out, " dim=%d of %lld", a->dim, (long long)a->global);
+    if (a->global2)
+        weft_buf_printf(out, " to dim=%d of %lld", a->dim2, (long long)a->global2);
+    weft_buf_printf(out, "%s}", a->invariant ? " invariant" : "");
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+#define LOCAL(name)                                                                                \
+    void weft_local_##name(weft_graph *to, void *attr, int dim, int64_t start, int64_t len)
+
+LOCAL(none)
+{
+    (void)to, (void)attr, (void)dim, (void)start, (void)len;
+}
+
+/* A run of rows of the leading dim is where it is; other parts are gathered into data of their
+ * own. */
+LOCAL(constant)
+{
+    weft_attr_constant *a = attr;
+    int64_t outer = 1, inner = weft_dtype_bytes(a->dtype);
+    for (int i = 0; i < a->shape.rank; i++) {
+        outer *= i < dim ? a->shape.dim[i] : 1;
+        inner *= i > dim ? a->shape.dim[i] : 1;
+    }
+    const int64_t row = a->shape.dim[dim] * inner;
+    const char *from = (const char *)a->data + start * inner;
+    a->shape.dim[dim] = len;
+    a->data = from;
+    if (outer == 1)
+        return;
+    char *own = weft_graph_blob(to, outer * len * inner, &a->blob);
+    a->data = own;
+    for (int64_t i = 0; own && i < outer; i++)
+        memcpy(own + i * len * inner, from + i * row, (size_t)(len * inner));
+}
+
+LOCAL(fill)
+{
+    (void)to, (void)start;
+    ((weft_attr_fill *)attr)->shape.dim[dim] = len;
+}
+
+LOCAL(random)
+{
+    (void)to;
+    weft_attr_random *a = attr;
+    a->shape.dim[dim] = len;
+    a->start[dim] += dim ? start : 0; /* samples are told apart by their keys */
+}
+
+LOCAL(shape)
+{
+    (void)to, (void)start;
+    ((weft_attr_shape *)attr)->shape.dim[dim] = len;
+}
+
+LOCAL(conv)
+{
+    (void)to, (void)start;
+    ((weft_attr_conv *)attr)->x_shape.dim[dim] = len;
+}
