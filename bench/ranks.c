@@ -115,20 +115,18 @@ static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_
     const weft_optimizer_config optimizer = {
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.998};
     weft_run_models models = {0};
-    weft_graph *g = weft_graph_create(), *made = NULL;
+    weft_graph *g = weft_graph_create();
+    const weft_pass_setup setup = {
+        .mesh = mesh, .rank = weft_comm_rank(comm), .recipe = &weft_recipe_dp};
     die(comm, weft_run_vae_model(&run, "bench", &models.vae));
     die(comm, weft_run_text_model(&run, "bench", &models.text));
     die(comm, weft_run_dit_model(&run, "bench", 16, 128, &models.dit));
     weft_objective_build(g, &run, &models, &size);
     die(comm, weft_graph_check(g));
-    if (weft_comm_ranks(comm) > 1)
-        die(comm, weft_pass_shard(g, mesh, weft_comm_rank(comm), &weft_recipe_dp, &made));
-    else
-        made = g;
-    weft_optimizer_build(made, weft_graph_find(made, "objective"), &optimizer);
-    die(comm, weft_pass_fuse(made, &g));
-    die(comm, weft_pass_order(g, &made));
-    return made;
+    die(comm, weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
+    weft_optimizer_build(g, weft_graph_find(g, "objective"), &optimizer);
+    die(comm, weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
+    return g;
 }
 
 static void feed(weft_program *p, const weft_graph *g)

@@ -157,16 +157,28 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
     return status;
 }
 
+static weft_status read_passes(const weft_args *args, weft_pass_switches *passes)
+{
+    int count;
+    const char *const *text = weft_args_list(args, "--pass", &count);
+    *passes = weft_pass_defaults;
+    for (int i = 0; i < count; i++)
+        WEFT_TRY(weft_pass_switch(passes, text[i]));
+    return WEFT_OK;
+}
+
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
     prompts p = {0};
-    weft_generator_options o = {0};
+    weft_pass_switches passes;
+    weft_generator_options o = {.passes = &passes};
     weft_comm *comm = NULL;
     weft_generator *generator = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
+    WEFT_GO(read_passes(args, &passes));
     WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
     WEFT_GO(run_pipeline(args, generator, comm, &p));
@@ -244,6 +256,10 @@ static const weft_option options[] = {
      .fallback = "stored",
      .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, "
              "which halves those of f32 files and rounds them"},
+    {.name = "--pass",
+     .value_name = "NAME=off",
+     .help = "leaves out a pass over the graphs (weft inspect graph --passes lists them)",
+     .repeated = true},
     {.name = "--batch",
      .value_name = "N",
      .fallback = "1",

@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "model/model.h"
+#include "pass/passes.h"
 #include "runtime/runtime.h"
 #include "train/optimizer.h"
 #include "train/run.h"
@@ -37,7 +38,11 @@ static const weft_option options[] = {
     {"--backend", "NAME", "cpu", "whose kernels: cpu or ref"},
     {"--top", "N", "8",
      "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
-    {"--graph", NULL, NULL, "print the graph, one node a line"},
+    {"--graph", NULL, NULL,
+     "print the graph, one node a line; of graph CONFIG also where collectives start and are "
+     "waited "
+     "for"},
+    {"--passes", NULL, NULL, "of graph CONFIG: print what each pass changed"},
     {"--json", NULL, NULL, "print the figures as one JSON object"},
 };
 
@@ -91,21 +96,15 @@ static void add_step(weft_graph *g)
             .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.999});
 }
 
-/* Replaces *g by what a pass made of it. */
-static weft_status replace(weft_graph **g, weft_status_code status, weft_graph **made)
-{
-    if (status == WEFT_OK) {
-        weft_graph_free(*g);
-        *g = *made;
-    }
-    return status;
-}
-
 static weft_status build(const request *r, const weft_model *model, weft_graph **out,
                          int64_t *params, weft_cost *forward)
 {
     const weft_model_size size = model_size(r, model);
-    weft_graph *g = weft_graph_create(), *made = NULL;
+    weft_graph *g = weft_graph_create();
+    const weft_pass_setup setup = {.mesh = &r->mesh,
+                                   .recipe = &data_parallel,
+                                   .recompute = r->recompute,
+                                   .recompute_count = r->train ? r->recompute_count : 0};
     weft_status_code status = WEFT_OK;
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
@@ -115,17 +114,11 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     *forward = weft_graph_cost(g);
     if (r->train)
         add_loss(g);
-    if (weft_mesh_ranks(&r->mesh) > 1)
-        WEFT_GO(replace(&g, weft_pass_shard(g, &r->mesh, 0, &data_parallel, &made), &made));
+    WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
     if (r->train)
         add_step(g);
     WEFT_GO(weft_graph_check(g));
-    if (r->train && r->recompute_count)
-        WEFT_GO(
-            replace(&g, weft_pass_recompute(g, r->recompute, r->recompute_count, &made), &made));
-    if (!r->train)
-        WEFT_GO(replace(&g, weft_pass_fuse(g, &made), &made));
-    WEFT_GO(replace(&g, weft_pass_order(g, &made), &made));
+    WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
     *out = g;
     return WEFT_OK;
 out:
@@ -412,7 +405,11 @@ const weft_verb weft_verb_inspect = {
     .details = "graph: reads a config of weft train and prints, for each of its stages, what a "
                "step of training costs on one rank:\n"
                "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with "
-               "--graph also the graph.\n\n"
+               "--graph also the graph,\n"
+               "with --passes what each pass over it changed. --mesh, --batch, --frames, --height, "
+               "--width and --recompute\n"
+               "stand in for what the config says; a mesh is seen from rank 0, and its other ranks "
+               "need not be there.\n\n"
                "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
                "text_encoder/), the folder of one model, or a "
                "bare config.json; weights are neither needed nor allocated. Builds the graph for "

@@ -14,7 +14,17 @@ static void line(const char *what, int64_t bytes, const char *note)
 static weft_status print_graph(const weft_graph *g)
 {
     weft_buf text = {0};
-    weft_graph_print(g, &text);
+    const weft_status_code status = weft_schedule_print(g, &text);
+    if (status == WEFT_OK)
+        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_buf_free(&text);
+    return status;
+}
+
+static weft_status print_passes(const weft_pass_log *log)
+{
+    weft_buf text = {0};
+    weft_pass_log_print(log, &text);
     const weft_status_code status = weft_buf_check(&text);
     if (status == WEFT_OK)
         fwrite(text.data, 1, (size_t)text.len, stdout);
@@ -52,8 +62,8 @@ static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *si
 
 /* The programs of a stage's buckets share their arenas. */
 static weft_status inspect_stage(const weft_run *run, const weft_run_models *models,
-                                 const weft_stage *stage, const weft_place_of_run *place,
-                                 bool print)
+                                 const weft_stage *stage, weft_place_of_run *place,
+                                 const weft_args *args)
 {
     const int count = weft_stage_bucket_count(stage);
     const double begin = weft_now();
@@ -63,8 +73,13 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
         step && program ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", count);
     int64_t params = 0;
     for (int i = 0; i < count; i++) {
+        weft_pass_log log = {0};
+        place->log = weft_args_flag(args, "--passes") ? &log : NULL;
         WEFT_GO(plan_bucket(run, models, weft_stage_bucket(stage, i), place, &params, &step[i]));
-        WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, i), &step[i], params, print));
+        WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, i), &step[i], params,
+                               weft_args_flag(args, "--graph")));
+        if (place->log)
+            WEFT_GO(print_passes(&log));
         program[i] = step[i].program;
     }
     line("program", weft_programs_bytes(program, count),
@@ -81,29 +96,56 @@ out:
     return status;
 }
 
+/* An option that is given stands in for what every stage of the config says. */
+static weft_status override_sizes(const weft_args *args, weft_run *run)
+{
+    static const struct {
+        const char *option;
+        size_t offset;
+    } sizes[] = {{"--batch", offsetof(weft_bucket, batch)},
+                 {"--frames", offsetof(weft_bucket, frames)},
+                 {"--height", offsetof(weft_bucket, height)},
+                 {"--width", offsetof(weft_bucket, width)}};
+    for (int i = 0; i < WEFT_COUNT(sizes); i++) {
+        int64_t value;
+        if (!weft_args_flag(args, sizes[i].option))
+            continue;
+        WEFT_TRY(weft_args_i64(args, sizes[i].option, 1, 1 << 20, &value));
+        for (int64_t s = 0; s < run->stages.count; s++) {
+            weft_stage *stage = (weft_stage *)run->stages.item + s;
+            *(int64_t *)((char *)&stage->size + sizes[i].offset) = value;
+            for (int64_t b = 0; b < stage->buckets.count; b++)
+                *(int64_t *)((char *)((weft_bucket *)stage->buckets.item + b) + sizes[i].offset) =
+                    value;
+        }
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_inspect_run(const weft_args *args, const char *path)
 {
     weft_arena *arena = weft_arena_create();
-    weft_comm *comm = NULL;
     weft_run run;
     weft_run_models models;
     weft_status_code status = WEFT_OK;
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_GO(weft_args_config(args, arena, path, &run));
+    WEFT_GO(override_sizes(args, &run));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
-    WEFT_GO(weft_comm_open_mpi(&comm));
-    const weft_place_of_run place = {.comm = comm,
-                                     .backend = weft_backend_find(run.backend),
-                                     .recompute = run.recompute.item,
-                                     .recompute_count = (int)run.recompute.count,
-                                     .mesh = {.axis_count = 1, .axis = {{"dp", 1}}}};
+    weft_place_of_run place = {.backend = weft_backend_find(run.backend),
+                               .recompute = run.recompute.item,
+                               .recompute_count = (int)run.recompute.count,
+                               .passes = &run.passes};
+    WEFT_GO(weft_mesh_parse(
+        weft_args_flag(args, "--mesh") ? weft_args_string(args, "--mesh") : run.mesh, &place.mesh));
+    if (weft_args_flag(args, "--recompute"))
+        place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
     for (int64_t i = 0; i < run.stages.count; i++)
-        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, weft_args_flag(args, "--graph")));
+        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, args));
 out:
-    weft_comm_free(comm);
     weft_arena_free(arena);
     return status;
 }

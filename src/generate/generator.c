@@ -142,9 +142,12 @@ static weft_status finish_part(weft_generator *p, part *s)
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
     const bool several = p->comm && weft_comm_ranks(p->comm) > 1;
-    if (several)
-        WEFT_TRY(
-            weft_pass_shard(s->graph, &p->mesh, weft_comm_rank(p->comm), &weft_recipe_dp, &s->own));
+    const weft_pass_setup setup = {.switches = p->options.passes,
+                                   .mesh = several ? &p->mesh : NULL,
+                                   .rank = several ? weft_comm_rank(p->comm) : 0,
+                                   .recipe = &weft_recipe_dp};
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
+    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.comm = several ? p->comm : NULL,
                                           .mesh = several ? &p->mesh : NULL};
     return weft_program_compile(s->own, &options, &s->program);

@@ -4,6 +4,7 @@
 
 #include "diffusion/sampler.h"
 #include "generate/vae_stream.h"
+#include "pass/passes.h"
 
 /* As in the files; f32; rounded to bf16, which halves them. Computed with in f32 all the same. */
 typedef enum weft_weights_kind {
@@ -15,11 +16,12 @@ typedef enum weft_weights_kind {
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
     int64_t steps;
-    double guidance; /* 1: none, and half the work */
-    double shift;    /* 0: the model's scheduler's */
-    int sampler;     /* weft_sampler_kind */
-    int64_t batch;   /* prompts denoised together */
-    int weights;     /* weft_weights_kind: how the transformer's and the text encoder's matrices are
+    double guidance;                  /* 1: none, and half the work */
+    double shift;                     /* 0: the model's scheduler's */
+    int sampler;                      /* weft_sampler_kind */
+    int64_t batch;                    /* prompts denoised together */
+    const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
+    int weights; /* weft_weights_kind: how the transformer's and the text encoder's matrices are
                         kept */
 } weft_generator_options;
 

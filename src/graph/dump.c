@@ -148,8 +148,9 @@ static void print_layout(const weft_graph *g, weft_value v, weft_buf *out)
         weft_buf_printf(out, ">");
 }
 
-static void print_node(const weft_graph *g, const weft_node *n, weft_buf *out)
+void weft_graph_print_node(const weft_graph *g, int32_t index, weft_buf *out)
 {
+    const weft_node *n = g->node[index];
     char text[96];
     for (int i = 0; i < n->out_count; i++) {
         weft_buf_printf(out, "%s%%%d %s", i ? ", " : "", n->out[i].id,
@@ -178,8 +179,13 @@ void weft_graph_print(const weft_graph *g, weft_buf *out)
 {
     if (g->error != WEFT_OK)
         weft_buf_printf(out, "# error: %s\n", g->error_text ? g->error_text : "out of memory");
-    for (int64_t i = 0; i < g->node_count; i++)
-        print_node(g, g->node[i], out);
+    for (int32_t i = 0; i < g->node_count; i++)
+        weft_graph_print_node(g, i, out);
+    weft_graph_print_ends(g, out);
+}
+
+void weft_graph_print_ends(const weft_graph *g, weft_buf *out)
+{
     for (int64_t i = 0; i < g->output_count; i++)
         weft_buf_printf(out, "output %s = %%%d\n", g->output[i].name, g->output[i].value.id);
     for (int64_t i = 0; i < g->update_count; i++)

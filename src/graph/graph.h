@@ -158,6 +158,9 @@ const weft_value *weft_graph_params(weft_graph *g, int *count);
 weft_status weft_graph_verify(const weft_graph *g);
 /* One node a line, diffable: "%12 f32[2,64,128] = linear(%10, %11) {act=none} @blocks.0.ffn". */
 void weft_graph_print(const weft_graph *g, weft_buf *out);
+/* Its parts: the line of one node; outputs and updates. */
+void weft_graph_print_node(const weft_graph *g, int32_t node, weft_buf *out);
+void weft_graph_print_ends(const weft_graph *g, weft_buf *out);
 uint64_t weft_graph_hash(const weft_graph *g); /* of the printed form and constants */
 
 /* Copying for passes: emits `node` into `to` with inputs mapped by map[old value id] (sources too);

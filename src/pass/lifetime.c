@@ -95,27 +95,6 @@ static void set_storage(lifetime *l)
     }
 }
 
-/* A collective is waited for before the first node that reads what it makes; aliases read nothing.
- */
-static void set_waits(lifetime *l)
-{
-    for (int32_t n = 0; n < l->nodes; n++)
-        l->plan->wait[n] = weft_op_is_collective(weft_graph_node(l->graph, n)->op) ? l->nodes : -1;
-    for (int32_t n = l->nodes - 1; n >= 0; n--) {
-        const weft_node *node = weft_graph_node(l->graph, n);
-        if (weft_op_is_alias(node->op))
-            continue;
-        for (int i = 0; i < node->in_count; i++) {
-            if (!weft_value_ok(node->in[i]))
-                continue;
-            const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
-            int32_t *wait = &l->plan->wait[weft_value_get(l->graph, (weft_value){root})->node];
-            if (*wait >= 0)
-                *wait = n;
-        }
-    }
-}
-
 static void set_lives(lifetime *l)
 {
     for (int32_t v = 0; v < l->values; v++)
@@ -406,7 +385,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
         goto out;
     }
     set_storage(&l);
-    set_waits(&l);
+    weft_schedule_waits(g, plan->wait);
     set_lives(&l);
     place_outputs(&l);
     WEFT_GO(place_updates(&l));

@@ -61,6 +61,14 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 /* ---- order: collectives as early, their first use as late as dependencies allow; dead nodes go */
 weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
 
+/* ---- schedule: when collectives run -------------------------------------------------------- */
+/* By node, for a collective: the node before which it is waited for, the first that reads what it
+ * makes (aliases read nothing); the node count: at the end of the run. -1 for other nodes. */
+void weft_schedule_waits(const weft_graph *g, int32_t *wait);
+/* The graph as weft_graph_print has it, with "start" before each collective and a line "wait %9"
+ * where its result must be there. */
+weft_status weft_schedule_print(const weft_graph *g, weft_buf *out);
+
 /* ---- lifetime: a place for every buffer ---------------------------------------------------- */
 
 /* Where a value's bytes are. */
@@ -98,9 +106,7 @@ typedef struct weft_lifetime_options {
 typedef struct weft_memory_plan {
     weft_place *place; /* by value id; owned */
     int32_t count;
-    int32_t *wait; /* by node index; owned. For a collective: it starts at its own place and is
-                      waited for before this node (the first that reads its result; node count: at
-                      the end of the run). -1 for other nodes. */
+    int32_t *wait; /* by node index, as weft_schedule_waits has it; owned */
     int32_t node_count;
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
     int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */

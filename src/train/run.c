@@ -171,6 +171,7 @@ static const weft_key run_keys[] = {
     {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_run, recompute), "[]", "",
      "patterns over scopes and op names whose results the backward computes again instead of "
      "keeping"},
+    {"passes", WEFT_KEY_SECTION, offsetof(weft_run, passes), .section = &weft_pass_section},
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu, or ref: the slow f64 reference"},
     {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "",

@@ -5,6 +5,7 @@
 #include "data/loader.h"
 #include "diffusion/flow.h"
 #include "model/model.h"
+#include "pass/passes.h"
 #include "train/optimizer.h"
 
 typedef enum weft_run_what { WEFT_RUN_VAE, WEFT_RUN_DIT } weft_run_what;
@@ -82,6 +83,7 @@ typedef struct weft_run {
     weft_run_checkpoint checkpoint;
     weft_run_guard guard;
     weft_string_list recompute; /* patterns of scopes or ops that the backward computes again */
+    weft_pass_switches passes;
     const char *backend;
     const char *mesh; /* "": all ranks on axis dp */
     double deadline;  /* seconds */

@@ -9,7 +9,7 @@ static void find_slice(weft_step *step, const weft_place_of_run *place)
     int coordinate[WEFT_MAX_AXES];
     step->slice_parts = 1;
     step->slice_index = 0;
-    weft_mesh_coordinates(&place->mesh, weft_comm_rank(place->comm), coordinate);
+    weft_mesh_coordinates(&place->mesh, place->comm ? weft_comm_rank(place->comm) : 0, coordinate);
     for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
         const weft_node *node = weft_graph_node(step->graph, n);
         const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
@@ -28,40 +28,23 @@ static void find_slice(weft_step *step, const weft_place_of_run *place)
     }
 }
 
-/* Replaces step->graph by the result of a pass. */
-static weft_status replace(weft_step *step, weft_status_code status, weft_graph *graph)
-{
-    if (status != WEFT_OK)
-        return status;
-    if (step->graph != step->whole)
-        weft_graph_free(step->graph);
-    step->graph = graph;
-    return WEFT_OK;
-}
-
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
-    weft_graph *made = NULL;
-    weft_status_code status;
-    if (weft_mesh_ranks(&place->mesh) > 1) {
-        status = weft_pass_shard(step->graph, &place->mesh, weft_comm_rank(place->comm),
-                                 &weft_recipe_dp, &made);
-        WEFT_TRY(replace(step, status, made));
-    }
+    const weft_pass_setup setup = {.switches = place->passes,
+                                   .mesh = &place->mesh,
+                                   .rank = place->comm ? weft_comm_rank(place->comm) : 0,
+                                   .recipe = &weft_recipe_dp,
+                                   .recompute = place->recompute,
+                                   .recompute_count = place->recompute_count};
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
     find_slice(step, place);
     if (optimizer) {
         weft_optimizer_build(step->graph, weft_graph_find(step->graph, "objective"), optimizer);
         WEFT_TRY(weft_graph_check(step->graph));
     }
-    if (place->recompute_count > 0) {
-        status = weft_pass_recompute(step->graph, place->recompute, place->recompute_count, &made);
-        WEFT_TRY(replace(step, status, made));
-    }
-    status = weft_pass_fuse(step->graph, &made);
-    WEFT_TRY(replace(step, status, made));
-    status = weft_pass_order(step->graph, &made);
-    return replace(step, status, made);
+    return weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
+                           place->log);
 }
 
 void weft_step_begin_averages(weft_store *store)

@@ -2,17 +2,20 @@
 #ifndef WEFT_TRAIN_STEP_H
 #define WEFT_TRAIN_STEP_H
 
+#include "pass/passes.h"
 #include "runtime/runtime.h"
 #include "train/objective.h"
 
 /* Where and how programs run. */
 typedef struct weft_place_of_run {
-    weft_comm *comm; /* borrowed */
+    weft_comm *comm; /* borrowed; NULL: rank 0 of a mesh that is not here, to plan for */
     weft_mesh mesh;
     const weft_backend *backend;
     const char *const *recompute;
     int recompute_count;
-    bool profile; /* time every node */
+    const weft_pass_switches *passes; /* NULL: weft_pass_defaults */
+    weft_pass_log *log; /* what the passes changed is added to it; NULL: nobody asks */
+    bool profile;       /* time every node */
 } weft_place_of_run;
 
 typedef struct weft_step {

@@ -61,6 +61,8 @@ static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o,
         key = mix_number(mix_text(key, place->mesh.axis[i].name), place->mesh.axis[i].size);
     for (int i = 0; i < place->recompute_count; i++)
         key = mix_text(key, place->recompute[i]);
+    const weft_pass_switches *passes = place->passes ? place->passes : &weft_pass_defaults;
+    key = weft_seed_mix(key, XXH3_64bits(passes, sizeof *passes));
     return mix_text(key, place->backend->name);
 }
 

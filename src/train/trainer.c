@@ -93,6 +93,7 @@ static weft_status open_ranks(trainer *t)
     t->place.profile = run->trace;
     t->place.recompute = run->recompute.item;
     t->place.recompute_count = (int)run->recompute.count;
+    t->place.passes = &run->passes;
     t->leader = weft_comm_rank(t->comm) == 0;
     return WEFT_OK;
 }

@@ -22,3 +22,27 @@ grep -qF "program $predicted," run.txt || { cat plan.txt run.txt; exit 1; }
 "$WEFT" inspect graph vae.yaml --set stages.0.batch=3 | grep -q "of 3 x 1x32x32"
 if "$WEFT" inspect graph missing.yaml 2>err; then exit 1; fi
 grep -q "missing.yaml" err
+
+# Sizes, mesh and recomputation on the command line stand in for the config's.
+"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 >sizes.txt
+grep -q "of 4 x 5x64x32" sizes.txt
+bytes() { awk -v what="$1" '$1 == what {print $2 * ($3 == "KiB" ? 1 : $3 == "MiB" ? 1024 : 1048576)}' "$2"; }
+"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --mesh dp=4 >mesh.txt
+"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --set mesh=dp=4 >set.txt
+diff <(grep -v planned mesh.txt) <(grep -v planned set.txt)
+awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \
+    'BEGIN {exit !(b < 0.4 * a)}' || { cat sizes.txt mesh.txt; exit 1; }
+"$WEFT" inspect graph vae.yaml --recompute 'conv3d' --frames 5 >again.txt
+"$WEFT" inspect graph vae.yaml --frames 5 >once.txt
+awk -v a="$(bytes activations once.txt)" -v b="$(bytes activations again.txt)" 'BEGIN {exit !(b < a)}'
+
+# What each pass changed; a pass that is off; a name that is none; starts and waits.
+"$WEFT" inspect graph vae.yaml --mesh dp=2 --batch 2 --passes --graph >passes.txt
+grep -q "^shard .*vary +" passes.txt
+grep -q "^recompute  *nothing to do" passes.txt
+grep -q "^order .* behind .* collectives" passes.txt
+grep -q "^start %[0-9]* .* = all_reduce" passes.txt
+grep -q "^wait %[0-9]*$" passes.txt
+"$WEFT" inspect graph vae.yaml --passes --set passes.order=off | grep -q "^order  *off"
+if "$WEFT" inspect graph vae.yaml --set passes.nonesuch=off 2>err; then exit 1; fi
+grep -q "nonesuch.*recompute, .*order" err || { cat err; exit 1; }

@@ -28,20 +28,31 @@ weft_graph *forward_graph(int layers)
     return g;
 }
 
-weft_graph *training_graph(int layers, int size)
+weft_graph *loss_graph(int layers, int size)
 {
     weft_graph *g = weft_graph_create();
     const weft_value y = model(g, layers, size);
     const weft_value target =
         weft_input(g, "batch.target", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
     const weft_value error = weft_sub(g, y, target);
-    const weft_value loss = weft_mean_all(g, weft_mul(g, error, error));
-    weft_optimizer_build(g, loss,
+    weft_output(g, "objective", weft_mean_all(g, weft_mul(g, error, error)));
+    return g;
+}
+
+void add_step(weft_graph *g)
+{
+    weft_optimizer_build(g, weft_graph_find(g, "objective"),
                          &(weft_optimizer_config){.beta1 = 0.9,
                                                   .beta2 = 0.99,
                                                   .eps = 1e-8,
                                                   .weight_decay = 0.01,
                                                   .clip_norm = 1,
                                                   .ema_decay = 0.9});
+}
+
+weft_graph *training_graph(int layers, int size)
+{
+    weft_graph *g = loss_graph(layers, size);
+    add_step(g);
     return g;
 }

@@ -7,6 +7,9 @@
 #include "train/optimizer.h"
 
 weft_graph *training_graph(int layers, int size);
+/* Its two halves: the model with its loss, output "objective"; gradients and optimizer. */
+weft_graph *loss_graph(int layers, int size);
+void add_step(weft_graph *g);
 weft_graph *forward_graph(int layers);
 
 #endif

@@ -1,0 +1,255 @@
+#include "pass/passes.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+typedef struct row {
+    const char *name, *help;
+    weft_pass_stage stage;
+    size_t on; /* offset in the switches; NEVER_OFF: the graph could not run without it */
+    bool (*wanted)(const weft_pass_setup *setup);
+    weft_status (*run)(const weft_graph *g, const weft_pass_setup *setup, weft_graph **out);
+    /* Adds to report->changed what counts of nodes do not show; NULL: nothing. */
+    weft_status (*say)(const weft_graph *before, const weft_graph *after, weft_pass_report *report);
+} row;
+
+enum { NEVER_OFF = -1 };
+
+static bool has_several_ranks(const weft_pass_setup *s)
+{
+    return s->mesh && weft_mesh_ranks(s->mesh) > 1;
+}
+
+static bool has_patterns(const weft_pass_setup *s)
+{
+    return s->recompute_count > 0;
+}
+
+static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_shard(g, s->mesh, s->rank, s->recipe, out);
+}
+
+static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_recompute(g, s->recompute, s->recompute_count, out);
+}
+
+static weft_status run_fuse(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_fuse(g, out);
+}
+
+static weft_status run_order(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_order(g, out);
+}
+
+/* Nodes that run while collectives are under way, a node once for each of them. */
+static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collectives)
+{
+    const int32_t count = weft_graph_node_count(g);
+    int32_t *wait = weft_alloc((count + 1) * (int64_t)sizeof *wait);
+    if (!wait)
+        return weft_fail(WEFT_E_MEMORY, "no memory to report on a pass");
+    weft_schedule_waits(g, wait);
+    *nodes = *collectives = 0;
+    for (int32_t n = 0; n < count; n++) {
+        *collectives += wait[n] >= 0;
+        *nodes += wait[n] >= 0 ? wait[n] - n - 1 : 0;
+    }
+    weft_free(wait);
+    return WEFT_OK;
+}
+
+static weft_status say_order(const weft_graph *before, const weft_graph *after,
+                             weft_pass_report *report)
+{
+    int64_t was, is, collectives;
+    WEFT_TRY(covered(before, &was, &collectives));
+    WEFT_TRY(covered(after, &is, &collectives));
+    const size_t used = strlen(report->changed);
+    if (collectives)
+        snprintf(report->changed + used, sizeof report->changed - used,
+                 "%s%lld nodes behind %lld collectives, %lld before", used ? "; " : "",
+                 (long long)is, (long long)collectives, (long long)was);
+    return WEFT_OK;
+}
+
+/* clang-format off */
+#define HELP_OF(name, fallback, help) static const char name##_help[] = help;
+WEFT_PASS_LIST(HELP_OF)
+#undef HELP_OF
+#define SWITCHED(name) #name, name##_help, WEFT_PASS_RANK, offsetof(weft_pass_switches, name)
+
+static const row rows[] = {
+    {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
+     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, NULL},
+    {SWITCHED(recompute), has_patterns, run_recompute, NULL},
+    {SWITCHED(fuse), NULL, run_fuse, NULL},
+    {SWITCHED(order), NULL, run_order, say_order},
+};
+
+#define DEFAULT_OF(name, fallback, help) .name = fallback,
+const weft_pass_switches weft_pass_defaults = {WEFT_PASS_LIST(DEFAULT_OF)};
+#undef DEFAULT_OF
+
+#define TEXT_OF_true "on"
+#define TEXT_OF_false "off"
+#define KEY_OF(name, fallback, help) \
+    {#name, WEFT_KEY_BOOL, offsetof(weft_pass_switches, name), TEXT_OF_##fallback, "", help},
+static const weft_key keys[] = {WEFT_PASS_LIST(KEY_OF)};
+#undef KEY_OF
+/* clang-format on */
+
+const weft_section weft_pass_section = {"passes", "what is done to a graph before it runs",
+                                        sizeof(weft_pass_switches), keys, WEFT_COUNT(keys)};
+
+weft_status weft_pass_switch(weft_pass_switches *switches, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    const size_t length = equals ? (size_t)(equals - text) : strlen(text);
+    const bool on = equals && !strcmp(equals + 1, "on"), off = equals && !strcmp(equals + 1, "off");
+    weft_buf known = {0};
+    for (int k = 0; k < WEFT_COUNT(keys); k++) {
+        if ((on || off) && strlen(keys[k].name) == length && !memcmp(keys[k].name, text, length)) {
+            *(bool *)((char *)switches + keys[k].offset) = on;
+            weft_buf_free(&known);
+            return WEFT_OK;
+        }
+        weft_buf_printf(&known, "%s%s", k ? ", " : "", keys[k].name);
+    }
+    const weft_status_code status =
+        weft_fail(WEFT_E_ARG, "\"%s\" does not switch a pass: NAME=on or NAME=off, NAME one of %s",
+                  text, known.data ? known.data : "");
+    weft_buf_free(&known);
+    return status;
+}
+
+/* ---- reports ------------------------------------------------------------------------------- */
+
+/* "gelu -12, linear +12": the kinds of nodes whose count changed, the largest changes first. */
+static void say_counts(const weft_graph *before, const weft_graph *after, weft_pass_report *r)
+{
+    int change[WEFT_OP_COUNT] = {0};
+    for (int32_t n = 0; n < weft_graph_node_count(before); n++)
+        change[weft_graph_node(before, n)->op]--;
+    for (int32_t n = 0; n < weft_graph_node_count(after); n++)
+        change[weft_graph_node(after, n)->op]++;
+    for (int told = 0; told < 6; told++) {
+        int most = 0;
+        for (int op = 1; op < WEFT_OP_COUNT; op++)
+            if (change[op] * change[op] > change[most] * change[most])
+                most = op;
+        if (!change[most])
+            return;
+        const size_t used = strlen(r->changed);
+        snprintf(r->changed + used, sizeof r->changed - used, "%s%s %+d", used ? ", " : "",
+                 weft_op_get((weft_op)most)->name, change[most]);
+        change[most] = 0;
+    }
+}
+
+static weft_status peak_of(const weft_graph *g, int64_t *bytes)
+{
+    weft_memory_plan plan;
+    WEFT_TRY(weft_pass_lifetime(g, NULL, &plan));
+    *bytes = plan.arena_bytes;
+    weft_memory_plan_free(&plan);
+    return WEFT_OK;
+}
+
+static weft_status report_on(const row *pass, const weft_graph *before, const weft_graph *after,
+                             double seconds, weft_pass_log *log)
+{
+    weft_pass_report *r = &log->report[log->count++];
+    *r = (weft_pass_report){.name = pass->name, .help = pass->help, .ran = true};
+    const weft_graph *graph[2] = {before, after};
+    r->seconds = seconds;
+    for (int i = 0; i < 2; i++) {
+        r->nodes[i] = weft_graph_node_count(graph[i]);
+        r->cost[i] = weft_graph_cost(graph[i]);
+        WEFT_TRY(peak_of(graph[i], &r->peak[i]));
+    }
+    say_counts(before, after, r);
+    return pass->say ? pass->say(before, after, r) : WEFT_OK;
+}
+
+static void print_change(weft_buf *out, const char *was, const char *is)
+{
+    if (!strcmp(was, is))
+        weft_buf_printf(out, " %23s", is);
+    else
+        weft_buf_printf(out, " %10s > %10s", was, is);
+}
+
+void weft_pass_log_print(const weft_pass_log *log, weft_buf *out)
+{
+    weft_buf_printf(out, "%-10s %23s %23s %23s %23s  %s\n", "pass", "nodes", "FLOPs", "bytes moved",
+                    "peak", "changed");
+    for (int i = 0; i < log->count; i++) {
+        const weft_pass_report *r = &log->report[i];
+        char text[2][32];
+        weft_buf_printf(out, "%-10s", r->name);
+        if (!r->ran) {
+            weft_buf_printf(out, " %23s\n", r->off ? "off" : "nothing to do");
+            continue;
+        }
+        for (int k = 0; k < 2; k++)
+            snprintf(text[k], sizeof text[k], "%d", (int)r->nodes[k]);
+        print_change(out, text[0], text[1]);
+        for (int k = 0; k < 2; k++)
+            snprintf(text[k], sizeof text[k], "%.4g", (double)r->cost[k].flops);
+        print_change(out, text[0], text[1]);
+        print_change(out, weft_format_bytes(r->cost[0].bytes, text[0]),
+                     weft_format_bytes(r->cost[1].bytes, text[1]));
+        print_change(out, weft_format_bytes(r->peak[0], text[0]),
+                     weft_format_bytes(r->peak[1], text[1]));
+        weft_buf_printf(out, "  %s\n", r->changed[0] ? r->changed : "nothing");
+    }
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
+static bool is_off(const row *pass, const weft_pass_setup *setup)
+{
+    const weft_pass_switches *s = setup->switches ? setup->switches : &weft_pass_defaults;
+    return pass->on != (size_t)NEVER_OFF && !*(const bool *)((const char *)s + pass->on);
+}
+
+weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
+                            weft_graph **graph, weft_pass_log *log)
+{
+    const weft_graph *given = *graph;
+    for (int i = 0; i < WEFT_COUNT(rows); i++) {
+        const row *pass = &rows[i];
+        if (pass->stage != stage)
+            continue;
+        const bool off = is_off(pass, setup);
+        if (off || (pass->wanted && !pass->wanted(setup))) {
+            if (log)
+                log->report[log->count++] =
+                    (weft_pass_report){.name = pass->name, .help = pass->help, .off = off};
+            continue;
+        }
+        weft_graph *made = NULL;
+        const double begin = weft_now();
+        weft_status_code status = pass->run(*graph, setup, &made);
+        if (status == WEFT_OK && log)
+            status = report_on(pass, *graph, made, weft_now() - begin, log);
+        if (status != WEFT_OK) {
+            weft_graph_free(made);
+            return status;
+        }
+        if (*graph != given || !keep)
+            weft_graph_free(*graph);
+        *graph = made;
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,75 @@
+/* The one list of passes: what they are called, what they do, in which order they run. Training,
+ * generation and inspection go through it, so that what is inspected is what runs.
+ *
+ *   graph of whole tensors
+ *      | shard                                    WEFT_PASS_WHOLE
+ *   graph of one rank, forward
+ *      | the caller: gradients, optimizer
+ *   graph of one rank
+ *      | recompute, fuse, order                   WEFT_PASS_RANK
+ *   what a program is compiled from
+ */
+#ifndef WEFT_PASS_PASSES_H
+#define WEFT_PASS_PASSES_H
+
+#include "base/config.h"
+#include "pass/pass.h"
+
+/* ROW(name, default, what it does), in the order of running. */
+#define WEFT_PASS_LIST(ROW)                                                                        \
+    ROW(recompute, true,                                                                           \
+        "makes what `recompute` names again in the backward instead of keeping it")                \
+    ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
+    ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")
+
+/* True: the pass runs. The config section `passes` of weft_pass_section. */
+typedef struct weft_pass_switches {
+#define WEFT_PASS_MEMBER(name, fallback, help) bool name;
+    WEFT_PASS_LIST(WEFT_PASS_MEMBER)
+#undef WEFT_PASS_MEMBER
+} weft_pass_switches;
+extern const weft_section weft_pass_section;
+/* All as the list says. */
+extern const weft_pass_switches weft_pass_defaults;
+/* Sets switches by "NAME=off" or "NAME=on"; the error lists the names. */
+weft_status weft_pass_switch(weft_pass_switches *switches, const char *text);
+
+typedef enum weft_pass_stage { WEFT_PASS_WHOLE, WEFT_PASS_RANK } weft_pass_stage;
+
+/* What the passes are given; borrowed. */
+typedef struct weft_pass_setup {
+    const weft_pass_switches *switches; /* NULL: weft_pass_defaults */
+    const weft_mesh *mesh;              /* NULL or one rank: nothing is sharded */
+    int rank;
+    const weft_recipe *recipe; /* of a mesh with more than one rank */
+    const char *const *recompute;
+    int recompute_count;
+} weft_pass_setup;
+
+/* What a pass changed, told by the graphs before and after it. */
+typedef struct weft_pass_report {
+    const char *name, *help;
+    bool ran;          /* switched on, and there was something for it to do */
+    bool off;          /* switched off */
+    int32_t nodes[2];  /* before and after */
+    weft_cost cost[2]; /* of the whole graph; bytes are what kernels move */
+    int64_t peak[2];   /* the arena that a run of it would reserve, without in-place kernels */
+    double seconds;    /* of the pass */
+    char changed[192]; /* kinds of nodes that came and went, and what the pass has to say */
+} weft_pass_report;
+
+enum { WEFT_PASS_REPORTS = 16 };
+typedef struct weft_pass_log {
+    int count;
+    weft_pass_report report[WEFT_PASS_REPORTS];
+} weft_pass_log;
+
+/* Runs the stage's passes and replaces *graph by what they make. The graphs in between are freed,
+ * and so is the one that came in unless `keep`. With `log` (or NULL) each appends its report, which
+ * costs a memory plan per pass. */
+weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup, bool keep,
+                            weft_graph **graph, weft_pass_log *log);
+/* A table, a pass a line. */
+void weft_pass_log_print(const weft_pass_log *log, weft_buf *out);
+
+#endif

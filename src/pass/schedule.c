@@ -1,0 +1,66 @@
+/* Where a collective starts and where it is waited for. It starts at its node; it is waited for
+ * before the first node that reads its result, and an alias reads nothing:
+ *
+ *   node   10 all_reduce   11 matmul   12 reshape(10)   13 linear   14 add(12, 13)
+ *           start                                                   wait               */
+#include "pass/pass.h"
+
+void weft_schedule_waits(const weft_graph *g, int32_t *wait)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    for (int32_t n = 0; n < nodes; n++)
+        wait[n] = weft_op_is_collective(weft_graph_node(g, n)->op) ? nodes : -1;
+    for (int32_t n = nodes - 1; n >= 0; n--) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (weft_op_is_alias(node->op))
+            continue;
+        for (int i = 0; i < node->in_count; i++) {
+            if (!weft_value_ok(node->in[i]))
+                continue;
+            int32_t made = weft_value_get(g, node->in[i])->node;
+            while (weft_op_is_alias(weft_graph_node(g, made)->op))
+                made = weft_value_get(g, weft_graph_node(g, made)->in[0])->node;
+            if (wait[made] >= 0)
+                wait[made] = n;
+        }
+    }
+}
+
+weft_status weft_schedule_print(const weft_graph *g, weft_buf *out)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    /* Collectives by the node before which they are waited for: a list per node. */
+    int32_t *wait = weft_alloc((nodes + 1) * (int64_t)sizeof *wait);
+    int32_t *first = weft_alloc((nodes + 1) * (int64_t)sizeof *first);
+    int32_t *next = weft_alloc((nodes + 1) * (int64_t)sizeof *next);
+    weft_status_code status = WEFT_OK;
+    if (!wait || !first || !next) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory to print a graph of %d nodes", (int)nodes);
+        goto out;
+    }
+    weft_schedule_waits(g, wait);
+    for (int32_t n = 0; n <= nodes; n++)
+        first[n] = -1;
+    for (int32_t n = nodes - 1; n >= 0; n--) { /* so that lists are in the order of starting */
+        if (wait[n] < 0)
+            continue;
+        next[n] = first[wait[n]];
+        first[wait[n]] = n;
+    }
+    for (int32_t n = 0; n <= nodes; n++) {
+        for (int32_t c = first[n]; c >= 0; c = next[c])
+            weft_buf_printf(out, "wait %%%d\n", (int)weft_graph_node(g, c)->out[0].id);
+        if (n == nodes)
+            break;
+        if (wait[n] >= 0)
+            weft_buf_printf(out, "start ");
+        weft_graph_print_node(g, n, out);
+    }
+    weft_graph_print_ends(g, out);
+    status = weft_buf_check(out);
+out:
+    weft_free(wait);
+    weft_free(first);
+    weft_free(next);
+    return status;
+}

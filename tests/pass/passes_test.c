@@ -1,0 +1,119 @@
+/* The list of passes: order, switches, reports; the schedule that is printed is the one that the
+ * memory plan obeys. */
+#include "training_graph.h"
+
+#include "pass/passes.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static int count_ops(const weft_graph *g, weft_op op)
+{
+    int count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        count += weft_graph_node(g, n)->op == op;
+    return count;
+}
+
+static const weft_pass_report *report_of(const weft_pass_log *log, const char *name)
+{
+    for (int i = 0; i < log->count; i++)
+        if (!strcmp(log->report[i].name, name))
+            return &log->report[i];
+    cr_assert_fail("no report on %s", name);
+    return NULL;
+}
+
+Test(passes, run_in_order_and_report)
+{
+    static const char *const patterns[] = {"blocks.*"};
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+    const weft_pass_setup setup = {
+        .mesh = &mesh, .recipe = &weft_recipe_dp, .recompute = patterns, .recompute_count = 1};
+    weft_graph *g = loss_graph(4, 16);
+    weft_pass_log log = {0};
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, &log), WEFT_OK, "%s",
+                 weft_error_message());
+    add_step(g);
+    weft_graph *const trained = g;
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, true, &g, &log), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_eq(log.count, 1 + weft_pass_section.key_count);
+    cr_expect_str_eq(log.report[0].name, "shard");
+    for (int k = 0; k < weft_pass_section.key_count; k++)
+        cr_expect_str_eq(log.report[1 + k].name, weft_pass_section.keys[k].name);
+    const weft_pass_report *again = report_of(&log, "recompute");
+    cr_expect(again->ran && again->nodes[1] > again->nodes[0]);
+    cr_expect_gt(again->cost[1].flops, again->cost[0].flops);
+    cr_expect_lt(again->peak[1], again->peak[0]);
+    cr_expect(strstr(again->changed, "linear +"), "%s", again->changed);
+    cr_expect(strstr(report_of(&log, "order")->changed, "behind"), "%s",
+              report_of(&log, "order")->changed);
+    weft_buf text = {0};
+    weft_pass_log_print(&log, &text);
+    cr_expect(strstr(text.data, "\nrecompute ") && strstr(text.data, "\nfuse "), "%s", text.data);
+    weft_buf_free(&text);
+    cr_expect_neq(g, trained);
+    weft_graph_free(trained);
+    weft_graph_free(g);
+}
+
+Test(passes, are_switched)
+{
+    weft_pass_switches switches = weft_pass_defaults;
+    cr_assert_eq(weft_pass_switch(&switches, "fuse=off"), WEFT_OK);
+    cr_expect(!switches.fuse && switches.order);
+    const weft_pass_setup on = {0}, off = {.switches = &switches};
+    weft_graph *g = forward_graph(2), *fused = g, *plain = g;
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &on, true, &fused, NULL), WEFT_OK);
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &off, true, &plain, NULL), WEFT_OK);
+    cr_expect_eq(count_ops(plain, WEFT_OP_GELU), count_ops(g, WEFT_OP_GELU));
+    cr_expect_lt(count_ops(fused, WEFT_OP_GELU), count_ops(g, WEFT_OP_GELU));
+    weft_graph_free(fused);
+    weft_graph_free(plain);
+    weft_graph_free(g);
+    static const char *const wrong[] = {"fused=off", "fuse", "fuse=maybe", "=off", "shard=off"};
+    for (int i = 0; i < WEFT_COUNT(wrong); i++) {
+        cr_expect_eq(weft_pass_switch(&switches, wrong[i]), WEFT_E_ARG, "%s", wrong[i]);
+        for (int k = 0; k < weft_pass_section.key_count; k++)
+            cr_expect(strstr(weft_error_message(), weft_pass_section.keys[k].name), "%s",
+                      weft_error_message());
+    }
+}
+
+/* In the printed graph no line between a collective's start and its wait reads its result, and the
+ * line behind the wait does, through aliases or not. */
+Test(passes, schedule_is_printed)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(2, 3));
+    weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_P, 0}});
+    const weft_value r = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = 0});
+    const weft_value other = weft_unary(g, WEFT_OP_SILU, x);
+    const weft_value row = weft_reshape(g, r, WEFT_SHAPE(6));
+    const weft_value last = weft_emit(g, WEFT_OP_ALL_REDUCE, &other, 1, &(weft_attr_comm){0});
+    weft_output(g, "y", weft_unary(g, WEFT_OP_SILU, row));
+    weft_output(g, "z", last);
+    weft_buf text = {0};
+    cr_assert_eq(weft_schedule_print(g, &text), WEFT_OK, "%s", weft_error_message());
+    char lines[8][16] = {""};
+    int count = 0;
+    for (char *line = strtok(text.data, "\n"); line && count < 8; line = strtok(NULL, "\n"))
+        snprintf(lines[count++], sizeof lines[0], "%.8s", line);
+    static const char *const expected[] = {"%0 f32[2", "start %1", "%2 f32[2", "%3 f32[6",
+                                           "start %4", "wait %1",  "%5 f32[6", "wait %4"};
+    for (int i = 0; i < 8; i++)
+        cr_expect_str_eq(lines[i], expected[i], "line %d", i);
+    weft_memory_plan plan;
+    int32_t wait[8];
+    cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK);
+    weft_schedule_waits(g, wait);
+    for (int32_t n = 0; n < plan.node_count; n++)
+        cr_expect_eq(plan.wait[n], wait[n]);
+    weft_memory_plan_free(&plan);
+    weft_buf_free(&text);
+    weft_graph_free(g);
+}
