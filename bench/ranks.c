@@ -53,8 +53,10 @@ static double all_at_once(weft_comm *comm, weft_exchange **x, float *data)
     return busy / SUMS;
 }
 
-static void measure_sums(weft_comm *comm, const weft_mesh *mesh)
+static void measure_sums(weft_comm *comm)
 {
+    weft_group *world;
+    die(comm, weft_comm_world(comm, &world));
     const int64_t most = 1 << 18;
     float *data = weft_alloc_aligned(4 * most);
     memset(data, 0, (size_t)(4 * most));
@@ -64,9 +66,10 @@ static void measure_sums(weft_comm *comm, const weft_mesh *mesh)
         double alone[200], many[8];
         for (int i = 0; i < SUMS; i++) {
             const weft_shape shape = WEFT_SHAPE(count);
-            die(comm, weft_exchange_create(comm, mesh, weft_comm_rank(comm), WEFT_OP_ALL_REDUCE,
-                                           &(weft_attr_comm){0}, &shape, &shape, WEFT_F32, "bench",
-                                           &x[i]));
+            die(comm, weft_exchange_create(weft_group_count(world), weft_group_index(world),
+                                           WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
+                                           WEFT_F32, "bench", &x[i]));
+            die(comm, weft_exchange_attach(x[i], world, WEFT_CHANNEL_LAYERS));
             scratch = scratch ? scratch : weft_alloc_aligned(weft_exchange_scratch(x[i]));
             weft_exchange_bind(x[i], data, data, scratch);
         }
@@ -202,7 +205,7 @@ int main(int argc, char **argv)
     die(NULL, weft_comm_open_mpi(&comm));
     const weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", weft_comm_ranks(comm)}}};
     if (!*what || !strcmp(what, "sums"))
-        measure_sums(comm, &mesh);
+        measure_sums(comm);
     if (!*what || !strcmp(what, "step"))
         for (int64_t batch = 2; batch <= 16; batch *= 8)
             measure_step(comm, &mesh, batch);

@@ -407,7 +407,8 @@ void weft_exchange_start(weft_exchange *x)
         atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
     } else {
         atomic_store(&x->state, WEFT_EXCHANGE_QUEUED);
-        x->tag = (x->axis + 1) << 12 | (int)(comm->sequence[x->axis + 1]++ & 0xfff);
+        x->tag = (int)(x->at->id & 0xffff) << 15 | (int)x->channel << 12 |
+                 (int)(x->at->sequence[x->channel]++ & 0xfff);
         *(comm->tail ? &comm->tail->next : &comm->head) = x;
         comm->tail = x;
         pthread_cond_signal(&comm->queued);
@@ -503,6 +504,7 @@ void weft_comm_free(weft_comm *comm)
     weft_free(comm->pending);
     weft_free(comm->missing);
     weft_free(comm->answer);
+    weft_groups_free(comm->groups);
     weft_free(comm);
 }
 
@@ -563,14 +565,14 @@ static weft_status run_now(weft_exchange *x, const void *in, void *out)
     return status;
 }
 
-weft_status weft_comm_gather(weft_comm *comm, const void *data, int64_t bytes, void *out)
+weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out)
 {
     if (weft_comm_ranks(comm) == 1) {
         memcpy(out, data, (size_t)bytes);
         return WEFT_OK;
     }
     weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_GATHER, WEFT_U8, bytes, 0, &x));
+    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_ALL_GATHER, WEFT_U8, bytes, 0, &x));
     return run_now(x, data, out);
 }
 

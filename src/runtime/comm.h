@@ -64,16 +64,18 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
 
 typedef struct weft_exchange weft_exchange;
 
-/* A collective of a program: `op` with `attr` on mesh axis attr->axis, shapes of this `rank`. The
- * element type is that of the storage. `comm` NULL: for planning only, cannot be started. */
-weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
-                                 const weft_attr_comm *attr, const weft_shape *in,
-                                 const weft_shape *out, weft_dtype dtype, const char *what,
-                                 weft_exchange **exchange);
+/* A collective of `ranks` ranks, of which this is number `own`: `op` with `attr` (its axis is not
+ * looked at), local shapes. The element type is that of the storage. It can be planned with, and
+ * run once it is attached to a group. */
+weft_status weft_exchange_create(int ranks, int own, weft_op op, const weft_attr_comm *attr,
+                                 const weft_shape *in, const weft_shape *out, weft_dtype dtype,
+                                 const char *what, weft_exchange **exchange);
 /* One all_reduce of `pieces` tensors of count[i] elements. */
-weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
-                                        weft_dtype dtype, const int64_t *count, int pieces,
-                                        const char *what, weft_exchange **exchange);
+weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, const int64_t *count,
+                                        int pieces, const char *what, weft_exchange **exchange);
+/* To the group that runs it, of as many ranks, in which this rank is number `own`; again, to
+ * another one, when it is not under way. Sends nothing. */
+weft_status weft_exchange_attach(weft_exchange *exchange, weft_group *group, weft_channel channel);
 void weft_exchange_free(weft_exchange *exchange);
 int64_t weft_exchange_scratch(const weft_exchange *exchange); /* bytes */
 /* Bytes that this rank sends in one run. */

@@ -25,12 +25,13 @@ enum { WEFT_EXCHANGE_NEW, WEFT_EXCHANGE_QUEUED, WEFT_EXCHANGE_DONE, WEFT_EXCHANG
 
 struct weft_exchange {
     weft_comm *comm;
+    weft_group *at;
+    weft_channel channel;
     weft_exchange *next; /* in the queue */
     atomic_int state;
     char what[160]; /* "all_reduce of %12 on axis dp", for messages */
-    int axis;       /* of the mesh; -1: the world */
     int tag;
-    int *group; /* ranks of the world, in the order of the axis */
+    const int *group; /* ranks of the job */
     int group_count, own;
     weft_dtype dtype;
     int64_t element; /* bytes */
@@ -59,11 +60,22 @@ const char *weft_exchange_what(const weft_exchange *exchange);
 typedef enum weft_world_op {
     WEFT_WORLD_BARRIER,
     WEFT_WORLD_BROADCAST,
-    WEFT_WORLD_GATHER,
+    WEFT_WORLD_ALL_GATHER,
     WEFT_WORLD_SUM
 } weft_world_op;
 weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
                                        int64_t count, int root, weft_exchange **exchange);
+
+struct weft_group {
+    weft_comm *comm;
+    weft_group *next;
+    weft_arena *arena;
+    uint64_t id;
+    int count, own;
+    int *rank;
+    uint32_t sequence[WEFT_CHANNEL_COUNT];
+};
+void weft_groups_free(weft_group *group);
 
 typedef struct weft_pending {
     int peer;
@@ -86,7 +98,7 @@ struct weft_comm {
     pthread_mutex_t mutex; /* guards head, tail, broken, message, sequence */
     pthread_cond_t queued, finished;
     weft_exchange *head, *tail; /* head runs */
-    uint32_t sequence[WEFT_MAX_AXES + 1];
+    weft_group *groups, *world;
     weft_status_code broken;
     char message[1024];
     /* the progress thread's own */

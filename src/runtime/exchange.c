@@ -45,24 +45,18 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Group, arrays; `axis` -1: the world. */
-static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
-                         weft_dtype dtype, weft_exchange **out)
+static weft_status begin(int ranks, int own, weft_dtype dtype, weft_exchange **out)
 {
     weft_arena *arena = weft_arena_create();
     weft_exchange *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
     if (!x)
         goto memory;
-    int coordinate[WEFT_MAX_AXES] = {0};
     x->arena = arena;
-    x->comm = comm;
-    x->axis = axis;
     x->dtype = dtype;
     x->element = weft_dtype_bytes(dtype);
-    x->group_count = axis < 0 ? weft_comm_ranks(comm) : mesh->axis[axis].size;
-    x->own = axis < 0 ? rank : 0;
-    const int64_t k = x->group_count;
-    x->group = weft_arena_alloc(arena, k * (int64_t)sizeof *x->group);
+    x->group_count = ranks;
+    x->own = own;
+    const int64_t k = ranks;
     x->pack = weft_arena_alloc(arena, k * (int64_t)sizeof *x->pack);
     x->unpack = weft_arena_alloc(arena, k * (int64_t)sizeof *x->unpack);
     x->term = weft_arena_alloc(arena, k * (int64_t)sizeof *x->term);
@@ -72,22 +66,8 @@ static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int a
         if (!x->round[r].send || !x->round[r].recv)
             goto memory;
     }
-    if (!x->group || !x->pack || !x->unpack || !x->term)
+    if (!x->pack || !x->unpack || !x->term)
         goto memory;
-    if (axis >= 0)
-        weft_mesh_coordinates(mesh, rank, coordinate);
-    for (int j = 0; j < x->group_count; j++) {
-        if (axis < 0) {
-            x->group[j] = j;
-            continue;
-        }
-        int at = 0;
-        for (int a = 0; a < mesh->axis_count; a++)
-            at = at * mesh->axis[a].size + (a == axis ? j : coordinate[a]);
-        x->group[j] = at;
-    }
-    if (axis >= 0)
-        x->own = coordinate[axis];
     /* Equal on all ranks, so that sender and receiver cut alike. */
     x->segment = larger(WEFT_COMM_SCRATCH / (2 * k * x->element), 4096) / 16 * 16;
     *out = x;
@@ -95,6 +75,18 @@ static weft_status begin(weft_comm *comm, const weft_mesh *mesh, int rank, int a
 memory:
     weft_arena_free(arena);
     return weft_fail(WEFT_E_MEMORY, "no memory for a collective");
+}
+
+weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_channel channel)
+{
+    if (group->count != x->group_count || group->own != x->own)
+        return weft_fail(WEFT_E_ARG, "%s: made for member %d of %d ranks, bound to member %d of %d",
+                         x->what, x->own, x->group_count, group->own, group->count);
+    x->comm = group->comm;
+    x->at = group;
+    x->group = group->rank;
+    x->channel = channel;
+    return WEFT_OK;
 }
 
 static void finish(weft_exchange *x)
@@ -201,25 +193,17 @@ static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr
     }
 }
 
-weft_status weft_exchange_create(weft_comm *comm, const weft_mesh *mesh, int rank, weft_op op,
-                                 const weft_attr_comm *attr, const weft_shape *in,
-                                 const weft_shape *out, weft_dtype dtype, const char *what,
-                                 weft_exchange **exchange)
+weft_status weft_exchange_create(int ranks, int own, weft_op op, const weft_attr_comm *attr,
+                                 const weft_shape *in, const weft_shape *out, weft_dtype dtype,
+                                 const char *what, weft_exchange **exchange)
 {
     weft_exchange *x;
     weft_status_code status = WEFT_OK;
     const bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
-    if (attr->axis < 0 || attr->axis >= mesh->axis_count)
-        return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis,
-                         mesh->axis_count);
-    if (comm && weft_mesh_ranks(mesh) != weft_comm_ranks(comm))
-        return weft_fail(WEFT_E_ARG, "%s: the mesh has %d ranks, the job %d", what,
-                         weft_mesh_ranks(mesh), weft_comm_ranks(comm));
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: no sum of %s", what, weft_dtype_name(dtype));
-    WEFT_TRY(begin(comm, mesh, rank, attr->axis, dtype, &x));
-    snprintf(x->what, sizeof x->what, "%s of %s on axis %s", weft_op_get(op)->name, what,
-             mesh->axis[attr->axis].name);
+    WEFT_TRY(begin(ranks, own, dtype, &x));
+    snprintf(x->what, sizeof x->what, "%s of %s", weft_op_get(op)->name, what);
     WEFT_GO(plan(x, op, attr, in, out));
     finish(x);
     *exchange = x;
@@ -229,18 +213,16 @@ out:
     return status;
 }
 
-weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, int rank, int axis,
-                                        weft_dtype dtype, const int64_t *count, int pieces,
-                                        const char *what, weft_exchange **exchange)
+weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, const int64_t *count,
+                                        int pieces, const char *what, weft_exchange **exchange)
 {
     weft_exchange *x;
     int64_t whole_count = 0;
     for (int i = 0; i < pieces; i++)
         whole_count += count[i];
     const weft_shape shape = WEFT_SHAPE(whole_count);
-    WEFT_TRY(weft_exchange_create(comm, mesh, rank, WEFT_OP_ALL_REDUCE,
-                                  &(weft_attr_comm){.axis = axis}, &shape, &shape, dtype, what,
-                                  &x));
+    WEFT_TRY(weft_exchange_create(ranks, own, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
+                                  &shape, dtype, what, &x));
     x->piece = weft_arena_alloc(x->arena, pieces * (int64_t)sizeof *x->piece);
     if (!x->piece) {
         weft_exchange_free(x);
@@ -257,16 +239,23 @@ weft_status weft_exchange_create_bundle(weft_comm *comm, const weft_mesh *mesh, 
 weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
                                        int64_t count, int root, weft_exchange **exchange)
 {
-    static const char *const name[] = {"a barrier", "a broadcast", "a gather", "a sum"};
+    static const char *const name[] = {"a barrier", "a broadcast", "an all_gather", "a sum"};
     weft_exchange *x;
-    WEFT_TRY(begin(comm, NULL, weft_comm_rank(comm), -1, dtype, &x));
+    weft_group *world;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(begin(world->count, world->own, dtype, &x));
     snprintf(x->what, sizeof x->what, "%s of all ranks", name[op]);
+    const weft_status_code attached = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
+    if (attached != WEFT_OK) {
+        weft_exchange_free(x);
+        return attached;
+    }
     x->round_count = 1;
     if (op == WEFT_WORLD_BARRIER || op == WEFT_WORLD_SUM) {
         plan_all_reduce(x, count);
     } else {
         for (int j = 0; j < x->group_count; j++) {
-            if (op == WEFT_WORLD_GATHER) {
+            if (op == WEFT_WORLD_ALL_GATHER) {
                 x->round[0].send[j] = flat(0, count);
                 x->round[0].recv[j] = flat(j * count, count);
             } else if (x->own == root) {

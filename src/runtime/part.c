@@ -167,7 +167,7 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     const int64_t bytes = weft_shape_count(&tensor->whole) * weft_dtype_bytes(tensor->dtype);
     char *whole = NULL, text[32];
     weft_status_code status =
-        note ? weft_comm_gather(comm, &own, sizeof own, note)
+        note ? weft_comm_all_gather(comm, &own, sizeof own, note)
              : weft_fail(WEFT_E_MEMORY, "out of memory for the parts of \"%s\"", tensor->name);
     if (status == WEFT_OK && !weft_shape_equal(&note[root].box.shape, &tensor->whole)) {
         whole = weft_comm_rank(comm) == root ? weft_alloc(bytes) : NULL;

@@ -133,30 +133,45 @@ static weft_status create_bundle(weft_program *p, int32_t last, const char *what
     int pieces = 0;
     for (int32_t n = last; n >= 0; n = p->joined[n])
         count[pieces++] = weft_shape_count(&p->view[weft_graph_node(p->graph, n)->in[0].id].shape);
+    const int axis = ((const weft_attr_comm *)node->attr)->axis;
+    int at[WEFT_MAX_AXES];
+    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), at);
     char text[128];
     snprintf(text, sizeof text, "%s and %d more", what, pieces - 1);
-    return weft_exchange_create_bundle(p->options.comm, &p->mesh, weft_graph_rank(p->graph),
-                                       ((const weft_attr_comm *)node->attr)->axis, dtype, count,
-                                       pieces, text, &p->exchange[last]);
+    return weft_exchange_create_bundle(p->mesh.axis[axis].size, at[axis], dtype, count, pieces,
+                                       text, &p->exchange[last]);
+}
+
+static weft_status create_exchange(weft_program *p, int32_t n, const char *what)
+{
+    const weft_node *node = weft_graph_node(p->graph, n);
+    const weft_attr_comm *attr = node->attr;
+    const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
+    int at[WEFT_MAX_AXES];
+    if (attr->axis < 0 || attr->axis >= p->mesh.axis_count)
+        return weft_fail(WEFT_E_ARG, "%s: axis %d of a mesh with %d", what, attr->axis,
+                         p->mesh.axis_count);
+    weft_mesh_coordinates(&p->mesh, weft_graph_rank(p->graph), at);
+    return weft_exchange_create(p->mesh.axis[attr->axis].size, at[attr->axis], node->op, attr,
+                                &in->shape, &out->shape, in->dtype, what, &p->exchange[n]);
 }
 
 static weft_status compile_collective(weft_program *p, int32_t n)
 {
     const weft_node *node = weft_graph_node(p->graph, n);
-    const weft_view *in = &p->view[node->in[0].id], *out = &p->view[node->out[0].id];
-    char what[96];
+    char what[128];
     if (p->begins[n] != n) {
         p->code[p->code_count++] = (instruction){.kind = INSTR_JOIN, .node = n};
         return WEFT_OK;
     }
-    snprintf(what, sizeof what, "%%%d%s%.64s", (int)node->out[0].id, node->scope[0] ? " of " : "",
-             node->scope);
+    const int axis = ((const weft_attr_comm *)node->attr)->axis;
+    snprintf(what, sizeof what, "%%%d%s%.64s on axis %s", (int)node->out[0].id,
+             node->scope[0] ? " of " : "", node->scope,
+             axis >= 0 && axis < p->mesh.axis_count ? p->mesh.axis[axis].name : "?");
     if (p->joined[n] >= 0)
         WEFT_TRY(create_bundle(p, n, what));
     else
-        WEFT_TRY(weft_exchange_create(p->options.comm, &p->mesh, weft_graph_rank(p->graph),
-                                      node->op, node->attr, &in->shape, &out->shape, in->dtype,
-                                      what, &p->exchange[n]));
+        WEFT_TRY(create_exchange(p, n, what));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
     p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
     p->code[p->code_count++] =
@@ -559,12 +574,32 @@ static weft_status prepare_kernels(weft_program *p)
     return WEFT_OK;
 }
 
+/* The mesh is laid over all ranks of the job. */
+static weft_status attach_exchanges(weft_program *p)
+{
+    weft_group *base, *group;
+    if (!p->options.comm)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_world(p->options.comm, &base));
+    for (int32_t i = 0; i < p->code_count; i++) {
+        const instruction *code = &p->code[i];
+        if (code->kind != INSTR_START)
+            continue;
+        const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
+        WEFT_TRY(
+            weft_comm_axis_group(base, &p->mesh, weft_graph_rank(p->graph), attr->axis, &group));
+        WEFT_TRY(weft_exchange_attach(code->exchange, group, WEFT_CHANNEL_LAYERS));
+    }
+    return WEFT_OK;
+}
+
 static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *passing)
 {
     if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
         return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run",
                          weft_mesh_ranks(&p->mesh));
     WEFT_TRY(connect(p, store));
+    WEFT_TRY(attach_exchanges(p));
     p->passing = passing;
     passing->users++;
     p->arena = passing->data;

@@ -39,9 +39,38 @@ void weft_comm_give_up(weft_comm *comm);
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
 /* out: ranks x bytes, in the order of the ranks. */
-weft_status weft_comm_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
+weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
 /* Sums in the order of the ranks, the same bits everywhere. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
+
+/* A group is an ordered list of ranks of the job in which this rank is. Making one sends nothing:
+ * the ranks of a group make it when they need it, by the same list. Owned by the communicator,
+ * which gives the same one for the same list. */
+typedef struct weft_group weft_group;
+weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group);
+/* All ranks, in order. */
+weft_status weft_comm_world(weft_comm *comm, weft_group **group);
+/* The ranks that differ from member `index` of the mesh in their coordinate on `axis` only, in the
+ * order of that coordinate. The mesh is laid over `base`: member i of the mesh is member i of it.
+ */
+weft_status weft_comm_axis_group(const weft_group *base, const weft_mesh *mesh, int index, int axis,
+                                 weft_group **group);
+weft_comm *weft_group_comm(const weft_group *group);
+int weft_group_count(const weft_group *group);
+int weft_group_index(const weft_group *group);           /* of this rank in the list */
+int weft_group_rank(const weft_group *group, int index); /* in the job */
+uint64_t weft_group_id(const weft_group *group);         /* of the list; the same on all ranks */
+
+/* What an exchange is for. Exchanges of one group and channel run one after the other, in the order
+ * of starting, which is the same on all its ranks; others do not wait for them. */
+typedef enum weft_channel {
+    WEFT_CHANNEL_LAYERS,    /* inside a layer: what its next node needs */
+    WEFT_CHANNEL_GRADIENTS, /* sums that only the update needs */
+    WEFT_CHANNEL_STAGES,    /* between stages of a pipeline */
+    WEFT_CHANNEL_HANDOFF,   /* between groups of a cascade */
+    WEFT_CHANNEL_CONTROL,   /* the communicator's own: barriers, checks, small sums */
+    WEFT_CHANNEL_COUNT
+} weft_channel;
 
 /* ---- store --------------------------------------------------------------------------------- */
 typedef struct weft_store weft_store;

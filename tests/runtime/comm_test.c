@@ -96,8 +96,11 @@ static void *run_job(void *argument)
     }
     const bool adds = j->op == WEFT_OP_ALL_REDUCE || j->op == WEFT_OP_REDUCE_SCATTER;
     weft_exchange *x;
-    if (weft_exchange_create(j->comm, j->mesh, j->rank, j->op, &j->attr, &in, &out, j->dtype,
-                             "test", &x) != WEFT_OK) {
+    weft_group *world, *group;
+    if (weft_exchange_create(k, me, j->op, &j->attr, &in, &out, j->dtype, "test", &x) != WEFT_OK ||
+        weft_comm_world(j->comm, &world) != WEFT_OK ||
+        weft_comm_axis_group(world, j->mesh, j->rank, axis, &group) != WEFT_OK ||
+        weft_exchange_attach(x, group, WEFT_CHANNEL_LAYERS) != WEFT_OK) {
         j->error = strcpy(j->text, weft_error_message());
         return NULL;
     }

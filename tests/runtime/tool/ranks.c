@@ -155,7 +155,7 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
             printf("step %d loss %a %.9g\n", step, (double)loss, (double)loss);
     }
     uint64_t mine = checksum(store), all[64];
-    WEFT_GO(weft_comm_gather(comm, &mine, sizeof mine, all));
+    WEFT_GO(weft_comm_all_gather(comm, &mine, sizeof mine, all));
     for (int r = 0; r < s.ranks && s.rank == 0; r++)
         printf("weights of rank %d: %016llx\n", r, (unsigned long long)all[r]);
 out:

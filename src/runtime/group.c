@@ -1,0 +1,146 @@
+/* Groups: ordered lists of ranks, made without a message and kept by the communicator. */
+#include "runtime/comm_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static weft_status check_members(const weft_comm *comm, const int *ranks, int count, int *own)
+{
+    *own = -1;
+    if (count < 1)
+        return weft_fail(WEFT_E_ARG, "a group of %d ranks", count);
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->ranks)
+            return weft_fail(WEFT_E_ARG, "rank %d in a group, but the job has ranks 0 to %d",
+                             ranks[i], comm->ranks - 1);
+        if (ranks[i] == comm->rank && *own < 0)
+            *own = i;
+        for (int j = 0; j < i; j++)
+            if (ranks[j] == ranks[i])
+                return weft_fail(WEFT_E_ARG, "rank %d is twice in a group of %d ranks", ranks[i],
+                                 count);
+    }
+    if (*own < 0)
+        return weft_fail(WEFT_E_ARG, "rank %d wants a group of %d ranks in which it is not",
+                         comm->rank, count);
+    return WEFT_OK;
+}
+
+static weft_group *create(weft_comm *comm, const int *ranks, int count, int own, uint64_t id)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_group *g = arena ? weft_arena_alloc(arena, sizeof *g) : NULL;
+    int *copy = g ? weft_arena_alloc(arena, count * (int64_t)sizeof *copy) : NULL;
+    if (!copy) {
+        weft_arena_free(arena);
+        return NULL;
+    }
+    memcpy(copy, ranks, (size_t)count * sizeof *copy);
+    *g = (weft_group){
+        .comm = comm, .arena = arena, .id = id, .count = count, .own = own, .rank = copy};
+    return g;
+}
+
+weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group)
+{
+    const size_t bytes = (size_t)(count > 0 ? count : 0) * sizeof *ranks;
+    const uint64_t id = XXH64(ranks, bytes, 0);
+    weft_status_code status = WEFT_OK;
+    int own;
+    pthread_mutex_lock(&comm->mutex);
+    for (weft_group *g = comm->groups; g; g = g->next)
+        if (g->id == id && g->count == count && memcmp(g->rank, ranks, bytes) == 0) {
+            *group = g;
+            goto out;
+        }
+    WEFT_GO(check_members(comm, ranks, count, &own));
+    weft_group *made = create(comm, ranks, count, own, id);
+    if (!made) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", count);
+        goto out;
+    }
+    made->next = comm->groups;
+    comm->groups = made;
+    *group = made;
+out:
+    pthread_mutex_unlock(&comm->mutex);
+    return status;
+}
+
+weft_status weft_comm_world(weft_comm *comm, weft_group **group)
+{
+    if (!comm->world) {
+        int *ranks = weft_alloc(comm->ranks * (int64_t)sizeof *ranks);
+        if (!ranks)
+            return weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", comm->ranks);
+        for (int r = 0; r < comm->ranks; r++)
+            ranks[r] = r;
+        const weft_status_code status = weft_comm_group(comm, ranks, comm->ranks, &comm->world);
+        weft_free(ranks);
+        if (status != WEFT_OK)
+            return status;
+    }
+    *group = comm->world;
+    return WEFT_OK;
+}
+
+weft_status weft_comm_axis_group(const weft_group *base, const weft_mesh *mesh, int index, int axis,
+                                 weft_group **group)
+{
+    int at[WEFT_MAX_AXES] = {0}, few[64];
+    if (axis < 0 || axis >= mesh->axis_count)
+        return weft_fail(WEFT_E_ARG, "axis %d of a mesh with %d", axis, mesh->axis_count);
+    if (weft_mesh_ranks(mesh) != base->count)
+        return weft_fail(WEFT_E_ARG, "a mesh of %d ranks is laid over a group of %d",
+                         weft_mesh_ranks(mesh), base->count);
+    const int count = mesh->axis[axis].size;
+    int *ranks = count <= 64 ? few : weft_alloc(count * (int64_t)sizeof *ranks);
+    if (!ranks)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", count);
+    weft_mesh_coordinates(mesh, index, at);
+    for (int j = 0; j < count; j++) {
+        int member = 0;
+        for (int a = 0; a < mesh->axis_count; a++)
+            member = member * mesh->axis[a].size + (a == axis ? j : at[a]);
+        ranks[j] = base->rank[member];
+    }
+    const weft_status_code status = weft_comm_group(base->comm, ranks, count, group);
+    if (ranks != few)
+        weft_free(ranks);
+    return status;
+}
+
+weft_comm *weft_group_comm(const weft_group *group)
+{
+    return group->comm;
+}
+
+int weft_group_count(const weft_group *group)
+{
+    return group->count;
+}
+
+int weft_group_index(const weft_group *group)
+{
+    return group->own;
+}
+
+int weft_group_rank(const weft_group *group, int index)
+{
+    return group->rank[index];
+}
+
+uint64_t weft_group_id(const weft_group *group)
+{
+    return group->id;
+}
+
+void weft_groups_free(weft_group *group)
+{
+    while (group) {
+        weft_group *next = group->next;
+        weft_arena_free(group->arena);
+        group = next;
+    }
+}
