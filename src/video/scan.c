@@ -10,8 +10,10 @@
 #include <string.h>
 
 enum { CHUNK_PACKETS = 600, HISTORY = 64, THREADS = 64 };
-static const int64_t chunk_bytes = 8 << 20;  /* that a worker reads ahead */
-static const int64_t queue_bytes = 32 << 20; /* of a part's pictures that wait for their turn */
+static const int64_t chunk_bytes = 8 << 20; /* that a worker reads ahead */
+/* Pictures wait where looking at them is slower than decoding. So much is kept for the part that is
+ * told now; parts behind it, which are decoded ahead, have the rest of WEFT_SCAN_WAITING. */
+static const int64_t told_bytes = WEFT_SCAN_WAITING / 4;
 
 typedef struct picture {
     struct picture *next; /* ascending by time */
@@ -45,6 +47,7 @@ typedef struct scan {
     pthread_cond_t changed;
     part ring[2 * THREADS + 2];
     int64_t ring_size, begun, head; /* parts begun; the one that is told now */
+    int64_t queued, most_queued;    /* bytes of pictures of all parts, now and at most */
     bool reading, all_read, unusual;
     atomic_bool stop; /* set under the lock, looked at without */
     weft_status_code status;
@@ -295,6 +298,27 @@ static void copy_planes(const weft_video_frame *from, uint8_t *to)
             memcpy(to, from->plane[p] + y * from->stride[p], (size_t)from->width);
 }
 
+static int64_t picture_bytes(const scan *s)
+{
+    return 3 * (s->small_plane + s->large_plane);
+}
+
+/* Of a picture in the queue: what is left out is not counted, vectors are. */
+static int64_t waiting_bytes(const scan *s, const picture *p)
+{
+    return p->left_out ? 0 : picture_bytes(s) + p->motion_capacity * (int64_t)sizeof *p->motion;
+}
+
+/* Whether a picture of part `index` may join those that wait; at least one always may in the part
+ * that is told now, so that the scan goes on. Under the lock. */
+static bool has_room(const scan *s, int64_t index, int64_t bytes)
+{
+    const int64_t told = s->ring[s->head % s->ring_size].bytes;
+    if (index == s->head)
+        return told == 0 || told + bytes <= told_bytes;
+    return s->queued + bytes <= WEFT_SCAN_WAITING - told_bytes;
+}
+
 /* Hands the oldest pictures on that are complete and that nothing still to come can precede. */
 static void give_until(worker *w, int64_t pts)
 {
@@ -308,16 +332,19 @@ static void give_until(worker *w, int64_t pts)
             w->last->pts = p->pts;
             memcpy(w->last->pixels, p->pixels, (size_t)(3 * s->small_plane));
         }
+        const int64_t bytes = waiting_bytes(s, p);
         pthread_mutex_lock(&s->lock);
         part *to = &s->ring[w->part % s->ring_size];
-        while (!s->stop && to->bytes >= queue_bytes)
+        while (!s->stop && !has_room(s, w->part, bytes))
             pthread_cond_wait(&s->changed, &s->lock);
         if (to->last)
             to->last->next = p;
         else
             to->first = p;
         to->last = p;
-        to->bytes += p->left_out ? 0 : 3 * (s->small_plane + s->large_plane);
+        to->bytes += bytes;
+        s->queued += bytes;
+        s->most_queued = s->queued > s->most_queued ? s->queued : s->most_queued;
         pthread_cond_broadcast(&s->changed);
         pthread_mutex_unlock(&s->lock);
     }
@@ -413,8 +440,7 @@ static bool take_packet(worker *w, const AVPacket *packet)
     const picture *before, *after;
     neighbours(w, packet->pts, &before, &after);
     const bool left_out = may_leave_out(w, before, after);
-    picture *p =
-        weft_alloc((int64_t)sizeof *p + (left_out ? 0 : 3 * (s->small_plane + s->large_plane)));
+    picture *p = weft_alloc((int64_t)sizeof *p + (left_out ? 0 : picture_bytes(s)));
     if (!p)
         return out_of_memory(s);
     p->pts = packet->pts;
@@ -543,7 +569,7 @@ static void share_motion(const scan *s, picture *p, int64_t between)
 static weft_status tell_with_waiting(scan *s, picture *p)
 {
     weft_status_code status = WEFT_OK;
-    const int64_t bytes = 3 * (s->small_plane + s->large_plane);
+    const int64_t bytes = picture_bytes(s);
     int64_t between = 0;
     for (const picture *m = s->waiting; m; m = m->next)
         between++;
@@ -581,7 +607,9 @@ static picture *next_picture(scan *s)
             if (!from->first)
                 from->last = NULL;
             p->next = NULL;
-            from->bytes -= p->left_out ? 0 : 3 * (s->small_plane + s->large_plane);
+            const int64_t bytes = waiting_bytes(s, p);
+            from->bytes -= bytes;
+            s->queued -= bytes;
             pthread_cond_broadcast(&s->changed);
         } else if (s->head < s->begun && from->done) {
             *from = (part){0};
@@ -626,7 +654,7 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
                   : s->options->threads > THREADS ? THREADS
                                                   : s->options->threads;
     worker *w = weft_alloc(threads * (int64_t)sizeof *w);
-    s->mixture = weft_alloc(3 * (s->small_plane + s->large_plane));
+    s->mixture = weft_alloc(picture_bytes(s));
     if (!w || !s->mixture) {
         weft_free(w);
         weft_free(s->mixture);
@@ -656,8 +684,10 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     if (status == WEFT_OK && s->status != WEFT_OK)
         status = weft_fail(s->status, "%s", s->message);
     *must_read = s->unusual;
-    *out = (weft_scan_result){
-        .frames = s->index, .decoded = s->decoded, .truncated = ended_early(info, s->last_seconds)};
+    *out = (weft_scan_result){.frames = s->index,
+                              .decoded = s->decoded,
+                              .most_waiting = s->most_queued,
+                              .truncated = ended_early(info, s->last_seconds)};
     for (int64_t k = 0; k < s->ring_size; k++)
         free_pictures(s->ring[k].first);
     free_pictures(s->before);

@@ -19,6 +19,10 @@
 
 #include "video/reader.h"
 
+/* Bytes of decoded pictures that wait for the visitor, at most, whatever the number of threads and
+ * the length of the video (but one picture, if that is larger). */
+enum { WEFT_SCAN_WAITING = 8 << 20 };
+
 typedef struct weft_scan_options {
     int64_t width, height;             /* of the frames, WEFT_VIDEO_SMALL */
     int64_t large_width, large_height; /* of a second form of each frame; 0: none */
@@ -48,9 +52,10 @@ typedef struct weft_scan_visitor {
 
 typedef struct weft_scan_result {
     int64_t frames;
-    int64_t decoded; /* of them; the rest was mixed */
-    int64_t errors;  /* as weft_video_reader_errors */
-    bool truncated;  /* as weft_video_reader_truncated */
+    int64_t decoded;      /* of them; the rest was mixed */
+    int64_t most_waiting; /* bytes of pictures that waited at once; at most WEFT_SCAN_WAITING */
+    int64_t errors;       /* as weft_video_reader_errors */
+    bool truncated;       /* as weft_video_reader_truncated */
 } weft_scan_result;
 
 /* Ends early with the status of a callback that fails. Errors as in weft_video_reader_open and

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Memory does not grow with a video's length, but for 32 bytes a frame and 64 each eighth of a second (and their record):
-# 20 s and 160 s of the same picture size differ by less than 4 MiB at the peak, where one decoded frame is 84 KiB.
+# 20 s and 160 s of the same picture size differ by less than 4 MiB at the peak beside what may wait (8 MiB, tests/video/scan_test.c
+# holds that bound): it waits in one run and not in the other, as the machine's load has it. One decoded frame is 84 KiB; all are 315 MiB.
 set -eu
 case $WEFT_BUILD in */asan | */tsan) echo "the allocators of sanitizers hold on to what is freed"; exit 77 ;; esac
 for seconds in 20 160; do
@@ -23,7 +24,7 @@ for _ in 1 2 3; do
     long=$(curate in160)
     [ "$(wc -l <out/manifest.jsonl)" -ge 8 ]
     echo "peak: 20 s $short KiB, 160 s $long KiB"
-    [ $((long - short)) -ge 4096 ] || exit 0
+    [ $((long - short)) -ge $((4096 + 8192)) ] || exit 0
 done
 echo "memory grows with length"
 exit 1

@@ -173,6 +173,55 @@ Test(scan, the_number_of_threads_changes_nothing)
     }
 }
 
+typedef struct slow {
+    int64_t frames;
+    uint64_t sum;
+} slow;
+
+static weft_status_code begin_slow(void *user, const weft_video_info *info)
+{
+    *(slow *)user = (slow){0};
+    return info->width > 0 ? WEFT_OK : weft_fail(WEFT_E_INTERNAL, "no size");
+}
+
+static weft_status_code look_slowly(void *user, const weft_video_frame *f,
+                                    const weft_video_frame *large)
+{
+    slow *s = user;
+    usleep(2000);
+    s->frames++;
+    s->sum = mix(mix(s->sum, f), large);
+    return WEFT_OK;
+}
+
+/* Where looking is slower than decoding, what waits is bounded, by parts that are told and by parts
+ * ahead alike, and the frames are what they are with one thread. */
+Test(scan, what_waits_is_bounded, .timeout = 120)
+{
+    for (int k = 0; k < 2; k++) {
+        char *path = make_video(k ? "slow-one.mp4" : "slow-parts.mp4", k ? 1000 : 12);
+        slow at[2];
+        for (int threads = 1; threads <= 4; threads += 3) {
+            /* a picture of 620 kB: thirteen of 130 fit */
+            const weft_scan_options o = {.width = SMALL_W,
+                                         .height = SMALL_H,
+                                         .large_width = 576,
+                                         .large_height = 360,
+                                         .threads = threads};
+            slow *s = &at[threads > 1];
+            const weft_scan_visitor v = {s, begin_slow, look_slowly, near, &(double){0}};
+            weft_scan_result r;
+            cr_assert_eq(weft_video_scan(path, &o, &v, &r), WEFT_OK, "%s", weft_error_message());
+            cr_assert_eq(r.frames, FRAMES);
+            cr_assert(r.most_waiting > 0 && r.most_waiting <= WEFT_SCAN_WAITING,
+                      "%d threads: %lld bytes waited", threads, (long long)r.most_waiting);
+        }
+        cr_assert(at[0].sum == at[1].sum && at[0].frames == at[1].frames);
+        unlink(path);
+        weft_free(path);
+    }
+}
+
 Test(scan, with_nothing_left_out_the_frames_are_the_readers)
 {
     char *path = make_video("all.mp4", 24);
