@@ -3,8 +3,8 @@
  * names a python that has them. dit  training step (forward, backward, clipping, AdamW): dim 384,
  * 12 heads of 32, 12 layers, 1,536 video tokens, 64 text tokens, batch 2, f32 vae  encode + decode
  * of 17x128x128 at base width 32, streaming and at once */
+#include "../tests/model_of.h"
 #include "base/log.h"
-#include "model/model.h"
 #include "runtime/runtime.h"
 #include "train/optimizer.h"
 
@@ -123,19 +123,9 @@ static void report_ops(const weft_program *program, const weft_graph *g, const d
 
 static void run_dit(double peak)
 {
-    const weft_model model = {.family = WEFT_FAMILY_WAN_DIT,
-                              .dit = {.patch = {1, 2, 2},
-                                      .heads = 12,
-                                      .head_dim = 32,
-                                      .in_channels = 16,
-                                      .out_channels = 16,
-                                      .text_dim = 512,
-                                      .freq_dim = 256,
-                                      .ffn_dim = 1536,
-                                      .layers = 12,
-                                      .cross_attn_norm = true,
-                                      .eps = 1e-6,
-                                      .rope_max_seq_len = 1024}};
+    const weft_model model =
+        model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":12,"
+                 "\"attention_head_dim\":32,\"text_dim\":512,\"ffn_dim\":1536,\"num_layers\":12}");
     const weft_model_size size = {2, 6, 32, 32, 64}; /* 6 x 16 x 16 = 1,536 tokens */
     const weft_optimizer_config optimizer = {
         .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1};
@@ -171,30 +161,24 @@ static void run_dit(double peak)
     weft_graph_free(g);
 }
 
-static const weft_wan_vae_config vae_config = {.base_dim = 32,
-                                               .decoder_base_dim = 32,
-                                               .z_dim = 16,
-                                               .levels = 4,
-                                               .dim_mult = {1, 2, 4, 4},
-                                               .temporal_downsample = {false, true, true},
-                                               .res_blocks = 2,
-                                               .in_channels = 3,
-                                               .out_channels = 3};
+/* One half at base width 32. */
+static weft_value call_vae(weft_graph *g, bool decoder, weft_stream stream, weft_shape shape)
+{
+    const weft_model model = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":32}");
+    weft_ports p = weft_ports_none();
+    p.at[decoder ? WEFT_PORT_LATENTS : WEFT_PORT_VIDEO] = weft_input(g, "in", WEFT_F32, shape);
+    weft_model_call(g, &model, (weft_call){decoder ? WEFT_CALL_DECODE : WEFT_CALL_ENCODE, stream},
+                    false, &p);
+    return p.at[decoder ? WEFT_PORT_RECONSTRUCTION : WEFT_PORT_MEAN];
+}
 
 static double run_half(const char *name, bool decoder, double peak)
 {
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
-    if (decoder)
-        weft_output(
-            g, "out",
-            weft_wan_vae_decode(g, &vae_config, WEFT_VAE_ALONE,
-                                weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 5, 16, 16, 16))));
-    else
-        weft_output(
-            g, "out",
-            weft_wan_vae_encode(g, &vae_config, WEFT_VAE_ALONE,
-                                weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 17, 128, 128, 3))));
+    weft_output(g, "out",
+                call_vae(g, decoder, WEFT_STREAM_ALONE,
+                         decoder ? WEFT_SHAPE(1, 5, 16, 16, 16) : WEFT_SHAPE(1, 17, 128, 128, 3)));
     weft_program *program = make_program(g, store);
     fill(program, g);
     const double seconds = best_run(program), flops = (double)weft_graph_cost(g).flops;
@@ -215,9 +199,9 @@ static void report_stream(void)
     for (int next = 0; next < 2; next++) {
         weft_graph *g = weft_graph_create();
         weft_program *program;
-        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, 16, 16, 16));
         weft_output(g, "out",
-                    weft_wan_vae_decode(g, &vae_config, next ? WEFT_VAE_NEXT : WEFT_VAE_FIRST, in));
+                    call_vae(g, true, next ? WEFT_STREAM_NEXT : WEFT_STREAM_FIRST,
+                             WEFT_SHAPE(1, 1, 16, 16, 16)));
         die(weft_program_compile(g, &(weft_program_options){0}, &program));
         bytes +=
             weft_program_bytes(program) + (next ? weft_program_plan(program)->source_bytes : 0);

@@ -2,6 +2,7 @@
  * sums bundled and not. sums   seconds of an all_reduce by size: waited for at once, and 32 in a
  * row while the caller computes step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and
  * 2 pictures over the ranks: steps of both programs in turn */
+#include "../tests/model_of.h"
 #include "base/log.h"
 #include "runtime/comm.h"
 #include "train/step.h"
@@ -96,34 +97,22 @@ static void measure_sums(weft_comm *comm)
 
 static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
 {
-    static int64_t widths[] = {1, 2, 4, 4}, patch[] = {1, 2, 2};
-    const weft_run run = {
-        .what = WEFT_RUN_DIT,
-        .vae = {.base_dim = 16, .z_dim = 16, .num_res_blocks = 1, .dim_mult = {4, widths}},
-        .dit = {.num_layers = 6,
-                .num_heads = 6,
-                .head_dim = 32,
-                .ffn_dim = 768,
-                .freq_dim = 256,
-                .patch_size = {3, patch}},
-        .text = {.path = "",
-                 .dim = 128,
-                 .num_heads = 4,
-                 .num_layers = 2,
-                 .ffn_dim = 512,
-                 .max_length = 40},
-        .flow = {.logit_std = 1, .shift = 3}};
+    const weft_run run = {.process.flow = {.logit_std = 1, .shift = 3}};
     const weft_bucket size = {
         .batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
     const weft_optimizer_config optimizer = {
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.998};
-    weft_run_models models = {0};
+    weft_run_models models = {
+        .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":16,"
+                                "\"num_res_blocks\":1}"),
+        .text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"max_length\":40}"),
+        .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":6,"
+                             "\"num_attention_heads\":6,\"attention_head_dim\":32,"
+                             "\"ffn_dim\":768,\"text_dim\":128}")};
+    weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
     const weft_pass_setup setup = {
         .mesh = mesh, .rank = weft_comm_rank(comm), .recipe = &weft_recipe_dp};
-    die(comm, weft_run_vae_model(&run, "bench", &models.vae));
-    die(comm, weft_run_text_model(&run, "bench", &models.text));
-    die(comm, weft_run_dit_model(&run, "bench", 16, 128, &models.dit));
     weft_objective_build(g, &run, &models, &size);
     die(comm, weft_graph_check(g));
     die(comm, weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));

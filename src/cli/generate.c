@@ -88,10 +88,16 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     if (o->weights == WEFT_COUNT(kinds))
         return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32 and bf16", weights);
     const char *name = weft_args_string(args, "--sampler");
-    for (o->sampler = 0; weft_sampler_names[o->sampler]; o->sampler++)
-        if (!strcmp(name, weft_sampler_names[o->sampler]))
-            return WEFT_OK;
-    return weft_fail(WEFT_E_ARG, "--sampler %s: known are euler and heun", name);
+    o->sampler = weft_sampler_find(name);
+    if (o->sampler)
+        return WEFT_OK;
+    weft_buf known = {0};
+    for (int i = 0; weft_samplers[i]; i++)
+        weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_samplers[i]->name);
+    const weft_status_code status =
+        weft_fail(WEFT_E_ARG, "--sampler %s: known are %s", name, known.data ? known.data : "?");
+    weft_buf_free(&known);
+    return status;
 }
 
 typedef struct show {
@@ -136,8 +142,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
         weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
                   "a rank besides the program",
                   (long long)p->count, (long long)o->width, (long long)o->height,
-                  (long long)o->frames, (long long)o->steps, weft_sampler_names[o->sampler],
-                  o->guidance, weft_format_bytes(weft_generator_bytes(generator), bytes));
+                  (long long)o->frames, (long long)o->steps, o->sampler->name, o->guidance,
+                  weft_format_bytes(weft_generator_bytes(generator), bytes));
     WEFT_TRY(weft_generator_bind(generator));
     if (s.first_rank)
         WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"),

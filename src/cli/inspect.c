@@ -15,7 +15,8 @@
 
 typedef struct request {
     const weft_args *args;
-    weft_model_size video; /* pixels, or latents with --latents */
+    weft_model_size video;  /* pixels, or latents with --latents */
+    weft_model autoencoder; /* beside a denoiser; family NULL: there is none */
     bool latents, train, print;
     const char *const *recompute;
     int recompute_count;
@@ -48,31 +49,56 @@ static const weft_option options[] = {
 
 /* ---- the graph ----------------------------------------------------------------------------- */
 
-static weft_model_size model_size(const request *r, const weft_model *model)
+/* The video's size as the model sees it: in pixels, or in latents. Those of a denoiser are of the
+ * autoencoder beside it in its pipeline, else of the one that its family was published with. */
+static weft_status model_size(const request *r, const weft_model *model, weft_model_size *size)
 {
-    weft_model_size size = r->video;
-    if (model->family == WEFT_FAMILY_WAN_DIT && !r->latents) {
-        size.frames = 1 + (size.frames - 1) / 4;
-        size.height /= 8;
-        size.width /= 8;
+    weft_model beside;
+    weft_grid grid;
+    *size = r->video;
+    if (model->family->role == WEFT_ROLE_TEXT_ENCODER) {
+        const int64_t most =
+            weft_model_text(model).length; /* every prompt is padded or cut to it */
+        size->text = size->text < most ? size->text : most;
     }
-    if (model->family == WEFT_FAMILY_BYTES && size.text > model->bytes.max_length)
-        size.text = model->bytes.max_length; /* it pads or cuts every prompt to that */
-    return size;
+    if (model->family->role != WEFT_ROLE_DENOISER || r->latents)
+        return WEFT_OK;
+    char rule[32];
+    if (r->autoencoder.family) {
+        grid = weft_model_grid(&r->autoencoder);
+    } else {
+        WEFT_TRY(weft_model_default(model->family->autoencoder, &beside));
+        grid = weft_model_grid(&beside);
+    }
+    if (!weft_grid_takes_frames(&grid, size->frames))
+        return weft_fail(WEFT_E_ARG, "--frames %lld: the latents are of %s frames",
+                         (long long)size->frames, weft_grid_rule(&grid, rule));
+    if (size->height % grid.factor[1] || size->width % grid.factor[2])
+        return weft_fail(WEFT_E_ARG,
+                         "--height %lld --width %lld: the latents are of multiples of %lldx%lld "
+                         "pixels",
+                         (long long)size->height, (long long)size->width, (long long)grid.factor[1],
+                         (long long)grid.factor[2]);
+    size->frames = weft_grid_latent_frames(&grid, size->frames);
+    size->height /= grid.factor[1];
+    size->width /= grid.factor[2];
+    return WEFT_OK;
 }
 
-/* Samples over the ranks, everything else whole; each family has some of these names. */
-#define BY_SAMPLE(name)                                                                            \
-    {                                                                                              \
-        .pattern = name, .axis = "dp", .layout = {WEFT_S, 0}, .optional = true                     \
-    }
-static const weft_recipe_row by_sample[] = {
-    BY_SAMPLE("latents"), BY_SAMPLE("timestep"),       BY_SAMPLE("text"),
-    BY_SAMPLE("video"),   BY_SAMPLE("noise"),          BY_SAMPLE("tokens"),
-    BY_SAMPLE("target"),  BY_SAMPLE("prediction"),     BY_SAMPLE("mean"),
-    BY_SAMPLE("logvar"),  BY_SAMPLE("reconstruction"),
-};
-static const weft_recipe data_parallel = {"samples", by_sample, WEFT_COUNT(by_sample)};
+/* Samples over the ranks, everything else whole: all ports have the batch as their first dim. */
+static weft_recipe by_sample(const weft_model *model, weft_recipe_row row[WEFT_PORT_COUNT + 1])
+{
+    const weft_family *f = model->family;
+    int count = 0;
+    for (int i = 0; i < f->ports; i++)
+        row[count++] = (weft_recipe_row){.pattern = weft_port_name(f->port[i].port),
+                                         .axis = "dp",
+                                         .layout = {WEFT_S, 0},
+                                         .optional = true};
+    row[count++] = (weft_recipe_row){
+        .pattern = "target", .axis = "dp", .layout = {WEFT_S, 0}, .optional = true};
+    return (weft_recipe){"samples", row, count};
+}
 
 /* The mean square of the last output stands for the loss: what the real one adds is small beside
  * the model. */
@@ -99,7 +125,10 @@ static void add_step(weft_graph *g)
 static weft_status build(const request *r, const weft_model *model, weft_graph **out,
                          int64_t *params, weft_cost *forward)
 {
-    const weft_model_size size = model_size(r, model);
+    weft_model_size size;
+    weft_recipe_row row[WEFT_PORT_COUNT + 1];
+    const weft_recipe data_parallel = by_sample(model, row);
+    WEFT_TRY(model_size(r, model, &size));
     weft_graph *g = weft_graph_create();
     const weft_pass_setup setup = {.mesh = &r->mesh,
                                    .recipe = &data_parallel,
@@ -316,7 +345,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     if (weft_args_flag(r->args, "--json")) {
         status = print_json(&f);
     } else {
-        const weft_model_size size = model_size(r, model);
+        weft_model_size size;
+        WEFT_GO(model_size(r, model, &size));
         print_figures(r, &f, &size);
         if (top > 0) {
             print_top_ops(g, (int)top);
@@ -338,7 +368,7 @@ out:
 }
 
 /* A pipeline folder has its models in folders of their own, listed in model_index.json. */
-static weft_status inspect_path(const request *r, const char *path)
+static weft_status inspect_path(request *r, const char *path)
 {
     static const char *const parts[] = {"text_encoder", "transformer", "vae"};
     weft_model model;
@@ -352,6 +382,10 @@ static weft_status inspect_path(const request *r, const char *path)
         WEFT_TRY(weft_model_open(path, &model));
         return inspect_model(r, &model, path);
     }
+    char *vae = weft_path_join(path, "vae");
+    if (!vae || weft_model_open_as(vae, WEFT_ROLE_AUTOENCODER, &r->autoencoder) != WEFT_OK)
+        r->autoencoder.family = NULL;
+    weft_free(vae);
     for (int i = 0; i < WEFT_COUNT(parts); i++) {
         char *part = weft_path_join(path, parts[i]);
         if (!part)

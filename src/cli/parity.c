@@ -1,6 +1,5 @@
 /* weft parity: a model of ours against the numbers of the reference implementation. */
 #include "cli/verb.h"
-#include "diffusion/flow.h"
 #include "format/safetensors.h"
 #include "model/model.h"
 #include "runtime/runtime.h"
@@ -70,8 +69,11 @@ static weft_status load(const parity *p, const char *name, bool video, float **o
     return WEFT_OK;
 }
 
-static weft_status fill_input(parity *p, const char *input, const char *golden, bool video)
+/* `input` from "in.<golden>", numbers of any kind. */
+static weft_status fill_input(parity *p, const char *input, const char *reference, bool video)
 {
+    char golden[160];
+    snprintf(golden, sizeof golden, "in.%s", reference);
     weft_tensor *to = weft_program_input(p->program, input);
     const weft_stored_tensor *t;
     WEFT_TRY(need(p, golden, &t));
@@ -80,7 +82,12 @@ static weft_status fill_input(parity *p, const char *input, const char *golden, 
                          golden, input);
     float *values = NULL;
     WEFT_TRY(load(p, golden, video, &values));
-    memcpy(to->data, values, (size_t)t->count * 4);
+    for (int64_t i = 0; i < t->count; i++) {
+        if (to->dtype == WEFT_I32)
+            ((int32_t *)to->data)[i] = (int32_t)values[i];
+        else
+            ((float *)to->data)[i] = values[i];
+    }
     weft_free(values);
     return WEFT_OK;
 }
@@ -157,9 +164,11 @@ static void judge(parity *p, const char *what, const char *name, const float *ou
         printf("  %-8s %-60s %.2e%s\n", what, name, error, bad ? "  FAIL" : "");
 }
 
-static weft_status compare_output(parity *p, const char *output, const char *golden, bool video,
+static weft_status compare_output(parity *p, const char *output, const char *reference, bool video,
                                   double *worst)
 {
+    char golden[160];
+    snprintf(golden, sizeof golden, "out.%s", reference);
     const weft_stored_tensor *t;
     float *theirs = NULL;
     const weft_tensor *ours = weft_program_output(p->program, output);
@@ -168,7 +177,7 @@ static weft_status compare_output(parity *p, const char *output, const char *gol
         return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file,
                          golden, output);
     WEFT_TRY(load(p, golden, video, &theirs));
-    judge(p, "output", golden + 4, ours->data, theirs, t->count, norm_of(theirs, t->count),
+    judge(p, "output", reference, ours->data, theirs, t->count, norm_of(theirs, t->count),
           output_tolerance, worst);
     weft_free(theirs);
     return WEFT_OK;
@@ -182,9 +191,14 @@ typedef struct gradient {
     bool zero;
 } gradient;
 
-static bool is_video_input(const char *name)
+static bool is_video_input(const parity *p, const char *name)
 {
-    return !strcmp(name, "grad.in.hidden_states") || !strcmp(name, "grad.in.sample");
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output && !strncmp(name, "grad.in.", 8) &&
+            !strcmp(name + 8, f->port[i].reference))
+            return weft_port_is_video(f->port[i].port);
+    return false;
 }
 
 static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
@@ -196,7 +210,7 @@ static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
             continue;
         WEFT_TRY(weft_grow((void **)list, *count, &capacity, sizeof **list));
         gradient *gr = &(*list)[(*count)++];
-        *gr = (gradient){.golden = t->name, .video = is_video_input(t->name)};
+        *gr = (gradient){.golden = t->name, .video = is_video_input(p, t->name)};
         snprintf(gr->output, sizeof gr->output, "%s", t->name);
         float *values = NULL;
         WEFT_TRY(load(p, t->name, false, &values));
@@ -281,27 +295,39 @@ static weft_status compare_gradients(parity *p, double *worst)
 
 /* ---- graphs -------------------------------------------------------------------------------- */
 
-/* Gradients of every parameter that the loss reaches, and of two inputs, as outputs "grad.<name>".
- */
-static void output_gradients(weft_graph *g, weft_value loss, const char *const inputs[2][2])
+/* Gradients of every parameter that the loss reaches, and of the inputs that the golden file has
+ * gradients of, as outputs "grad.<name>". */
+static void output_gradients(const parity *p, weft_graph *g, weft_value loss)
 {
-    int count;
-    const weft_value *params = weft_graph_params(g, &count);
-    weft_value *wrt = weft_arena_alloc(weft_graph_arena(g), (count + 2) * (int64_t)sizeof *wrt);
-    weft_value *grads = weft_arena_alloc(weft_graph_arena(g), (count + 2) * (int64_t)sizeof *grads);
-    if (!params || !wrt || !grads)
+    const weft_family *f = p->model.family;
+    int params;
+    const weft_value *param = weft_graph_params(g, &params);
+    const int most = params + f->ports;
+    weft_value *wrt = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *wrt);
+    weft_value *grads = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *grads);
+    const char **name = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *name);
+    if (!param || !wrt || !grads || !name)
         return;
-    memcpy(wrt, params, (size_t)count * sizeof *wrt);
-    for (int i = 0; i < 2; i++)
-        wrt[count + i] = inputs[i][0] ? weft_graph_find(g, inputs[i][0]) : WEFT_NONE;
-    weft_autodiff(g, loss, wrt, count + 2, grads);
-    for (int i = 0; i < count + 2; i++) {
-        char name[600];
-        if (!weft_value_ok(grads[i]))
+    int count = 0;
+    for (; count < params; count++) {
+        wrt[count] = param[count];
+        name[count] = weft_value_get(g, param[count])->name;
+    }
+    for (int i = 0; i < f->ports; i++) {
+        char golden[160];
+        snprintf(golden, sizeof golden, "grad.in.%s", f->port[i].reference);
+        if (f->port[i].output || !weft_tensors_find(p->golden, golden))
             continue;
-        snprintf(name, sizeof name, "grad.%s",
-                 i < count ? weft_value_get(g, wrt[i])->name : inputs[i - count][1]);
-        weft_output(g, name, grads[i]);
+        wrt[count] = weft_graph_find(g, weft_port_name(f->port[i].port));
+        name[count++] = weft_arena_strdup(weft_graph_arena(g), golden + 5);
+    }
+    weft_autodiff(g, loss, wrt, count, grads);
+    for (int i = 0; i < count; i++) {
+        char output[600];
+        if (!weft_value_ok(grads[i]) || !name[i])
+            continue;
+        snprintf(output, sizeof output, "grad.%s", name[i]);
+        weft_output(g, output, grads[i]);
     }
 }
 
@@ -328,38 +354,106 @@ static weft_status size_of(const parity *p, const char *name, int rank,
                                           name, (*t)->rank, rank);
 }
 
-static weft_status run_dit(parity *p, double worst[2])
+/* The golden tensor of a port that the model takes, if it takes it. */
+static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
 {
-    const weft_stored_tensor *x, *text;
-    WEFT_TRY(size_of(p, "in.hidden_states", 5, &x));
-    WEFT_TRY(size_of(p, "in.encoder_hidden_states", 3, &text));
-    const weft_model_size size = {x->dim[0], x->dim[2], x->dim[3], x->dim[4], text->dim[1]};
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (f->port[i].port == port && !f->port[i].output) {
+            char name[160];
+            snprintf(name, sizeof name, "in.%s", f->port[i].reference);
+            return weft_tensors_find(p->golden, name);
+        }
+    return NULL;
+}
+
+/* From the golden video, (B,C,T,Y,X) or (B,C,Y,X), and text, (B,L,D) or ids (B,L). */
+static weft_status find_size(const parity *p, weft_model_size *size)
+{
+    static const weft_port videos[] = {WEFT_PORT_LATENTS, WEFT_PORT_VIDEO};
+    static const weft_port texts[] = {WEFT_PORT_TEXT, WEFT_PORT_TOKENS};
+    *size = (weft_model_size){.frames = 1};
+    for (int i = 0; i < WEFT_COUNT(videos); i++) {
+        const weft_stored_tensor *t = golden_input(p, videos[i]);
+        if (!t)
+            continue;
+        if (t->rank != 4 && t->rank != 5)
+            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not 4 or 5", p->file, t->name,
+                             t->rank);
+        size->batch = t->dim[0];
+        size->frames = t->rank == 5 ? t->dim[2] : 1;
+        size->height = t->dim[t->rank - 2];
+        size->width = t->dim[t->rank - 1];
+    }
+    for (int i = 0; i < WEFT_COUNT(texts); i++) {
+        const weft_stored_tensor *t = golden_input(p, texts[i]);
+        if (!t)
+            continue;
+        if (t->rank < 2)
+            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, at least 2 is needed", p->file,
+                             t->name, t->rank);
+        size->batch = t->dim[0];
+        size->text = t->dim[1];
+    }
+    return size->batch ? WEFT_OK
+                       : weft_fail(WEFT_E_FORMAT, "%s: no input of a %s is in it", p->file,
+                                   weft_model_class(&p->model));
+}
+
+static weft_status fill_ports(parity *p)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output)
+            WEFT_TRY(fill_input(p, weft_port_name(f->port[i].port), f->port[i].reference,
+                                weft_port_is_video(f->port[i].port)));
+    return WEFT_OK;
+}
+
+static weft_status compare_ports(parity *p, double *worst)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (f->port[i].output)
+            WEFT_TRY(compare_output(p, weft_port_name(f->port[i].port), f->port[i].reference,
+                                    weft_port_is_video(f->port[i].port), worst));
+    return WEFT_OK;
+}
+
+/* The port whose error is the loss: the last output. */
+static weft_port judged_port(const parity *p)
+{
+    return p->model.family->port[p->model.family->ports - 1].port;
+}
+
+/* Denoisers and encoders: the loss is the mean square error of the last output. */
+static weft_status run_forward(parity *p, double worst[2])
+{
+    weft_model_size size;
     weft_graph *g = p->graph;
+    const weft_port judged = judged_port(p);
+    WEFT_TRY(find_size(p, &size));
     weft_model_build(g, &p->model, &size);
-    const weft_value prediction = weft_graph_find(g, "prediction");
-    if (weft_value_ok(prediction)) {
-        const weft_value target =
-            weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+    const weft_value made = weft_graph_find(g, weft_port_name(judged));
+    if (weft_value_ok(made)) {
+        const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, made)->shape);
         const weft_value loss =
-            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target)));
+            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target)));
         weft_output(g, "loss", loss);
-        output_gradients(g, loss,
-                         (const char *const[2][2]){{"latents", "in.hidden_states"},
-                                                   {"text", "in.encoder_hidden_states"}});
+        output_gradients(p, g, loss);
     }
     WEFT_TRY(finish_program(p));
-    WEFT_TRY(fill_input(p, "latents", "in.hidden_states", true));
-    WEFT_TRY(fill_input(p, "timestep", "in.timestep", false));
-    WEFT_TRY(fill_input(p, "text", "in.encoder_hidden_states", false));
-    WEFT_TRY(fill_input(p, "target", "in.target", true));
+    WEFT_TRY(fill_ports(p));
+    WEFT_TRY(fill_input(p, "target", "target", weft_port_is_video(judged)));
     WEFT_TRY(weft_program_run(p->program));
-    WEFT_TRY(compare_output(p, "prediction", "out.sample", true, &worst[0]));
-    WEFT_TRY(compare_output(p, "loss", "out.loss", false, &worst[0]));
+    WEFT_TRY(compare_ports(p, &worst[0]));
+    WEFT_TRY(compare_output(p, "loss", "loss", false, &worst[0]));
     return compare_gradients(p, &worst[1]);
 }
 
-/* [reconstruction, kl, total] as golden out.loss has them. */
-static weft_value vae_losses(weft_graph *g, weft_value *total)
+/* [reconstruction, kl, total] as golden out.loss has them; without a posterior's variance
+ * [reconstruction, total]. */
+static weft_value autoencoder_losses(const parity *p, weft_graph *g, weft_value *total)
 {
     const weft_value mean = weft_graph_find(g, "mean"), logvar = weft_graph_find(g, "logvar");
     /* The target is a value of its own: the golden gradient of the video goes through the model
@@ -368,38 +462,43 @@ static weft_value vae_losses(weft_graph *g, weft_value *total)
         weft_input(g, "target", WEFT_F32, weft_value_get(g, weft_graph_find(g, "video"))->shape);
     const weft_value error = weft_sub(g, weft_graph_find(g, "reconstruction"), target);
     const weft_value reconstruction = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
-    weft_value kl =
-        weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
-    kl = weft_affine(g, weft_sub(g, kl, logvar), 0.5, -0.5);
-    kl = weft_mean_all(g, kl);
-    *total = weft_add(g, reconstruction, weft_affine(g, kl, 0.01, 0));
-    const weft_value parts[3] = {weft_reshape(g, reconstruction, WEFT_SHAPE(1)),
-                                 weft_reshape(g, kl, WEFT_SHAPE(1)),
-                                 weft_reshape(g, *total, WEFT_SHAPE(1))};
-    return weft_concat(g, parts, 3, 0);
+    weft_value parts[3];
+    int count = 0;
+    *total = reconstruction;
+    parts[count++] = weft_reshape(g, reconstruction, WEFT_SHAPE(1));
+    if (weft_model_has(&p->model, WEFT_PORT_LOGVAR)) {
+        weft_value kl =
+            weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
+        kl = weft_affine(g, weft_sub(g, kl, logvar), 0.5, -0.5);
+        kl = weft_mean_all(g, kl);
+        *total = weft_add(g, reconstruction, weft_affine(g, kl, 0.01, 0));
+        parts[count++] = weft_reshape(g, kl, WEFT_SHAPE(1));
+    }
+    parts[count++] = weft_reshape(g, *total, WEFT_SHAPE(1));
+    return weft_concat(g, parts, count, 0);
 }
 
-static weft_status run_vae(parity *p, double worst[2])
+static weft_status run_autoencoder(parity *p, double worst[2])
 {
-    const weft_stored_tensor *x;
-    WEFT_TRY(size_of(p, "in.sample", 5, &x));
-    const weft_model_size size = {x->dim[0], x->dim[2], x->dim[3], x->dim[4], 0};
+    weft_model_size size;
     weft_graph *g = p->graph;
+    const char *video = "?";
+    for (int i = 0; i < p->model.family->ports; i++)
+        if (p->model.family->port[i].port == WEFT_PORT_VIDEO)
+            video = p->model.family->port[i].reference;
+    WEFT_TRY(find_size(p, &size));
     weft_model_build(g, &p->model, &size);
     if (weft_graph_check(g) == WEFT_OK) {
         weft_value total;
-        weft_output(g, "losses", vae_losses(g, &total));
-        output_gradients(g, total, (const char *const[2][2]){{"video", "in.sample"}, {NULL, NULL}});
+        weft_output(g, "losses", autoencoder_losses(p, g, &total));
+        output_gradients(p, g, total);
     }
     WEFT_TRY(finish_program(p));
-    WEFT_TRY(fill_input(p, "video", "in.sample", true));
-    WEFT_TRY(fill_input(p, "target", "in.sample", true));
-    WEFT_TRY(fill_input(p, "noise", "in.eps", true));
+    WEFT_TRY(fill_ports(p));
+    WEFT_TRY(fill_input(p, "target", video, true));
     WEFT_TRY(weft_program_run(p->program));
-    WEFT_TRY(compare_output(p, "mean", "out.mean", true, &worst[0]));
-    WEFT_TRY(compare_output(p, "logvar", "out.logvar", true, &worst[0]));
-    WEFT_TRY(compare_output(p, "reconstruction", "out.sample", true, &worst[0]));
-    WEFT_TRY(compare_output(p, "losses", "out.loss", false, &worst[0]));
+    WEFT_TRY(compare_ports(p, &worst[0]));
+    WEFT_TRY(compare_output(p, "losses", "loss", false, &worst[0]));
     return compare_gradients(p, &worst[1]);
 }
 
@@ -562,13 +661,10 @@ static weft_status run_all(parity *p)
         printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared,
                worst[0], loss_tolerance);
     } else {
-        if (p->model.family == WEFT_FAMILY_WAN_DIT)
-            WEFT_TRY(run_dit(p, worst));
-        else if (p->model.family == WEFT_FAMILY_WAN_VAE)
-            WEFT_TRY(run_vae(p, worst));
+        if (p->model.family->role == WEFT_ROLE_AUTOENCODER)
+            WEFT_TRY(run_autoencoder(p, worst));
         else
-            return weft_fail(WEFT_E_UNSUPPORTED, "%s: no golden format is known for %s",
-                             p->config_file, weft_model_class(&p->model));
+            WEFT_TRY(run_forward(p, worst));
         printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit "
                "%.0e), %d tensors\n",
                p->file, worst[0], output_tolerance, worst[1], gradient_tolerance, p->compared);

@@ -1,4 +1,5 @@
-#include "diffusion/flow.h"
+#include "diffusion/per_sample.h"
+#include "diffusion/process.h"
 
 static const weft_key flow_keys[] = {
     {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "",
@@ -30,20 +31,9 @@ weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_v
                     weft_affine(g, sigma, config->shift - 1, 1));
 }
 
-/* (B) -> (B,1,...,1) of the rank of `like`. */
-static weft_value per_sample(weft_graph *g, weft_value x_b, weft_value like)
-{
-    if (!weft_value_ok(like) || !weft_value_ok(x_b))
-        return WEFT_NONE;
-    weft_shape shape = weft_value_get(g, like)->shape;
-    for (int d = 1; d < shape.rank; d++)
-        shape.dim[d] = 1;
-    return weft_reshape(g, x_b, shape);
-}
-
 weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b)
 {
-    const weft_value sigma = per_sample(g, sigma_b, data);
+    const weft_value sigma = weft_per_sample(g, sigma_b, data);
     const weft_value clean = weft_mul(g, data, weft_affine(g, sigma, -1, 1));
     return weft_add(g, clean, weft_mul(g, noise, sigma));
 }
@@ -63,3 +53,69 @@ void weft_flow_schedule(int64_t steps, double shift, double *sigma)
     }
     sigma[steps] = 0;
 }
+
+/* ---- the process ---------------------------------------------------------------------------- */
+
+enum { TIMES = 1000 }; /* timestep = 1000 sigma */
+
+static weft_value sigma(weft_graph *g, const weft_process_config *config, weft_value key_b)
+{
+    return weft_flow_sigma(g, &config->flow, key_b);
+}
+
+static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
+                        weft_value noise, weft_value sigma_b)
+{
+    (void)config;
+    return weft_flow_mix(g, data, noise, sigma_b);
+}
+
+static weft_value time(weft_graph *g, const weft_process_config *config, weft_value sigma_b)
+{
+    (void)config;
+    return weft_affine(g, sigma_b, TIMES, 0);
+}
+
+static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
+                         weft_value noise, weft_value sigma_b)
+{
+    (void)config, (void)sigma_b;
+    return weft_sub(g, noise, data);
+}
+
+static void schedule(const weft_process_config *config, int64_t steps, double *levels)
+{
+    weft_flow_schedule(steps, config->flow.shift, levels);
+}
+
+/* denoised = x - sigma velocity */
+static weft_precondition at(const weft_process_config *config, double level)
+{
+    (void)config;
+    return (weft_precondition){.in = 1, .time = TIMES * level, .skip = 1, .out = -level};
+}
+
+static weft_status read_scheduler(const json_t *json, const char *where,
+                                  weft_process_config *config)
+{
+    return weft_json_get_f64_or(json, "shift", where, config->flow.shift, &config->flow.shift);
+}
+
+static json_t *write_scheduler(const weft_process_config *config)
+{
+    return json_pack("{s:s, s:i, s:f}", "_class_name", weft_process_flow.scheduler,
+                     "num_train_timesteps", TIMES, "shift", config->flow.shift);
+}
+
+const weft_process weft_process_flow = {
+    .name = "flow",
+    .scheduler = "FlowMatchEulerDiscreteScheduler",
+    .sigma = sigma,
+    .input = input,
+    .time = time,
+    .target = target,
+    .schedule = schedule,
+    .at = at,
+    .read = read_scheduler,
+    .write = write_scheduler,
+};

@@ -1,36 +1,53 @@
 #include "diffusion/sampler.h"
 
 #include <math.h>
+#include <string.h>
 
-const char *const weft_sampler_names[] = {"euler", "heun", NULL};
-
-int64_t weft_sampler_work(weft_sampler_kind kind, int64_t count)
+static weft_status_code step_euler(weft_sampling *s)
 {
-    return kind == WEFT_SAMPLER_HEUN ? 3 * count : count;
-}
-
-static weft_status step_euler(const weft_sampler_callbacks *cb, double from, double to, float *x,
-                              int64_t count, float *v)
-{
-    WEFT_TRY(cb->velocity(cb->user, x, from, v));
+    const double from = s->sigma[s->step], to = s->sigma[s->step + 1];
+    float *x = s->x, *v = s->scratch;
+    WEFT_TRY(s->callbacks->slope(s->callbacks->user, s->step, x, from, v));
     const float delta = (float)(to - from);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < s->count; i++)
         x[i] += delta * v[i];
     return WEFT_OK;
 }
 
-static weft_status step_heun(const weft_sampler_callbacks *cb, double from, double to, float *x,
-                             int64_t count, float *work)
+static weft_status_code step_heun(weft_sampling *s)
 {
-    float *v0 = work, *v1 = work + count, *ahead = work + 2 * count;
-    WEFT_TRY(cb->velocity(cb->user, x, from, v0));
+    const double from = s->sigma[s->step], to = s->sigma[s->step + 1];
+    if (!(to > 0))
+        return step_euler(s);
+    float *x = s->x, *v0 = s->scratch, *v1 = v0 + s->count, *ahead = v1 + s->count;
+    WEFT_TRY(s->callbacks->slope(s->callbacks->user, s->step, x, from, v0));
     const float delta = (float)(to - from);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < s->count; i++)
         ahead[i] = x[i] + delta * v0[i];
-    WEFT_TRY(cb->velocity(cb->user, ahead, to, v1));
-    for (int64_t i = 0; i < count; i++)
+    WEFT_TRY(s->callbacks->slope(s->callbacks->user, s->step, ahead, to, v1));
+    for (int64_t i = 0; i < s->count; i++)
         x[i] += 0.5f * delta * (v0[i] + v1[i]);
     return WEFT_OK;
+}
+
+/* clang-format off */
+const weft_sampler weft_sampler_euler = {"euler", "one model call a step",  0, 1, step_euler};
+const weft_sampler weft_sampler_heun  = {"heun",  "two model calls a step", 0, 3, step_heun};
+/* clang-format on */
+
+const weft_sampler *const weft_samplers[] = {&weft_sampler_euler, &weft_sampler_heun, NULL};
+
+const weft_sampler *weft_sampler_find(const char *name)
+{
+    for (int i = 0; weft_samplers[i]; i++)
+        if (!strcmp(weft_samplers[i]->name, name))
+            return weft_samplers[i];
+    return NULL;
+}
+
+int64_t weft_sampler_work(const weft_sampler *sampler, int64_t count)
+{
+    return (sampler->history + sampler->scratch) * count;
 }
 
 static weft_status check_finite(const float *x, int64_t count, int64_t step)
@@ -45,24 +62,21 @@ static weft_status check_finite(const float *x, int64_t count, int64_t step)
     return WEFT_OK;
 }
 
-weft_status weft_sampler_run(weft_sampler_kind kind, const double *sigma, int64_t steps, float *x,
-                             int64_t count, float *work, const weft_sampler_callbacks *cb)
+weft_status weft_sampler_run(const weft_sampler *sampler, const double *sigma, int64_t steps,
+                             float *x, int64_t count, float *work, const weft_sampler_callbacks *cb)
 {
-    for (int64_t s = 0; s < steps; s++) {
-        if (kind == WEFT_SAMPLER_HEUN && sigma[s + 1] > 0)
-            WEFT_TRY(step_heun(cb, sigma[s], sigma[s + 1], x, count, work));
-        else
-            WEFT_TRY(step_euler(cb, sigma[s], sigma[s + 1], x, count, work));
-        WEFT_TRY(check_finite(x, count, s + 1));
+    weft_sampling s = {.sigma = sigma,
+                       .steps = steps,
+                       .x = x,
+                       .count = count,
+                       .history = work,
+                       .scratch = work + sampler->history * count,
+                       .callbacks = cb};
+    for (; s.step < steps; s.step++) {
+        WEFT_TRY(sampler->step(&s));
+        WEFT_TRY(check_finite(x, count, s.step + 1));
         if (cb->progress)
-            WEFT_TRY(cb->progress(cb->user, s + 1, steps));
+            WEFT_TRY(cb->progress(cb->user, s.step + 1, steps));
     }
     return WEFT_OK;
-}
-
-void weft_guidance(float *conditional, const float *unconditional, double scale, int64_t count)
-{
-    const float s = (float)scale;
-    for (int64_t i = 0; i < count; i++)
-        conditional[i] = unconditional[i] + s * (conditional[i] - unconditional[i]);
 }

@@ -73,11 +73,11 @@ static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part
     weft_clip_to_u8(e->clip, o->frames, o->height, o->width, false, e->rgb[0]);
     WEFT_TRY(weft_vae_encode(e->vae, e->clip, o->frames, e->latents));
     WEFT_TRY(weft_vae_decode(e->vae, e->latents,
-                             weft_wan_vae_latent_frames(weft_vae_config(e->vae), o->frames),
-                             keep_frames, e));
-    const int64_t space = weft_wan_vae_space_factor(weft_vae_config(e->vae));
-    weft_box_average(e->rgb[0], o->frames, o->height, o->width,
-                     weft_wan_vae_time_factor(weft_vae_config(e->vae)), space, space, e->rgb[2]);
+                             weft_grid_latent_frames(weft_vae_grid(e->vae), o->frames), keep_frames,
+                             e));
+    const int64_t *factor = weft_vae_grid(e->vae)->factor;
+    weft_box_average(e->rgb[0], o->frames, o->height, o->width, factor[0], factor[1], factor[2],
+                     e->rgb[2]);
     double score[4];
     for (int i = 0; i < 2; i++) {
         score[2 * i] = weft_psnr(e->rgb[0], e->rgb[1 + i], o->frames, o->height, o->width);
@@ -115,11 +115,10 @@ static weft_status prepare_vae(vae_eval *e)
         weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->height, o->width, &e->vae));
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
-    const weft_wan_vae_config *c = weft_vae_config(e->vae);
-    const int64_t space = weft_wan_vae_space_factor(c);
+    const weft_grid *grid = weft_vae_grid(e->vae);
     e->values = o->frames * o->height * o->width * 3;
-    e->latent_values = weft_wan_vae_latent_frames(c, o->frames) * (o->height / space) *
-                       (o->width / space) * c->z_dim;
+    e->latent_values = weft_grid_latent_frames(grid, o->frames) * (o->height / grid->factor[1]) *
+                       (o->width / grid->factor[2]) * grid->channels;
     e->clip = weft_alloc(e->values * 4);
     e->latents = weft_alloc(e->latent_values * 4);
     e->each = json_array();

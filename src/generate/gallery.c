@@ -102,7 +102,7 @@ static weft_status begin(weft_gallery *g, int64_t prompt)
                                    {"seed", seed},
                                    {"steps", steps},
                                    {"guidance", guidance},
-                                   {"sampler", weft_sampler_names[g->settings.sampler]},
+                                   {"sampler", g->settings.sampler->name},
                                    {"encoder", "weft"}};
     const weft_video_writer_options options = {.width = g->settings.width,
                                                .height = g->settings.height,

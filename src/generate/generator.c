@@ -3,7 +3,6 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "diffusion/flow.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -21,8 +20,13 @@ struct weft_generator {
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
-    weft_wan_dit_config dit;
-    weft_bytes_config text;
+    weft_model denoiser_model, encoder_model;
+    weft_grid patch; /* latents to tokens */
+    weft_grid grid;  /* pixels to latents */
+    weft_text_shape text;
+    const weft_process *process;
+    weft_process_config process_config;
+    const weft_guidance *guidance;
     double fps;
     int64_t latent[3];                        /* frames, height, width */
     int64_t latent_floats, text_floats, rows; /* rows: of the denoising batch, prompts x halves */
@@ -30,21 +34,18 @@ struct weft_generator {
     part encoder, denoiser;
     weft_vae *vae; /* rank 0 */
     double *sigma;
-    float *x, *work, *velocity, *context; /* x (batch,...), context (rows,L,D) */
+    float *x, *work, *slope, *context; /* x (batch,...), context (rows,L,D) */
 };
 
 /* ---- reading the folder -------------------------------------------------------------------- */
 
-static weft_status open_part(const char *folder, const char *name, weft_family family,
+static weft_status open_part(const char *folder, const char *name, weft_role role,
                              weft_model *model)
 {
     char *path = weft_path_join(folder, name);
     if (!path)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status = weft_model_open(path, model);
-    if (status == WEFT_OK && model->family != family)
-        status = weft_fail(WEFT_E_UNSUPPORTED, "%s holds a %s, which cannot stand there", path,
-                           weft_model_class(model));
+    const weft_status_code status = weft_model_open_as(path, role, model);
     weft_free(path);
     return status;
 }
@@ -61,27 +62,42 @@ static weft_status load_json(const char *folder, const char *name, json_t **json
     return status;
 }
 
-/* Sizes and rate that the model was trained on; scheduler shift. Public folders have no weft.json:
- * then the options must say the size. */
+/* The process that the model was trained with; a flow where its scheduler is another's. */
+static weft_status read_process(weft_generator *p)
+{
+    json_t *scheduler = NULL;
+    const char *name, *where = "scheduler_config.json";
+    weft_status_code status = load_json(p->folder, "scheduler/scheduler_config.json", &scheduler);
+    WEFT_GO(status);
+    WEFT_GO(weft_json_get_string_or(scheduler, "_class_name", where, "", &name));
+    p->process = weft_process_of_scheduler(name);
+    p->process = p->process ? p->process : &weft_process_flow;
+    p->process_config = (weft_process_config){.flow = {.shift = 1}};
+    WEFT_GO(p->process->read(scheduler, where, &p->process_config));
+    if (p->options.shift > 0)
+        p->process_config.flow.shift = p->options.shift;
+    p->options.shift = p->process_config.flow.shift;
+out:
+    json_decref(scheduler);
+    return status;
+}
+
+/* Sizes and rate that the model was trained on. Public folders have no weft.json: then the options
+ * must say the size. */
 static weft_status read_settings(weft_generator *p)
 {
-    json_t *own = NULL, *scheduler = NULL;
+    json_t *own = NULL;
     weft_generator_options *o = &p->options;
     weft_status_code status = load_json(p->folder, "weft.json", &own);
-    if (status == WEFT_OK)
-        status = load_json(p->folder, "scheduler/scheduler_config.json", &scheduler);
     int64_t frames, height, width;
-    double shift;
     WEFT_GO(status);
     WEFT_GO(weft_json_get_i64_or(own, "frames", "weft.json", 0, &frames));
     WEFT_GO(weft_json_get_i64_or(own, "height", "weft.json", 0, &height));
     WEFT_GO(weft_json_get_i64_or(own, "width", "weft.json", 0, &width));
     WEFT_GO(weft_json_get_f64_or(own, "fps", "weft.json", 16, &p->fps));
-    WEFT_GO(weft_json_get_f64_or(scheduler, "shift", "scheduler_config.json", 1, &shift));
     o->frames = o->frames ? o->frames : frames;
     o->height = o->height ? o->height : height;
     o->width = o->width ? o->width : width;
-    o->shift = o->shift > 0 ? o->shift : shift;
     if (!o->frames || !o->height || !o->width)
         status = weft_fail(WEFT_E_ARG,
                            "%s has no weft.json that says the size it was trained on: give "
@@ -89,16 +105,17 @@ static weft_status read_settings(weft_generator *p)
                            p->folder);
 out:
     json_decref(own);
-    json_decref(scheduler);
     return status;
 }
 
-/* The VAE takes 8 x 8 pixels to one latent place, the transformer a patch of those to one token. */
+/* The autoencoder makes one latent place of so many pixels, the denoiser one token of a patch of
+ * those. */
 static weft_status check_pixels(const weft_generator *p)
 {
     const int64_t size[2] = {p->options.height, p->options.width};
     for (int i = 0; i < 2; i++) {
-        const int64_t step = 8 * p->dit.patch[1 + i], nearest = (size[i] + step / 2) / step * step;
+        const int64_t step = p->grid.factor[1 + i] * p->patch.factor[1 + i];
+        const int64_t nearest = (size[i] + step / 2) / step * step;
         if (size[i] % step)
             return weft_fail(WEFT_E_ARG,
                              "--%s %lld: this model makes multiples of %lld; the nearest is %lld",
@@ -108,30 +125,38 @@ static weft_status check_pixels(const weft_generator *p)
     return WEFT_OK;
 }
 
+static weft_status check_frames(const weft_generator *p)
+{
+    const int64_t t = p->grid.factor[0], before = p->grid.causal ? 1 : 0;
+    char rule[32];
+    if (weft_grid_takes_frames(&p->grid, p->options.frames))
+        return WEFT_OK;
+    const int64_t latent = (p->options.frames - before + t / 2) / t + before;
+    return weft_fail(WEFT_E_ARG, "--frames %lld: this model makes %s; the nearest is %lld",
+                     (long long)p->options.frames, weft_grid_rule(&p->grid, rule),
+                     (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
-    const weft_wan_vae_config *vae = weft_vae_config(p->vae);
-    const int64_t t = weft_wan_vae_time_factor(vae), s = weft_wan_vae_space_factor(vae);
-    if (p->options.frames < 1 || (p->options.frames - 1) % t)
-        return weft_fail(WEFT_E_ARG,
-                         "--frames %lld: this model makes 1 + %lld n; the nearest is %lld",
-                         (long long)p->options.frames, (long long)t,
-                         (long long)(1 + (p->options.frames - 1 + t / 2) / t * t));
-    p->latent[0] = weft_wan_vae_latent_frames(vae, p->options.frames);
-    p->latent[1] = p->options.height / s;
-    p->latent[2] = p->options.width / s;
-    if (vae->z_dim != p->dit.in_channels || p->dit.in_channels != p->dit.out_channels)
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    WEFT_TRY(check_frames(p));
+    p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
+    p->latent[1] = p->options.height / p->grid.factor[1];
+    p->latent[2] = p->options.width / p->grid.factor[2];
+    if (p->grid.channels != p->patch.channels || p->patch.channels != p->patch.out_channels)
         return weft_fail(
             WEFT_E_FORMAT,
             "%s: the VAE has %lld latent channels, the transformer takes %lld and gives %lld",
-            p->folder, (long long)vae->z_dim, (long long)p->dit.in_channels,
-            (long long)p->dit.out_channels);
-    if (p->text.dim != p->dit.text_dim)
+            p->folder, (long long)p->grid.channels, (long long)p->patch.channels,
+            (long long)p->patch.out_channels);
+    const weft_shape text = weft_model_shape(&p->denoiser_model, &one, WEFT_PORT_TEXT);
+    if (p->text.width != text.dim[text.rank - 1])
         return weft_fail(WEFT_E_FORMAT,
                          "%s: the text encoder gives width %lld, the transformer takes %lld",
-                         p->folder, (long long)p->text.dim, (long long)p->dit.text_dim);
-    p->latent_floats = p->latent[0] * p->latent[1] * p->latent[2] * vae->z_dim;
-    p->text_floats = p->text.max_length * p->text.dim;
+                         p->folder, (long long)p->text.width, (long long)text.dim[text.rank - 1]);
+    p->latent_floats = p->latent[0] * p->latent[1] * p->latent[2] * p->grid.channels;
+    p->text_floats = p->text.length * p->text.width;
     return WEFT_OK;
 }
 
@@ -169,31 +194,29 @@ static weft_status keep_weights(const weft_generator *p, weft_graph *g, const ch
 
 static weft_status build_parts(weft_generator *p)
 {
-    const weft_wan_dit_config *c = &p->dit;
+    const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE};
     weft_graph *g = p->encoder.graph = weft_graph_create();
     weft_graph *d = p->denoiser.graph = weft_graph_create();
     if (!g || !d)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     WEFT_TRY(keep_weights(p, g, "text_encoder"));
     WEFT_TRY(keep_weights(p, d, "transformer"));
-    const weft_value tokens =
-        weft_input(g, "batch.tokens", WEFT_I32, WEFT_SHAPE(p->rows, p->text.max_length));
-    weft_graph_push(g, "text_encoder");
-    const weft_value context = weft_bytes_encoder(g, &p->text, tokens);
-    weft_graph_pop(g);
-    weft_output(g, "text", context);
+    const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
+                                  p->text.length};
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_TOKENS] =
+        weft_model_input(g, &p->encoder_model, &size, WEFT_PORT_TOKENS, "batch.");
+    weft_model_call(g, &p->encoder_model, forward, true, &ports);
+    weft_output(g, "text", ports.at[WEFT_PORT_TEXT]);
     WEFT_TRY(finish_part(p, &p->encoder));
 
-    const weft_value latents =
-        weft_input(d, "batch.latents", WEFT_F32,
-                   WEFT_SHAPE(p->rows, p->latent[0], p->latent[1], p->latent[2], c->in_channels));
-    const weft_value timestep = weft_input(d, "batch.timestep", WEFT_F32, WEFT_SHAPE(p->rows));
-    const weft_value text =
-        weft_input(d, "batch.text", WEFT_F32, WEFT_SHAPE(p->rows, p->text.max_length, p->text.dim));
-    weft_graph_push(d, "transformer");
-    const weft_value velocity = weft_wan_dit(d, c, latents, timestep, text);
-    weft_graph_pop(d);
-    weft_output(d, "velocity", velocity);
+    static const weft_port needed[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+    WEFT_TRY(weft_model_accepts(&p->denoiser_model, needed, WEFT_COUNT(needed), "generate"));
+    ports = weft_ports_none();
+    for (int i = 0; i < WEFT_COUNT(needed); i++)
+        ports.at[needed[i]] = weft_model_input(d, &p->denoiser_model, &size, needed[i], "batch.");
+    weft_model_call(d, &p->denoiser_model, forward, true, &ports);
+    weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
     return finish_part(p, &p->denoiser);
 }
 
@@ -205,10 +228,26 @@ static void part_free(part *s)
     weft_graph_free(s->graph);
 }
 
+/* `runs/dit` for `runs/dit/model`. */
+static weft_status explain_folder(const char *folder)
+{
+    char *own = weft_path_join(folder, "transformer"), *inside = weft_path_join(folder, "model");
+    weft_status_code status = WEFT_OK;
+    if (!own || !inside)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    else if (!weft_path_is_dir(own) && weft_path_is_dir(inside))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s is the folder of a training run; its model is %s",
+                           folder, inside);
+    weft_free(own);
+    weft_free(inside);
+    return status;
+}
+
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator)
 {
     weft_generator *p = weft_alloc(sizeof *p);
+    weft_model vae;
     char *vae_folder = weft_path_join(folder, "vae");
     weft_status_code status = WEFT_OK;
     if (!p || !vae_folder) {
@@ -224,23 +263,29 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
-    weft_model dit, text;
+    if (!p->options.sampler)
+        p->options.sampler = weft_samplers[0];
     if (!weft_path_is_dir(folder)) {
         status = weft_fail(
             WEFT_E_NOT_FOUND,
             "%s: there is no such model folder; weft train writes one as <out>/model", folder);
         goto out;
     }
-    WEFT_GO(open_part(folder, "transformer", WEFT_FAMILY_WAN_DIT, &dit));
-    WEFT_GO(open_part(folder, "text_encoder", WEFT_FAMILY_BYTES, &text));
-    p->dit = dit.dit;
-    p->text = text.bytes;
+    WEFT_GO(explain_folder(folder));
+    WEFT_GO(open_part(folder, "transformer", WEFT_ROLE_DENOISER, &p->denoiser_model));
+    WEFT_GO(open_part(folder, "text_encoder", WEFT_ROLE_TEXT_ENCODER, &p->encoder_model));
+    WEFT_GO(open_part(folder, "vae", WEFT_ROLE_AUTOENCODER, &vae));
+    p->patch = weft_model_grid(&p->denoiser_model);
+    p->grid = weft_model_grid(&vae);
+    p->text = weft_model_text(&p->encoder_model);
+    WEFT_GO(read_process(p));
     WEFT_GO(read_settings(p));
     WEFT_GO(check_pixels(p));
     WEFT_GO(
         weft_vae_open(vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
-    p->rows = p->options.batch * (p->options.guidance != 1 ? 2 : 1);
+    p->guidance = weft_guidance_of(p->options.guidance);
+    p->rows = p->options.batch * p->guidance->rows;
     WEFT_GO(build_parts(p));
     *generator = p;
     p = NULL;
@@ -262,7 +307,7 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->sigma);
     weft_free(p->x);
     weft_free(p->work);
-    weft_free(p->velocity);
+    weft_free(p->slope);
     weft_free(p->context);
     weft_free(p);
 }
@@ -270,8 +315,7 @@ void weft_generator_free(weft_generator *p)
 static int64_t host_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    return 2 * all + weft_sampler_work((weft_sampler_kind)p->options.sampler, all) +
-           p->rows * p->text_floats;
+    return 2 * all + weft_sampler_work(p->options.sampler, all) + p->rows * p->text_floats;
 }
 
 int64_t weft_generator_bytes(const weft_generator *p)
@@ -301,12 +345,12 @@ weft_status weft_generator_bind(weft_generator *p)
     const int64_t all = p->options.batch * p->latent_floats;
     p->sigma = weft_alloc((p->options.steps + 1) * (int64_t)sizeof *p->sigma);
     p->x = weft_alloc_aligned(all * 4);
-    p->velocity = weft_alloc_aligned(all * 4);
-    p->work = weft_alloc_aligned(weft_sampler_work((weft_sampler_kind)p->options.sampler, all) * 4);
+    p->slope = weft_alloc_aligned(all * 4);
+    p->work = weft_alloc_aligned(weft_sampler_work(p->options.sampler, all) * 4);
     p->context = weft_alloc_aligned(p->rows * p->text_floats * 4);
-    if (!p->sigma || !p->x || !p->velocity || !p->work || !p->context)
+    if (!p->sigma || !p->x || !p->slope || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
-    weft_flow_schedule(p->options.steps, p->options.shift, p->sigma);
+    p->process->schedule(&p->process_config, p->options.steps, p->sigma);
     WEFT_TRY(load_part(p, &p->encoder, "text_encoder.", "text_encoder"));
     WEFT_TRY(load_part(p, &p->denoiser, "transformer.", "transformer"));
     weft_program *programs[] = {p->encoder.program,
@@ -344,8 +388,8 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
     const int64_t rows = own_rows(p, &first);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t row = first + r;
-        weft_bytes_tokens(&p->text, row < count ? prompts[row] : "",
-                          (int32_t *)tokens->data + r * p->text.max_length);
+        p->encoder_model.family->tokens(p->encoder_model.config, row < count ? prompts[row] : "",
+                                        (int32_t *)tokens->data + r * p->text.length);
     }
     WEFT_TRY(weft_program_run(p->encoder.program));
     memcpy(p->context, weft_program_output(p->encoder.program, "text")->data,
@@ -353,26 +397,30 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
     return WEFT_OK;
 }
 
-static weft_status_code velocity_of(void *user, const float *x, double sigma, float *velocity)
+static weft_status_code slope_of(void *user, const float *x, double sigma, float *slope)
 {
     weft_generator *p = user;
     float *latents = weft_program_input(p->denoiser.program, "batch.latents")->data;
     float *timestep = weft_program_input(p->denoiser.program, "batch.timestep")->data;
     float *text = weft_program_input(p->denoiser.program, "batch.text")->data;
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
+    const weft_precondition c = p->process->at(&p->process_config, sigma);
     int64_t first;
     const int64_t rows = own_rows(p, &first);
     for (int64_t r = 0; r < rows; r++) {
-        memcpy(latents + r * p->latent_floats, x + (first + r) % batch * p->latent_floats,
-               (size_t)p->latent_floats * 4);
-        timestep[r] = (float)(1000 * sigma);
+        float *to = latents + r * p->latent_floats;
+        memcpy(to, x + (first + r) % batch * p->latent_floats, (size_t)p->latent_floats * 4);
+        for (int64_t i = 0; c.in != 1 && i < p->latent_floats; i++)
+            to[i] *= (float)c.in;
+        timestep[r] = (float)c.time;
     }
     memcpy(text, p->context + first * p->text_floats, (size_t)(rows * p->text_floats) * 4);
     WEFT_TRY(weft_program_run(p->denoiser.program));
-    const float *out = weft_program_output(p->denoiser.program, "velocity")->data;
-    memcpy(velocity, out, (size_t)all * 4);
-    if (p->rows > batch)
-        weft_guidance(velocity, out + all, p->options.guidance, all);
+    const float *out = weft_program_output(p->denoiser.program, "prediction")->data;
+    memcpy(slope, out, (size_t)all * 4);
+    if (p->guidance->combine)
+        p->guidance->combine(slope, out + all, p->options.guidance, all);
+    weft_process_slope(c, sigma, x, slope, all);
     return WEFT_OK;
 }
 
@@ -382,9 +430,11 @@ typedef struct run_state {
     int64_t first, prompt;
 } run_state;
 
-static weft_status_code on_velocity(void *user, const float *x, double sigma, float *velocity)
+static weft_status_code on_slope(void *user, int64_t step, const float *x, double sigma,
+                                 float *slope)
 {
-    return velocity_of(((run_state *)user)->generator, x, sigma, velocity);
+    (void)step;
+    return slope_of(((run_state *)user)->generator, x, sigma, slope);
 }
 
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
@@ -402,12 +452,12 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
 
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
-    const weft_wan_vae_config *vae = weft_vae_config(p->vae);
+    const weft_grid *grid = &p->grid;
     for (int64_t i = 0; i < count; i++) {
         float *x = p->x + i * p->latent_floats;
         for (int64_t k = 0; k < p->latent_floats; k++)
-            x[k] = x[k] * (float)vae->latents_std[k % vae->z_dim] +
-                   (float)vae->latents_mean[k % vae->z_dim];
+            x[k] = x[k] * (float)grid->deviation[k % grid->channels] +
+                   (float)grid->mean[k % grid->channels];
         r->prompt = r->first + i;
         WEFT_TRY(weft_vae_decode(p->vae, x, p->latent[0], on_frames, r));
     }
@@ -419,13 +469,11 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     run_state r = {.generator = p, .sink = sink};
-    const weft_sampler_callbacks callbacks = {
-        .velocity = on_velocity, .progress = on_step, .user = &r};
+    const weft_sampler_callbacks callbacks = {.slope = on_slope, .progress = on_step, .user = &r};
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
-        if ((int64_t)strlen(prompts[i]) > p->text.max_length - 1)
+        if (p->text.bytes && (int64_t)strlen(prompts[i]) > p->text.bytes)
             weft_warn("prompt %lld has %lld bytes; this model reads the first %lld",
-                      (long long)i + 1, (long long)strlen(prompts[i]),
-                      (long long)p->text.max_length - 1);
+                      (long long)i + 1, (long long)strlen(prompts[i]), (long long)p->text.bytes);
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;
         WEFT_TRY(encode_text(p, prompts + r.first, now));
@@ -436,8 +484,8 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
                                       : 0; /* rows beyond the last prompt are thrown away */
             p->x[i] = weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(i % p->latent_floats));
         }
-        WEFT_TRY(weft_sampler_run((weft_sampler_kind)p->options.sampler, p->sigma, p->options.steps,
-                                  p->x, all, p->work, &callbacks));
+        WEFT_TRY(weft_sampler_run(p->options.sampler, p->sigma, p->options.steps, p->x, all,
+                                  p->work, &callbacks));
         if (!p->comm || weft_comm_rank(p->comm) == 0)
             WEFT_TRY(decode_all(p, &r, now));
     }

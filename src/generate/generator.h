@@ -2,6 +2,8 @@
 #ifndef WEFT_GENERATE_GENERATOR_H
 #define WEFT_GENERATE_GENERATOR_H
 
+#include "diffusion/guidance.h"
+#include "diffusion/process.h"
 #include "diffusion/sampler.h"
 #include "generate/vae_stream.h"
 #include "pass/passes.h"
@@ -18,7 +20,7 @@ typedef struct weft_generator_options {
     int64_t steps;
     double guidance;                  /* 1: none, and half the work */
     double shift;                     /* 0: the model's scheduler's */
-    int sampler;                      /* weft_sampler_kind */
+    const weft_sampler *sampler;      /* NULL: the first of weft_samplers */
     int64_t batch;                    /* prompts denoised together */
     const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
     int weights; /* weft_weights_kind: how the transformer's and the text encoder's matrices are

@@ -12,35 +12,35 @@ typedef struct stage {
 } stage;
 
 struct weft_vae {
-    weft_wan_vae_config config;
+    weft_model model;
+    weft_grid grid;
     char *folder;
-    int64_t height, width, time_factor, space_factor;
+    int64_t height, width;
     weft_store *store;
     weft_dtype weights;         /* that the file has and the store keeps */
     stage encode[2], decode[2]; /* FIRST, NEXT; graph NULL when the half is not wanted */
 };
 
-static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_vae_stream stream)
+static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_stream stream)
 {
-    const weft_wan_vae_config *c = &v->config;
-    const int64_t y = v->height / v->space_factor, x = v->width / v->space_factor;
+    const weft_call call = {decoder ? WEFT_CALL_DECODE : WEFT_CALL_ENCODE, stream};
+    weft_ports ports = weft_ports_none();
     weft_graph *g = s->graph = weft_graph_create();
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE's graph");
     weft_graph_store_weights_as(g, v->weights);
-    const int64_t chunk = stream == WEFT_VAE_FIRST ? 1 : v->time_factor;
+    const int64_t chunk = stream == WEFT_STREAM_FIRST ? 1 : v->grid.factor[0];
     s->in_frames = decoder ? 1 : chunk;
     s->out_frames = decoder ? chunk : 1;
-    if (decoder) {
-        const weft_value in = weft_input(g, "in", WEFT_F32, WEFT_SHAPE(1, 1, y, x, c->z_dim));
-        weft_output(g, "out", weft_clamp(g, weft_wan_vae_decode(g, c, stream, in), -1, 1));
-    } else {
-        const weft_value in = weft_input(g, "in", WEFT_F32,
-                                         WEFT_SHAPE(1, chunk, v->height, v->width, c->in_channels));
-        weft_value mean, logvar;
-        weft_wan_vae_moments(g, weft_wan_vae_encode(g, c, stream, in), &mean, &logvar);
-        weft_output(g, "out", mean);
-    }
+    const weft_port port = decoder ? WEFT_PORT_LATENTS : WEFT_PORT_VIDEO;
+    const weft_model_size size = {1, s->in_frames,
+                                  decoder ? v->height / v->grid.factor[1] : v->height,
+                                  decoder ? v->width / v->grid.factor[2] : v->width, 0};
+    ports.at[port] = weft_input(g, "in", WEFT_F32, weft_model_shape(&v->model, &size, port));
+    weft_model_call(g, &v->model, call, false, &ports);
+    weft_output(g, "out",
+                decoder ? weft_clamp(g, ports.at[WEFT_PORT_RECONSTRUCTION], -1, 1)
+                        : ports.at[WEFT_PORT_MEAN]);
     WEFT_TRY(weft_graph_check(g));
     return weft_program_compile(g, &(weft_program_options){0}, &s->program);
 }
@@ -55,18 +55,17 @@ weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_
                           weft_vae **vae)
 {
     weft_model model;
-    WEFT_TRY(weft_model_open(folder, &model));
-    if (model.family != WEFT_FAMILY_WAN_VAE)
-        return weft_fail(WEFT_E_ARG, "%s holds a %s, not a video autoencoder", folder,
+    WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
+    if (!weft_model_grid(&model).causal)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: a %s cannot be decoded as a stream", folder,
                          weft_model_class(&model));
     weft_vae *v = weft_alloc(sizeof *v);
     if (!v)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
-    v->config = model.vae;
+    v->model = model;
+    v->grid = weft_model_grid(&model);
     v->height = height;
     v->width = width;
-    v->time_factor = weft_wan_vae_time_factor(&v->config);
-    v->space_factor = weft_wan_vae_space_factor(&v->config);
     v->folder = weft_strdup(folder);
     v->store = weft_store_create();
     weft_status_code status = WEFT_OK;
@@ -74,14 +73,15 @@ weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
         goto out;
     }
-    if (height < 1 || width < 1 || height % v->space_factor || width % v->space_factor) {
-        status = weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lld pixels",
-                           (long long)width, (long long)height, (long long)v->space_factor);
+    if (height < 1 || width < 1 || height % v->grid.factor[1] || width % v->grid.factor[2]) {
+        status = weft_fail(WEFT_E_SHAPE, "%lldx%lld: the VAE takes multiples of %lldx%lld pixels",
+                           (long long)width, (long long)height, (long long)v->grid.factor[2],
+                           (long long)v->grid.factor[1]);
         goto out;
     }
     WEFT_GO(weft_weights_dtype(folder, &v->weights));
     for (int i = 0; i < 2; i++) {
-        const weft_vae_stream stream = i ? WEFT_VAE_NEXT : WEFT_VAE_FIRST;
+        const weft_stream stream = i ? WEFT_STREAM_NEXT : WEFT_STREAM_FIRST;
         if (halves & WEFT_VAE_ENCODER)
             WEFT_GO(build_stage(v, &v->encode[i], false, stream));
         if (halves & WEFT_VAE_DECODER)
@@ -107,9 +107,15 @@ void weft_vae_free(weft_vae *v)
     weft_free(v);
 }
 
-const weft_wan_vae_config *weft_vae_config(const weft_vae *v)
+const weft_grid *weft_vae_grid(const weft_vae *v)
 {
-    return &v->config;
+    return &v->grid;
+}
+
+/* Numbers of one latent frame. */
+static int64_t latent_frame(const weft_vae *v)
+{
+    return (v->height / v->grid.factor[1]) * (v->width / v->grid.factor[2]) * v->grid.channels;
 }
 
 /* The programs there are, FIRST before NEXT of each half. */
@@ -162,12 +168,11 @@ static weft_status run_stage(stage *s, const float *in, const float **out)
 
 weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
 {
-    if (frames < 1 || (frames - 1) % v->time_factor)
-        return weft_fail(WEFT_E_SHAPE, "the VAE takes 1 + %lld n frames, not %lld",
-                         (long long)v->time_factor, (long long)frames);
-    const int64_t frame = v->height * v->width * v->config.in_channels;
-    const int64_t latent =
-        (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    char rule[32];
+    if (!weft_grid_takes_frames(&v->grid, frames))
+        return weft_fail(WEFT_E_SHAPE, "the VAE takes %s frames, not %lld",
+                         weft_grid_rule(&v->grid, rule), (long long)frames);
+    const int64_t frame = v->height * v->width * 3, latent = latent_frame(v);
     for (int64_t at = 0, t = 0; at < frames; t++) {
         stage *s = &v->encode[at ? 1 : 0];
         const float *out;
@@ -181,8 +186,7 @@ weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, flo
 weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames,
                             weft_frames_fn *sink, void *user)
 {
-    const int64_t latent =
-        (v->height / v->space_factor) * (v->width / v->space_factor) * v->config.z_dim;
+    const int64_t latent = latent_frame(v);
     int64_t frame = 0;
     for (int64_t t = 0; t < latent_frames; t++) {
         stage *s = &v->decode[t ? 1 : 0];

@@ -15,7 +15,7 @@ typedef struct weft_vae weft_vae;
 weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width,
                           weft_vae **vae);
 void weft_vae_free(weft_vae *vae); /* accepts NULL */
-const weft_wan_vae_config *weft_vae_config(const weft_vae *vae);
+const weft_grid *weft_vae_grid(const weft_vae *vae);
 /* Bytes that binding reserves: programs, weights and caches. */
 int64_t weft_vae_bytes(const weft_vae *vae);
 /* Reserves memory and loads the weights. */

@@ -1,34 +1,21 @@
-#include "model/bytes_encoder.h"
-
-#include "model/json_fields.h"
+/* A small byte-level transformer text encoder, trained together with the denoiser, for a machine
+ * without any pretrained weights. Tokens are the UTF-8 bytes of the caption; 256 ends it, 257 pads.
+ */
+#include "model/model.h"
 #include "nn/nn.h"
 
 #include <string.h>
 
-weft_status weft_bytes_config_read(const json_t *json, const char *where, weft_bytes_config *config)
-{
-    weft_bytes_config c;
-    WEFT_TRY(weft_model_read_count(json, "dim", where, 128, 1, &c.dim));
-    WEFT_TRY(weft_model_read_count(json, "num_heads", where, 4, 1, &c.heads));
-    WEFT_TRY(weft_model_read_count(json, "num_layers", where, 2, 0, &c.layers));
-    WEFT_TRY(weft_model_read_count(json, "ffn_dim", where, 4 * c.dim, 1, &c.ffn_dim));
-    WEFT_TRY(weft_model_read_count(json, "max_length", where, 64, 1, &c.max_length));
-    if (c.dim % c.heads)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld",
-                         where, (long long)c.dim, (long long)c.heads);
-    *config = c;
-    return WEFT_OK;
-}
+enum { END = 256, PAD = 257, VOCABULARY = 258 };
 
-json_t *weft_bytes_config_write(const weft_bytes_config *c)
-{
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder", "dim",
-                     (json_int_t)c->dim, "num_heads", (json_int_t)c->heads, "num_layers",
-                     (json_int_t)c->layers, "ffn_dim", (json_int_t)c->ffn_dim, "max_length",
-                     (json_int_t)c->max_length);
-}
+typedef struct bytes_encoder {
+    int64_t dim, heads, layers, ffn_dim;
+    int64_t max_length; /* L: tokens per caption; longer ones are cut */
+} bytes_encoder;
+_Static_assert(sizeof(bytes_encoder) <= WEFT_MODEL_CONFIG_BYTES,
+               "the config must fit into a weft_model");
 
-static weft_value layer(weft_graph *g, const weft_bytes_config *c, weft_value x_blc)
+static weft_value layer(weft_graph *g, const bytes_encoder *c, weft_value x_blc)
 {
     weft_value h = weft_nn_layer_norm(g, "norm1", x_blc, 1e-6);
     const weft_value q = weft_nn_linear(g, "to_q", h, c->dim, WEFT_LINEAR_XAVIER);
@@ -43,7 +30,8 @@ static weft_value layer(weft_graph *g, const weft_bytes_config *c, weft_value x_
     return weft_add(g, x_blc, h);
 }
 
-weft_value weft_bytes_encoder(weft_graph *g, const weft_bytes_config *c, weft_value tokens_bl)
+/* tokens i32 (B,L) -> (B,L,dim). */
+static weft_value encode(weft_graph *g, const bytes_encoder *c, weft_value tokens_bl)
 {
     const int64_t length = weft_dim(g, tokens_bl, 1);
     if (length > c->max_length)
@@ -53,7 +41,7 @@ weft_value weft_bytes_encoder(weft_graph *g, const weft_bytes_config *c, weft_va
     const weft_init normal = {.kind = WEFT_INIT_NORMAL, .value = 1.0};
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.5};
     const weft_value table =
-        weft_param(g, "embed.weight", WEFT_F32, WEFT_SHAPE(WEFT_BYTES_VOCAB, c->dim), normal);
+        weft_param(g, "embed.weight", WEFT_F32, WEFT_SHAPE(VOCABULARY, c->dim), normal);
     weft_value position =
         weft_param(g, "position.weight", WEFT_F32, WEFT_SHAPE(c->max_length, c->dim), small);
     position =
@@ -68,13 +56,75 @@ weft_value weft_bytes_encoder(weft_graph *g, const weft_bytes_config *c, weft_va
     return weft_nn_layer_norm(g, "norm", x, 1e-6);
 }
 
-void weft_bytes_tokens(const weft_bytes_config *c, const char *caption, int32_t *tokens)
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static void fill_tokens(const void *config, const char *caption, int32_t *tokens)
 {
+    const bytes_encoder *c = config;
     int64_t n = (int64_t)strlen(caption);
     if (n > c->max_length - 1)
         n = c->max_length - 1;
     for (int64_t i = 0; i < c->max_length; i++)
-        tokens[i] = i < n    ? (int32_t)(unsigned char)caption[i]
-                    : i == n ? WEFT_BYTES_END
-                             : WEFT_BYTES_PAD;
+        tokens[i] = i < n ? (int32_t)(unsigned char)caption[i] : i == n ? END : PAD;
 }
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const bytes_encoder *c = config;
+    if (c->dim % c->heads)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"dim\" %lld does not divide into \"num_heads\" %lld",
+                         weft_places_of(places, "dim"), (long long)c->dim, (long long)c->heads);
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *size, weft_port port)
+{
+    (void)config;
+    return port == WEFT_PORT_TOKENS ? WEFT_SHAPE(size->batch, size->text) : WEFT_SCALAR;
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_TEXT] = encode(g, config, ports->at[WEFT_PORT_TOKENS]);
+}
+
+static void text_shape(const void *config, weft_text_shape *text)
+{
+    const bytes_encoder *c = config;
+    *text = (weft_text_shape){c->max_length, c->dim, c->max_length - 1};
+}
+
+static int64_t four_dims(const void *config)
+{
+    return 4 * ((const bytes_encoder *)config)->dim;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(bytes_encoder, member)
+static const weft_field fields[] = {
+    {"dim", WEFT_FIELD_I64, AT(dim), "128", 1, 1 << 16,
+     .help = "width; also the transformer's text_dim"},
+    {"num_heads", WEFT_FIELD_I64, AT(heads), "4", 1, 1024, .help = "attention heads"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "2", 0, 1024, .help = "blocks"},
+    {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), NULL, 1, 1 << 20, .length = four_dims,
+     .help = "inner width of the feed-forward layer; left out: 4 dim"},
+    {"max_length", WEFT_FIELD_I64, AT(max_length), "64", 1, 1 << 16,
+     .help = "bytes of the longest caption and one; what is longer is cut"},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_TOKENS, false, "input_ids"},
+    {WEFT_PORT_TEXT,   true,  "last_hidden_state"},
+};
+
+const weft_family weft_family_bytes_encoder = {
+    .class_name = "WeftBytesEncoder", .role = WEFT_ROLE_TEXT_ENCODER,
+    .scope = "text_encoder", .stem = "model", .library = "weft",
+    .config_bytes = sizeof(bytes_encoder),
+    .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .text = text_shape, .tokens = fill_tokens,
+};
+/* clang-format on */

@@ -3,52 +3,215 @@
 #include "base/fs.h"
 #include "nn/nn.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static const char *const class_names[] = {"WanTransformer3DModel", "AutoencoderKLWan",
-                                          "WeftBytesEncoder"};
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const struct { const char *name; weft_dtype dtype; bool video; } ports[WEFT_PORT_COUNT] = {
+    [WEFT_PORT_LATENTS]        = {"latents",        WEFT_F32, true},
+    [WEFT_PORT_TIMESTEP]       = {"timestep",       WEFT_F32, false},
+    [WEFT_PORT_TEXT]           = {"text",           WEFT_F32, false},
+    [WEFT_PORT_TEXT_MASK]      = {"text_mask",      WEFT_I32, false},
+    [WEFT_PORT_POOLED]         = {"pooled",         WEFT_F32, false},
+    [WEFT_PORT_GUIDANCE]       = {"guidance",       WEFT_F32, false},
+    [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
+    [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
+    [WEFT_PORT_FPS]            = {"fps",            WEFT_F32, false},
+    [WEFT_PORT_TOKENS]         = {"tokens",         WEFT_I32, false},
+    [WEFT_PORT_VIDEO]          = {"video",          WEFT_F32, true},
+    [WEFT_PORT_NOISE]          = {"noise",          WEFT_F32, true},
+    [WEFT_PORT_PREDICTION]     = {"prediction",     WEFT_F32, true},
+    [WEFT_PORT_MEAN]           = {"mean",           WEFT_F32, true},
+    [WEFT_PORT_LOGVAR]         = {"logvar",         WEFT_F32, true},
+    [WEFT_PORT_RECONSTRUCTION] = {"reconstruction", WEFT_F32, true},
+};
+/* clang-format on */
+
+const char *weft_port_name(weft_port port)
+{
+    return ports[port].name;
+}
+
+bool weft_port_is_video(weft_port port)
+{
+    return ports[port].video;
+}
+
+weft_dtype weft_port_dtype(weft_port port)
+{
+    return ports[port].dtype;
+}
+
+weft_ports weft_ports_none(void)
+{
+    weft_ports none;
+    for (int i = 0; i < WEFT_PORT_COUNT; i++)
+        none.at[i] = WEFT_NONE;
+    return none;
+}
+
+const char *weft_role_name(weft_role role)
+{
+    static const char *const names[WEFT_ROLE_COUNT] = {"denoiser", "video autoencoder",
+                                                       "text encoder", "image encoder"};
+    return names[role];
+}
+
+/* ---- grids ---------------------------------------------------------------------------------- */
+
+int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames)
+{
+    if (frames < 1)
+        return 0;
+    return grid->causal ? 1 + (frames - 1) / grid->factor[0] : frames / grid->factor[0];
+}
+
+int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames)
+{
+    return grid->causal ? 1 + (latent_frames - 1) * grid->factor[0]
+                        : latent_frames * grid->factor[0];
+}
+
+bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames)
+{
+    return frames >= 1 && (frames - (grid->causal ? 1 : 0)) % grid->factor[0] == 0;
+}
+
+const char *weft_grid_rule(const weft_grid *grid, char text[32])
+{
+    if (grid->factor[0] == 1)
+        snprintf(text, 32, "n");
+    else
+        snprintf(text, 32, "%s%lld n", grid->causal ? "1 + " : "", (long long)grid->factor[0]);
+    return text;
+}
+
+/* ---- dialects ------------------------------------------------------------------------------- */
+
+/* Replaces each `from` that stands between dots or ends by `to`; a dot at an end of `from` is one
+ * of those. */
+static bool replace_all(char *name, size_t size, const char *from, const char *to)
+{
+    const size_t a = strlen(from), b = strlen(to);
+    for (char *at = name; (at = strstr(at, from));) {
+        const bool begins = at == name || at[-1] == '.' || from[0] == '.';
+        const bool ends = !at[a] || at[a] == '.' || from[a - 1] == '.';
+        if (!begins || !ends) {
+            at++;
+            continue;
+        }
+        if (strlen(name) - a + b >= size)
+            return false;
+        memmove(at + b, at + a, strlen(at + a) + 1);
+        memcpy(at, to, b);
+        at += b;
+    }
+    return true;
+}
+
+bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size)
+{
+    if (strlen(name) >= size)
+        return false;
+    strcpy(out, name);
+    for (int i = 0; i < d->rules; i++)
+        if (!replace_all(out, size, d->rule[i].theirs, d->rule[i].ours))
+            return false;
+    return true;
+}
+
+/* ---- configs -------------------------------------------------------------------------------- */
 
 const char *weft_model_class(const weft_model *model)
 {
-    return class_names[model->family];
+    return model->family->class_name;
 }
 
-static weft_status find_family(const json_t *json, const char *where, weft_family *family)
+const weft_family *weft_family_find(const char *class_name)
 {
+    for (int i = 0; weft_families[i]; i++)
+        if (!strcmp(weft_families[i]->class_name, class_name))
+            return weft_families[i];
+    return NULL;
+}
+
+void weft_family_list(weft_role role, weft_buf *out)
+{
+    bool first = true;
+    for (int i = 0; weft_families[i]; i++)
+        if (role == WEFT_ROLE_COUNT || weft_families[i]->role == role) {
+            weft_buf_printf(out, "%s%s", first ? "" : ", ", weft_families[i]->class_name);
+            first = false;
+        }
+}
+
+static weft_status unknown_class(const char *name, const char *where)
+{
+    weft_buf known = {0};
+    weft_family_list(WEFT_ROLE_COUNT, &known);
+    const weft_status_code status =
+        weft_fail(WEFT_E_UNSUPPORTED, "%s: model class \"%.80s\" is not built in; known are %s",
+                  where, name, known.data ? known.data : "?");
+    weft_buf_free(&known);
+    return status;
+}
+
+static weft_status find_family(const char *class_name, const json_t *json,
+                               const weft_places *places, const weft_family **family)
+{
+    const char *name = class_name;
     if (!json_is_object(json))
-        return weft_fail(WEFT_E_FORMAT, "%s: not a model config: a JSON object is needed", where);
-    const char *name;
-    WEFT_TRY(weft_json_get_string_or(json, "_class_name", where, NULL, &name));
-    for (int i = 0; i < (int)(sizeof class_names / sizeof *class_names); i++)
-        if (name && !strcmp(name, class_names[i])) {
-            *family = (weft_family)i;
+        return weft_fail(WEFT_E_FORMAT, "%s: not a model config: a JSON object is needed",
+                         places->where);
+    if (!name)
+        WEFT_TRY(weft_json_get_string_or(json, "_class_name", places->where, NULL, &name));
+    if (name) {
+        *family = weft_family_find(name);
+        return *family ? WEFT_OK : unknown_class(name, places->where);
+    }
+    for (int i = 0; weft_families[i]; i++) {
+        const char *const *mark = weft_families[i]->marks;
+        if (mark[0] && json_object_get(json, mark[0]) && json_object_get(json, mark[1])) {
+            *family = weft_families[i];
             return WEFT_OK;
         }
-    if (name)
-        return weft_fail(WEFT_E_UNSUPPORTED,
-                         "%s: model class \"%s\" is not built in; known are %s, %s, %s", where,
-                         name, class_names[0], class_names[1], class_names[2]);
-    if (json_object_get(json, "num_attention_heads") && json_object_get(json, "freq_dim"))
-        *family = WEFT_FAMILY_WAN_DIT;
-    else if (json_object_get(json, "z_dim") && json_object_get(json, "dim_mult"))
-        *family = WEFT_FAMILY_WAN_VAE;
-    else
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: no \"_class_name\", and the fields fit no model family", where);
+    }
+    return weft_fail(WEFT_E_FORMAT, "%s: no \"_class_name\", and the fields fit no model family",
+                     places->where);
+}
+
+weft_status weft_model_read_as(const char *class_name, const json_t *json,
+                               const weft_places *places, weft_model *model)
+{
+    weft_model m = {0};
+    WEFT_TRY(find_family(class_name, json, places, &m.family));
+    if (m.family->config_bytes > sizeof m.config)
+        return weft_fail(WEFT_E_INTERNAL, "%s: its config has %zu bytes, at most %d",
+                         m.family->class_name, m.family->config_bytes, WEFT_MODEL_CONFIG_BYTES);
+    WEFT_TRY(weft_fields_read(m.family, json, places, m.config));
+    *model = m;
     return WEFT_OK;
 }
 
 weft_status weft_model_read(const json_t *json, const char *where, weft_model *model)
 {
-    weft_model m = {0};
-    WEFT_TRY(find_family(json, where, &m.family));
-    switch (m.family) {
-    case WEFT_FAMILY_WAN_DIT: WEFT_TRY(weft_wan_dit_config_read(json, where, &m.dit)); break;
-    case WEFT_FAMILY_WAN_VAE: WEFT_TRY(weft_wan_vae_config_read(json, where, &m.vae)); break;
-    case WEFT_FAMILY_BYTES: WEFT_TRY(weft_bytes_config_read(json, where, &m.bytes)); break;
-    }
-    *model = m;
-    return WEFT_OK;
+    return weft_model_read_as(NULL, json, &(weft_places){.where = where}, model);
+}
+
+weft_status weft_model_default(const char *class_name, weft_model *model)
+{
+    json_t *json = json_object();
+    const weft_status_code status =
+        weft_model_read_as(class_name, json, &(weft_places){.where = class_name}, model);
+    json_decref(json);
+    return status;
+}
+
+json_t *weft_model_write(const weft_model *model)
+{
+    return weft_fields_write(model->family, model->config);
 }
 
 /* A folder of folders, as pipelines are published and weft train writes them. */
@@ -60,18 +223,57 @@ static bool is_pipeline(const char *folder)
     return found;
 }
 
+static const weft_named_config *find_size(const char *name, const weft_family **family)
+{
+    for (int i = 0; weft_families[i]; i++)
+        for (const weft_named_config *s = weft_families[i]->sizes; s && s->name; s++)
+            if (!strcmp(s->name, name)) {
+                *family = weft_families[i];
+                return s;
+            }
+    return NULL;
+}
+
+static weft_status read_size(const weft_named_config *size, const weft_family *family,
+                             weft_model *model)
+{
+    json_t *json;
+    WEFT_TRY(weft_json_parse(size->json, (int64_t)strlen(size->json), size->name, &json));
+    const weft_status_code status = weft_model_read_as(
+        family->class_name, json, &(weft_places){.where = size->name, .strict = true}, model);
+    json_decref(json);
+    return status;
+}
+
+/* What stands where a config.json does not. */
+static weft_status explain_missing(weft_status_code status, const char *path)
+{
+    if (is_pipeline(path))
+        return weft_fail(
+            WEFT_E_NOT_FOUND,
+            "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path,
+            path, path);
+    char *finished = weft_path_join(path, "model");
+    if (finished && weft_path_is_dir(finished))
+        status = weft_fail(WEFT_E_NOT_FOUND,
+                           "%s is the folder of a training run; its model is %s/model", path, path);
+    weft_free(finished);
+    return status;
+}
+
 weft_status weft_model_open(const char *path, weft_model *model)
 {
+    const weft_family *family;
+    const weft_named_config *size = weft_path_exists(path) ? NULL : find_size(path, &family);
+    if (size)
+        return read_size(size, family, model);
     char *file = weft_path_is_dir(path) ? weft_path_join(path, "config.json") : weft_strdup(path);
     if (!file)
         return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
     json_t *json = NULL;
     weft_status_code status = weft_json_load(file, &json);
-    if (status == WEFT_E_NOT_FOUND && is_pipeline(path))
-        status = weft_fail(
-            WEFT_E_NOT_FOUND,
-            "%s holds several models; give one of its folders, as %s/transformer or %s/vae", path,
-            path, path);
+    if (status == WEFT_E_NOT_FOUND)
+        status = explain_missing(status, path);
     if (status == WEFT_OK)
         status = weft_model_read(json, file, model);
     json_decref(json);
@@ -79,51 +281,117 @@ weft_status weft_model_open(const char *path, weft_model *model)
     return status;
 }
 
-json_t *weft_model_write(const weft_model *model)
+weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model)
 {
-    switch (model->family) {
-    case WEFT_FAMILY_WAN_DIT: return weft_wan_dit_config_write(&model->dit);
-    case WEFT_FAMILY_WAN_VAE: return weft_wan_vae_config_write(&model->vae);
-    case WEFT_FAMILY_BYTES: return weft_bytes_config_write(&model->bytes);
-    }
-    return NULL;
+    weft_model m;
+    WEFT_TRY(weft_model_open(path, &m));
+    if (m.family->role != role)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s holds a %s, a %s; a %s is needed", path,
+                         m.family->class_name, weft_role_name(m.family->role),
+                         weft_role_name(role));
+    *model = m;
+    return WEFT_OK;
 }
 
-static void build_vae(weft_graph *g, const weft_wan_vae_config *c, const weft_model_size *s)
+/* ---- graphs --------------------------------------------------------------------------------- */
+
+weft_grid weft_model_grid(const weft_model *model)
 {
-    const weft_value video = weft_input(
-        g, "video", WEFT_F32, WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
-    weft_value mean, logvar;
-    weft_wan_vae_moments(g, weft_wan_vae_encode(g, c, WEFT_VAE_ALONE, video), &mean, &logvar);
-    const weft_value noise = weft_input(
-        g, "noise", WEFT_F32, weft_value_ok(mean) ? weft_value_get(g, mean)->shape : WEFT_SCALAR);
-    const weft_value std = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
-    const weft_value latents = weft_add(g, mean, weft_mul(g, std, noise));
-    const weft_value decoded = weft_wan_vae_decode(g, c, WEFT_VAE_ALONE, latents);
-    weft_output(g, "mean", mean);
-    weft_output(g, "logvar", logvar);
-    weft_output(g, "reconstruction", weft_clamp(g, decoded, -1, 1));
+    weft_grid grid = {.factor = {1, 1, 1}};
+    model->family->grid(model->config, &grid);
+    return grid;
 }
 
-void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *s)
+weft_text_shape weft_model_text(const weft_model *model)
 {
-    switch (model->family) {
-    case WEFT_FAMILY_WAN_DIT: {
-        const weft_wan_dit_config *c = &model->dit;
-        const weft_value latents =
-            weft_input(g, "latents", WEFT_F32,
-                       WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels));
-        const weft_value timestep = weft_input(g, "timestep", WEFT_F32, WEFT_SHAPE(s->batch));
-        const weft_value text =
-            weft_input(g, "text", WEFT_F32, WEFT_SHAPE(s->batch, s->text, c->text_dim));
-        weft_output(g, "prediction", weft_wan_dit(g, c, latents, timestep, text));
+    weft_text_shape text;
+    model->family->text(model->config, &text);
+    return text;
+}
+
+bool weft_model_has(const weft_model *model, weft_port port)
+{
+    for (int i = 0; i < model->family->ports; i++)
+        if (model->family->port[i].port == port)
+            return true;
+    return false;
+}
+
+weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,
+                               const char *who)
+{
+    for (int i = 0; i < model->family->ports; i++) {
+        const weft_port_row *row = &model->family->port[i];
+        bool found = row->output;
+        for (int k = 0; k < count && !found; k++)
+            found = given[k] == row->port;
+        if (!found)
+            return weft_fail(WEFT_E_UNSUPPORTED, "%s takes \"%s\", which weft %s has nothing for",
+                             weft_model_class(model), weft_port_name(row->port), who);
+    }
+    return WEFT_OK;
+}
+
+weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port)
+{
+    return model->family->shape(model->config, size, port);
+}
+
+weft_value weft_model_input(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                            weft_port port, const char *prefix)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", prefix, weft_port_name(port));
+    return weft_input(g, name, weft_port_dtype(port), weft_model_shape(model, size, port));
+}
+
+void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, bool scoped,
+                     weft_ports *values)
+{
+    if (scoped)
+        weft_graph_push(g, "%s", model->family->scope);
+    model->family->build(g, model->config, call, values);
+    if (scoped)
+        weft_graph_pop(g);
+}
+
+/* Encoded, sampled, decoded. */
+static void build_autoencoder(weft_graph *g, const weft_model *model, const weft_model_size *size)
+{
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_VIDEO] = weft_model_input(g, model, size, WEFT_PORT_VIDEO, "");
+    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value mean = p.at[WEFT_PORT_MEAN], logvar = p.at[WEFT_PORT_LOGVAR];
+    p.at[WEFT_PORT_LATENTS] = mean;
+    if (weft_model_has(model, WEFT_PORT_LOGVAR)) {
+        const weft_value noise =
+            weft_input(g, weft_port_name(WEFT_PORT_NOISE), WEFT_F32,
+                       weft_value_ok(mean) ? weft_value_get(g, mean)->shape : WEFT_SCALAR);
+        const weft_value std = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
+        p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_mul(g, std, noise));
+    }
+    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, false, &p);
+    weft_value *made = &p.at[WEFT_PORT_RECONSTRUCTION];
+    *made = weft_clamp(g, *made, -1, 1);
+    for (int i = 0; i < model->family->ports; i++)
+        if (model->family->port[i].output)
+            weft_output(g, weft_port_name(model->family->port[i].port),
+                        p.at[model->family->port[i].port]);
+}
+
+void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size)
+{
+    const weft_family *f = model->family;
+    if (f->role == WEFT_ROLE_AUTOENCODER) {
+        build_autoencoder(g, model, size);
         return;
     }
-    case WEFT_FAMILY_WAN_VAE: build_vae(g, &model->vae, s); return;
-    case WEFT_FAMILY_BYTES: {
-        const weft_value tokens = weft_input(g, "tokens", WEFT_I32, WEFT_SHAPE(s->batch, s->text));
-        weft_output(g, "text", weft_bytes_encoder(g, &model->bytes, tokens));
-        return;
-    }
-    }
+    weft_ports p = weft_ports_none();
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output)
+            p.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    for (int i = 0; i < f->ports; i++)
+        if (f->port[i].output)
+            weft_output(g, weft_port_name(f->port[i].port), p.at[f->port[i].port]);
 }

@@ -1,41 +1,54 @@
-/* Model families by their public config: which one a config.json describes, and its graph. */
+/* A model: a family and a config of it. */
 #ifndef WEFT_MODEL_MODEL_H
 #define WEFT_MODEL_MODEL_H
 
-#include "model/bytes_encoder.h"
-#include "model/wan_dit.h"
-#include "model/wan_vae.h"
+#include "model/family.h"
 
-typedef enum weft_family {
-    WEFT_FAMILY_WAN_DIT,
-    WEFT_FAMILY_WAN_VAE,
-    WEFT_FAMILY_BYTES
-} weft_family;
+enum { WEFT_MODEL_CONFIG_BYTES = 4096 };
 
 typedef struct weft_model {
-    weft_family family;
+    const weft_family *family; /* NULL: no model */
     union {
-        weft_wan_dit_config dit;
-        weft_wan_vae_config vae;
-        weft_bytes_config bytes;
+        max_align_t align;
+        unsigned char config[WEFT_MODEL_CONFIG_BYTES];
     };
 } weft_model;
 
-/* By "_class_name"; where that is absent, by the fields that only one family has. */
+/* By "_class_name"; where that is absent, by fields that only one family has. */
 weft_status weft_model_read(const json_t *json, const char *where, weft_model *model);
-/* `path` is a config.json or the folder that holds one. */
+/* The same from a place with lines of its own; `class_name` NULL: as weft_model_read. */
+weft_status weft_model_read_as(const char *class_name, const json_t *json,
+                               const weft_places *places, weft_model *model);
+/* Of a class, every field at its default. */
+weft_status weft_model_default(const char *class_name, weft_model *model);
+/* `path` is a config.json, the folder that holds one, or the name of a published size. */
 weft_status weft_model_open(const char *path, weft_model *model);
-json_t *weft_model_write(const weft_model *model);     /* new reference */
-const char *weft_model_class(const weft_model *model); /* "WanTransformer3DModel", ... */
+/* The same, of this role; an error says what stands there instead. */
+weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
+json_t *weft_model_write(const weft_model *model);           /* new reference */
+const char *weft_model_class(const weft_model *model);       /* "WanTransformer3DModel", ... */
+const weft_family *weft_family_find(const char *class_name); /* NULL: none */
+/* "AutoencoderKLWan, ..." of a role. */
+void weft_family_list(weft_role role, weft_buf *out);
 
-/* The whole forward graph for one shape, with inputs and outputs named as below. The size is that
- * of the video in latents (DiT) or pixels (VAE); `text` is the number of text tokens. DiT:
- * "latents" (B,T,Y,X,C), "timestep" (B), "text" (B,L,D) -> "prediction" VAE:   "video" (B,T,Y,X,3),
- * "noise" (B,T',Y',X',Z) -> "mean", "logvar", "reconstruction" (clamped) bytes: "tokens" i32 (B,L)
- * -> "text"                                                             */
-typedef struct weft_model_size {
-    int64_t batch, frames, height, width, text;
-} weft_model_size;
+weft_grid weft_model_grid(const weft_model *model);
+weft_text_shape weft_model_text(const weft_model *model);
+bool weft_model_has(const weft_model *model, weft_port port);
+/* WEFT_E_UNSUPPORTED where the model takes an input that is not in `given`, which weft's verb `who`
+ * has nothing for. */
+weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,
+                               const char *who);
+weft_shape weft_model_shape(const weft_model *model, const weft_model_size *size, weft_port port);
+
+/* An input of the graph for `port`, named <prefix><port's name>. */
+weft_value weft_model_input(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                            weft_port port, const char *prefix);
+/* One call, in the family's scope with `scoped` (as where several models are in one graph). */
+void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, bool scoped,
+                     weft_ports *ports);
+
+/* The whole forward graph for one size, inputs and outputs named as their ports. An autoencoder is
+ * encoded, sampled (mean + exp(logvar / 2) noise) and decoded; its "reconstruction" is clamped. */
 void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size);
 
 #endif

@@ -1,74 +1,35 @@
-/* Wan 2.1 text-to-video DiT.
+/* Wan 2.1 text-to-video diffusion transformer (diffusers' WanTransformer3DModel). Parameters have
+ * the names of the public diffusers checkpoints.
  *
- *   latents --patch--> x (B,S,C) --[ layers x block ]--> norm, modulate, project --unpatch-->
- * prediction timestep --sinusoid, MLP--> temb (B,C) --silu, linear--> six modulations per block
- * (B,6,C) text --MLP--> context (B,L,C)
+ *   latents --patch--> x (B,S,C) --[ layers x block ]--> norm, modulate, project
+ *           --unpatch--> prediction
+ *   timestep --sinusoid, MLP--> temb (B,C) --silu, linear--> six modulations per block (B,6,C)
+ *   text --MLP--> context (B,L,C)
  *
- *   block: x += gate1 attn(mod1(norm x));  x += cross(norm x, context);  x += gate2 ffn(mod2(norm
- * x))
+ *   block:  x += gate1 attn(mod1(norm x))
+ *           x += cross(norm x, context)
+ *           x += gate2 ffn(mod2(norm x))
  *
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
-#include "model/wan_dit.h"
-
-#include "model/json_fields.h"
+#include "model/model.h"
 #include "nn/nn.h"
 
 #include <math.h>
 
-weft_status weft_wan_dit_config_read(const json_t *json, const char *where,
-                                     weft_wan_dit_config *config)
-{
-    weft_wan_dit_config c = {.patch = {1, 2, 2}};
-    WEFT_TRY(weft_model_read_i64s(json, "patch_size", where, 3, c.patch));
-    for (int i = 0; i < 3; i++)
-        if (c.patch[i] < 1 || c.patch[i] > 64)
-            return weft_fail(WEFT_E_FORMAT, "%s: \"patch_size\"[%d] is %lld; it must lie in 1..64",
-                             where, i, (long long)c.patch[i]);
-    WEFT_TRY(weft_model_read_count(json, "num_attention_heads", where, 40, 1, &c.heads));
-    WEFT_TRY(weft_model_read_count(json, "attention_head_dim", where, 128, 2, &c.head_dim));
-    WEFT_TRY(weft_model_read_count(json, "in_channels", where, 16, 1, &c.in_channels));
-    WEFT_TRY(weft_model_read_count(json, "out_channels", where, c.in_channels, 1, &c.out_channels));
-    WEFT_TRY(weft_model_read_count(json, "text_dim", where, 4096, 1, &c.text_dim));
-    WEFT_TRY(weft_model_read_count(json, "freq_dim", where, 256, 2, &c.freq_dim));
-    WEFT_TRY(weft_model_read_count(json, "ffn_dim", where, 13824, 1, &c.ffn_dim));
-    WEFT_TRY(weft_model_read_count(json, "num_layers", where, 40, 0, &c.layers));
-    WEFT_TRY(weft_model_read_count(json, "rope_max_seq_len", where, 1024, 1, &c.rope_max_seq_len));
-    WEFT_TRY(weft_json_get_bool_or(json, "cross_attn_norm", where, true, &c.cross_attn_norm));
-    WEFT_TRY(weft_json_get_f64_or(json, "eps", where, 1e-6, &c.eps));
-    WEFT_TRY(weft_model_require(json, "qk_norm", where, "\"rms_norm_across_heads\""));
-    WEFT_TRY(weft_model_require(json, "image_dim", where, "null"));
-    WEFT_TRY(weft_model_require(json, "added_kv_proj_dim", where, "null"));
-    if (c.head_dim % 2)
-        return weft_fail(
-            WEFT_E_FORMAT,
-            "%s: \"attention_head_dim\" is %lld; rotary embedding needs an even number", where,
-            (long long)c.head_dim);
-    *config = c;
-    return WEFT_OK;
-}
-
-json_t *weft_wan_dit_config_write(const weft_wan_dit_config *c)
-{
-    return json_pack(
-        "{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:f, s:n, s:n, s:I, s:n}",
-        "_class_name", "WanTransformer3DModel", "patch_size", weft_model_write_i64s(c->patch, 3),
-        "num_attention_heads", (json_int_t)c->heads, "attention_head_dim", (json_int_t)c->head_dim,
-        "in_channels", (json_int_t)c->in_channels, "out_channels", (json_int_t)c->out_channels,
-        "text_dim", (json_int_t)c->text_dim, "freq_dim", (json_int_t)c->freq_dim, "ffn_dim",
-        (json_int_t)c->ffn_dim, "num_layers", (json_int_t)c->layers, "cross_attn_norm",
-        c->cross_attn_norm, "qk_norm", "rms_norm_across_heads", "eps", c->eps, "image_dim",
-        "added_kv_proj_dim", "rope_max_seq_len", (json_int_t)c->rope_max_seq_len,
-        "pos_embed_seq_len");
-}
-
-int64_t weft_wan_dit_tokens(const weft_wan_dit_config *c, int64_t t, int64_t y, int64_t x)
-{
-    return (t / c->patch[0]) * (y / c->patch[1]) * (x / c->patch[2]);
-}
+typedef struct wan_dit {
+    int64_t patch[3]; /* T, Y, X */
+    int64_t heads, head_dim;
+    int64_t in_channels, out_channels;
+    int64_t text_dim, freq_dim, ffn_dim, layers;
+    bool cross_attn_norm;
+    double eps;
+    int64_t rope_max_seq_len;
+} wan_dit;
+_Static_assert(sizeof(wan_dit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 /* cos and sin of 3D rotary positions, (S, D/2): the head's pairs are dealt to T, Y, X in this
  * order; Y and X get floor(D/6) pairs each. Angles in f64, as the reference has them. */
-static void rope_tables(weft_graph *g, const weft_wan_dit_config *c, const int64_t size[3],
+static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
                         weft_value cos_sin[2])
 {
     const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6;
@@ -128,8 +89,8 @@ static weft_value modulate(weft_graph *g, weft_value x, weft_value scale, weft_v
 }
 
 /* Self-attention when context is x itself (rope given), else cross-attention. */
-static weft_value attention(weft_graph *g, const weft_wan_dit_config *c, const char *name,
-                            weft_value x_bsc, weft_value context_blc, const weft_value *rope)
+static weft_value attention(weft_graph *g, const wan_dit *c, const char *name, weft_value x_bsc,
+                            weft_value context_blc, const weft_value *rope)
 {
     const int64_t width = c->heads * c->head_dim;
     weft_graph_push(g, "%s", name);
@@ -144,7 +105,7 @@ static weft_value attention(weft_graph *g, const weft_wan_dit_config *c, const c
     return out;
 }
 
-static weft_value feed_forward(weft_graph *g, const weft_wan_dit_config *c, weft_value x_bsc)
+static weft_value feed_forward(weft_graph *g, const wan_dit *c, weft_value x_bsc)
 {
     weft_graph_push(g, "ffn.net");
     weft_value h = weft_nn_linear(g, "0.proj", x_bsc, c->ffn_dim, WEFT_LINEAR_XAVIER);
@@ -154,15 +115,15 @@ static weft_value feed_forward(weft_graph *g, const weft_wan_dit_config *c, weft
     return h;
 }
 
-static weft_value modulation_table(weft_graph *g, const weft_wan_dit_config *c, int64_t rows)
+static weft_value modulation_table(weft_graph *g, const wan_dit *c, int64_t rows)
 {
     const int64_t width = c->heads * c->head_dim;
     const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
     return weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(1, rows, width), init);
 }
 
-static weft_value block(weft_graph *g, const weft_wan_dit_config *c, weft_value x_bsc,
-                        weft_value context_blc, weft_value temb_b6c, const weft_value *rope)
+static weft_value block(weft_graph *g, const wan_dit *c, weft_value x_bsc, weft_value context_blc,
+                        weft_value temb_b6c, const weft_value *rope)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2 };
     const weft_value mod = weft_add(g, temb_b6c, modulation_table(g, c, 6));
@@ -181,7 +142,7 @@ static weft_value block(weft_graph *g, const weft_wan_dit_config *c, weft_value 
 }
 
 /* (B, S, pt ph pw C) -> (B,T,Y,X,C): two transposes, so that the batch stays a dim of its own. */
-static weft_value unpatch(weft_graph *g, const weft_wan_dit_config *c, weft_value x, int64_t batch,
+static weft_value unpatch(weft_graph *g, const wan_dit *c, weft_value x, int64_t batch,
                           const int64_t size[3])
 {
     const int64_t pt = c->patch[0], py = c->patch[1], px = c->patch[2], out = c->out_channels;
@@ -195,9 +156,8 @@ static weft_value unpatch(weft_graph *g, const weft_wan_dit_config *c, weft_valu
 }
 
 /* timestep and text to (temb (B,C), block modulations (B,6,C), context (B,L,C)). */
-static void condition(weft_graph *g, const weft_wan_dit_config *c, weft_value timestep_b,
-                      weft_value text_blc, weft_value *temb_bc, weft_value *modulation_b6c,
-                      weft_value *context_blc)
+static void condition(weft_graph *g, const wan_dit *c, weft_value timestep_b, weft_value text_blc,
+                      weft_value *temb_bc, weft_value *modulation_b6c, weft_value *context_blc)
 {
     const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, timestep_b, 0);
     weft_graph_push(g, "condition_embedder");
@@ -218,8 +178,10 @@ static void condition(weft_graph *g, const weft_wan_dit_config *c, weft_value ti
     weft_graph_pop(g);
 }
 
-weft_value weft_wan_dit(weft_graph *g, const weft_wan_dit_config *c, weft_value latents_btyxc,
-                        weft_value timestep_b, weft_value text_blc)
+/* latents (B,T,Y,X,in), timestep (B) in [0, 1000], text (B,L,text_dim) -> prediction (B,T,Y,X,out).
+ * T, Y, X must be multiples of the patch. */
+static weft_value forward(weft_graph *g, const wan_dit *c, weft_value latents_btyxc,
+                          weft_value timestep_b, weft_value text_blc)
 {
     const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, latents_btyxc, 0);
     int64_t size[3]; /* in patches */
@@ -258,3 +220,136 @@ weft_value weft_wan_dit(weft_graph *g, const weft_wan_dit_config *c, weft_value 
                        WEFT_LINEAR_ZERO);
     return unpatch(g, c, x, batch, size);
 }
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const wan_dit *c = config;
+    if (c->head_dim % 2)
+        return weft_fail(
+            WEFT_E_FORMAT,
+            "%s: \"attention_head_dim\" is %lld; rotary embedding needs an even number",
+            weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+    return WEFT_OK;
+}
+
+static int64_t three(const void *config)
+{
+    (void)config;
+    return 3;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const wan_dit *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] =
+        forward(g, config, ports->at[WEFT_PORT_LATENTS], ports->at[WEFT_PORT_TIMESTEP],
+                ports->at[WEFT_PORT_TEXT]);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const wan_dit *c = config;
+    for (int i = 0; i < 3; i++)
+        grid->factor[i] = c->patch[i];
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(wan_dit, member)
+static const weft_field fields[] = {
+    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3, .length = three,
+     .help = "latent frames, rows and columns of one token"},
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "40", 1, 1024,
+     .help = "attention heads; heads x their width is the model's width"},
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
+     .help = "width of a head, even"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "=in_channels", 1, 1 << 16,
+     .help = "latent channels that come out"},
+    {"text_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+    {"freq_dim", WEFT_FIELD_I64, AT(freq_dim), "256", 2, 1 << 16,
+     .help = "width of the sinusoidal time embedding, even"},
+    {"ffn_dim", WEFT_FIELD_I64, AT(ffn_dim), "13824", 1, 1 << 20,
+     .help = "inner width of the feed-forward layer"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "40", 0, 1024, .help = "blocks"},
+    {"cross_attn_norm", WEFT_FIELD_BOOL, AT(cross_attn_norm), "true",
+     .help = "a norm before the attention to the text"},
+    {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
+    {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"image_dim", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"added_kv_proj_dim", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"rope_max_seq_len", WEFT_FIELD_I64, AT(rope_max_seq_len), "1024", 1, 1 << 20,
+     .help = "patches along a side at most"},
+    {"pos_embed_seq_len", WEFT_FIELD_FIXED, .fallback = "null"},
+};
+
+static const weft_named_config sizes[] = {
+    {"wan-1.3b", "{\"num_attention_heads\": 12, \"ffn_dim\": 8960, \"num_layers\": 30}"},
+    {"wan-14b",  "{}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,    false, "hidden_states"},
+    {WEFT_PORT_TIMESTEP,   false, "timestep"},
+    {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_PREDICTION, true,  "sample"},
+};
+
+/* The names of Wan's own files. Their norm3 is the one before the attention to the text. */
+static const weft_rename_rule original[] = {
+    {"time_embedding.0",   "condition_embedder.time_embedder.linear_1"},
+    {"time_embedding.2",   "condition_embedder.time_embedder.linear_2"},
+    {"text_embedding.0",   "condition_embedder.text_embedder.linear_1"},
+    {"text_embedding.2",   "condition_embedder.text_embedder.linear_2"},
+    {"time_projection.1",  "condition_embedder.time_proj"},
+    {"self_attn.q",        "attn1.to_q"},
+    {"self_attn.k",        "attn1.to_k"},
+    {"self_attn.v",        "attn1.to_v"},
+    {"self_attn.o",        "attn1.to_out.0"},
+    {"self_attn",          "attn1"},
+    {"cross_attn.q",       "attn2.to_q"},
+    {"cross_attn.k",       "attn2.to_k"},
+    {"cross_attn.v",       "attn2.to_v"},
+    {"cross_attn.o",       "attn2.to_out.0"},
+    {"cross_attn",         "attn2"},
+    {"ffn.0",              "ffn.net.0.proj"},
+    {"ffn.2",              "ffn.net.2"},
+    {"norm3",              "norm2"},
+    {"head.modulation",    "scale_shift_table"},
+    {"modulation",         "scale_shift_table"},
+    {"head.head",          "proj_out"},
+};
+static const weft_dialect dialects[] = {
+    {"original", "head.modulation", original, sizeof original / sizeof *original},
+};
+
+const weft_family weft_family_wan_dit = {
+    .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "diffusers", .pipeline = "WanPipeline", .autoencoder = "AutoencoderKLWan",
+    .marks = {"num_attention_heads", "freq_dim"},
+    .config_bytes = sizeof(wan_dit), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+};
+/* clang-format on */

@@ -1,125 +1,46 @@
-/* Wan causal 3D VAE.
+/* Wan causal 3D video autoencoder (Wan 2.1; diffusers' AutoencoderKLWan): 4x8x8 compression by
+ * default.
  *
- *   encoder: conv_in -> levels x (res blocks, downsample) -> mid (res, attention, res) -> norm,
- * silu, conv_out decoder: conv_in -> mid -> levels x (res blocks, upsample) -> norm, silu, conv_out
+ *   encoder: conv_in -> levels x (res blocks, downsample) -> mid (res, attention, res)
+ *            -> norm, silu, conv_out
+ *   decoder: conv_in -> mid -> levels x (res blocks, upsample) -> norm, silu, conv_out
  *
- * Time. Every 3-frame convolution looks two frames back: zeros at the beginning of the video, the
- * cached last frames in the middle of a stream. The temporal resamplers leave the first frame of
- * the video alone: down: frames 1.. go through a strided convolution that also sees the frame
- * before them (cache of 1); up:   frames 1.. become two each; the convolution in front of that does
- * not see frame 0.
+ * Time. Causal: frame 0 stands alone, then each group of 4 frames makes one latent frame. So 1 + 4n
+ * frames give 1 + n latent frames, and any chunking of the stream at those borders gives the same
+ * result as one shot. Every 3-frame convolution looks two frames back: zeros at the beginning of
+ * the video, the cached last frames (states ".cache.N" in its scope) in the middle of a stream. The
+ * temporal resamplers leave the first frame of the video alone:
+ *
+ *   down: frames 1.. go through a strided convolution that also sees the frame before them (cache
+ *         of 1);
+ *   up:   frames 1.. become two each; the convolution in front of that does not see frame 0.
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
-#include "model/wan_vae.h"
-
-#include "model/json_fields.h"
+#include "model/model.h"
+#include "model/wan_vae_begin.h"
 #include "nn/nn.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* ---- config -------------------------------------------------------------------------------- */
+enum { MAX_LEVELS = 8, MAX_Z = 64 };
 
-static weft_status read_f64s(const json_t *json, const char *key, const char *where, int64_t count,
-                             double *out)
-{
-    const json_t *array = json_object_get(json, key);
-    if (!array || json_is_null(array))
-        return WEFT_OK;
-    if (!json_is_array(array) || (int64_t)json_array_size(array) != count)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" must be a list of %lld numbers", where, key,
-                         (long long)count);
-    for (int64_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(array, (size_t)i);
-        if (!json_is_number(item))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\"[%lld] is not a number", where, key,
-                             (long long)i);
-        out[i] = json_number_value(item);
-    }
-    return WEFT_OK;
-}
+typedef struct wan_vae {
+    int64_t base_dim, decoder_base_dim, z_dim;
+    int64_t levels; /* dim_mult's length */
+    int64_t dim_mult[MAX_LEVELS];
+    bool temporal_downsample[MAX_LEVELS]; /* levels - 1 of them */
+    int64_t res_blocks;
+    int64_t attn_scale_count;
+    double attn_scales[MAX_LEVELS];
+    int64_t in_channels, out_channels;
+    double latents_mean[MAX_Z], latents_std[MAX_Z]; /* per latent channel */
+} wan_vae;
+_Static_assert(sizeof(wan_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-static weft_status read_levels(const json_t *json, const char *where, weft_wan_vae_config *c)
-{
-    const json_t *mult = json_object_get(json, "dim_mult");
-    if (mult && (!json_is_array(mult) || json_array_size(mult) < 1 ||
-                 json_array_size(mult) > WEFT_WAN_VAE_MAX_LEVELS))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"dim_mult\" must be a list of 1..%d integers", where,
-                         WEFT_WAN_VAE_MAX_LEVELS);
-    if (mult)
-        c->levels = (int64_t)json_array_size(mult);
-    WEFT_TRY(weft_model_read_i64s(json, "dim_mult", where, (int)c->levels, c->dim_mult));
-    for (int64_t i = 0; i < c->levels; i++)
-        if (c->dim_mult[i] < 1 || c->dim_mult[i] > 1024)
-            return weft_fail(WEFT_E_FORMAT,
-                             "%s: \"dim_mult\"[%lld] is %lld; it must lie in 1..1024", where,
-                             (long long)i, (long long)c->dim_mult[i]);
-    const json_t *temporal = json_object_get(json, "temperal_downsample");
-    if (temporal &&
-        (!json_is_array(temporal) || (int64_t)json_array_size(temporal) != c->levels - 1))
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"temperal_downsample\" must be a list of %lld booleans", where,
-                         (long long)c->levels - 1);
-    for (int64_t i = 0; temporal && i < c->levels - 1; i++)
-        c->temporal_downsample[i] = json_is_true(json_array_get(temporal, (size_t)i));
-    const json_t *scales = json_object_get(json, "attn_scales");
-    c->attn_scale_count = json_is_array(scales) ? (int64_t)json_array_size(scales) : 0;
-    if (c->attn_scale_count > WEFT_WAN_VAE_MAX_LEVELS)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"attn_scales\" has more than %d entries", where,
-                         WEFT_WAN_VAE_MAX_LEVELS);
-    return read_f64s(json, "attn_scales", where, c->attn_scale_count, c->attn_scales);
-}
+/* ---- factors -------------------------------------------------------------------------------- */
 
-weft_status weft_wan_vae_config_read(const json_t *json, const char *where,
-                                     weft_wan_vae_config *config)
-{
-    weft_wan_vae_config c = {
-        .levels = 4, .dim_mult = {1, 2, 4, 4}, .temporal_downsample = {false, true, true}};
-    WEFT_TRY(weft_model_read_count(json, "base_dim", where, 96, 1, &c.base_dim));
-    WEFT_TRY(
-        weft_model_read_count(json, "decoder_base_dim", where, c.base_dim, 1, &c.decoder_base_dim));
-    WEFT_TRY(weft_model_read_count(json, "z_dim", where, 16, 1, &c.z_dim));
-    if (c.z_dim > WEFT_WAN_VAE_MAX_Z)
-        return weft_fail(WEFT_E_FORMAT, "%s: \"z_dim\" is %lld, more than %d", where,
-                         (long long)c.z_dim, WEFT_WAN_VAE_MAX_Z);
-    WEFT_TRY(read_levels(json, where, &c));
-    WEFT_TRY(weft_model_read_count(json, "num_res_blocks", where, 2, 1, &c.res_blocks));
-    WEFT_TRY(weft_model_read_count(json, "in_channels", where, 3, 1, &c.in_channels));
-    WEFT_TRY(weft_model_read_count(json, "out_channels", where, 3, 1, &c.out_channels));
-    WEFT_TRY(weft_model_require(json, "is_residual", where, "false"));
-    WEFT_TRY(weft_model_require(json, "patch_size", where, "null"));
-    for (int64_t i = 0; i < c.z_dim; i++)
-        c.latents_std[i] = 1;
-    WEFT_TRY(read_f64s(json, "latents_mean", where, c.z_dim, c.latents_mean));
-    WEFT_TRY(read_f64s(json, "latents_std", where, c.z_dim, c.latents_std));
-    for (int64_t i = 0; i < c.z_dim; i++)
-        if (!(c.latents_std[i] > 0))
-            return weft_fail(WEFT_E_FORMAT, "%s: \"latents_std\"[%lld] is %g; it must be positive",
-                             where, (long long)i, c.latents_std[i]);
-    *config = c;
-    return WEFT_OK;
-}
-
-json_t *weft_wan_vae_config_write(const weft_wan_vae_config *c)
-{
-    json_t *temporal = json_array();
-    for (int64_t i = 0; i < c->levels - 1; i++)
-        json_array_append_new(temporal, json_boolean(c->temporal_downsample[i]));
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:f, s:o, s:o, s:b, s:I, s:I, s:n, s:I, s:I}",
-        "_class_name", "AutoencoderKLWan", "base_dim", (json_int_t)c->base_dim, "decoder_base_dim",
-        (json_int_t)c->decoder_base_dim, "z_dim", (json_int_t)c->z_dim, "dim_mult",
-        weft_model_write_i64s(c->dim_mult, c->levels), "num_res_blocks", (json_int_t)c->res_blocks,
-        "attn_scales", weft_model_write_f64s(c->attn_scales, c->attn_scale_count),
-        "temperal_downsample", temporal, "dropout", 0.0, "latents_mean",
-        weft_model_write_f64s(c->latents_mean, c->z_dim), "latents_std",
-        weft_model_write_f64s(c->latents_std, c->z_dim), "is_residual", 0, "in_channels",
-        (json_int_t)c->in_channels, "out_channels", (json_int_t)c->out_channels, "patch_size",
-        "scale_factor_temporal", (json_int_t)weft_wan_vae_time_factor(c), "scale_factor_spatial",
-        (json_int_t)weft_wan_vae_space_factor(c));
-}
-
-int64_t weft_wan_vae_time_factor(const weft_wan_vae_config *c)
+static int64_t time_factor(const wan_vae *c)
 {
     int64_t factor = 1;
     for (int64_t i = 0; i < c->levels - 1; i++)
@@ -127,14 +48,9 @@ int64_t weft_wan_vae_time_factor(const weft_wan_vae_config *c)
     return factor;
 }
 
-int64_t weft_wan_vae_space_factor(const weft_wan_vae_config *c)
+static int64_t space_factor(const wan_vae *c)
 {
     return (int64_t)1 << (c->levels - 1);
-}
-
-int64_t weft_wan_vae_latent_frames(const weft_wan_vae_config *c, int64_t frames)
-{
-    return frames < 1 ? 0 : 1 + (frames - 1) / weft_wan_vae_time_factor(c);
 }
 
 /* ---- streaming ----------------------------------------------------------------------------- */
@@ -142,7 +58,7 @@ int64_t weft_wan_vae_latent_frames(const weft_wan_vae_config *c, int64_t frames)
 /* One coder (encoder or decoder) while its graph is built: the next cache has number `caches`. */
 typedef struct coder {
     weft_graph *g;
-    weft_vae_stream stream;
+    weft_stream stream;
     int caches;
 } coder;
 
@@ -152,7 +68,7 @@ typedef struct coder {
 static weft_value take_cache(coder *co, weft_value x, int64_t frames)
 {
     weft_graph *g = co->g;
-    if (co->stream == WEFT_VAE_ALONE)
+    if (co->stream == WEFT_STREAM_ALONE)
         return WEFT_NONE;
     char name[32];
     snprintf(name, sizeof name, "cache.%d", co->caches++);
@@ -161,7 +77,7 @@ static weft_value take_cache(coder *co, weft_value x, int64_t frames)
     shape.dim[1] = frames;
     const weft_value cache =
         weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
-    const weft_value before = co->stream == WEFT_VAE_NEXT ? cache : WEFT_NONE;
+    const weft_value before = co->stream == WEFT_STREAM_NEXT ? cache : WEFT_NONE;
     weft_value last;
     if (whole.dim[1] >= frames)
         last = weft_slice(g, x, 1, whole.dim[1] - frames, frames);
@@ -313,13 +229,13 @@ static weft_value upsample_frames(coder *co, weft_value x)
 {
     weft_graph *g = co->g;
     const int64_t t = weft_dim(g, x, 1), c = weft_dim(g, x, 4);
-    if (co->stream == WEFT_VAE_NEXT)
+    if (co->stream == WEFT_STREAM_NEXT)
         return double_frames(co, x);
     const weft_value first = weft_slice(g, x, 1, 0, 1);
     if (t > 1)
         return weft_concat(
             g, (weft_value[]){first, double_frames(co, weft_slice(g, x, 1, 1, t - 1))}, 2, 1);
-    if (co->stream == WEFT_VAE_FIRST) {
+    if (co->stream == WEFT_STREAM_FIRST) {
         weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
         shape.dim[1] = 2;
         char name[32];
@@ -354,7 +270,7 @@ static weft_value upsample(coder *co, weft_value x, bool temporal)
 
 /* ---- the two halves ------------------------------------------------------------------------ */
 
-static bool attends_at(const weft_wan_vae_config *c, double scale)
+static bool attends_at(const wan_vae *c, double scale)
 {
     for (int64_t i = 0; i < c->attn_scale_count; i++)
         if (c->attn_scales[i] == scale)
@@ -362,16 +278,18 @@ static bool attends_at(const weft_wan_vae_config *c, double scale)
     return false;
 }
 
-weft_value weft_wan_vae_encode(weft_graph *g, const weft_wan_vae_config *c, weft_vae_stream stream,
-                               weft_value video_btyxc)
+/* video (B,T,Y,X,in) in [-1,1] -> mean and logvar, (B,T',Y',X',2 z). T is 1 + 4n (ALONE, FIRST) or
+ * 4n (NEXT); Y and X multiples of 8. */
+static weft_value encode(weft_graph *g, const wan_vae *c, weft_stream stream,
+                         weft_value video_btyxc)
 {
     coder co = {.g = g, .stream = stream};
-    const int64_t frames = weft_dim(g, video_btyxc, 1), factor = weft_wan_vae_time_factor(c);
-    const int64_t space = weft_wan_vae_space_factor(c), y = weft_dim(g, video_btyxc, 2),
+    const int64_t frames = weft_dim(g, video_btyxc, 1), factor = time_factor(c);
+    const int64_t space = space_factor(c), y = weft_dim(g, video_btyxc, 2),
                   w = weft_dim(g, video_btyxc, 3);
-    if (weft_value_ok(video_btyxc) && (frames - (stream == WEFT_VAE_NEXT ? 0 : 1)) % factor)
+    if (weft_value_ok(video_btyxc) && (frames - (stream == WEFT_STREAM_NEXT ? 0 : 1)) % factor)
         return weft_graph_fail(g, WEFT_E_SHAPE, "the VAE takes %s%lld n frames, not %lld",
-                               stream == WEFT_VAE_NEXT ? "" : "1 + ", (long long)factor,
+                               stream == WEFT_STREAM_NEXT ? "" : "1 + ", (long long)factor,
                                (long long)frames);
     if (y % space || w % space)
         return weft_graph_fail(g, WEFT_E_SHAPE,
@@ -404,8 +322,9 @@ weft_value weft_wan_vae_encode(weft_graph *g, const weft_wan_vae_config *c, weft
     return causal_conv(&co, "quant_conv", x, 2 * c->z_dim, 1, 1);
 }
 
-weft_value weft_wan_vae_decode(weft_graph *g, const weft_wan_vae_config *c, weft_vae_stream stream,
-                               weft_value latents_btyxc)
+/* latents (B,T',Y',X',z) -> video (B,T,Y,X,out), not clamped. */
+static weft_value decode(weft_graph *g, const wan_vae *c, weft_stream stream,
+                         weft_value latents_btyxc)
 {
     coder co = {.g = g, .stream = stream};
     weft_value x = causal_conv(&co, "post_quant_conv", latents_btyxc, c->z_dim, 1, 1);
@@ -430,10 +349,139 @@ weft_value weft_wan_vae_decode(weft_graph *g, const weft_wan_vae_config *c, weft
     return x;
 }
 
-void weft_wan_vae_moments(weft_graph *g, weft_value moments_btyx2z, weft_value *mean,
-                          weft_value *logvar)
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
 {
-    const int64_t z = weft_dim(g, moments_btyx2z, 4) / 2;
-    *mean = weft_slice(g, moments_btyx2z, 4, 0, z);
-    *logvar = weft_clamp(g, weft_slice(g, moments_btyx2z, 4, z, z), -30, 20);
+    const wan_vae *c = config;
+    return c->levels > 0 ? WEFT_OK
+                         : weft_fail(WEFT_E_FORMAT, "%s: \"dim_mult\" must have a level",
+                                     weft_places_of(places, "dim_mult"));
 }
+
+static int64_t borders(const void *config)
+{
+    return ((const wan_vae *)config)->levels - 1;
+}
+
+static int64_t channels(const void *config)
+{
+    return ((const wan_vae *)config)->z_dim;
+}
+
+static int64_t time_of(const void *config)
+{
+    return time_factor(config);
+}
+
+static int64_t space_of(const void *config)
+{
+    return space_factor(config);
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const wan_vae *c = config;
+    switch (port) {
+    case WEFT_PORT_VIDEO:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z_dim);
+    default: return WEFT_SCALAR;
+    }
+}
+
+/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    const wan_vae *c = config;
+    if (call.kind == WEFT_CALL_DECODE) {
+        ports->at[WEFT_PORT_RECONSTRUCTION] =
+            decode(g, c, call.stream, ports->at[WEFT_PORT_LATENTS]);
+        return;
+    }
+    const weft_value moments = encode(g, c, call.stream, ports->at[WEFT_PORT_VIDEO]);
+    const int64_t z = weft_dim(g, moments, 4) / 2;
+    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, z);
+    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, z, z), -30, 20);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const wan_vae *c = config;
+    grid->factor[0] = time_factor(c);
+    grid->factor[1] = grid->factor[2] = space_factor(c);
+    grid->causal = true;
+    grid->channels = grid->out_channels = c->z_dim;
+    for (int64_t i = 0; i < c->z_dim; i++) {
+        grid->mean[i] = c->latents_mean[i];
+        grid->deviation[i] = c->latents_std[i];
+    }
+}
+
+static void set_statistics(void *config, const double *mean, const double *deviation)
+{
+    wan_vae *c = config;
+    for (int64_t i = 0; i < c->z_dim; i++) {
+        c->latents_mean[i] = mean[i];
+        c->latents_std[i] = deviation[i];
+    }
+}
+
+static void begin(const void *config, const weft_weight *weight, int64_t count, uint64_t seed)
+{
+    weft_wan_vae_begin(weight, count, ((const wan_vae *)config)->z_dim, seed);
+}
+
+/* clang-format off */
+#define AT(member) offsetof(wan_vae, member)
+static const weft_field fields[] = {
+    {"base_dim", WEFT_FIELD_I64, AT(base_dim), "96", 1, 4096, .help = "width of the first level"},
+    {"decoder_base_dim", WEFT_FIELD_I64, AT(decoder_base_dim), "=base_dim", 1, 4096,
+     .help = "the same in the decoder; left out: base_dim"},
+    {"z_dim", WEFT_FIELD_I64, AT(z_dim), "16", 1, MAX_Z, .help = "latent channels"},
+    {"dim_mult", WEFT_FIELD_I64S, AT(dim_mult), "[1, 2, 4, 4]", 1, 1024,
+     .capacity = MAX_LEVELS, .count = AT(levels),
+     .help = "width of each level over base_dim; each level but the last halves rows and columns"},
+    {"num_res_blocks", WEFT_FIELD_I64, AT(res_blocks), "2", 1, 64,
+     .help = "residual blocks per level"},
+    {"attn_scales", WEFT_FIELD_F64S, AT(attn_scales), "[]",
+     .capacity = MAX_LEVELS, .count = AT(attn_scale_count),
+     .help = "scales (1, 0.5, ...) with attention behind their blocks"},
+    {"temperal_downsample", WEFT_FIELD_BOOLS, AT(temporal_downsample), "[false, true, true]",
+     .capacity = MAX_LEVELS, .length = borders, .help = "which levels halve the frames too"},
+    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
+    {"latents_mean", WEFT_FIELD_F64S, AT(latents_mean), "0", .capacity = MAX_Z, .length = channels,
+     .help = "of each latent channel over the data"},
+    {"latents_std", WEFT_FIELD_F64S, AT(latents_std), "1", 1e-30, 1e30,
+     .capacity = MAX_Z, .length = channels, .help = "its deviation"},
+    {"is_residual", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"patch_size", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"scale_factor_temporal", WEFT_FIELD_DERIVED, .length = time_of},
+    {"scale_factor_spatial", WEFT_FIELD_DERIVED, .length = space_of},
+};
+
+static const weft_named_config sizes[] = {
+    {"wan-vae", "{}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+
+const weft_family weft_family_wan_vae = {
+    .class_name = "AutoencoderKLWan", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"z_dim", "dim_mult"},
+    .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid, .set_statistics = set_statistics, .begin = begin,
+};
+/* clang-format on */

@@ -52,35 +52,48 @@ static weft_dtype dtype_of(const weft_export *e)
     return e->run->model_dtype == WEFT_MODEL_BF16 ? WEFT_BF16 : WEFT_F32;
 }
 
-static weft_status write_dit(const weft_export *e, const char *folder)
+static void add_to_index(json_t *index, const weft_model *model)
+{
+    const weft_family *f = model->family;
+    json_object_set_new(index, f->scope, json_pack("[s,s]", f->library, f->class_name));
+}
+
+static weft_status write_index(const weft_export *e, const char *folder)
+{
+    const weft_run_models *m = e->models;
+    json_t *index = json_object();
+    json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
+    add_to_index(index, &m->denoiser);
+    add_to_index(index, &m->autoencoder);
+    add_to_index(index, &m->text);
+    json_object_set_new(index, "scheduler",
+                        json_pack("[s,s]", "diffusers", weft_run_process(e->run)->scheduler));
+    return save_json(folder, "model_index.json", index);
+}
+
+/* A pipeline: what was trained, what it was trained with, and how. */
+static weft_status write_pipeline(const weft_export *e, const char *folder)
 {
     char path[700];
     for (int i = 0; i < e->parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
         WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path, dtype_of(e)));
     }
-    snprintf(path, sizeof path, "%s/vae", folder);
+    snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_model(e->run->vae_path, path));
-    if (e->run->text.path[0]) {
-        snprintf(path, sizeof path, "%s/text_encoder", folder);
+    if (e->models->text_stays) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->models->text.family->scope);
         WEFT_TRY(copy_model(e->run->text.path, path));
     }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
-    WEFT_TRY(
-        save_json(path, "scheduler_config.json",
-                  json_pack("{s:s, s:i, s:f}", "_class_name", "FlowMatchEulerDiscreteScheduler",
-                            "num_train_timesteps", 1000, "shift", e->run->flow.shift)));
+    WEFT_TRY(save_json(path, "scheduler_config.json",
+                       weft_run_process(e->run)->write(&e->run->process)));
     WEFT_TRY(save_json(folder, "weft.json",
                        json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames,
                                  "height", (json_int_t)e->size->height, "width",
                                  (json_int_t)e->size->width, "fps", e->fps > 0 ? e->fps : 24.0)));
-    return save_json(folder, "model_index.json",
-                     json_pack("{s:s, s:[s,s], s:[s,s], s:[s,s], s:[s,s]}", "_class_name",
-                               "WanPipeline", "transformer", "diffusers", "WanTransformer3DModel",
-                               "vae", "diffusers", "AutoencoderKLWan", "text_encoder", "weft",
-                               "WeftBytesEncoder", "scheduler", "diffusers",
-                               "FlowMatchEulerDiscreteScheduler"));
+    return write_index(e, folder);
 }
 
 weft_status weft_export_write(const weft_export *e)
@@ -88,10 +101,10 @@ weft_status weft_export_write(const weft_export *e)
     char folder[600];
     snprintf(folder, sizeof folder, "%s/model", e->run->out);
     WEFT_TRY(weft_make_dirs(folder));
-    if (e->run->what == WEFT_RUN_DIT)
-        return write_dit(e, folder);
+    if (weft_run_denoises(e->models))
+        return write_pipeline(e, folder);
     char path[700];
-    snprintf(path, sizeof path, "%s/vae", folder);
+    snprintf(path, sizeof path, "%s/%s", folder, e->part[0].scope);
     return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path, dtype_of(e));
 }
 

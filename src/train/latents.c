@@ -20,7 +20,8 @@ enum { ENCODE_BATCH = 4, SAMPLES_PER_SHARD = 10000 };
 typedef struct encoding {
     const weft_run *run;
     const weft_place_of_run *place;
-    const weft_bytes_config *tokens; /* NULL: captions are not encoded */
+    const weft_model *encoder; /* of captions; NULL: they are not encoded */
+    weft_text_shape words;     /* its */
     weft_store *store;
     int buckets;
     weft_step *step; /* the VAE's, by bucket */
@@ -53,7 +54,7 @@ static weft_status open_loader(encoding *e)
 
 /* The VAE's programs share their arena; the text encoder has its own, so that both results are
  * there at once. */
-static weft_status bind_encoders(encoding *e, const weft_wan_vae_config *vae, weft_store *store)
+static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store *store)
 {
     weft_program **programs = weft_alloc(e->buckets * (int64_t)sizeof *programs);
     weft_status_code status =
@@ -61,16 +62,15 @@ static weft_status bind_encoders(encoding *e, const weft_wan_vae_config *vae, we
     for (int i = 0; i < e->buckets; i++) {
         weft_graph *g = weft_graph_create();
         if (g)
-            weft_encoder_build(g, vae, ENCODE_BATCH, e->size[i].frames, e->size[i].height,
-                               e->size[i].width);
+            weft_encoder_build(g, vae, &e->size[i]);
         WEFT_GO(weft_step_plan(g, NULL, e->place, &e->step[i]));
         WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
         programs[i] = e->step[i].program;
     }
-    if (e->tokens) {
+    if (e->encoder) {
         weft_graph *g = weft_graph_create();
         if (g)
-            weft_text_build(g, e->tokens, ENCODE_BATCH);
+            weft_text_build(g, e->encoder, ENCODE_BATCH);
         WEFT_GO(weft_step_make(g, NULL, e->place, store, 0, &e->text));
     }
     WEFT_GO(weft_programs_bind(programs, e->buckets, store));
@@ -80,7 +80,7 @@ out:
 }
 
 /* `store` NULL: one of its own with the weights of run->vae_path and of the text encoder. */
-static weft_status open_encoding(encoding *e, const weft_wan_vae_config *vae, const weft_stage *s,
+static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
                                  weft_store *store)
 {
     e->buckets = weft_stage_bucket_count(s);
@@ -97,7 +97,7 @@ static weft_status open_encoding(encoding *e, const weft_wan_vae_config *vae, co
     WEFT_TRY(bind_encoders(e, vae, store));
     if (e->store)
         WEFT_TRY(weft_weights_load(store, e->step->whole, "vae.", e->run->vae_path, true));
-    if (e->tokens)
+    if (e->encoder)
         WEFT_TRY(weft_weights_load(store, e->text.whole, "text_encoder.", e->run->text.path, true));
     return open_loader(e);
 }
@@ -134,7 +134,8 @@ static weft_status encode_text(encoding *e, const char *const *caption, const fl
 {
     int32_t *tokens = weft_program_input(e->text.program, "batch.tokens")->data;
     for (int64_t i = 0; i < e->text.slice_count; i++)
-        weft_bytes_tokens(e->tokens, caption ? caption[i] : "", tokens + i * e->tokens->max_length);
+        e->encoder->family->tokens(e->encoder->config, caption ? caption[i] : "",
+                                   tokens + i * e->words.length);
     WEFT_TRY(weft_program_run(e->text.program));
     *text = weft_program_output(e->text.program, "text")->data;
     return WEFT_OK;
@@ -190,7 +191,7 @@ static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, 
         add_array(tar, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent);
     if (status == WEFT_OK && text)
         status = add_array(tar, sample->key, WEFT_TEXT_PART, 2,
-                           (int64_t[]){e->tokens->max_length, e->tokens->dim}, text);
+                           (int64_t[]){e->words.length, e->words.width}, text);
     const weft_part_data *json = weft_sample_part(sample, "json");
     snprintf(name, sizeof name, "%s.json", sample->key);
     if (status == WEFT_OK && json)
@@ -215,7 +216,7 @@ static weft_status encode_all(encoding *e, const char *folder)
         const float *latents, *text = NULL;
         const char *const *captions;
         WEFT_GO(encode_next(e, &latents, &captions));
-        if (e->tokens)
+        if (e->encoder)
             WEFT_GO(encode_text(e, captions, &text));
         for (int i = 0; i < ENCODE_BATCH && writes; i++) {
             char path[700];
@@ -225,7 +226,7 @@ static weft_status encode_all(encoding *e, const char *folder)
             if (!tar)
                 WEFT_GO(weft_tar_create(path, &tar));
             WEFT_GO(add_sample(e, tar, e->global[i], latents + i * e->latent_count,
-                               text ? text + i * e->tokens->max_length * e->tokens->dim : NULL));
+                               text ? text + i * e->words.length * e->words.width : NULL));
             if (++in_shard < SAMPLES_PER_SHARD)
                 continue;
             WEFT_GO(weft_tar_finish(tar, NULL, NULL));
@@ -306,7 +307,7 @@ static weft_status write_no_text(encoding *e, const char *folder)
     weft_buf data = {0};
     WEFT_TRY(encode_text(e, NULL, &text));
     snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
-    weft_npy_format(WEFT_F32, 2, (int64_t[]){e->tokens->max_length, e->tokens->dim}, text, &data);
+    weft_npy_format(WEFT_F32, 2, (int64_t[]){e->words.length, e->words.width}, text, &data);
     weft_status_code status = weft_buf_check(&data);
     if (status == WEFT_OK && weft_comm_rank(e->place->comm) == 0)
         status = weft_file_write_atomic(path, data.data, data.len);
@@ -314,13 +315,12 @@ static weft_status write_no_text(encoding *e, const char *folder)
     return status;
 }
 
-weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text,
-                                 float **embedding)
+weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text, float **embedding)
 {
     char path[560];
     weft_map map;
     weft_npy npy;
-    const int64_t count = text->max_length * text->dim;
+    const int64_t count = text->length * text->width;
     snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
     WEFT_TRY(weft_map_open(path, &map));
     weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
@@ -352,13 +352,16 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     WEFT_TRY(weft_comm_sum(place->comm, &there, 1)); /* rank 0 decides for all */
     if (there > 0)
         return weft_comm_rank(place->comm) == 0 ? weft_account_show(account, "latents") : WEFT_OK;
-    encoding e = {.run = run, .place = place, .tokens = run->text.path[0] ? &models->text : NULL};
+    encoding e = {.run = run,
+                  .place = place,
+                  .words = models->words,
+                  .encoder = models->text_stays ? &models->text : NULL};
     weft_status_code status = WEFT_OK;
     if (weft_comm_rank(place->comm) == 0)
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(open_encoding(&e, &models->vae, stage, NULL));
+    WEFT_GO(open_encoding(&e, &models->autoencoder, stage, NULL));
     WEFT_GO(encode_all(&e, folder));
-    if (e.tokens)
+    if (e.encoder)
         WEFT_GO(write_no_text(&e, folder));
     WEFT_GO(weft_account_share(place->comm, e.loader));
     if (weft_comm_rank(place->comm) == 0) {
@@ -373,14 +376,14 @@ out:
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae,
+weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
                                  const weft_stage *stage, const weft_place_of_run *place,
-                                 weft_store *store, int64_t samples,
-                                 double mean[WEFT_WAN_VAE_MAX_Z], double std[WEFT_WAN_VAE_MAX_Z])
+                                 weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
+                                 double std[WEFT_MAX_CHANNELS])
 {
     encoding e = {.run = run, .place = place};
-    double sum[WEFT_WAN_VAE_MAX_Z] = {0}, squares[WEFT_WAN_VAE_MAX_Z] = {0}, count = 0;
-    const int64_t z = vae->z_dim;
+    double sum[WEFT_MAX_CHANNELS] = {0}, squares[WEFT_MAX_CHANNELS] = {0}, count = 0;
+    const int64_t z = weft_model_grid(vae).channels;
     weft_status_code status = WEFT_OK;
     WEFT_GO(open_encoding(&e, vae, stage, store));
     while (e.done < samples && e.done < e.samples) {

@@ -16,14 +16,14 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512]);
 /* The embedding of the empty caption from that folder: f32 (L,D), owned by the caller. */
-weft_status weft_latents_no_text(const char *folder, const weft_bytes_config *text,
+weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text,
                                  float **embedding);
 
 /* Mean and standard deviation of each latent channel over up to `samples` samples of the training
  * set. */
-weft_status weft_latents_measure(const weft_run *run, const weft_wan_vae_config *vae,
+weft_status weft_latents_measure(const weft_run *run, const weft_model *autoencoder,
                                  const weft_stage *stage, const weft_place_of_run *place,
-                                 weft_store *store, int64_t samples,
-                                 double mean[WEFT_WAN_VAE_MAX_Z], double std[WEFT_WAN_VAE_MAX_Z]);
+                                 weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
+                                 double deviation[WEFT_MAX_CHANNELS]);
 
 #endif

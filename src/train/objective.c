@@ -1,35 +1,56 @@
 #include "train/objective.h"
 
-static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_vae_config *vae,
-                           const weft_bucket *s)
+static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
+                       encode = {WEFT_CALL_ENCODE, WEFT_STREAM_ALONE},
+                       decode = {WEFT_CALL_DECODE, WEFT_STREAM_ALONE};
+
+static weft_model_size pixels_of(const weft_bucket *b)
 {
-    const weft_value x = weft_input(g, "batch.video", WEFT_F32,
-                                    WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 3));
-    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
-    weft_value mean, logvar;
-    weft_graph_push(g, "vae");
-    weft_wan_vae_moments(g, weft_wan_vae_encode(g, vae, WEFT_VAE_ALONE, x), &mean, &logvar);
-    if (weft_graph_check(g) != WEFT_OK)
-        return WEFT_NONE;
-    const weft_shape latent = weft_value_get(g, mean)->shape;
-    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_VAE, latent);
-    const weft_value deviation = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
-    const weft_value z = weft_add(g, mean, weft_mul(g, deviation, noise));
-    const weft_value y = weft_wan_vae_decode(g, vae, WEFT_VAE_ALONE, z);
-    weft_graph_pop(g);
-    const weft_value error = weft_sub(g, y, x);
-    const weft_value mse = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
-    /* KL(N(mean, var) || N(0, 1)) = (mean^2 + var - 1 - logvar) / 2, summed over a sample's latent
-     */
+    return (weft_model_size){b->batch, b->frames, b->height, b->width, 0};
+}
+
+/* KL(N(mean, var) || N(0, 1)) = (mean^2 + var - 1 - logvar) / 2, summed over a sample's latent. */
+static weft_value divergence(weft_graph *g, weft_value mean, weft_value logvar, int64_t count)
+{
     weft_value kl =
         weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
     kl = weft_sub(g, weft_affine(g, kl, 1, -1), logvar);
-    kl = weft_affine(g, weft_mean_all(g, kl), 0.5 * (double)(weft_shape_count(&latent) / s->batch),
-                     0);
+    return weft_affine(g, weft_mean_all(g, kl), 0.5 * (double)count, 0);
+}
+
+static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const weft_model *model,
+                                   const weft_bucket *s)
+{
+    const weft_model_size size = pixels_of(s);
+    weft_ports p = weft_ports_none();
+    const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_VIDEO, "batch.");
+    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
+    p.at[WEFT_PORT_VIDEO] = x;
+    weft_graph_push(g, "%s", model->family->scope);
+    weft_model_call(g, model, encode, false, &p);
+    const weft_value mean = p.at[WEFT_PORT_MEAN], logvar = p.at[WEFT_PORT_LOGVAR];
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    const weft_shape latent = weft_value_get(g, mean)->shape;
+    const bool samples = weft_value_ok(logvar);
+    p.at[WEFT_PORT_LATENTS] = mean;
+    if (samples) {
+        const weft_value noise =
+            weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_VAE, latent);
+        const weft_value deviation = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
+        p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_mul(g, deviation, noise));
+    }
+    weft_model_call(g, model, decode, false, &p);
+    weft_graph_pop(g);
+    const weft_value error = weft_sub(g, p.at[WEFT_PORT_RECONSTRUCTION], x);
+    const weft_value mse = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
     weft_output(g, "mse", mse);
-    weft_output(g, "kl", kl);
-    weft_value loss =
-        weft_add(g, weft_affine(g, mse, run->loss.l2, 0), weft_affine(g, kl, run->loss.kl, 0));
+    weft_value loss = weft_affine(g, mse, run->loss.l2, 0);
+    if (samples) {
+        const weft_value kl = divergence(g, mean, logvar, weft_shape_count(&latent) / s->batch);
+        weft_output(g, "kl", kl);
+        loss = weft_add(g, loss, weft_affine(g, kl, run->loss.kl, 0));
+    }
     if (run->loss.l1 > 0) {
         /* |e| as sqrt(e^2 + 1e-6): smooth at 0 (Charbonnier) */
         weft_value l1 = weft_affine(g, weft_unary(g, WEFT_OP_SQUARE, error), 1, 1e-6);
@@ -39,87 +60,104 @@ static weft_value vae_loss(weft_graph *g, const weft_run *run, const weft_wan_va
     return loss;
 }
 
-static weft_value encode_text(weft_graph *g, const weft_bytes_config *text, int64_t batch)
+static weft_value encode_text(weft_graph *g, const weft_model *text, int64_t batch)
 {
-    const weft_value tokens =
-        weft_input(g, "batch.tokens", WEFT_I32, WEFT_SHAPE(batch, text->max_length));
-    weft_graph_push(g, "text_encoder");
-    const weft_value embedding = weft_bytes_encoder(g, text, tokens);
-    weft_graph_pop(g);
-    return embedding;
+    const weft_model_size size = {.batch = batch, .text = weft_model_text(text).length};
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_TOKENS] = weft_model_input(g, text, &size, WEFT_PORT_TOKENS, "batch.");
+    weft_model_call(g, text, forward, true, &p);
+    return p.at[WEFT_PORT_TEXT];
 }
 
-static weft_value text_of(weft_graph *g, const weft_run *run, const weft_bytes_config *text,
-                          int64_t batch)
-{
-    if (run->text.path[0])
-        return weft_input(g, "batch.text", WEFT_F32,
-                          WEFT_SHAPE(batch, text->max_length, text->dim));
-    return encode_text(g, text, batch);
-}
-
-void weft_text_build(weft_graph *g, const weft_bytes_config *text, int64_t batch)
+void weft_text_build(weft_graph *g, const weft_model *text, int64_t batch)
 {
     weft_output(g, "text", encode_text(g, text, batch));
 }
 
-static weft_value dit_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
-                           const weft_bucket *s)
+weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket *b)
 {
-    const int64_t space = weft_wan_vae_space_factor(&m->vae);
-    const weft_shape shape = WEFT_SHAPE(s->batch, weft_wan_vae_latent_frames(&m->vae, s->frames),
-                                        s->height / space, s->width / space, m->dit.in_channels);
-    const weft_value x = weft_input(g, "batch.latents", WEFT_F32, shape);
-    const weft_value text = text_of(g, run, &m->text, s->batch);
-    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
-    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
-    const weft_value sigma = weft_flow_sigma(g, &run->flow, key);
-    const weft_value noisy = weft_flow_mix(g, x, noise, sigma);
-    weft_graph_push(g, "transformer");
-    const weft_value velocity =
-        weft_wan_dit(g, &m->dit, noisy, weft_affine(g, sigma, 1000, 0), text);
-    weft_graph_pop(g);
-    return weft_flow_loss(g, velocity, x, noise);
+    return (weft_model_size){b->batch, weft_grid_latent_frames(&m->grid, b->frames),
+                             b->height / m->grid.factor[1], b->width / m->grid.factor[2],
+                             m->words.length};
 }
 
-weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
+int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
 {
-    weft_run_models m = {0};
-    weft_model vae;
-    if (run->what == WEFT_RUN_VAE) {
-        WEFT_TRY(weft_run_vae_model(run, path, &m.vae));
-    } else {
-        const weft_status_code status = weft_model_open(run->vae_path, &vae);
-        if (status != WEFT_OK)
-            return weft_fail_context(status, "%s: vae_path", path);
-        if (vae.family != WEFT_FAMILY_WAN_VAE)
-            return weft_fail(WEFT_E_CONFIG, "%s: vae_path: %s is no video autoencoder but a %s",
-                             path, run->vae_path, weft_model_class(&vae));
-        m.vae = vae.vae;
-        WEFT_TRY(weft_run_text_model(run, path, &m.text));
-        WEFT_TRY(weft_run_dit_model(run, path, vae.vae.z_dim, m.text.dim, &m.dit));
-    }
-    *models = m;
-    return WEFT_OK;
+    const weft_model_size s = weft_run_latent_size(m, b);
+    return (s.frames / m->patch.factor[0]) * (s.height / m->patch.factor[1]) *
+           (s.width / m->patch.factor[2]);
+}
+
+static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
+                                const weft_bucket *s)
+{
+    const weft_model_size size = weft_run_latent_size(m, s);
+    const weft_process *process = weft_run_process(run);
+    const weft_process_config *config = &run->process;
+    const weft_model *model = &m->denoiser;
+    weft_ports p = weft_ports_none();
+    const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_LATENTS, "batch.");
+    p.at[WEFT_PORT_TEXT] = m->text_stays
+                               ? weft_model_input(g, model, &size, WEFT_PORT_TEXT, "batch.")
+                               : encode_text(g, &m->text, s->batch);
+    const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
+    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE,
+                                              weft_model_shape(model, &size, WEFT_PORT_LATENTS));
+    const weft_value sigma = process->sigma(g, config, key);
+    p.at[WEFT_PORT_LATENTS] = process->input(g, config, x, noise, sigma);
+    weft_graph_push(g, "%s", model->family->scope);
+    p.at[WEFT_PORT_TIMESTEP] = process->time(g, config, sigma);
+    weft_model_call(g, model, forward, false, &p);
+    weft_graph_pop(g);
+    return weft_process_loss(g, process, config, p.at[WEFT_PORT_PREDICTION], x, noise, sigma);
 }
 
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size)
 {
-    const weft_value loss = run->what == WEFT_RUN_VAE ? vae_loss(g, run, &models->vae, size)
-                                                      : dit_loss(g, run, models, size);
+    const weft_value loss = weft_run_denoises(models)
+                                ? denoiser_loss(g, run, models, size)
+                                : autoencoder_loss(g, run, &models->autoencoder, size);
     weft_output(g, "objective", loss);
     return loss;
 }
 
-void weft_encoder_build(weft_graph *g, const weft_wan_vae_config *vae, int64_t batch,
-                        int64_t frames, int64_t height, int64_t width)
+void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *bucket)
 {
-    const weft_value x =
-        weft_input(g, "batch.video", WEFT_F32, WEFT_SHAPE(batch, frames, height, width, 3));
-    weft_value mean, logvar;
-    weft_graph_push(g, "vae");
-    weft_wan_vae_moments(g, weft_wan_vae_encode(g, vae, WEFT_VAE_ALONE, x), &mean, &logvar);
-    weft_graph_pop(g);
-    weft_output(g, "latents", mean);
+    const weft_model_size size = pixels_of(bucket);
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_VIDEO] = weft_model_input(g, autoencoder, &size, WEFT_PORT_VIDEO, "batch.");
+    weft_model_call(g, autoencoder, encode, true, &p);
+    weft_output(g, "latents", p.at[WEFT_PORT_MEAN]);
+}
+
+void weft_run_models_connect(weft_run_models *m)
+{
+    m->grid = weft_model_grid(&m->autoencoder);
+    if (!weft_run_denoises(m))
+        return;
+    m->patch = weft_model_grid(&m->denoiser);
+    m->words = weft_model_text(&m->text);
+}
+
+weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
+{
+    static const weft_port given[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+    weft_run_models m = {0};
+    if (run->what == WEFT_RUN_VAE) {
+        WEFT_TRY(weft_run_vae_model(run, path, &m.autoencoder));
+    } else {
+        const weft_status_code status =
+            weft_model_open_as(run->vae_path, WEFT_ROLE_AUTOENCODER, &m.autoencoder);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "%s: vae_path", path);
+        WEFT_TRY(weft_run_text_model(run, path, &m.text));
+        m.text_stays = run->text.path[0];
+        WEFT_TRY(weft_run_dit_model(run, path, weft_model_grid(&m.autoencoder).channels,
+                                    weft_model_text(&m.text).width, &m.denoiser));
+        WEFT_TRY(weft_model_accepts(&m.denoiser, given, WEFT_COUNT(given), "train"));
+    }
+    weft_run_models_connect(&m);
+    *models = m;
+    return WEFT_OK;
 }

@@ -6,30 +6,46 @@
 #include "train/run.h"
 
 typedef struct weft_run_models {
-    weft_wan_vae_config vae; /* trained, or (what: dit) the one that made the latents */
-    weft_wan_dit_config dit;
-    weft_bytes_config text;
+    weft_model autoencoder; /* trained, or the one that makes the denoiser's latents */
+    weft_model denoiser;    /* family NULL: the autoencoder is trained */
+    weft_model text;        /* beside a denoiser: its text encoder */
+    bool text_stays;        /* ... is not trained: its embeddings of the captions are given */
+    /* of these, by weft_run_models_connect: */
+    weft_grid grid;        /* the autoencoder's: pixels to latents */
+    weft_grid patch;       /* the denoiser's: latents to tokens */
+    weft_text_shape words; /* the text encoder's */
 } weft_run_models;
 
-/* The models of a run. A DiT's VAE is read from run->vae_path; `path` names the config in messages.
- */
+/* The models of a run. `path` names the config in messages. */
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models);
+/* Fills in what follows from the models. */
+void weft_run_models_connect(weft_run_models *models);
+static inline bool weft_run_denoises(const weft_run_models *models)
+{
+    return models->denoiser.family != NULL;
+}
+/* Of one sample of a bucket, in latents; and how many tokens of it the denoiser sees. */
+weft_model_size weft_run_latent_size(const weft_run_models *models, const weft_bucket *bucket);
+int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket);
 
-/* vae:  batch.video f32 (B,T,Y,X,3) in [-1,1], batch.key i64 (B): of the posterior's sample
- *       -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl". Parameters under "vae".
- * dit:  batch.latents f32 (B,T',Y',X',Z) normalised, batch.tokens i32 (B,L), batch.key i64 (B): of
- * noise and time
- *       -> loss = flow matching. Parameters under "transformer" and "text_encoder". With
- * text_encoder.path batch.text f32 (B,L,D), its embeddings, in the place of the tokens. */
+/* An autoencoder:
+ *   batch.video f32 (B,T,Y,X,3) in [-1,1]
+ *   batch.key   i64 (B): of the posterior's sample
+ *   -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl"
+ * A denoiser:
+ *   batch.latents f32 (B,T',Y',X',Z), normalised
+ *   batch.tokens  i32 (B,L); of a text encoder that stays as it is batch.text f32 (B,L,D) instead
+ *   batch.key     i64 (B): of noise and time
+ *   -> the process' loss
+ * Parameters are under the scopes of their families. */
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size);
 
 /* Video (B,T,Y,X,3) "batch.video" -> "latents" (B,T',Y',X',Z): the posterior's mean, not
  * normalised. */
-void weft_encoder_build(weft_graph *g, const weft_wan_vae_config *vae, int64_t batch,
-                        int64_t frames, int64_t height, int64_t width);
+void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *size);
 
 /* Tokens (B,L) "batch.tokens" -> "text" (B,L,D). */
-void weft_text_build(weft_graph *g, const weft_bytes_config *text, int64_t batch);
+void weft_text_build(weft_graph *g, const weft_model *text, int64_t batch);
 
 #endif

@@ -17,7 +17,7 @@
 
 static const weft_key vae_keys[] = {
     I64(weft_run_vae, base_dim, "base_dim", "96", "channels", "width of the first level", 1, 4096),
-    I64(weft_run_vae, z_dim, "z_dim", "16", "channels", "latent channels", 1, WEFT_WAN_VAE_MAX_Z),
+    I64(weft_run_vae, z_dim, "z_dim", "16", "channels", "latent channels", 1, 64),
     I64(weft_run_vae, num_res_blocks, "num_res_blocks", "2", "", "residual blocks per level", 1,
         16),
     {"dim_mult", WEFT_KEY_I64_LIST, offsetof(weft_run_vae, dim_mult), "[1, 2, 4, 4]", "",
@@ -158,7 +158,7 @@ static const weft_key run_keys[] = {
     {"transformer", WEFT_KEY_SECTION, offsetof(weft_run, dit), .section = &dit_section},
     {"text_encoder", WEFT_KEY_SECTION, offsetof(weft_run, text), .section = &text_section},
     {"loss", WEFT_KEY_SECTION, offsetof(weft_run, loss), .section = &loss_section},
-    {"flow", WEFT_KEY_SECTION, offsetof(weft_run, flow), .section = &weft_flow_section},
+    {"flow", WEFT_KEY_SECTION, offsetof(weft_run, process.flow), .section = &weft_flow_section},
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
         "share of samples whose caption is left away, so that guidance has an unconditional model",
         0, 1),
@@ -265,13 +265,13 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     for (int64_t i = 0; i < run->stages.count; i++)
         WEFT_TRY(check_stage(run, path, i, 4, 8));
     if (run->what == WEFT_RUN_VAE) {
-        weft_wan_vae_config vae;
+        weft_model vae;
         return weft_run_vae_model(run, path, &vae);
     }
-    weft_bytes_config text;
-    weft_wan_dit_config dit;
+    weft_model text;
+    weft_model dit;
     WEFT_TRY(weft_run_text_model(run, path, &text));
-    return weft_run_dit_model(run, path, 16, text.dim, &dit);
+    return weft_run_dit_model(run, path, 16, weft_model_text(&text).width, &dit);
 }
 
 /* ---- stages -------------------------------------------------------------------------------- */
@@ -351,9 +351,8 @@ static json_t *json_i64s(const weft_i64_list *list)
     return array;
 }
 
-weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_vae_config *vae)
+weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_model *vae)
 {
-    weft_model model;
     const weft_run_vae *c = &run->vae;
     if (c->dim_mult.count != 4)
         return weft_fail(
@@ -364,49 +363,41 @@ weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_v
         json_pack("{s:s, s:I, s:I, s:I, s:o}", "_class_name", "AutoencoderKLWan", "base_dim",
                   (json_int_t)c->base_dim, "z_dim", (json_int_t)c->z_dim, "num_res_blocks",
                   (json_int_t)c->num_res_blocks, "dim_mult", json_i64s(&c->dim_mult));
-    WEFT_TRY(from_json(json, path, &model));
-    *vae = model.vae;
-    return WEFT_OK;
+    return from_json(json, path, vae);
 }
 
-weft_status weft_run_text_model(const weft_run *run, const char *path, weft_bytes_config *text)
+weft_status weft_run_text_model(const weft_run *run, const char *path, weft_model *text)
 {
-    weft_model model;
     const weft_run_text *c = &run->text;
     if (c->path[0]) {
-        const weft_status_code status = weft_model_open(c->path, &model);
-        if (status != WEFT_OK)
-            return weft_fail_context(status, "%s: text_encoder.path", path);
-        if (model.family != WEFT_FAMILY_BYTES)
-            return weft_fail(WEFT_E_CONFIG, "%s: text_encoder.path: %s is no text encoder but a %s",
-                             path, c->path, weft_model_class(&model));
-        *text = model.bytes;
-        return WEFT_OK;
+        const weft_status_code status = weft_model_open_as(c->path, WEFT_ROLE_TEXT_ENCODER, text);
+        return status == WEFT_OK ? status
+                                 : weft_fail_context(status, "%s: text_encoder.path", path);
     }
-    WEFT_TRY(
-        from_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder",
-                            "dim", (json_int_t)c->dim, "num_heads", (json_int_t)c->num_heads,
-                            "num_layers", (json_int_t)c->num_layers, "ffn_dim",
-                            (json_int_t)c->ffn_dim, "max_length", (json_int_t)c->max_length),
-                  path, &model));
-    *text = model.bytes;
-    return WEFT_OK;
+    return from_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder",
+                               "dim", (json_int_t)c->dim, "num_heads", (json_int_t)c->num_heads,
+                               "num_layers", (json_int_t)c->num_layers, "ffn_dim",
+                               (json_int_t)c->ffn_dim, "max_length", (json_int_t)c->max_length),
+                     path, text);
 }
 
 weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels,
-                               int64_t text_dim, weft_wan_dit_config *dit)
+                               int64_t text_dim, weft_model *dit)
 {
-    weft_model model;
     const weft_run_dit *c = &run->dit;
-    WEFT_TRY(
-        from_json(json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "_class_name",
-                            "WanTransformer3DModel", "patch_size", json_i64s(&c->patch_size),
-                            "num_attention_heads", (json_int_t)c->num_heads, "attention_head_dim",
-                            (json_int_t)c->head_dim, "in_channels", (json_int_t)channels,
-                            "out_channels", (json_int_t)channels, "text_dim", (json_int_t)text_dim,
-                            "freq_dim", (json_int_t)c->freq_dim, "ffn_dim", (json_int_t)c->ffn_dim,
-                            "num_layers", (json_int_t)c->num_layers),
-                  path, &model));
-    *dit = model.dit;
-    return WEFT_OK;
+    return from_json(json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "_class_name",
+                               "WanTransformer3DModel", "patch_size", json_i64s(&c->patch_size),
+                               "num_attention_heads", (json_int_t)c->num_heads,
+                               "attention_head_dim", (json_int_t)c->head_dim, "in_channels",
+                               (json_int_t)channels, "out_channels", (json_int_t)channels,
+                               "text_dim", (json_int_t)text_dim, "freq_dim",
+                               (json_int_t)c->freq_dim, "ffn_dim", (json_int_t)c->ffn_dim,
+                               "num_layers", (json_int_t)c->num_layers),
+                     path, dit);
+}
+
+const weft_process *weft_run_process(const weft_run *run)
+{
+    (void)run;
+    return &weft_process_flow;
 }

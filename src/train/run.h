@@ -3,7 +3,7 @@
 #define WEFT_TRAIN_RUN_H
 
 #include "data/loader.h"
-#include "diffusion/flow.h"
+#include "diffusion/process.h"
 #include "model/model.h"
 #include "pass/passes.h"
 #include "train/optimizer.h"
@@ -76,7 +76,7 @@ typedef struct weft_run {
     weft_run_dit dit;
     weft_run_text text;
     weft_run_loss loss;
-    weft_flow_config flow;
+    weft_process_config process;
     double caption_dropout;
     weft_optimizer_config optimizer;
     weft_section_list stages; /* weft_stage */
@@ -97,6 +97,9 @@ extern const weft_section weft_run_section;
  * needs. */
 weft_status weft_run_check(const weft_run *run, const char *path);
 
+/* How data becomes noise: its row. */
+const weft_process *weft_run_process(const weft_run *run);
+
 /* The sizes of a stage's steps: its buckets, or the one that it gives itself. */
 int weft_stage_bucket_count(const weft_stage *stage);
 const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index);
@@ -111,9 +114,9 @@ int64_t weft_run_stage_at(const weft_run *run, int64_t step);
 
 /* The models that the config describes, checked by the readers of the public config.json; `path`
  * names the config in messages. The transformer takes its channels from the VAE it is given. */
-weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_wan_vae_config *vae);
-weft_status weft_run_text_model(const weft_run *run, const char *path, weft_bytes_config *text);
+weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_model *vae);
+weft_status weft_run_text_model(const weft_run *run, const char *path, weft_model *text);
 weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels,
-                               int64_t text_dim, weft_wan_dit_config *dit);
+                               int64_t text_dim, weft_model *dit);
 
 #endif

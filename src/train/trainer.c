@@ -14,7 +14,6 @@
 #include "train/latents.h"
 #include "train/meter.h"
 #include "train/step_cache.h"
-#include "train/vae_begin.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,20 +52,18 @@ typedef struct trainer {
 
 /* ---- beginning ----------------------------------------------------------------------------- */
 
+static void add_part(trainer *t, const weft_model *model)
+{
+    const weft_family *f = model->family;
+    t->part[t->parts++] = (weft_checkpoint_part){f->scope, f->stem, weft_model_write(model)};
+}
+
 static weft_status read_models(trainer *t)
 {
-    const weft_run *run = t->run;
-    WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
-    if (run->what == WEFT_RUN_VAE) {
-        t->part[t->parts++] = (weft_checkpoint_part){"vae", "diffusion_pytorch_model",
-                                                     weft_wan_vae_config_write(&t->models.vae)};
-        return WEFT_OK;
-    }
-    t->part[t->parts++] = (weft_checkpoint_part){"transformer", "diffusion_pytorch_model",
-                                                 weft_wan_dit_config_write(&t->models.dit)};
-    if (!run->text.path[0])
-        t->part[t->parts++] = (weft_checkpoint_part){"text_encoder", "model",
-                                                     weft_bytes_config_write(&t->models.text)};
+    WEFT_TRY(weft_run_models_read(t->run, t->path, &t->models));
+    add_part(t, weft_run_denoises(&t->models) ? &t->models.denoiser : &t->models.autoencoder);
+    if (weft_run_denoises(&t->models) && !t->models.text_stays)
+        add_part(t, &t->models.text);
     return WEFT_OK;
 }
 
@@ -154,26 +151,26 @@ static weft_status use_latents(trainer *t, weft_loader_config *config, weft_buck
                                char folder[512])
 {
     WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, folder));
-    const int64_t space = weft_wan_vae_space_factor(&t->models.vae);
     config->shards = folder;
     config->split = NULL;
     config->caption_dropout = t->run->caption_dropout;
     for (int i = 0; i < t->buckets; i++) {
-        buckets[i].frames = weft_wan_vae_latent_frames(&t->models.vae, buckets[i].frames);
-        buckets[i].height /= space;
-        buckets[i].width /= space;
+        const weft_model_size latents = weft_run_latent_size(&t->models, &buckets[i]);
+        buckets[i].frames = latents.frames;
+        buckets[i].height = latents.height;
+        buckets[i].width = latents.width;
     }
-    if (!t->run->text.path[0])
+    if (!t->models.text_stays)
         return WEFT_OK;
     config->extra = WEFT_TEXT_PART;
-    config->extra_floats = t->models.text.max_length * t->models.text.dim;
-    return weft_latents_no_text(folder, &t->models.text, &t->no_text);
+    config->extra_floats = t->models.words.length * t->models.words.width;
+    return weft_latents_no_text(folder, &t->models.words, &t->no_text);
 }
 
 static weft_status open_loader(trainer *t)
 {
     const weft_run_data *d = &t->run->data;
-    const bool video = t->run->what == WEFT_RUN_VAE;
+    const bool video = !weft_run_denoises(&t->models);
     char folder[512];
     weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
     if (!buckets)
@@ -194,7 +191,7 @@ static weft_status open_loader(trainer *t)
         WEFT_GO(use_latents(t, &config, buckets, folder));
     WEFT_GO(weft_loader_open(&config, (int)t->bucket[0]->slice_index,
                              (int)t->bucket[0]->slice_parts, video ? NULL : WEFT_LATENT_PART,
-                             t->models.vae.z_dim, &t->loader));
+                             t->models.grid.channels, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
     if (!video && t->leader)
@@ -204,16 +201,33 @@ out:
     return status;
 }
 
+/* The weights of a model that the family begins itself: the parameters in its scope. */
+static weft_status begin_model(trainer *t, const weft_model *model)
+{
+    const size_t length = strlen(model->family->scope);
+    const int64_t most = weft_store_count(t->store);
+    weft_weight *weight = weft_alloc(most * (int64_t)sizeof *weight);
+    int64_t count = 0;
+    if (!weight)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld weights", (long long)most);
+    for (int64_t i = 0; i < most; i++) {
+        const weft_tensor *tensor = weft_store_at(t->store, i);
+        if (!strncmp(tensor->name, model->family->scope, length) && tensor->name[length] == '.')
+            weight[count++] = (weft_weight){tensor->name + length + 1, tensor->shape, tensor->data};
+    }
+    model->family->begin(model->config, weight, count, (uint64_t)t->run->seed);
+    weft_free(weight);
+    return WEFT_OK;
+}
+
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
-    const weft_run *run = t->run;
-    const char *folder = run->what == WEFT_RUN_VAE ? run->vae.init : run->dit.init;
-    if (!folder[0]) {
-        if (run->what == WEFT_RUN_VAE)
-            weft_vae_begin(t->store, t->models.vae.z_dim, (uint64_t)run->seed);
-        return WEFT_OK;
-    }
-    return weft_export_load(t->store, whole, t->part, t->parts, folder);
+    const bool denoises = weft_run_denoises(&t->models);
+    const char *folder = denoises ? t->run->dit.init : t->run->vae.init;
+    const weft_model *model = denoises ? &t->models.denoiser : &t->models.autoencoder;
+    if (folder[0])
+        return weft_export_load(t->store, whole, t->part, t->parts, folder);
+    return model->family->begin ? begin_model(t, model) : WEFT_OK;
 }
 
 static weft_status plan_bucket(trainer *t, const weft_bucket *size, weft_step **step)
@@ -303,28 +317,28 @@ static weft_status open_checkpoints(trainer *t)
 
 static void fill_latents(trainer *t, weft_program *program, const weft_batch *batch)
 {
-    const weft_wan_vae_config *vae = &t->models.vae;
+    const weft_grid *grid = &t->models.grid;
     weft_tensor *to = weft_program_input(program, "batch.latents");
-    const int64_t count = weft_shape_count(&to->shape), z = vae->z_dim;
+    const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
     float *x = to->data;
     for (int64_t i = 0; i < count; i++)
-        x[i] = (float)((batch->part[i] - vae->latents_mean[i % z]) / vae->latents_std[i % z]);
+        x[i] = (float)((batch->part[i] - grid->mean[i % z]) / grid->deviation[i % z]);
 }
 
 /* Captions as tokens, or as the embeddings that were made of them. */
 static void fill_text(trainer *t, weft_program *program, const weft_batch *batch)
 {
-    const weft_bytes_config *text = &t->models.text;
-    const int64_t floats = text->max_length * text->dim;
+    const weft_model *text = &t->models.text;
+    const int64_t length = t->models.words.length, floats = length * t->models.words.width;
     for (int64_t i = 0; i < batch->count; i++) {
         if (t->no_text)
             memcpy((float *)weft_program_input(program, "batch.text")->data + i * floats,
                    batch->caption[i][0] ? batch->extra + i * floats : t->no_text,
                    (size_t)floats * 4);
         else
-            weft_bytes_tokens(text, batch->caption[i],
-                              (int32_t *)weft_program_input(program, "batch.tokens")->data +
-                                  i * text->max_length);
+            text->family->tokens(text->config, batch->caption[i],
+                                 (int32_t *)weft_program_input(program, "batch.tokens")->data +
+                                     i * length);
     }
 }
 
@@ -344,7 +358,7 @@ static weft_status fill_batch(trainer *t, int *bucket)
     const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
     for (int64_t i = 0; i < batch.count; i++)
         key[i] = (int64_t)weft_seed_mix(step_seed, batch.id[i]);
-    if (t->run->what == WEFT_RUN_DIT) {
+    if (weft_run_denoises(&t->models)) {
         fill_latents(t, step->program, &batch);
         fill_text(t, step->program, &batch);
         return WEFT_OK;
@@ -373,18 +387,14 @@ static weft_step_figures read_figures(const trainer *t, int bucket, double lr)
                            .flops = t->flops[bucket],
                            .bucket = t->buckets > 1 ? bucket : -1};
     f.skipped = !isfinite(weft_step_scalar(step, "grad_scale"));
-    if (t->run->what == WEFT_RUN_DIT) {
-        f.tokens = size->batch *
-                   weft_wan_dit_tokens(&t->models.dit,
-                                       weft_wan_vae_latent_frames(&t->models.vae, size->frames),
-                                       size->height / 8, size->width / 8);
-        return f;
-    }
-    const char *const names[] = {"mse", "kl"};
-    for (int i = 0; i < 2; i++) {
-        f.extra_name[i] = names[i];
-        f.extra[i] = weft_step_scalar(step, names[i]);
-    }
+    if (weft_run_denoises(&t->models))
+        f.tokens = size->batch * weft_run_tokens(&t->models, size);
+    static const char *const names[] = {"mse", "kl"};
+    for (int i = 0, n = 0; i < WEFT_COUNT(names); i++)
+        if (weft_program_output(step->program, names[i])) {
+            f.extra_name[n] = names[i];
+            f.extra[n++] = weft_step_scalar(step, names[i]);
+        }
     return f;
 }
 
@@ -614,12 +624,14 @@ static weft_status finish(trainer *t)
                      .size = weft_stage_bucket(t->stage, weft_stage_largest(t->stage)),
                      .fps = t->fps,
                      .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
-    if (t->run->what == WEFT_RUN_VAE) {
-        weft_wan_vae_config *vae = &t->models.vae;
-        WEFT_TRY(weft_latents_measure(t->run, vae, t->stage, &t->place, t->store, 256,
-                                      vae->latents_mean, vae->latents_std));
+    if (!weft_run_denoises(&t->models)) {
+        weft_model *model = &t->models.autoencoder;
+        weft_grid *grid = &t->models.grid;
+        WEFT_TRY(weft_latents_measure(t->run, model, t->stage, &t->place, t->store, 256, grid->mean,
+                                      grid->deviation));
+        model->family->set_statistics(model->config, grid->mean, grid->deviation);
         json_decref(t->part[0].config);
-        t->part[0].config = weft_wan_vae_config_write(vae);
+        t->part[0].config = weft_model_write(model);
     }
     if (t->leader)
         WEFT_TRY(weft_export_write(&e));

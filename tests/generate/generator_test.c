@@ -2,6 +2,8 @@
 #include "generate/generator.h"
 #include "runtime/weights.h"
 
+#include "../model_of.h"
+
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,16 +11,6 @@
 #include <string.h>
 
 static char folder[] = "/tmp/weft-generate-XXXXXX";
-
-static weft_model model_of(const char *text)
-{
-    json_t *json;
-    weft_model model;
-    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "test", &json), WEFT_OK);
-    cr_assert_eq(weft_model_read(json, "test", &model), WEFT_OK, "%s", weft_error_message());
-    json_decref(json);
-    return model;
-}
 
 /* Random weights, config and files of one part, all parameters non-zero. */
 static void make_part(const char *name, const char *config, weft_model_size size, const char *stem)
@@ -83,8 +75,8 @@ static weft_status_code collect(void *user, int64_t prompt, int64_t first_frame,
     return WEFT_OK;
 }
 
-static void generate(int64_t count, int64_t batch, int sampler, const uint64_t *seeds,
-                     float *videos)
+static void generate(int64_t count, int64_t batch, const weft_sampler *sampler,
+                     const uint64_t *seeds, float *videos)
 {
     static const char *const prompts[] = {"red", "blue", "green"};
     const weft_generator_options options = {
@@ -119,23 +111,23 @@ Test(generator, same_seed_same_bits, .init = setup, .fini = teardown)
 {
     const uint64_t seeds[] = {7, 8, 9};
     float *a = calloc(3 * VIDEO, 4), *b = calloc(3 * VIDEO, 4), *c = calloc(3 * VIDEO, 4);
-    generate(3, 1, WEFT_SAMPLER_EULER, seeds, a);
-    generate(3, 1, WEFT_SAMPLER_EULER, seeds, b);
+    generate(3, 1, &weft_sampler_euler, seeds, a);
+    generate(3, 1, &weft_sampler_euler, seeds, b);
     cr_assert_eq(memcmp(a, b, 3 * VIDEO * 4), 0);
     for (int i = 0; i < 3 * VIDEO; i++)
         cr_assert(isfinite(a[i]) && fabsf(a[i]) <= 1.0f);
     /* together they are close: batched products may sum in another order */
-    generate(3, 2, WEFT_SAMPLER_EULER, seeds, c);
+    generate(3, 2, &weft_sampler_euler, seeds, c);
     for (int i = 0; i < 3; i++)
         cr_assert(distance(c + i * VIDEO, a + i * VIDEO) < 1e-5, "prompt %d: %g", i,
                   distance(c + i * VIDEO, a + i * VIDEO));
     cr_assert_gt(distance(a, a + VIDEO), 1e-3);
     /* another seed and another sampler give other videos */
     const uint64_t other[] = {70, 8, 9};
-    generate(2, 1, WEFT_SAMPLER_EULER, other, b);
+    generate(2, 1, &weft_sampler_euler, other, b);
     cr_assert_gt(distance(b, a), 1e-3);
     cr_assert_eq(memcmp(b + VIDEO, a + VIDEO, VIDEO * 4), 0);
-    generate(1, 1, WEFT_SAMPLER_HEUN, seeds, b);
+    generate(1, 1, &weft_sampler_heun, seeds, b);
     cr_assert_gt(distance(b, a), 1e-6);
     free(a);
     free(b);

@@ -44,7 +44,7 @@ refuse 'no weft.json .*--frames, --height and --width' --model part
 refuse '--width 30: this model makes multiples of 16; the nearest is 32' --model $model --width 30
 refuse '--height 3: .*the nearest is 16' --model $model --height 3
 refuse '--frames 6: this model makes 1 \+ 4 n; the nearest is 5' --model $model --frames 6
-refuse '--sampler foo: known are euler and heun' --model $model --sampler foo
+refuse '--sampler foo: known are euler, heun' --model $model --sampler foo
 refuse "--guidance: 'nan' is not a number from 0 to 100" --model $model --guidance nan
 # prompts that are no text, and one that is longer than the model reads
 refuse '--prompt:2: the prompt is not text in UTF-8' --model $model --prompt "$(printf 'a\377')"

@@ -1,23 +1,20 @@
 #include "dit.h"
 
+#include "../model_of.h"
 #include "diffusion/flow.h"
-#include "model/wan_dit.h"
+
+#include <stdio.h>
 
 weft_graph *dit_build(void *user)
 {
     const dit_setup *s = user;
-    const weft_wan_dit_config config = {.patch = {1, 2, 2},
-                                        .heads = s->heads,
-                                        .head_dim = 6,
-                                        .in_channels = 2,
-                                        .out_channels = 2,
-                                        .text_dim = 5,
-                                        .freq_dim = 4,
-                                        .ffn_dim = 10,
-                                        .layers = 2,
-                                        .cross_attn_norm = true,
-                                        .eps = 1e-5,
-                                        .rope_max_seq_len = 32};
+    char text_of[400];
+    snprintf(text_of, sizeof text_of,
+             "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":%lld,"
+             "\"attention_head_dim\":6,\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,"
+             "\"ffn_dim\":10,\"num_layers\":2,\"eps\":1e-5,\"rope_max_seq_len\":32}",
+             (long long)s->heads);
+    const weft_model config = model_of(text_of);
     const weft_flow_config flow = {.logit_std = 1, .shift = 2};
     weft_graph *g = weft_graph_create();
     const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, 2);
@@ -27,8 +24,7 @@ weft_graph *dit_build(void *user)
     const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, shape);
     const weft_value sigma = weft_flow_sigma(g, &flow, key);
     const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
-    const weft_value prediction =
-        weft_wan_dit(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
+    const weft_value prediction = denoise(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
     weft_output(g, "prediction", prediction);
     weft_output(g, s->loss ? s->loss : "loss", weft_flow_loss(g, prediction, data, noise));
     return g;

@@ -1,18 +1,10 @@
 #include "graph/graph.h"
 #include "model/model.h"
 
+#include "../model_of.h"
+
 #include <criterion/criterion.h>
 #include <string.h>
-
-static weft_model model_of(const char *text)
-{
-    json_t *json;
-    weft_model model;
-    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "test", &json), WEFT_OK);
-    cr_assert_eq(weft_model_read(json, "test", &model), WEFT_OK, "%s", weft_error_message());
-    json_decref(json);
-    return model;
-}
 
 static int64_t params_of(const char *config, weft_model_size size)
 {

@@ -1,24 +1,23 @@
 #include "training_graph.h"
 
+#include "../model_of.h"
+
+#include <stdio.h>
+
 static weft_value model(weft_graph *g, int layers, int64_t size)
 {
-    const weft_wan_dit_config config = {.patch = {1, 2, 2},
-                                        .heads = 2,
-                                        .head_dim = 12,
-                                        .in_channels = 4,
-                                        .out_channels = 4,
-                                        .text_dim = 10,
-                                        .freq_dim = 16,
-                                        .ffn_dim = 40,
-                                        .layers = layers,
-                                        .cross_attn_norm = true,
-                                        .eps = 1e-6,
-                                        .rope_max_seq_len = 64};
+    char text_of[400];
+    snprintf(text_of, sizeof text_of,
+             "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,"
+             "\"attention_head_dim\":12,\"in_channels\":4,\"text_dim\":10,\"freq_dim\":16,"
+             "\"ffn_dim\":40,\"num_layers\":%d,\"rope_max_seq_len\":64}",
+             layers);
+    const weft_model config = model_of(text_of);
     const weft_value latents =
         weft_input(g, "batch.latents", WEFT_F32, WEFT_SHAPE(2, 2, size, size, 4));
     const weft_value time = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(2));
     const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(2, 3, 10));
-    return weft_wan_dit(g, &config, latents, time, text);
+    return denoise(g, &config, latents, time, text);
 }
 
 weft_graph *forward_graph(int layers)

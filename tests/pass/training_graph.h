@@ -3,7 +3,7 @@
 #ifndef WEFT_TESTS_PASS_TRAINING_GRAPH_H
 #define WEFT_TESTS_PASS_TRAINING_GRAPH_H
 
-#include "model/wan_dit.h"
+#include "graph/graph.h"
 #include "train/optimizer.h"
 
 weft_graph *training_graph(int layers, int size);

@@ -1,6 +1,7 @@
 /* Whole training steps as `weft train` makes them (forward, backward, AdamW, moving averages):
  * running them allocates nothing of ours, alone and on two ranks. What libraries allocate inside
  * their own calls is counted beside it. */
+#include "../model_of.h"
 #include "allocations.h"
 #include "train/step.h"
 
@@ -12,35 +13,25 @@
 
 enum { MAX_RANKS = 2, RUNS = 3 };
 
-static weft_graph *objective(int what)
+static weft_graph *objective(bool denoises)
 {
-    static int64_t widths[] = {1, 2, 4, 4}, patch[] = {1, 2, 2};
-    const weft_run run = {
-        .what = what,
-        .vae = {.base_dim = 32, .z_dim = 4, .num_res_blocks = 1, .dim_mult = {4, widths}},
-        .dit = {.num_layers = 2,
-                .num_heads = 2,
-                .head_dim = 32,
-                .ffn_dim = 128,
-                .freq_dim = 32,
-                .patch_size = {3, patch}},
-        .text = {.path = "",
-                 .dim = 32,
-                 .num_heads = 2,
-                 .num_layers = 1,
-                 .ffn_dim = 64,
-                 .max_length = 24},
-        .loss = {.l1 = 1, .l2 = 1, .kl = 1e-4},
-        .flow = {.logit_std = 1, .shift = 3}};
+    const weft_run run = {.loss = {.l1 = 1, .l2 = 1, .kl = 1e-4},
+                          .process.flow = {.logit_std = 1, .shift = 3}};
     const weft_bucket size = {.batch = 4, .frames = 5, .height = 32, .width = 32};
-    weft_run_models models = {0};
+    weft_run_models models = {.autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\","
+                                                      "\"base_dim\":32,\"z_dim\":4,"
+                                                      "\"num_res_blocks\":1}")};
+    if (denoises) {
+        models.text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,"
+                               "\"num_heads\":2,\"num_layers\":1,\"ffn_dim\":64,"
+                               "\"max_length\":24}");
+        models.denoiser =
+            model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
+                     "\"num_attention_heads\":2,\"attention_head_dim\":32,\"ffn_dim\":128,"
+                     "\"freq_dim\":32,\"in_channels\":4,\"text_dim\":32}");
+    }
+    weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
-    cr_assert_eq(weft_run_vae_model(&run, "test", &models.vae), WEFT_OK, "%s",
-                 weft_error_message());
-    cr_assert_eq(weft_run_text_model(&run, "test", &models.text), WEFT_OK, "%s",
-                 weft_error_message());
-    cr_assert_eq(weft_run_dit_model(&run, "test", 4, 32, &models.dit), WEFT_OK, "%s",
-                 weft_error_message());
     weft_objective_build(g, &run, &models, &size);
     return g;
 }
@@ -66,7 +57,7 @@ static void feed(const weft_step *step)
 }
 
 typedef struct trainer {
-    int what;
+    bool denoises;
     weft_place_of_run place;
     weft_store *store;
     weft_step step;
@@ -89,7 +80,7 @@ static void *run_steps(void *argument)
     return NULL;
 }
 
-static void count_steps(int what, int ranks)
+static void count_steps(bool denoises, int ranks)
 {
     const weft_optimizer_config optimizer = {
         .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1, .ema_decay = 0.9};
@@ -100,12 +91,12 @@ static void count_steps(int what, int ranks)
     pthread_barrier_init(&barrier, NULL, (unsigned)ranks + 1);
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        t[r] = (trainer){.what = what, .store = weft_store_create(), .barrier = &barrier};
+        t[r] = (trainer){.denoises = denoises, .store = weft_store_create(), .barrier = &barrier};
         t[r].place = (weft_place_of_run){.comm = comm[r],
                                          .backend = &weft_backend_cpu,
                                          .mesh = {.axis_count = 1, .axis = {{"dp", ranks}}}};
         cr_assert_eq(
-            weft_step_make(objective(what), &optimizer, &t[r].place, t[r].store, 1, &t[r].step),
+            weft_step_make(objective(denoises), &optimizer, &t[r].place, t[r].store, 1, &t[r].step),
             WEFT_OK, "%s", weft_error_message());
         feed(&t[r].step);
     }
@@ -131,27 +122,27 @@ static void count_steps(int what, int ranks)
     pthread_barrier_destroy(&barrier);
     fprintf(stderr,
             "%s on %d rank(s): %d runs, %d exchanges each, %ld allocations, %ld in libraries\n",
-            what == WEFT_RUN_VAE ? "VAE" : "DiT", ranks, RUNS, times.exchanges, a.own, a.others);
+            denoises ? "DiT" : "VAE", ranks, RUNS, times.exchanges, a.own, a.others);
     cr_expect_eq(a.own, 0, "%ld allocations, the largest of %ld bytes", a.own, a.largest);
     cr_expect(ranks == 1 || times.exchanges > 0);
 }
 
 Test(step_memory, vae)
 {
-    count_steps(WEFT_RUN_VAE, 1);
+    count_steps(false, 1);
 }
 
 Test(step_memory, vae_on_two_ranks)
 {
-    count_steps(WEFT_RUN_VAE, 2);
+    count_steps(false, 2);
 }
 
 Test(step_memory, dit)
 {
-    count_steps(WEFT_RUN_DIT, 1);
+    count_steps(true, 1);
 }
 
 Test(step_memory, dit_on_two_ranks)
 {
-    count_steps(WEFT_RUN_DIT, 2);
+    count_steps(true, 2);
 }

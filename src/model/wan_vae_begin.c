@@ -1,8 +1,9 @@
-#include "train/vae_begin.h"
+#include "model/wan_vae_begin.h"
 
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -28,7 +29,10 @@ static float *at(const conv *c, int64_t o, int64_t i, int64_t t, int64_t y, int6
 /* Random features of the present frame that leave the constant out. */
 static void fill_random(const conv *c, const char *name, double gain, uint64_t seed)
 {
-    const uint64_t key = weft_seed_mix(seed, XXH64(name, strlen(name), 0));
+    char
+        whole[520]; /* the key has the name with its scope: earlier runs began with the same bits */
+    const int length = snprintf(whole, sizeof whole, "vae.%s", name);
+    const uint64_t key = weft_seed_mix(seed, XXH64(whole, (size_t)length, 0));
     const double deviation = gain / sqrt((double)(c->in * c->ky * c->kx));
     const int64_t area = c->ky * c->kx, count = c->out * c->in * c->kt * area;
     for (int64_t i = 0; i < count; i++) {
@@ -102,8 +106,7 @@ static void begin_through(const conv *c, const char *name)
     }
 }
 
-/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance) nothing.
- */
+/* quant_conv and post_quant_conv: every channel as it is; rows beyond (the log-variance): 0. */
 static void begin_identity(const conv *c)
 {
     for (int64_t o = 0; o < c->out; o++) {
@@ -137,18 +140,27 @@ static void begin_conv(const conv *c, const char *name, int64_t z_dim, uint64_t 
     }
 }
 
-/* The convolution whose weight is store tensor `index`; false: it is none. */
-static bool find_conv(weft_store *store, int64_t index, conv *c, const char **name)
+static const weft_weight *find_weight(const weft_weight *weight, int64_t count, const char *name)
 {
-    const weft_tensor *weight = weft_store_at(store, index);
+    for (int64_t i = 0; i < count; i++)
+        if (!strcmp(weight[i].name, name))
+            return &weight[i];
+    return NULL;
+}
+
+/* The convolution whose weight is `index`; false: it is none. */
+static bool find_conv(const weft_weight *weights, int64_t count, int64_t index, conv *c,
+                      const char **name)
+{
+    const weft_weight *weight = &weights[index];
     const size_t length = strlen(weight->name);
     char bias_name[512];
-    if (strncmp(weight->name, "vae.", 4) || weight->shape.rank < 4 || length < 7 || length > 500 ||
+    if (weight->shape.rank < 4 || length < 7 || length > 500 ||
         strcmp(weight->name + length - 7, ".weight"))
         return false;
     memcpy(bias_name, weight->name, length - 6);
     memcpy(bias_name + length - 6, "bias", 5);
-    const weft_tensor *bias = weft_store_find(store, bias_name);
+    const weft_weight *bias = find_weight(weights, count, bias_name);
     const int64_t *d = weight->shape.dim;
     const bool cube = weight->shape.rank == 5;
     *c = (conv){weight->data,    bias ? bias->data : NULL, d[0],           d[1],
@@ -158,12 +170,12 @@ static bool find_conv(weft_store *store, int64_t index, conv *c, const char **na
 }
 
 /* Every level has room for the carried channels. */
-static bool is_wide(weft_store *store, int64_t z_dim)
+static bool is_wide(const weft_weight *weight, int64_t count, int64_t z_dim)
 {
     conv c;
     const char *name;
-    for (int64_t i = 0; i < weft_store_count(store); i++) {
-        if (!find_conv(store, i, &c, &name) || has(name, "quant_conv."))
+    for (int64_t i = 0; i < count; i++) {
+        if (!find_conv(weight, count, i, &c, &name) || has(name, "quant_conv."))
             continue;
         const int64_t out =
             has(name, "decoder.up_blocks") && has(name, "time_conv") ? c.out / 2 : c.out;
@@ -174,15 +186,15 @@ static bool is_wide(weft_store *store, int64_t z_dim)
     return z_dim >= COLOURS;
 }
 
-void weft_vae_begin(weft_store *store, int64_t z_dim, uint64_t seed)
+void weft_wan_vae_begin(const weft_weight *weight, int64_t count, int64_t z_dim, uint64_t seed)
 {
     conv c;
     const char *name;
-    const bool wide = is_wide(store, z_dim);
-    for (int64_t i = 0; i < weft_store_count(store) && wide; i++)
-        if (find_conv(store, i, &c, &name))
+    const bool wide = is_wide(weight, count, z_dim);
+    for (int64_t i = 0; i < count && wide; i++)
+        if (find_conv(weight, count, i, &c, &name))
             begin_conv(&c, name, z_dim, seed);
-    const weft_tensor *posterior = weft_store_find(store, "vae.quant_conv.bias");
+    const weft_weight *posterior = find_weight(weight, count, "quant_conv.bias");
     for (int64_t i = 0; posterior && i < z_dim; i++)
-        ((float *)posterior->data)[z_dim + i] = -6;
+        posterior->data[z_dim + i] = -6;
 }

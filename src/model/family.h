@@ -1,0 +1,219 @@
+/* What a model family is: one row, in the family's own file, and all that the rest of weft knows of
+ * it. Whoever trains, generates, inspects or compares works with roles, ports and grids and never
+ * asks which family it has before it. */
+#ifndef WEFT_MODEL_FAMILY_H
+#define WEFT_MODEL_FAMILY_H
+
+#include "base/json.h"
+#include "graph/graph.h"
+
+typedef enum weft_role {
+    WEFT_ROLE_DENOISER,
+    WEFT_ROLE_AUTOENCODER,
+    WEFT_ROLE_TEXT_ENCODER,
+    WEFT_ROLE_IMAGE_ENCODER,
+    WEFT_ROLE_COUNT
+} weft_role;
+const char *weft_role_name(weft_role role); /* "denoiser", ... */
+
+/* ---- ports: the values that go in and out, by meaning --------------------------------------- */
+
+/*   B batch, T,Y,X latent frames, rows, columns, C channels, L tokens, D width                   */
+typedef enum weft_port {
+    WEFT_PORT_LATENTS,        /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
+    WEFT_PORT_TIMESTEP,       /* (B)          what the process tells the model                   */
+    WEFT_PORT_TEXT,           /* (B,L,D)      embeddings of the prompt                           */
+    WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
+    WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
+    WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
+    WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
+    WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
+    WEFT_PORT_FPS,            /* (B)          frames per second                                  */
+    WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
+    WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
+    WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
+    WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  what a denoiser says                               */
+    WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  of the posterior                                   */
+    WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  of the posterior                                   */
+    WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  what a decoder makes, not clamped                  */
+    WEFT_PORT_COUNT
+} weft_port;
+const char *weft_port_name(weft_port port); /* "latents", ... */
+bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C); references have (B,C,T,Y,X) */
+weft_dtype weft_port_dtype(weft_port port);
+
+typedef struct weft_port_row {
+    weft_port port;
+    bool output;
+    const char *reference; /* its name in the reference's forward(), as golden files have it */
+} weft_port_row;
+
+/* Values of one call; those that are not used are WEFT_NONE. */
+typedef struct weft_ports {
+    weft_value at[WEFT_PORT_COUNT];
+} weft_ports;
+weft_ports weft_ports_none(void);
+
+/* The size of the video is that in latents (denoiser, decoder) or pixels (encoder); `text` is the
+ * number of text tokens. */
+typedef struct weft_model_size {
+    int64_t batch, frames, height, width, text;
+} weft_model_size;
+
+/* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at
+ * once (training). FIRST is the beginning of a stream and NEXT its continuation; what NEXT has to
+ * know of the frames before it stands in states that FIRST and NEXT leave behind. */
+typedef enum weft_call_kind {
+    WEFT_CALL_FORWARD,
+    WEFT_CALL_ENCODE,
+    WEFT_CALL_DECODE
+} weft_call_kind;
+typedef enum weft_stream { WEFT_STREAM_ALONE, WEFT_STREAM_FIRST, WEFT_STREAM_NEXT } weft_stream;
+typedef struct weft_call {
+    weft_call_kind kind;
+    weft_stream stream;
+} weft_call;
+
+/* ---- grid: how latents lie over pixels, tokens over latents --------------------------------- */
+
+enum { WEFT_MAX_CHANNELS = 128 };
+
+/* Of an autoencoder: pixels to latents. Of a denoiser: latents to tokens (its patch). */
+typedef struct weft_grid {
+    int64_t factor[3]; /* frames, rows, columns that become one */
+    bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
+    int64_t channels;  /* of the latents */
+    int64_t out_channels;
+    double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS]; /* autoencoder: of its latents */
+} weft_grid;
+/* Frames that fit the grid: rounded to the nearest, at least one. */
+int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
+int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
+bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames);
+/* "1 + 4 n", "4 n", "n" */
+const char *weft_grid_rule(const weft_grid *grid, char text[32]);
+
+/* ---- config: one table per family ----------------------------------------------------------- */
+
+typedef enum weft_field_type {
+    WEFT_FIELD_I64,
+    WEFT_FIELD_F64,
+    WEFT_FIELD_BOOL,
+    WEFT_FIELD_I64S, /* lists: `capacity` items in the struct */
+    WEFT_FIELD_F64S,
+    WEFT_FIELD_BOOLS,
+    WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
+    WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
+    WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
+} weft_field_type;
+
+/* What a field becomes when a config leaves it out and the models beside it decide. */
+typedef enum weft_follows {
+    WEFT_FOLLOWS_NOTHING,
+    WEFT_FOLLOWS_LATENTS, /* channels of the autoencoder's latents */
+    WEFT_FOLLOWS_TEXT,    /* width of the text encoder's embeddings */
+} weft_follows;
+
+typedef struct weft_field {
+    const char *key;
+    weft_field_type type;
+    size_t offset; /* in the family's struct */
+    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. */
+    const char *fallback;
+    double min, max; /* numbers and items of lists; both 0: no limit */
+    int capacity;    /* lists */
+    size_t count;    /* lists of any length: offset of the int64_t that says how many */
+    /* Lists: so many items, NULL: 0 to capacity. DERIVED, and a fallback of NULL: the value. */
+    int64_t (*length)(const void *config);
+    weft_follows follows;
+    const char *help;
+} weft_field;
+
+/* Where the fields of a config were written. */
+typedef struct weft_places {
+    const char *where; /* file, or file and line */
+    int64_t count;
+    const char *const *key, *const *key_where; /* [count] of single fields; NULL: all at `where` */
+    bool strict; /* a field that the table does not have is an error (and not a file of others) */
+} weft_places;
+const char *weft_places_of(const weft_places *places, const char *key);
+
+typedef struct weft_family weft_family;
+/* Reads, checks and writes by the family's table. */
+weft_status weft_fields_read(const weft_family *family, const json_t *json,
+                             const weft_places *places, void *config);
+json_t *weft_fields_write(const weft_family *family, const void *config); /* NULL: out of memory */
+
+/* ---- the row -------------------------------------------------------------------------------- */
+
+/* Parameter memory that a family fills itself when a model begins from nothing. */
+typedef struct weft_weight {
+    const char *name; /* as in the public checkpoint */
+    weft_shape shape;
+    float *data;
+} weft_weight;
+
+typedef struct weft_named_config {
+    const char *name, *json;
+} weft_named_config;
+
+/* Names of another dialect of the same checkpoint. The rules of a list are tried in order, and each
+ * replaces every occurrence of `theirs`, which holds at dots (or ends of the name). */
+typedef struct weft_rename_rule {
+    const char *theirs, *ours;
+} weft_rename_rule;
+typedef struct weft_dialect {
+    const char *name;   /* "original" */
+    const char *marker; /* a parameter that only this dialect has */
+    const weft_rename_rule *rule;
+    int rules;
+} weft_dialect;
+
+typedef struct weft_text_shape {
+    int64_t length, width; /* tokens of a prompt, width of an embedding */
+    int64_t bytes;         /* of a prompt that are read; 0: as many as the tokens hold */
+} weft_text_shape;
+
+struct weft_family {
+    const char *class_name; /* "_class_name" in config.json */
+    weft_role role;
+    const char *scope;       /* its folder in a pipeline and the scope of its parameters */
+    const char *stem;        /* of the files with its weights */
+    const char *library;     /* that model_index.json names beside the class */
+    const char *pipeline;    /* denoisers: the class of the whole in model_index.json */
+    const char *autoencoder; /* denoisers: the class that makes the latents of its public sizes */
+    const char *marks[2];    /* fields that tell the family where "_class_name" is absent */
+
+    size_t config_bytes; /* at most WEFT_MODEL_CONFIG_BYTES */
+    const weft_field *field;
+    int fields;
+    weft_status (*check)(const void *config, const weft_places *places); /* beyond the table */
+    const weft_named_config *sizes; /* published ones, ends with a name of NULL; NULL: none */
+
+    const weft_port_row *port;
+    int ports;
+    /* Of an input for a video of `size`; rank 0 for a port that the family lacks. */
+    weft_shape (*shape)(const void *config, const weft_model_size *size, weft_port port);
+    /* Reads its inputs from `ports` and leaves its outputs there. */
+    void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
+
+    void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
+    /* autoencoders */
+    void (*set_statistics)(void *config, const double *mean, const double *deviation);
+    /* Weights that training from nothing begins with; NULL: those of the graph's own. */
+    void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);
+    /* text encoders */
+    void (*text)(const void *config, weft_text_shape *text);
+    void (*tokens)(const void *config, const char *caption, int32_t *tokens); /* text.length */
+
+    const weft_dialect *dialect;
+    int dialects;
+};
+
+/* The list of families, in model/registry.c; NULL-terminated. */
+extern const weft_family *const weft_families[];
+
+/* `name` of dialect `d` as the family's own into out[size]; false: too long. */
+bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
+
+#endif

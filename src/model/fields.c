@@ -1,0 +1,263 @@
+/* Configs of models by their family's table: read with defaults and limits, written back. */
+#include "base/config.h"
+#include "model/family.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *weft_places_of(const weft_places *places, const char *key)
+{
+    for (int64_t i = 0; i < places->count; i++)
+        if (!strcmp(places->key[i], key))
+            return places->key_where[i];
+    return places->where;
+}
+
+static bool is_list(const weft_field *f)
+{
+    return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S || f->type == WEFT_FIELD_BOOLS;
+}
+
+static const char *word_of(const weft_field *f)
+{
+    switch (f->type) {
+    case WEFT_FIELD_F64:
+    case WEFT_FIELD_F64S: return "number";
+    case WEFT_FIELD_BOOL:
+    case WEFT_FIELD_BOOLS: return "boolean";
+    default: return "integer";
+    }
+}
+
+static weft_status wrong_type(const weft_field *f, const char *where, const json_t *value)
+{
+    char *text = weft_json_line(value);
+    const weft_status_code status =
+        weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %.80s, not a%s %s", where, f->key,
+                  text ? text : "?", word_of(f)[0] == 'i' ? "n" : "", word_of(f));
+    weft_free(text);
+    return status;
+}
+
+/* One scalar, or item `index` of a list (-1: no list). */
+static weft_status read_item(const weft_field *f, const char *where, const json_t *value,
+                             int64_t index, void *to)
+{
+    char name[160];
+    snprintf(name, sizeof name, index < 0 ? "\"%s\"" : "\"%s\"[%lld]", f->key, (long long)index);
+    if (f->type == WEFT_FIELD_BOOL || f->type == WEFT_FIELD_BOOLS) {
+        if (!json_is_boolean(value))
+            return wrong_type(f, where, value);
+        *(bool *)to = json_is_true(value);
+        return WEFT_OK;
+    }
+    const double number = json_number_value(value);
+    const bool whole = f->type == WEFT_FIELD_I64 || f->type == WEFT_FIELD_I64S;
+    if (!json_is_number(value) || (whole && number != floor(number)))
+        return wrong_type(f, where, value);
+    if ((f->min != 0 || f->max != 0) && !(number >= f->min && number <= f->max))
+        return weft_fail(WEFT_E_FORMAT, "%s: %s is %.15g; it must lie in %.15g..%.15g", where, name,
+                         number, f->min, f->max);
+    if (whole)
+        *(int64_t *)to = json_is_integer(value) ? json_integer_value(value) : (int64_t)number;
+    else
+        *(double *)to = number;
+    return WEFT_OK;
+}
+
+static size_t item_bytes(const weft_field *f)
+{
+    return f->type == WEFT_FIELD_BOOLS ? sizeof(bool) : 8;
+}
+
+static int64_t length_of(const weft_field *f, const void *config)
+{
+    const int64_t length = f->length(config);
+    return length < 0 ? 0 : length > f->capacity ? f->capacity : length;
+}
+
+static weft_status read_list(const weft_field *f, const char *where, const json_t *value,
+                             void *config)
+{
+    int64_t least = 0, most = f->capacity;
+    if (f->length)
+        least = most = length_of(f, config);
+    const int64_t count = (int64_t)json_array_size(value);
+    if (!json_is_array(value) || count < least || count > most) {
+        char range[48];
+        snprintf(range, sizeof range, least == most ? "%lld" : "%lld to %lld", (long long)least,
+                 (long long)most);
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" must be a list of %s %ss", where, f->key, range,
+                         word_of(f));
+    }
+    for (int64_t i = 0; i < count; i++)
+        WEFT_TRY(read_item(f, where, json_array_get(value, (size_t)i), i,
+                           (char *)config + f->offset + (size_t)i * item_bytes(f)));
+    if (!f->length)
+        *(int64_t *)((char *)config + f->count) = count;
+    return WEFT_OK;
+}
+
+static const weft_field *find_field(const weft_family *family, const char *key)
+{
+    for (int i = 0; i < family->fields; i++)
+        if (!strcmp(family->field[i].key, key))
+            return &family->field[i];
+    return NULL;
+}
+
+/* A default of a list of dictated length: as much of it as is needed; of a number: as often. */
+static weft_status list_default(const weft_field *f, const json_t *value, void *config)
+{
+    if (!f->length)
+        return read_list(f, "built-in default", value, config);
+    const int64_t length = length_of(f, config);
+    for (int64_t i = 0; i < length; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, (size_t)i) : value;
+        if (item)
+            WEFT_TRY(read_item(f, "built-in default", item, i,
+                               (char *)config + f->offset + (size_t)i * item_bytes(f)));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_default(const weft_family *family, const weft_field *f, void *config)
+{
+    if (!f->fallback) { /* follows from fields above */
+        *(int64_t *)((char *)config + f->offset) = f->length(config);
+        return WEFT_OK;
+    }
+    if (f->fallback[0] == '=') {
+        const weft_field *other = find_field(family, f->fallback + 1);
+        memcpy((char *)config + f->offset, (const char *)config + other->offset, sizeof(int64_t));
+        return WEFT_OK;
+    }
+    json_t *value = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
+    if (!value)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the default of \"%s\"", f->key);
+    const weft_status_code status =
+        is_list(f) ? list_default(f, value, config)
+                   : read_item(f, "built-in default", value, -1, (char *)config + f->offset);
+    json_decref(value);
+    return status;
+}
+
+static weft_status check_fixed(const weft_field *f, const char *where, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    const weft_status_code status =
+        !strcmp(text, f->fallback)
+            ? WEFT_OK
+            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported; only %s is", where,
+                        f->key, text, f->fallback);
+    free(text);
+    return status;
+}
+
+static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
+                              const weft_places *places, void *config)
+{
+    const json_t *value = json_object_get(json, f->key);
+    const char *where = weft_places_of(places, f->key);
+    const bool given = value && !json_is_null(value);
+    switch (f->type) {
+    case WEFT_FIELD_IGNORED: return WEFT_OK;
+    case WEFT_FIELD_FIXED: return given ? check_fixed(f, where, value) : WEFT_OK;
+    case WEFT_FIELD_DERIVED:
+        if (given && (double)f->length(config) != json_number_value(value))
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"%s\" is %.15g, but the other fields make it %lld", where,
+                             f->key, json_number_value(value), (long long)f->length(config));
+        return WEFT_OK;
+    default: break;
+    }
+    if (!given)
+        return read_default(family, f, config);
+    return is_list(f) ? read_list(f, where, value, config)
+                      : read_item(f, where, value, -1, (char *)config + f->offset);
+}
+
+/* Of a config that was written for weft; files of others have fields of their own. */
+static weft_status refuse_unknown(const weft_family *family, const json_t *json,
+                                  const weft_places *places)
+{
+    const char *key;
+    json_t *value;
+    const char *names[256];
+    const int count = family->fields < 256 ? family->fields : 256;
+    for (int i = 0; i < count; i++)
+        names[i] = family->field[i].key;
+    json_object_foreach((json_t *)json, key, value)
+    {
+        if (find_field(family, key) || key[0] == '_')
+            continue;
+        const char *near = weft_nearest_name(key, names, count);
+        weft_buf known = {0};
+        for (int i = 0; i < count && !near; i++)
+            weft_buf_printf(&known, "%s%s", i ? ", " : "; known are ", names[i]);
+        const weft_status_code status = weft_fail(
+            WEFT_E_CONFIG, "%s: %s has no field \"%.80s\"%s%s%s", weft_places_of(places, key),
+            family->class_name, key, near ? " (did you mean \"" : "",
+            near         ? near
+            : known.data ? known.data
+                         : "",
+            near ? "\"?)" : "");
+        weft_buf_free(&known);
+        return status;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_fields_read(const weft_family *family, const json_t *json,
+                             const weft_places *places, void *config)
+{
+    if (places->strict)
+        WEFT_TRY(refuse_unknown(family, json, places));
+    for (int i = 0; i < family->fields; i++)
+        WEFT_TRY(read_field(family, &family->field[i], json, places, config));
+    return family->check ? family->check(config, places) : WEFT_OK;
+}
+
+static json_t *write_item(const weft_field *f, const void *from)
+{
+    switch (f->type) {
+    case WEFT_FIELD_BOOL:
+    case WEFT_FIELD_BOOLS: return json_boolean(*(const bool *)from);
+    case WEFT_FIELD_F64:
+    case WEFT_FIELD_F64S: return json_real(*(const double *)from);
+    default: return json_integer(*(const int64_t *)from);
+    }
+}
+
+static json_t *write_field(const weft_field *f, const void *config)
+{
+    const char *from = (const char *)config + f->offset;
+    if (f->type == WEFT_FIELD_FIXED || f->type == WEFT_FIELD_IGNORED)
+        return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
+    if (f->type == WEFT_FIELD_DERIVED)
+        return json_integer(f->length(config));
+    if (!is_list(f))
+        return write_item(f, from);
+    json_t *array = json_array();
+    const int64_t count =
+        f->length ? length_of(f, config) : *(const int64_t *)((const char *)config + f->count);
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(array, write_item(f, from + (size_t)i * item_bytes(f)));
+    return array;
+}
+
+json_t *weft_fields_write(const weft_family *family, const void *config)
+{
+    json_t *json = json_object();
+    if (json_object_set_new(json, "_class_name", json_string(family->class_name))) {
+        json_decref(json);
+        return NULL;
+    }
+    for (int i = 0; i < family->fields; i++)
+        json_object_set_new(json, family->field[i].key, write_field(&family->field[i], config));
+    return json;
+}

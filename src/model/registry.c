@@ -1,0 +1,11 @@
+/* The families. To add one: its file, and its line here. */
+#include "model/family.h"
+
+extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder;
+
+const weft_family *const weft_families[] = {
+    &weft_family_wan_dit,       /* WanTransformer3DModel */
+    &weft_family_wan_vae,       /* AutoencoderKLWan      */
+    &weft_family_bytes_encoder, /* WeftBytesEncoder      */
+    NULL,
+};
