@@ -12,9 +12,9 @@
  *     |   +------+--+-----+------+---------+      the arena is as high as the highest box
  *     |   |  %2  |  | %5  |      | %11  |
  *     +---+------+--+-----+------+------+---->  node                                        */
+#include "pass/offsets.h"
 #include "pass/pass.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ALIGN = 64 };
@@ -243,120 +243,27 @@ static void share_dying_inputs(lifetime *l)
 
 /* ---- offsets ------------------------------------------------------------------------------- */
 
-typedef struct box {
-    int32_t value, first, last;
-    int64_t bytes, offset;
-} box;
-
-static int by_size(const void *a, const void *b)
-{
-    const box *x = a, *y = b;
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    if (x->last - x->first != y->last - y->first)
-        return x->last - x->first > y->last - y->first ? -1 : 1;
-    return x->value < y->value ? -1 : 1;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const box *x = a, *y = b;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    return by_size(a, b);
-}
-
-/* Places the boxes in their order, each into the smallest gap that takes it among the boxes placed
- * before that live at the same time; `sorted` holds those placed, by offset. Returns the height. */
-static int64_t best_fit(box *boxes, int32_t count, int32_t *sorted)
-{
-    int64_t height = 0;
-    for (int32_t b = 0; b < count; b++) {
-        int64_t end = 0, best = -1, best_gap = INT64_MAX;
-        for (int32_t i = 0; i < b; i++) {
-            const box *other = &boxes[sorted[i]];
-            if (other->last < boxes[b].first || boxes[b].last < other->first)
-                continue;
-            const int64_t gap = other->offset - end;
-            if (gap >= boxes[b].bytes && gap < best_gap)
-                best = end, best_gap = gap;
-            if (other->offset + other->bytes > end)
-                end = other->offset + other->bytes;
-        }
-        boxes[b].offset = best >= 0 ? best : end;
-        if (boxes[b].offset + boxes[b].bytes > height)
-            height = boxes[b].offset + boxes[b].bytes;
-        int32_t at = b;
-        while (at > 0 && boxes[sorted[at - 1]].offset > boxes[b].offset) {
-            sorted[at] = sorted[at - 1];
-            at--;
-        }
-        sorted[at] = b;
-    }
-    return height;
-}
-
-/* The most bytes live at one node. */
-static weft_status live_peak(const box *boxes, int32_t count, int32_t nodes, int64_t *peak)
-{
-    int64_t *change = weft_alloc((int64_t)(nodes + 3) * (int64_t)sizeof *change);
-    if (!change)
-        return weft_fail(WEFT_E_MEMORY, "no memory for the memory plan");
-    for (int32_t b = 0; b < count; b++) {
-        change[boxes[b].first] += boxes[b].bytes;
-        change[boxes[b].last + 1] -= boxes[b].bytes;
-    }
-    int64_t live = 0;
-    *peak = 0;
-    for (int32_t n = 0; n <= nodes; n++) {
-        live += change[n];
-        *peak = live > *peak ? live : *peak;
-    }
-    weft_free(change);
-    return WEFT_OK;
-}
-
 static weft_status set_offsets(lifetime *l)
 {
     weft_memory_plan *plan = l->plan;
     const int64_t guard = l->options->guard;
-    box *boxes = weft_alloc((int64_t)l->values * (int64_t)sizeof *boxes);
-    int64_t *offset = weft_alloc((int64_t)l->values * (int64_t)sizeof *offset);
-    int32_t *sorted = weft_alloc((int64_t)l->values * (int64_t)sizeof *sorted);
-    weft_status_code status = WEFT_OK;
-    if (!boxes || !offset || !sorted) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for the memory plan");
-        goto out;
-    }
     int32_t count = 0;
+    weft_box *box = weft_alloc((l->values + 1) * (int64_t)sizeof *box);
+    if (!box)
+        return weft_fail(WEFT_E_MEMORY, "no memory for the memory plan");
     for (int32_t v = 0; v < l->values; v++) {
         const weft_place *place = &plan->place[v];
         if (place->region == WEFT_REGION_ARENA && place->alias_of < 0 && place->first >= 0)
-            boxes[count++] = (box){.value = v,
-                                   .first = place->first,
-                                   .last = place->last,
-                                   .bytes = place->bytes + 2 * guard};
+            box[count++] = (weft_box){.value = v,
+                                      .first = place->first,
+                                      .last = place->last,
+                                      .bytes = place->bytes + 2 * guard};
     }
-    WEFT_GO(live_peak(boxes, count, l->nodes, &plan->live_bytes));
-    qsort(boxes, (size_t)count, sizeof *boxes, by_size);
-    const int64_t first = best_fit(boxes, count, sorted);
+    const weft_status_code status =
+        weft_boxes_place(box, count, l->nodes, &plan->arena_bytes, &plan->live_bytes);
     for (int32_t b = 0; b < count; b++)
-        offset[boxes[b].value] = boxes[b].offset;
-    int64_t height = first;
-    if (first > plan->live_bytes) {
-        qsort(boxes, (size_t)count, sizeof *boxes, by_time);
-        const int64_t second = best_fit(boxes, count, sorted);
-        for (int32_t b = 0; b < count && second < first; b++)
-            offset[boxes[b].value] = boxes[b].offset;
-        height = second < first ? second : first;
-    }
-    for (int32_t b = 0; b < count; b++)
-        plan->place[boxes[b].value].offset = offset[boxes[b].value] + guard;
-    plan->arena_bytes = height;
-out:
-    weft_free(boxes);
-    weft_free(offset);
-    weft_free(sorted);
+        plan->place[box[b].value].offset = box[b].offset + guard;
+    weft_free(box);
     return status;
 }
 

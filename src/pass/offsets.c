@@ -1,0 +1,296 @@
+/* Offline best fit: each box goes into the smallest gap that takes it among the boxes placed before
+ * that live at the same time; the lowest of equal gaps; on top of all where none takes it. Two
+ * orders are tried, the biggest boxes first and the earliest first, and the lower stack wins.
+ *
+ *   offset
+ *     ^   +---------+   +------------------+
+ *     |   |  %3     |   |   %9             |      two boxes never overlap;
+ *     |   +------+--+-----+------+---------+      the height is that of the highest box
+ *     |   |  %2  |  | %5  |      | %11  |
+ *     +---+------+--+-----+------+------+---->  node
+ *
+ * What counts for a box is the union of what lives while it lives. Boxes lie on each other, so that
+ * union is a few runs of bytes, whatever the number of boxes in it: some tens where a thousand
+ * buffers live. With r runs, the earliest first takes n r: the runs at the present node are kept,
+ * boxes are put in and taken out. The biggest first takes n r log n: a binary tree over the nodes
+ * has for each piece of time the runs of the boxes that cover it (`cover`), and of all that touch
+ * it (`any`).
+ *
+ *   box over nodes 1..5:        [0 ........... 7]           any    at every piece on the way
+ *                          [0 .... 3]      [4 .... 7]       any
+ *                       [0 1]   [2 3]#   [4 5]#   [6 7]     any and cover at #
+ *                          [1]#                             any and cover
+ *
+ *   what lives during 2..3:     cover of the pieces above [2 3], and any of [2 3]                */
+#include "pass/offsets.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct run {
+    int64_t low, high; /* bytes [low, high) */
+} run;
+
+/* Sorted, apart from each other. */
+typedef struct runs {
+    run *at;
+    int64_t count, room;
+} runs;
+
+typedef struct tree {
+    runs *cover, *any;  /* by piece: 1 is all the time, 2i and 2i + 1 the halves of i */
+    int32_t leaves;     /* a power of two */
+    run *found, *other; /* what a query collects, and room to merge it */
+    int64_t found_count, found_room, other_room;
+} tree;
+
+/* The first run that ends at `low` or behind it. */
+static int64_t find_run(const runs *r, int64_t low)
+{
+    int64_t from = 0, to = r->count;
+    while (from < to) {
+        const int64_t middle = (from + to) / 2;
+        if (r->at[middle].high < low)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+static weft_status add_run(runs *r, int64_t low, int64_t high)
+{
+    const int64_t at = find_run(r, low);
+    int64_t end = at;
+    for (; end < r->count && r->at[end].low <= high; end++) {
+        low = r->at[end].low < low ? r->at[end].low : low;
+        high = r->at[end].high > high ? r->at[end].high : high;
+    }
+    if (end == at)
+        WEFT_TRY(weft_grow((void **)&r->at, r->count, &r->room, sizeof *r->at));
+    memmove(r->at + at + 1, r->at + end, (size_t)(r->count - end) * sizeof *r->at);
+    r->count += 1 - (end - at);
+    r->at[at] = (run){low, high};
+    return WEFT_OK;
+}
+
+/* [low, high) is part of one run. */
+static weft_status remove_run(runs *r, int64_t low, int64_t high)
+{
+    const int64_t at = find_run(r, low + 1);
+    const run whole = r->at[at];
+    if (whole.low < low && high < whole.high) {
+        WEFT_TRY(weft_grow((void **)&r->at, r->count, &r->room, sizeof *r->at));
+        memmove(r->at + at + 1, r->at + at, (size_t)(r->count++ - at) * sizeof *r->at);
+        r->at[at].high = low;
+        r->at[at + 1].low = high;
+    } else if (whole.low < low) {
+        r->at[at].high = low;
+    } else if (high < whole.high) {
+        r->at[at].low = high;
+    } else {
+        memmove(r->at + at, r->at + at + 1, (size_t)(--r->count - at) * sizeof *r->at);
+    }
+    return WEFT_OK;
+}
+
+/* The place for `bytes` between runs that are sorted by `low` and may overlap. */
+static int64_t best_gap(const run *at, int64_t count, int64_t bytes)
+{
+    int64_t end = 0, best = -1, least = INT64_MAX;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t gap = at[i].low - end;
+        if (gap >= bytes && gap < least) {
+            best = end;
+            least = gap;
+        }
+        end = at[i].high > end ? at[i].high : end;
+    }
+    return best >= 0 ? best : end;
+}
+
+/* ---- the earliest first -------------------------------------------------------------------- */
+
+static int compare(int64_t a, int64_t b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const weft_box *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return compare(y->bytes, x->bytes);
+    if (x->last - x->first != y->last - y->first)
+        return compare(y->last - y->first, x->last - x->first);
+    return compare(x->value, y->value);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const weft_box *x = a, *y = b;
+    return x->first != y->first ? compare(x->first, y->first) : by_size(a, b);
+}
+
+static int by_last(const void *a, const void *b)
+{
+    const weft_box *const *x = a, *const *y = b;
+    return compare((*x)->last, (*y)->last);
+}
+
+static weft_status place_by_time(weft_box *box, int32_t count, int64_t *height)
+{
+    runs live = {0};
+    weft_status_code status = WEFT_OK;
+    weft_box **ending = weft_alloc((count + 1) * (int64_t)sizeof *ending);
+    if (!ending)
+        return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
+    qsort(box, (size_t)count, sizeof *box, by_first);
+    for (int32_t b = 0; b < count; b++)
+        ending[b] = &box[b];
+    qsort(ending, (size_t)count, sizeof *ending, by_last);
+    *height = 0;
+    for (int32_t b = 0, e = 0; b < count; b++) {
+        for (; ending[e]->last < box[b].first; e++) /* all of them are placed: first <= last */
+            if (ending[e]->bytes)
+                WEFT_GO(remove_run(&live, ending[e]->offset, ending[e]->offset + ending[e]->bytes));
+        box[b].offset = best_gap(live.at, live.count, box[b].bytes);
+        const int64_t end = box[b].offset + box[b].bytes;
+        *height = end > *height ? end : *height;
+        if (box[b].bytes)
+            WEFT_GO(add_run(&live, box[b].offset, end));
+    }
+out:
+    weft_free(live.at);
+    weft_free(ending);
+    return status;
+}
+
+/* ---- the biggest first --------------------------------------------------------------------- */
+
+static weft_status insert(tree *t, int32_t piece, int32_t from, int32_t to, const weft_box *b)
+{
+    const int64_t end = b->offset + b->bytes;
+    WEFT_TRY(add_run(&t->any[piece], b->offset, end));
+    if (b->first <= from && to <= b->last)
+        return add_run(&t->cover[piece], b->offset, end);
+    const int32_t middle = from + (to - from) / 2;
+    if (b->first <= middle)
+        WEFT_TRY(insert(t, 2 * piece, from, middle, b));
+    return b->last > middle ? insert(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
+}
+
+/* Merges `r` into what is found. */
+static weft_status collect(tree *t, const runs *r)
+{
+    const int64_t count = t->found_count + r->count;
+    if (!r->count)
+        return WEFT_OK;
+    while (t->other_room < count || t->found_room < count) {
+        WEFT_TRY(weft_grow((void **)&t->found, t->found_room, &t->found_room, sizeof *t->found));
+        WEFT_TRY(weft_grow((void **)&t->other, t->other_room, &t->other_room, sizeof *t->other));
+    }
+    for (int64_t a = 0, b = 0, i = 0; i < count; i++)
+        t->other[i] = b == r->count || (a < t->found_count && t->found[a].low <= r->at[b].low)
+                          ? t->found[a++]
+                          : r->at[b++];
+    run *const merged = t->other;
+    const int64_t room = t->other_room;
+    t->other = t->found;
+    t->other_room = t->found_room;
+    t->found = merged;
+    t->found_room = room;
+    t->found_count = count;
+    return WEFT_OK;
+}
+
+static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const weft_box *b)
+{
+    if (b->first <= from && to <= b->last)
+        return collect(t, &t->any[piece]);
+    WEFT_TRY(collect(t, &t->cover[piece]));
+    const int32_t middle = from + (to - from) / 2;
+    if (b->first <= middle)
+        WEFT_TRY(query(t, 2 * piece, from, middle, b));
+    return b->last > middle ? query(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
+}
+
+static weft_status place_by_size(weft_box *box, int32_t count, int32_t nodes, int64_t *height)
+{
+    tree t = {.leaves = 1};
+    weft_status_code status = WEFT_OK;
+    while (t.leaves <= nodes)
+        t.leaves *= 2;
+    t.cover = weft_alloc(2 * (int64_t)t.leaves * (int64_t)sizeof *t.cover);
+    t.any = weft_alloc(2 * (int64_t)t.leaves * (int64_t)sizeof *t.any);
+    if (!t.cover || !t.any) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
+        goto out;
+    }
+    qsort(box, (size_t)count, sizeof *box, by_size);
+    *height = 0;
+    for (int32_t b = 0; b < count; b++) {
+        t.found_count = 0;
+        WEFT_GO(query(&t, 1, 0, t.leaves - 1, &box[b]));
+        box[b].offset = best_gap(t.found, t.found_count, box[b].bytes);
+        if (box[b].bytes)
+            WEFT_GO(insert(&t, 1, 0, t.leaves - 1, &box[b]));
+        const int64_t end = box[b].offset + box[b].bytes;
+        *height = end > *height ? end : *height;
+    }
+out:
+    for (int32_t i = 0; i < 2 * t.leaves; i++) {
+        weft_free(t.cover ? t.cover[i].at : NULL);
+        weft_free(t.any ? t.any[i].at : NULL);
+    }
+    weft_free(t.cover);
+    weft_free(t.any);
+    weft_free(t.found);
+    weft_free(t.other);
+    return status;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+static weft_status live_peak(const weft_box *box, int32_t count, int32_t nodes, int64_t *peak)
+{
+    int64_t *change = weft_alloc((int64_t)(nodes + 3) * (int64_t)sizeof *change);
+    if (!change)
+        return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
+    for (int32_t b = 0; b < count; b++) {
+        change[box[b].first] += box[b].bytes;
+        change[box[b].last + 1] -= box[b].bytes;
+    }
+    int64_t live = 0;
+    *peak = 0;
+    for (int32_t n = 0; n <= nodes; n++) {
+        live += change[n];
+        *peak = live > *peak ? live : *peak;
+    }
+    weft_free(change);
+    return WEFT_OK;
+}
+
+weft_status weft_boxes_place(weft_box *box, int32_t count, int32_t nodes, int64_t *height,
+                             int64_t *live)
+{
+    WEFT_TRY(live_peak(box, count, nodes, live));
+    WEFT_TRY(place_by_size(box, count, nodes, height));
+    if (*height == *live || !count)
+        return WEFT_OK;
+    weft_status_code status = WEFT_OK;
+    const int64_t first = *height;
+    const int64_t bytes = count * (int64_t)sizeof *box;
+    weft_box *kept = weft_alloc(bytes);
+    if (!kept)
+        return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
+    memcpy(kept, box, (size_t)bytes);
+    WEFT_GO(place_by_time(box, count, height));
+    if (first <= *height) {
+        memcpy(box, kept, (size_t)bytes);
+        *height = first;
+    }
+out:
+    weft_free(kept);
+    return status;
+}
