@@ -25,7 +25,7 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
 
 /* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for
  * itself each rank has a term, and the gradient of a pending sum is whole on every rank. */
-static void set_layout(weft_graph *g, weft_value grad, weft_value of)
+void weft_grad_set_layout(weft_graph *g, weft_value grad, weft_value of)
 {
     if (!weft_value_ok(grad))
         return;
@@ -61,10 +61,10 @@ static void step_back(weft_graph *g, const weft_node *node, tape *t)
         if (!wanted[i] || !weft_value_ok(dx[i]))
             continue;
         if (dx[i].id >= before)
-            set_layout(g, dx[i], node->in[i]);
+            weft_grad_set_layout(g, dx[i], node->in[i]);
         weft_value *sum = &t->grad[node->in[i].id];
         if (weft_value_ok(*sum))
-            set_layout(g, *sum = weft_add(g, *sum, dx[i]), node->in[i]);
+            weft_grad_set_layout(g, *sum = weft_add(g, *sum, dx[i]), node->in[i]);
         else
             *sum = dx[i];
     }

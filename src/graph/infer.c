@@ -406,16 +406,49 @@ bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int i
     return true;
 }
 
+/* (B,H,S) beside (B,S,H,D) */
+static bool is_lse_of(const weft_shape *lse, const weft_shape *out)
+{
+    return lse->rank == 3 && lse->dim[0] == out->dim[0] && lse->dim[1] == out->dim[2] &&
+           lse->dim[2] == out->dim[1];
+}
+
 bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
                                const void *attr, weft_op_out *out, int *count)
 {
     (void)attr;
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
-        !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)))
-        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout");
+        !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)) ||
+        !is_lse_of(SHAPE(4), SHAPE(0)) ||
+        (in_count > 7 && weft_value_ok(in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))))
+        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout, segments, dlse");
     for (int i = 0; i < 3; i++)
         out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
     *count = 3;
+    return true;
+}
+
+bool weft_infer_attention_merge(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                                const void *attr, weft_op_out *out, int *count)
+{
+    (void)attr;
+    if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(2)) ||
+        !is_lse_of(SHAPE(1), SHAPE(0)) || !weft_shape_equal(SHAPE(1), SHAPE(3)))
+        return bad(g, op, in, in_count, "wants out (B,S,H,D) and lse (B,H,S) of two parts");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[1] = (weft_op_out){WEFT_F32, *SHAPE(1)};
+    *count = 2;
+    return true;
+}
+
+bool weft_infer_attention_merge_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                                     const void *attr, weft_op_out *out, int *count)
+{
+    if (!weft_infer_attention_merge(g, op, in, 4, attr, out, count))
+        return false;
+    if (!weft_shape_equal(SHAPE(4), SHAPE(0)) ||
+        (in_count > 5 && weft_value_ok(in[5]) && !weft_shape_equal(SHAPE(5), SHAPE(1))))
+        return bad(g, op, in, in_count, "wants out, lse of a part and of both, dout, dlse");
     return true;
 }
 

@@ -42,6 +42,9 @@ struct weft_blob {
 /* A new one that `g` holds; NULL with a sticky error when memory is out. */
 void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **blob);
 
+/* Lays a gradient made without operands out as gradients of `of` are. */
+void weft_grad_set_layout(weft_graph *g, weft_value grad, weft_value of);
+
 /* Op table cells; the stems are those of op.def. */
 #define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, infer, vjp, layout, local, cost, ...)   \
     weft_print_fn weft_print_##attr;                                                               \

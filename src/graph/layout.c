@@ -383,7 +383,7 @@ RULE(attention)
     return count;
 }
 
-RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
+RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
 {
     (void)g, (void)ranks;
     int count = 0;
@@ -394,10 +394,37 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments -> dq, dk, dv */
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->need[3] = row->need[5] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
-        row->need[4] = split((int[]){0, 2, 1}[d]);
+        row->need[4] = row->need[7] = split((int[]){0, 2, 1}[d]);
         row->out[1] = row->out[2] = d == 1 ? partial : split(d);
     }
     return count;
+}
+
+/* (B,S,H,D) beside (B,H,S), in turn: B, S or H of both. */
+static int out_and_lse_rows(const weft_node *n, weft_layout_choice *choice)
+{
+    int count = 0;
+    for (int d = 0; d < 3; d++) {
+        weft_layout_choice *row = add_row(choice, &count);
+        const weft_layout of_out = split(d), of_lse = split((int[]){0, 2, 1}[d]);
+        for (int i = 0; i < n->in_count; i++)
+            row->need[i] = i % 2 ? of_lse : of_out;
+        row->out[0] = of_out;
+        row->out[1] = of_lse;
+    }
+    return count;
+}
+
+RULE(attention_merge)
+{
+    (void)g, (void)ranks;
+    return out_and_lse_rows(n, choice);
+}
+
+RULE(attention_merge_grad)
+{
+    (void)g, (void)ranks;
+    return out_and_lse_rows(n, choice);
 }
 
 /* ---- normalisation and modulation ---------------------------------------------------------- */

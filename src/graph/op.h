@@ -139,10 +139,10 @@ typedef struct weft_attr_rope {
     bool inverse;
 } weft_attr_rope;
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), segments i32 (N,4) optional: rows {q begin, q end, k begin, k end}
- * over the flattened B*Sq and B*Sk: queries see the keys of their segment only; a query outside all
- * segments gives 0. Without segments each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32
- * (B,H,Sq) that the backward needs. `scale` multiplies q.k; `causal`: key j <= query i + (nk-nq).
- */
+ * over the flattened B*Sq and B*Sk: queries see the keys of their segment only. Without segments
+ * each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq) that the backward and the
+ * merging of parts need; a query that sees no key gives 0 and -inf. `scale` multiplies q.k;
+ * `causal`: key j <= query i + (nk-nq). */
 typedef struct weft_attr_attention {
     double scale;
     bool causal;

@@ -315,17 +315,43 @@ RULE(conv3d)
         dx[2] = sum_rows(g, dy[0]);
 }
 
+/* A gradient of 0 where nothing came back, laid out as gradients of `v` are. */
+static weft_value zero_for(weft_graph *g, weft_value v)
+{
+    const weft_value_info info = g->value[v.id];
+    const weft_value zero = weft_fill(g, info.dtype, info.shape, 0);
+    weft_grad_set_layout(g, zero, v);
+    return zero;
+}
+
 RULE(attention)
 {
-    weft_value in[7] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], dy[0], n->in[3]};
+    const weft_value segments = n->in_count > 3 ? n->in[3] : WEFT_NONE;
+    const weft_value dout = weft_value_ok(dy[0]) ? dy[0] : zero_for(g, n->out[0]);
+    const weft_value in[8] = {n->in[0],  n->in[1], n->in[2], n->out[0],
+                              n->out[1], dout,     segments, dy[1]};
+    const int count = weft_value_ok(dy[1]) ? 8 : weft_value_ok(segments) ? 7 : 6;
     weft_value out[WEFT_MAX_OUTPUTS];
-    if (!weft_value_ok(dy[0]))
-        return;
-    weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, n->in_count > 3 && weft_value_ok(n->in[3]) ? 7 : 6,
-                  n->attr, out);
+    weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, count, n->attr, out);
     for (int i = 0; i < 3; i++)
         if (wanted[i])
             dx[i] = out[i];
+}
+
+/* out = wa out_a + wb out_b with wa = e^(lse_a - lse): the gradient of one part needs that part and
+ * the result, not the other part. */
+RULE(attention_merge)
+{
+    const weft_value dout = weft_value_ok(dy[0]) ? dy[0] : zero_for(g, n->out[0]);
+    for (int part = 0; part < 4; part += 2) {
+        if (!wanted[part] && !wanted[part + 1])
+            continue;
+        const weft_value in[6] = {n->in[part], n->in[part + 1], n->out[0], n->out[1], dout, dy[1]};
+        weft_value out[WEFT_MAX_OUTPUTS];
+        weft_emit_all(g, WEFT_OP_ATTENTION_MERGE_GRAD, in, weft_value_ok(dy[1]) ? 6 : 5, NULL, out);
+        dx[part] = out[0];
+        dx[part + 1] = out[1];
+    }
 }
 
 /* ---- normalisation and modulation ---------------------------------------------------------- */

@@ -158,6 +158,28 @@ static const op_case table[] = {
      -1,
      1,
      1},
+    {WEFT_OP_ATTENTION_GRAD,
+     8,
+     {S(2, 4, 3, 2), S(2, 5, 3, 2), S(2, 5, 3, 2), S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2),
+      NO_INPUT, S(2, 3, 4)},
+     &attention,
+     -1,
+     1,
+     1},
+    {WEFT_OP_ATTENTION_MERGE,
+     4,
+     {S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2), S(2, 3, 4)},
+     0,
+     -1,
+     1,
+     0},
+    {WEFT_OP_ATTENTION_MERGE_GRAD,
+     6,
+     {S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2), S(2, 3, 4), S(2, 4, 3, 2), S(2, 3, 4)},
+     0,
+     -1,
+     1,
+     1},
     {WEFT_OP_LAYER_NORM, 3, {S(2, 3, 5), S(5), S(5)}, &norm, -1, 1, 0},
     {WEFT_OP_LAYER_NORM, 1, {S(2, 3, 5)}, &norm, -1, 1, 0},
     {WEFT_OP_LAYER_NORM_GRAD, 3, {S(2, 3, 5), S(2, 3, 5), S(5)}, &norm, -1, 1, 1},
@@ -218,6 +240,10 @@ weft_graph *case_graph(const op_case *c, unsigned pending)
         char name[16];
         snprintf(name, sizeof name, "in%d", i);
         weft_shape shape = c->in[i].shape;
+        if (shape.rank < 0) {
+            in[i] = WEFT_NONE;
+            continue;
+        }
         if (!(pending >> i & 1)) {
             in[i] = c->in[i].fixed ? weft_state(g, name, c->in[i].dtype, shape, (weft_init){0})
                                    : weft_input(g, name, c->in[i].dtype, shape);
@@ -233,10 +259,18 @@ weft_graph *case_graph(const op_case *c, unsigned pending)
         snprintf(name, sizeof name, "out%d", o);
         weft_output(g, name, out[o]);
     }
-    if (!c->no_gradient && weft_value_ok(out[0])) {
-        const weft_value w = weft_input(g, "w", WEFT_F32, weft_value_get(g, out[0])->shape);
-        weft_output(g, "loss", weft_sum_all(g, weft_mul(g, out[0], w)));
+    weft_value loss = WEFT_NONE;
+    for (int o = 0; !c->no_gradient && o < WEFT_MAX_OUTPUTS && weft_value_ok(out[o]); o++) {
+        char name[16];
+        snprintf(name, sizeof name, o ? "w%d" : "w", o);
+        const weft_value w = weft_input(g, name, WEFT_F32, weft_value_get(g, out[o])->shape);
+        /* the log-sum-exp of a query that sees nothing is -inf */
+        const weft_value bounded = o ? weft_clamp(g, out[o], -50, 50) : out[o];
+        const weft_value term = weft_sum_all(g, weft_mul(g, bounded, w));
+        loss = o ? weft_add(g, loss, term) : term;
     }
+    if (weft_value_ok(loss))
+        weft_output(g, "loss", loss);
     return g;
 }
 

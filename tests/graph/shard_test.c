@@ -121,7 +121,9 @@ static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, in
         const bool swapped = weft_rng_below(rng, 2); /* which axis splits first */
         for (int i = 0; i <= c->in_count; i++)
             for (int a = 0; a < 2; a++) {
-                const int layouts = i < c->in_count ? c->in[i].shape.rank + 1 : weights;
+                const int layouts = i == c->in_count          ? weights
+                                    : c->in[i].shape.rank < 0 ? 1
+                                                              : c->in[i].shape.rank + 1;
                 const int layout = (int)weft_rng_below(rng, (uint64_t)layouts);
                 if (layout)
                     row[rows++] = (weft_recipe_row){i < c->in_count ? names[i] : "w",

@@ -44,18 +44,20 @@ static const int64_t *start_of(const weft_graph *g, const char *output)
         ->start;
 }
 
-/* The largest error over the largest element; NaN stays NaN. */
+/* The largest error over the largest finite element; equal infinities are no error, NaN stays
+ * NaN. */
 static double error_of(const weft_view *part, const int64_t *start, const weft_view *all)
 {
     int64_t index[WEFT_MAX_RANK] = {0};
     double largest = 1e-6, worst = 0;
     for (int64_t i = 0; i < view_count(all); i++)
-        largest = fmax(largest, fabs(view_get(all, i)));
+        largest = fmax(largest, isinf(view_get(all, i)) ? 0 : fabs(view_get(all, i)));
     for (int64_t i = 0; i < view_count(part); i++, shape_next(&part->shape, index)) {
         int64_t at = 0;
         for (int d = 0; d < part->shape.rank; d++)
             at = at * all->shape.dim[d] + index[d] + start[d];
-        const double error = fabs(view_get(part, i) - view_get(all, at)) / largest;
+        const double got = view_get(part, i), want = view_get(all, at);
+        const double error = got == want ? 0 : fabs(got - want) / largest;
         if (!(error <= worst))
             worst = error;
     }

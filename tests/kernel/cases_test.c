@@ -335,6 +335,35 @@ Test(kernel, attention, .timeout = 120)
                       .seed = i,
                       .in = {q, k, k, q, {D(a->B, a->H, a->sq)}, q, segments}};
         check_case(&c);
+        c.in[6].rank = a->segments ? c.in[6].rank : -1;
+        c.in[7] = (operand){D(a->B, a->H, a->sq)}; /* a gradient of the log-sum-exp */
+        c.count = 8;
+        check_case(&c);
+    }
+}
+
+/* Parts that no query sees have -inf, which is exact on either side and on both. */
+Test(kernel, attention_merge)
+{
+    const operand out = {D(2, 37, 3, 20)}, lse = {D(2, 3, 37), .value = 3},
+                  nothing = {D(2, 3, 37), .fill = VALUE, .value = -INFINITY};
+    const op_case cases[] = {
+        {.label = "both", .in = {out, lse, out, lse}},
+        {.label = "left only", .in = {out, lse, out, nothing}},
+        {.label = "right only", .in = {out, nothing, out, lse}},
+        {.label = "neither", .in = {out, nothing, out, nothing}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        op_case c = cases[i];
+        c.op = WEFT_OP_ATTENTION_MERGE;
+        check_case(&c);
+        c = (op_case){.label = cases[i].label,
+                      .op = WEFT_OP_ATTENTION_MERGE_GRAD,
+                      .in = {out, c.in[1], out, c.in[3], out, lse}};
+        c.in[3] = c.in[1].fill == VALUE ? c.in[3] : lse; /* a whole holds what its parts do */
+        check_case(&c);
+        c.count = 5;
+        check_case(&c);
     }
 }
 

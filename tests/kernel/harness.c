@@ -220,7 +220,7 @@ static void fill_attention_inputs(const op_case *c, run *r, bool ref)
     op_case forward = *c;
     forward.op = WEFT_OP_ATTENTION;
     forward.in[3] = c->in[6];
-    forward.count = input_count(c) > 6 ? 4 : 3;
+    forward.count = input_count(c) > 6 && c->in[6].rank >= 0 ? 4 : 3;
     run f = {.place = -1};
     execute(&forward, &weft_backend_ref, &f);
     for (int o = 0; o < 2; o++)
@@ -251,6 +251,10 @@ static void compare(const op_case *c, int which, const double *got, const double
 {
     double error = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
+        if (got[i] == want[i]) { /* -inf is the log-sum-exp of nothing */
+            size += isinf(want[i]) ? 0 : want[i] * want[i];
+            continue;
+        }
         cr_assert(isfinite(got[i]), "%s: output %d: element %lld of %lld is %g", c->label, which,
                   (long long)i, (long long)n, got[i]);
         error += (got[i] - want[i]) * (got[i] - want[i]);

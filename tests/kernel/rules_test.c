@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include "base/memory.h"
+#include "base/rng.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -200,6 +201,61 @@ Test(kernel_rules, attention_shows_nan)
         cr_expect_eq(isnan(out[s * W]) != 0, s < 4, "query %d", s);
     kernel->release(args.cache);
     weft_free(args.workspace);
+}
+
+/* One op of the cpu backend on given views. */
+static void run_op(weft_op op, const void *attr, const weft_view *in, int in_count, weft_view *out,
+                   int out_count)
+{
+    const weft_kernel *kernel = &weft_backend_cpu.kernel[op];
+    weft_kernel_args args = {
+        .in = in, .in_count = in_count, .out = out, .out_count = out_count, .attr = attr};
+    args.workspace = weft_alloc_aligned((kernel->workspace ? kernel->workspace(&args) : 0) + 64);
+    if (kernel->prepare)
+        cr_assert_eq(kernel->prepare(&args, &args.cache), WEFT_OK);
+    cr_assert_eq(kernel->run(&args), WEFT_OK, "%s", weft_error_message());
+    if (kernel->release)
+        kernel->release(args.cache);
+    weft_free(args.workspace);
+}
+
+/* Attention over two parts of the keys, merged, in f32: that over all of them, to 1e-6. */
+Test(kernel_rules, attention_parts_merge)
+{
+    enum { SQ = 70, SK = 200, CUT = 77, H = 2, W = 32, N_OUT = SQ * H * W, N_LSE = H * SQ };
+    static float q[N_OUT], k[SK * H * W], v[SK * H * W], out[4][N_OUT], lse[4][N_LSE];
+    weft_rng rng = weft_rng_make(5, WEFT_RNG_TEST);
+    for (int i = 0; i < N_OUT; i++)
+        q[i] = (float)weft_rng_normal(&rng);
+    for (int i = 0; i < SK * H * W; i++)
+        k[i] = (float)weft_rng_normal(&rng), v[i] = (float)weft_rng_normal(&rng);
+    const weft_shape shape = {4, {1, SQ, H, W}}, of_lse = {3, {1, H, SQ}};
+    const weft_attr_attention attr = {0.2, false};
+    weft_view o[4][2];
+    for (int i = 0; i < 4; i++) {
+        o[i][0] = (weft_view){out[i], WEFT_F32, shape};
+        o[i][1] = (weft_view){lse[i], WEFT_F32, of_lse};
+    }
+    for (int i = 0; i < 3; i++) { /* all, the first part, the second */
+        const int64_t from = i == 2 ? CUT : 0, to = i == 1 ? CUT : SK;
+        const weft_shape keys = {4, {1, to - from, H, W}};
+        const weft_view in[3] = {{q, WEFT_F32, shape},
+                                 {k + from * H * W, WEFT_F32, keys},
+                                 {v + from * H * W, WEFT_F32, keys}};
+        run_op(WEFT_OP_ATTENTION, &attr, in, 3, o[i], 2);
+    }
+    run_op(WEFT_OP_ATTENTION_MERGE, NULL, (weft_view[]){o[1][0], o[1][1], o[2][0], o[2][1]}, 4,
+           o[3], 2);
+    double error = 0, size = 0, worst = 0;
+    for (int i = 0; i < N_OUT; i++) {
+        const double d = (double)out[3][i] - (double)out[0][i];
+        error += d * d;
+        size += (double)out[0][i] * (double)out[0][i];
+    }
+    for (int i = 0; i < N_LSE; i++)
+        worst = fmax(worst, fabs((double)lse[3][i] / (double)lse[0][i] - 1));
+    cr_expect(sqrt(error / size) <= 1e-6, "out: %g", sqrt(error / size));
+    cr_expect(worst <= 1e-6, "lse: %g", worst);
 }
 
 static weft_status_code embed_one(int32_t id)

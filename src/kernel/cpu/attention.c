@@ -7,6 +7,7 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
+#include <math.h>
 #include <omp.h>
 
 /* Scratch per thread of the widest vectors, in floats. */
@@ -139,7 +140,8 @@ weft_status_code cpu_attention(const weft_kernel_args *args)
     WEFT_TRY(check_segments(&job));
     if (job.segments) { /* queries outside all of them */
         memset(out, 0, (size_t)view_count(&args->out[0]) * 4);
-        memset(lse, 0, (size_t)view_count(&args->out[1]) * 4);
+        for (int64_t i = 0, n = view_count(&args->out[1]); i < n; i++)
+            lse[i] = -INFINITY;
     }
     const int64_t longest = job.segments ? job.q->shape.dim[0] * job.sq : job.sq;
     const int64_t chunks = (longest + CPU_ATTENTION_CHUNK - 1) / CPU_ATTENTION_CHUNK;
@@ -174,10 +176,64 @@ weft_status_code cpu_attention_grad(const weft_kernel_args *args)
         h.out_in = (const float *)args->in[3].data + q;
         h.lse_in = args->in[4].data;
         h.dout = (const float *)args->in[5].data + q;
+        h.dlse = args->in_count > 7 && view_present(&args->in[7]) ? args->in[7].data : NULL;
         h.dq = (float *)args->out[0].data + q;
         h.dk = (float *)args->out[1].data + k;
         h.dv = (float *)args->out[2].data + k;
         isa->attention_grad(&h, (float *)args->workspace + omp_get_thread_num() * space);
+    }
+    return WEFT_OK;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+/* The share of a part with log-sum-exp `part` in the whole; of what no part sees it is 0. */
+static double share(double part, double whole)
+{
+    return whole == -INFINITY ? 0 : exp(part - whole);
+}
+
+/* Rows of D floats of (B,S,H,D), three streams of memory; each is one task. */
+weft_status_code cpu_attention_merge(const weft_kernel_args *args)
+{
+    const weft_shape *s = &args->in[0].shape;
+    const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3], rows = s->dim[0] * S * H;
+    const float *a = args->in[0].data, *lse_a = args->in[1].data, *b = args->in[2].data,
+                *lse_b = args->in[3].data;
+    float *out = args->out[0].data, *lse = args->out[1].data;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows *D))
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = (row / H / S * H + row % H) * S + row / H % S;
+        const double la = lse_a[at], lb = lse_b[at], most = la > lb || isnan(la) ? la : lb;
+        const double whole = most == -INFINITY ? most : most + log(exp(la - most) + exp(lb - most));
+        const float wa = (float)share(la, whole), wb = (float)share(lb, whole);
+        for (int64_t i = row * D; i < (row + 1) * D; i++)
+            out[i] = wa * a[i] + wb * b[i];
+        lse[at] = (float)whole;
+    }
+    return WEFT_OK;
+}
+
+/* w = e^(lse_part - lse): dout_part = w dout, dlse_part = w (sum_d dout (out_part - out) + dlse).
+ */
+weft_status_code cpu_attention_merge_grad(const weft_kernel_args *args)
+{
+    const weft_shape *s = &args->in[0].shape;
+    const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3], rows = s->dim[0] * S * H;
+    const float *part = args->in[0].data, *lse_part = args->in[1].data, *whole = args->in[2].data,
+                *lse = args->in[3].data, *dout = args->in[4].data;
+    const float *dlse = args->in_count > 5 && view_present(&args->in[5]) ? args->in[5].data : NULL;
+    float *dpart = args->out[0].data, *dlse_part = args->out[1].data;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows *D))
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t at = (row / H / S * H + row % H) * S + row / H % S;
+        const double w = share(lse_part[at], lse[at]);
+        double slope = dlse ? dlse[at] : 0;
+        for (int64_t i = row * D; i < (row + 1) * D; i++)
+            slope += (double)dout[i] * (double)(part[i] - whole[i]);
+        for (int64_t i = row * D; i < (row + 1) * D; i++)
+            dpart[i] = (float)w * dout[i];
+        dlse_part[at] = (float)(w * slope);
     }
     return WEFT_OK;
 }

@@ -18,6 +18,7 @@ typedef struct cpu_attention_head {
     const float *q, *k, *v;
     float *out, *lse;                    /* forward writes */
     const float *out_in, *lse_in, *dout; /* backward reads */
+    const float *dlse;                   /* NULL: 0 */
     float *dq, *dk, *dv;                 /* backward writes */
     int64_t row, sq, heads, head;        /* place in lse (B,H,Sq): row of the first query in B*Sq */
 } cpu_attention_head;

@@ -64,6 +64,8 @@ typedef struct cpu_row {
 #define K_CONV3D_DW(op)       CONV(op, cpu_conv3d_dw)
 #define K_ATTENTION(op)       TEAM(op, cpu_attention)
 #define K_ATTENTION_GRAD(op)  TEAM(op, cpu_attention_grad)
+#define K_ATTENTION_MERGE(op) KERNEL(op, cpu_attention_merge, NULL, NULL, NULL, 5, false)
+#define K_ATTENTION_MERGE_GRAD(op) PLAIN(op, cpu_attention_merge_grad)
 #define K_LAYER_NORM(op)      SAME(op, cpu_layer_norm)
 #define K_LAYER_NORM_GRAD(op) SCRATCH(op, cpu_layer_norm_grad, cpu_norm_grad_workspace)
 #define K_RMS_NORM(op)        SAME(op, cpu_rms_norm)

@@ -244,7 +244,7 @@ weft_status_code ref_attention(const weft_kernel_args *args)
     for (int64_t i = 0, n = view_count(out); i < n; i++)
         view_set(out, i, 0);
     for (int64_t i = 0, n = view_count(lse); i < n; i++)
-        view_set(lse, i, 0); /* a query that sees nothing */
+        view_set(lse, i, -INFINITY); /* a query that sees nothing */
     for (int64_t g = 0; g < segment_count(q, segments); g++) {
         const segment s = segment_at(q, k, segments, g);
         WEFT_TRY(segment_check(&s, shape_span(&q->shape, 0, 2), shape_span(&k->shape, 0, 2), g));
@@ -278,8 +278,8 @@ int64_t ref_attention_grad_workspace(const weft_kernel_args *args)
     return 0;
 }
 
-/* With P = softmax(S), S = scale q k^T: dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out);
- * dq = scale dS k; dk = scale dS^T q. P is rebuilt from the log-sum-exp. */
+/* With P = softmax(S), S = scale q k^T: dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out +
+ * dlse); dq = scale dS k; dk = scale dS^T q. P is rebuilt from the log-sum-exp. */
 weft_status_code ref_attention_grad(const weft_kernel_args *args)
 {
     const weft_attr_attention *attr = args->attr;
@@ -287,6 +287,7 @@ weft_status_code ref_attention_grad(const weft_kernel_args *args)
     const weft_view *lse = &args->in[4], *dout = &args->in[5];
     const weft_view *segments =
         args->in_count > 6 && view_present(&args->in[6]) ? &args->in[6] : NULL;
+    const weft_view *dlse = args->in_count > 7 && view_present(&args->in[7]) ? &args->in[7] : NULL;
     const weft_view *dq = &args->out[0], *dk = &args->out[1], *dv = &args->out[2];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
     for (int o = 0; o < 3; o++)
@@ -298,7 +299,8 @@ weft_status_code ref_attention_grad(const weft_kernel_args *args)
         for (int64_t i = s.q0; i < s.q1; i++)
             for (int64_t h = 0; h < heads; h++) {
                 const int64_t keys = visible_keys(&s, i - s.q0, attr->causal), qi = at(q, i, h, 0);
-                const double delta = dot(out, qi, dout, qi, D);
+                const double delta =
+                    dot(out, qi, dout, qi, D) - (dlse ? view_get(dlse, lse_at(q, i, h)) : 0);
                 for (int64_t j = s.k0; j < s.k0 + keys; j++) {
                     const int64_t kj = at(k, j, h, 0);
                     const double p =
@@ -312,5 +314,54 @@ weft_status_code ref_attention_grad(const weft_kernel_args *args)
                 }
             }
     }
+    return WEFT_OK;
+}
+
+/* The share of a part with log-sum-exp `part` in the whole; of what no part sees it is 0. */
+static double share(double part, double whole)
+{
+    return whole == -INFINITY ? 0 : exp(part - whole);
+}
+
+weft_status_code ref_attention_merge(const weft_kernel_args *args)
+{
+    const weft_view *a = &args->in[0], *lse_a = &args->in[1], *b = &args->in[2],
+                    *lse_b = &args->in[3];
+    const int64_t rows = shape_span(&a->shape, 0, 2), heads = a->shape.dim[2], D = a->shape.dim[3];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t at_lse = lse_at(a, i, h);
+            const double la = view_get(lse_a, at_lse), lb = view_get(lse_b, at_lse);
+            const double most = fmax(la, lb);
+            const double lse =
+                most == -INFINITY ? most : most + log(exp(la - most) + exp(lb - most));
+            const double wa = share(la, lse), wb = share(lb, lse);
+            for (int64_t d = 0; d < D; d++) {
+                const int64_t e = at(a, i, h, d);
+                view_set(&args->out[0], e, wa * view_get(a, e) + wb * view_get(b, e));
+            }
+            view_set(&args->out[1], at_lse, lse);
+        }
+    return WEFT_OK;
+}
+
+/* w = e^(lse_part - lse): dout_part = w dout, dlse_part = w (sum_d dout (out_part - out) + dlse).
+ */
+weft_status_code ref_attention_merge_grad(const weft_kernel_args *args)
+{
+    const weft_view *part = &args->in[0], *out = &args->in[2], *dout = &args->in[4];
+    const weft_view *dlse = args->in_count > 5 && view_present(&args->in[5]) ? &args->in[5] : NULL;
+    const int64_t rows = shape_span(&part->shape, 0, 2), heads = part->shape.dim[2],
+                  D = part->shape.dim[3];
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t e = at(part, i, h, 0), at_lse = lse_at(part, i, h);
+            const double w = share(view_get(&args->in[1], at_lse), view_get(&args->in[3], at_lse));
+            const double slope = dot(dout, e, part, e, D) - dot(dout, e, out, e, D) +
+                                 (dlse ? view_get(dlse, at_lse) : 0);
+            for (int64_t d = 0; d < D; d++)
+                view_set(&args->out[0], e + d, w * view_get(dout, e + d));
+            view_set(&args->out[1], at_lse, w * slope);
+        }
     return WEFT_OK;
 }

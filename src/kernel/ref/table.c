@@ -163,6 +163,14 @@
     {                                                                                              \
         .run = ref_attention_grad, .workspace = ref_attention_grad_workspace                       \
     }
+#define K_ATTENTION_MERGE                                                                          \
+    {                                                                                              \
+        .run = ref_attention_merge                                                                 \
+    }
+#define K_ATTENTION_MERGE_GRAD                                                                     \
+    {                                                                                              \
+        .run = ref_attention_merge_grad                                                            \
+    }
 #define K_LAYER_NORM                                                                               \
     {                                                                                              \
         .run = ref_layer_norm                                                                      \
