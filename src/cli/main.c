@@ -36,7 +36,8 @@ static int exit_code(const weft_verb *verb, const weft_args *args, weft_status_c
 {
     if (status == WEFT_OK)
         return EXIT_DONE;
-    fprintf(stderr, "weft %s: %s\n", verb->name, weft_error_message());
+    if (weft_error_message()[0]) /* else another rank says it */
+        fprintf(stderr, "weft %s: %s\n", verb->name, weft_error_message());
     if (status == WEFT_E_CANCELLED)
         return EXIT_STOPPED;
     return !args || weft_args_refused(args) ? EXIT_USAGE : EXIT_FAILED;

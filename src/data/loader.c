@@ -766,6 +766,12 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
                          "changed); restore them, "
                          "or begin with a new output folder",
                          where);
+    for (int i = 0; i < l->lanes; i++) {
+        const json_t *count = json_array_get(taken, (size_t)i);
+        if (!json_is_integer(count) || json_integer_value(count) < 0)
+            return weft_fail(WEFT_E_FORMAT, "%s: the loader took no number of samples of bucket %d",
+                             where, i);
+    }
     pthread_mutex_lock(&l->lock);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].taken = l->slots[i].count; /* nobody begins another item */

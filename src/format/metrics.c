@@ -6,10 +6,10 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { MAX_BYTES = 1 << 30 };
 
 struct weft_metrics {
     int fd;
@@ -29,28 +29,76 @@ static int64_t step_of(const char *line, int64_t bytes)
     return value;
 }
 
-/* Keeps the lines before `step`. */
+/* The next line of a file of any size, without its end; false: there is no whole one more. */
+static bool next_line(FILE *file, char **line, size_t *room, ssize_t *bytes)
+{
+    *bytes = getline(line, room, file);
+    if (*bytes <= 0 || (*line)[*bytes - 1] != '\n')
+        return false;
+    (*line)[--*bytes] = '\0';
+    return true;
+}
+
+/* What of a file stands in lines before a step. */
+typedef struct kept {
+    int64_t bytes; /* that come before the first that goes */
+    bool all, ends_there;
+} kept;
+
+/* `to` NULL: only looks. */
+static weft_status copy_lines(FILE *from, const char *path, int64_t step, weft_file_writer *to,
+                              kept *k)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    weft_status_code status = WEFT_OK;
+    *k = (kept){.all = true, .ends_there = true};
+    rewind(from);
+    while (status == WEFT_OK && next_line(from, &line, &room, &bytes)) {
+        const int64_t own = step_of(line, bytes);
+        if (own < 0 || own >= step) {
+            k->all = false;
+            continue;
+        }
+        line[bytes] = '\n';
+        if (k->all)
+            k->bytes += bytes + 1;
+        else
+            k->ends_there = false;
+        if (to)
+            status = weft_file_write(to, line, bytes + 1);
+    }
+    k->all = k->all && bytes <= 0;
+    if (status == WEFT_OK && ferror(from))
+        status = weft_fail_errno("%s", path);
+    free(line);
+    return status;
+}
+
+/* Keeps the lines before `step`: cut off behind them, or copied where others stand between. */
 static weft_status keep_lines(const char *path, int64_t step)
 {
     if (!weft_path_exists(path))
         return WEFT_OK;
-    char *text;
-    int64_t bytes, kept = 0;
-    WEFT_TRY(weft_file_read(path, MAX_BYTES, &text, &bytes));
-    for (int64_t at = 0; at < bytes;) {
-        const char *end = memchr(text + at, '\n', (size_t)(bytes - at));
-        if (!end)
-            break;
-        const int64_t length = end + 1 - (text + at), own = step_of(text + at, length - 1);
-        if (own >= 0 && own < step) {
-            memmove(text + kept, text + at, (size_t)length);
-            kept += length;
-        }
-        at += length;
+    FILE *from = fopen(path, "re");
+    if (!from)
+        return weft_fail_errno("%s", path);
+    weft_file_writer to;
+    kept k;
+    weft_status_code status = copy_lines(from, path, step, NULL, &k);
+    if (status == WEFT_OK && !k.all && k.ends_there) {
+        if (truncate(path, k.bytes) != 0)
+            status = weft_fail_errno("%s", path);
+    } else if (status == WEFT_OK && !k.all) {
+        status = weft_file_begin(&to, path);
+        if (status == WEFT_OK)
+            status = copy_lines(from, path, step, &to, &k);
+        if (status == WEFT_OK)
+            status = weft_file_commit(&to);
+        weft_file_abort(&to);
     }
-    const weft_status_code status =
-        kept < bytes ? weft_file_write_atomic(path, text, kept) : WEFT_OK;
-    weft_free(text);
+    fclose(from);
     return status;
 }
 
@@ -135,16 +183,17 @@ weft_status weft_metrics_close(weft_metrics *m)
 weft_status weft_metrics_read(const char *path, const char *name, double **step, double **value,
                               int64_t *count)
 {
-    char *text;
-    int64_t bytes, n = 0, step_capacity = 0, value_capacity = 0;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    int64_t n = 0, step_capacity = 0, value_capacity = 0;
     double *steps = NULL, *values = NULL;
-    WEFT_TRY(weft_file_read(path, MAX_BYTES, &text, &bytes));
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return weft_fail_errno("%s", path);
     weft_status_code status = WEFT_OK;
-    for (int64_t at = 0; at < bytes;) {
-        const char *end = memchr(text + at, '\n', (size_t)(bytes - at));
-        if (!end)
-            break;
-        json_t *json = json_loadb(text + at, (size_t)(end - (text + at)), 0, NULL);
+    while (status == WEFT_OK && next_line(file, &line, &room, &bytes)) {
+        json_t *json = json_loadb(line, (size_t)bytes, 0, NULL);
         const json_t *s = json_object_get(json, "step"), *v = json_object_get(json, name);
         if (json_is_number(s) && v) {
             status = weft_grow((void **)&steps, n, &step_capacity, sizeof *steps);
@@ -156,17 +205,18 @@ weft_status weft_metrics_read(const char *path, const char *name, double **step,
             }
         }
         json_decref(json);
-        WEFT_GO(status);
-        at = end + 1 - text;
+    }
+    if (status == WEFT_OK && ferror(file))
+        status = weft_fail_errno("%s", path);
+    free(line);
+    fclose(file);
+    if (status != WEFT_OK) {
+        weft_free(steps);
+        weft_free(values);
+        return status;
     }
     *step = steps;
     *value = values;
     *count = n;
-out:
-    weft_free(text);
-    if (status != WEFT_OK) {
-        weft_free(steps);
-        weft_free(values);
-    }
-    return status;
+    return WEFT_OK;
 }

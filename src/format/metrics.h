@@ -23,8 +23,8 @@ weft_status weft_metrics_write(weft_metrics *metrics, int64_t step, const weft_m
                                int count);
 /* For pictures and text. */
 weft_tfevents *weft_metrics_events(weft_metrics *metrics);
-weft_status
-weft_metrics_close(weft_metrics *metrics); /* accepts NULL; frees whatever the status is */
+/* Accepts NULL; frees whatever the status is. */
+weft_status weft_metrics_close(weft_metrics *metrics);
 
 /* The values of `name` in a metrics.jsonl: *step and *value are heap arrays of *count (weft_free).
  * Lines without it are passed over; a null is NaN. */

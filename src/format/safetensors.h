@@ -1,8 +1,9 @@
 /* safetensors files and the sharded diffusers layout.
  *
- *   file:   u64 header bytes (little endian) | JSON {"name": {"dtype", "shape", "data_offsets"},
- * "__metadata__"} | data folder: <stem>.safetensors, or <stem>-00001-of-000NN.safetensors with
- * <stem>.safetensors.index.json
+ *   file:   u64 header bytes (little endian)
+ *           | JSON {"name": {"dtype", "shape", "data_offsets"}, "__metadata__"} | data
+ *   folder: <stem>.safetensors, or
+ *           <stem>-00001-of-000NN.safetensors with <stem>.safetensors.index.json
  *
  * Reading validates everything before any tensor is handed out: header length, JSON, dtypes, shapes
  * against byte counts, offsets inside the file, without overlaps and holes, names once. */
@@ -32,10 +33,10 @@ typedef struct weft_tensors weft_tensors;
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors);
 void weft_tensors_close(weft_tensors *tensors); /* accepts NULL */
 int64_t weft_tensors_count(const weft_tensors *tensors);
-const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors,
-                                          int64_t index); /* sorted by name */
-const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors,
-                                            const char *name); /* NULL: none */
+/* Sorted by name. */
+const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors, int64_t index);
+/* NULL: none. */
+const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors, const char *name);
 /* The "__metadata__" string of the first file, or NULL. */
 const char *weft_tensors_metadata(const weft_tensors *tensors, const char *key);
 /* Converts to f32 in to[count]; F8E4M3 and integers by value. */
@@ -55,9 +56,13 @@ weft_status weft_tensors_writer_declare(weft_tensors_writer *writer, const char 
  * they are equal). */
 weft_status weft_tensors_writer_data(weft_tensors_writer *writer, const char *name, weft_dtype from,
                                      const void *data);
+/* The next `bytes` of a tensor that is given in several pieces, as it is declared; the last piece
+ * completes it. */
+weft_status weft_tensors_writer_some(weft_tensors_writer *writer, const char *name,
+                                     const void *data, int64_t bytes);
 /* All data given: commits. The writer must still be freed. */
 weft_status weft_tensors_writer_finish(weft_tensors_writer *writer);
-void weft_tensors_writer_free(
-    weft_tensors_writer *writer); /* without finish: removes what was written */
+/* Without finish: removes what was written. */
+void weft_tensors_writer_free(weft_tensors_writer *writer);
 
 #endif

@@ -23,6 +23,7 @@ struct weft_tensors_writer {
     int64_t count, capacity;
     int64_t shards; /* known when the first data comes */
     int64_t next;   /* tensor that comes next */
+    int64_t given;  /* bytes of it */
     int64_t open;   /* shard that `file` writes, -1: none */
     weft_file_writer file;
     weft_names committed; /* shard files under their final names */
@@ -197,24 +198,50 @@ static weft_status write_converted(weft_tensors_writer *w, const declared *t, co
     return WEFT_OK;
 }
 
-weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, weft_dtype from,
-                                     const void *data)
+/* The tensor that comes next, its shard open; `name` is what the caller thinks that it is. */
+static weft_status next_tensor(weft_tensors_writer *w, const char *name, const declared **next)
 {
     if (w->shards == 0)
         assign_shards(w);
     if (w->next >= w->count || strcmp(w->tensor[w->next].name, name) != 0)
         return weft_fail(WEFT_E_INTERNAL, "data of tensor \"%s\" out of order", name);
-    const declared *t = &w->tensor[w->next++];
-    const bool converted = from != t->dtype;
-    if (converted && (from != WEFT_F32 || (t->dtype != WEFT_BF16 && t->dtype != WEFT_F16)))
-        return weft_fail(WEFT_E_UNSUPPORTED, "tensor \"%s\": no conversion from %s to %s", name,
-                         weft_dtype_name(from), weft_dtype_name(t->dtype));
+    const declared *t = &w->tensor[w->next];
     if (w->open != t->shard) {
         if (w->open >= 0)
             WEFT_TRY(end_shard(w));
         WEFT_TRY(begin_shard(w, t->shard));
     }
-    return converted ? write_converted(w, t, data) : weft_file_write(&w->file, data, t->bytes);
+    *next = t;
+    return WEFT_OK;
+}
+
+weft_status weft_tensors_writer_some(weft_tensors_writer *w, const char *name, const void *data,
+                                     int64_t bytes)
+{
+    const declared *t;
+    WEFT_TRY(next_tensor(w, name, &t));
+    if (bytes < 0 || w->given + bytes > t->bytes)
+        return weft_fail(WEFT_E_INTERNAL, "data of tensor \"%s\" is longer than its shape", name);
+    w->given += bytes;
+    if (w->given == t->bytes) {
+        w->next++;
+        w->given = 0;
+    }
+    return weft_file_write(&w->file, data, bytes);
+}
+
+weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, weft_dtype from,
+                                     const void *data)
+{
+    const declared *t;
+    WEFT_TRY(next_tensor(w, name, &t));
+    if (from == t->dtype)
+        return weft_tensors_writer_some(w, name, data, t->bytes);
+    if (from != WEFT_F32 || (t->dtype != WEFT_BF16 && t->dtype != WEFT_F16))
+        return weft_fail(WEFT_E_UNSUPPORTED, "tensor \"%s\": no conversion from %s to %s", name,
+                         weft_dtype_name(from), weft_dtype_name(t->dtype));
+    w->next++;
+    return write_converted(w, t, data);
 }
 
 static weft_status write_index(weft_tensors_writer *w)

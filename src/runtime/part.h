@@ -1,4 +1,4 @@
-/* Parts of tensors: boxes inside a whole tensor, and files that hold parts.
+/* Parts of tensors: boxes inside a whole tensor. Files that hold them: runtime/part_files.h.
  *
  * A tensor of the store is this rank's box of the whole one:
  *
@@ -43,27 +43,5 @@ bool weft_tensor_is_writer(const weft_tensor *tensor);
  * box is all. Root needs memory for the whole tensor and one box. `comm` NULL: one rank; WEFT_E_ARG
  * when its box is not all. After a failure the ranks no longer agree: weft_comm_give_up. */
 weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *tensor, void **made);
-
-/* ---- files of parts ------------------------------------------------------------------------ */
-
-/* A part's name in a file says where it belongs, per dim begin:end/whole, so that no file ever
- * holds a part under the whole tensor's name:
- *
- *   adamw.m.proj.weight[0:8/16,0:32/32]     rows 0 to 7 of 16
- *   adamw.m.proj.bias                       all of it
- *
- * Each rank writes the boxes that it is the writer of, each box is written once by all together,
- * and any mesh can read them.
- *
- * Writes the boxes of this rank's tensors whose names begin with `prefix` to
- * <folder>/<stem>.safetensors (one rank), or <stem>-rank-00002-of-00008.safetensors; no file when
- * there is nothing to write. No messages are exchanged. */
-weft_status weft_parts_save(weft_store *store, const char *prefix, const char *folder,
-                            const char *stem, int rank, int ranks);
-/* Fills every tensor under `prefix` from all such files of <folder>/<stem>, whatever mesh wrote
- * them. Each must be covered exactly, with the same whole shape and type, and the files must hold
- * nothing else: errors name what is missing, unknown or there twice. */
-weft_status weft_parts_load(weft_store *store, const char *prefix, const char *folder,
-                            const char *stem);
 
 #endif

@@ -84,9 +84,9 @@ typedef struct weft_tensor {
     void *data;       /* owned by the store; 64-byte aligned */
     weft_shape whole;
     int64_t start[WEFT_MAX_RANK];
-    /* Where several ranks hold the same part, which copy this is: 0 is the one that writes it.
+    /* Where several ranks hold the same part, which copy this is, and how many there are (0: as 1).
      * -1: each rank's own content, a part of nothing (its own contribution to a sum). */
-    int replica;
+    int replica, replicas;
 } weft_tensor;
 weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */
 int64_t weft_store_index(const weft_store *store, const char *name); /* -1: none */

@@ -131,10 +131,11 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
 /* ---- parts --------------------------------------------------------------------------------- */
 
 /* Ranks that differ only along axes that do not split the value hold the same part of it. */
-static int replica_of(const weft_graph *graph, const weft_value_info *info)
+static int replica_of(const weft_graph *graph, const weft_value_info *info, int *replicas)
 {
     const weft_mesh *mesh = weft_graph_mesh(graph);
     int coordinate[WEFT_MAX_AXES], replica = 0;
+    *replicas = 1;
     if (!mesh || mesh->axis_count == 0)
         return 0;
     weft_mesh_coordinates(mesh, weft_graph_rank(graph), coordinate);
@@ -142,8 +143,10 @@ static int replica_of(const weft_graph *graph, const weft_value_info *info)
         const int kind = info->layout[axis].kind;
         if (mesh->axis[axis].size > 1 && (kind == WEFT_V || kind == WEFT_P))
             return -1;
-        if (kind != WEFT_S)
-            replica = replica * mesh->axis[axis].size + coordinate[axis];
+        if (kind == WEFT_S)
+            continue;
+        replica = replica * mesh->axis[axis].size + coordinate[axis];
+        *replicas *= mesh->axis[axis].size;
     }
     return replica;
 }
@@ -152,11 +155,9 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
 {
     const weft_value_info *info = weft_value_get(graph, value);
     const weft_node *node = weft_graph_node(graph, info->node);
-    weft_tensor tensor = {.name = info->name,
-                          .dtype = info->dtype,
-                          .shape = info->shape,
-                          .whole = info->shape,
-                          .replica = replica_of(graph, info)};
+    weft_tensor tensor = {
+        .name = info->name, .dtype = info->dtype, .shape = info->shape, .whole = info->shape};
+    tensor.replica = replica_of(graph, info, &tensor.replicas);
     if (node->op > WEFT_OP_STATE)
         return tensor;
     const weft_attr_source *source = node->attr;

@@ -2,59 +2,80 @@
 
 #include "base/fs.h"
 #include "base/log.h"
-#include "format/safetensors.h"
+#include "runtime/part_files.h"
 #include "runtime/weights.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+/* What is known of a checkpoint in the folder. */
+typedef struct seen {
+    int64_t step;
+    bool whole;
+} seen;
+
 struct weft_checkpoints {
     weft_checkpoint_spec spec;
+    int rank, ranks;
     char folder[400]; /* <run>/checkpoints */
-    int64_t last;     /* step of the last whole one; -1: none */
-    weft_store *copy; /* what is being written */
+    weft_part_set set[WEFT_CHECKPOINT_MAX_PARTS + 2];
+    char prefix[WEFT_CHECKPOINT_MAX_PARTS][64];
+    int sets;
+    int64_t last; /* step of the last whole one; -1: none */
+    seen *seen;   /* verified by this process, or written by it */
+    int64_t seen_count, seen_room;
+    /* of the one that is being written */
+    weft_part_stream *stream;
     json_t *state;
     int64_t step;
     pthread_t thread;
     bool writing;
+    atomic_bool abandon;
     weft_status_code status;
     char message[1024];
 };
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static weft_status checksum(const char *path, uint64_t *hash)
+static weft_status checksum(const char *path, char text[20])
 {
     weft_map map;
     WEFT_TRY(weft_map_open(path, &map));
-    *hash = XXH3_64bits(map.data, (size_t)map.bytes);
+    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits(map.data, (size_t)map.bytes));
     weft_map_close(&map);
     return WEFT_OK;
 }
 
-/* {"transformer/config.json": "0123456789abcdef", ...} of every file but state.json. */
-static weft_status checksums(const char *folder, json_t *sums)
+static bool is_note(const char *name)
+{
+    return !strncmp(name, "note-", 5);
+}
+
+/* {"transformer/config.json": "0123456789abcdef", ...} of the files whose names have `own` in them;
+ * NULL: of all that nobody has summed yet. */
+static weft_status add_checksums(const char *folder, const char *own, json_t *sums)
 {
     weft_names names = {0};
     WEFT_TRY(weft_list_dir(folder, true, &names));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        uint64_t hash;
+        const char *name = names.name[i];
         char text[20];
-        char *path = weft_path_join(folder, names.name[i]);
-        if (!path)
-            status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", folder);
-        else if (strcmp(names.name[i], "state.json")) {
-            status = checksum(path, &hash);
-            snprintf(text, sizeof text, "%016llx",
-                     (unsigned long long)(status == WEFT_OK ? hash : 0));
-            json_object_set_new(sums, names.name[i], json_string(text));
-        }
+        if (!strcmp(name, "state.json") || is_note(name) || json_object_get(sums, name) ||
+            (own && !strstr(name, own)))
+            continue;
+        char *path = weft_path_join(folder, name);
+        status = path ? checksum(path, text) : weft_fail(WEFT_E_MEMORY, "%s: no memory", folder);
+        if (status == WEFT_OK)
+            json_object_set_new(sums, name, json_string(text));
         weft_free(path);
     }
     weft_names_free(&names);
@@ -70,353 +91,521 @@ static void sync_folder(const char *path)
     close(fd);
 }
 
-/* ---- optimizer and averages ---------------------------------------------------------------- */
-
-enum { LISTED = 8 }; /* names in a message */
-
-/* A list of names for a message: the first few, then how many more. */
-typedef struct name_list {
-    weft_buf text;
-    int64_t count;
-} name_list;
-
-static void list_name(name_list *list, const char *name)
+static void nap(double seconds)
 {
-    if (list->count++ < LISTED)
-        weft_buf_printf(&list->text, "%s%s", list->count > 1 ? ", " : "", name);
-    else if (list->count == LISTED + 1)
-        weft_buf_printf(&list->text, ", ...");
+    const struct timespec time = {.tv_sec = (time_t)seconds,
+                                  .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&time, NULL);
 }
 
-static weft_status refuse_names(const char *path, name_list *missing, name_list *extra)
-{
-    weft_status_code status = WEFT_OK;
-    if (missing->count || extra->count)
-        status = weft_fail(WEFT_E_FORMAT,
-                           "%s is of another model: %lld parameters missing%s%s, %lld unknown%s%s",
-                           path, (long long)missing->count, missing->count ? ": " : "",
-                           missing->count ? missing->text.data : "", (long long)extra->count,
-                           extra->count ? ": " : "", extra->count ? extra->text.data : "");
-    weft_buf_free(&missing->text);
-    weft_buf_free(&extra->text);
-    return status;
-}
+/* ---- state.json ---------------------------------------------------------------------------- */
 
-static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
+/* Of everything in it but "self". */
+static weft_status state_checksum(const json_t *state, const char *where, char text[20])
 {
-    bool same = from->rank == to->shape.rank && from->dtype == to->dtype;
-    for (int d = 0; same && d < from->rank; d++)
-        same = from->dim[d] == to->shape.dim[d];
-    if (!same)
-        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's",
-                         from->file, from->name);
-    memcpy(to->data, from->data, (size_t)from->bytes);
+    json_t *rest = json_copy((json_t *)(uintptr_t)state);
+    json_object_del(rest, "self");
+    char *line = rest ? json_dumps(rest, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_decref(rest);
+    if (!line)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits(line, strlen(line)));
+    free(line);
     return WEFT_OK;
 }
 
-/* Declares and writes the tensors list[count] under names[count]. */
-static weft_status write_tensors(weft_tensor *const *list, const char *const *names, int64_t count,
-                                 const char *folder, const char *stem)
+static weft_status save_state(const char *path, json_t *state)
 {
-    weft_tensors_writer *writer;
-    WEFT_TRY(weft_tensors_writer_create(folder, stem, (int64_t)4 << 30, &writer));
-    weft_status_code status = weft_tensors_writer_metadata(writer, "format", "pt");
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = weft_tensors_writer_declare(writer, names[i], list[i]->dtype, list[i]->shape.rank,
-                                             list[i]->shape.dim);
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        status = weft_tensors_writer_data(writer, names[i], list[i]->dtype, list[i]->data);
-    if (status == WEFT_OK)
-        status = weft_tensors_writer_finish(writer);
-    weft_tensors_writer_free(writer);
-    return status;
+    char text[20];
+    json_object_set_new(state, "format", json_integer(WEFT_CHECKPOINT_FORMAT));
+    WEFT_TRY(state_checksum(state, path, text));
+    json_object_set_new(state, "self", json_string(text));
+    return weft_json_save(path, state);
 }
 
-static bool begins(const char *name, const char *prefix)
+static weft_status check_state(const json_t *state, const char *path)
 {
-    return !strncmp(name, prefix, strlen(prefix));
-}
-
-/* All tensors of the store whose name begins with `prefix`, names whole. */
-static weft_status save_tensors(weft_store *store, const char *prefix, const char *folder,
-                                const char *stem)
-{
-    const int64_t count = weft_store_count(store);
-    weft_tensor **list = weft_alloc((count + 1) * (int64_t)sizeof *list);
-    const char **names = weft_alloc((count + 1) * (int64_t)sizeof *names);
-    weft_status_code status = WEFT_OK;
-    int64_t used = 0;
-    if (!list || !names)
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", folder);
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
-        weft_tensor *tensor = weft_store_at(store, i);
-        if (!begins(tensor->name, prefix))
-            continue;
-        list[used] = tensor;
-        names[used++] = tensor->name;
+    int64_t format, step;
+    char text[20];
+    WEFT_TRY(weft_json_get_i64_or(state, "format", path, 1, &format));
+    if (format < 1 || format > WEFT_CHECKPOINT_FORMAT)
+        return weft_fail(WEFT_E_FORMAT, "%s: format %lld; this weft reads 1 to %d", path,
+                         (long long)format, WEFT_CHECKPOINT_FORMAT);
+    const char *self = json_string_value(json_object_get(state, "self"));
+    if (format > 1 || self) {
+        WEFT_TRY(state_checksum(state, path, text));
+        if (!self || strcmp(self, text) != 0)
+            return weft_fail(WEFT_E_FORMAT, "%s: damaged: its own checksum is %s, %s was written",
+                             path, text, self ? self : "none");
     }
-    if (status == WEFT_OK)
-        status = write_tensors(list, names, used, folder, stem);
-    weft_free(list);
-    weft_free(names);
-    return status;
-}
-
-/* Fills them back; the file must have all of these and no other. */
-static weft_status load_file(weft_store *store, const char *prefix, const char *path)
-{
-    weft_tensors *file;
-    WEFT_TRY(weft_tensors_open(path, &file));
-    weft_status_code status = WEFT_OK;
-    name_list missing = {0}, extra = {0};
-    for (int64_t i = 0; i < weft_store_count(store) && status == WEFT_OK; i++) {
-        weft_tensor *to = weft_store_at(store, i);
-        if (!begins(to->name, prefix))
-            continue;
-        const weft_stored_tensor *from = weft_tensors_find(file, to->name);
-        if (from)
-            status = copy_in(from, to);
-        else
-            list_name(&missing, to->name);
-    }
-    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
-        const char *name = weft_tensors_at(file, i)->name;
-        if (!begins(name, prefix) || !weft_store_find(store, name))
-            list_name(&extra, name);
-    }
-    const weft_status_code names = refuse_names(path, &missing, &extra);
-    weft_tensors_close(file);
-    return status != WEFT_OK ? status : names;
-}
-
-/* ---- writing ------------------------------------------------------------------------------- */
-
-weft_status weft_part_save(weft_store *store, const weft_graph *graph,
-                           const weft_checkpoint_part *part, const char *variant,
-                           const char *folder, weft_dtype dtype)
-{
-    char prefix[64], path[700];
-    snprintf(prefix, sizeof prefix, "%s.", part->scope);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(weft_weights_save(store, NULL, graph, prefix, variant, folder, part->stem, dtype,
-                               (int64_t)4 << 30));
-    return weft_json_save(path, part->config);
-}
-
-static weft_status write_parts(const weft_checkpoints *c, const char *folder)
-{
-    for (int i = 0; i < c->spec.parts; i++) {
-        const weft_checkpoint_part *part = &c->spec.part[i];
-        char path[600];
-        snprintf(path, sizeof path, "%s/%s", folder, part->scope);
-        WEFT_TRY(weft_part_save(c->copy, c->spec.graph, part, "", path, WEFT_F32));
-        sync_folder(path);
-    }
-    WEFT_TRY(save_tensors(c->copy, "adamw.", folder, "optimizer"));
-    return save_tensors(c->copy, "ema.", folder, "ema");
-}
-
-static weft_status write_state(const weft_checkpoints *c, const char *folder)
-{
-    char path[600];
-    snprintf(path, sizeof path, "%s/config.yaml", folder);
-    WEFT_TRY(
-        weft_file_write_atomic(path, c->spec.config_yaml, (int64_t)strlen(c->spec.config_yaml)));
-    json_t *sums = json_object();
-    json_object_set_new(c->state, "checksums", sums);
-    WEFT_TRY(checksums(folder, sums));
-    snprintf(path, sizeof path, "%s/state.json", folder);
-    return weft_json_save(path, c->state);
-}
-
-/* Removes all but the newest `keep`, and what a killed writer left. */
-static void prune(const weft_checkpoints *c)
-{
-    weft_names names = {0};
-    if (weft_list_dir(c->folder, false, &names) != WEFT_OK)
-        return;
-    int64_t whole = 0;
-    for (int64_t i = names.count - 1; i >= 0; i--) {
-        char path[800];
-        snprintf(path, sizeof path, "%s/%s", c->folder, names.name[i]);
-        const bool hidden = names.name[i][0] == '.', step = !strncmp(names.name[i], "step-", 5);
-        if (step)
-            whole++;
-        if ((hidden || (step && whole > c->spec.keep)) && weft_remove_tree(path) != WEFT_OK)
-            weft_warn("an old checkpoint stays: %s", weft_error_message());
-    }
-    weft_names_free(&names);
-}
-
-static weft_status write_folder(weft_checkpoints *c)
-{
-    char temporary[500], final[512];
-    snprintf(temporary, sizeof temporary, "%s/.step-%08lld", c->folder, (long long)c->step);
-    snprintf(final, sizeof final, "%s/step-%08lld", c->folder, (long long)c->step);
-    WEFT_TRY(weft_remove_tree(temporary));
-    WEFT_TRY(weft_make_dirs(temporary));
-    weft_status_code status = write_parts(c, temporary);
-    if (status == WEFT_OK)
-        status = write_state(c, temporary);
-    if (status == WEFT_OK) {
-        sync_folder(temporary);
-        status = weft_remove_tree(final);
-    }
-    if (status == WEFT_OK && rename(temporary, final) != 0)
-        status = weft_fail_errno("%s", final);
-    if (status != WEFT_OK) {
-        char message[900]; /* removing must not hide why */
-        snprintf(message, sizeof message, "%s", weft_error_message());
-        if (weft_remove_tree(temporary) != WEFT_OK)
-            weft_warn("%s", weft_error_message());
-        return weft_fail(status, "checkpoint of step %lld: %s", (long long)c->step, message);
-    }
-    sync_folder(c->folder);
-    prune(c);
+    WEFT_TRY(weft_json_get_i64(state, "step", path, &step));
+    if (step < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: damaged: step %lld", path, (long long)step);
+    if (!json_is_object(json_object_get(state, "checksums")))
+        return weft_fail(WEFT_E_FORMAT, "%s: damaged: it has no checksums", path);
     return WEFT_OK;
 }
 
-static void *writer_main(void *user)
+/* Every file that state.json names is there with its checksum. Of `ranks` that look, this one
+ * reads every so many'th file. */
+static weft_status verify_folder(const char *folder, int rank, int ranks, json_t **out)
 {
-    weft_checkpoints *c = user;
-    c->status = write_folder(c);
-    snprintf(c->message, sizeof c->message, "%s", c->status == WEFT_OK ? "" : weft_error_message());
-    return NULL;
-}
-
-/* The tensors that the store has now; made once, filled again for each checkpoint. */
-static weft_status copy_store(weft_checkpoints *c)
-{
-    if (!c->copy)
-        c->copy = weft_store_create();
-    if (!c->copy)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a checkpoint");
-    for (int64_t i = 0; i < weft_store_count(c->spec.store); i++) {
-        const weft_tensor *from = weft_store_at(c->spec.store, i);
-        weft_tensor *to = weft_store_find(c->copy, from->name);
-        if (!to)
-            WEFT_TRY(weft_store_add_like(c->copy, from, &to));
-        memcpy(to->data, from->data,
-               (size_t)(weft_shape_count(&from->shape) * weft_dtype_bytes(from->dtype)));
-    }
-    return WEFT_OK;
-}
-
-weft_status weft_checkpoints_wait(weft_checkpoints *c)
-{
-    if (!c->writing)
-        return WEFT_OK;
-    pthread_join(c->thread, NULL);
-    c->writing = false;
-    json_decref(c->state);
-    c->state = NULL;
-    if (c->status != WEFT_OK)
-        return weft_fail(c->status, "%s", c->message);
-    c->last = c->step;
-    return WEFT_OK;
-}
-
-weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *state)
-{
-    weft_status_code status = weft_checkpoints_wait(c);
-    if (status == WEFT_OK && !state)
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for a checkpoint");
-    if (status == WEFT_OK)
-        status = copy_store(c);
-    if (status != WEFT_OK) {
-        json_decref(state);
-        return status;
-    }
-    c->state = state;
-    c->step = step;
-    c->writing = pthread_create(&c->thread, NULL, writer_main, c) == 0;
-    if (c->writing)
-        return WEFT_OK;
-    c->status = write_folder(c); /* no thread to be had: now */
-    json_decref(c->state);
-    c->state = NULL;
-    if (c->status == WEFT_OK)
-        c->last = step;
-    return c->status;
-}
-
-/* ---- reading ------------------------------------------------------------------------------- */
-
-/* Every file that state.json names is there with its checksum. */
-static weft_status verify_folder(const char *folder, json_t **out)
-{
-    char path[900];
-    json_t *state;
+    char path[900], text[20];
+    json_t *state, *sum;
+    const char *name;
+    int64_t index = 0;
     snprintf(path, sizeof path, "%s/state.json", folder);
     WEFT_TRY(weft_json_load(path, &state));
-    weft_status_code status = WEFT_OK;
-    const char *name;
-    json_t *sum;
+    weft_status_code status = check_state(state, path);
     json_object_foreach(json_object_get(state, "checksums"), name, sum)
     {
-        uint64_t hash;
-        char text[20];
-        snprintf(path, sizeof path, "%s/%s", folder, name);
-        status = checksum(path, &hash);
         if (status != WEFT_OK)
             break;
-        snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-        if (!json_string_value(sum) || strcmp(json_string_value(sum), text)) {
-            status =
-                weft_fail(WEFT_E_FORMAT, "%s: damaged: its checksum is %s, %s was written", path,
-                          text, json_string_value(sum) ? json_string_value(sum) : "none");
-            break;
-        }
+        if (index++ % ranks != rank)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        status = checksum(path, text);
+        const char *written = json_string_value(sum) ? json_string_value(sum) : "none";
+        if (status == WEFT_OK && strcmp(written, text) != 0)
+            status = weft_fail(WEFT_E_FORMAT, "%s: damaged: its checksum is %s, %s was written",
+                               path, text, written);
     }
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && out)
         *out = state;
     else
         json_decref(state);
     return status;
 }
 
-static weft_status load_tensors(weft_checkpoints *c, const char *folder)
+/* ---- pruning ------------------------------------------------------------------------------- */
+
+static int64_t step_of(const char *name)
 {
-    char path[600];
+    char *end;
+    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
+        return -1;
+    const long long step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+static void remember(weft_checkpoints *c, int64_t step, bool whole)
+{
+    for (int64_t i = 0; i < c->seen_count; i++)
+        if (c->seen[i].step == step) {
+            c->seen[i].whole = whole;
+            return;
+        }
+    if (weft_grow((void **)&c->seen, c->seen_count, &c->seen_room, sizeof *c->seen) == WEFT_OK)
+        c->seen[c->seen_count++] = (seen){step, whole};
+}
+
+/* As it was found in this process, else by reading it. */
+static bool is_whole(weft_checkpoints *c, int64_t step, const char *path)
+{
+    for (int64_t i = 0; i < c->seen_count; i++)
+        if (c->seen[i].step == step)
+            return c->seen[i].whole;
+    const bool whole = verify_folder(path, 0, 1, NULL) == WEFT_OK;
+    if (!whole)
+        weft_warn("%s; it is not counted among the checkpoints kept, and stays",
+                  weft_error_message());
+    remember(c, step, whole);
+    return whole;
+}
+
+/* Out of sight first, so that no half of it is ever seen under a final name. */
+static weft_status remove_checkpoint(const weft_checkpoints *c, const char *name)
+{
+    char path[800], gone[800];
+    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    snprintf(gone, sizeof gone, "%s/.gone-%s", c->folder, name[0] == '.' ? name + 1 : name);
+    if (name[0] == '.')
+        return weft_remove_tree(path);
+    WEFT_TRY(weft_remove_tree(gone));
+    if (rename(path, gone) != 0)
+        return weft_fail_errno("%s", path);
+    sync_folder(c->folder);
+    return weft_remove_tree(gone);
+}
+
+/* Removes all but the newest `keep` that are whole, and what a killed writer left. What is not
+ * known to be whole is neither counted nor removed. */
+static void prune(weft_checkpoints *c)
+{
+    weft_names names = {0};
+    if (weft_list_dir(c->folder, false, &names) != WEFT_OK)
+        return;
+    int64_t whole = 0;
+    for (int64_t i = names.count - 1; i >= 0; i--) {
+        const char *name = names.name[i];
+        char path[800];
+        snprintf(path, sizeof path, "%s/%s", c->folder, name);
+        const int64_t step = step_of(name);
+        bool unwanted = !strncmp(name, ".step-", 6) || !strncmp(name, ".gone-step-", 11);
+        if (step >= 0 && is_whole(c, step, path))
+            unwanted = ++whole > c->spec.keep;
+        if (unwanted && remove_checkpoint(c, name) != WEFT_OK)
+            weft_warn("an old checkpoint stays: %s", weft_error_message());
+    }
+    weft_names_free(&names);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm *comm,
+                           const weft_checkpoint_part *part, const char *folder, weft_dtype dtype)
+{
+    char prefix[64], path[700];
+    snprintf(prefix, sizeof prefix, "%s.", part->scope);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    const bool writes = !comm || weft_comm_rank(comm) == 0;
+    if (writes)
+        WEFT_TRY(weft_make_dirs(folder));
+    WEFT_TRY(weft_weights_save(store, comm, graph, prefix, "", folder, part->stem, dtype,
+                               (int64_t)4 << 30));
+    return writes ? weft_json_save(path, part->config) : WEFT_OK;
+}
+
+static void hidden_folder(const weft_checkpoints *c, char path[500])
+{
+    snprintf(path, 500, "%s/.step-%08lld", c->folder, (long long)c->step);
+}
+
+/* What every rank writes into. */
+static weft_status prepare_folder(const weft_checkpoints *c)
+{
+    char folder[500], path[600];
+    hidden_folder(c, folder);
+    WEFT_TRY(weft_remove_tree(folder));
+    WEFT_TRY(weft_make_dirs(folder));
     for (int i = 0; i < c->spec.parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, c->spec.part[i].scope);
-        char prefix[64];
-        snprintf(prefix, sizeof prefix, "%s.", c->spec.part[i].scope);
-        WEFT_TRY(weft_weights_load(c->spec.store, c->spec.graph, prefix, path, false));
+        WEFT_TRY(weft_make_dirs(path));
+        snprintf(path, sizeof path, "%s/%s/config.json", folder, c->spec.part[i].scope);
+        WEFT_TRY(weft_json_save(path, c->spec.part[i].config));
     }
-    snprintf(path, sizeof path, "%s/optimizer.safetensors", folder);
-    WEFT_TRY(load_file(c->spec.store, "adamw.", path));
-    snprintf(path, sizeof path, "%s/ema.safetensors", folder);
-    return load_file(c->spec.store, "ema.", path);
+    return WEFT_OK;
+}
+
+/* A note on what this rank has written, for rank 0; or on why it could not. */
+static weft_status leave_note(const weft_checkpoints *c, const char *folder)
+{
+    char path[600], own[32];
+    json_t *note = json_object(), *sums = json_object();
+    snprintf(own, sizeof own, "-rank-%05d-", c->rank);
+    weft_status_code status = c->status;
+    if (status == WEFT_OK)
+        status = add_checksums(folder, own, sums);
+    if (status != WEFT_OK)
+        json_object_set_new(note, "error", json_string(weft_error_message()));
+    json_object_set_new(note, "checksums", sums);
+    snprintf(path, sizeof path, "%s/note-%05d.json", folder, c->rank);
+    const weft_status_code saved = weft_json_save(path, note);
+    json_decref(note);
+    return status != WEFT_OK ? status : saved;
+}
+
+static int64_t folder_bytes(const char *folder)
+{
+    weft_names names = {0};
+    int64_t bytes = 0;
+    if (weft_list_dir(folder, true, &names) != WEFT_OK)
+        return 0;
+    for (int64_t i = 0; i < names.count; i++) {
+        char path[1200];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
+        bytes += stat(path, &st) == 0 ? (int64_t)st.st_size + 1 : 0;
+    }
+    weft_names_free(&names);
+    return bytes;
+}
+
+/* Until the note of `rank` is there; the deadline begins anew whenever files grow. */
+static weft_status await_note(const weft_checkpoints *c, const char *folder, int rank)
+{
+    char path[600];
+    const double deadline = c->spec.deadline > 0 ? c->spec.deadline : 120;
+    double since = weft_now(), asked = since;
+    int64_t bytes = 0;
+    snprintf(path, sizeof path, "%s/note-%05d.json", folder, rank);
+    for (double pause = 0.001; !weft_path_exists(path); pause = pause < 0.05 ? 2 * pause : 0.05) {
+        if (atomic_load(&c->abandon))
+            return weft_fail(WEFT_E_CANCELLED, "given up: the run has ended");
+        if (weft_now() - asked > 0.5) {
+            asked = weft_now();
+            const int64_t now = folder_bytes(folder);
+            since = now != bytes ? asked : since;
+            bytes = now;
+        }
+        if (weft_now() - since > deadline)
+            return weft_fail(WEFT_E_COMM,
+                             "rank %d has written nothing for %.0f s; do all ranks see %s?", rank,
+                             deadline, c->folder);
+        nap(pause);
+    }
+    return WEFT_OK;
+}
+
+static weft_status take_note(const weft_checkpoints *c, const char *folder, int rank, json_t *sums)
+{
+    char path[600];
+    json_t *note;
+    WEFT_TRY(await_note(c, folder, rank));
+    snprintf(path, sizeof path, "%s/note-%05d.json", folder, rank);
+    WEFT_TRY(weft_json_load(path, &note));
+    weft_status_code status = WEFT_OK;
+    const char *error = json_string_value(json_object_get(note, "error"));
+    if (error)
+        status = weft_fail(WEFT_E_IO, "rank %d: %s", rank, error);
+    else
+        json_object_update(sums, json_object_get(note, "checksums"));
+    json_decref(note);
+    if (status == WEFT_OK && unlink(path) != 0)
+        status = weft_fail_errno("%s", path);
+    return status;
+}
+
+/* Rank 0, when its own share is written. */
+static weft_status complete(weft_checkpoints *c, const char *folder)
+{
+    char path[600];
+    json_t *sums = json_object();
+    json_object_set_new(c->state, "checksums", sums);
+    for (int rank = 1; rank < c->ranks; rank++)
+        WEFT_TRY(take_note(c, folder, rank, sums));
+    for (int i = 0; i < c->sets && c->ranks > 1; i++)
+        WEFT_TRY(weft_part_set_index(&c->set[i], folder));
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    WEFT_TRY(
+        weft_file_write_atomic(path, c->spec.config_yaml, (int64_t)strlen(c->spec.config_yaml)));
+    WEFT_TRY(add_checksums(folder, NULL, sums));
+    snprintf(path, sizeof path, "%s/state.json", folder);
+    WEFT_TRY(save_state(path, c->state));
+    for (int i = 0; i < c->spec.parts; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, c->spec.part[i].scope);
+        sync_folder(path);
+    }
+    sync_folder(folder);
+    return WEFT_OK;
+}
+
+static weft_status give_name(weft_checkpoints *c, const char *folder)
+{
+    char final[512], name[32];
+    snprintf(name, sizeof name, "step-%08lld", (long long)c->step);
+    snprintf(final, sizeof final, "%s/%s", c->folder, name);
+    if (weft_path_exists(final))
+        WEFT_TRY(remove_checkpoint(c, name));
+    if (rename(folder, final) != 0)
+        return weft_fail_errno("%s", final);
+    sync_folder(c->folder);
+    remember(c, c->step, true);
+    prune(c);
+    return WEFT_OK;
+}
+
+static weft_status write_share(weft_checkpoints *c)
+{
+    char folder[500];
+    hidden_folder(c, folder);
+    c->status = weft_part_stream_drain(c->stream, folder);
+    weft_status_code status = c->status;
+    if (c->rank > 0)
+        status = leave_note(c, folder);
+    else if (status == WEFT_OK)
+        status = complete(c, folder);
+    if (status == WEFT_OK && c->rank == 0)
+        status = give_name(c, folder);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    char message[900]; /* removing must not hide why */
+    snprintf(message, sizeof message, "%s", weft_error_message());
+    if (c->rank == 0 && weft_remove_tree(folder) != WEFT_OK)
+        weft_warn("%s", weft_error_message());
+    return weft_fail(status, "checkpoint of step %lld: %s", (long long)c->step, message);
+}
+
+static void *writer_main(void *user)
+{
+    weft_checkpoints *c = user;
+    c->status = write_share(c);
+    snprintf(c->message, sizeof c->message, "%s", c->status == WEFT_OK ? "" : weft_error_message());
+    return NULL;
+}
+
+/* Of the write under way; its error is c->message. */
+static weft_status join(weft_checkpoints *c)
+{
+    if (!c->writing)
+        return WEFT_OK;
+    pthread_join(c->thread, NULL);
+    c->writing = false;
+    weft_part_stream_free(c->stream);
+    c->stream = NULL;
+    json_decref(c->state);
+    c->state = NULL;
+    if (c->status == WEFT_OK)
+        c->last = c->step;
+    return c->status;
+}
+
+weft_status weft_checkpoints_wait(weft_checkpoints *c)
+{
+    const weft_status_code status = join(c);
+    return status == WEFT_OK ? WEFT_OK : weft_fail(status, "%s", c->message);
+}
+
+/* The worst of all ranks' statuses, known to each. */
+static weft_status agree(const weft_checkpoints *c, weft_status_code status)
+{
+    double failed = status != WEFT_OK;
+    char message[900];
+    if (c->ranks == 1)
+        return status;
+    snprintf(message, sizeof message, "%s", weft_error_message());
+    WEFT_TRY(weft_comm_sum(c->spec.comm, &failed, 1));
+    if (status != WEFT_OK)
+        return weft_fail(status, "%s", message);
+    return failed > 0 ? weft_fail(WEFT_E_COMM,
+                                  "another rank cannot write the checkpoint of step "
+                                  "%lld",
+                                  (long long)c->step)
+                      : WEFT_OK;
+}
+
+static weft_status begin_save(weft_checkpoints *c)
+{
+    const weft_part_writer who = {.rank = c->rank,
+                                  .ranks = c->ranks,
+                                  .shard_bytes = c->spec.shard_bytes,
+                                  .staging = c->spec.staging};
+    if (c->rank == 0 && !c->state)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a checkpoint");
+    WEFT_TRY(weft_part_stream_create(c->spec.store, c->set, c->sets, &who, &c->stream));
+    return c->rank == 0 ? prepare_folder(c) : WEFT_OK;
+}
+
+weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *state)
+{
+    weft_status_code status = weft_checkpoints_wait(c);
+    c->state = state;
+    c->step = step;
+    if (status == WEFT_OK)
+        status = begin_save(c);
+    status = agree(c, status);
+    if (status == WEFT_OK && pthread_create(&c->thread, NULL, writer_main, c) != 0)
+        status = weft_fail(WEFT_E_MEMORY, "checkpoint of step %lld: no thread to write it",
+                           (long long)step);
+    if (status != WEFT_OK) {
+        weft_part_stream_free(c->stream);
+        c->stream = NULL;
+        json_decref(c->state);
+        c->state = NULL;
+        return status;
+    }
+    c->writing = true;
+    weft_part_stream_feed(c->stream);
+    return WEFT_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* Whether the checkpoint `name` is whole, which all ranks find out together; `why` gets what this
+ * rank saw. */
+static weft_status try_checkpoint(weft_checkpoints *c, const char *name, json_t **state,
+                                  weft_buf *why, bool *whole)
+{
+    char path[800];
+    snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    double bad = verify_folder(path, c->rank, c->ranks, state) != WEFT_OK;
+    if (bad > 0) {
+        weft_buf_printf(why, "\n  %s", weft_error_message());
+        weft_warn("%s", weft_error_message());
+    }
+    if (c->ranks > 1)
+        WEFT_TRY(weft_comm_sum(c->spec.comm, &bad, 1));
+    *whole = bad == 0;
+    remember(c, step_of(name), *whole);
+    if (!*whole) {
+        json_decref(*state);
+        *state = NULL;
+    }
+    return WEFT_OK;
+}
+
+/* Their number, newest first in `names`; all ranks must see the same ones. */
+static weft_status list_checkpoints(weft_checkpoints *c, weft_names *names, int64_t *count)
+{
+    WEFT_TRY(weft_list_dir(c->folder, false, names));
+    int64_t n = 0;
+    XXH64_hash_t hash = 0;
+    for (int64_t i = names->count - 1; i >= 0; i--)
+        if (step_of(names->name[i]) >= 0) {
+            n++;
+            hash = XXH3_64bits_withSeed(names->name[i], strlen(names->name[i]), hash);
+        }
+    double mine = (double)(hash >> 24), sum = mine; /* 40 bits: sums of ranks stay exact */
+    if (c->ranks > 1)
+        WEFT_TRY(weft_comm_sum(c->spec.comm, &sum, 1));
+    /* a file system that shows ranks different folders would train different models */
+    if (sum != mine * c->ranks)
+        return weft_fail(WEFT_E_COMM,
+                         "%s: the ranks see different checkpoints; is the folder "
+                         "shared?",
+                         c->folder);
+    *count = n;
+    return WEFT_OK;
 }
 
 weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path[512])
 {
     weft_names names = {0};
+    weft_buf why = {0};
+    int64_t count = 0;
     *state = NULL;
-    WEFT_TRY(weft_list_dir(c->folder, false, &names));
-    weft_status_code status = WEFT_OK;
-    for (int64_t i = names.count - 1; i >= 0 && !*state && status == WEFT_OK; i--) {
-        if (strncmp(names.name[i], "step-", 5))
+    weft_status_code status = list_checkpoints(c, &names, &count);
+    bool whole = false;
+    for (int64_t i = names.count - 1; i >= 0 && !whole && status == WEFT_OK; i--) {
+        if (step_of(names.name[i]) < 0)
             continue;
         snprintf(path, 512, "%s/%s", c->folder, names.name[i]);
-        if (verify_folder(path, state) != WEFT_OK) {
-            weft_warn("%s; going on from the checkpoint before it", weft_error_message());
-            continue;
-        }
-        status = load_tensors(c, path);
-        if (status != WEFT_OK) {
-            json_decref(*state);
-            *state = NULL;
-        } else
-            c->last = strtoll(names.name[i] + 5, NULL, 10);
+        WEFT_GO(try_checkpoint(c, names.name[i], state, &why, &whole));
+        for (int k = 0; k < c->sets && whole && status == WEFT_OK; k++)
+            status = weft_part_set_load(c->spec.store, &c->set[k], path);
+        if (whole && status == WEFT_OK)
+            c->last = step_of(names.name[i]);
     }
+    if (status == WEFT_OK && count > 0 && !whole)
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: none of %lld checkpoints is whole:%s\nrepair one of them, or begin "
+                           "anew: move %s away, or set another out",
+                           c->folder, (long long)count,
+                           why.data ? why.data : " (other ranks say why)", c->folder);
+out:
+    if (status != WEFT_OK) {
+        json_decref(*state);
+        *state = NULL;
+    }
+    weft_buf_free(&why);
     weft_names_free(&names);
     return status;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
+
+static void list_sets(weft_checkpoints *c)
+{
+    for (int i = 0; i < c->spec.parts; i++) {
+        snprintf(c->prefix[i], sizeof c->prefix[i], "%s.", c->spec.part[i].scope);
+        c->set[c->sets++] = (weft_part_set){.folder = c->spec.part[i].scope,
+                                            .stem = c->spec.part[i].stem,
+                                            .prefix = c->prefix[i],
+                                            .strip = true};
+    }
+    c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "optimizer", .prefix = "adamw."};
+    c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "ema", .prefix = "ema."};
+}
 
 weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpoints **out)
 {
@@ -424,7 +613,12 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     c->spec = *spec;
+    c->ranks = spec->comm ? weft_comm_ranks(spec->comm) : 1;
+    c->rank = spec->comm ? weft_comm_rank(spec->comm) : 0;
+    c->spec.staging = spec->staging > 0 ? spec->staging : WEFT_CHECKPOINT_STAGING;
+    c->spec.shard_bytes = spec->shard_bytes > 0 ? spec->shard_bytes : (int64_t)4 << 30;
     c->last = -1;
+    list_sets(c);
     weft_status_code status = WEFT_OK;
     if (snprintf(c->folder, sizeof c->folder, "%s/checkpoints", spec->run) >= (int)sizeof c->folder)
         status = weft_fail(WEFT_E_ARG, "%s: too long a path", spec->run);
@@ -437,13 +631,15 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     return status;
 }
 
-void weft_checkpoints_close(weft_checkpoints *c)
+void weft_checkpoints_close(weft_checkpoints *c, bool abandon)
 {
     if (!c)
         return;
-    if (weft_checkpoints_wait(c) != WEFT_OK)
-        weft_warn("%s", weft_error_message());
-    weft_store_free(c->copy);
+    atomic_store(&c->abandon, abandon);
+    if (join(c) != WEFT_OK && !abandon) /* this thread's message stays what it was */
+        weft_warn("%s", c->message);
+    weft_part_stream_free(c->stream);
+    weft_free(c->seen);
     weft_free(c);
 }
 

@@ -71,14 +71,10 @@ static weft_status write_index(const weft_export *e, const char *folder)
     return save_json(folder, "model_index.json", index);
 }
 
-/* A pipeline: what was trained, what it was trained with, and how. */
-static weft_status write_pipeline(const weft_export *e, const char *folder)
+/* What a pipeline needs beside the weights that were trained. */
+static weft_status write_rest(const weft_export *e, const char *folder)
 {
     char path[700];
-    for (int i = 0; i < e->parts; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
-        WEFT_TRY(weft_part_save(e->store, e->graph, &e->part[i], e->variant, path, dtype_of(e)));
-    }
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_model(e->run->vae_path, path));
     if (e->models->text_stays) {
@@ -98,14 +94,15 @@ static weft_status write_pipeline(const weft_export *e, const char *folder)
 
 weft_status weft_export_write(const weft_export *e)
 {
-    char folder[600];
+    char folder[600], path[700];
     snprintf(folder, sizeof folder, "%s/model", e->run->out);
-    WEFT_TRY(weft_make_dirs(folder));
-    if (weft_run_denoises(e->models))
-        return write_pipeline(e, folder);
-    char path[700];
-    snprintf(path, sizeof path, "%s/%s", folder, e->part[0].scope);
-    return weft_part_save(e->store, e->graph, &e->part[0], e->variant, path, dtype_of(e));
+    for (int i = 0; i < e->parts; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);
+        WEFT_TRY(weft_part_save(e->store, e->graph, e->comm, &e->part[i], path, dtype_of(e)));
+    }
+    if (!weft_run_denoises(e->models) || weft_comm_rank(e->comm) != 0)
+        return WEFT_OK;
+    return write_rest(e, folder);
 }
 
 weft_status weft_export_load(weft_store *store, const weft_graph *graph,

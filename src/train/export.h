@@ -8,19 +8,19 @@
 typedef struct weft_export {
     const weft_run *run;
     const weft_run_models *models;
+    weft_comm *comm;
     weft_store *store;
     weft_graph *graph;
     const weft_checkpoint_part *part;
     int parts;
     const weft_bucket *size; /* that the model is for */
     double fps;              /* of the clips; 0: not known */
-    const char *variant;     /* "ema.": the moving averages; "": the weights */
 } weft_export;
 
 /* vae: <out>/model/vae/{config.json, diffusion_pytorch_model.safetensors}.
  * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied),
- * weft.json (the clip size that it was trained on, for `weft generate`)}. model_index.json comes
- * last. */
+ *      weft.json (the clip size that it was trained on, for `weft generate`)}.
+ *      model_index.json comes last. Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);
 /* Weights of an earlier run's model folder into the store. */
 weft_status weft_export_load(weft_store *store, const weft_graph *graph,

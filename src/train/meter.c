@@ -90,6 +90,11 @@ weft_status weft_meter_note(weft_meter *m, const weft_step_figures *f)
     return WEFT_OK;
 }
 
+weft_status weft_meter_flush(weft_meter *m)
+{
+    return weft_tfevents_flush(weft_metrics_events(m->metrics));
+}
+
 weft_status weft_meter_close(weft_meter *m)
 {
     if (!m)

@@ -24,7 +24,9 @@ typedef struct weft_meter weft_meter;
 weft_status weft_meter_open(const char *run, int64_t step, int64_t total, int64_t log_every,
                             double peak_gflops, weft_meter **meter);
 weft_status weft_meter_note(weft_meter *meter, const weft_step_figures *figures);
-weft_status
-weft_meter_close(weft_meter *meter); /* accepts NULL; reports what could not be written */
+/* What was noted is in the files when it returns. */
+weft_status weft_meter_flush(weft_meter *meter);
+/* Accepts NULL; reports what could not be written. */
+weft_status weft_meter_close(weft_meter *meter);
 
 #endif

@@ -47,16 +47,27 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                            place->log);
 }
 
-void weft_step_begin_averages(weft_store *store)
+/* `averages`: they are what is written, else what is read. */
+static void copy_averages(weft_store *store, bool averages)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *average = weft_store_at(store, i);
-        const weft_tensor *param =
+        weft_tensor *param =
             strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
         if (param)
-            memcpy(average->data, param->data,
+            memcpy(averages ? average->data : param->data, averages ? param->data : average->data,
                    (size_t)(weft_shape_count(&param->shape) * weft_dtype_bytes(param->dtype)));
     }
+}
+
+void weft_step_begin_averages(weft_store *store)
+{
+    copy_averages(store, true);
+}
+
+void weft_step_end_averages(weft_store *store)
+{
+    copy_averages(store, false);
 }
 
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,

@@ -37,8 +37,10 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_store *store, uint64_t seed,
                            weft_step *step);
-/* Moving averages of a store begin as copies of their parameters. */
+/* Moving averages of a store begin as copies of their parameters, */
 void weft_step_begin_averages(weft_store *store);
+/* and when all is trained they take their place. */
+void weft_step_end_averages(weft_store *store);
 void weft_step_free(weft_step *step);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);

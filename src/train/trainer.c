@@ -13,6 +13,7 @@
 #include "train/guard.h"
 #include "train/latents.h"
 #include "train/meter.h"
+#include "train/run_lock.h"
 #include "train/step_cache.h"
 
 #include <math.h>
@@ -25,18 +26,21 @@ typedef struct trainer {
     weft_run_models models;
     weft_place_of_run place;
     weft_comm *comm;
-    bool leader; /* rank 0: writes files */
+    bool leader;         /* rank 0: writes files */
+    weft_run_lock *lock; /* the leader's, of run->out */
     weft_store *store;
     weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
     weft_checkpoint_part part[2];
     int parts;
-    json_t
-        *resume; /* state of the checkpoint that is being gone on from, until its stage has begun */
-    int64_t done; /* steps */
-    int64_t last; /* step of the last checkpoint before this stage; -1: none */
-    double peak_gflops, fps;
+    weft_checkpoints *checkpoints;
+    /* state of the checkpoint that is being gone on from, until its stage has begun */
+    json_t *resume;
+    int64_t done;          /* steps */
+    double fps;            /* of the clips; 0: no stage has run yet */
+    bool stopped_together; /* all ranks left at the same step, with nothing under way */
+    double peak_gflops;
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -46,7 +50,6 @@ typedef struct trainer {
     float *no_text;     /* (L,D): in the place of captions that are left away; NULL: captions are
                            encoded in the step */
     weft_loader *loader;
-    weft_checkpoints *checkpoints;
     weft_meter *meter;
 } trainer;
 
@@ -95,6 +98,15 @@ static weft_status open_ranks(trainer *t)
     return WEFT_OK;
 }
 
+/* The run's folder is this run's alone from here on. */
+static weft_status take_folder(trainer *t)
+{
+    enum { PATIENCE = 5 }; /* seconds that the processes of a killed run may take to die */
+    WEFT_TRY(weft_make_dirs(t->run->out));
+    WEFT_TRY(weft_run_lock_take(t->run->out, PATIENCE, &t->lock));
+    return weft_run_remove_leftovers(t->run->out);
+}
+
 static weft_status begin(trainer *t)
 {
     WEFT_TRY(weft_run_check(t->run, t->path));
@@ -103,7 +115,7 @@ static weft_status begin(trainer *t)
     weft_config_dump(&weft_run_section, t->run, &t->yaml);
     WEFT_TRY(weft_buf_check(&t->yaml));
     if (t->leader)
-        WEFT_TRY(weft_make_dirs(t->run->out));
+        WEFT_TRY(take_folder(t));
     WEFT_TRY(weft_comm_barrier(t->comm));
     t->guard = weft_guard_make(&t->run->guard);
     t->store = weft_store_create();
@@ -287,28 +299,24 @@ static int64_t last_checkpoint(trainer *t)
 {
     if (weft_checkpoints_wait(t->checkpoints) != WEFT_OK)
         weft_warn("%s", weft_error_message());
-    const int64_t last = weft_checkpoints_last(t->checkpoints);
-    return last > t->last ? last : t->last;
+    return weft_checkpoints_last(t->checkpoints);
 }
 
 static void close_stage(trainer *t)
 {
     weft_loader_close(t->loader);
     t->loader = NULL;
-    if (t->checkpoints)
-        t->last = last_checkpoint(t);
-    weft_checkpoints_close(t->checkpoints);
-    t->checkpoints = NULL;
 }
 
 static weft_status open_checkpoints(trainer *t)
 {
     weft_checkpoint_spec spec = {.run = t->run->out,
                                  .store = t->store,
-                                 .graph = t->bucket[0]->whole,
+                                 .comm = t->comm,
                                  .parts = t->parts,
                                  .config_yaml = t->yaml.data,
-                                 .keep = t->run->checkpoint.keep};
+                                 .keep = t->run->checkpoint.keep,
+                                 .deadline = t->run->deadline};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
@@ -342,6 +350,22 @@ static void fill_text(trainer *t, weft_program *program, const weft_batch *batch
     }
 }
 
+/* All randomness of a sample is keyed by (seed, step, sample), and by its epoch: a batch over the
+ * border of two epochs may hold a sample twice. What stands in for a sample that does not decode
+ * may be there a second time in its own epoch; it goes by its place in the batch. */
+static void fill_keys(const trainer *t, int64_t *key, const weft_batch *batch)
+{
+    const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
+    for (int64_t i = 0; i < batch->count; i++) {
+        uint64_t mixed = weft_seed_mix(step_seed, batch->id[i]);
+        if (batch->epoch[i] > 0)
+            mixed = weft_seed_mix(mixed, (uint64_t)batch->epoch[i]);
+        if (batch->replaced[i])
+            mixed = weft_seed_mix(mixed, ~(uint64_t)(batch->first + i));
+        key[i] = (int64_t)mixed;
+    }
+}
+
 /* The next batch into the inputs of its bucket's step. */
 static weft_status fill_batch(trainer *t, int *bucket)
 {
@@ -353,11 +377,7 @@ static weft_status fill_batch(trainer *t, int *bucket)
         return weft_fail(WEFT_E_INTERNAL,
                          "the loader gave %lld samples, this rank's input takes %lld",
                          (long long)batch.count, (long long)step->slice_count);
-    /* all randomness of a sample is keyed by (seed, step, sample) */
-    int64_t *key = weft_program_input(step->program, "batch.key")->data;
-    const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
-    for (int64_t i = 0; i < batch.count; i++)
-        key[i] = (int64_t)weft_seed_mix(step_seed, batch.id[i]);
+    fill_keys(t, weft_program_input(step->program, "batch.key")->data, &batch);
     if (weft_run_denoises(&t->models)) {
         fill_latents(t, step->program, &batch);
         fill_text(t, step->program, &batch);
@@ -424,13 +444,35 @@ static weft_status run_step(trainer *t)
     return verdict;
 }
 
+/* On all ranks; the leader has what stands beside the tensors. */
 static weft_status save(trainer *t)
 {
-    json_t *state =
-        json_pack("{s:I, s:o, s:o, s:I, s:I}", "step", (json_int_t)t->done, "guard",
-                  weft_guard_state(&t->guard), "loader", weft_loader_state(t->loader), "stage",
-                  (json_int_t)t->stage_index, "seed", (json_int_t)t->run->seed);
+    json_t *state = NULL;
+    if (t->leader)
+        state =
+            json_pack("{s:I, s:o, s:o, s:I, s:I, s:f}", "step", (json_int_t)t->done, "guard",
+                      weft_guard_state(&t->guard), "loader", weft_loader_state(t->loader), "stage",
+                      (json_int_t)t->stage_index, "seed", (json_int_t)t->run->seed, "fps", t->fps);
+    if (t->leader)
+        WEFT_TRY(weft_meter_flush(t->meter));
     return weft_checkpoints_save(t->checkpoints, t->done, state);
+}
+
+/* After an interrupt: no rank leaves before the checkpoint has its name, because a launcher ends
+ * the whole job when one of its processes ends. Only the leader knows how it went, and says it. */
+static weft_status stop_together(trainer *t)
+{
+    const weft_status_code saved = weft_checkpoints_wait(t->checkpoints);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", weft_error_message());
+    WEFT_TRY(weft_comm_barrier(t->comm));
+    t->stopped_together = true;
+    if (!t->leader)
+        return weft_fail(WEFT_E_CANCELLED, "%s", "");
+    if (saved != WEFT_OK)
+        return weft_fail(saved, "stopped at step %lld: %s", (long long)t->done, message);
+    return weft_fail(WEFT_E_CANCELLED, "stopped at step %lld; the same command goes on from there",
+                     (long long)t->done);
 }
 
 /* True on all ranks when one was interrupted. */
@@ -493,19 +535,14 @@ static weft_status run_steps(trainer *t)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
         WEFT_TRY(anyone_interrupted(t, &stop));
         const bool due = (every > 0 && t->done % every == 0) || t->done == total || stop;
-        if (due && t->leader)
+        if (due)
             WEFT_TRY(save(t));
-        if (!stop)
-            continue;
-        if (t->leader)
-            WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
-        return weft_fail(WEFT_E_CANCELLED,
-                         "stopped at step %lld; the same command goes on from there",
-                         (long long)t->done);
+        if (stop)
+            return stop_together(t);
     }
     if (t->run->trace)
         WEFT_TRY(write_trace(t));
-    return t->leader ? weft_checkpoints_wait(t->checkpoints) : WEFT_OK;
+    return weft_checkpoints_wait(t->checkpoints);
 }
 
 /* ---- resuming ------------------------------------------------------------------------------ */
@@ -533,31 +570,21 @@ static weft_status resume(trainer *t)
     json_t *state;
     WEFT_TRY(open_checkpoints(t));
     WEFT_TRY(weft_checkpoints_load(t->checkpoints, &state, folder));
-    double step = -1;
-    if (state) {
-        int64_t value;
-        t->resume = state;
-        WEFT_TRY(weft_json_get_i64(state, "step", folder, &value));
-        WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
-        t->done = value;
-        step = (double)value;
-        if (t->leader) {
-            weft_info("going on from %s", folder);
-            tell_changes(t, folder);
-        }
-        const int64_t total = weft_run_first_step(t->run, t->run->stages.count);
-        if (t->leader && value >= total)
-            weft_info("all %lld steps are done (the checkpoint is of step %lld); more "
-                      "stages.N.steps go on",
-                      (long long)total, (long long)value);
+    if (!state)
+        return WEFT_OK;
+    t->resume = state;
+    WEFT_TRY(weft_json_get_i64(state, "step", folder, &t->done));
+    WEFT_TRY(weft_json_get_f64_or(state, "fps", folder, 0, &t->fps));
+    WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
+    if (t->leader) {
+        weft_info("going on from %s", folder);
+        tell_changes(t, folder);
     }
-    /* a file system that shows ranks different folders would train different models */
-    double sum = step;
-    WEFT_TRY(weft_comm_sum(t->comm, &sum, 1));
-    if (sum != step * weft_comm_ranks(t->comm))
-        return weft_fail(WEFT_E_COMM,
-                         "%s: the ranks see different checkpoints; is the folder shared?",
-                         t->run->out);
+    const int64_t total = weft_run_first_step(t->run, t->run->stages.count);
+    if (t->leader && t->done >= total)
+        weft_info("all %lld steps are done (the checkpoint is of step %lld); more stages.N.steps "
+                  "go on",
+                  (long long)total, (long long)t->done);
     return WEFT_OK;
 }
 
@@ -590,8 +617,6 @@ static weft_status run_stage(trainer *t, int64_t index)
     WEFT_TRY(open_stage(t));
     if (first)
         WEFT_TRY(resume(t));
-    else
-        WEFT_TRY(open_checkpoints(t));
     const int64_t end = weft_run_first_step(t->run, index + 1);
     if (t->done >= end)
         return WEFT_OK;
@@ -613,17 +638,36 @@ static weft_status run_stage(trainer *t, int64_t index)
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* Of a run whose stages were all done before it was started: as the first clip has it. */
+static weft_status find_fps(trainer *t)
+{
+    const weft_run_data *d = &t->run->data;
+    weft_dataset *data;
+    if (t->fps <= 0)
+        t->fps = d->fps;
+    if (t->fps > 0)
+        return WEFT_OK;
+    WEFT_TRY(weft_dataset_open(d->path, d->split[0] ? d->split : NULL, false, &data));
+    if (weft_dataset_count(data) > 0)
+        t->fps = weft_dataset_at(data, 0)->fps;
+    weft_dataset_close(data);
+    return WEFT_OK;
+}
+
 static weft_status finish(trainer *t)
 {
+    WEFT_TRY(find_fps(t));
+    if (t->run->optimizer.ema_decay > 0) /* from here on the weights are their averages */
+        weft_step_end_averages(t->store);
     weft_export e = {.run = t->run,
                      .models = &t->models,
+                     .comm = t->comm,
                      .store = t->store,
                      .graph = t->bucket[0]->whole,
                      .part = t->part,
                      .parts = t->parts,
                      .size = weft_stage_bucket(t->stage, weft_stage_largest(t->stage)),
-                     .fps = t->fps,
-                     .variant = t->run->optimizer.ema_decay > 0 ? "ema." : ""};
+                     .fps = t->fps};
     if (!weft_run_denoises(&t->models)) {
         weft_model *model = &t->models.autoencoder;
         weft_grid *grid = &t->models.grid;
@@ -633,14 +677,13 @@ static weft_status finish(trainer *t)
         json_decref(t->part[0].config);
         t->part[0].config = weft_model_write(model);
     }
-    if (t->leader)
-        WEFT_TRY(weft_export_write(&e));
+    WEFT_TRY(weft_export_write(&e));
     return weft_comm_barrier(t->comm);
 }
 
 weft_status weft_train(const weft_run *run, const char *path)
 {
-    trainer t = {.run = run, .path = path, .last = -1};
+    trainer t = {.run = run, .path = path};
     weft_status_code status = begin(&t);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
         close_stage(&t);
@@ -652,6 +695,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     if (status == WEFT_OK)
         status = finish(&t);
     close_stage(&t);
+    weft_checkpoints_close(t.checkpoints, status != WEFT_OK);
     for (int i = 0; i < t.parts; i++)
         json_decref(t.part[i].config);
     json_decref(t.resume);
@@ -659,7 +703,8 @@ weft_status weft_train(const weft_run *run, const char *path)
     close_buckets(&t);
     weft_step_cache_free(t.steps);
     weft_store_free(t.store);
-    if (status != WEFT_OK)
+    weft_run_lock_release(t.lock);
+    if (status != WEFT_OK && !t.stopped_together)
         weft_comm_give_up(t.comm); /* the others need not wait for this rank */
     weft_comm_free(t.comm);
     return status;

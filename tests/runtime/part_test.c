@@ -1,6 +1,6 @@
 /* Who holds which part of a tensor: initial values, files of whole tensors and files of parts, on
  * meshes of fake ranks against one rank. All bitwise. */
-#include "runtime/part.h"
+#include "runtime/part_files.h"
 
 #include "base/fs.h"
 #include "format/safetensors.h"
@@ -149,6 +149,27 @@ static void expect_slices(const rank_job *one, const rank_job *many, int ranks, 
     }
 }
 
+/* All that this rank writes fits the staging: fed first, drained then. */
+static weft_status_code parts_save(weft_store *store, const char *prefix, const char *folder,
+                                   const char *stem, int rank, int ranks)
+{
+    const weft_part_set set = {.folder = "", .stem = stem, .prefix = prefix};
+    const weft_part_writer writer = {.rank = rank, .ranks = ranks};
+    weft_part_stream *stream;
+    WEFT_TRY(weft_part_stream_create(store, &set, 1, &writer, &stream));
+    weft_part_stream_feed(stream);
+    const weft_status_code status = weft_part_stream_drain(stream, folder);
+    weft_part_stream_free(stream);
+    return status;
+}
+
+static weft_status_code parts_load(weft_store *store, const char *prefix, const char *folder,
+                                   const char *stem)
+{
+    const weft_part_set set = {.folder = "", .stem = stem, .prefix = prefix};
+    return weft_part_set_load(store, &set, folder);
+}
+
 static const char *const meshes[] = {"fsdp=3", "tp=2",        "dp=2,tp=2",
                                      "dp=3",   "fsdp=2,tp=2", "dp=2,fsdp=2,tp=2"};
 enum { MESHES = sizeof meshes / sizeof *meshes };
@@ -176,14 +197,14 @@ static weft_status_code save_and_load(rank_job *j)
     WEFT_TRY(make(j));
     WEFT_TRY(weft_weights_save(j->store, j->comm, j->graph, "net.", NULL, j->folder, "model",
                                WEFT_F32, 0));
-    WEFT_TRY(weft_parts_save(j->store, "adamw.", j->folder, "optimizer", j->rank, j->ranks));
+    WEFT_TRY(parts_save(j->store, "adamw.", j->folder, "optimizer", j->rank, j->ranks));
     WEFT_TRY(weft_comm_barrier(j->comm));
     for (int64_t i = 0; i < weft_store_count(j->store); i++) {
         weft_tensor *t = weft_store_at(j->store, i);
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
     WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false));
-    return weft_parts_load(j->store, "adamw.", j->folder, "optimizer");
+    return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 
 static char *fresh_folder(char path[64])
@@ -216,7 +237,7 @@ static weft_status_code load_only(rank_job *j)
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
     WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false));
-    return weft_parts_load(j->store, "adamw.", j->folder, "optimizer");
+    return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 
 Test(part, files_are_the_same_on_any_mesh_and_read_by_any)
@@ -245,7 +266,7 @@ Test(part, files_are_the_same_on_any_mesh_and_read_by_any)
 static weft_status_code save_parts(rank_job *j)
 {
     WEFT_TRY(make(j));
-    return weft_parts_save(j->store, "", j->folder, "all", j->rank, j->ranks);
+    return parts_save(j->store, "", j->folder, "all", j->rank, j->ranks);
 }
 
 Test(part, names_in_files_tell_what_part_they_hold)
@@ -260,7 +281,7 @@ Test(part, names_in_files_tell_what_part_they_hold)
         whole_bytes += weft_shape_count(&t->whole) * weft_dtype_bytes(t->dtype);
     }
     cr_assert_eq(weft_list_dir(folder, false, &names), WEFT_OK);
-    cr_expect_eq(names.count, 2, "the other two ranks hold copies");
+    cr_expect(names.count > 2, "ranks that hold copies share the writing");
     for (int64_t i = 0; i < names.count; i++) {
         weft_tensors *file;
         char *path = weft_path_join(folder, names.name[i]);
@@ -289,18 +310,18 @@ Test(part, damage_is_named)
     cr_expect_eq(
         weft_weights_save(store, NULL, many[1].graph, "net.", NULL, folder, "model", WEFT_F32, 0),
         WEFT_E_ARG, "a part under a whole name");
-    cr_expect_eq(weft_parts_load(store, "net.", folder, "all"), WEFT_E_FORMAT);
+    cr_expect_eq(parts_load(store, "net.", folder, "all"), WEFT_E_FORMAT);
     cr_expect(strstr(weft_error_message(), "adamw.a"), "unknown: %s", weft_error_message());
-    cr_expect_eq(weft_parts_load(store, "", folder, "al"), WEFT_E_NOT_FOUND);
-    cr_expect_eq(weft_parts_save(store, "", folder, "all", 5, 7), WEFT_OK);
-    cr_expect_eq(weft_parts_load(store, "", folder, "all"), WEFT_E_FORMAT);
+    cr_expect_eq(parts_load(store, "", folder, "al"), WEFT_E_NOT_FOUND);
+    cr_expect_eq(parts_save(store, "", folder, "all", 5, 7), WEFT_OK);
+    cr_expect_eq(parts_load(store, "", folder, "all"), WEFT_E_FORMAT);
     cr_expect(strstr(weft_error_message(), "more than once"), "%s", weft_error_message());
     snprintf(path, sizeof path, "%s/all-rank-00005-of-00007.safetensors", folder);
     cr_expect_eq(remove(path), 0);
-    cr_expect_eq(weft_parts_load(store, "", folder, "all"), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(parts_load(store, "", folder, "all"), WEFT_OK, "%s", weft_error_message());
     snprintf(path, sizeof path, "%s/all-rank-00001-of-00003.safetensors", folder);
     cr_expect_eq(remove(path), 0);
-    cr_expect_eq(weft_parts_load(store, "", folder, "all"), WEFT_E_FORMAT);
+    cr_expect_eq(parts_load(store, "", folder, "all"), WEFT_E_FORMAT);
     cr_expect(strstr(weft_error_message(), "missing: net.a.weight"), "%s", weft_error_message());
     release(many, ranks);
     cr_expect_eq(weft_remove_tree(folder), WEFT_OK);

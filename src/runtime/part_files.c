@@ -1,0 +1,431 @@
+#include "runtime/part_files.h"
+
+#include "base/config.h"
+#include "base/fs.h"
+#include "base/listing.h"
+#include "format/safetensors.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool begins(const char *name, const char *prefix)
+{
+    return !strncmp(name, prefix, strlen(prefix));
+}
+
+static int64_t tensor_bytes(const weft_tensor *t)
+{
+    return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+}
+
+/* "<folder>/<set's folder>", in path[1024]. */
+static const char *set_folder(const weft_part_set *set, const char *folder, char path[1024])
+{
+    snprintf(path, 1024, "%s%s%s", folder, set->folder[0] ? "/" : "", set->folder);
+    return path;
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+static weft_status part_name(const weft_part_set *set, const weft_tensor *tensor, weft_buf *name)
+{
+    weft_buf_printf(name, "%s", tensor->name + (set->strip ? strlen(set->prefix) : 0));
+    if (!weft_tensor_is_whole(tensor))
+        for (int d = 0; d < tensor->shape.rank; d++)
+            weft_buf_printf(name, "%s%lld:%lld/%lld%s", d ? "," : "[", (long long)tensor->start[d],
+                            (long long)(tensor->start[d] + tensor->shape.dim[d]),
+                            (long long)tensor->whole.dim[d],
+                            d == tensor->shape.rank - 1 ? "]" : "");
+    return weft_buf_check(name);
+}
+
+/* The box that a stored tensor's name tells, its whole shape, and the length of the tensor's own
+ * name; false when the brackets are damaged or the data has another shape. */
+static bool parse_name(const weft_stored_tensor *stored, weft_box *box, weft_shape *whole,
+                       int *length)
+{
+    const char *name = stored->name, *at = strrchr(name, '[');
+    if (stored->rank > WEFT_MAX_RANK)
+        return false;
+    *box = (weft_box){.shape.rank = stored->rank};
+    whole->rank = stored->rank;
+    for (int d = 0; d < stored->rank; d++)
+        box->shape.dim[d] = whole->dim[d] = stored->dim[d];
+    *length = (int)strlen(name);
+    if (!at || name[*length - 1] != ']')
+        return true;
+    *length = (int)(at - name);
+    for (int d = 0; d < stored->rank; d++) {
+        long long begin, end, all;
+        int used = 0;
+        if (sscanf(at + 1, "%lld:%lld/%lld%n", &begin, &end, &all, &used) != 3 ||
+            end - begin != stored->dim[d])
+            return false;
+        box->start[d] = begin;
+        whole->dim[d] = all;
+        at += 1 + used;
+    }
+    return strcmp(at, "]") == 0 && weft_box_inside(box, whole);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+typedef struct piece {
+    const weft_tensor *tensor;
+    int set;
+    char *name; /* in the file; owned */
+    int64_t bytes;
+} piece;
+
+struct weft_part_stream {
+    weft_part_set set[8];
+    int sets;
+    weft_part_writer who;
+    piece *piece; /* in the order of sets */
+    int64_t pieces, room, bytes;
+    char *ring;
+    int64_t capacity;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int64_t fed, drained; /* bytes so far; the ring holds those between */
+    bool broken;          /* nobody drains any more */
+};
+
+enum { CHUNK = 4 << 20 }; /* bytes that change hands at once */
+
+static weft_status add_piece(weft_part_stream *s, const weft_tensor *t, int set)
+{
+    weft_buf name = {0};
+    WEFT_TRY(weft_grow((void **)&s->piece, s->pieces, &s->room, sizeof *s->piece));
+    const weft_status_code status = part_name(&s->set[set], t, &name);
+    if (status != WEFT_OK) {
+        weft_buf_free(&name);
+        return status;
+    }
+    s->piece[s->pieces++] =
+        (piece){.tensor = t, .set = set, .name = name.data, .bytes = tensor_bytes(t)};
+    s->bytes += tensor_bytes(t);
+    return WEFT_OK;
+}
+
+/* Of the ranks that hold a part, that one writes it that comes at the tensor's place in the bytes
+ * of all: every rank finds the same one without asking. */
+static weft_status choose_pieces(weft_part_stream *s, weft_store *store)
+{
+    int64_t before = 0, total = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int set = 0; set < s->sets; set++)
+            for (int64_t i = 0; i < weft_store_count(store); i++) {
+                const weft_tensor *t = weft_store_at(store, i);
+                const int64_t bytes = weft_shape_count(&t->whole) * weft_dtype_bytes(t->dtype);
+                if (!begins(t->name, s->set[set].prefix) || t->replica < 0)
+                    continue;
+                const double share = (double)before / (double)(total ? total : 1);
+                const int chosen = (int)(share * (t->replicas > 1 ? t->replicas : 1));
+                if (pass == 0)
+                    total += bytes;
+                else
+                    before += bytes;
+                if (pass == 1 && chosen == t->replica && weft_shape_count(&t->shape) > 0)
+                    WEFT_TRY(add_piece(s, t, set));
+            }
+    return WEFT_OK;
+}
+
+weft_status weft_part_stream_create(weft_store *store, const weft_part_set *sets, int count,
+                                    const weft_part_writer *writer, weft_part_stream **out)
+{
+    weft_part_stream *s = weft_alloc(sizeof *s);
+    if (!s)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a copy of the weights");
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+    weft_status_code status = WEFT_OK;
+    if (count > WEFT_COUNT(s->set))
+        WEFT_GO(weft_fail(WEFT_E_INTERNAL, "%d sets of tensors at once", count));
+    memcpy(s->set, sets, (size_t)count * sizeof *sets);
+    s->sets = count;
+    s->who = *writer;
+    WEFT_GO(choose_pieces(s, store));
+    s->capacity = writer->staging > 0 && writer->staging < s->bytes ? writer->staging : s->bytes;
+    s->ring = weft_alloc_aligned(s->capacity + 64);
+    if (!s->ring)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for a staging of %lld bytes",
+                          (long long)s->capacity));
+    *out = s;
+    return WEFT_OK;
+out:
+    weft_part_stream_free(s);
+    return status;
+}
+
+void weft_part_stream_free(weft_part_stream *s)
+{
+    if (!s)
+        return;
+    for (int64_t i = 0; i < s->pieces; i++)
+        weft_free(s->piece[i].name);
+    weft_free(s->piece);
+    weft_free(s->ring);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->moved);
+    weft_free(s);
+}
+
+/* Waits until there are free (or filled) bytes in one piece behind `at`; how many, at most `want`
+ * and up to the ring's end. 0: broken. */
+static int64_t wait_bytes(weft_part_stream *s, bool filled, int64_t at, int64_t want)
+{
+    const int64_t to_end = s->capacity - at % s->capacity;
+    int64_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->broken && !(n = filled ? s->fed - at : s->capacity - (at - s->drained)))
+        pthread_cond_wait(&s->moved, &s->lock);
+    if (s->broken)
+        n = 0;
+    pthread_mutex_unlock(&s->lock);
+    n = n < want ? n : want;
+    n = n < CHUNK ? n : CHUNK;
+    return n < to_end ? n : to_end;
+}
+
+static void note(weft_part_stream *s, int64_t *counter, int64_t bytes)
+{
+    pthread_mutex_lock(&s->lock);
+    *counter += bytes;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void weft_part_stream_feed(weft_part_stream *s)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < s->pieces; i++)
+        for (int64_t done = 0, n; done < s->piece[i].bytes; done += n, at += n) {
+            n = wait_bytes(s, false, at, s->piece[i].bytes - done);
+            if (n <= 0)
+                return;
+            memcpy(s->ring + at % s->capacity, (const char *)s->piece[i].tensor->data + done,
+                   (size_t)n);
+            note(s, &s->fed, n);
+        }
+}
+
+static weft_status drain_piece(weft_part_stream *s, weft_tensors_writer *writer, const piece *p)
+{
+    for (int64_t done = 0, n; done < p->bytes; done += n) {
+        n = wait_bytes(s, true, s->drained, p->bytes - done);
+        WEFT_TRY(weft_tensors_writer_some(writer, p->name, s->ring + s->drained % s->capacity, n));
+        note(s, &s->drained, n);
+    }
+    return p->bytes ? WEFT_OK : weft_tensors_writer_some(writer, p->name, "", 0);
+}
+
+/* The pieces [first, last) are those of one set. */
+static weft_status drain_set(weft_part_stream *s, const char *folder, int64_t first, int64_t last)
+{
+    const weft_part_set *set = &s->set[s->piece[first].set];
+    char path[1024], stem[300];
+    set_folder(set, folder, path);
+    snprintf(stem, sizeof stem, s->who.ranks > 1 ? "%s-rank-%05d-of-%05d" : "%s", set->stem,
+             s->who.rank, s->who.ranks);
+    weft_tensors_writer *writer;
+    WEFT_TRY(weft_tensors_writer_create(path, stem, s->who.shard_bytes, &writer));
+    weft_status_code status = weft_tensors_writer_metadata(writer, "format", "pt");
+    for (int64_t i = first; i < last && status == WEFT_OK; i++) {
+        const weft_tensor *t = s->piece[i].tensor;
+        status = weft_tensors_writer_declare(writer, s->piece[i].name, t->dtype, t->shape.rank,
+                                             t->shape.dim);
+    }
+    for (int64_t i = first; i < last && status == WEFT_OK; i++)
+        status = drain_piece(s, writer, &s->piece[i]);
+    if (status == WEFT_OK)
+        status = weft_tensors_writer_finish(writer);
+    weft_tensors_writer_free(writer);
+    return status;
+}
+
+weft_status weft_part_stream_drain(weft_part_stream *s, const char *folder)
+{
+    weft_status_code status = WEFT_OK;
+    for (int64_t first = 0, last; first < s->pieces && status == WEFT_OK; first = last) {
+        for (last = first; last < s->pieces && s->piece[last].set == s->piece[first].set;)
+            last++;
+        status = drain_set(s, folder, first, last);
+    }
+    if (status != WEFT_OK) {
+        pthread_mutex_lock(&s->lock);
+        s->broken = true;
+        pthread_cond_broadcast(&s->moved);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return status;
+}
+
+/* ---- the index ----------------------------------------------------------------------------- */
+
+/* <stem>.safetensors, or one of a set <stem>-.... */
+static bool is_part_file(const char *name, const char *stem)
+{
+    const char *extension = ".safetensors";
+    const size_t length = strlen(name), from = strlen(stem), tail = strlen(extension);
+    return length >= from + tail && !strncmp(name, stem, from) &&
+           !strcmp(name + length - tail, extension) && (name[from] == '-' || length == from + tail);
+}
+
+static weft_status index_file(const char *folder, const char *name, json_t *map, int64_t *bytes)
+{
+    weft_tensors *file;
+    char *path = weft_path_join(folder, name);
+    weft_status_code status =
+        path ? weft_tensors_open(path, &file) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_free(path);
+    WEFT_TRY(status);
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        *bytes += t->bytes;
+        json_object_set_new(map, t->name, json_string(name));
+    }
+    weft_tensors_close(file);
+    return WEFT_OK;
+}
+
+weft_status weft_part_set_index(const weft_part_set *set, const char *folder)
+{
+    char own[1024], path[1300];
+    weft_names names = {0};
+    WEFT_TRY(weft_list_dir(set_folder(set, folder, own), false, &names));
+    json_t *map = json_object(), *index = NULL;
+    int64_t bytes = 0;
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++)
+        if (is_part_file(names.name[i], set->stem))
+            status = index_file(own, names.name[i], map, &bytes);
+    weft_names_free(&names);
+    if (status != WEFT_OK || json_object_size(map) == 0)
+        goto out;
+    index =
+        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    snprintf(path, sizeof path, "%s/%s.safetensors.index.json", own, set->stem);
+    status =
+        index ? weft_json_save(path, index) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+out:
+    json_decref(index);
+    json_decref(map);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+typedef struct part_reader {
+    weft_store *store;
+    const weft_part_set *set;
+    int64_t *filled; /* elements, by index in the store */
+    weft_listing unknown;
+    int64_t files;
+} part_reader;
+
+static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
+{
+    weft_box box;
+    weft_shape whole;
+    int length;
+    if (!parse_name(stored, &box, &whole, &length))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": the name does not fit the data", stored->file,
+                         stored->name);
+    weft_buf name = {0};
+    weft_buf_printf(&name, "%s%.*s", r->set->strip ? r->set->prefix : "", length, stored->name);
+    WEFT_TRY(weft_buf_check(&name));
+    const int64_t index =
+        begins(name.data, r->set->prefix) ? weft_store_index(r->store, name.data) : -1;
+    if (index < 0)
+        weft_listing_add(&r->unknown, name.data);
+    weft_buf_free(&name);
+    if (index < 0)
+        return WEFT_OK;
+    const weft_tensor *tensor = weft_store_at(r->store, index);
+    const weft_box own = weft_box_of(tensor);
+    if (stored->dtype != tensor->dtype || !weft_shape_equal(&whole, &tensor->whole))
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's",
+                         stored->file, stored->name);
+    r->filled[index] +=
+        weft_box_copy(&own, tensor->data, tensor->dtype, &box, stored->data, stored->dtype);
+    return WEFT_OK;
+}
+
+static weft_status read_file(part_reader *r, const char *path)
+{
+    weft_tensors *file;
+    WEFT_TRY(weft_tensors_open(path, &file));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < weft_tensors_count(file) && status == WEFT_OK; i++)
+        status = read_part(r, weft_tensors_at(file, i));
+    weft_tensors_close(file);
+    r->files++;
+    return status;
+}
+
+static weft_status check_filled(const part_reader *r, const char *folder)
+{
+    weft_listing missing = {0}, twice = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < weft_store_count(r->store); i++) {
+        const weft_tensor *t = weft_store_at(r->store, i);
+        const int64_t count = weft_shape_count(&t->shape);
+        if (begins(t->name, r->set->prefix) && r->filled[i] != count)
+            weft_listing_add(r->filled[i] < count ? &missing : &twice, t->name);
+    }
+    if (missing.count || r->unknown.count)
+        status = weft_fail(
+            WEFT_E_FORMAT,
+            "%s/%s is of another model, or files are missing: %lld parameters missing%s%s, %lld "
+            "unknown%s%s",
+            folder, r->set->stem, (long long)missing.count, missing.count ? ": " : "",
+            weft_listing_text(&missing), (long long)r->unknown.count, r->unknown.count ? ": " : "",
+            weft_listing_text(&r->unknown));
+    else if (twice.count)
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s/%s: files of different meshes side by side: %lld parameters are "
+                           "there more than once: %s",
+                           folder, r->set->stem, (long long)twice.count, weft_listing_text(&twice));
+    weft_listing_free(&missing);
+    weft_listing_free(&twice);
+    return status;
+}
+
+static bool any_of(weft_store *store, const weft_part_set *set)
+{
+    for (int64_t i = 0; i < weft_store_count(store); i++)
+        if (begins(weft_store_at(store, i)->name, set->prefix))
+            return true;
+    return false;
+}
+
+weft_status weft_part_set_load(weft_store *store, const weft_part_set *set, const char *folder)
+{
+    char own[1024];
+    weft_names names = {0};
+    part_reader r = {.store = store, .set = set};
+    set_folder(set, folder, own);
+    r.filled = weft_alloc((weft_store_count(store) + 1) * (int64_t)sizeof *r.filled);
+    weft_status_code status = r.filled ? weft_list_dir(own, false, &names)
+                                       : weft_fail(WEFT_E_MEMORY, "%s: out of memory", own);
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        if (!is_part_file(names.name[i], set->stem))
+            continue;
+        char *path = weft_path_join(own, names.name[i]);
+        status = path ? read_file(&r, path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", own);
+        weft_free(path);
+    }
+    if (status == WEFT_OK && r.files == 0 && any_of(store, set))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: no file %s.safetensors or %s-....safetensors",
+                           own, set->stem, set->stem);
+    if (status == WEFT_OK)
+        status = check_filled(&r, own);
+    weft_free(r.filled);
+    weft_listing_free(&r.unknown);
+    weft_names_free(&names);
+    return status;
+}

@@ -1,0 +1,63 @@
+#!/bin/bash
+# A run's folder: who may write into it, what a killed run leaves, what a finished one says when it is started again.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml --set optimizer.ema_decay=0.5 --set checkpoint.every=4 --set checkpoint.keep=9 --set data.fps=12 >vae.log 2>&1 ||
+    { cat vae.log; fail "weft train vae"; }
+
+# one run at a time in a folder: ranks that do not know of each other, each of which believes it leads, among them
+"$WEFT" train vae.yaml --set out=runs/one --set stages.0.steps=100000 >one.log 2>&1 &
+pid=$!
+for _ in $(seq 3000); do
+    [ -s runs/one/metrics.jsonl ] && break
+    sleep 0.01
+done
+"$WEFT" train vae.yaml --set out=runs/one >two.log 2>&1 && fail "two runs in one folder"
+grep -q "runs/one: another run writes here (process $pid on " two.log || { cat two.log; fail "the holder of the folder is not named"; }
+kill -KILL $pid
+wait $pid 2>/dev/null
+# the lock of a killed run holds nobody up; what it was writing goes, what others wrote stays
+dead=$(bash -c 'echo $$')
+touch "runs/one/metrics.jsonl.tmp.$dead" "runs/one/events.tmp.$$" "runs/one/a.tmp.b"
+mkdir -p runs/one/latents/x
+touch "runs/one/latents/x/train-000000.tar.tmp.$dead"
+"$WEFT" train vae.yaml --set out=runs/one >three.log 2>&1 || { cat three.log; fail "the lock of a killed run"; }
+[ ! -e "runs/one/metrics.jsonl.tmp.$dead" ] && [ ! -e "runs/one/latents/x/train-000000.tar.tmp.$dead" ] || fail "leftovers of a killed run stay"
+[ -e "runs/one/events.tmp.$$" ] && [ -e runs/one/a.tmp.b ] || fail "a file of somebody else was removed"
+
+# a finished run started again writes the same model: its rate, and the latent statistics of the averages that it exports
+cp -r runs/vae runs/again
+rm -r runs/again/model
+"$WEFT" train vae.yaml --set out=runs/again --set optimizer.ema_decay=0.5 --set checkpoint.every=4 --set checkpoint.keep=9 --set data.fps=12 >again.log 2>&1 ||
+    { cat again.log; fail "a finished run"; }
+for file in config.json diffusion_pytorch_model.safetensors; do
+    cmp runs/vae/model/vae/$file runs/again/model/vae/$file || fail "$file of a finished run started again"
+done
+python3 - <<'PY' || fail "the exported weights are not the averages"
+import json, struct
+def tensors(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    return {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in head.items() if k != "__metadata__"}
+model = tensors("runs/vae/model/vae/diffusion_pytorch_model.safetensors")
+ema = tensors("runs/vae/checkpoints/step-00000008/ema.safetensors")
+assert model and all(ema["ema.vae." + k] == model[k] for k in model)
+PY
+# a VAE that begins with these weights and learns nothing measures the same latents: they are those of the averages
+"$WEFT" train vae.yaml --set out=runs/measure --set vae.init=runs/vae/model --set stages.0.steps=1 --set stages.0.lr=0 --set data.fps=12 >measure.log 2>&1 ||
+    { cat measure.log; fail "vae.init"; }
+cmp runs/vae/model/vae/config.json runs/measure/model/vae/config.json || fail "latent statistics are not those of the exported weights"
+"$WEFT" train dit.yaml --set stages.0.steps=2 --set stages.0.frames=5 --set stages.1.steps=2 --set data.fps=12 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
+rm -r runs/dit/model
+"$WEFT" train dit.yaml --set stages.0.steps=2 --set stages.0.frames=5 --set stages.1.steps=2 --set data.fps=12 >dit.log 2>&1 || { cat dit.log; fail "a finished dit"; }
+grep -q '"fps": 12' runs/dit/model/weft.json || { cat runs/dit/model/weft.json; fail "the rate of a finished run started again"; }
+
+# every checkpoint damaged: refused, not begun anew
+for step in 4 8; do printf x | dd of=runs/again/checkpoints/step-0000000$step/optimizer.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null; done
+before=$(cat runs/again/metrics.jsonl)
+"$WEFT" train vae.yaml --set out=runs/again --set stages.0.steps=9 >none.log 2>&1 && fail "began anew beside damaged checkpoints"
+grep -q "none of 2 checkpoints is whole" none.log && grep -q "begin anew" none.log || { cat none.log; fail "the message of none whole"; }
+[ "$before" = "$(cat runs/again/metrics.jsonl)" ] || fail "a refused run changed metrics.jsonl"
+exit 0
