@@ -119,5 +119,5 @@ refuse() { # TEXT OPTIONS...
 refuse "stages.0: give batch, frames, height and width, or buckets" --set stages.0.frames=9
 refuse "stages.0.buckets.3: has the size of bucket 0" --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
 refuse "stages.0.buckets.1.frames: 6 is not 1 + a multiple of 4" --set stages.0.buckets.1.frames=6
-refuse "no text encoder but a AutoencoderKLWan" --set text_encoder.path=runs/vae/model/vae
+refuse "holds a AutoencoderKLWan, a video autoencoder; a text encoder is needed" --set text_encoder.path=runs/vae/model/vae
 exit 0
