@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
+/* Mean luma: a frame below BLACK does not tell where the picture is; a shot below DARK may not. */
+enum { BLACK = 16, DARK = 32, FILM_FRAMES = 24 };
 enum { FLAT = 4 }; /* sharpness of a luma that does not tell what is to be seen */
 #define KEY_SECONDS                                                                                \
     0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
@@ -55,6 +57,8 @@ typedef struct analysis {
     uint8_t rest_mix[WIDE * HIGH]; /* its colours, where rest_flat */
     bool rest_flat;
     int64_t rest_at;
+    bool has_film_bars;
+    int film_bar[4]; /* as frame_stat.bar */
 } analysis;
 
 void weft_heartbeat_beat(const weft_heartbeat *heart)
@@ -342,71 +346,93 @@ static pace pace_of(const analysis *a, int64_t start, int64_t end, double fps)
     return p;
 }
 
-/* Scores of frames start .. end and the operators that look at them. */
-static json_t *judge_shot(const analysis *a, int64_t start, int64_t end, int64_t crop[4])
+/* Bars that the film has: of its frames that are bright enough to tell, the median of each side.
+ * False: too few of them. */
+static bool film_bars(const analysis *a, int bar[4])
 {
-    const weft_curate_config *c = a->config;
-    const weft_video_info *info = &a->info;
-    double motion = 0, luma = 0, detail = 0;
-    int bar[4] = {255, 255, 255, 255};
+    int64_t histogram[4][256] = {{0}}, count = 0;
+    for (int64_t t = 0; t < a->frames; t++) {
+        if (a->frame[t].luma < DARK)
+            continue;
+        count++;
+        for (int k = 0; k < 4; k++)
+            histogram[k][a->frame[t].bar[k]]++;
+    }
+    for (int k = 0; k < 4; k++) {
+        int64_t below = 0;
+        bar[k] = -1;
+        while (count > 0 && 2 * below < count)
+            below += histogram[k][++bar[k]];
+    }
+    return count >= FILM_FRAMES;
+}
+
+/* Bars of frames start .. end: the least that their lit frames have. What is dark in a dark shot
+ * looks like a bar; there the film's other shots tell how much of it is one. */
+static void bars_of(const analysis *a, int64_t start, int64_t end, double luma, int bar[4])
+{
     int64_t lit = 0;
+    for (int k = 0; k < 4; k++)
+        bar[k] = 255;
+    for (int64_t t = start; t <= end; t++) {
+        if (a->frame[t].luma < BLACK)
+            continue;
+        lit++;
+        for (int k = 0; k < 4; k++)
+            bar[k] = a->frame[t].bar[k] < bar[k] ? a->frame[t].bar[k] : bar[k];
+    }
+    for (int k = 0; k < 4; k++) {
+        if ((luma < DARK || lit == 0) && a->has_film_bars)
+            bar[k] = a->film_bar[k] < bar[k] ? a->film_bar[k] : bar[k];
+        else if (lit == 0)
+            bar[k] = 0;
+    }
+}
+
+/* What bars leave of a picture: x, y, width, height in display pixels. */
+static void picture_of(const weft_video_info *info, const int bar[4], int64_t picture[4])
+{
+    picture[0] = picture[1] = 0;
+    picture[2] = info->width;
+    picture[3] = info->height;
+    if (bar[0] + bar[1] >= HIGH * 2 / 3 || bar[2] + bar[3] >= WIDE * 2 / 3 ||
+        bar[0] + bar[1] + bar[2] + bar[3] == 0)
+        return;
+    /* A bar ends inside the next cell: that cell goes too. Sizes are even for 4:2:0. */
+    double cut[4];
+    for (int k = 0; k < 4; k++)
+        cut[k] = bar[k] ? (bar[k] + 1.0) / (k < 2 ? HIGH : WIDE) : 0;
+    picture[0] = (int64_t)ceil(cut[2] * (double)info->width / 2) * 2;
+    picture[1] = (int64_t)ceil(cut[0] * (double)info->height / 2) * 2;
+    picture[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)picture[0]) / 2 * 2;
+    picture[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)picture[1]) / 2 * 2;
+}
+
+/* The shot of frames start .. end with its scores. */
+static json_t *measure_shot(const analysis *a, int64_t start, int64_t end)
+{
+    double motion = 0, luma = 0, detail = 0;
+    int bar[4];
+    int64_t picture[4];
     for (int64_t t = start; t <= end; t++) {
         const frame_stat *s = &a->frame[t];
         motion += t > start ? s->motion : 0;
         luma += s->luma;
         detail += s->detail;
-        if (s->luma < 16)
-            continue; /* a black frame does not tell where the picture is */
-        lit++;
-        for (int k = 0; k < 4; k++)
-            bar[k] = s->bar[k] < bar[k] ? s->bar[k] : bar[k];
     }
     const double n = (double)(end - start + 1);
     const double from = a->frame[start].seconds, to = end_of(a, end), seconds = to - from;
     pace p = pace_of(a, start, end, a->fps);
     if (p.variable)
         p.fps = n / seconds;
-    motion /= seconds;
-    luma /= n;
-    detail /= n;
-    memset(crop, 0, 4 * sizeof *crop);
-    if (c->clips.crop_borders && lit > 0 && bar[0] + bar[1] < HIGH * 2 / 3 &&
-        bar[2] + bar[3] < WIDE * 2 / 3 && bar[0] + bar[1] + bar[2] + bar[3] > 0) {
-        /* A bar ends inside the next cell: that cell goes too. Sizes are even for 4:2:0. */
-        double cut[4];
-        for (int k = 0; k < 4; k++)
-            cut[k] = bar[k] ? (bar[k] + 1.0) / (k < 2 ? HIGH : WIDE) : 0;
-        crop[0] = (int64_t)ceil(cut[2] * (double)info->width / 2) * 2;
-        crop[1] = (int64_t)ceil(cut[0] * (double)info->height / 2) * 2;
-        crop[2] = (int64_t)((1 - cut[3]) * (double)info->width - (double)crop[0]) / 2 * 2;
-        crop[3] = (int64_t)((1 - cut[1]) * (double)info->height - (double)crop[1]) / 2 * 2;
-    }
-    json_t *shot =
-        json_pack("{s:I,s:I,s:f,s:f,s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start", (json_int_t)start,
-                  "end", (json_int_t)end, "start_seconds", from, "end_seconds", to, "fps", p.fps,
-                  "variable_rate", p.variable, "frame_seconds", p.shortest, p.longest, "scores",
-                  "motion", motion, "sharpness", detail, "brightness", luma);
-    json_t *reject = NULL;
-    if (n < (double)c->clips.min_frames)
-        reject = weft_curate_reject("length", n, (double)c->clips.min_frames, "too few frames");
-    else if (seconds < c->clips.min_seconds)
-        reject = weft_curate_reject("length", seconds, c->clips.min_seconds, "too short");
-    else if (p.fps < c->video.min_fps)
-        reject = weft_curate_reject("fps", p.fps, c->video.min_fps,
-                                    "the frame rate of the shot is too low");
-    else if (luma < c->quality.min_brightness)
-        reject = weft_curate_reject("exposure", luma, c->quality.min_brightness, "too dark");
-    else if (luma > c->quality.max_brightness)
-        reject = weft_curate_reject("exposure", luma, c->quality.max_brightness, "too bright");
-    else if (detail < c->quality.min_sharpness)
-        reject = weft_curate_reject("sharpness", detail, c->quality.min_sharpness, "no detail");
-    else if (motion < c->quality.min_motion)
-        reject = weft_curate_reject("motion", motion, c->quality.min_motion, "the picture rests");
-    else if (motion > c->quality.max_motion)
-        reject = weft_curate_reject("motion", motion, c->quality.max_motion, "too fast");
-    if (reject)
-        json_object_set_new(shot, "reject", reject);
-    return shot;
+    bars_of(a, start, end, luma / n, bar);
+    picture_of(&a->info, bar, picture);
+    return json_pack("{s:I,s:I,s:f,s:f,s:[I,I,I,I],s:f,s:b,s:[f,f],s:{s:f,s:f,s:f}}", "start",
+                     (json_int_t)start, "end", (json_int_t)end, "start_seconds", from,
+                     "end_seconds", to, "picture", (json_int_t)picture[0], (json_int_t)picture[1],
+                     (json_int_t)picture[2], (json_int_t)picture[3], "fps", p.fps, "variable_rate",
+                     p.variable, "frame_seconds", p.shortest, p.longest, "scores", "motion",
+                     motion / seconds, "sharpness", detail / n, "brightness", luma / n);
 }
 
 static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *shot)
@@ -436,12 +462,7 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
             to++;
         if (from > to)
             continue; /* the frame before is shown all the time */
-        int64_t crop[4];
-        json_t *shot = judge_shot(a, from, to, crop);
-        if (crop[2] > 0 && crop[3] > 0)
-            json_object_set_new(shot, "crop",
-                                json_pack("[I,I,I,I]", (json_int_t)crop[0], (json_int_t)crop[1],
-                                          (json_int_t)crop[2], (json_int_t)crop[3]));
+        json_t *shot = measure_shot(a, from, to);
         add_hashes(a, from, to, shot);
         json_array_append_new(shots, shot);
     }
@@ -529,6 +550,7 @@ static json_t *conclude(analysis *a, json_t *record)
     if (a->fps > a->config->video.max_fps)
         return weft_curate_reject("fps", a->fps, a->config->video.max_fps,
                                   "the frame rate is too high");
+    a->has_film_bars = film_bars(a, a->film_bar);
     json_object_set_new(record, "shots", cut_into_shots(a));
     return NULL;
 }

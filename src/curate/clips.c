@@ -91,6 +91,21 @@ out:
     return status;
 }
 
+bool weft_curate_clip_is_written(const weft_curate_clip *clip)
+{
+    static const char *const how[] = {"written_with", "crop_source"};
+    json_t *meta = NULL;
+    bool same =
+        weft_path_exists(clip->meta_path) && weft_json_load(clip->meta_path, &meta) == WEFT_OK;
+    for (int i = 0; same && i < WEFT_COUNT(how); i++) {
+        const json_t *is = json_object_get(meta, how[i]),
+                     *wanted = json_object_get(clip->meta, how[i]);
+        same = (!is && !wanted) || json_equal(is, wanted);
+    }
+    json_decref(meta);
+    return same;
+}
+
 static bool same_crop(const weft_curate_clip *a, const weft_curate_clip *b)
 {
     return memcmp(a->crop, b->crop, sizeof a->crop) == 0;
@@ -116,7 +131,7 @@ static weft_status write_group(const char *source, const weft_curate_clip *clips
     WEFT_TRY(reading_failed(weft_video_reader_open(source, &o, &reader)));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < count && status == WEFT_OK; i++)
-        if (same_crop(&clips[i], like) && !weft_path_exists(clips[i].meta_path))
+        if (same_crop(&clips[i], like) && !weft_curate_clip_is_written(&clips[i]))
             status = copy_span(reader, &clips[i], config, heart);
     weft_video_reader_close(reader);
     return status;

@@ -43,32 +43,73 @@ static weft_status remove_temporaries(const char *out, const char *folder)
     return status;
 }
 
-/* The settings that decide about the result, as the folder's first run wrote them. */
+/* ---- settings ------------------------------------------------------------------------------ */
+
+/* What decides what a look at the footage finds: everything but what is judged by its records, and
+ * how clips are written. */
+static weft_curate_config looking(weft_curate_config c, const weft_curate_config *other)
+{
+    const double max_seconds = c.clips.max_seconds;
+    c.workers = 0;
+    c.stall_seconds = 60;
+    c.quality = other->quality;
+    c.duplicates = other->duplicates;
+    c.clips = other->clips;
+    c.clips.max_seconds = max_seconds; /* long shots are divided as they are measured */
+    return c;
+}
+
+/* The folder was made with `old`: other settings of the look would mix two kinds of records. Other
+ * limits choose anew from the records, and clips that would be written otherwise are. */
+static weft_status check_looking(const char *out, const weft_curate_config *old,
+                                 const weft_curate_config *now)
+{
+    const weft_curate_config was = looking(*old, now), is = looking(*now, now);
+    weft_buf text[2] = {{0}}, changes = {0};
+    weft_config_dump(&weft_curate_section, &was, &text[0]);
+    weft_config_dump(&weft_curate_section, &is, &text[1]);
+    weft_status_code status = weft_buf_check(&text[0]);
+    WEFT_GO(status);
+    WEFT_GO(weft_buf_check(&text[1]));
+    WEFT_GO(weft_config_changes(text[0].data, text[1].data, &changes));
+    if (changes.len > 0)
+        status = weft_fail(WEFT_E_CONFIG,
+                           "%s: its footage was looked at with other settings (%.*s); use another "
+                           "--out, or remove this one",
+                           out, (int)strcspn(changes.data, "\n"), changes.data);
+out:
+    weft_buf_free(&text[0]);
+    weft_buf_free(&text[1]);
+    weft_buf_free(&changes);
+    return status;
+}
+
 static weft_status check_settings(const char *out, const weft_curate_config *config)
 {
-    weft_curate_config key = *config;
+    weft_curate_config key = *config, old;
     key.workers = 0;
     key.stall_seconds = 60;
     weft_buf text = {0};
-    char *path = weft_path_join(out, "state/config.yaml"), *old = NULL;
+    weft_arena *arena = weft_arena_create();
+    char *path = weft_path_join(out, "state/config.yaml"), *stored = NULL;
     int64_t bytes = 0;
-    weft_config_dump(&weft_curate_section, &key, &text);
     weft_status_code status =
-        path ? weft_buf_check(&text) : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
-    if (status == WEFT_OK && weft_path_exists(path)) {
-        status = weft_file_read(path, 1 << 20, &old, &bytes);
-        if (status == WEFT_OK && (bytes != text.len || memcmp(old, text.data, (size_t)bytes) != 0))
-            status =
-                weft_fail(WEFT_E_CONFIG,
-                          "%s: was made with other settings (they are in state/config.yaml); use "
-                          "another --out, or remove this one",
-                          out);
-    } else if (status == WEFT_OK) {
-        status = weft_file_write_atomic(path, text.data, text.len);
+        path && arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "curate: out of memory");
+    WEFT_GO(status);
+    weft_config_dump(&weft_curate_section, &key, &text);
+    WEFT_GO(weft_buf_check(&text));
+    if (weft_path_exists(path)) {
+        WEFT_GO(weft_file_read(path, 1 << 20, &stored, &bytes));
+        WEFT_GO(weft_config_parse(arena, stored, bytes, path, NULL, 0, &weft_curate_section, &old));
+        WEFT_GO(check_looking(out, &old, config));
     }
-    weft_free(old);
+    if (!stored || bytes != text.len || memcmp(stored, text.data, (size_t)bytes) != 0)
+        status = weft_file_write_atomic(path, text.data, text.len);
+out:
+    weft_free(stored);
     weft_free(path);
     weft_buf_free(&text);
+    weft_arena_free(arena);
     return status;
 }
 
@@ -213,7 +254,7 @@ static bool wants_analysis(const weft_curate_source *s)
 static bool wants_clips(const weft_curate_source *s)
 {
     for (int64_t i = 0; i < s->clips; i++)
-        if (!weft_path_exists(s->clip[i].meta_path))
+        if (!weft_curate_clip_is_written(&s->clip[i]))
             return true;
     return false;
 }

@@ -11,6 +11,11 @@
 #include "base/config.h"
 #include "base/status.h"
 
+typedef struct weft_curate_quality {
+    double min_motion, max_motion;
+    double min_sharpness, min_brightness, max_brightness;
+} weft_curate_quality;
+
 typedef struct weft_curate_config {
     int64_t workers; /* 0: one per processor */
     bool forget;     /* no key: clips of sources that cannot be reached are removed */
@@ -33,10 +38,7 @@ typedef struct weft_curate_config {
         const char *preset;
         bool crop_borders, require_caption;
     } clips;
-    struct {
-        double min_motion, max_motion;
-        double min_sharpness, min_brightness, max_brightness;
-    } quality;
+    weft_curate_quality quality;
     struct {
         bool on;
         double distance, share;

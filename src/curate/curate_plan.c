@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "curate/caption.h"
 #include "curate/near.h"
 
 #include <ctype.h>
@@ -15,7 +16,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 6 };
+enum { STATE_VERSION = 7 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -111,20 +112,33 @@ static weft_status hash_file(const char *path, XXH128_hash_t *hash)
     return WEFT_OK;
 }
 
-/* Whether a caption lies beside the file. */
-static bool has_sidecar(const weft_curate_source *s)
+/* The file beside a video that is called as it but for this extension; NULL: none. Sources are
+ * sorted by path, so those of one stem lie together. */
+static const weft_curate_source *sidecar_of(const weft_curate_plan *p, const weft_curate_source *s,
+                                            const char *extension)
 {
-    static const char *const extensions[] = {"json", "txt"};
     const char *dot = strrchr(weft_path_base(s->path), '.');
-    const int stem = (int)(dot ? dot - s->path : (ptrdiff_t)strlen(s->path));
-    bool found = false;
-    for (int i = 0; i < 2; i++) {
-        weft_buf path = {0};
-        weft_buf_printf(&path, "%.*s.%s", stem, s->path, extensions[i]);
-        found |= !path.failed && weft_path_exists(path.data);
-        weft_buf_free(&path);
+    const size_t stem = dot ? (size_t)(dot - s->path) : strlen(s->path);
+    int64_t low = 0, high = p->sources;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (strncmp(p->source[middle].path, s->path, stem) < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return found;
+    for (; low < p->sources && strncmp(p->source[low].path, s->path, stem) == 0; low++) {
+        const weft_curate_source *found = &p->source[low];
+        if (found->kind == WEFT_CURATE_SIDECAR && found->path[stem] == '.' &&
+            strcasecmp(found->path + stem + 1, extension) == 0)
+            return found;
+    }
+    return NULL;
+}
+
+static bool has_sidecar(const weft_curate_plan *p, const weft_curate_source *s)
+{
+    return sidecar_of(p, s, "json") || sidecar_of(p, s, "txt");
 }
 
 typedef struct sized {
@@ -172,7 +186,7 @@ static weft_status find_same_bytes(weft_curate_plan *p)
             weft_curate_source *b = &p->source[file[k].source];
             if (b->same_as || !same_file_bytes(p, &file[i], &file[k]))
                 continue;
-            if (!has_sidecar(b) || has_sidecar(&p->source[kept])) {
+            if (!has_sidecar(p, b) || has_sidecar(p, &p->source[kept])) {
                 b->same_as = p->source[kept].name;
                 continue;
             }
@@ -269,6 +283,18 @@ static weft_status take_hashes(weft_curate_source *s)
     return WEFT_OK;
 }
 
+static void judge_shots(const weft_curate_config *config, json_t *record)
+{
+    size_t k;
+    json_t *shot;
+    json_array_foreach(json_object_get(record, "shots"), k, shot)
+    {
+        json_t *reject = json_object_get(shot, "reject") ? NULL : weft_curate_judge(config, shot);
+        if (reject)
+            json_object_set_new(shot, "reject", reject);
+    }
+}
+
 weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
 {
     for (int64_t i = 0; i < p->sources; i++) {
@@ -286,8 +312,10 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
             !(begin && json_is_true(json_object_get(json_object_get(state, "record"), "again"))))
             s->record = json_incref(json_object_get(state, "record"));
         json_decref(state);
-        if (s->record)
+        if (s->record) {
+            judge_shots(p->config, s->record);
             WEFT_TRY(take_hashes(s));
+        }
     }
     return WEFT_OK;
 }
@@ -296,24 +324,56 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
 typedef struct entry {
     weft_curate_source *source;
     json_t *shot;
-    int64_t pixels, start, frames, bit_rate;
+    double worth;
+    int64_t start, frames;
     const weft_phash *hash; /* borrowed from the source */
     int64_t hashes;
 } entry;
 
-/* Better copies first: more pixels in all their frames, then in each, more bits; then by name, so
- * that the order of the files never matters. */
+/* Bits of H.264 that a bit of this codec stands for, about. */
+static double bit_worth(const char *codec)
+{
+    static const struct {
+        const char *name;
+        double worth;
+    } codecs[] = {{"av1", 2.2},        {"hevc", 1.8},       {"vp9", 1.6},   {"vp8", 0.9},
+                  {"mpeg4", 0.6},      {"mpeg2video", 0.4}, {"mjpeg", 0.1}, {"prores", 0.1},
+                  {"rawvideo", 0.005}, {"ffv1", 0.02}};
+    for (int i = 0; codec && i < WEFT_COUNT(codecs); i++)
+        if (strcmp(codecs[i].name, codec) == 0)
+            return codecs[i].worth;
+    return 1;
+}
+
+static double picture_pixels(const json_t *shot)
+{
+    const json_t *picture = json_object_get(shot, "picture");
+    return (double)json_integer_value(json_array_get(picture, 2)) *
+           (double)json_integer_value(json_array_get(picture, 3));
+}
+
+/* What a copy is worth: the pixels of its picture without bars, times what its bits tell of them (a
+ * tenth of the bits is about half the pixels), times the root of its time, so that a long shot
+ * comes before its excerpts but a slowed copy not before what it was made of. Frames are not
+ * counted: doubling them adds nothing. */
+static double worth_of(const weft_curate_source *s, const json_t *video, const json_t *shot)
+{
+    const double seconds = json_real_value(json_object_get(shot, "end_seconds")) -
+                           json_real_value(json_object_get(shot, "start_seconds"));
+    const double whole = json_real_value(json_object_get(video, "seconds"));
+    double bits = (double)json_integer_value(json_object_get(video, "bit_rate"));
+    if (bits <= 0)
+        bits = whole > 0 ? 8 * (double)s->bytes / whole : 1;
+    bits *= bit_worth(json_string_value(json_object_get(video, "codec")));
+    return picture_pixels(shot) * pow(fmax(bits, 1), 0.3) * sqrt(fmax(seconds, 0));
+}
+
+/* Better copies first; then by name, so that the order of the files never matters. */
 static int better(const void *a, const void *b)
 {
     const entry *x = a, *y = b;
-    const double all_x = (double)x->pixels * (double)x->frames,
-                 all_y = (double)y->pixels * (double)y->frames;
-    if (all_x != all_y)
-        return all_x < all_y ? 1 : -1;
-    if (x->pixels != y->pixels)
-        return x->pixels < y->pixels ? 1 : -1;
-    if (x->bit_rate != y->bit_rate)
-        return x->bit_rate < y->bit_rate ? 1 : -1;
+    if (x->worth != y->worth)
+        return x->worth < y->worth ? 1 : -1;
     const int names = strcmp(x->source->name, y->source->name);
     return names ? names : (x->start > y->start) - (x->start < y->start);
 }
@@ -342,9 +402,7 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
                          .shot = shot,
                          .hashes = json_integer_value(json_object_get(shot, "hash_count"))};
             e->hash = s->hash + json_integer_value(json_object_get(shot, "hash_at"));
-            e->pixels = json_integer_value(json_object_get(video, "width")) *
-                        json_integer_value(json_object_get(video, "height"));
-            e->bit_rate = json_integer_value(json_object_get(video, "bit_rate"));
+            e->worth = worth_of(s, video, shot);
             e->start = json_integer_value(json_object_get(shot, "start"));
             e->frames = json_integer_value(json_object_get(shot, "end")) - e->start + 1;
         }
@@ -385,48 +443,17 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
     return status;
 }
 
-/* The caption of a shot: the file's own, or of the annotated shot that covers most of it, when that
- * is at least half. NULL: none. The string lives in *holder, which the caller frees. */
-static const char *find_caption(const weft_curate_source *s, int64_t start, int64_t end,
-                                char **text, json_t **holder)
+/* Of both sidecars of a video: [0] JSON, which comes first, [1] text. */
+static void read_sidecars(const weft_curate_plan *p, const weft_curate_source *s,
+                          weft_sidecar sidecar[2])
 {
-    weft_buf path = {0};
-    const char *dot = strrchr(weft_path_base(s->path), '.');
-    const int stem = (int)(dot ? dot - s->path : (ptrdiff_t)strlen(s->path));
-    const char *caption = NULL;
-    int64_t bytes;
-    weft_buf_printf(&path, "%.*s.json", stem, s->path);
-    if (!path.failed && weft_path_exists(path.data) &&
-        weft_json_load(path.data, holder) == WEFT_OK) {
-        int64_t most = (end - start + 2) / 2;
-        size_t i;
-        json_t *shot;
-        caption = json_string_value(json_object_get(*holder, "caption"));
-        json_array_foreach(json_object_get(*holder, "shots"), i, shot)
-        {
-            const int64_t a = json_integer_value(json_object_get(shot, "start"));
-            const int64_t b = json_integer_value(json_object_get(shot, "end"));
-            const int64_t shared = (b < end ? b : end) - (a > start ? a : start) + 1;
-            if (shared >= most && json_is_string(json_object_get(shot, "caption"))) {
-                most = shared;
-                caption = json_string_value(json_object_get(shot, "caption"));
-            }
-        }
+    static const char *const extensions[] = {"json", "txt"};
+    for (int i = 0; i < 2; i++) {
+        const weft_curate_source *file = sidecar_of(p, s, extensions[i]);
+        sidecar[i] = (weft_sidecar){0};
+        if (file)
+            weft_sidecar_read(file->path, &sidecar[i]);
     }
-    weft_buf_free(&path);
-    if (caption)
-        return caption;
-    weft_buf_printf(&path, "%.*s.txt", stem, s->path);
-    if (!path.failed && weft_path_exists(path.data) &&
-        weft_file_read(path.data, 1 << 20, text, &bytes) == WEFT_OK) {
-        while (bytes > 0 && isspace((unsigned char)(*text)[bytes - 1]))
-            (*text)[--bytes] = 0;
-        json_t *valid = bytes > 0 ? json_string(*text) : NULL; /* not UTF-8: none */
-        caption = valid ? *text : NULL;
-        json_decref(valid);
-    }
-    weft_buf_free(&path);
-    return caption;
 }
 
 static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *id,
@@ -461,8 +488,6 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
         json_object_set(meta, "hdr_source", json_object_get(video, "hdr"));
         json_object_set(meta, "transfer_source", json_object_get(video, "transfer"));
     }
-    if (meta && json_object_get(shot, "crop"))
-        json_object_set(meta, "crop_source", json_object_get(shot, "crop"));
     if (meta && caption) {
         json_object_set_new(meta, "caption", json_string(caption));
         json_object_set_new(json_array_get(json_object_get(meta, "windows"), 0), "caption",
@@ -471,20 +496,19 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     return meta;
 }
 
-static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *shot,
-                            int64_t *capacity)
+static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s,
+                            const weft_sidecar sidecar[2], json_t *shot, int64_t *capacity)
 {
     const int64_t start = json_integer_value(json_object_get(shot, "start"));
     const int64_t end = json_integer_value(json_object_get(shot, "end"));
-    char *text = NULL;
-    json_t *holder = NULL;
-    const char *caption = find_caption(s, start, end, &text, &holder);
-    weft_status_code status = WEFT_OK;
+    const char *caption = weft_sidecar_caption(&sidecar[0], start, end);
+    if (!caption)
+        caption = weft_sidecar_caption(&sidecar[1], start, end);
     if (!caption && p->config->clips.require_caption) {
         json_object_set_new(shot, "reject", weft_curate_reject("caption", 0, 1, "no caption"));
-        goto out;
+        return WEFT_OK;
     }
-    WEFT_GO(weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip));
+    WEFT_TRY(weft_grow((void **)&s->clip, s->clips, capacity, sizeof *s->clip));
     weft_buf id = {0}, path = {0}, meta_path = {0};
     weft_buf_printf(&id, "%s-%06lld", s->id, (long long)start);
     weft_buf_printf(&path, "%s/clips/%s.mp4", p->out, id.data ? id.data : "");
@@ -494,17 +518,26 @@ static weft_status add_clip(weft_curate_plan *p, weft_curate_source *s, json_t *
         .path = path.data, .meta_path = meta_path.data, .start = start, .end = end, .id = id.data};
     if (id.failed || path.failed || meta_path.failed ||
         !(clip->meta = make_meta(s, shot, id.data, caption)))
-        status = out_of_memory();
+        return out_of_memory();
+    const weft_curate_config *c = p->config;
+    json_object_set_new(clip->meta, "written_with",
+                        json_pack("{s:I,s:s,s:I,s:I}", "crf", (json_int_t)c->clips.crf, "preset",
+                                  c->clips.preset, "key_interval",
+                                  (json_int_t)c->clips.key_interval, "max_side",
+                                  (json_int_t)c->clips.max_side));
     clip->fps = json_real_value(json_object_get(shot, "fps"));
     clip->seconds = json_real_value(json_object_get(shot, "end_seconds")) -
                     json_real_value(json_object_get(shot, "start_seconds"));
-    for (int k = 0; k < 4; k++)
-        clip->crop[k] =
-            json_integer_value(json_array_get(json_object_get(shot, "crop"), (size_t)k));
-out:
-    weft_free(text);
-    json_decref(holder);
-    return status;
+    json_t *picture = json_object_get(shot, "picture"),
+           *video = json_object_get(s->record, "video");
+    const double whole = json_number_value(json_object_get(video, "width")) *
+                         json_number_value(json_object_get(video, "height"));
+    if (p->config->clips.crop_borders && picture_pixels(shot) != whole) {
+        json_object_set(clip->meta, "crop_source", picture);
+        for (int k = 0; k < 4; k++)
+            clip->crop[k] = json_integer_value(json_array_get(picture, (size_t)k));
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_curate_plan_choose(weft_curate_plan *p)
@@ -526,9 +559,15 @@ weft_status weft_curate_plan_choose(weft_curate_plan *p)
         free_clips(s);
         if (!s->record || json_object_get(s->record, "reject"))
             continue;
+        weft_sidecar sidecar[2];
+        weft_status_code status = WEFT_OK;
+        read_sidecars(p, s, sidecar);
         json_array_foreach(json_object_get(s->record, "shots"), k,
-                           shot) if (!json_object_get(shot, "reject"))
-            WEFT_TRY(add_clip(p, s, shot, &capacity));
+                           shot) if (status == WEFT_OK && !json_object_get(shot, "reject")) status =
+            add_clip(p, s, sidecar, shot, &capacity);
+        weft_sidecar_free(&sidecar[0]);
+        weft_sidecar_free(&sidecar[1]);
+        WEFT_TRY(status);
     }
     return WEFT_OK;
 }

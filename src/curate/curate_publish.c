@@ -4,7 +4,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/utf8.h"
+#include "curate/caption.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -114,30 +114,22 @@ static char *stem_of(const char *name)
     return stem;
 }
 
-/* Why nothing was read from a sidecar; "" where something may have been. */
+/* Why nothing, or not all, was read from a sidecar; "" where all may have been. */
 static void why_unused(const weft_curate_source *s, const weft_names *stems, weft_buf *why)
 {
-    char *stem = stem_of(s->name), *text = NULL;
-    int64_t bytes = 0;
-    json_t *json = NULL;
+    char *stem = stem_of(s->name);
     const bool belongs =
         stem && stems->count &&
         bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, compare_stems);
-    if (!belongs)
+    weft_sidecar sidecar = {0};
+    if (belongs)
+        weft_sidecar_read(s->path, &sidecar);
+    else
         weft_buf_printf(why, "no video of this name beside it");
-    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 &&
-             weft_json_load(s->path, &json) != WEFT_OK)
-        weft_buf_printf(why, "%s", weft_error_message());
-    else if (strcasecmp(weft_path_extension(s->name), "json") == 0 && !json_is_object(json))
-        weft_buf_printf(why, "is not a JSON object");
-    else if (strcasecmp(weft_path_extension(s->name), "txt") == 0 &&
-             weft_file_read(s->path, 1 << 20, &text, &bytes) != WEFT_OK)
-        weft_buf_printf(why, "%s", weft_error_message());
-    else if (text && (!weft_utf8_valid(text) || (int64_t)strlen(text) != bytes))
-        weft_buf_printf(why, "is not UTF-8");
+    if (sidecar.why.len > 0)
+        weft_buf_printf(why, "%s", sidecar.why.data);
+    weft_sidecar_free(&sidecar);
     weft_free(stem);
-    weft_free(text);
-    json_decref(json);
 }
 
 /* Sidecars whose caption cannot reach any clip: misnamed, broken. */

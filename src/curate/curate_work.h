@@ -13,13 +13,16 @@ typedef struct weft_heartbeat {
 } weft_heartbeat;
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 
-/* Decodes the video once and writes its record: what it is, its shots with their scores, hashes
- * and, where an operator rejects the video or a shot, "reject": {operator, value, threshold,
- * reason}; "again" where the fault may be gone in the next run. The caller owns *record. A video
- * that cannot be read is a record with a reject, not an error; errors are those of this machine
- * (memory). */
+/* Decodes the video once and writes its record: what it is, its shots with what their bars leave of
+ * the picture, their scores and hashes; where an operator rejects the video, or a transition is
+ * between shots, "reject": {operator, value, threshold, reason}; "again" where the fault may be
+ * gone in the next run. The caller owns *record. A video that cannot be read is a record with a
+ * reject, not an error; errors are those of this machine (memory). */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **record);
+
+/* Why a shot of a record is not taken, by its scores; new reference, NULL: it is. */
+json_t *weft_curate_judge(const weft_curate_config *config, const json_t *shot);
 
 /* One clip to be written: frames start .. end (inclusive) of a source. */
 typedef struct weft_curate_clip {
@@ -32,8 +35,11 @@ typedef struct weft_curate_clip {
     const char *id;
 } weft_curate_clip;
 
-/* Writes the clips of one source, ascending by start, not overlapping, in one pass over it. A clip
- * whose meta file exists is passed over: it is complete, as the meta is written last. */
+/* Whether the clip is there, and written with the settings and the crop that its meta asks for: the
+ * meta is written last, so a clip that has one is complete. */
+bool weft_curate_clip_is_written(const weft_curate_clip *clip);
+/* Writes the clips of one source that are not, ascending by start, not overlapping, in one pass
+ * over it. */
 weft_status weft_curate_write_clips(const char *source, const weft_curate_clip *clips,
                                     int64_t count, const weft_curate_config *config, int threads,
                                     const weft_heartbeat *heart);

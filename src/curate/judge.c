@@ -1,0 +1,42 @@
+/* What a shot must show to become a clip: a function of its record and the settings, so that other
+ * limits need no second look at the footage. */
+#include "curate/curate_work.h"
+
+static double number(const json_t *object, const char *name)
+{
+    return json_number_value(json_object_get(object, name));
+}
+
+json_t *weft_curate_judge(const weft_curate_config *c, const json_t *shot)
+{
+    const json_t *scores = json_object_get(shot, "scores");
+    const double frames = number(shot, "end") - number(shot, "start") + 1;
+    const double seconds = number(shot, "end_seconds") - number(shot, "start_seconds");
+    const double fps = number(shot, "fps"), luma = number(scores, "brightness"),
+                 detail = number(scores, "sharpness"), motion = number(scores, "motion");
+    const weft_curate_quality *q = &c->quality;
+    const double least_frames = (double)c->clips.min_frames, least_seconds = c->clips.min_seconds;
+    /* clang-format off */
+    const struct {
+        bool fails;
+        const char *operator_name;
+        double value, limit;
+        const char *reason;
+    } limits[] = {
+        {frames < least_frames,   "length",    frames,  least_frames,   "too few frames"},
+        {seconds < least_seconds, "length",    seconds, least_seconds,  "too short"},
+        {fps < c->video.min_fps,  "fps",       fps,     c->video.min_fps,
+         "the frame rate of the shot is too low"},
+        {luma < q->min_brightness,   "exposure",  luma,   q->min_brightness, "too dark"},
+        {luma > q->max_brightness,   "exposure",  luma,   q->max_brightness, "too bright"},
+        {detail < q->min_sharpness,  "sharpness", detail, q->min_sharpness,  "no detail"},
+        {motion < q->min_motion,     "motion",    motion, q->min_motion,     "the picture rests"},
+        {motion > q->max_motion,     "motion",    motion, q->max_motion,     "too fast"},
+    };
+    /* clang-format on */
+    for (int i = 0; i < WEFT_COUNT(limits); i++)
+        if (limits[i].fails)
+            return weft_curate_reject(limits[i].operator_name, limits[i].value, limits[i].limit,
+                                      limits[i].reason);
+    return NULL;
+}
