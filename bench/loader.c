@@ -76,11 +76,16 @@ static double one_pass(const char *dir, bool read, int64_t *bytes, int64_t *samp
     const double began = weft_now();
     if (weft_dataset_open(dir, NULL, false, &dataset) != WEFT_OK)
         fail();
+    weft_part_bytes part = {0};
     for (int64_t i = 0; read && i < weft_dataset_count(dataset); i++) {
         const weft_sample *s = weft_dataset_at(dataset, i);
-        for (int p = 0; p < s->part_count; p++)
-            sum += sum_bytes(s->part[p].data, s->part[p].bytes);
+        for (int p = 0; p < s->part_count; p++) {
+            if (weft_dataset_read(dataset, s, &s->part[p], true, &part) != WEFT_OK)
+                fail();
+            sum += sum_bytes((const unsigned char *)part.data, part.bytes);
+        }
     }
+    weft_free(part.data);
     sink = sum;
     (void)sink;
     const double seconds = weft_now() - began;
@@ -106,7 +111,7 @@ static void report_pass(const char *dir, bool read)
 static void report_batches(const char *dir, weft_bucket bucket, int threads)
 {
     const weft_loader_config config = {
-        .shards = dir, .buckets = {1, &bucket}, .threads = threads, .prefetch = 2};
+        .shards = dir, .buckets = {1, &bucket}, .threads = threads, .prefetch = 2, .verify = true};
     weft_loader *loader;
     if (weft_loader_open(&config, 0, 1, NULL, 0, &loader) != WEFT_OK)
         fail();

@@ -33,14 +33,15 @@ tsan-check: test-bin
 # ---- fuzzing ----------------------------------------------------------------------------------
 # `make fuzz`: every fuzz target for FUZZ_SECONDS under libFuzzer with address and undefined-behaviour
 # sanitizers (clang). Finds are written to build/fuzz/found; a find ends the run with a failure.
-FUZZ_TARGETS := safetensors tar npy config json metrics
+FUZZ_TARGETS := safetensors tar index npy config json metrics
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= $(firstword $(shell command -v clang-14 clang 2>/dev/null) clang)
-FUZZ_SRC     := $(wildcard src/base/*.c) $(wildcard src/format/*.c) src/data/dataset.c tests/fuzz/targets.c
+FUZZ_SRC     := $(wildcard src/base/*.c src/format/*.c src/video/*.c src/data/storage*.c) src/data/index.c src/data/dataset.c \
+                tests/fuzz/targets.c
 FUZZ_OBJ     := $(FUZZ_SRC:%.c=build/fuzz/%.o)
 FUZZ_FLAGS   := $(CSTD) -O1 -g -Isrc -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
-                $(shell pkg-config --cflags jansson yaml-0.1 libxxhash 2>/dev/null)
-FUZZ_LIBS    := $(shell pkg-config --libs jansson yaml-0.1 libxxhash 2>/dev/null) -lm
+                $(shell pkg-config --cflags $(PKG) 2>/dev/null)
+FUZZ_LIBS    := $(shell pkg-config --libs $(PKG) 2>/dev/null) -lm
 
 build/fuzz/%.o: %.c
 	@mkdir -p $(@D)

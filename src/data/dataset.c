@@ -1,223 +1,91 @@
 #include "data/dataset.h"
 
 #include "base/config.h"
-#include "base/fs.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "format/tar.h"
 
-#include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <xxhash.h>
+
+typedef struct shard {
+    const char *name; /* in the storage; arena */
+    const char *path; /* for messages; arena */
+    weft_sample *sample;
+    int64_t first, count; /* of its samples in the dataset */
+} shard;
 
 struct weft_dataset {
     weft_arena *arena;
-    weft_map *map;
-    int64_t shard_count, shard_capacity;
-    weft_sample *sample;
-    int64_t count, capacity;
-    int64_t damaged, bytes;
+    weft_storage *storage;
+    shard *shard;
+    int64_t shards, capacity;
+    int64_t count, damaged, bytes, made;
     uint64_t fingerprint;
 };
 
-int64_t weft_file_stamp(const char *path, uint64_t *stamp)
+/* ---- shards -------------------------------------------------------------------------------- */
+
+static uint64_t mix_shard(uint64_t fingerprint, const char *name, const weft_index *index)
 {
-    struct stat facts;
-    if (stat(path, &facts) != 0)
-        return 0;
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
-    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
-    return facts.st_size;
+    fingerprint = weft_seed_mix(fingerprint, XXH3_64bits(name, strlen(name)));
+    if (index->sum)
+        return weft_seed_mix(fingerprint, index->sum);
+    return weft_seed_mix(weft_seed_mix(fingerprint, (uint64_t)index->facts.bytes),
+                         index->facts.stamp);
 }
 
-bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix)
+static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
 {
-    const char *base = weft_path_base(name);
-    const char *dot = strchr(base, '.');
-    const size_t len = strlen(base);
-    if (!*base || !dot || dot == base ||
-        (len > 4 && !strncmp(base, "__", 2) && !strcmp(base + len - 2, "__")))
-        return false;
-    *key_len = dot - name;
-    *suffix = dot + 1;
-    return true;
-}
-
-const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix)
-{
-    for (int i = 0; i < sample->part_count; i++)
-        if (!strcmp(sample->part[i].suffix, suffix))
-            return &sample->part[i];
-    return NULL;
-}
-
-const weft_part_data *weft_sample_video(const weft_sample *sample)
-{
-    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov",  "avi",
-                                           "ogv", "png",  "jpg", "jpeg", "webp"};
-    for (int i = 0; i < WEFT_COUNT(suffixes); i++) {
-        const weft_part_data *p = weft_sample_part(sample, suffixes[i]);
-        if (p)
-            return p;
-    }
-    return NULL;
-}
-
-static char *lower_copy(weft_arena *arena, const char *text)
-{
-    char *copy = weft_arena_strdup(arena, text);
-    for (char *p = copy; p && *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-    return copy;
-}
-
-static weft_status add_part(weft_dataset *ds, weft_sample *s, const char *path, const char *suffix,
-                            const weft_tar_member *m)
-{
-    const char *own = lower_copy(ds->arena, suffix);
-    if (!own)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    if (weft_sample_part(s, own))
-        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", path, s->key,
-                         own);
-    if (s->part_count == WEFT_SAMPLE_MAX_PARTS)
-        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has more than %d parts", path, s->key,
-                         WEFT_SAMPLE_MAX_PARTS);
-    s->part[s->part_count++] = (weft_part_data){own, m->data, m->bytes};
-    return WEFT_OK;
-}
-
-/* By curation's name, else by the one that other tools use; 0 when neither is there. */
-static double number(const json_t *json, const char *key, const char *other)
-{
-    const json_t *value = json_object_get(json, key);
-    const double n = json_number_value(value ? value : json_object_get(json, other));
-    return n >= 0 && n < 1e15 ? n : 0; /* what no video can be says nothing */
-}
-
-int64_t weft_meta_frames(const json_t *meta)
-{
-    return (int64_t)number(meta, "num_frames", "frames");
-}
-
-/* Caption and sizes from the parts; a sample whose .json is damaged keeps its other parts. */
-static weft_status read_facts(weft_dataset *ds, weft_sample *s, const char *path)
-{
-    s->caption = "";
-    const weft_part_data *text = weft_sample_part(s, "txt"), *meta = weft_sample_part(s, "json");
-    if (text) {
-        int64_t len = text->bytes;
-        while (len > 0 && isspace(text->data[len - 1]))
-            len--;
-        char *copy = weft_arena_alloc(ds->arena, len + 1);
-        if (!copy)
-            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-        memcpy(copy, text->data, (size_t)len);
-        s->caption = copy;
-    }
-    json_t *json = NULL;
-    if (!meta || weft_json_parse((const char *)meta->data, meta->bytes, s->key, &json) != WEFT_OK) {
-        if (meta)
-            weft_warn("%s: %s; its sizes are taken as unknown", path, weft_error_message());
-        return WEFT_OK;
-    }
-    const char *caption = json_string_value(json_object_get(json, "caption"));
-    if (!text && caption)
-        s->caption = weft_arena_strdup(ds->arena, caption);
-    s->frames = weft_meta_frames(json);
-    s->width = (int64_t)number(json, "width", "width");
-    s->height = (int64_t)number(json, "height", "height");
-    s->fps = number(json, "framerate", "fps");
-    s->seconds = s->fps > 0 ? (double)s->frames / s->fps : 0;
-    json_decref(json);
-    return s->caption ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-}
-
-static weft_status group(weft_dataset *ds, int shard, const char *path, const weft_tar_index *index)
-{
-    const int64_t first = ds->count;
-    const char *file = weft_arena_strdup(ds->arena, path);
-    if (!file)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    for (int64_t i = 0; i < index->count; i++) {
-        const weft_tar_member *m = &index->member[i];
-        int64_t key_len;
-        const char *suffix;
-        if (!weft_webdataset_split(m->name, &key_len, &suffix))
-            continue;
-        weft_sample *last = ds->count > first ? &ds->sample[ds->count - 1] : NULL;
-        if (!last || (int64_t)strlen(last->key) != key_len ||
-            strncmp(last->key, m->name, (size_t)key_len) != 0) {
-            WEFT_TRY(weft_grow((void **)&ds->sample, ds->count, &ds->capacity, sizeof *ds->sample));
-            last = &ds->sample[ds->count];
-            *last =
-                (weft_sample){.shard = shard,
-                              .file = file,
-                              .key = weft_arena_printf(ds->arena, "%.*s", (int)key_len, m->name)};
-            if (!last->key)
-                return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-            last->id = XXH3_64bits(last->key, (size_t)key_len);
-            ds->count++;
-        }
-        WEFT_TRY(add_part(ds, last, path, suffix, m));
-    }
-    for (int64_t i = first; i < ds->count; i++)
-        WEFT_TRY(read_facts(ds, &ds->sample[i], path));
-    return WEFT_OK;
-}
-
-static weft_status add_shard(weft_dataset *ds, const char *path, bool strict)
-{
-    weft_tar_index index = {0};
-    WEFT_TRY(weft_grow((void **)&ds->map, ds->shard_count, &ds->shard_capacity, sizeof *ds->map));
-    weft_map *map = &ds->map[ds->shard_count];
-    WEFT_TRY(weft_map_open(path, map));
-    ds->shard_count++;
-    ds->bytes += map->bytes;
-    const char *base = weft_path_base(path);
-    ds->fingerprint = weft_seed_mix(ds->fingerprint, XXH3_64bits(base, strlen(base)));
-    (void)weft_file_stamp(path, &ds->fingerprint);
-    weft_status_code status = weft_tar_open(map, path, ds->arena, &index);
-    if (status == WEFT_E_FORMAT && !strict) {
-        weft_warn("%s; the shard is left out", weft_error_message());
-        ds->damaged++;
-        return WEFT_OK;
-    }
-    if (status == WEFT_OK && index.damage) {
+    weft_index index;
+    bool made;
+    WEFT_TRY(weft_grow((void **)&ds->shard, ds->shards, &ds->capacity, sizeof *ds->shard));
+    shard *s = &ds->shard[ds->shards];
+    *s =
+        (shard){.name = weft_arena_strdup(ds->arena, name),
+                .path = weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(ds->storage), name),
+                .first = ds->count};
+    if (!s->name || !s->path)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &index, &made));
+    if (index.damage) {
         if (strict)
-            status = weft_fail(WEFT_E_FORMAT, "%s", index.damage);
-        else
-            weft_warn("%s; its whole members are used", index.damage);
+            return weft_fail(WEFT_E_FORMAT, "%s", index.damage);
+        weft_warn("%s; %s", index.damage,
+                  index.count ? "its whole members are used" : "the shard is left out");
         ds->damaged++;
     }
-    if (status == WEFT_OK)
-        status = group(ds, (int)ds->shard_count - 1, path, &index);
-    weft_tar_close(&index);
-    return status;
+    ds->shards++;
+    ds->made += made;
+    ds->bytes += index.facts.bytes;
+    ds->fingerprint = mix_shard(ds->fingerprint, name, &index);
+    for (int64_t i = 0; i < index.count; i++)
+        index.sample[i].shard = (int32_t)ds->shards - 1;
+    s->sample = index.sample;
+    s->count = index.count;
+    ds->count += index.count;
+    return WEFT_OK;
 }
 
-/* "dir/{000..012}.tar" -> the numbers keep their width. */
-static weft_status add_braces(weft_dataset *ds, const char *path, bool strict)
+/* ---- opening ------------------------------------------------------------------------------- */
+
+/* "{000..012}.tar" -> the numbers keep their width. */
+static weft_status add_braces(weft_dataset *ds, const char *name, const char *path, bool strict)
 {
-    const char *open = strchr(path, '{');
+    const char *open = strchr(name, '{');
     long long first, last;
     int used = 0;
-    if (sscanf(open, "{%lld..%lld}%n", &first, &last, &used) != 2 || used == 0 || first < 0 ||
-        last < first)
-        return weft_fail(WEFT_E_ARG, "%s: write braces as {000..012}", path);
+    if (!open || sscanf(open, "{%lld..%lld}%n", &first, &last, &used) != 2 || used == 0 ||
+        first < 0 || last < first)
+        return weft_fail(WEFT_E_ARG, "%s: write braces as {000..012} in the file's name", path);
     const int width = (int)(strstr(open, "..") - open - 1);
     for (long long i = first; i <= last; i++) {
-        weft_buf name = {0};
-        weft_buf_printf(&name, "%.*s%0*lld%s", (int)(open - path), path, width, i, open + used);
-        weft_status_code status = weft_buf_check(&name);
+        weft_buf one = {0};
+        weft_buf_printf(&one, "%.*s%0*lld%s", (int)(open - name), name, width, i, open + used);
+        weft_status_code status = weft_buf_check(&one);
         if (status == WEFT_OK)
-            status = add_shard(ds, name.data, strict);
-        weft_buf_free(&name);
+            status = add_shard(ds, one.data, strict);
+        weft_buf_free(&one);
         WEFT_TRY(status);
     }
     return WEFT_OK;
@@ -226,7 +94,7 @@ static weft_status add_braces(weft_dataset *ds, const char *path, bool strict)
 static weft_status add_folder(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     weft_names names = {0};
-    WEFT_TRY(weft_list_dir(path, false, &names));
+    WEFT_TRY(weft_storage_list(ds->storage, &names));
     weft_status_code status = WEFT_OK;
     const size_t split_len = split ? strlen(split) : 0;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
@@ -234,13 +102,10 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
             (split &&
              (strncmp(names.name[i], split, split_len) != 0 || names.name[i][split_len] != '-')))
             continue;
-        char *full = weft_path_join(path, names.name[i]);
-        status = full ? add_shard(ds, full, strict)
-                      : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-        weft_free(full);
+        status = add_shard(ds, names.name[i], strict);
     }
     weft_names_free(&names);
-    if (status == WEFT_OK && ds->shard_count == 0)
+    if (status == WEFT_OK && ds->shards == 0)
         status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path,
                            split ? split : "", split ? "-" : "",
                            split && strcmp(split, "heldout") == 0
@@ -249,31 +114,59 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
     return status;
 }
 
-static int by_key(const void *a, const void *b)
+static weft_status no_memory(const weft_dataset *ds)
 {
-    return strcmp((*(const weft_sample *const *)a)->key, (*(const weft_sample *const *)b)->key);
+    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)ds->count);
 }
 
+/* By a table of the keys' hashes: an entry is the number of a sample, from 1. */
 static weft_status check_keys(const weft_dataset *ds)
 {
-    if (ds->count < 2)
-        return WEFT_OK;
-    const weft_sample **sorted = weft_alloc(ds->count * (int64_t)sizeof *sorted);
-    if (!sorted)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)ds->count);
-    for (int64_t i = 0; i < ds->count; i++)
-        sorted[i] = &ds->sample[i];
-    qsort(sorted, (size_t)ds->count, sizeof *sorted, by_key);
+    int64_t slots = 64;
+    while (slots < 2 * ds->count)
+        slots *= 2;
+    int64_t *table = weft_alloc(slots * (int64_t)sizeof *table);
+    if (!table)
+        return no_memory(ds);
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 1; i < ds->count && status == WEFT_OK; i++)
-        if (!strcmp(sorted[i]->key, sorted[i - 1]->key))
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s: the key \"%s\" stands for another sample in %s; rename one of "
-                               "them, or write the "
-                               "members of a sample side by side",
-                               sorted[i]->file, sorted[i]->key, sorted[i - 1]->file);
-    weft_free(sorted);
+    for (int64_t i = 0; i < ds->shards && status == WEFT_OK; i++)
+        for (int64_t k = 0; k < ds->shard[i].count && status == WEFT_OK; k++) {
+            const weft_sample *s = &ds->shard[i].sample[k], *other = NULL;
+            int64_t at = (int64_t)(s->id & (uint64_t)(slots - 1));
+            for (; table[at]; at = (at + 1) & (slots - 1)) {
+                other = weft_dataset_at(ds, table[at] - 1);
+                if (other->id == s->id && !strcmp(other->key, s->key))
+                    break;
+            }
+            if (table[at])
+                status = weft_fail(WEFT_E_FORMAT,
+                                   "%s: the key \"%s\" stands for another sample in %s; rename one "
+                                   "of them, or write the members of a sample side by side",
+                                   ds->shard[i].path, s->key, ds->shard[other->shard].path);
+            table[at] = ds->shard[i].first + k + 1;
+        }
+    weft_free(table);
     return status;
+}
+
+static weft_status add_path(weft_dataset *ds, const char *path, const char *split, bool strict)
+{
+    const char *base = weft_path_base(path);
+    if (weft_path_is_dir(path) || strstr(path, "://")) {
+        WEFT_TRY(weft_storage_open(path, &ds->storage));
+        return add_folder(ds, path, split, strict);
+    }
+    if (!strchr(path, '{') && !weft_path_exists(path))
+        return weft_fail(
+            WEFT_E_NOT_FOUND,
+            "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one",
+            path, path);
+    char *folder = weft_arena_printf(ds->arena, "%.*s",
+                                     (int)(base - path > 1 ? base - path - 1 : base - path), path);
+    if (!folder)
+        return no_memory(ds);
+    WEFT_TRY(weft_storage_open(base == path ? "." : folder, &ds->storage));
+    return strchr(path, '{') ? add_braces(ds, base, path, strict) : add_shard(ds, base, strict);
 }
 
 weft_status weft_dataset_open(const char *path, const char *split, bool strict,
@@ -286,22 +179,16 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
         weft_free(ds);
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     }
-    weft_status_code status;
-    if (weft_path_is_dir(path))
-        status = add_folder(ds, path, split, strict);
-    else if (!strchr(path, '{') && !weft_path_exists(path))
-        status = weft_fail(
-            WEFT_E_NOT_FOUND,
-            "%s: no such shard or folder of shards; `weft shard --in CURATED --out %s` makes one",
-            path, path);
-    else
-        status = strchr(path, '{') ? add_braces(ds, path, strict) : add_shard(ds, path, strict);
+    weft_status_code status = add_path(ds, path, split, strict);
     if (status == WEFT_OK)
         status = check_keys(ds);
     if (status != WEFT_OK) {
         weft_dataset_close(ds);
         return status;
     }
+    if (ds->made)
+        weft_debug("%s: the indexes of %lld of %lld shards were made", path, (long long)ds->made,
+                   (long long)ds->shards);
     *dataset = ds;
     return WEFT_OK;
 }
@@ -310,13 +197,13 @@ void weft_dataset_close(weft_dataset *ds)
 {
     if (!ds)
         return;
-    for (int64_t i = 0; i < ds->shard_count; i++)
-        weft_map_close(&ds->map[i]);
-    weft_free(ds->map);
-    weft_free(ds->sample);
+    weft_storage_close(ds->storage);
+    weft_free(ds->shard);
     weft_arena_free(ds->arena);
     weft_free(ds);
 }
+
+/* ---- what is there ------------------------------------------------------------------------- */
 
 int64_t weft_dataset_count(const weft_dataset *ds)
 {
@@ -325,7 +212,22 @@ int64_t weft_dataset_count(const weft_dataset *ds)
 
 const weft_sample *weft_dataset_at(const weft_dataset *ds, int64_t index)
 {
-    return &ds->sample[index];
+    int64_t low = 0, high = ds->shards;
+    while (high - low > 1) { /* shard[low].first <= index < shard[high].first */
+        const int64_t middle = (low + high) / 2;
+        *(ds->shard[middle].first <= index ? &low : &high) = middle;
+    }
+    return &ds->shard[low].sample[index - ds->shard[low].first];
+}
+
+int64_t weft_dataset_shards(const weft_dataset *ds)
+{
+    return ds->shards;
+}
+
+const char *weft_dataset_shard(const weft_dataset *ds, int64_t index)
+{
+    return ds->shard[index].path;
 }
 
 int64_t weft_dataset_damaged(const weft_dataset *ds)
@@ -338,7 +240,70 @@ int64_t weft_dataset_bytes(const weft_dataset *ds)
     return ds->bytes;
 }
 
+int64_t weft_dataset_resident(const weft_dataset *ds)
+{
+    return weft_arena_bytes(ds->arena) + ds->capacity * (int64_t)sizeof *ds->shard;
+}
+
+const weft_storage *weft_dataset_storage(const weft_dataset *ds)
+{
+    return ds->storage;
+}
+
 uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
 {
     return ds->fingerprint;
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+weft_status weft_dataset_read(const weft_dataset *ds, const weft_sample *sample,
+                              const weft_part_data *part, bool verify, weft_part_bytes *to)
+{
+    const shard *s = &ds->shard[sample->shard];
+    if (part->bytes + 1 > to->room) {
+        weft_free(to->data);
+        *to = (weft_part_bytes){.data = weft_alloc_aligned(part->bytes + 1)};
+        if (!to->data)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld bytes of %s.%s", s->path,
+                             (long long)part->bytes, sample->key, part->suffix);
+        to->room = part->bytes + 1;
+    }
+    to->bytes = part->bytes;
+    to->data[part->bytes] = 0;
+    const weft_status_code status =
+        weft_storage_read(ds->storage, s->name, part->at, part->bytes, to->data);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "%s.%s", sample->key, part->suffix);
+    if (verify && part->sum && XXH3_64bits(to->data, (size_t)part->bytes) != part->sum)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: %s.%s: its bytes are not those that were written (checksum); if the "
+                         "shard was changed on purpose, remove %s.index",
+                         s->path, sample->key, part->suffix, s->path);
+    return WEFT_OK;
+}
+
+weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *sample, bool verify,
+                                 weft_part_bytes *to)
+{
+    const weft_part_data *text = weft_sample_part(sample, "txt"),
+                         *meta = weft_sample_part(sample, "json");
+    static const weft_part_data none = {.suffix = "txt"};
+    if (!sample->captioned || (!text && !meta))
+        return weft_dataset_read(ds, sample, &none, false, to); /* "" */
+    WEFT_TRY(weft_dataset_read(ds, sample, text ? text : meta, verify, to));
+    if (text) {
+        to->bytes = weft_caption_clean(to->data, to->bytes);
+        to->data[to->bytes] = 0;
+        return WEFT_OK;
+    }
+    json_t *json;
+    const char *wrong;
+    WEFT_TRY(weft_json_parse(to->data, to->bytes, sample->key, &json));
+    const char *caption = weft_meta_caption(json, &wrong);
+    to->bytes = caption ? (int64_t)strlen(caption) : 0; /* shorter than the JSON that holds it */
+    memmove(to->data, caption ? caption : "", (size_t)to->bytes);
+    to->data[to->bytes] = 0;
+    json_decref(json);
+    return WEFT_OK;
 }

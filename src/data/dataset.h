@@ -1,34 +1,13 @@
-/* A dataset: WebDataset shards mapped into memory, grouped into samples.
+/* A dataset: WebDataset shards of a storage, by their indexes.
  *
  * A member's key is its path up to the first dot of the file name, its suffix what follows, in
  * lower case; members of one key that stand together make a sample (webdataset's rule). Names
- * "__...__" are metadata and skipped. */
+ * "__...__" are metadata and skipped. Nothing but the indexes is kept: about 56 bytes a sample, 40
+ * a part, and the key; what a part holds is read when it is wanted. */
 #ifndef WEFT_DATA_DATASET_H
 #define WEFT_DATA_DATASET_H
 
-#include "base/json.h"
-#include "base/memory.h"
-
-enum { WEFT_SAMPLE_MAX_PARTS = 12 };
-
-typedef struct weft_part_data {
-    const char *suffix;        /* "mp4", "json", "latent.npy" */
-    const unsigned char *data; /* in the map */
-    int64_t bytes;
-} weft_part_data;
-
-typedef struct weft_sample {
-    const char *key;
-    uint64_t id; /* XXH3-64 of the key: the sample's address for random numbers, on any machine */
-    int shard;   /* index of its file */
-    const char *file; /* path of the shard */
-    int part_count;
-    weft_part_data part[WEFT_SAMPLE_MAX_PARTS];
-    /* From the .json part, or 0 / "" where it says nothing. */
-    const char *caption;
-    int64_t frames, width, height;
-    double fps, seconds;
-} weft_sample;
+#include "data/index.h"
 
 typedef struct weft_dataset weft_dataset;
 
@@ -40,26 +19,31 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
                               weft_dataset **dataset);
 void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
 int64_t weft_dataset_count(const weft_dataset *dataset);
-const weft_sample *weft_dataset_at(const weft_dataset *dataset,
-                                   int64_t index); /* in order of shards and members */
-/* NULL: the sample has no such part. */
-const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix);
-/* The part that is a video or a picture; NULL: none. */
-const weft_part_data *weft_sample_video(const weft_sample *sample);
+/* In order of shards and members. */
+const weft_sample *weft_dataset_at(const weft_dataset *dataset, int64_t index);
+int64_t weft_dataset_shards(const weft_dataset *dataset);
+/* Name of the file of a shard, with the path of the storage. */
+const char *weft_dataset_shard(const weft_dataset *dataset, int64_t index);
 /* Shards that were damaged. */
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
-int64_t weft_dataset_bytes(const weft_dataset *dataset); /* of all shards */
-/* How many frames a clip's .json says that it has; 0 where it says nothing, or what no video can
- * be. */
-int64_t weft_meta_frames(const json_t *meta);
-/* Mixes a file's size and time of change into *stamp. Its bytes; 0, and *stamp as it was, when it
- * is not there. */
-int64_t weft_file_stamp(const char *path, uint64_t *stamp);
-/* Of the shards' names, sizes and times of change: another one when a shard was written anew. */
+int64_t weft_dataset_bytes(const weft_dataset *dataset);    /* of all shards */
+int64_t weft_dataset_resident(const weft_dataset *dataset); /* of memory that it holds */
+const weft_storage *weft_dataset_storage(const weft_dataset *dataset);
+/* Of the shards' names and contents: another one when a shard was written anew. Contents are known
+ * by the checksum that `weft shard` wrote; of other shards size and time of change stand for it. */
 uint64_t weft_dataset_fingerprint(const weft_dataset *dataset);
 
-/* Splits a member's path at webdataset's point. False: no key (a folder entry, "__name__", no dot).
- * `key_len` is a length in `name`; *suffix points into it. */
-bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix);
+/* Bytes that are used again and again. */
+typedef struct weft_part_bytes {
+    char *data; /* weft_free */
+    int64_t bytes, room;
+} weft_part_bytes;
+/* Reads a part (a NUL stands behind it). With `verify` a part whose checksum is known and differs
+ * is WEFT_E_FORMAT; a shard that was cut since it was opened is WEFT_E_IO. From any thread. */
+weft_status weft_dataset_read(const weft_dataset *dataset, const weft_sample *sample,
+                              const weft_part_data *part, bool verify, weft_part_bytes *to);
+/* The caption, from .txt, else from .json; "" where there is none. Ends with a NUL. */
+weft_status weft_dataset_caption(const weft_dataset *dataset, const weft_sample *sample,
+                                 bool verify, weft_part_bytes *to);
 
 #endif

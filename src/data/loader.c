@@ -14,12 +14,12 @@
 #include "format/npy.h"
 #include "graph/mesh.h"
 #include "video/clip.h"
-#include "video/reader.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 static const weft_key bucket_keys[] = {
     {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), NULL, "clips",
@@ -50,10 +50,17 @@ static const weft_key loader_keys[] = {
      .min = 1, .max = 256},
     {"prefetch", WEFT_KEY_I64, offsetof(weft_loader_config, prefetch), "3", "batches",
      "batches decoded ahead", .min = 1, .max = 1024},
+    {"shuffle", WEFT_KEY_I64, offsetof(weft_loader_config, shuffle), "65536", "samples",
+     "shards come in random order, and samples are shuffled inside a window of so many; a bucket "
+     "of "
+     "no more, and 0, as a whole",
+     .min = 0, .max = 1e12},
     {"caption_dropout", WEFT_KEY_F64, offsetof(weft_loader_config, caption_dropout), "0", "",
      "share of captions replaced by the empty prompt, for guidance", .min = 0, .max = 1},
     {"strict", WEFT_KEY_BOOL, offsetof(weft_loader_config, strict), "false", "",
      "stop at damaged shards instead of using what is whole"},
+    {"verify", WEFT_KEY_BOOL, offsetof(weft_loader_config, verify), "true", "",
+     "hold what is read against the checksums that weft shard wrote"},
     {"random_crop", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_crop), "false", "",
      "crop anywhere instead of the centre"},
     {"random_start", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_start), "true", "",
@@ -69,7 +76,7 @@ typedef struct permutation {
 
 typedef struct lane { /* a bucket and its samples */
     weft_bucket size;
-    weft_order_item *item; /* in order of the dataset */
+    int64_t *sample; /* in order of the dataset */
     int64_t count, capacity;
     int64_t item_floats;
     permutation cache[2]; /* of this epoch and the next */
@@ -84,13 +91,15 @@ typedef struct fate {
 typedef struct slot {
     int64_t step; /* -1: empty */
     int bucket;
+    int64_t items; /* room */
     int64_t count, first;
     int64_t taken, done; /* items handed to workers, items finished */
     weft_status_code status;
     char *message; /* heap, when status is set */
     uint64_t *id;
-    int64_t *epoch, *sample;
+    int64_t *epoch, *place, *sample;
     const char **caption;
+    weft_part_bytes *text; /* that `caption` points into */
     bool *replaced;
     float *data, *extra;
 } slot;
@@ -121,31 +130,12 @@ struct weft_loader {
 
 /* ---- dealing samples to buckets ------------------------------------------------------------ */
 
-/* Length and size: from the .json part, else from the container. */
-static bool facts_of(const weft_sample *s, const weft_part_data *p, double fps, int64_t *frames,
-                     int64_t *w, int64_t *h)
+/* Frames of a clip at the loader's rate. */
+static int64_t frames_of(const weft_sample *s, double fps)
 {
-    double own_fps = s->fps, seconds = s->seconds;
-    *frames = s->frames;
-    *w = s->width;
-    *h = s->height;
-    if (*frames <= 0 || *w <= 0 || *h <= 0) {
-        weft_video_reader *reader;
-        if (weft_video_reader_open_memory(p->data, p->bytes, s->key, NULL, &reader) != WEFT_OK)
-            return false;
-        const weft_video_info *info = weft_video_reader_info(reader);
-        *w = info->width;
-        *h = info->height;
-        own_fps = info->fps;
-        seconds = info->seconds;
-        *frames = info->frames > 0 ? info->frames : (int64_t)floor(seconds * own_fps + 0.5);
-        if (*frames < 1)
-            *frames = 1;
-        weft_video_reader_close(reader);
-    }
-    if (fps > 0 && own_fps > 0)
-        *frames = (int64_t)floor((double)(*frames - 1) / own_fps * fps + 1e-6) + 1;
-    return true;
+    if (fps > 0 && s->fps > 0)
+        return (int64_t)floor((double)(s->frames - 1) / s->fps * fps + 1e-6) + 1;
+    return s->frames;
 }
 
 /* The longest bucket that the clip fills, then the one nearest in aspect, then the largest. -1:
@@ -180,18 +170,16 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
 static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fate *f)
 {
     const weft_part_data *p = weft_sample_part(s, l->part);
-    weft_npy npy;
     if (!p || (l->config.extra && !weft_sample_part(s, l->config.extra)))
         return WEFT_SAMPLE_NO_PART;
-    if (weft_npy_parse(p->data, p->bytes, s->key, &npy) != WEFT_OK) {
-        weft_warn("%s: the sample is left out", weft_error_message());
+    const weft_part_shape *shape = p->shape;
+    if (!shape || (shape->dtype != WEFT_F32 && shape->dtype != WEFT_F16))
         return WEFT_SAMPLE_UNREADABLE;
-    }
-    f->frames = npy.rank ? npy.dim[0] : 0;
-    for (int i = 0; i < l->lanes && npy.rank == 4; i++) {
+    f->frames = shape->rank ? shape->dim[0] : 0;
+    for (int i = 0; i < l->lanes && shape->rank == 4; i++) {
         const weft_bucket *b = &l->lane[i].size;
-        if (npy.dim[0] == b->frames && npy.dim[1] == b->height && npy.dim[2] == b->width &&
-            npy.dim[3] == l->channels)
+        if (shape->dim[0] == b->frames && shape->dim[1] == b->height && shape->dim[2] == b->width &&
+            shape->dim[3] == l->channels)
             f->lane = i;
     }
     return f->lane < 0 ? WEFT_SAMPLE_OTHER_SIZE : WEFT_SAMPLE_USED;
@@ -199,19 +187,32 @@ static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fa
 
 static weft_sample_fate deal_video(const weft_loader *l, const weft_sample *s, fate *f)
 {
-    const weft_part_data *p = weft_sample_video(s);
-    int64_t w, h;
     bool long_enough;
-    if (!p)
+    if (!weft_sample_video(s))
         return WEFT_SAMPLE_NO_PART;
-    if (!facts_of(s, p, l->config.fps, &f->frames, &w, &h)) {
-        weft_warn("%s: the sample is left out", weft_error_message());
+    if (s->unreadable)
         return WEFT_SAMPLE_UNREADABLE;
-    }
-    f->lane = choose_lane(l, f->frames, w, h, &long_enough);
+    f->frames = frames_of(s, l->config.fps);
+    if (s->damaged)
+        return WEFT_SAMPLE_DAMAGED;
+    f->lane = choose_lane(l, f->frames, s->width, s->height, &long_enough);
     return f->lane >= 0  ? WEFT_SAMPLE_USED
            : long_enough ? WEFT_SAMPLE_TOO_SMALL
                          : WEFT_SAMPLE_TOO_SHORT;
+}
+
+static bool is_windowed(const weft_loader *l, const lane *a)
+{
+    return l->config.shuffle > 0 && l->config.shuffle < a->count;
+}
+
+static void warn_of_repetition(const lane *a)
+{
+    if (a->count > 0 && a->size.batch > a->count)
+        weft_warn("the bucket of %lldx%lldx%lld has %lld samples and a batch of %lld: samples come "
+                  "more than once in a step",
+                  (long long)a->size.frames, (long long)a->size.height, (long long)a->size.width,
+                  (long long)a->count, (long long)a->size.batch);
 }
 
 static weft_status deal(weft_loader *l)
@@ -229,8 +230,8 @@ static weft_status deal(weft_loader *l)
         if (f->lane < 0)
             continue;
         lane *to = &l->lane[f->lane];
-        WEFT_TRY(weft_grow((void **)&to->item, to->count, &to->capacity, sizeof *to->item));
-        to->item[to->count++] = (weft_order_item){.id = s->id, .sample = i};
+        WEFT_TRY(weft_grow((void **)&to->sample, to->count, &to->capacity, sizeof *to->sample));
+        to->sample[to->count++] = i;
     }
     for (int i = 0; i < l->lanes; i++) {
         l->lane_samples[i] = l->lane[i].count;
@@ -238,7 +239,12 @@ static weft_status deal(weft_loader *l)
         usable += l->lane[i].count;
         l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->lane[i].size.batch);
         for (int64_t k = 0; k < l->lane[i].count; k++)
-            l->fingerprint = weft_seed_mix(l->fingerprint, l->lane[i].item[k].id);
+            l->fingerprint = weft_seed_mix(l->fingerprint,
+                                           weft_dataset_at(l->dataset, l->lane[i].sample[k])->id);
+        if (is_windowed(l, &l->lane[i]))
+            l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->config.shuffle);
+        if (l->rank == 0)
+            warn_of_repetition(&l->lane[i]);
     }
     if (usable)
         return WEFT_OK;
@@ -262,8 +268,11 @@ static const struct {
                                "have fewer pixels than every bucket that they are long enough for"},
     [WEFT_SAMPLE_OTHER_SIZE] = {"other_size", "have a part of another size than every bucket"},
     [WEFT_SAMPLE_NO_PART] = {"no_part", "have no part of the kind that is read"},
+    [WEFT_SAMPLE_DAMAGED] = {"damaged", "were found damaged by curation"},
     [WEFT_SAMPLE_UNREADABLE] = {"unreadable", "cannot be opened"},
     [WEFT_SAMPLE_UNDECODABLE] = {"undecodable", "do not decode (found so far)"},
+    [WEFT_SAMPLE_CORRUPT] = {"corrupt",
+                             "have other bytes than were written, or are cut off (found so far)"},
 };
 
 weft_loader_report weft_loader_get_report(const weft_loader *l)
@@ -297,10 +306,10 @@ weft_sample_fate weft_loader_fate(const weft_loader *l, int64_t sample)
     return what;
 }
 
-void weft_loader_mark_undecodable(weft_loader *l, int64_t sample)
+void weft_loader_mark(weft_loader *l, int64_t sample, weft_sample_fate what)
 {
     pthread_mutex_lock(&l->lock);
-    l->fate[sample].what = WEFT_SAMPLE_UNDECODABLE;
+    l->fate[sample].what = what;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -343,9 +352,11 @@ json_t *weft_loader_account(const weft_loader *l)
         const weft_sample_fate what = weft_loader_fate(l, i);
         if (what != WEFT_SAMPLE_USED)
             json_array_append_new(
-                list, json_pack("{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key,
-                                "shard", weft_dataset_at(l->dataset, i)->file, "reason",
-                                fates[what].name, "frames", (json_int_t)l->fate[i].frames));
+                list,
+                json_pack("{s:s, s:s, s:s, s:I}", "key", weft_dataset_at(l->dataset, i)->key,
+                          "shard",
+                          weft_dataset_shard(l->dataset, weft_dataset_at(l->dataset, i)->shard),
+                          "reason", fates[what].name, "frames", (json_int_t)l->fate[i].frames));
     }
     return json_pack("{s:I, s:I, s:{s:I, s:I, s:I}, s:o, s:I, s:o}", "samples",
                      (json_int_t)r.all_samples, "frames", (json_int_t)r.all_frames, "used",
@@ -357,18 +368,43 @@ json_t *weft_loader_account(const weft_loader *l)
 
 /* ---- planning ------------------------------------------------------------------------------ */
 
+static uint64_t id_of(const void *dataset, int64_t sample)
+{
+    return weft_dataset_at(dataset, sample)->id;
+}
+
+static uint64_t shard_of(const void *dataset, int64_t sample)
+{
+    const char *name =
+        weft_path_base(weft_dataset_shard(dataset, weft_dataset_at(dataset, sample)->shard));
+    return XXH3_64bits(name, strlen(name));
+}
+
 /* The order of `epoch` in a lane. Two epochs are kept: batches reach over the border of one to the
  * next. */
-static weft_status order_of(weft_loader *l, lane *a, int64_t epoch, const weft_order_item **items)
+static const weft_order_item *order_of(const weft_loader *l, lane *a, int64_t epoch)
 {
     permutation *p = &a->cache[epoch % 2];
     if (p->epoch != epoch) {
-        memcpy(p->item, a->item, (size_t)a->count * sizeof *p->item);
-        weft_order_shuffle(p->item, a->count, (uint64_t)l->config.seed, (uint64_t)epoch);
+        const weft_order_facts facts = {.user = l->dataset, .id = id_of, .shard = shard_of};
+        for (int64_t i = 0; i < a->count; i++)
+            p->item[i].sample = a->sample[i];
+        weft_order_shuffle(p->item, a->count, l->config.shuffle, (uint64_t)l->config.seed,
+                           (uint64_t)epoch, &facts);
         p->epoch = epoch;
     }
-    *items = p->item;
-    return WEFT_OK;
+    return p->item;
+}
+
+/* What stands at `place` of a lane's walk through the epochs. */
+static weft_item item_at(const weft_loader *l, int bucket, int64_t place)
+{
+    lane *a = &l->lane[bucket];
+    const int64_t epoch = place / a->count;
+    return (weft_item){.sample = order_of(l, a, epoch)[place % a->count].sample,
+                       .epoch = epoch,
+                       .place = place,
+                       .bucket = bucket};
 }
 
 static bool caption_dropped(const weft_loader *l, uint64_t id, int64_t epoch)
@@ -378,50 +414,85 @@ static bool caption_dropped(const weft_loader *l, uint64_t id, int64_t epoch)
            (double)weft_random_uniform(seed, WEFT_RNG_DROP, id) < l->config.caption_dropout;
 }
 
-static void set_item(const weft_loader *l, slot *s, int64_t i, int64_t sample, int64_t epoch)
+static void set_item(const weft_loader *l, slot *s, int64_t i, const weft_item *item)
 {
-    const weft_sample *from = weft_dataset_at(l->dataset, sample);
-    s->id[i] = from->id;
-    s->epoch[i] = epoch;
-    s->sample[i] = sample;
+    s->id[i] = weft_dataset_at(l->dataset, item->sample)->id;
+    s->epoch[i] = item->epoch;
+    s->place[i] = item->place;
+    s->sample[i] = item->sample;
+    s->caption[i] = "";
     s->replaced[i] = false;
-    s->caption[i] = caption_dropped(l, from->id, epoch) ? "" : from->caption;
 }
 
 /* Fills the slot of plan_step with the items of this rank. */
-static weft_status plan_next(weft_loader *l)
+static void plan_next(weft_loader *l)
 {
     slot *s = &l->slots[l->plan_step % l->slot_count];
     const int b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, l->planned);
-    lane *a = &l->lane[b];
-    const int64_t at = l->planned[b] - a->size.batch;
+    const int64_t batch = l->lane[b].size.batch, at = l->planned[b] - batch;
     int64_t start, count;
-    weft_part(a->size.batch, l->ranks, l->rank, &start, &count);
+    weft_part(batch, l->ranks, l->rank, &start, &count);
     s->bucket = b;
     s->count = count;
     s->first = start;
     s->taken = s->done = 0;
     s->status = WEFT_OK;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t position = at + start + i, epoch = position / a->count;
-        const weft_order_item *items;
-        WEFT_TRY(order_of(l, a, epoch, &items));
-        set_item(l, s, i, items[position % a->count].sample, epoch);
+        const weft_item item = item_at(l, b, at + start + i);
+        set_item(l, s, i, &item);
     }
     s->step = l->plan_step++;
-    return WEFT_OK;
+}
+
+weft_status weft_loader_peek(weft_loader *l, int64_t step, weft_item *out, int64_t *count)
+{
+    int64_t *taken = weft_alloc(l->lanes * (int64_t)sizeof *taken);
+    if (!taken)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a look ahead");
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&l->lock);
+    if (step < l->next_step) {
+        status = weft_fail(WEFT_E_ARG, "step %lld was handed over: the next is %lld",
+                           (long long)step, (long long)l->next_step);
+    } else {
+        int b = 0;
+        memcpy(taken, l->returned, (size_t)l->lanes * sizeof *taken);
+        for (int64_t s = l->next_step; s <= step; s++)
+            b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
+        *count = l->lane[b].size.batch;
+        for (int64_t i = 0; i < *count; i++)
+            out[i] = item_at(l, b, taken[b] - *count + i);
+    }
+    pthread_mutex_unlock(&l->lock);
+    weft_free(taken);
+    return status;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sample *s,
-                             int64_t epoch, float *out)
+/* Where reading stopped: what it means for the sample. */
+typedef struct reading {
+    weft_part_bytes bytes; /* of the part that is decoded */
+    weft_sample_fate fault;
+} reading;
+
+static weft_status read_bytes(const weft_loader *l, const weft_sample *s, const weft_part_data *p,
+                              reading *r)
 {
-    const weft_part_data *p = weft_sample_video(s);
-    const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)epoch);
-    weft_clip_request request = {.frames = a->size.frames,
-                                 .height = a->size.height,
-                                 .width = a->size.width,
+    r->fault = WEFT_SAMPLE_CORRUPT;
+    WEFT_TRY(weft_dataset_read(l->dataset, s, p, l->config.verify, &r->bytes));
+    r->fault = WEFT_SAMPLE_UNDECODABLE;
+    return WEFT_OK;
+}
+
+static weft_status read_clip(const weft_loader *l, const weft_sample *s, const weft_item *item,
+                             reading *r, float *out)
+{
+    const weft_bucket *size = &l->lane[item->bucket].size;
+    const uint64_t seed = weft_seed_mix((uint64_t)l->config.seed, (uint64_t)item->epoch);
+    weft_clip_request request = {.frames = size->frames,
+                                 .height = size->height,
+                                 .width = size->width,
                                  .fps = l->config.fps,
                                  .crop_x = 0.5,
                                  .crop_y = 0.5,
@@ -430,21 +501,22 @@ static weft_status read_clip(const weft_loader *l, const lane *a, const weft_sam
         request.crop_x = (double)weft_random_uniform(weft_seed_mix(seed, 1), WEFT_RNG_CROP, s->id);
         request.crop_y = (double)weft_random_uniform(weft_seed_mix(seed, 2), WEFT_RNG_CROP, s->id);
     }
-    int64_t frames, w, h;
+    const int64_t frames = frames_of(s, l->config.fps);
     const double fps = l->config.fps > 0 ? l->config.fps : s->fps;
-    if (l->config.random_start && fps > 0 && facts_of(s, p, l->config.fps, &frames, &w, &h) &&
-        frames > a->size.frames) {
+    if (l->config.random_start && fps > 0 && frames > size->frames) {
         const double u = (double)weft_random_uniform(weft_seed_mix(seed, 3), WEFT_RNG_CROP, s->id);
-        request.start_seconds = floor(u * (double)(frames - a->size.frames + 1)) / fps;
+        request.start_seconds = floor(u * (double)(frames - size->frames + 1)) / fps;
     }
-    return weft_clip_read_memory(p->data, p->bytes, s->key, &request, out);
+    WEFT_TRY(read_bytes(l, s, weft_sample_video(s), r));
+    return weft_clip_read_memory(r->bytes.data, r->bytes.bytes, s->key, &request, out);
 }
 
-static weft_status read_part(const weft_sample *s, const char *suffix, int64_t floats, float *out)
+static weft_status read_array(const weft_loader *l, const weft_sample *s, const char *suffix,
+                              int64_t floats, reading *r, float *out)
 {
-    const weft_part_data *p = weft_sample_part(s, suffix);
     weft_npy npy;
-    WEFT_TRY(weft_npy_parse(p->data, p->bytes, s->key, &npy));
+    WEFT_TRY(read_bytes(l, s, weft_sample_part(s, suffix), r));
+    WEFT_TRY(weft_npy_parse(r->bytes.data, r->bytes.bytes, s->key, &npy));
     if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
         return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key,
                          suffix);
@@ -458,44 +530,67 @@ static weft_status read_part(const weft_sample *s, const char *suffix, int64_t f
     return WEFT_OK;
 }
 
-static weft_status read_item(const weft_loader *l, const lane *a, slot *s, int64_t i)
+static weft_status read_data(const weft_loader *l, const weft_item *item, reading *r, float *out)
 {
-    const weft_sample *sample = weft_dataset_at(l->dataset, s->sample[i]);
-    float *out = s->data + i * a->item_floats;
-    if (!l->part)
-        return read_clip(l, a, sample, s->epoch[i], out);
-    WEFT_TRY(read_part(sample, l->part, a->item_floats, out));
-    return l->config.extra ? read_part(sample, l->config.extra, l->config.extra_floats,
-                                       s->extra + i * l->config.extra_floats)
+    const weft_sample *s = weft_dataset_at(l->dataset, item->sample);
+    return l->part ? read_array(l, s, l->part, l->lane[item->bucket].item_floats, r, out)
+                   : read_clip(l, s, item, r, out);
+}
+
+static weft_status read_item(const weft_loader *l, slot *s, int64_t i, reading *r)
+{
+    const weft_item item = {
+        .sample = s->sample[i], .epoch = s->epoch[i], .place = s->place[i], .bucket = s->bucket};
+    const weft_sample *sample = weft_dataset_at(l->dataset, item.sample);
+    const lane *a = &l->lane[s->bucket];
+    if (!caption_dropped(l, sample->id, item.epoch) && sample->captioned) {
+        r->fault = WEFT_SAMPLE_CORRUPT;
+        WEFT_TRY(weft_dataset_caption(l->dataset, sample, l->config.verify, &s->text[i]));
+        s->caption[i] = s->text[i].data;
+    }
+    WEFT_TRY(read_data(l, &item, r, s->data + i * a->item_floats));
+    return l->config.extra ? read_array(l, sample, l->config.extra, l->config.extra_floats, r,
+                                        s->extra + i * l->config.extra_floats)
                            : WEFT_OK;
 }
 
-/* A sample that does not decode is replaced by the next one of the dataset's list in its lane:
- * deterministic, since the same bytes fail everywhere. */
-static weft_status decode_item(weft_loader *l, slot *s, int64_t i)
+weft_status weft_loader_take(weft_loader *l, const weft_item *item, float *to)
+{
+    reading r = {.bytes = {0}};
+    const weft_status_code status = read_data(l, item, &r, to);
+    weft_free(r.bytes.data);
+    return status;
+}
+
+/* A sample that cannot be used is replaced by the next one of its bucket: deterministic, since the
+ * same bytes fail everywhere. */
+static weft_status decode_item(weft_loader *l, slot *s, int64_t i, reading *r)
 {
     enum { TRIES = 16 };
     const lane *a = &l->lane[s->bucket];
     weft_status_code status = WEFT_OK;
     for (int t = 0; t < TRIES && t < a->count; t++) {
-        status = read_item(l, a, s, i);
-        if (status == WEFT_OK)
-            return WEFT_OK;
+        status = read_item(l, s, i, r);
+        if (status == WEFT_OK || status == WEFT_E_MEMORY)
+            return status;
         pthread_mutex_lock(&l->lock);
-        if (l->fate[s->sample[i]].what !=
-            WEFT_SAMPLE_UNDECODABLE) /* told once, not in every epoch */
+        if (l->fate[s->sample[i]].what == WEFT_SAMPLE_USED) /* told once, not in every epoch */
             weft_warn("%s; another sample takes its place, whenever its turn comes",
                       weft_error_message());
         l->report.replaced++;
-        l->fate[s->sample[i]].what = WEFT_SAMPLE_UNDECODABLE;
+        l->fate[s->sample[i]].what = r->fault;
         pthread_mutex_unlock(&l->lock);
         int64_t k = 0;
-        while (k < a->count && a->item[k].sample != s->sample[i])
+        while (k < a->count && a->sample[k] != s->sample[i])
             k++;
-        set_item(l, s, i, a->item[(k + 1) % a->count].sample, s->epoch[i]);
+        const weft_item other = {.sample = a->sample[(k + 1) % a->count],
+                                 .epoch = s->epoch[i],
+                                 .place = s->place[i],
+                                 .bucket = s->bucket};
+        set_item(l, s, i, &other);
         s->replaced[i] = true;
     }
-    return weft_fail_context(status, "%d samples in a row do not decode", TRIES);
+    return weft_fail_context(status, "%d samples in a row cannot be used", TRIES);
 }
 
 /* The earliest batch with an item that nobody has taken. */
@@ -513,6 +608,7 @@ static slot *next_work(weft_loader *l)
 static void *work(void *user)
 {
     weft_loader *l = user;
+    reading r = {.bytes = {0}};
     pthread_mutex_lock(&l->lock);
     while (!l->quit) {
         slot *s = next_work(l);
@@ -523,7 +619,7 @@ static void *work(void *user)
         const int64_t item = s->taken++;
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        const weft_status_code status = decode_item(l, s, item);
+        const weft_status_code status = decode_item(l, s, item, &r);
         pthread_mutex_lock(&l->lock);
         l->busy--;
         s->done++;
@@ -535,6 +631,7 @@ static void *work(void *user)
         pthread_cond_broadcast(&l->ready);
     }
     pthread_mutex_unlock(&l->lock);
+    weft_free(r.bytes.data);
     return NULL;
 }
 
@@ -564,14 +661,17 @@ static weft_status allocate(weft_loader *l)
         slot *s = &l->slots[i];
         s->step = -1;
         s->id = weft_alloc(items * (int64_t)sizeof *s->id);
+        s->items = items;
         s->epoch = weft_alloc(items * (int64_t)sizeof *s->epoch);
+        s->place = weft_alloc(items * (int64_t)sizeof *s->place);
+        s->text = weft_alloc(items * (int64_t)sizeof *s->text);
         s->sample = weft_alloc(items * (int64_t)sizeof *s->sample);
         s->caption = weft_alloc(items * (int64_t)sizeof *s->caption);
         s->replaced = weft_alloc(items * (int64_t)sizeof *s->replaced);
         s->data = weft_alloc_aligned(floats * 4);
         s->extra = weft_alloc_aligned(l->config.extra ? items * l->config.extra_floats * 4 : 0);
-        if (!s->id || !s->epoch || !s->sample || !s->caption || !s->replaced || !s->data ||
-            !s->extra)
+        if (!s->id || !s->epoch || !s->place || !s->text || !s->sample || !s->caption ||
+            !s->replaced || !s->data || !s->extra)
             goto fail;
     }
     return WEFT_OK;
@@ -654,7 +754,11 @@ void weft_loader_close(weft_loader *l)
         slot *s = &l->slots[i];
         weft_free(s->id);
         weft_free(s->epoch);
+        weft_free(s->place);
         weft_free(s->sample);
+        for (int64_t k = 0; s->text && k < s->items; k++)
+            weft_free(s->text[k].data);
+        weft_free(s->text);
         weft_free(s->caption);
         weft_free(s->replaced);
         weft_free(s->data);
@@ -662,7 +766,7 @@ void weft_loader_close(weft_loader *l)
         weft_free(s->message);
     }
     for (int i = 0; l->lane && i < l->lanes; i++) {
-        weft_free(l->lane[i].item);
+        weft_free(l->lane[i].sample);
         weft_free(l->lane[i].cache[0].item);
         weft_free(l->lane[i].cache[1].item);
     }
@@ -695,18 +799,18 @@ int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
 
 /* Plans the batch that is asked for and `prefetch` behind it: the one before, which the caller had,
  * is given back by asking. */
-static weft_status plan_ahead(weft_loader *l)
+static void plan_ahead(weft_loader *l)
 {
     while (l->plan_step < l->next_step + l->slot_count)
-        WEFT_TRY(plan_next(l));
+        plan_next(l);
     pthread_cond_broadcast(&l->work);
-    return WEFT_OK;
 }
 
 weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
 {
     pthread_mutex_lock(&l->lock);
-    weft_status_code status = plan_ahead(l);
+    weft_status_code status = WEFT_OK;
+    plan_ahead(l);
     slot *s = &l->slots[l->next_step % l->slot_count];
     const double began = weft_now();
     while (status == WEFT_OK && s->done < s->count)
@@ -721,6 +825,7 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
                               .first = s->first,
                               .id = s->id,
                               .epoch = s->epoch,
+                              .place = s->place,
                               .sample = s->sample,
                               .caption = s->caption,
                               .replaced = s->replaced};

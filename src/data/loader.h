@@ -24,31 +24,36 @@ typedef struct weft_loader_config {
     weft_section_list buckets;       /* of weft_bucket */
     double fps;                      /* of the clips; 0: each video's own */
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
+    int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
     double caption_dropout;          /* share of captions replaced by "" (for guidance) */
     bool strict;                     /* damaged shards are errors */
+    bool verify;                     /* parts are held against their checksums */
     bool random_crop, random_start;  /* else the centre and the beginning */
-    const char
-        *extra; /* suffix of another .npy part of f32 or f16, read beside `part`; NULL: none */
+    /* Suffix of another .npy part of f32 or f16, read beside `part`; NULL: none. */
+    const char *extra;
     int64_t extra_floats; /* its elements */
 } weft_loader_config;
 extern const weft_section weft_loader_section;
 
+/* Everything is valid until the next call of weft_loader_next. */
 typedef struct weft_batch {
-    int64_t step;               /* from 0 */
-    int bucket;                 /* index */
-    int64_t count;              /* items of this rank; may be 0 */
-    int64_t first;              /* of the global batch */
-    const uint64_t *id;         /* [count] sample ids */
-    const int64_t *epoch;       /* [count] */
-    const int64_t *sample;      /* [count] index in the dataset */
-    const bool *replaced;       /* [count] stands in for a sample that does not decode */
+    int64_t step;          /* from 0 */
+    int bucket;            /* index */
+    int64_t count;         /* items of this rank; may be 0 */
+    int64_t first;         /* of the global batch */
+    const uint64_t *id;    /* [count] sample ids */
+    const int64_t *epoch;  /* [count] */
+    const int64_t *place;  /* [count] places in the bucket's walk through all epochs: no two items
+                               of a bucket ever have the same, also where a sample comes twice */
+    const int64_t *sample; /* [count] index in the dataset */
+    const bool *replaced;  /* [count] stands in for a sample that cannot be used */
     const char *const *caption; /* [count], "" when dropped or absent */
-    const float *
-        video; /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead */
-    const float *part;  /* (count, ...) of the part named at opening */
-    const float *extra; /* (count, extra_floats), also of samples whose caption was dropped; NULL
-                           without one */
-} weft_batch;           /* everything is valid until the next call of weft_loader_next */
+    /* (count, frames, height, width, 3) in [-1,1]; NULL when `part` is loaded instead. */
+    const float *video;
+    const float *part; /* (count, ...) of the part named at opening */
+    /* (count, extra_floats), also of samples whose caption was dropped; NULL without one. */
+    const float *extra;
+} weft_batch;
 
 /* What becomes of a sample; each has exactly one fate. */
 typedef enum weft_sample_fate {
@@ -57,20 +62,23 @@ typedef enum weft_sample_fate {
     WEFT_SAMPLE_TOO_SMALL,  /* for every bucket that it is long enough for */
     WEFT_SAMPLE_OTHER_SIZE, /* its part has no bucket's size */
     WEFT_SAMPLE_NO_PART,
-    WEFT_SAMPLE_UNREADABLE,  /* at opening */
-    WEFT_SAMPLE_UNDECODABLE, /* found when its turn came */
+    WEFT_SAMPLE_DAMAGED,    /* its .json says so */
+    WEFT_SAMPLE_UNREADABLE, /* at opening */
+    /* found when its turn came: */
+    WEFT_SAMPLE_UNDECODABLE,
+    WEFT_SAMPLE_CORRUPT, /* not the bytes that were written, or a shard that was cut since */
     WEFT_SAMPLE_FATES
 } weft_sample_fate;
 
 typedef struct weft_loader_report {
     int64_t samples[WEFT_SAMPLE_FATES], all_samples; /* all = sum over fates */
-    int64_t frames[WEFT_SAMPLE_FATES],
-        all_frames; /* at the loader's rate; of an unreadable sample 0 */
-    int64_t window_frames,
-        behind_frames; /* frames[USED] = those that an epoch shows + those outside of the windows */
+    /* At the loader's rate; of an unreadable sample 0. */
+    int64_t frames[WEFT_SAMPLE_FATES], all_frames;
+    /* frames[USED] = those that an epoch shows + those outside of the windows. */
+    int64_t window_frames, behind_frames;
     int64_t damaged_shards; /* samples that were lost in them are in no count */
-    int64_t
-        replaced; /* so far: clips that did not decode, replaced by their neighbour in the order */
+    /* So far: clips that could not be used, replaced by their neighbour in the order. */
+    int64_t replaced;
     int64_t waited_ms; /* so far: time that next() had to wait for the decoders */
     int64_t ahead;     /* now: batches decoded and not yet handed over */
 } weft_loader_report;
@@ -94,11 +102,25 @@ void weft_loader_explain(const weft_loader *loader, weft_buf *out);
  * memory). */
 json_t *weft_loader_account(const weft_loader *loader);
 weft_sample_fate weft_loader_fate(const weft_loader *loader, int64_t sample);
-/* Another rank found out. */
-void weft_loader_mark_undecodable(weft_loader *loader, int64_t sample);
+/* Another rank found out: UNDECODABLE or CORRUPT. */
+void weft_loader_mark(weft_loader *loader, int64_t sample, weft_sample_fate what);
 
 /* Blocks until the batch is decoded. */
 weft_status weft_loader_next(weft_loader *loader, weft_batch *batch);
+
+/* What comes, without decoding: an item of the global batch, all ranks' items in order. */
+typedef struct weft_item {
+    int64_t sample; /* index in the dataset */
+    int64_t epoch, place;
+    int bucket;
+} weft_item;
+/* The items of step `step`, which must not lie behind the next one, in out[*count]; out has room
+ * for the largest batch of the config. A sample that turns out unusable is replaced later. */
+weft_status weft_loader_peek(weft_loader *loader, int64_t step, weft_item *out, int64_t *count);
+/* Decodes one item now, in the caller's thread, into `to` (a bucket's floats): on the rank that
+ * needs it, whichever that is. The same floats that weft_loader_next gives; a sample that cannot be
+ * used is an error. */
+weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to);
 
 /* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
  * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */

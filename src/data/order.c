@@ -4,21 +4,42 @@
 
 #include <stdlib.h>
 
+/* Ties, which hashes of 64 bits do not have and places with a few bits behind the point may, keep
+ * the dataset's order. */
 static int compare(const void *a, const void *b)
 {
     const weft_order_item *x = a, *y = b;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    return x->id < y->id ? -1 : x->id > y->id;
+    return x->sample < y->sample ? -1 : x->sample > y->sample;
 }
 
-void weft_order_shuffle(weft_order_item *items, int64_t count, uint64_t seed, uint64_t epoch)
+static void sort(weft_order_item *items, int64_t count)
 {
-    const uint64_t base = weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch);
-    for (int64_t i = 0; i < count; i++)
-        items[i].rank = weft_seed_mix(base, items[i].id);
     if (count > 1)
         qsort(items, (size_t)count, sizeof *items, compare);
+}
+
+void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
+                        uint64_t epoch, const weft_order_facts *facts)
+{
+    enum { FRACTION = 20 }; /* bits of a place behind the point */
+    const uint64_t base = weft_seed_mix(weft_seed_mix(seed, WEFT_RNG_SHUFFLE), epoch);
+    if (window <= 0 || window >= count) {
+        for (int64_t i = 0; i < count; i++)
+            items[i].rank = weft_seed_mix(base, facts->id(facts->user, items[i].sample));
+        sort(items, count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        items[i].rank = weft_seed_mix(base, facts->shard(facts->user, items[i].sample));
+    sort(items, count);
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t random = weft_seed_mix(base, facts->id(facts->user, items[i].sample));
+        const unsigned __int128 span = (unsigned __int128)random * ((uint64_t)window << FRACTION);
+        items[i].rank = ((uint64_t)i << FRACTION) + (uint64_t)(span >> 64);
+    }
+    sort(items, count);
 }
 
 int weft_order_turn(const int64_t *samples, const int64_t *batch, int buckets, int64_t *taken)

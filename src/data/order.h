@@ -4,14 +4,29 @@
 
 #include "base/memory.h"
 
-/* Permutation of n items for one epoch: order[i] is the item at place i. Sorting by a random key
- * per item id, so that it does not depend on how the items are listed. */
+/* One place of an epoch. */
 typedef struct weft_order_item {
-    uint64_t id, rank; /* rank: scratch of the shuffle */
-    int64_t sample;    /* index in the dataset */
+    uint64_t rank;  /* scratch of the shuffle */
+    int64_t sample; /* index in the dataset */
 } weft_order_item;
-/* Sorts items[count] into the order of `epoch`. */
-void weft_order_shuffle(weft_order_item *items, int64_t count, uint64_t seed, uint64_t epoch);
+
+/* What the order knows of a sample: names that do not depend on how samples are listed. */
+typedef struct weft_order_facts {
+    const void *user;
+    uint64_t (*id)(const void *user, int64_t sample);
+    uint64_t (*shard)(const void *user, int64_t sample);
+} weft_order_facts;
+
+/* Puts items[count], given in the dataset's order, into the order of `epoch`.
+ *
+ *   window 0, or not less than count   a permutation of all
+ *   else                               shards in random order, their samples as they stand; then
+ *                                      each is moved back by less than `window` places:
+ *
+ *       shards     |---C---|---A---|---B---|        reading goes through few shards at a time,
+ *       place p       p ───────> p + u·window       and what is far apart stays far apart */
+void weft_order_shuffle(weft_order_item *items, int64_t count, int64_t window, uint64_t seed,
+                        uint64_t epoch, const weft_order_facts *facts);
 
 /* Which bucket has its turn next: the one that is furthest behind its share. taken[] counts samples
  * taken so far and is advanced by the chosen bucket's batch. Buckets without samples never have a

@@ -4,12 +4,16 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "data/dataset.h"
+#include "data/index.h"
 #include "format/tar.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 static const weft_key shard_keys[] = {
@@ -42,11 +46,13 @@ typedef struct clip {
 
 typedef struct job {
     const weft_shard_config *config;
-    const char *in, *out;
+    const char *in;
+    weft_storage *out;
     clip *clip;
     int64_t count, capacity;
     json_t *shards, *dropped;
     json_t *unnamed; /* dropped before they had a place in a shard */
+    json_t *notes;   /* of the shards that are there from earlier runs, by file */
     weft_shard_report *report;
 } job;
 
@@ -57,6 +63,7 @@ static const char *const reasons[WEFT_SHARD_REASONS] = {
     [WEFT_SHARD_EMPTY] = "the clip is empty",
     [WEFT_SHARD_DOT] = "a dot in the id would end the WebDataset key",
     [WEFT_SHARD_NO_MP4] = "not an .mp4",
+    [WEFT_SHARD_UNREADABLE] = "the clip cannot be read",
 };
 
 const char *weft_shard_reason_text(weft_shard_reason reason)
@@ -87,6 +94,18 @@ static void count_dropped(job *j, const json_t *list)
 }
 
 /* ---- listing ------------------------------------------------------------------------------- */
+
+/* Mixes the file's size and time of change into *stamp; its bytes, 0 where it is not there. */
+static int64_t mix_stamp(const char *path, uint64_t *stamp)
+{
+    struct stat facts;
+    if (stat(path, &facts) != 0)
+        return 0;
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_size);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_sec);
+    *stamp = weft_seed_mix(*stamp, (uint64_t)facts.st_mtim.tv_nsec);
+    return facts.st_size;
+}
 
 static char *path_of(const char *root, const char *folder, const char *id, const char *suffix)
 {
@@ -169,81 +188,150 @@ static weft_status list_clips(job *j)
 
 /* ---- one sample ---------------------------------------------------------------------------- */
 
-typedef struct sample_bytes {
-    char *video, *meta;
-    int64_t video_bytes, meta_bytes;
+/* A clip goes into its shard in pieces: one of any size needs no more memory. */
+typedef struct sample_parts {
+    char *meta;
+    int64_t meta_bytes;
     json_t *json;
     const char *caption; /* in json */
-} sample_bytes;
+    int video;           /* file descriptor; -1: none */
+    int64_t video_bytes;
+} sample_parts;
 
-static void sample_free(sample_bytes *s)
+static void sample_close(sample_parts *s)
 {
-    weft_free(s->video);
     weft_free(s->meta);
     json_decref(s->json);
-    *s = (sample_bytes){0};
+    if (s->video >= 0)
+        close(s->video);
+    *s = (sample_parts){.video = -1};
 }
 
-enum { VIDEO_LIMIT = 1 << 30, META_LIMIT = 1 << 24 };
+enum { META_LIMIT = 1 << 24, PIECE = 1 << 20 };
 
-/* *usable is false for a clip that is dropped (and says why in index.json). */
-static weft_status sample_read(job *j, const clip *c, sample_bytes *s, bool *usable)
+static weft_status meta_read(job *j, const clip *c, sample_parts *s, bool *usable)
 {
+    const char *wrong;
     *usable = false;
     weft_status_code status = weft_file_read(c->meta, META_LIMIT, &s->meta, &s->meta_bytes);
     if (status == WEFT_E_NOT_FOUND) {
         drop(j, c->id, WEFT_SHARD_WITHOUT_META, 0);
         return WEFT_OK;
     }
-    WEFT_TRY(status);
-    if (weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json) != WEFT_OK ||
-        !json_is_object(s->json)) {
-        weft_warn("%s; the clip is left out", weft_error_message());
+    if (status == WEFT_OK)
+        status = weft_json_parse(s->meta, s->meta_bytes, c->meta, &s->json);
+    if (status == WEFT_E_FORMAT || (status == WEFT_OK && !json_is_object(s->json))) {
+        weft_warn("%s; the clip is left out", status == WEFT_OK ? c->meta : weft_error_message());
         drop(j, c->id, WEFT_SHARD_DAMAGED_META, 0);
         return WEFT_OK;
     }
-    const char *caption = json_string_value(json_object_get(s->json, "caption"));
-    s->caption = caption ? caption : "";
-    if (j->config->need_caption && !*s->caption) {
+    WEFT_TRY(status);
+    s->caption = weft_meta_caption(s->json, &wrong);
+    if (wrong)
+        weft_warn("%s: its caption %s; it is taken as empty", c->meta, wrong);
+    s->caption = s->caption ? s->caption : "";
+    *usable = !j->config->need_caption || *s->caption;
+    if (!*usable)
         drop(j, c->id, WEFT_SHARD_WITHOUT_CAPTION, weft_meta_frames(s->json));
-        return WEFT_OK;
-    }
-    WEFT_TRY(weft_file_read(c->video, VIDEO_LIMIT, &s->video, &s->video_bytes));
-    if (s->video_bytes == 0) {
-        drop(j, c->id, WEFT_SHARD_EMPTY, weft_meta_frames(s->json));
-        return WEFT_OK;
-    }
-    *usable = true;
     return WEFT_OK;
 }
 
-static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sample_bytes *s)
+/* *usable is false for a clip that is dropped (and says why in index.json). */
+static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usable)
+{
+    struct stat st;
+    WEFT_TRY(meta_read(j, c, s, usable));
+    if (!*usable)
+        return WEFT_OK;
+    *usable = false;
+    s->video = open(c->video, O_RDONLY | O_CLOEXEC);
+    if (s->video < 0 || fstat(s->video, &st) != 0 || !S_ISREG(st.st_mode)) {
+        const weft_status_code status = weft_fail_errno("cannot open %s", c->video);
+        if (status == WEFT_E_MEMORY)
+            return status;
+        weft_warn("%s; the clip is left out", weft_error_message());
+        drop(j, c->id, WEFT_SHARD_UNREADABLE, weft_meta_frames(s->json));
+        return WEFT_OK;
+    }
+    s->video_bytes = st.st_size;
+    *usable = st.st_size > 0;
+    if (!*usable)
+        drop(j, c->id, WEFT_SHARD_EMPTY, weft_meta_frames(s->json));
+    return WEFT_OK;
+}
+
+/* Checksums of the parts, in the order of the members. */
+typedef struct part_sums {
+    uint64_t *value; /* owned */
+    int64_t count, capacity;
+} part_sums;
+
+static weft_status note_sum(part_sums *s, const weft_tar_writer *tar)
+{
+    WEFT_TRY(weft_grow((void **)&s->value, s->count, &s->capacity, sizeof *s->value));
+    (void)weft_tar_last(tar, &s->value[s->count++]);
+    return WEFT_OK;
+}
+
+static weft_status add_text(weft_tar_writer *tar, const char *id, const char *suffix,
+                            const char *data, int64_t bytes, part_sums *sums)
 {
     weft_buf name = {0};
-    weft_status_code status = WEFT_OK;
-    const struct {
-        const char *suffix;
-        const void *data;
-        int64_t bytes;
-    } parts[] = {{"json", s->meta, s->meta_bytes},
-                 {"mp4", s->video, s->video_bytes},
-                 {"txt", s->caption, (int64_t)strlen(s->caption)}};
-    for (int i = 0; i < 3 && status == WEFT_OK; i++) {
-        name.len = 0;
-        weft_buf_printf(&name, "%s.%s", c->id, parts[i].suffix);
-        status = weft_buf_check(&name);
-        if (status == WEFT_OK)
-            status = weft_tar_add(tar, name.data, parts[i].data, parts[i].bytes);
-    }
+    weft_buf_printf(&name, "%s.%s", id, suffix);
+    weft_status_code status = weft_buf_check(&name);
+    if (status == WEFT_OK)
+        status = weft_tar_add(tar, name.data, data, bytes);
     weft_buf_free(&name);
-    return status;
+    return status == WEFT_OK ? note_sum(sums, tar) : status;
+}
+
+static weft_status copy_video(weft_tar_writer *tar, const clip *c, const sample_parts *s,
+                              char *piece)
+{
+    for (int64_t done = 0; done < s->video_bytes;) {
+        const int64_t left = s->video_bytes - done;
+        const ssize_t n = pread(s->video, piece, (size_t)(left < PIECE ? left : PIECE), done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return weft_fail_errno("cannot read %s at byte %lld", c->video, (long long)done);
+        if (n == 0)
+            return weft_fail(WEFT_E_IO, "%s: became shorter while it was read; run again",
+                             c->video);
+        WEFT_TRY(weft_tar_append(tar, piece, n));
+        done += n;
+    }
+    return WEFT_OK;
+}
+
+static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sample_parts *s,
+                                part_sums *sums)
+{
+    WEFT_TRY(add_text(tar, c->id, "json", s->meta, s->meta_bytes, sums));
+    weft_buf name = {0};
+    char *piece = weft_alloc(PIECE);
+    weft_buf_printf(&name, "%s.mp4", c->id);
+    weft_status_code status =
+        piece ? weft_buf_check(&name) : weft_fail(WEFT_E_MEMORY, "out of memory for %s", c->id);
+    if (status == WEFT_OK)
+        status = weft_tar_begin(tar, name.data, s->video_bytes);
+    if (status == WEFT_OK)
+        status = copy_video(tar, c, s, piece);
+    if (status == WEFT_OK)
+        status = weft_tar_end(tar);
+    weft_free(piece);
+    weft_buf_free(&name);
+    WEFT_TRY(status);
+    WEFT_TRY(note_sum(sums, tar));
+    return add_text(tar, c->id, "txt", s->caption, (int64_t)strlen(s->caption), sums);
 }
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
 /* An earlier run's shard counts as done when the note beside it says that it holds the same clips.
- * The note, <shard>.json, is written after the shard; its plan hash covers ids, sizes, times of
- * change and order. */
+ * The note, .<shard>.json, is written after the shard; its plan hash covers ids, sizes, times of
+ * change and order. The notes are also the list of what this verb wrote: no other file is written
+ * over or removed. */
 static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 {
     uint64_t hash = weft_seed_mix((uint64_t)j->config->seed, (uint64_t)j->config->need_caption);
@@ -254,77 +342,214 @@ static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
     return hash;
 }
 
-static json_t *shard_kept(const char *path, const char *note, uint64_t plan)
+static weft_status load_json(weft_storage *storage, const char *name, json_t **json)
 {
-    json_t *json = NULL;
-    if (!weft_path_exists(path) || !weft_path_exists(note) ||
-        weft_json_load(note, &json) != WEFT_OK)
-        return NULL;
+    weft_storage_facts facts;
+    WEFT_TRY(weft_storage_facts_of(storage, name, &facts));
+    char *text = weft_alloc(facts.bytes + 1);
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status = weft_storage_read(storage, name, 0, facts.bytes, text);
+    if (status == WEFT_OK)
+        status = weft_json_parse(text, facts.bytes, name, json);
+    weft_free(text);
+    return status;
+}
+
+static weft_status save_json(weft_storage *storage, const char *name, const json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_INDENT(1)) : NULL;
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    const size_t len = strlen(text);
+    text[len] = '\n'; /* over the NUL: the length is passed on */
+    const weft_status_code status = weft_storage_put(storage, name, text, (int64_t)len + 1);
+    free(text);
+    return status;
+}
+
+/* The notes of earlier runs. */
+static weft_status read_notes(job *j)
+{
+    weft_names names = {0};
+    WEFT_TRY(weft_storage_list(j->out, &names));
+    for (int64_t i = 0; i < names.count; i++) {
+        const char *name = names.name[i];
+        const size_t len = strlen(name);
+        json_t *note;
+        if (name[0] != '.' || len < 10 || strcmp(name + len - 9, ".tar.json") != 0 ||
+            load_json(j->out, name, &note) != WEFT_OK)
+            continue;
+        const char *file = json_string_value(json_object_get(note, "file"));
+        if (file && strlen(file) == len - 6 && !strncmp(file, name + 1, len - 6) &&
+            json_is_string(json_object_get(note, "xxh3")))
+            json_object_set(j->notes, file, note);
+        json_decref(note);
+    }
+    weft_names_free(&names);
+    return WEFT_OK;
+}
+
+/* Whether the file is byte for byte the one that its note tells of. */
+static weft_status is_ours(job *j, const char *file, const json_t *note, bool *ours)
+{
+    weft_storage_facts facts;
+    char hex[32];
+    *ours = false;
+    WEFT_TRY(weft_storage_facts_of(j->out, file, &facts));
+    if (!note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
+        return WEFT_OK;
+    char *piece = weft_alloc(PIECE);
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status =
+        piece && state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
+    if (status == WEFT_OK)
+        XXH3_64bits_reset(state);
+    for (int64_t at = 0; status == WEFT_OK && at < facts.bytes; at += PIECE) {
+        const int64_t n = facts.bytes - at < PIECE ? facts.bytes - at : PIECE;
+        status = weft_storage_read(j->out, file, at, n, piece);
+        if (status == WEFT_OK)
+            XXH3_64bits_update(state, piece, (size_t)n);
+    }
+    if (status == WEFT_OK) {
+        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+        *ours = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
+    }
+    XXH3_freeState(state);
+    weft_free(piece);
+    return status;
+}
+
+/* NULL: it is to be written. */
+static json_t *shard_kept(job *j, const char *file, uint64_t plan)
+{
+    json_t *note = json_object_get(j->notes, file);
+    weft_storage_facts facts;
     char text[32];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)plan);
-    const char *have = json_string_value(json_object_get(json, "plan"));
-    if (have && !strcmp(have, text))
-        return json;
-    json_decref(json);
-    return NULL;
+    const char *have = json_string_value(json_object_get(note, "plan"));
+    const bool kept = have && !strcmp(have, text) &&
+                      weft_storage_facts_of(j->out, file, &facts) == WEFT_OK &&
+                      facts.bytes == json_integer_value(json_object_get(note, "bytes"));
+    return kept ? json_incref(note) : NULL;
+}
+
+/* A file of the shard's name that this verb did not write, or that was changed since, is no longer
+ * ours to write over. */
+static weft_status check_place(job *j, const char *file)
+{
+    weft_storage_facts facts;
+    bool ours;
+    if (weft_storage_facts_of(j->out, file, &facts) == WEFT_E_NOT_FOUND)
+        return WEFT_OK;
+    WEFT_TRY(is_ours(j, file, json_object_get(j->notes, file), &ours));
+    return ours ? WEFT_OK
+                : weft_fail(WEFT_E_ARG,
+                            "%s/%s: is there and is not as weft shard wrote it: move it away, or "
+                            "give another --out",
+                            weft_storage_root(j->out), file);
 }
 
 static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to,
-                            int64_t *samples, int64_t *frames, weft_progress *progress)
+                            int64_t *samples, int64_t *frames, part_sums *sums,
+                            weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
-        sample_bytes s = {0};
+        sample_parts s = {.video = -1};
         bool usable;
-        weft_status_code status = sample_read(j, &j->clip[i], &s, &usable);
+        weft_status_code status = sample_open(j, &j->clip[i], &s, &usable);
         if (status == WEFT_OK && usable) {
-            status = sample_write(tar, &j->clip[i], &s);
+            status = sample_write(tar, &j->clip[i], &s, sums);
             ++*samples;
             *frames += weft_meta_frames(s.json);
         }
-        sample_free(&s);
+        sample_close(&s);
         WEFT_TRY(status);
         weft_progress_update(progress, i + 1, j->clip[i].id);
     }
     return WEFT_OK;
 }
 
+static weft_status out_write(void *file, const void *data, int64_t bytes)
+{
+    return weft_storage_write(file, data, bytes);
+}
+
+static weft_status out_commit(void *file)
+{
+    return weft_storage_commit(file);
+}
+
+static void out_free(void *file)
+{
+    weft_storage_file_free(file);
+}
+
+/* The index beside the shard, from its headers, with the checksums that are known from writing. */
+static weft_status write_shard_index(job *j, const char *file, const part_sums *sums, uint64_t hash)
+{
+    weft_index index;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
+    weft_status_code status = weft_index_make(j->out, file, arena, &index);
+    if (status == WEFT_OK && index.parts != sums->count)
+        status = weft_fail(WEFT_E_INTERNAL, "%s: %lld members of %lld are found again", file,
+                           (long long)index.parts, (long long)sums->count);
+    if (status == WEFT_OK) {
+        weft_index_set_sums(&index, sums->value, hash);
+        status = weft_index_save(j->out, file, &index);
+    }
+    weft_arena_free(arena);
+    return status;
+}
+
+static weft_status write_tar(job *j, const char *file, const char *note, uint64_t plan,
+                             int64_t from, int64_t to, weft_progress *progress, json_t **entry)
+{
+    weft_tar_writer *tar = NULL;
+    weft_storage_file *to_file;
+    part_sums sums = {0};
+    int64_t samples = 0, frames = 0, bytes;
+    uint64_t hash;
+    char hex[32], plan_hex[32];
+    weft_status_code status = WEFT_OK;
+    const size_t dropped_before = json_array_size(j->dropped);
+    WEFT_TRY(check_place(j, file));
+    WEFT_TRY(weft_storage_begin(j->out, file, &to_file));
+    const weft_tar_output output = {
+        .self = to_file, .write = out_write, .commit = out_commit, .free = out_free};
+    WEFT_TRY(weft_tar_create_on(&output, &tar));
+    WEFT_GO(fill_tar(j, tar, from, to, &samples, &frames, &sums, progress));
+    WEFT_GO(weft_tar_finish(tar, &hash, &bytes));
+    WEFT_GO(write_shard_index(j, file, &sums, hash));
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
+    json_t *dropped = json_array();
+    for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
+        json_array_append(dropped, json_array_get(j->dropped, i));
+    *entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples",
+                       (json_int_t)samples, "frames", (json_int_t)frames, "bytes",
+                       (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
+    WEFT_GO(save_json(j->out, note, *entry));
+out:
+    weft_free(sums.value);
+    weft_tar_free(tar);
+    return status;
+}
+
 static weft_status write_shard(job *j, const char *split, int64_t number, int64_t from, int64_t to,
                                weft_progress *progress)
 {
-    char file[64];
+    char file[64], note[80];
     snprintf(file, sizeof file, "%s-%06lld.tar", split, (long long)number);
-    char *path = weft_path_join(j->out, file);
-    weft_tar_writer *tar = NULL;
-    weft_status_code status = WEFT_OK;
-    weft_buf note_path = {0};
-    weft_buf_printf(&note_path, "%s/.%s.json", j->out, file);
+    snprintf(note, sizeof note, ".%s.json", file);
     const uint64_t plan = plan_hash(j, from, to);
-    json_t *entry = NULL;
-    if (!path || note_path.failed) {
-        status = weft_fail(WEFT_E_MEMORY, "out of memory for shard %s", file);
-        goto out;
-    }
-    entry = shard_kept(path, note_path.data, plan);
-    if (entry) {
+    json_t *entry = shard_kept(j, file, plan);
+    if (entry)
         j->report->kept_shards++;
-    } else {
-        int64_t samples = 0, frames = 0, bytes;
-        uint64_t hash;
-        char hex[32], plan_hex[32];
-        const size_t dropped_before = json_array_size(j->dropped);
-        WEFT_GO(weft_tar_create(path, &tar));
-        WEFT_GO(fill_tar(j, tar, from, to, &samples, &frames, progress));
-        WEFT_GO(weft_tar_finish(tar, &hash, &bytes));
-        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
-        snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
-        json_t *dropped = json_array();
-        for (size_t i = dropped_before; i < json_array_size(j->dropped); i++)
-            json_array_append(dropped, json_array_get(j->dropped, i));
-        entry = json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:o}", "file", file, "samples",
-                          (json_int_t)samples, "frames", (json_int_t)frames, "bytes",
-                          (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
-        WEFT_GO(weft_json_save(note_path.data, entry));
-    }
+    else
+        WEFT_TRY(write_tar(j, file, note, plan, from, to, progress, &entry));
     const int64_t samples = json_integer_value(json_object_get(entry, "samples"));
     j->report->written += samples;
     *(strcmp(split, "train") ? &j->report->heldout : &j->report->train) += samples;
@@ -332,13 +557,8 @@ static weft_status write_shard(job *j, const char *split, int64_t number, int64_
     j->report->frames += json_integer_value(json_object_get(entry, "frames"));
     count_dropped(j, json_object_get(entry, "dropped"));
     j->report->shards++;
-    json_array_append(j->shards, entry);
-out:
-    json_decref(entry);
-    weft_tar_free(tar);
-    weft_buf_free(&note_path);
-    weft_free(path);
-    return status;
+    json_array_append_new(j->shards, entry);
+    return WEFT_OK;
 }
 
 static weft_status write_split(job *j, const char *split, int64_t from, int64_t to,
@@ -356,36 +576,67 @@ static weft_status write_split(job *j, const char *split, int64_t from, int64_t 
     return WEFT_OK;
 }
 
-/* Shards of an earlier run with other clips or limits must not stay beside the new ones. */
-static weft_status remove_strays(const job *j)
+/* ---- what earlier runs left ---------------------------------------------------------------- */
+
+static bool is_current(const job *j, const char *file)
 {
-    weft_names names = {0};
-    WEFT_TRY(weft_list_dir(j->out, false, &names));
-    weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        const char *name = names.name[i][0] == '.' ? names.name[i] + 1 : names.name[i];
-        if ((strncmp(name, "train-", 6) && strncmp(name, "heldout-", 8)) || !strstr(name, ".tar"))
-            continue;
-        bool known = false;
-        const size_t len = (size_t)(strstr(name, ".tar") - name) + 4;
-        for (size_t s = 0; s < json_array_size(j->shards) && !known; s++) {
-            const char *file =
-                json_string_value(json_object_get(json_array_get(j->shards, s), "file"));
-            known = strlen(file) == len && !strncmp(file, name, len);
-        }
-        if (known)
-            continue;
-        char *path = weft_path_join(j->out, names.name[i]);
-        status = path ? weft_remove_tree(path) : weft_fail(WEFT_E_MEMORY, "out of memory");
-        weft_free(path);
-    }
-    weft_names_free(&names);
-    return status;
+    for (size_t i = 0; i < json_array_size(j->shards); i++)
+        if (!strcmp(json_string_value(json_object_get(json_array_get(j->shards, i), "file")), file))
+            return true;
+    return false;
 }
 
-static weft_status write_index(const job *j)
+static weft_status remove_beside(job *j, const char *format, const char *file)
 {
-    char *path = weft_path_join(j->out, "index.json");
+    char name[80];
+    snprintf(name, sizeof name, format, file);
+    return weft_storage_remove(j->out, name);
+}
+
+/* Shards of an earlier run with other clips or limits must not stay beside the new ones; those that
+ * are no longer as they were written are not ours, and are told. */
+static weft_status remove_strays(job *j)
+{
+    const char *file;
+    json_t *note;
+    json_object_foreach(j->notes, file, note)
+    {
+        bool ours;
+        if (is_current(j, file))
+            continue;
+        weft_status_code status = is_ours(j, file, note, &ours);
+        if (status == WEFT_OK && !ours) {
+            weft_warn("%s/%s is of an earlier run and was changed since; it stays, and the loader "
+                      "reads it too",
+                      weft_storage_root(j->out), file);
+            continue;
+        }
+        if (status != WEFT_OK && status != WEFT_E_NOT_FOUND)
+            return status;
+        WEFT_TRY(weft_storage_remove(j->out, file));
+        WEFT_TRY(remove_beside(j, "%s.index", file));
+        WEFT_TRY(remove_beside(j, "%s.idx", file));
+        WEFT_TRY(remove_beside(j, ".%s.json", file));
+    }
+    return WEFT_OK;
+}
+
+/* Other shards in the folder are read by the loader like ours. */
+static weft_status tell_foreign(const job *j)
+{
+    weft_names names = {0};
+    WEFT_TRY(weft_storage_list(j->out, &names));
+    for (int64_t i = 0; i < names.count; i++)
+        if (!strcmp(weft_path_extension(names.name[i]), "tar") && !is_current(j, names.name[i]) &&
+            !json_object_get(j->notes, names.name[i]))
+            weft_warn("%s/%s was not written by weft shard; it stays, and the loader reads it too",
+                      weft_storage_root(j->out), names.name[i]);
+    weft_names_free(&names);
+    return WEFT_OK;
+}
+
+static weft_status write_list(const job *j)
+{
     json_t *dropped = json_copy(j->unnamed), *shards = json_array();
     for (size_t i = 0; i < json_array_size(j->shards); i++) {
         json_t *entry = json_copy(json_array_get(j->shards, i));
@@ -394,14 +645,11 @@ static weft_status write_index(const job *j)
         json_object_del(entry, "plan");
         json_array_append_new(shards, entry);
     }
-    json_t *index =
+    json_t *list =
         json_pack("{s:i, s:I, s:I, s:o, s:o}", "version", 1, "train", (json_int_t)j->report->train,
                   "heldout", (json_int_t)j->report->heldout, "shards", shards, "dropped", dropped);
-    const weft_status_code status = path && index
-                                        ? weft_json_save(path, index)
-                                        : weft_fail(WEFT_E_MEMORY, "out of memory for the index");
-    json_decref(index);
-    weft_free(path);
+    const weft_status_code status = save_json(j->out, "index.json", list);
+    json_decref(list);
     return status;
 }
 
@@ -411,13 +659,13 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     *report = (weft_shard_report){0};
     job j = {.config = config,
              .in = in,
-             .out = out,
+             .notes = json_object(),
              .shards = json_array(),
              .dropped = json_array(),
              .report = report};
     weft_status_code status = WEFT_OK;
     weft_progress progress;
-    if (!j.shards || !j.dropped) {
+    if (!j.shards || !j.dropped || !j.notes) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
@@ -429,10 +677,13 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
         goto out;
     }
     WEFT_GO(weft_make_dirs(out));
+    WEFT_GO(weft_remove_leftovers(out));
+    WEFT_GO(weft_storage_open(out, &j.out));
+    WEFT_GO(read_notes(&j));
     int64_t train = 0;
     for (int64_t i = 0; i < j.count; i++) {
-        j.clip[i].bytes = weft_file_stamp(j.clip[i].video, &j.clip[i].stamp);
-        (void)weft_file_stamp(j.clip[i].meta, &j.clip[i].stamp);
+        j.clip[i].bytes = mix_stamp(j.clip[i].video, &j.clip[i].stamp);
+        (void)mix_stamp(j.clip[i].meta, &j.clip[i].stamp);
         train += !j.clip[i].heldout;
     }
     weft_progress_begin(&progress, "shard", j.count, 0);
@@ -440,7 +691,8 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     WEFT_GO(write_split(&j, "heldout", train, j.count, &progress));
     weft_progress_end(&progress, j.count, "");
     WEFT_GO(remove_strays(&j));
-    status = write_index(&j);
+    WEFT_GO(tell_foreign(&j));
+    status = write_list(&j);
 out:
     for (int64_t i = 0; i < j.count; i++) {
         weft_free(j.clip[i].id);
@@ -451,5 +703,7 @@ out:
     json_decref(j.shards);
     json_decref(j.dropped);
     json_decref(j.unnamed);
+    json_decref(j.notes);
+    weft_storage_close(j.out);
     return status;
 }

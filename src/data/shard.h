@@ -28,6 +28,7 @@ typedef enum weft_shard_reason {
     WEFT_SHARD_EMPTY,
     WEFT_SHARD_DOT,
     WEFT_SHARD_NO_MP4,
+    WEFT_SHARD_UNREADABLE,
     WEFT_SHARD_REASONS
 } weft_shard_reason;
 

@@ -102,18 +102,68 @@ static void plain_name(const tar_header *h, weft_buf *name)
 
 /* ---- members ------------------------------------------------------------------------------- */
 
+/* What was read last of the archive. Where reading goes on at its end, the next piece is twice as
+ * long: headers of small members come many at a time, those of large ones a few blocks. */
+typedef struct window {
+    unsigned char *data; /* owned */
+    int64_t at, bytes, room;
+} window;
+enum { WINDOW_LEAST = 8 << 10, WINDOW_MOST = 256 << 10 };
+
 typedef struct reader {
-    const weft_map *map;
+    const weft_tar_input *input;
     const char *path;
     weft_arena *arena;
-    int64_t at;    /* of the next header */
-    weft_buf name; /* from an extended header, or of the member */
-    bool named;    /* `name` is of the member that comes */
-    int64_t size;  /* from a pax header; -1: none */
-    bool sparse;   /* pax says that the member that comes is stored with holes */
+    window window;
+    int64_t at;     /* of the next header */
+    int64_t header; /* of the first header of the member that comes; -1: at `at` */
+    weft_buf name;  /* from an extended header, or of the member */
+    bool named;     /* `name` is of the member that comes */
+    int64_t size;   /* from a pax header; -1: none */
+    bool sparse;    /* pax says that the member that comes is stored with holes */
     weft_tar_index found;
     int64_t places; /* of damage */
 } reader;
+
+/* *data: the bytes at `at`, which lie inside the archive; until the next call. */
+static weft_status view(reader *r, int64_t at, int64_t bytes, const unsigned char **data)
+{
+    window *w = &r->window;
+    if (at >= w->at && at + bytes <= w->at + w->bytes) {
+        *data = w->data + (at - w->at);
+        return WEFT_OK;
+    }
+    const bool goes_on = w->bytes > 0 && at >= w->at && at <= w->at + w->bytes;
+    int64_t wanted = goes_on ? 2 * w->bytes : WINDOW_LEAST;
+    wanted = wanted > WINDOW_MOST ? WINDOW_MOST : wanted;
+    wanted = wanted < bytes ? bytes : wanted;
+    wanted = wanted > r->input->bytes - at ? r->input->bytes - at : wanted;
+    if (wanted > w->room) {
+        unsigned char *larger = weft_realloc(w->data, wanted);
+        if (!larger)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
+        w->data = larger;
+        w->room = wanted;
+    }
+    w->bytes = 0;
+    WEFT_TRY(r->input->read(r->input->self, at, wanted, w->data));
+    w->at = at;
+    w->bytes = wanted;
+    *data = w->data;
+    return WEFT_OK;
+}
+
+static weft_status read_memory(void *self, int64_t at, int64_t bytes, void *to)
+{
+    memcpy(to, ((const weft_map *)self)->data + at, (size_t)bytes);
+    return WEFT_OK;
+}
+
+weft_tar_input weft_tar_memory(const weft_map *map)
+{
+    return (weft_tar_input){
+        .self = (void *)(uintptr_t)map, .bytes = map->bytes, .read = read_memory};
+}
 
 /* A place that costs a member; the first one makes the message. */
 static weft_status note_place(reader *r, int64_t at, const char *what, const char *remedy)
@@ -122,11 +172,11 @@ static weft_status note_place(reader *r, int64_t at, const char *what, const cha
     if (!r->found.damage)
         r->found.damage = weft_arena_printf(
             r->arena, "%s: %s at byte %lld of %lld, after %lld members: %s", r->path, what,
-            (long long)at, (long long)r->map->bytes, (long long)r->found.count, remedy);
+            (long long)at, (long long)r->input->bytes, (long long)r->found.count, remedy);
     if (!r->found.damage)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->path);
     r->named = r->sparse = false;
-    r->size = -1;
+    r->size = r->header = -1;
     return WEFT_OK;
 }
 
@@ -134,17 +184,17 @@ static weft_status note_place(reader *r, int64_t at, const char *what, const cha
 static weft_status note_damage(reader *r, int64_t at, const char *what)
 {
     WEFT_TRY(note_place(r, at, what, "damaged, or cut off while it was copied?"));
-    for (r->at = at + TAR_BLOCK; r->at <= r->map->bytes - TAR_BLOCK; r->at += TAR_BLOCK) {
-        const unsigned char *block = r->map->data + r->at;
+    for (r->at = at + TAR_BLOCK; r->at <= r->input->bytes - TAR_BLOCK; r->at += TAR_BLOCK) {
+        const unsigned char *block;
+        WEFT_TRY(view(r, r->at, TAR_BLOCK, &block));
         if (!memcmp(block + 257, "ustar", 5) && header_is_valid(block))
             return WEFT_OK;
     }
-    r->at = r->map->bytes;
+    r->at = r->input->bytes;
     return WEFT_OK;
 }
 
-static weft_status add_member(reader *r, const tar_header *h, const unsigned char *data,
-                              int64_t bytes)
+static weft_status add_member(reader *r, const tar_header *h, int64_t at, int64_t bytes)
 {
     if (!r->named)
         plain_name(h, &r->name);
@@ -155,7 +205,7 @@ static weft_status add_member(reader *r, const tar_header *h, const unsigned cha
     WEFT_TRY(weft_grow((void **)&r->found.member, r->found.count, &r->found.capacity,
                        sizeof *r->found.member));
     r->found.member[r->found.count++] =
-        (weft_tar_member){.name = name, .data = data, .bytes = bytes};
+        (weft_tar_member){.name = name, .header = r->header, .at = at, .bytes = bytes};
     return WEFT_OK;
 }
 
@@ -182,34 +232,52 @@ static bool read_extended(reader *r, char type, const char *data, int64_t bytes)
     return good;
 }
 
+/* GNU's old sparse header goes on in blocks before the data, of which *bytes are made to count; the
+ * flag for another one is at 482, then at 504. */
+static weft_status count_sparse_blocks(reader *r, int64_t at, bool flag, int64_t left,
+                                       int64_t *bytes)
+{
+    for (int64_t next = at + TAR_BLOCK; flag && *bytes <= left - TAR_BLOCK; next += TAR_BLOCK) {
+        const unsigned char *block;
+        WEFT_TRY(view(r, next, TAR_BLOCK, &block));
+        flag = block[504];
+        *bytes += TAR_BLOCK;
+    }
+    return WEFT_OK;
+}
+
 /* The header at r->at, with what it brings. */
 static weft_status read_header(reader *r)
 {
-    const int64_t at = r->at, left = r->map->bytes - at - TAR_BLOCK;
-    const unsigned char *block = r->map->data + at, *data = block + TAR_BLOCK;
-    const tar_header *h = (const tar_header *)block;
+    const int64_t at = r->at, left = r->input->bytes - at - TAR_BLOCK;
+    const unsigned char *block;
     int64_t bytes;
+    tar_header header;
+    WEFT_TRY(view(r, at, TAR_BLOCK, &block));
     if (!header_is_valid(block))
         return note_damage(r, at, "a header's checksum is wrong");
+    memcpy(&header, block, sizeof header);
+    const tar_header *h = &header;
     if (!read_number(h->size, sizeof h->size, &bytes))
         return note_damage(r, at, "a header's size is not a number");
     const bool regular = h->type == '0' || h->type == 0 || h->type == '7';
+    const bool flag = block[482];
     if (h->type >= '1' && h->type <= '6')
         bytes = 0; /* links, devices and folders have no data whatever their size says */
     if (regular && r->size >= 0)
         bytes = r->size;
     if (bytes > left)
         return note_damage(r, at, "the archive ends inside the member that begins");
-    /* GNU's old sparse header goes on in blocks before the data; the flag for another one is at
-     * 482, then at 504 */
-    const unsigned char *flag = block + 482;
-    while (h->type == 'S' && *flag && bytes <= left - TAR_BLOCK) {
-        flag = (flag == block + 482 ? block + TAR_BLOCK : flag - 504 + TAR_BLOCK) + 504;
-        bytes += TAR_BLOCK;
-    }
+    if (r->header < 0)
+        r->header = at;
+    if (h->type == 'S')
+        WEFT_TRY(count_sparse_blocks(r, at, flag, left, &bytes));
     const int64_t padded = tar_padded(bytes);
-    r->at = padded > left ? r->map->bytes : at + TAR_BLOCK + padded;
+    r->at = padded > left ? r->input->bytes : at + TAR_BLOCK + padded;
     if (h->type == 'L' || h->type == 'x') {
+        const unsigned char *data = NULL;
+        if (bytes > 0 && bytes <= MAX_NAME)
+            WEFT_TRY(view(r, at + TAR_BLOCK, bytes, &data));
         if (!read_extended(r, h->type, (const char *)data, bytes))
             return note_damage(r, at, "a long name or its pax records are not what they say");
         return WEFT_OK;
@@ -217,50 +285,61 @@ static weft_status read_header(reader *r)
     if (h->type == 'S' || (regular && r->sparse)) /* its bytes are a list of pieces, not the file */
         return note_place(r, at, "a sparse file is stored", "write the archive without --sparse");
     if (regular)
-        WEFT_TRY(add_member(r, h, data, bytes));
+        WEFT_TRY(add_member(r, h, at + TAR_BLOCK, bytes));
     if (h->type != 'g' &&
         h->type != 'K') { /* both speak of what follows, not of this member's name */
         r->named = r->sparse = false;
         r->size = -1;
     }
+    r->header = -1;
     return WEFT_OK;
 }
 
 static weft_status read_all(reader *r)
 {
     bool ended = false;
-    while (r->at < r->map->bytes) {
-        const int64_t left = r->map->bytes - r->at;
-        const unsigned char *block = r->map->data + r->at;
+    while (r->at < r->input->bytes) {
+        const int64_t left = r->input->bytes - r->at;
+        const unsigned char *block;
         if (left < TAR_BLOCK) {
             WEFT_TRY(note_damage(r, r->at, "the archive ends inside a header"));
-        } else if (block_is_zero(block)) {
-            /* two such blocks end it; archives that were appended to go on after a lone one */
-            ended = true;
-            if (left == TAR_BLOCK || (left >= 2 * TAR_BLOCK && block_is_zero(block + TAR_BLOCK)))
-                break;
-            r->at += TAR_BLOCK;
-        } else {
+            continue;
+        }
+        WEFT_TRY(view(r, r->at, TAR_BLOCK, &block));
+        if (!block_is_zero(block)) {
             ended = false;
             WEFT_TRY(read_header(r));
+            continue;
         }
+        /* two such blocks end it; archives that were appended to go on after a lone one */
+        ended = true;
+        if (left < 2 * TAR_BLOCK) {
+            if (left == TAR_BLOCK)
+                break;
+        } else {
+            WEFT_TRY(view(r, r->at + TAR_BLOCK, TAR_BLOCK, &block));
+            if (block_is_zero(block))
+                break;
+        }
+        r->at += TAR_BLOCK;
     }
     if (!ended && !r->places)
         return note_damage(r, r->at, "the archive ends without its end mark");
     return WEFT_OK;
 }
 
-weft_status weft_tar_open(const weft_map *map, const char *path, weft_arena *arena,
+weft_status weft_tar_open(const weft_tar_input *input, const char *path, weft_arena *arena,
                           weft_tar_index *index)
 {
-    reader r = {.map = map, .path = path, .arena = arena, .size = -1};
+    reader r = {.input = input, .path = path, .arena = arena, .size = -1, .header = -1};
     weft_status_code status = read_all(&r);
     if (status == WEFT_OK && r.found.damage && r.found.count == 0)
         status = weft_fail(WEFT_E_FORMAT,
-                           map->bytes ? "%s: not a readable tar archive"
-                                      : "%s: not a tar archive: the file is empty",
+                           input->bytes ? "%s: not a readable tar archive"
+                                        : "%s: not a tar archive: the file is empty",
                            path);
     weft_buf_free(&r.name);
+    weft_free(r.window.data);
     if (status != WEFT_OK) {
         weft_tar_close(&r.found);
         return status;

@@ -6,38 +6,83 @@
 #include <xxhash.h>
 
 struct weft_tar_writer {
-    weft_file_writer file;
-    XXH3_state_t *hash;
+    weft_tar_output output;
+    XXH3_state_t *hash, *member_hash;
     int64_t bytes;
+    weft_tar_member last; /* the member that is being written, or was */
+    int64_t given;        /* of its bytes */
+    uint64_t last_sum;
 };
 
-weft_status weft_tar_create(const char *path, weft_tar_writer **writer)
+weft_status weft_tar_create_on(const weft_tar_output *output, weft_tar_writer **writer)
 {
     weft_tar_writer *w = weft_alloc(sizeof *w);
-    if (!w)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    w->file.fd = -1;
-    weft_status_code status = weft_file_begin(&w->file, path);
-    if (status != WEFT_OK) {
-        weft_free(w);
-        return status;
+    if (w) {
+        w->output = *output;
+        w->hash = XXH3_createState();
+        w->member_hash = XXH3_createState();
     }
-    w->hash = XXH3_createState();
-    if (!w->hash) {
-        weft_tar_free(w);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    if (!w || !w->hash || !w->member_hash) {
+        if (w)
+            weft_tar_free(w);
+        else
+            output->free(output->self);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for an archive");
     }
     XXH3_64bits_reset(w->hash);
     *writer = w;
     return WEFT_OK;
 }
 
+/* ---- a file as output ---------------------------------------------------------------------- */
+
+static weft_status file_write(void *self, const void *data, int64_t bytes)
+{
+    return weft_file_write(self, data, bytes);
+}
+
+static weft_status file_commit(void *self)
+{
+    return weft_file_commit(self);
+}
+
+static void file_free(void *self)
+{
+    weft_file_abort(self);
+    weft_free(self);
+}
+
+weft_status weft_tar_create(const char *path, weft_tar_writer **writer)
+{
+    weft_file_writer *file = weft_alloc(sizeof *file);
+    if (!file)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    const weft_status_code status = weft_file_begin(file, path);
+    if (status != WEFT_OK) {
+        weft_free(file);
+        return status;
+    }
+    const weft_tar_output output = {
+        .self = file, .write = file_write, .commit = file_commit, .free = file_free};
+    return weft_tar_create_on(&output, writer);
+}
+
+/* ---- members ------------------------------------------------------------------------------- */
+
 static weft_status put(weft_tar_writer *w, const void *data, int64_t bytes)
 {
-    WEFT_TRY(weft_file_write(&w->file, data, bytes));
+    if (bytes == 0)
+        return WEFT_OK;
+    WEFT_TRY(w->output.write(w->output.self, data, bytes));
     XXH3_64bits_update(w->hash, data, (size_t)bytes);
     w->bytes += bytes;
     return WEFT_OK;
+}
+
+static weft_status put_padding(weft_tar_writer *w, int64_t bytes)
+{
+    static const char zero[TAR_BLOCK];
+    return put(w, zero, tar_padded(bytes) - bytes);
 }
 
 /* Where to cut a name into prefix and name; -1: it does not fit ustar, 0: no prefix. */
@@ -104,36 +149,61 @@ static weft_status put_header(weft_tar_writer *w, const char *name, char type, i
     return put(w, u.block, TAR_BLOCK);
 }
 
-static weft_status put_data(weft_tar_writer *w, const void *data, int64_t bytes)
+weft_status weft_tar_begin(weft_tar_writer *w, const char *name, int64_t bytes)
 {
-    static const char zero[TAR_BLOCK];
-    if (bytes == 0)
-        return WEFT_OK;
-    WEFT_TRY(put(w, data, bytes));
-    return put(w, zero, tar_padded(bytes) - bytes);
+    weft_buf pax = {0};
+    weft_status_code status = WEFT_OK;
+    w->last = (weft_tar_member){.header = w->bytes, .bytes = bytes};
+    w->given = 0;
+    XXH3_64bits_reset(w->member_hash);
+    if (pax_text(name, bytes, &pax) > 0) {
+        WEFT_GO(weft_buf_check(&pax));
+        WEFT_GO(put_header(w, "pax", 'x', pax.len));
+        WEFT_GO(put(w, pax.data, pax.len));
+        WEFT_GO(put_padding(w, pax.len));
+    }
+    WEFT_GO(put_header(w, name, '0', bytes));
+    w->last.at = w->bytes;
+out:
+    weft_buf_free(&pax);
+    return status;
+}
+
+weft_status weft_tar_append(weft_tar_writer *w, const void *data, int64_t bytes)
+{
+    XXH3_64bits_update(w->member_hash, data, (size_t)bytes);
+    w->given += bytes;
+    return put(w, data, bytes);
+}
+
+weft_status weft_tar_end(weft_tar_writer *w)
+{
+    if (w->given != w->last.bytes)
+        return weft_fail(WEFT_E_INTERNAL, "a member of %lld bytes was given %lld",
+                         (long long)w->last.bytes, (long long)w->given);
+    w->last_sum = XXH3_64bits_digest(w->member_hash);
+    return put_padding(w, w->last.bytes);
 }
 
 weft_status weft_tar_add(weft_tar_writer *w, const char *name, const void *data, int64_t bytes)
 {
-    weft_buf pax = {0};
-    weft_status_code status = WEFT_OK;
-    if (pax_text(name, bytes, &pax) > 0) {
-        WEFT_GO(weft_buf_check(&pax));
-        WEFT_GO(put_header(w, "pax", 'x', pax.len));
-        WEFT_GO(put_data(w, pax.data, pax.len));
-    }
-    WEFT_GO(put_header(w, name, '0', bytes));
-    WEFT_GO(put_data(w, data, bytes));
-out:
-    weft_buf_free(&pax);
-    return status;
+    WEFT_TRY(weft_tar_begin(w, name, bytes));
+    if (bytes > 0)
+        WEFT_TRY(weft_tar_append(w, data, bytes));
+    return weft_tar_end(w);
+}
+
+weft_tar_member weft_tar_last(const weft_tar_writer *w, uint64_t *xxh3_of_its_data)
+{
+    *xxh3_of_its_data = w->last_sum;
+    return w->last;
 }
 
 weft_status weft_tar_finish(weft_tar_writer *w, uint64_t *hash, int64_t *bytes)
 {
     static const char zero[2 * TAR_BLOCK];
     WEFT_TRY(put(w, zero, sizeof zero));
-    WEFT_TRY(weft_file_commit(&w->file));
+    WEFT_TRY(w->output.commit(w->output.self));
     if (hash)
         *hash = XXH3_64bits_digest(w->hash);
     if (bytes)
@@ -146,7 +216,7 @@ void weft_tar_free(weft_tar_writer *w)
     if (!w)
         return;
     XXH3_freeState(w->hash);
-    if (w->file.path)
-        weft_file_abort(&w->file);
+    XXH3_freeState(w->member_hash);
+    w->output.free(w->output.self);
     weft_free(w);
 }

@@ -22,6 +22,7 @@ typedef struct vae_eval {
     const weft_vae_eval_options *o;
     weft_vae *vae;
     weft_dataset *dataset;
+    weft_part_bytes bytes;         /* of the clip */
     int64_t values, latent_values; /* of one clip */
     float *clip, *latents;
     uint8_t *rgb[3]; /* original, reconstruction, box average */
@@ -65,7 +66,12 @@ static weft_status judge_clip(vae_eval *e, const weft_sample *s, const weft_part
                                        .crop_x = 0.5,
                                        .crop_y = 0.5,
                                        .threads = 1};
-    if (weft_clip_read_memory(video->data, video->bytes, s->key, &request, e->clip) != WEFT_OK) {
+    weft_status_code status = weft_dataset_read(e->dataset, s, video, true, &e->bytes);
+    if (status == WEFT_OK)
+        status = weft_clip_read_memory(e->bytes.data, e->bytes.bytes, s->key, &request, e->clip);
+    if (status == WEFT_E_MEMORY)
+        return status;
+    if (status != WEFT_OK) {
         weft_debug("%s left out: %s", s->key, weft_error_message());
         e->skipped++;
         return WEFT_OK;
@@ -171,6 +177,7 @@ weft_status weft_evaluate_vae(const weft_vae_eval_options *options, json_t **res
         weft_free(e.rgb[i]);
     weft_free(e.clip);
     weft_free(e.latents);
+    weft_free(e.bytes.data);
     json_decref(e.each);
     weft_dataset_close(e.dataset);
     weft_vae_free(e.vae);

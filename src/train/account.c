@@ -7,17 +7,19 @@
 weft_status weft_account_share(weft_comm *comm, weft_loader *l)
 {
     enum { CHUNK = 4096 };
+    static const weft_sample_fate late[] = {WEFT_SAMPLE_UNDECODABLE, WEFT_SAMPLE_CORRUPT};
     double bad[CHUNK];
     const int64_t count = weft_dataset_count(weft_loader_dataset(l));
-    for (int64_t first = 0; first < count; first += CHUNK) {
-        const int64_t n = count - first < CHUNK ? count - first : CHUNK;
-        for (int64_t i = 0; i < n; i++)
-            bad[i] = weft_loader_fate(l, first + i) == WEFT_SAMPLE_UNDECODABLE;
-        WEFT_TRY(weft_comm_sum(comm, bad, (int)n));
-        for (int64_t i = 0; i < n; i++)
-            if (bad[i] > 0)
-                weft_loader_mark_undecodable(l, first + i);
-    }
+    for (int k = 0; k < 2; k++)
+        for (int64_t first = 0; first < count; first += CHUNK) {
+            const int64_t n = count - first < CHUNK ? count - first : CHUNK;
+            for (int64_t i = 0; i < n; i++)
+                bad[i] = weft_loader_fate(l, first + i) == late[k];
+            WEFT_TRY(weft_comm_sum(comm, bad, (int)n));
+            for (int64_t i = 0; i < n; i++)
+                if (bad[i] > 0)
+                    weft_loader_mark(l, first + i, late[k]);
+        }
     return WEFT_OK;
 }
 

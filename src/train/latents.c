@@ -192,14 +192,22 @@ static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, 
     if (status == WEFT_OK && text)
         status = add_array(tar, sample->key, WEFT_TEXT_PART, 2,
                            (int64_t[]){e->words.length, e->words.width}, text);
+    const weft_dataset *dataset = weft_loader_dataset(e->loader);
     const weft_part_data *json = weft_sample_part(sample, "json");
+    weft_part_bytes bytes = {0};
     snprintf(name, sizeof name, "%s.json", sample->key);
-    if (status == WEFT_OK && json)
-        status = weft_tar_add(tar, name, json->data, json->bytes);
+    if (status == WEFT_OK && json) {
+        status = weft_dataset_read(dataset, sample, json, true, &bytes);
+        if (status == WEFT_OK)
+            status = weft_tar_add(tar, name, bytes.data, bytes.bytes);
+    }
     snprintf(name, sizeof name, "%s.txt", sample->key);
-    return status == WEFT_OK
-               ? weft_tar_add(tar, name, sample->caption, (int64_t)strlen(sample->caption))
-               : status;
+    if (status == WEFT_OK)
+        status = weft_dataset_caption(dataset, sample, true, &bytes);
+    if (status == WEFT_OK)
+        status = weft_tar_add(tar, name, bytes.data, bytes.bytes);
+    weft_free(bytes.data);
+    return status;
 }
 
 /* Rank 0: `tar` is open; others: NULL. */

@@ -148,7 +148,7 @@ static void tell_captions(const trainer *t)
     const int64_t count = weft_dataset_count(data);
     int64_t without = 0;
     for (int64_t i = 0; i < count; i++)
-        without += weft_dataset_at(data, i)->caption[0] == 0;
+        without += !weft_dataset_at(data, i)->captioned;
     if (without > 0)
         weft_warn("%lld of %lld samples have no caption%s", (long long)without, (long long)count,
                   without == count ? ": the model will make videos but not follow prompts (weft "

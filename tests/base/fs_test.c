@@ -130,7 +130,8 @@ Test(fs, a_tree_without_memory_is_an_error)
     remove_tree(root);
 }
 
-/* A temporary file goes when its writer is provably dead: its lock is free and its process is gone. */
+/* A temporary file goes when its writer is provably dead: its lock is free and its process is gone.
+ * */
 Test(fs, leftovers_of_killed_writers)
 {
     char root[] = "/tmp/weft-left-XXXXXX", path[128];

@@ -11,6 +11,7 @@
 
 int fuzz_safetensors(const uint8_t *data, size_t size);
 int fuzz_tar(const uint8_t *data, size_t size);
+int fuzz_index(const uint8_t *data, size_t size);
 int fuzz_npy(const uint8_t *data, size_t size);
 int fuzz_config(const uint8_t *data, size_t size);
 int fuzz_json(const uint8_t *data, size_t size);

@@ -78,6 +78,10 @@ Test(fuzz, tar)
 {
     run_corpus("tar", fuzz_tar);
 }
+Test(fuzz, index)
+{
+    run_corpus("index", fuzz_index);
+}
 Test(fuzz, npy)
 {
     run_corpus("npy", fuzz_npy);

@@ -74,3 +74,31 @@ save("npy", "f2_version2", npy("<f2", "(4,)", bytes(8), version=2))
 save("npy", "scalar", npy("<i8", "()", bytes(8)))
 save("npy", "fortran", npy("<f4", "(2, 3)", bytes(24)).replace(b"False", b"True "))
 save("npy", "huge", npy("<f8", "(4611686018427387904, 8)", bytes(8)))
+
+
+def index(samples, strings, shard_bytes=4096):
+    """A shard's index (src/data/index.h); its checksum is set by the target."""
+    text = bytearray()
+    place = {}
+    for s in strings:
+        place[s] = len(text)
+        text += s.encode() + b"\0"
+    text += b"\0" * (8 - len(text) % 8)
+    parts = [p for s in samples for p in s[1]]
+    shapes = [p[4] for p in parts if p[4]]
+    out = b"weftidx1" + struct.pack("<qQQqqqqqQ", shard_bytes, 7, 9, len(samples), len(parts), len(shapes), len(text), -1, 0)
+    for key, own in samples:
+        out += struct.pack("<dIiiiBB6x", 24.0, place[key], 9, 64, 48, len(own), 1)
+    at = 0
+    for suffix, offset, size, total, shape in parts:
+        out += struct.pack("<qqQIi", offset, size, total, place[suffix], at if shape else -1)
+        at += shape is not None
+    for dtype, dims in shapes:
+        out += struct.pack("<6i", dtype, len(dims), *(list(dims) + [0] * (4 - len(dims))))
+    return out + bytes(text)
+
+
+save("index", "two", index([("a", [("json", 512, 20, 1, None), ("mp4", 1536, 700, 2, None)]), ("b", [("txt", 3072, 5, 0, None)])],
+                           ["a", "b", "json", "mp4", "txt"]))
+save("index", "array", index([("k", [("latent.npy", 512, 144, 3, (0, (1, 2, 2, 1)))])], ["k", "latent.npy"]))
+save("index", "none", index([], [""]))

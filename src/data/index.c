@@ -1,0 +1,681 @@
+#include "data/index.h"
+
+#include "base/config.h"
+#include "base/log.h"
+#include "format/npy.h"
+#include "format/tar.h"
+#include "video/reader.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- samples ------------------------------------------------------------------------------- */
+
+bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix)
+{
+    const char *base = weft_path_base(name);
+    const char *dot = strchr(base, '.');
+    const size_t len = strlen(base);
+    if (!*base || !dot || dot == base ||
+        (len > 4 && !strncmp(base, "__", 2) && !strcmp(base + len - 2, "__")))
+        return false;
+    *key_len = dot - name;
+    *suffix = dot + 1;
+    return true;
+}
+
+const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix)
+{
+    for (int i = 0; i < sample->part_count; i++)
+        if (!strcmp(sample->part[i].suffix, suffix))
+            return &sample->part[i];
+    return NULL;
+}
+
+const weft_part_data *weft_sample_video(const weft_sample *sample)
+{
+    static const char *const suffixes[] = {"mp4", "webm", "mkv", "mov",  "avi",
+                                           "ogv", "png",  "jpg", "jpeg", "webp"};
+    for (int i = 0; i < WEFT_COUNT(suffixes); i++) {
+        const weft_part_data *p = weft_sample_part(sample, suffixes[i]);
+        if (p)
+            return p;
+    }
+    return NULL;
+}
+
+/* By curation's name, else by the one that other tools use; 0 when neither is there. */
+static double number(const json_t *json, const char *key, const char *other)
+{
+    const json_t *value = json_object_get(json, key);
+    const double n = json_number_value(value ? value : json_object_get(json, other));
+    return n >= 0 && n <= INT32_MAX ? n : 0; /* what no video can be says nothing */
+}
+
+int64_t weft_meta_frames(const json_t *meta)
+{
+    return (int64_t)number(meta, "num_frames", "frames");
+}
+
+const char *weft_meta_caption(const json_t *meta, const char **wrong)
+{
+    const json_t *caption = json_object_get(meta, "caption");
+    *wrong = NULL;
+    if (caption && !json_is_string(caption) && !json_is_null(caption))
+        *wrong = json_is_number(caption)   ? "is a number"
+                 : json_is_array(caption)  ? "is a list"
+                 : json_is_object(caption) ? "is an object"
+                                           : "is true or false";
+    return json_string_value(caption);
+}
+
+int64_t weft_caption_clean(char *text, int64_t bytes)
+{
+    if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) {
+        bytes -= 3;
+        memmove(text, text + 3, (size_t)bytes);
+    }
+    for (int64_t i = 0; i < bytes; i++)
+        if (!text[i])
+            text[i] = ' ';
+    while (bytes > 0 && isspace((unsigned char)text[bytes - 1]))
+        bytes--;
+    return bytes;
+}
+
+/* ---- as stored ----------------------------------------------------------------------------- */
+
+/* Little endian, each struct a multiple of 8 bytes; places in the text are byte offsets of strings
+ * that end with a NUL. */
+typedef struct stored_header {
+    char magic[8];
+    int64_t bytes; /* of the shard */
+    uint64_t stamp, sum;
+    int64_t samples, parts, shapes, text; /* counts; text in bytes, a multiple of 8 */
+    int64_t damage;                       /* place in the text; -1: whole */
+    uint64_t check;                       /* XXH3 of all else */
+} stored_header;
+
+enum { FLAG_CAPTIONED = 1, FLAG_DAMAGED = 2, FLAG_UNREADABLE = 4 };
+
+typedef struct stored_sample {
+    double fps;
+    uint32_t key;
+    int32_t frames, width, height;
+    uint8_t parts, flags, zero[6];
+} stored_sample;
+
+typedef struct stored_part {
+    int64_t at, bytes;
+    uint64_t sum;
+    uint32_t suffix;
+    int32_t shape; /* -1: none */
+} stored_part;
+
+static const char magic[8] = {'w', 'e', 'f', 't', 'i', 'd', 'x', '1'};
+
+static uint64_t check_of(const stored_header *header, const void *rest, int64_t bytes)
+{
+    stored_header h = *header;
+    h.check = XXH3_64bits(rest, (size_t)bytes);
+    return XXH3_64bits(&h, sizeof h);
+}
+
+/* The place of a string in the text; those of few kinds (suffixes) are looked up first. */
+static uint32_t put_text(weft_buf *text, const char *string, int64_t length)
+{
+    const int64_t at = text->len;
+    weft_buf_append(text, string, length);
+    weft_buf_append(text, "", 1);
+    return (uint32_t)at;
+}
+
+typedef struct suffix_table {
+    const char *name[64];
+    uint32_t place[64];
+    int count;
+} suffix_table;
+
+static uint32_t put_suffix(suffix_table *table, weft_buf *text, const char *suffix)
+{
+    for (int i = 0; i < table->count; i++)
+        if (!strcmp(table->name[i], suffix))
+            return table->place[i];
+    const uint32_t place = put_text(text, suffix, (int64_t)strlen(suffix));
+    if (table->count < WEFT_COUNT(table->name)) {
+        table->name[table->count] = suffix;
+        table->place[table->count++] = place;
+    }
+    return place;
+}
+
+void weft_index_encode(const weft_index *index, weft_buf *out)
+{
+    weft_buf parts = {0}, shapes = {0}, text = {0};
+    suffix_table suffixes = {0};
+    stored_header h = {.bytes = index->facts.bytes,
+                       .stamp = index->facts.stamp,
+                       .sum = index->sum,
+                       .samples = index->count,
+                       .parts = index->parts,
+                       .damage = -1};
+    memcpy(h.magic, magic, sizeof magic);
+    const int64_t start = out->len;
+    weft_buf_append(out, (const char *)&h, sizeof h);
+    for (int64_t i = 0; i < index->count; i++) {
+        const weft_sample *s = &index->sample[i];
+        const stored_sample stored = {.fps = s->fps,
+                                      .key = put_text(&text, s->key, (int64_t)strlen(s->key)),
+                                      .frames = s->frames,
+                                      .width = s->width,
+                                      .height = s->height,
+                                      .parts = s->part_count,
+                                      .flags = (uint8_t)(s->captioned * FLAG_CAPTIONED |
+                                                         s->damaged * FLAG_DAMAGED |
+                                                         s->unreadable * FLAG_UNREADABLE)};
+        weft_buf_append(out, (const char *)&stored, sizeof stored);
+        for (int k = 0; k < s->part_count; k++) {
+            const weft_part_data *p = &s->part[k];
+            const stored_part part = {.at = p->at,
+                                      .bytes = p->bytes,
+                                      .sum = p->sum,
+                                      .suffix = put_suffix(&suffixes, &text, p->suffix),
+                                      .shape = p->shape ? (int32_t)h.shapes++ : -1};
+            weft_buf_append(&parts, (const char *)&part, sizeof part);
+            if (p->shape)
+                weft_buf_append(&shapes, (const char *)p->shape, sizeof *p->shape);
+        }
+    }
+    if (index->damage)
+        h.damage = put_text(&text, index->damage, (int64_t)strlen(index->damage));
+    do
+        weft_buf_append(&text, "", 1);
+    while (text.len % 8 && !text.failed);
+    h.text = text.len;
+    if (parts.len)
+        weft_buf_append(out, parts.data, parts.len);
+    if (shapes.len)
+        weft_buf_append(out, shapes.data, shapes.len);
+    if (text.len)
+        weft_buf_append(out, text.data, text.len);
+    out->failed = out->failed || parts.failed || shapes.failed || text.failed;
+    if (!out->failed) {
+        h.check = check_of(&h, out->data + start + sizeof h, out->len - start - (int64_t)sizeof h);
+        memcpy(out->data + start, &h, sizeof h);
+    }
+    weft_buf_free(&parts);
+    weft_buf_free(&shapes);
+    weft_buf_free(&text);
+}
+
+void weft_index_seal(void *data, int64_t bytes)
+{
+    stored_header h;
+    if (bytes < (int64_t)sizeof h)
+        return;
+    memcpy(&h, data, sizeof h);
+    h.check = check_of(&h, (char *)data + sizeof h, bytes - (int64_t)sizeof h);
+    memcpy(data, &h, sizeof h);
+}
+
+/* The stored lists, and the arena's piece that they are turned into. */
+typedef struct decoding {
+    stored_header h;
+    const stored_sample *sample;
+    const stored_part *part;
+    const weft_part_shape *shape;
+    const char *text;
+    weft_sample *to_sample;
+    weft_part_data *to_part;
+    weft_part_shape *to_shape;
+    char *to_text;
+} decoding;
+
+static bool sizes_fit(const stored_header *h, int64_t bytes)
+{
+    const int64_t limit = INT64_C(1) << 40;
+    if (h->samples < 0 || h->parts < 0 || h->shapes < 0 || h->text < 8 || h->samples > limit ||
+        h->parts > limit || h->shapes > h->parts || h->text > limit || h->text > UINT32_MAX ||
+        h->damage >= h->text || h->damage < -1 || h->bytes < 0)
+        return false;
+    return (int64_t)sizeof *h + h->samples * (int64_t)sizeof(stored_sample) +
+               h->parts * (int64_t)sizeof(stored_part) +
+               h->shapes * (int64_t)sizeof(weft_part_shape) + h->text ==
+           bytes;
+}
+
+/* One piece of the arena holds all of a shard: samples, parts, shapes, text. */
+static bool reserve(decoding *d, weft_arena *arena)
+{
+    const stored_header *h = &d->h;
+    char *room =
+        weft_arena_alloc(arena, h->samples * (int64_t)sizeof(weft_sample) +
+                                    h->parts * (int64_t)sizeof(weft_part_data) +
+                                    h->shapes * (int64_t)sizeof(weft_part_shape) + h->text);
+    if (!room)
+        return false;
+    d->to_sample = (weft_sample *)(void *)room;
+    d->to_part = (weft_part_data *)(void *)(d->to_sample + h->samples);
+    d->to_shape = (weft_part_shape *)(void *)(d->to_part + h->parts);
+    d->to_text = (char *)(d->to_shape + h->shapes);
+    if (h->shapes)
+        memcpy(d->to_shape, d->shape, (size_t)h->shapes * sizeof *d->shape);
+    memcpy(d->to_text, d->text, (size_t)h->text);
+    return true;
+}
+
+static bool decode_lists(const decoding *d)
+{
+    const stored_header *h = &d->h;
+    int64_t at = 0;
+    for (int64_t i = 0; i < h->samples; i++) {
+        const stored_sample *s = &d->sample[i];
+        if (s->key >= h->text || s->parts > WEFT_SAMPLE_MAX_PARTS || s->parts > h->parts - at)
+            return false;
+        weft_sample *to = &d->to_sample[i];
+        *to = (weft_sample){.key = d->to_text + s->key,
+                            .part = d->to_part + at,
+                            .fps = s->fps,
+                            .frames = s->frames,
+                            .width = s->width,
+                            .height = s->height,
+                            .part_count = s->parts,
+                            .captioned = s->flags & FLAG_CAPTIONED,
+                            .damaged = s->flags & FLAG_DAMAGED,
+                            .unreadable = s->flags & FLAG_UNREADABLE};
+        to->id = XXH3_64bits(to->key, strlen(to->key));
+        for (int k = 0; k < s->parts; k++, at++) {
+            const stored_part *p = &d->part[at];
+            if (p->at < 0 || p->bytes < 0 || p->at > h->bytes || p->bytes > h->bytes - p->at ||
+                p->suffix >= h->text || p->shape < -1 || p->shape >= h->shapes)
+                return false;
+            d->to_part[at] =
+                (weft_part_data){.suffix = d->to_text + p->suffix,
+                                 .at = p->at,
+                                 .bytes = p->bytes,
+                                 .sum = p->sum,
+                                 .shape = p->shape >= 0 ? &d->to_shape[p->shape] : NULL};
+        }
+    }
+    return at == h->parts;
+}
+
+weft_status weft_index_decode(const void *data, int64_t bytes, const char *where, weft_arena *arena,
+                              weft_index *index)
+{
+    decoding d;
+    const char *at = data;
+    if (bytes < (int64_t)sizeof d.h)
+        return weft_fail(WEFT_E_FORMAT, "%s: too short for a shard's index", where);
+    memcpy(&d.h, data, sizeof d.h);
+    if (memcmp(d.h.magic, magic, sizeof magic) != 0 || !sizes_fit(&d.h, bytes) ||
+        d.h.check != check_of(&d.h, at + sizeof d.h, bytes - (int64_t)sizeof d.h))
+        return weft_fail(WEFT_E_FORMAT, "%s: no index of a shard, or a damaged one", where);
+    d.sample = (const void *)(at + sizeof d.h);
+    d.part = (const void *)(d.sample + d.h.samples);
+    d.shape = (const void *)(d.part + d.h.parts);
+    d.text = (const char *)(d.shape + d.h.shapes);
+    if (d.text[d.h.text - 1] != 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: its text does not end", where);
+    if (!reserve(&d, arena))
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    if (!decode_lists(&d))
+        return weft_fail(WEFT_E_FORMAT, "%s: places outside of the shard or the index", where);
+    *index = (weft_index){.facts = {.bytes = d.h.bytes, .stamp = d.h.stamp},
+                          .sum = d.h.sum,
+                          .sample = d.to_sample,
+                          .count = d.h.samples,
+                          .parts = d.h.parts,
+                          .damage = d.h.damage >= 0 ? d.to_text + d.h.damage : NULL};
+    return WEFT_OK;
+}
+
+/* ---- made from the shard ------------------------------------------------------------------- */
+
+enum { META_LIMIT = 1 << 24 };
+
+typedef struct making {
+    weft_storage *storage;
+    const char *shard;
+    char *path;        /* for messages */
+    weft_arena *names; /* of members, keys, suffixes, shapes: until it is encoded */
+    weft_sample *sample;
+    int64_t count, capacity;
+    weft_part_data *part; /* of all samples, one after the other */
+    int64_t parts, part_capacity;
+    char *bytes; /* of a part that is looked at */
+    int64_t room;
+} making;
+
+static weft_status read_shard(void *self, int64_t at, int64_t bytes, void *to)
+{
+    const making *m = self;
+    return weft_storage_read(m->storage, m->shard, at, bytes, to);
+}
+
+static weft_status out_of_memory(const making *m)
+{
+    return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+}
+
+static char *lower_copy(weft_arena *arena, const char *text)
+{
+    char *copy = weft_arena_strdup(arena, text);
+    for (char *p = copy; p && *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return copy;
+}
+
+/* Into m->bytes, with a NUL behind it. */
+static weft_status read_part(making *m, const weft_part_data *p)
+{
+    if (p->bytes + 1 > m->room) {
+        char *larger = weft_realloc(m->bytes, p->bytes + 1);
+        if (!larger)
+            return out_of_memory(m);
+        m->bytes = larger;
+        m->room = p->bytes + 1;
+    }
+    m->bytes[p->bytes] = 0;
+    return weft_storage_read(m->storage, m->shard, p->at, p->bytes, m->bytes);
+}
+
+static weft_status add_part(making *m, weft_sample *s, const char *suffix,
+                            const weft_tar_member *member)
+{
+    const char *own = lower_copy(m->names, suffix);
+    if (!own)
+        return out_of_memory(m);
+    const weft_part_data *own_parts = m->part + m->parts - s->part_count;
+    for (int i = 0; i < s->part_count; i++)
+        if (!strcmp(own_parts[i].suffix, own))
+            return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", m->path,
+                             s->key, own);
+    if (s->part_count == WEFT_SAMPLE_MAX_PARTS)
+        return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has more than %d parts", m->path, s->key,
+                         WEFT_SAMPLE_MAX_PARTS);
+    WEFT_TRY(weft_grow((void **)&m->part, m->parts, &m->part_capacity, sizeof *m->part));
+    m->part[m->parts++] = (weft_part_data){.suffix = own, .at = member->at, .bytes = member->bytes};
+    s->part_count++;
+    return WEFT_OK;
+}
+
+static weft_status group(making *m, const weft_tar_index *tar)
+{
+    for (int64_t i = 0; i < tar->count; i++) {
+        const weft_tar_member *member = &tar->member[i];
+        int64_t key_len;
+        const char *suffix;
+        if (!weft_webdataset_split(member->name, &key_len, &suffix))
+            continue;
+        weft_sample *last = m->count ? &m->sample[m->count - 1] : NULL;
+        if (!last || (int64_t)strlen(last->key) != key_len ||
+            strncmp(last->key, member->name, (size_t)key_len) != 0) {
+            WEFT_TRY(weft_grow((void **)&m->sample, m->count, &m->capacity, sizeof *m->sample));
+            last = &m->sample[m->count++];
+            *last = (weft_sample){
+                .key = weft_arena_printf(m->names, "%.*s", (int)key_len, member->name)};
+            if (!last->key)
+                return out_of_memory(m);
+        }
+        WEFT_TRY(add_part(m, last, suffix, member));
+    }
+    return WEFT_OK;
+}
+
+/* From the .json; a sample whose .json is damaged keeps its other parts. */
+static weft_status read_meta(making *m, weft_sample *s, bool *captioned)
+{
+    const weft_part_data *meta = weft_sample_part(s, "json");
+    json_t *json = NULL;
+    *captioned = false;
+    if (!meta)
+        return WEFT_OK;
+    if (meta->bytes > META_LIMIT) {
+        weft_warn("%s: %s.json has %lld bytes; its sizes are taken as unknown", m->path, s->key,
+                  (long long)meta->bytes);
+        return WEFT_OK;
+    }
+    WEFT_TRY(read_part(m, meta));
+    if (weft_json_parse(m->bytes, meta->bytes, s->key, &json) != WEFT_OK) {
+        weft_warn("%s: %s; its sizes are taken as unknown", m->path, weft_error_message());
+        return WEFT_OK;
+    }
+    const char *wrong, *caption = weft_meta_caption(json, &wrong);
+    if (wrong && !weft_sample_part(s, "txt"))
+        weft_warn("%s: the caption of \"%s\" %s; it is taken as empty", m->path, s->key, wrong);
+    *captioned = caption && *caption;
+    s->frames = (int32_t)weft_meta_frames(json);
+    s->width = (int32_t)number(json, "width", "width");
+    s->height = (int32_t)number(json, "height", "height");
+    s->fps = number(json, "framerate", "fps");
+    const json_t *damaged = json_object_get(json, "damaged");
+    s->damaged = json_is_true(damaged) || json_number_value(damaged) > 0;
+    json_decref(json);
+    return WEFT_OK;
+}
+
+/* What the .json does not say, from the container. */
+static weft_status look_into_video(making *m, weft_sample *s)
+{
+    const weft_part_data *video = weft_sample_video(s);
+    weft_video_reader *reader;
+    if (!video || (s->frames > 0 && s->width > 0 && s->height > 0))
+        return WEFT_OK;
+    WEFT_TRY(read_part(m, video));
+    if (weft_video_reader_open_memory(m->bytes, video->bytes, s->key, NULL, &reader) != WEFT_OK) {
+        weft_warn("%s: %s: the sample is left out", m->path, weft_error_message());
+        s->unreadable = true;
+        return WEFT_OK;
+    }
+    const weft_video_info *info = weft_video_reader_info(reader);
+    const double frames =
+        info->frames > 0 ? (double)info->frames : floor(info->seconds * info->fps + 0.5);
+    s->width = (int32_t)info->width;
+    s->height = (int32_t)info->height;
+    s->fps = info->fps;
+    s->frames = frames < 1 ? 1 : frames > INT32_MAX ? INT32_MAX : (int32_t)frames;
+    weft_video_reader_close(reader);
+    return WEFT_OK;
+}
+
+static weft_status look_into_arrays(making *m, weft_part_data *part, int count, const char *key)
+{
+    for (int i = 0; i < count; i++) {
+        const size_t len = strlen(part[i].suffix);
+        weft_npy npy;
+        if (len < 3 || strcmp(part[i].suffix + len - 3, "npy") != 0)
+            continue;
+        WEFT_TRY(read_part(m, &part[i]));
+        if (weft_npy_parse(m->bytes, part[i].bytes, key, &npy) != WEFT_OK) {
+            weft_warn("%s: %s: the sample is left out", m->path, weft_error_message());
+            continue;
+        }
+        if (npy.rank > WEFT_PART_MAX_RANK)
+            continue;
+        weft_part_shape *shape = weft_arena_alloc(m->names, sizeof *shape);
+        if (!shape)
+            return out_of_memory(m);
+        *shape = (weft_part_shape){.dtype = (int32_t)npy.dtype, .rank = npy.rank};
+        for (int d = 0; d < npy.rank; d++)
+            shape->dim[d] = (int32_t)(npy.dim[d] > INT32_MAX ? INT32_MAX : npy.dim[d]);
+        part[i].shape = shape;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_facts(making *m, weft_sample *s, weft_part_data *parts)
+{
+    bool in_meta;
+    s->part = parts;
+    WEFT_TRY(read_meta(m, s, &in_meta));
+    WEFT_TRY(look_into_video(m, s));
+    WEFT_TRY(look_into_arrays(m, parts, s->part_count, s->key));
+    const weft_part_data *text = weft_sample_part(s, "txt");
+    s->captioned = in_meta;
+    if (text) {
+        WEFT_TRY(read_part(m, text));
+        s->captioned = weft_caption_clean(m->bytes, text->bytes) > 0;
+    }
+    return WEFT_OK;
+}
+
+static weft_status make_lists(making *m, const weft_storage_facts *facts, weft_index *index)
+{
+    const weft_tar_input input = {.self = m, .bytes = facts->bytes, .read = read_shard};
+    weft_tar_index tar = {0};
+    weft_status_code status = weft_tar_open(&input, m->path, m->names, &tar);
+    if (status == WEFT_E_FORMAT) { /* nothing of it can be read */
+        tar.damage = weft_arena_strdup(m->names, weft_error_message());
+        status = tar.damage ? WEFT_OK : out_of_memory(m);
+    }
+    if (status == WEFT_OK)
+        status = group(m, &tar);
+    int64_t first = 0;
+    for (int64_t i = 0; i < m->count && status == WEFT_OK; i++) {
+        status = read_facts(m, &m->sample[i], m->part + first);
+        first += m->sample[i].part_count;
+    }
+    const char *damage = tar.damage; /* of m->names */
+    weft_tar_close(&tar);
+    *index = (weft_index){.facts = *facts,
+                          .sample = m->sample,
+                          .count = m->count,
+                          .parts = m->parts,
+                          .damage = damage};
+    return status;
+}
+
+weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena *arena,
+                            weft_index *index)
+{
+    weft_storage_facts facts;
+    weft_index lists;
+    weft_buf stored = {0};
+    WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
+    making m = {.storage = storage, .shard = shard, .names = weft_arena_create()};
+    m.path = weft_path_join(weft_storage_root(storage), shard);
+    weft_status_code status =
+        m.names && m.path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    if (status == WEFT_OK)
+        status = make_lists(&m, &facts, &lists);
+    if (status == WEFT_OK) {
+        weft_index_encode(&lists, &stored);
+        status = weft_buf_check(&stored);
+    }
+    if (status == WEFT_OK)
+        status = weft_index_decode(stored.data, stored.len, m.path, arena, index);
+    weft_buf_free(&stored);
+    weft_arena_free(m.names);
+    weft_free(m.sample);
+    weft_free(m.part);
+    weft_free(m.bytes);
+    weft_free(m.path);
+    return status;
+}
+
+/* ---- beside the shard ---------------------------------------------------------------------- */
+
+static char *index_name(const char *shard)
+{
+    weft_buf name = {0};
+    weft_buf_printf(&name, "%s.index", shard);
+    if (name.failed)
+        weft_buf_free(&name);
+    return name.data;
+}
+
+weft_status weft_index_save(weft_storage *storage, const char *shard, const weft_index *index)
+{
+    weft_buf stored = {0};
+    char *name = index_name(shard);
+    weft_index_encode(index, &stored);
+    weft_status_code status =
+        name ? weft_buf_check(&stored) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    if (status == WEFT_OK)
+        status = weft_storage_put(storage, name, stored.data, stored.len);
+    weft_buf_free(&stored);
+    weft_free(name);
+    return status;
+}
+
+/* *found is false where there is none, or one that cannot be used: it is made again. */
+static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
+                        weft_index *index, bool *found)
+{
+    char *name = index_name(shard), *data = NULL;
+    weft_storage_facts facts;
+    *found = false;
+    if (!name)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    weft_status_code status = weft_storage_facts_of(storage, name, &facts);
+    if (status == WEFT_OK) {
+        data = weft_alloc_aligned(facts.bytes + 8);
+        status = data ? weft_storage_read(storage, name, 0, facts.bytes, data)
+                      : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+    }
+    if (status == WEFT_OK) {
+        status = weft_index_decode(data, facts.bytes, name, arena, index);
+        if (status == WEFT_E_FORMAT)
+            weft_warn("%s; it is made again", weft_error_message());
+        *found = status == WEFT_OK;
+    }
+    weft_free(data);
+    weft_free(name);
+    return status == WEFT_E_MEMORY ? status : WEFT_OK;
+}
+
+void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard)
+{
+    /* the parts of all samples stand one after the other in an arena's piece, which is ours */
+    weft_part_data *parts = index->count ? (weft_part_data *)index->sample[0].part : NULL;
+    for (int64_t i = 0; i < index->parts; i++)
+        parts[i].sum = sum[i];
+    index->sum = shard;
+}
+
+/* Checksums of the old index, where the shard's members are still where they were. */
+static void inherit_sums(weft_index *index, const weft_index *old)
+{
+    bool same = index->count == old->count && index->parts == old->parts;
+    for (int64_t i = 0; i < index->count && same; i++) {
+        const weft_sample *a = &index->sample[i], *b = &old->sample[i];
+        same = !strcmp(a->key, b->key) && a->part_count == b->part_count;
+        for (int k = 0; k < a->part_count && same; k++)
+            same = a->part[k].at == b->part[k].at && a->part[k].bytes == b->part[k].bytes &&
+                   !strcmp(a->part[k].suffix, b->part[k].suffix);
+    }
+    if (!same || index->count == 0)
+        return;
+    weft_part_data *parts = (weft_part_data *)index->sample[0].part; /* of the arena: ours */
+    for (int64_t i = 0; i < index->parts; i++)
+        parts[i].sum = old->sample[0].part[i].sum;
+    index->sum = old->sum;
+}
+
+weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
+                           weft_index *index, bool *made)
+{
+    weft_storage_facts facts;
+    weft_index old;
+    bool found;
+    if (made)
+        *made = false;
+    WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
+    WEFT_TRY(load(storage, shard, arena, &old, &found));
+    if (found && old.facts.bytes == facts.bytes && old.facts.stamp == facts.stamp) {
+        *index = old;
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_index_make(storage, shard, arena, index));
+    if (found && old.facts.bytes == facts.bytes)
+        inherit_sums(index, &old);
+    if (made)
+        *made = true;
+    if (index->count > 0 && weft_index_save(storage, shard, index) != WEFT_OK)
+        weft_debug("%s; the index is made anew at every opening", weft_error_message());
+    return WEFT_OK;
+}

@@ -1,0 +1,93 @@
+/* What a shard holds and where: the index beside it, "<shard>.index".
+ *
+ *     train-000000.tar         headers and data
+ *     train-000000.tar.index   magic, bytes, stamp and checksum of the shard; samples; parts; text
+ *
+ * With it a set is opened without a look into its tars, and each part is read alone and held
+ * against its checksum. `weft shard` writes it; for a shard that has none it is made when the set
+ * is opened for the first time, without checksums (that would read everything), and written beside
+ * it where the folder lets one. An index counts for a shard of the same bytes and time of change.
+ * Of a shard that was copied (same bytes, another time) the headers are read again: where the
+ * members are at the same places the checksums of the old index stay. */
+#ifndef WEFT_DATA_INDEX_H
+#define WEFT_DATA_INDEX_H
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "data/storage.h"
+
+enum { WEFT_SAMPLE_MAX_PARTS = 12, WEFT_PART_MAX_RANK = 4 };
+
+/* Of an .npy part of up to 4 dims. */
+typedef struct weft_part_shape {
+    int32_t dtype; /* weft_dtype */
+    int32_t rank;
+    int32_t dim[WEFT_PART_MAX_RANK];
+} weft_part_shape;
+
+typedef struct weft_part_data {
+    const char *suffix;           /* in lower case: "mp4", "json", "latent.npy" */
+    int64_t at, bytes;            /* in the shard */
+    uint64_t sum;                 /* XXH3-64 of the bytes; 0: not known */
+    const weft_part_shape *shape; /* NULL: no .npy, or one that cannot be read */
+} weft_part_data;
+
+typedef struct weft_sample {
+    const char *key;
+    uint64_t id; /* XXH3-64 of the key: the sample's address for random numbers, on any machine */
+    const weft_part_data *part;    /* [part_count] */
+    double fps;                    /* 0: not known */
+    int32_t frames, width, height; /* 0: not known. From the .json, else from the container */
+    int32_t shard;                 /* index of its file in the dataset */
+    uint8_t part_count;
+    bool captioned;  /* the caption is not empty */
+    bool damaged;    /* its .json says so: "damaged" is true or more than 0 */
+    bool unreadable; /* its .json says no size, and the video cannot be opened */
+} weft_sample;
+
+typedef struct weft_index {
+    weft_storage_facts facts; /* of the shard */
+    uint64_t sum;             /* XXH3-64 of the shard; 0: not known */
+    weft_sample *sample;      /* arena, as all below it */
+    int64_t count, parts;
+    const char *damage; /* NULL: the shard is whole */
+} weft_index;
+
+/* Splits a member's path at webdataset's point. False: no key (a folder entry, "__name__", no dot).
+ * `key_len` is a length in `name`; *suffix points into it. */
+bool weft_webdataset_split(const char *name, int64_t *key_len, const char **suffix);
+/* NULL: the sample has no such part. */
+const weft_part_data *weft_sample_part(const weft_sample *sample, const char *suffix);
+/* The part that is a video or a picture; NULL: none. */
+const weft_part_data *weft_sample_video(const weft_sample *sample);
+
+/* From the shard itself; of one that is no tar `damage` says so, and it has no samples.
+ * WEFT_E_FORMAT: a sample has two parts of one suffix, or too many. */
+weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena *arena,
+                            weft_index *index);
+/* The stored one where it fits, else made and, where the storage lets one, stored. *made (NULL: of
+ * no interest) is set where it was made. */
+weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
+                           weft_index *index, bool *made);
+weft_status weft_index_save(weft_storage *storage, const char *shard, const weft_index *index);
+
+/* The checksums, which whoever wrote the shard knows: sum[index->parts] of the parts in order, and
+ * the shard's. */
+void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard);
+
+void weft_index_encode(const weft_index *index, weft_buf *out);
+weft_status weft_index_decode(const void *data, int64_t bytes, const char *where, weft_arena *arena,
+                              weft_index *index);
+/* Tests: sets the checksum of an encoded index that was altered. */
+void weft_index_seal(void *data, int64_t bytes);
+
+/* How many frames a clip's .json says that it has; 0 where it says nothing, or what no video can
+ * be. */
+int64_t weft_meta_frames(const json_t *meta);
+/* Its caption; NULL: none. One that is there and no text is told in *wrong ("is a number"). */
+const char *weft_meta_caption(const json_t *meta, const char **wrong);
+/* A caption out of a .txt: without a byte order mark and blanks at its end; NUL bytes become
+ * blanks. In place; the length that is left. */
+int64_t weft_caption_clean(char *text, int64_t bytes);
+
+#endif

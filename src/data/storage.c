@@ -1,0 +1,143 @@
+#include "data/storage.h"
+
+#include "base/config.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+struct weft_storage {
+    const weft_storage_kind *kind;
+    void *self;
+    char *root;
+    atomic_llong reads, bytes_read, facts, puts;
+};
+
+struct weft_storage_file {
+    const weft_storage_kind *kind;
+    void *file;
+};
+
+static const weft_storage_kind *const kinds[] = {&weft_storage_folder};
+
+static const weft_storage_kind *find_kind(const char *root)
+{
+    for (int i = 0; i < WEFT_COUNT(kinds); i++)
+        if (*kinds[i]->scheme && !strncmp(root, kinds[i]->scheme, strlen(kinds[i]->scheme)))
+            return kinds[i];
+    return strstr(root, "://") ? NULL : &weft_storage_folder;
+}
+
+weft_status weft_storage_open(const char *root, weft_storage **storage)
+{
+    const weft_storage_kind *kind = find_kind(root);
+    if (!kind)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: data are read from folders only; mount it, or copy it", root);
+    weft_storage *s = weft_alloc(sizeof *s);
+    if (s)
+        s->root = weft_strdup(root);
+    if (!s || !s->root) {
+        weft_free(s);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", root);
+    }
+    s->kind = kind;
+    const weft_status_code status = kind->open(root, &s->self);
+    if (status != WEFT_OK) {
+        weft_free(s->root);
+        weft_free(s);
+        return status;
+    }
+    *storage = s;
+    return WEFT_OK;
+}
+
+void weft_storage_close(weft_storage *s)
+{
+    if (!s)
+        return;
+    s->kind->close(s->self);
+    weft_free(s->root);
+    weft_free(s);
+}
+
+const char *weft_storage_root(const weft_storage *s)
+{
+    return s->root;
+}
+
+weft_status weft_storage_facts_of(weft_storage *s, const char *name, weft_storage_facts *facts)
+{
+    atomic_fetch_add(&s->facts, 1);
+    return s->kind->facts(s->self, name, facts);
+}
+
+weft_status weft_storage_read(weft_storage *s, const char *name, int64_t at, int64_t bytes,
+                              void *to)
+{
+    atomic_fetch_add(&s->reads, 1);
+    atomic_fetch_add(&s->bytes_read, bytes);
+    return bytes > 0 ? s->kind->read(s->self, name, at, bytes, to) : WEFT_OK;
+}
+
+weft_status weft_storage_list(weft_storage *s, weft_names *names)
+{
+    return s->kind->list(s->self, names);
+}
+
+weft_status weft_storage_remove(weft_storage *s, const char *name)
+{
+    return s->kind->remove(s->self, name);
+}
+
+weft_status weft_storage_begin(weft_storage *s, const char *name, weft_storage_file **file)
+{
+    weft_storage_file *f = weft_alloc(sizeof *f);
+    if (!f)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    atomic_fetch_add(&s->puts, 1);
+    f->kind = s->kind;
+    const weft_status_code status = s->kind->begin(s->self, name, &f->file);
+    if (status != WEFT_OK) {
+        weft_free(f);
+        return status;
+    }
+    *file = f;
+    return WEFT_OK;
+}
+
+weft_status weft_storage_write(weft_storage_file *f, const void *data, int64_t bytes)
+{
+    return f->kind->write(f->file, data, bytes);
+}
+
+weft_status weft_storage_commit(weft_storage_file *f)
+{
+    return f->kind->commit(f->file);
+}
+
+void weft_storage_file_free(weft_storage_file *f)
+{
+    if (f)
+        f->kind->free(f->file);
+    weft_free(f);
+}
+
+weft_status weft_storage_put(weft_storage *s, const char *name, const void *data, int64_t bytes)
+{
+    weft_storage_file *file;
+    WEFT_TRY(weft_storage_begin(s, name, &file));
+    weft_status_code status = weft_storage_write(file, data, bytes);
+    if (status == WEFT_OK)
+        status = weft_storage_commit(file);
+    weft_storage_file_free(file);
+    return status;
+}
+
+weft_storage_counts weft_storage_get_counts(const weft_storage *s)
+{
+    weft_storage *counted = (weft_storage *)s; /* atomics are read through a plain pointer */
+    return (weft_storage_counts){.reads = atomic_load(&counted->reads),
+                                 .bytes_read = atomic_load(&counted->bytes_read),
+                                 .facts = atomic_load(&counted->facts),
+                                 .puts = atomic_load(&counted->puts)};
+}

@@ -1,0 +1,242 @@
+/* A folder as a storage.
+ *
+ * Files are opened when they are first read and stay open while they are among the last
+ * WEFT_STORAGE_OPEN_FILES: a set may have more shards than a process may have files. They are read
+ * with pread and not mapped: a file that is cut while it is in use is an error of that read, where
+ * touching a page behind the end of a map ends the process. */
+#include "data/storage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct open_file {
+    char *path;    /* owned; NULL: a free place */
+    uint64_t hash; /* of the name */
+    int64_t used;  /* when, on the folder's clock */
+    int fd;
+    int users; /* reads in progress */
+} open_file;
+
+typedef struct folder {
+    char *root;
+    pthread_mutex_t lock;
+    open_file file[WEFT_STORAGE_OPEN_FILES];
+    int64_t clock;
+} folder;
+
+static weft_status folder_open(const char *root, void **self)
+{
+    folder *f = weft_alloc(sizeof *f);
+    if (f)
+        f->root = weft_strdup(root);
+    if (!f || !f->root) {
+        weft_free(f);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", root);
+    }
+    pthread_mutex_init(&f->lock, NULL);
+    *self = f;
+    return WEFT_OK;
+}
+
+static void forget(open_file *file)
+{
+    if (file->path)
+        close(file->fd);
+    weft_free(file->path);
+    *file = (open_file){0};
+}
+
+static void folder_close(void *self)
+{
+    folder *f = self;
+    for (int i = 0; i < WEFT_STORAGE_OPEN_FILES; i++)
+        forget(&f->file[i]);
+    pthread_mutex_destroy(&f->lock);
+    weft_free(f->root);
+    weft_free(f);
+}
+
+static char *path_in(const folder *f, const char *name)
+{
+    char *path = weft_path_join(f->root, name);
+    if (!path)
+        (void)!weft_fail(WEFT_E_MEMORY, "%s/%s: out of memory", f->root, name);
+    return path;
+}
+
+static weft_status folder_facts(void *self, const char *name, weft_storage_facts *facts)
+{
+    char *path = path_in(self, name);
+    struct stat st;
+    if (!path)
+        return WEFT_E_MEMORY;
+    weft_status_code status = WEFT_OK;
+    if (stat(path, &st) != 0)
+        status = weft_fail_errno("cannot stat %s", path);
+    else if (!S_ISREG(st.st_mode))
+        status = weft_fail(WEFT_E_FORMAT, "%s: not a regular file", path);
+    else
+        *facts = (weft_storage_facts){.bytes = st.st_size,
+                                      .stamp = (uint64_t)st.st_mtim.tv_sec * 1000000000u +
+                                               (uint64_t)st.st_mtim.tv_nsec};
+    weft_free(path);
+    return status;
+}
+
+/* The place of this file, or the one that is free or was used longest ago; NULL: all are in use. */
+static open_file *find_place(folder *f, uint64_t hash, const char *path, bool *found)
+{
+    open_file *best = NULL;
+    *found = false;
+    for (int i = 0; i < WEFT_STORAGE_OPEN_FILES; i++) {
+        open_file *file = &f->file[i];
+        if (file->path && file->hash == hash && !strcmp(file->path, path)) {
+            *found = true;
+            return file;
+        }
+        if (file->users == 0 && (!best || file->used < best->used))
+            best = file;
+    }
+    return best;
+}
+
+/* Takes `path`. *shared is the place that the descriptor belongs to; NULL: the caller's alone. */
+static weft_status take_fd(folder *f, char *path, open_file **shared, int *fd)
+{
+    const uint64_t hash = XXH3_64bits(path, strlen(path));
+    bool found;
+    pthread_mutex_lock(&f->lock);
+    open_file *file = find_place(f, hash, path, &found);
+    if (found) {
+        weft_free(path);
+    } else {
+        *fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (*fd < 0) {
+            pthread_mutex_unlock(&f->lock);
+            const weft_status_code status = weft_fail_errno("cannot open %s", path);
+            weft_free(path);
+            return status;
+        }
+        if (file) {
+            forget(file);
+            *file = (open_file){.path = path, .hash = hash, .fd = *fd};
+        } else {
+            weft_free(path);
+        }
+    }
+    if (file) {
+        file->users++;
+        file->used = ++f->clock;
+        *fd = file->fd;
+    }
+    pthread_mutex_unlock(&f->lock);
+    *shared = file;
+    return WEFT_OK;
+}
+
+/* After an error the file is opened anew, as it may have been mended. */
+static void give_fd(folder *f, open_file *shared, int fd, bool failed)
+{
+    if (!shared) {
+        close(fd);
+        return;
+    }
+    pthread_mutex_lock(&f->lock);
+    if (--shared->users == 0 && failed)
+        forget(shared);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static weft_status folder_read(void *self, const char *name, int64_t at, int64_t bytes, void *to)
+{
+    folder *f = self;
+    char *path = path_in(f, name);
+    open_file *shared = NULL;
+    int fd = -1;
+    if (!path)
+        return WEFT_E_MEMORY;
+    WEFT_TRY(take_fd(f, path, &shared, &fd));
+    weft_status_code status = WEFT_OK;
+    for (int64_t done = 0; done < bytes && status == WEFT_OK;) {
+        const ssize_t n = pread(fd, (char *)to + done, (size_t)(bytes - done), (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = weft_fail_errno("cannot read %s/%s at byte %lld", f->root, name,
+                                     (long long)(at + done));
+        else if (n == 0)
+            status = weft_fail(WEFT_E_IO,
+                               "%s/%s: ends at byte %lld, and bytes up to %lld are wanted: was it "
+                               "cut, or is it being written?",
+                               f->root, name, (long long)(at + done), (long long)(at + bytes));
+        else
+            done += n;
+    }
+    give_fd(f, shared, fd, status != WEFT_OK);
+    return status;
+}
+
+static weft_status folder_list(void *self, weft_names *names)
+{
+    return weft_list_dir(((folder *)self)->root, false, names);
+}
+
+static weft_status folder_remove(void *self, const char *name)
+{
+    char *path = path_in(self, name);
+    if (!path)
+        return WEFT_E_MEMORY;
+    const weft_status_code status =
+        unlink(path) == 0 || errno == ENOENT ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
+    weft_free(path);
+    return status;
+}
+
+static weft_status folder_begin(void *self, const char *name, void **file)
+{
+    char *path = path_in(self, name);
+    weft_file_writer *w = weft_alloc(sizeof *w);
+    weft_status_code status =
+        path && w ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    if (status == WEFT_OK)
+        status = weft_file_begin(w, path);
+    weft_free(path);
+    if (status != WEFT_OK)
+        weft_free(w);
+    else
+        *file = w;
+    return status;
+}
+
+static weft_status folder_write(void *file, const void *data, int64_t bytes)
+{
+    return weft_file_write(file, data, bytes);
+}
+
+static weft_status folder_commit(void *file)
+{
+    return weft_file_commit(file);
+}
+
+static void folder_free(void *file)
+{
+    weft_file_abort(file);
+    weft_free(file);
+}
+
+const weft_storage_kind weft_storage_folder = {.scheme = "",
+                                               .open = folder_open,
+                                               .close = folder_close,
+                                               .facts = folder_facts,
+                                               .read = folder_read,
+                                               .list = folder_list,
+                                               .remove = folder_remove,
+                                               .begin = folder_begin,
+                                               .write = folder_write,
+                                               .commit = folder_commit,
+                                               .free = folder_free};

@@ -1,0 +1,423 @@
+/* Indexes, storage, order: what opening a set reads and keeps, and what damage between opening and
+ * reading costs. */
+#include "base/fs.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/order.h"
+#include "data/shard.h"
+#include "format/tar.h"
+#include "video/writer.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char root[] = "/tmp/weft-dataset-XXXXXX";
+
+static void setup(void)
+{
+    cr_assert(mkdtemp(root));
+}
+
+static void teardown(void)
+{
+    (void)!weft_remove_tree(root);
+}
+
+static void add(weft_tar_writer *w, int shard, int sample, const char *suffix, const char *text)
+{
+    char name[64];
+    snprintf(name, sizeof name, "s%04d_%04d.%s", shard, sample, suffix);
+    cr_assert_eq(weft_tar_add(w, name, text, (int64_t)strlen(text)), WEFT_OK);
+}
+
+static const char meta[] = "{\"frames\": 9, \"width\": 64, \"height\": 64, \"fps\": 24}";
+
+/* Samples of three tiny parts. */
+static void make_shards(int shards, int samples)
+{
+    char path[128];
+    for (int i = 0; i < shards; i++) {
+        weft_tar_writer *w;
+        snprintf(path, sizeof path, "%s/train-%06d.tar", root, i);
+        cr_assert_eq(weft_tar_create(path, &w), WEFT_OK);
+        for (int k = 0; k < samples; k++) {
+            add(w, i, k, "json", meta);
+            add(w, i, k, "mp4", "no video");
+            add(w, i, k, "txt", k % 2 ? "a caption\n" : "");
+        }
+        cr_assert_eq(weft_tar_finish(w, NULL, NULL), WEFT_OK);
+        weft_tar_free(w);
+    }
+}
+
+static weft_dataset *open_set(void)
+{
+    weft_dataset *ds;
+    cr_assert_eq(weft_dataset_open(root, "train", false, &ds), WEFT_OK, "%s", weft_error_message());
+    return ds;
+}
+
+static int64_t index_bytes(int shards)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < shards; i++) {
+        char path[128];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/train-%06d.tar.index", root, i);
+        cr_assert_eq(stat(path, &st), 0, "%s", path);
+        sum += st.st_size;
+    }
+    return sum;
+}
+
+/* With indexes beside the shards opening reads them and nothing of the tars, and allocates a few
+ * pieces a shard; what stays is under 400 bytes a sample, a loader's lists included. */
+Test(dataset, opening_reads_indexes_alone, .init = setup, .fini = teardown)
+{
+    enum { SHARDS = 20, SAMPLES = 250 };
+    make_shards(SHARDS, SAMPLES);
+    weft_dataset *ds = open_set();
+    cr_assert_eq(weft_storage_get_counts(weft_dataset_storage(ds)).puts, SHARDS);
+    weft_dataset_close(ds);
+    const int64_t before = weft_alloc_count();
+    ds = open_set();
+    const int64_t allocations = weft_alloc_count() - before;
+    const weft_storage_counts c = weft_storage_get_counts(weft_dataset_storage(ds));
+    cr_assert_eq(weft_dataset_count(ds), SHARDS * SAMPLES);
+    cr_assert_eq(c.puts, 0);
+    cr_assert_eq(c.reads, SHARDS);
+    cr_assert_eq(c.facts, 2 * SHARDS); /* of a shard and its index */
+    cr_assert_eq(c.bytes_read, index_bytes(SHARDS));
+    cr_assert(allocations < 20 * SHARDS, "%lld allocations for %d shards", (long long)allocations,
+              SHARDS);
+    const double each = (double)weft_dataset_resident(ds) / (SHARDS * SAMPLES);
+    const double lists = 16 /* fate */ + 8 + 2 * (double)sizeof(weft_order_item);
+    cr_assert(each + lists < 400, "%.1f bytes a sample", each + lists);
+    weft_part_bytes text = {0};
+    const weft_sample *s = weft_dataset_at(ds, 3 * SAMPLES + 7);
+    cr_assert_str_eq(s->key, "s0003_0007");
+    cr_assert(s->captioned && !weft_dataset_at(ds, 3 * SAMPLES + 6)->captioned);
+    cr_assert(s->frames == 9 && s->width == 64 && s->height == 64 && s->fps == 24);
+    cr_assert_eq(weft_dataset_caption(ds, s, true, &text), WEFT_OK);
+    cr_assert_str_eq(text.data, "a caption");
+    cr_assert_eq(weft_dataset_caption(ds, weft_dataset_at(ds, 6), true, &text), WEFT_OK);
+    cr_assert_str_eq(text.data, "");
+    weft_free(text.data);
+    weft_dataset_close(ds);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir && readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+/* A set has more shards than a process may have files or maps. */
+Test(dataset, more_shards_than_open_files, .init = setup, .fini = teardown)
+{
+    enum { SHARDS = 2 * WEFT_STORAGE_OPEN_FILES };
+    make_shards(SHARDS, 2);
+    const int before = open_descriptors();
+    weft_dataset *ds = open_set();
+    weft_part_bytes bytes = {0};
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < weft_dataset_count(ds); i++) {
+            const weft_sample *s = weft_dataset_at(ds, i);
+            cr_assert_eq(weft_dataset_read(ds, s, weft_sample_video(s), true, &bytes), WEFT_OK);
+            cr_assert_str_eq(bytes.data, "no video");
+        }
+    cr_assert_leq(open_descriptors(), before + WEFT_STORAGE_OPEN_FILES);
+    weft_free(bytes.data);
+    weft_dataset_close(ds);
+    cr_assert_eq(open_descriptors(), before);
+}
+
+static void spoil(const char *name, int64_t at, int bytes)
+{
+    char path[192];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    FILE *f = fopen(path, "r+b");
+    cr_assert(f);
+    for (int i = 0; i < bytes; i++) {
+        fseek(f, at + i, SEEK_SET);
+        const int c = fgetc(f);
+        fseek(f, at + i, SEEK_SET);
+        fputc(c ^ 0x55, f);
+    }
+    fclose(f);
+}
+
+/* A damaged index, one of another shard, none that can be written: the set opens all the same. */
+Test(dataset, indexes_that_do_not_fit, .init = setup, .fini = teardown)
+{
+    char path[160];
+    make_shards(3, 4);
+    weft_dataset_close(open_set());
+    spoil("train-000000.tar.index", 120, 1);
+    snprintf(path, sizeof path, "%s/train-000001.tar.index", root);
+    cr_assert_eq(weft_remove_tree(path), WEFT_OK);
+    cr_assert_eq(mkdir(path, 0777), 0); /* nothing can be written here */
+    make_shards(1, 4);                  /* the same members, written at another time */
+    weft_dataset *ds = open_set();
+    cr_assert_eq(weft_dataset_count(ds), 12);
+    weft_dataset_close(ds);
+    make_shards(1, 5);
+    ds = open_set();
+    cr_assert_eq(weft_dataset_count(ds), 13);
+    weft_dataset_close(ds);
+}
+
+/* ---- clips --------------------------------------------------------------------------------- */
+
+enum { CLIPS = 12, SIDE = 32, FRAMES = 5 };
+static char shards[128];
+
+/* One shard and more of grey clips, by weft shard. */
+static void make_clips(int64_t per_shard)
+{
+    char path[256];
+    snprintf(shards, sizeof shards, "%s/shards", root);
+    float *clip = malloc(sizeof(float) * FRAMES * SIDE * SIDE * 3);
+    snprintf(path, sizeof path, "%s/curated/clips", root);
+    cr_assert_eq(weft_make_dirs(path), WEFT_OK);
+    for (int i = 0; i < CLIPS; i++) {
+        for (int k = 0; k < FRAMES * SIDE * SIDE * 3; k++)
+            clip[k] = -0.9f + 0.15f * (float)i + 0.05f * (float)(k / 3 % 7);
+        snprintf(path, sizeof path, "%s/curated/clips/c%02d.mp4", root, i);
+        const weft_video_writer_options options = {
+            .width = SIDE, .height = SIDE, .fps = 8, .preset = "ultrafast"};
+        cr_assert_eq(weft_video_write_clip(path, clip, FRAMES, false, &options), WEFT_OK);
+        char text[160];
+        snprintf(path, sizeof path, "%s/curated/metas/c%02d.json", root, i);
+        snprintf(text, sizeof text,
+                 "{\"caption\":\"grey %d\",\"frames\":%d,\"fps\":8,\"width\":%d,\"height\":%d%s}",
+                 i, FRAMES, SIDE, SIDE, i == 5 ? ",\"damaged\":true" : "");
+        cr_assert_eq(weft_make_parent(path), WEFT_OK);
+        cr_assert_eq(weft_file_write_atomic(path, text, (int64_t)strlen(text)), WEFT_OK);
+    }
+    free(clip);
+    const weft_shard_config config = {.max_samples = per_shard, .max_bytes = 1 << 24};
+    weft_shard_report report;
+    snprintf(path, sizeof path, "%s/curated", root);
+    cr_assert_eq(weft_shard_run(&config, path, shards, &report), WEFT_OK, "%s",
+                 weft_error_message());
+}
+
+static weft_bucket bucket = {3, FRAMES, SIDE, SIDE};
+
+static weft_loader_config config_of(void)
+{
+    return (weft_loader_config){.shards = shards,
+                                .split = "train",
+                                .buckets = {1, &bucket},
+                                .seed = 4,
+                                .threads = 2,
+                                .prefetch = 2,
+                                .verify = true};
+}
+
+static weft_loader *open_loader(const weft_loader_config *config, int rank, int ranks)
+{
+    weft_loader *l;
+    cr_assert_eq(weft_loader_open(config, rank, ranks, NULL, 0, &l), WEFT_OK, "%s",
+                 weft_error_message());
+    return l;
+}
+
+static void run_steps(weft_loader *l, int steps)
+{
+    weft_batch batch;
+    for (int s = 0; s < steps; s++)
+        cr_assert_eq(weft_loader_next(l, &batch), WEFT_OK, "%s", weft_error_message());
+}
+
+static int64_t all_samples(const weft_loader_report *r)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < WEFT_SAMPLE_FATES; i++)
+        sum += r->samples[i];
+    return sum;
+}
+
+/* A byte in the middle of a clip's data: with checksums the sample is dropped and counted, and the
+ * index of the shard, whose time of change is another now, keeps them. */
+Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
+{
+    make_clips(1000);
+    weft_dataset *ds;
+    cr_assert_eq(weft_dataset_open(shards, "train", true, &ds), WEFT_OK);
+    const weft_part_data *video = weft_sample_video(weft_dataset_at(ds, 2));
+    const int64_t at = video->at + video->bytes / 2;
+    cr_assert_neq(video->sum, 0);
+    weft_dataset_close(ds);
+    sleep(1); /* a file system's clock may be coarse */
+    spoil("shards/train-000000.tar", at, 3);
+    const weft_loader_config config = config_of();
+    weft_loader *l = open_loader(&config, 0, 1);
+    run_steps(l, 8);
+    const weft_loader_report r = weft_loader_get_report(l);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_CORRUPT], 1);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_DAMAGED], 1);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_USED], CLIPS - 2);
+    cr_assert_eq(all_samples(&r), CLIPS);
+    cr_assert_eq(weft_loader_fate(l, 2), WEFT_SAMPLE_CORRUPT);
+    cr_assert_gt(r.replaced, 0);
+    weft_loader_close(l);
+}
+
+/* The shard is cut while the loader has it open: what was behind the cut is dropped and counted. */
+Test(loader_reading, a_shard_cut_while_it_is_read, .init = setup, .fini = teardown)
+{
+    char path[256];
+    struct stat st;
+    make_clips(6);
+    const weft_loader_config config = config_of();
+    weft_loader *l = open_loader(&config, 0, 1);
+    run_steps(l, 1);
+    snprintf(path, sizeof path, "%s/train-000001.tar", shards);
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(truncate(path, st.st_size / 2), 0);
+    run_steps(l, 16);
+    const weft_loader_report r = weft_loader_get_report(l);
+    cr_assert_geq(r.samples[WEFT_SAMPLE_CORRUPT], 2);
+    cr_assert_leq(r.samples[WEFT_SAMPLE_CORRUPT], 4);
+    cr_assert_eq(all_samples(&r), CLIPS);
+    weft_loader_close(l);
+}
+
+/* ---- order --------------------------------------------------------------------------------- */
+
+static uint64_t id_of(const void *user, int64_t sample)
+{
+    (void)user;
+    return (uint64_t)sample * 7919 + 13;
+}
+
+static uint64_t shard_of(const void *user, int64_t sample)
+{
+    (void)user;
+    return (uint64_t)sample / 10 * 104729 + 5;
+}
+
+/* 100 shards of 10 samples, window 30: all samples once, and reading goes through few shards. */
+Test(order, shards_and_a_window)
+{
+    enum { COUNT = 1000, WINDOW = 30 };
+    const weft_order_facts facts = {.id = id_of, .shard = shard_of};
+    static weft_order_item item[2][COUNT];
+    for (int epoch = 0; epoch < 2; epoch++) {
+        for (int i = 0; i < COUNT; i++)
+            item[epoch][i].sample = i;
+        weft_order_shuffle(item[epoch], COUNT, WINDOW, 3, (uint64_t)epoch, &facts);
+        int first[COUNT / 10], last[COUNT / 10], seen[COUNT] = {0}, moved = 0;
+        for (int i = 0; i < COUNT / 10; i++)
+            first[i] = COUNT;
+        for (int i = 0; i < COUNT; i++) {
+            const int sample = (int)item[epoch][i].sample, shard = sample / 10;
+            cr_assert_eq(seen[sample]++, 0);
+            first[shard] = i < first[shard] ? i : first[shard];
+            last[shard] = i;
+            moved += i > 0 && sample != (int)item[epoch][i - 1].sample + 1;
+        }
+        for (int i = 0; i < COUNT / 10; i++)
+            cr_assert(last[i] - first[i] < 10 + 2 * WINDOW, "shard %d: %d .. %d", i, first[i],
+                      last[i]);
+        cr_assert_gt(moved, COUNT * 8 / 10);
+    }
+    int same = 0;
+    for (int i = 0; i < COUNT; i++)
+        same += item[0][i].sample == item[1][i].sample;
+    cr_assert_lt(same, COUNT / 20);
+}
+
+/* With a window: once an epoch over 1, 2 and 3 ranks, and exact after a stop. */
+Test(loader_reading, windows_over_ranks_and_resumes, .init = setup, .fini = teardown)
+{
+    enum { EPOCHS = 4, USED = CLIPS - 1 };
+    make_clips(2);
+    weft_loader_config config = config_of();
+    config.shuffle = 4;
+    int seen[EPOCHS + 1][CLIPS] = {0};
+    json_t *state = NULL;
+    int64_t total = 0;
+    for (int ranks = 1; total < EPOCHS * USED; ranks = ranks % 3 + 1) {
+        weft_loader *l[3];
+        for (int r = 0; r < ranks; r++) {
+            l[r] = open_loader(&config, r, ranks);
+            if (state)
+                cr_assert_eq(weft_loader_restore(l[r], state, "state"), WEFT_OK);
+        }
+        for (int k = 0; k < 3; k++)
+            for (int r = 0; r < ranks; r++) {
+                weft_batch b;
+                cr_assert_eq(weft_loader_next(l[r], &b), WEFT_OK);
+                for (int64_t i = 0; i < b.count; i++) {
+                    if (b.epoch[i] < EPOCHS)
+                        seen[b.epoch[i]][b.sample[i]]++;
+                    cr_assert_eq(b.place[i], total + i);
+                }
+                total += b.count;
+            }
+        json_decref(state);
+        state = weft_loader_state(l[0]);
+        for (int r = 0; r < ranks; r++)
+            weft_loader_close(l[r]);
+    }
+    for (int e = 0; e < EPOCHS; e++)
+        for (int c = 0; c < CLIPS; c++) {
+            weft_dataset *ds;
+            cr_assert_eq(weft_dataset_open(shards, "train", true, &ds), WEFT_OK);
+            cr_assert_eq(seen[e][c], !weft_dataset_at(ds, c)->damaged, "epoch %d, clip %d: %d", e,
+                         c, seen[e][c]);
+            weft_dataset_close(ds);
+        }
+    config.shuffle = 5; /* another order: the state does not fit */
+    weft_loader *other = open_loader(&config, 0, 1);
+    cr_assert_eq(weft_loader_restore(other, state, "state"), WEFT_E_CONFIG);
+    weft_loader_close(other);
+    json_decref(state);
+}
+
+/* What is told ahead is what comes, with the same pixels; more batch than samples: every item of a
+ * step has a place of its own. */
+Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
+{
+    make_clips(5);
+    weft_bucket large = {2 * CLIPS + 1, FRAMES, SIDE, SIDE};
+    weft_loader_config config = config_of();
+    config.buckets = (weft_section_list){1, &large};
+    config.random_crop = config.random_start = true;
+    weft_loader *l = open_loader(&config, 0, 1);
+    static weft_item item[2 * CLIPS + 1], later[2 * CLIPS + 1];
+    int64_t count;
+    const int64_t floats = FRAMES * SIDE * SIDE * 3;
+    float *pixels = malloc((size_t)floats * 4);
+    cr_assert_eq(weft_loader_peek(l, 2, later, &count), WEFT_OK);
+    for (int s = 0; s < 3; s++) {
+        weft_batch b;
+        cr_assert_eq(weft_loader_peek(l, s, item, &count), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_loader_next(l, &b), WEFT_OK);
+        cr_assert_eq(count, b.count);
+        for (int64_t i = 0; i < count; i++) {
+            const weft_item *one = s == 2 ? &later[i] : &item[i];
+            cr_assert(one->sample == b.sample[i] && one->epoch == b.epoch[i] &&
+                      one->place == b.place[i] && one->bucket == b.bucket);
+            for (int64_t k = 0; k < i; k++)
+                cr_assert_neq(b.place[i], b.place[k]);
+        }
+        cr_assert_eq(weft_loader_take(l, &item[4], pixels), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(memcmp(pixels, b.video + 4 * floats, (size_t)floats * 4), 0);
+        cr_assert_eq(weft_loader_peek(l, s, item, &count), WEFT_E_ARG); /* it was handed over */
+    }
+    free(pixels);
+    weft_loader_close(l);
+}
