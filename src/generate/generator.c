@@ -174,7 +174,9 @@ static weft_status finish_part(weft_generator *p, part *s)
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.comm = several ? p->comm : NULL,
-                                          .mesh = several ? &p->mesh : NULL};
+                                          .mesh = several ? &p->mesh : NULL,
+                                          .no_views =
+                                              p->options.passes && !p->options.passes->views};
     return weft_program_compile(s->own, &options, &s->program);
 }
 

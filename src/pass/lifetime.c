@@ -1,37 +1,19 @@
 /* A place for every buffer.
  *
- *   1. storage:  each value is its own storage, or an alias of another value's (see pass.h)
- *   2. life:     a storage is live from the node that first writes it to the last that reads it;
- * what a collective reads stays untouched until the collective is waited for
- *   3. offsets:  offline best fit, biggest buffers first, and best fit in the order of time; the
- * smaller of the two peaks wins
- *
- *   offset
- *     ^   +---------+   +------------------+
- *     |   |  %3     |   |   %9             |      two boxes never overlap;
- *     |   +------+--+-----+------+---------+      the arena is as high as the highest box
- *     |   |  %2  |  | %5  |      | %11  |
- *     +---+------+--+-----+------+------+---->  node                                        */
+ *   1. storage:  each value is its own storage, or lies in another's: see pass.h
+ *   2. life:     a storage is in use from the node that first writes it to the last that reads it;
+ *                what a collective reads and writes, until the collective is waited for
+ *   3. views:    slices and concats that need not copy (views.c)
+ *   4. sharing:  in the order of the nodes, results that may be written over what nobody needs any
+ *                more: an updated source, an input that dies there
+ *   5. offsets:  offline best fit (offsets.c)                                                  */
+#include "pass/lifetime.h"
+
 #include "pass/offsets.h"
-#include "pass/pass.h"
 
 #include <string.h>
 
 enum { ALIGN = 64 };
-
-typedef struct lifetime {
-    const weft_graph *graph;
-    const weft_lifetime_options *options;
-    weft_memory_plan *plan;
-    int32_t nodes, values;
-    int32_t *last;   /* by root value: last node during which its storage is in use */
-    int32_t *reader; /* by root value: last node that reads it; earlier than `last` when a
-                        collective reads it until its wait */
-    int32_t *
-        flight; /* by root value: last node before which a collective that reads it is waited for */
-    bool *pinned; /* by root value: named output or pending update, live to the end */
-    bool *given;  /* by value: input, param, state or constant */
-} lifetime;
 
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value)
 {
@@ -40,18 +22,51 @@ int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value)
     return value;
 }
 
+int64_t weft_memory_plan_shift(const weft_memory_plan *plan, int32_t value)
+{
+    int64_t shift = 0;
+    for (; plan->place[value].alias_of >= 0; value = plan->place[value].alias_of)
+        shift += plan->place[value].shift;
+    return shift;
+}
+
 static int64_t round_up(int64_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static int64_t storage_bytes(const lifetime *l, int32_t value)
+int64_t weft_lifetime_bytes(const lifetime *l, int32_t value)
 {
     const weft_value_info *info = weft_value_get(l->graph, (weft_value){value});
     const int64_t element = l->options->element_bytes
                                 ? l->options->element_bytes(l->options->user, info->dtype)
                                 : weft_dtype_bytes(info->dtype);
-    return round_up(weft_shape_count(&info->shape) * element);
+    return weft_shape_count(&info->shape) * element;
+}
+
+static int32_t root_of(const lifetime *l, weft_value v)
+{
+    return weft_memory_plan_root(l->plan, v.id);
+}
+
+/* ---- storage and life ---------------------------------------------------------------------- */
+
+static void set_source(lifetime *l, const weft_node *node, weft_place *place)
+{
+    weft_memory_plan *plan = l->plan;
+    switch (node->op) {
+    case WEFT_OP_INPUT:
+        place->region = WEFT_REGION_INPUT;
+        place->offset = plan->input_bytes;
+        plan->input_bytes += place->bytes;
+        break;
+    case WEFT_OP_CONSTANT:
+        place->region = WEFT_REGION_CONSTANT;
+        place->offset = plan->constant_bytes;
+        plan->constant_bytes += place->bytes;
+        break;
+    default: place->region = WEFT_REGION_STORE; plan->source_bytes += place->bytes;
+    }
 }
 
 /* Sources, and reshape and vary as aliases; the node at which each value is made. */
@@ -63,86 +78,102 @@ static void set_storage(lifetime *l)
             .region = WEFT_REGION_ARENA, .offset = -1, .alias_of = -1, .first = -1, .last = -1};
     for (int32_t n = 0; n < l->nodes; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
+        plan->view[n] = weft_op_is_alias(node->op);
         for (int o = 0; o < node->out_count; o++) {
             const int32_t v = node->out[o].id;
             if (v < 0)
                 continue;
             weft_place *place = &plan->place[v];
             place->first = n;
-            place->bytes = storage_bytes(l, v);
-            switch (node->op) {
-            case WEFT_OP_INPUT:
-                place->region = WEFT_REGION_INPUT;
-                place->offset = plan->input_bytes;
-                plan->input_bytes += place->bytes;
-                break;
-            case WEFT_OP_PARAM:
-            case WEFT_OP_STATE:
-                place->region = WEFT_REGION_STORE;
-                plan->source_bytes += place->bytes;
-                break;
-            case WEFT_OP_CONSTANT:
-                place->region = WEFT_REGION_CONSTANT;
-                place->offset = plan->constant_bytes;
-                plan->constant_bytes += place->bytes;
-                break;
-            default:
-                if (weft_op_is_alias(node->op))
-                    place->alias_of = weft_memory_plan_root(plan, node->in[0].id);
-            }
-            l->given[v] = weft_op_has(node->op, WEFT_TRAIT_GIVEN);
+            place->bytes = round_up(weft_lifetime_bytes(l, v));
+            if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
+                set_source(l, node, place);
+            else if (plan->view[n])
+                place->alias_of = root_of(l, node->in[0]);
         }
     }
 }
 
-static void set_lives(lifetime *l)
+void weft_lifetime_set_lives(lifetime *l)
 {
+    const weft_memory_plan *plan = l->plan;
     for (int32_t v = 0; v < l->values; v++)
-        l->last[v] = l->reader[v] = l->plan->place[v].first;
+        l->life[v].last = l->life[v].reader = plan->place[v].first;
     for (int32_t n = 0; n < l->nodes; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
-        if (weft_op_is_alias(node->op))
-            continue;
-        int32_t until = n;
-        if (l->plan->wait[n] > n + 1)
-            until = l->plan->wait[n] - 1;
+        const int32_t until = plan->wait[n] > n + 1 ? plan->wait[n] - 1 : n;
         for (int i = 0; i < node->in_count; i++) {
             if (!weft_value_ok(node->in[i]))
                 continue;
-            const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
-            l->reader[root] = n;
-            if (l->plan->wait[n] > l->flight[root])
-                l->flight[root] = l->plan->wait[n];
-            if (l->last[root] < until)
-                l->last[root] = until;
+            life *in = &l->life[root_of(l, node->in[i])];
+            in->reader = n;
+            in->last = in->last > until ? in->last : until;
         }
-        for (int o = 0; o < node->out_count; o++) /* a collective writes until it is waited for */
-            if (weft_value_ok(node->out[o]) && l->last[node->out[o].id] < until)
-                l->last[node->out[o].id] = until;
+        for (int o = 0; o < node->out_count; o++) { /* a collective writes until it is waited for */
+            if (!weft_value_ok(node->out[o]))
+                continue;
+            life *out = &l->life[root_of(l, node->out[o])];
+            out->last = out->last > until ? out->last : until;
+        }
     }
 }
 
-/* True when `node` reads nothing of root's storage except as input `slot` in the shape of the
- * output. */
-static bool reads_only_as(const lifetime *l, const weft_node *node, int32_t root, uint32_t slots,
-                          const weft_shape *shape)
+/* ---- sharing ------------------------------------------------------------------------------- */
+
+static void pin(lifetime *l, weft_value v)
 {
-    for (int i = 0; i < node->in_count; i++) {
-        if (!weft_value_ok(node->in[i]) || weft_memory_plan_root(l->plan, node->in[i].id) != root)
-            continue;
-        if (!(slots >> i & 1) ||
-            !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape))
-            return false;
+    l->life[root_of(l, v)].pinned = true;
+}
+
+/* Outputs, and new values that are not written over their source, live to the end. */
+static void pin_outputs(lifetime *l)
+{
+    int count;
+    const weft_named *output = weft_graph_outputs(l->graph, &count);
+    for (int i = 0; i < count; i++)
+        pin(l, output[i].value);
+}
+
+/* Finds the updates that may be made in place: `goal` of the new value is the source. The others
+ * are pinned. */
+static weft_status find_goals(lifetime *l)
+{
+    int count;
+    const weft_pair *update = weft_graph_updates(l->graph, &count);
+    for (int32_t v = 0; v < l->values; v++)
+        l->life[v].goal = -1;
+    for (int u = 0; u < count; u++) { /* two sources with one new value: neither is in its place */
+        int32_t *goal = &l->life[update[u].value.id].goal;
+        *goal = *goal == -1 ? update[u].source.id : -2;
     }
-    return true;
+    for (int u = 0; u < count; u++) {
+        const int32_t s = update[u].source.id, v = update[u].value.id,
+                      root = root_of(l, update[u].value);
+        const weft_value_info *info = weft_value_get(l->graph, update[u].value);
+        if (root == s)
+            continue;
+        for (int w = 0; w < count && l->plan->place[root].region == WEFT_REGION_STORE; w++)
+            if (update[w].source.id == root)
+                return weft_fail(WEFT_E_UNSUPPORTED,
+                                 "update of \"%s\": its new value is the storage of \"%s\", which "
+                                 "is updated too; compute a copy first",
+                                 weft_value_get(l->graph, update[u].source)->name,
+                                 weft_value_get(l->graph, (weft_value){root})->name);
+        if (root != v || l->life[v].goal < 0 || l->life[v].pinned || l->life[s].pinned ||
+            weft_op_has(weft_graph_node(l->graph, info->node)->op, WEFT_TRAIT_GIVEN) ||
+            l->plan->view[info->node] || l->options->no_alias) {
+            l->life[v].goal = -1;
+            pin(l, update[u].value);
+        }
+    }
+    return WEFT_OK;
 }
 
 /* Which inputs' storage output o of the node may be. */
 static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
 {
     const weft_node *node = weft_graph_node(l->graph, n);
-    if (node->op ==
-        WEFT_OP_ALL_REDUCE) /* the runtime's own: every term is sent before it is overwritten */
+    if (node->op == WEFT_OP_ALL_REDUCE) /* every term is sent before it is overwritten */
         return 1;
     if (weft_op_is_collective(node->op) || !l->options->in_place)
         return 0;
@@ -154,94 +185,98 @@ static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
     return o == 0 ? slots : 0;
 }
 
-/* Updated sources: written where they are when nothing reads the old value after (or while) the new
- * one is made; else the new value is kept to the end and copied. */
-static weft_status place_updates(lifetime *l)
+/* The node reads nothing of root's storage, or only as inputs that its kernel may write over, in
+ * the shape of the output. */
+static bool allows_over(const lifetime *l, int32_t n, int o, int32_t root)
 {
-    int count;
-    const weft_pair *update = weft_graph_updates(l->graph, &count);
-    for (int u = 0; u < count; u++) {
-        const int32_t s = update[u].source.id, v = update[u].value.id;
-        const int32_t root = weft_memory_plan_root(l->plan, v);
-        const weft_value_info *info = weft_value_get(l->graph, update[u].value);
-        const weft_node *node = weft_graph_node(l->graph, info->node);
-        if (root == s)
-            continue;
-        if (l->plan->place[root].region == WEFT_REGION_STORE) {
-            for (int w = 0; w < count; w++)
-                if (update[w].source.id == root)
-                    return weft_fail(WEFT_E_UNSUPPORTED,
-                                     "update of \"%s\": its new value is the storage of \"%s\", "
-                                     "which is updated too; "
-                                     "compute a copy first",
-                                     weft_value_get(l->graph, (weft_value){s})->name,
-                                     weft_value_get(l->graph, (weft_value){root})->name);
+    const weft_node *node = weft_graph_node(l->graph, n);
+    const uint32_t slots = in_place_slots(l, n, o);
+    const weft_shape *shape = &weft_value_get(l->graph, node->out[o])->shape;
+    for (int i = 0; i < node->in_count; i++)
+        if (weft_value_ok(node->in[i]) && root_of(l, node->in[i]) == root &&
+            (!(slots >> i & 1) ||
+             !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape)))
+            return false;
+    return true;
+}
+
+/* Output o of node n may be written over `root`:
+ *
+ *   nobody needs the old bytes      no later node reads them; no collective among the nodes before
+ *                                   still sends them; they are not an output
+ *   the node itself does not mind   it reads them only where its kernel says so
+ *   the new ones fit                the same number of bytes                                    */
+static bool may_overwrite(const lifetime *l, int32_t n, int o, int32_t root)
+{
+    const life *old = &l->life[root];
+    const int32_t v = weft_graph_node(l->graph, n)->out[o].id;
+    return old->reader <= n && old->landed <= n && !old->pinned &&
+           l->plan->place[root].bytes == l->plan->place[v].bytes && allows_over(l, n, o, root);
+}
+
+/* The value lies in `root` from now on, which is needed as long as the value is. */
+static void put_over(lifetime *l, int32_t v, int32_t root)
+{
+    life *old = &l->life[root], *new = &l->life[v];
+    l->plan->place[v].alias_of = root;
+    old->last = old->last > new->last ? old->last : new->last;
+    old->reader = new->reader;
+    old->pinned = new->pinned;
+}
+
+static void share_output(lifetime *l, int32_t n, int o)
+{
+    const weft_node *node = weft_graph_node(l->graph, n);
+    const int32_t v = node->out[o].id;
+    if (v < 0 || l->plan->place[v].alias_of >= 0 || weft_op_has(node->op, WEFT_TRAIT_GIVEN) ||
+        l->plan->view[n])
+        return;
+    if (l->life[v].goal >= 0) {
+        if (may_overwrite(l, n, o, l->life[v].goal)) {
+            put_over(l, v, l->life[v].goal);
+            l->life[l->life[v].goal].pinned = true; /* it is what the next run reads */
+            return;
         }
-        const bool own =
-            root == v && !l->given[v] && !l->pinned[v] && !weft_op_is_collective(node->op);
-        if (own && l->last[s] <= info->node && l->flight[s] <= info->node && !l->pinned[s] &&
-            l->plan->place[s].bytes == l->plan->place[v].bytes &&
-            reads_only_as(l, node, s, in_place_slots(l, info->node, info->output), &info->shape) &&
-            !l->options->no_alias) {
-            l->plan->place[v].alias_of = s;
-            l->last[s] = l->nodes;
-        } else {
-            l->pinned[root] = true;
+        l->life[v].pinned = true; /* kept to the end and copied then */
+    }
+    const uint32_t slots = in_place_slots(l, n, o);
+    for (int i = 0; i < node->in_count; i++) {
+        if (!(slots >> i & 1) || !weft_value_ok(node->in[i]))
+            continue;
+        const int32_t root = root_of(l, node->in[i]);
+        if (l->plan->place[root].region == WEFT_REGION_ARENA && may_overwrite(l, n, o, root)) {
+            put_over(l, v, root);
+            return;
         }
     }
-    return WEFT_OK;
 }
 
-static void place_outputs(lifetime *l)
+/* In node order, so that chains form. */
+static void share(lifetime *l)
 {
-    int count;
-    const weft_named *output = weft_graph_outputs(l->graph, &count);
-    for (int i = 0; i < count; i++)
-        l->pinned[weft_memory_plan_root(l->plan, output[i].value.id)] = true;
-}
-
-/* Outputs that take the storage of an input that dies at their node. In node order, so that chains
- * form. */
-static void share_dying_inputs(lifetime *l)
-{
-    if (l->options->no_alias)
-        return;
-    memset(l->flight, 0,
-           (size_t)l->values * sizeof *l->flight); /* from here on: of the nodes before n */
-    for (int32_t n = 0; n < l->nodes; n++) {
+    for (int32_t n = 0; n < l->nodes && !l->options->no_alias; n++) {
         const weft_node *node = weft_graph_node(l->graph, n);
-        for (int o = 0; o < node->out_count; o++) {
-            const int32_t v = node->out[o].id;
-            if (v < 0 || l->plan->place[v].alias_of >= 0 || l->given[v])
-                continue;
-            const uint32_t slots = in_place_slots(l, n, o);
-            const weft_value_info *info = weft_value_get(l->graph, (weft_value){v});
-            for (int i = 0; i < node->in_count && slots; i++) {
-                if (!(slots >> i & 1) || !weft_value_ok(node->in[i]))
-                    continue;
-                const int32_t root = weft_memory_plan_root(l->plan, node->in[i].id);
-                const int32_t dies = l->plan->wait[n] > n + 1 ? l->plan->wait[n] - 1 : n;
-                if (l->plan->place[root].region != WEFT_REGION_ARENA || l->pinned[root] ||
-                    l->reader[root] > n || l->last[root] > dies || l->flight[root] > n ||
-                    l->plan->place[root].bytes != l->plan->place[v].bytes ||
-                    !reads_only_as(l, node, root, slots, &info->shape))
-                    continue;
-                l->plan->place[v].alias_of = root;
-                if (l->last[root] < l->last[v])
-                    l->last[root] = l->last[v];
-                l->reader[root] = l->reader[v];
-                l->pinned[root] = l->pinned[v];
-                break;
-            }
-        }
+        for (int o = 0; o < node->out_count; o++)
+            share_output(l, n, o);
         for (int i = 0; i < node->in_count && l->plan->wait[n] >= 0; i++) {
-            int32_t *flight = &l->flight[weft_memory_plan_root(l->plan, node->in[i].id)];
-            *flight = l->plan->wait[n] > *flight ? l->plan->wait[n] : *flight;
+            int32_t *landed = &l->life[root_of(l, node->in[i])].landed;
+            *landed = l->plan->wait[n] > *landed ? l->plan->wait[n] : *landed;
         }
     }
 }
 
 /* ---- offsets ------------------------------------------------------------------------------- */
+
+static void set_ends(lifetime *l)
+{
+    weft_memory_plan *plan = l->plan;
+    for (int32_t v = 0; v < l->values; v++) {
+        const int32_t root = weft_memory_plan_root(plan, v);
+        const bool stays = l->life[root].pinned || plan->place[root].region != WEFT_REGION_ARENA;
+        plan->place[v].region = plan->place[root].region;
+        plan->place[v].last = stays ? l->nodes : l->life[root].last;
+    }
+}
 
 static weft_status set_offsets(lifetime *l)
 {
@@ -267,6 +302,8 @@ static weft_status set_offsets(lifetime *l)
     return status;
 }
 
+/* ---- the pass ------------------------------------------------------------------------------ */
+
 weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options,
                                weft_memory_plan *plan)
 {
@@ -279,42 +316,33 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_graph_check(g));
     *plan = (weft_memory_plan){.count = l.values, .node_count = l.nodes};
-    plan->place = weft_alloc((int64_t)l.values * (int64_t)sizeof *plan->place);
-    plan->wait = weft_alloc((int64_t)l.nodes * (int64_t)sizeof *plan->wait);
-    l.last = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.last);
-    l.reader = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.reader);
-    l.flight = weft_alloc((int64_t)l.values * (int64_t)sizeof *l.flight);
-    l.pinned = weft_alloc((int64_t)l.values);
-    l.given = weft_alloc((int64_t)l.values);
-    if (!plan->place || !plan->wait || !l.last || !l.reader || !l.flight || !l.pinned || !l.given) {
+    plan->place = weft_alloc((l.values + 1) * (int64_t)sizeof *plan->place);
+    plan->wait = weft_alloc((l.nodes + 1) * (int64_t)sizeof *plan->wait);
+    plan->view = weft_alloc((l.nodes + 1) * (int64_t)sizeof *plan->view);
+    l.life = weft_alloc((l.values + 1) * (int64_t)sizeof *l.life);
+    if (!plan->place || !plan->wait || !plan->view || !l.life) {
         status =
             weft_fail(WEFT_E_MEMORY, "no memory for the memory plan of %d values", (int)l.values);
         goto out;
     }
     set_storage(&l);
     weft_schedule_waits(g, plan->wait);
-    set_lives(&l);
-    place_outputs(&l);
-    WEFT_GO(place_updates(&l));
-    share_dying_inputs(&l);
-    for (int32_t v = 0; v < l.values; v++) {
-        const int32_t root = weft_memory_plan_root(plan, v);
-        plan->place[v].region = plan->place[root].region;
-        plan->place[v].last = l.pinned[root] || plan->place[root].region != WEFT_REGION_ARENA
-                                  ? l.nodes
-                                  : l.last[root];
+    weft_lifetime_set_lives(&l);
+    if (!l.options->no_views && !l.options->no_alias) {
+        WEFT_GO(weft_lifetime_find_views(&l));
+        weft_lifetime_set_lives(&l);
     }
+    pin_outputs(&l);
+    WEFT_GO(find_goals(&l));
+    share(&l);
+    set_ends(&l);
     WEFT_GO(set_offsets(&l));
     for (int32_t n = 0; n < l.nodes && l.options->workspace; n++) {
         const int64_t bytes = round_up(l.options->workspace(l.options->user, g, n));
         plan->workspace_bytes = bytes > plan->workspace_bytes ? bytes : plan->workspace_bytes;
     }
 out:
-    weft_free(l.last);
-    weft_free(l.reader);
-    weft_free(l.flight);
-    weft_free(l.pinned);
-    weft_free(l.given);
+    weft_free(l.life);
     if (status != WEFT_OK)
         weft_memory_plan_free(plan);
     return status;
@@ -324,5 +352,6 @@ void weft_memory_plan_free(weft_memory_plan *plan)
 {
     weft_free(plan->place);
     weft_free(plan->wait);
+    weft_free(plan->view);
     *plan = (weft_memory_plan){0};
 }

@@ -35,7 +35,9 @@ static bool overlap(const span *a, const span *b)
 static weft_status span_of(const checker *c, int32_t value, span *out)
 {
     int32_t root = value, steps = 0;
+    int64_t shift = 0;
     while (c->plan->place[root].alias_of >= 0) {
+        shift += c->plan->place[root].shift;
         root = c->plan->place[root].alias_of;
         if (root >= c->plan->count || ++steps > c->plan->count)
             return weft_fail(WEFT_E_INTERNAL, "memory plan: %%%d: its aliases form a ring",
@@ -44,26 +46,26 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
     const weft_place *place = &c->plan->place[root];
     const weft_value_info *info = weft_value_get(c->graph, (weft_value){value});
     const int64_t bytes = c->plan->place[value].bytes;
-    if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) ||
-        bytes > place->bytes)
+    if (bytes < weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype) || shift < 0 ||
+        shift + bytes > place->bytes)
         return weft_fail(
             WEFT_E_INTERNAL,
             "memory plan: %%%d has %lld bytes, which is too few or more than its storage %%%d",
             (int)value, (long long)bytes, (int)root);
     if (place->region == WEFT_REGION_STORE) {
-        *out = (span){.area = root, .low = 0, .high = bytes};
+        *out = (span){.area = root, .low = shift, .high = shift + bytes};
         return WEFT_OK;
     }
     const int64_t limit = place->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
                           : place->region == WEFT_REGION_INPUT ? c->plan->input_bytes
                                                                : c->plan->constant_bytes;
-    if (place->offset < 0 || place->offset % 64 || place->offset + bytes > limit)
+    const int64_t low = place->offset + shift;
+    if (place->offset < 0 || low % 64 || low + bytes > limit)
         return weft_fail(
             WEFT_E_INTERNAL,
             "memory plan: %%%d at %lld of %lld bytes is outside its area or not aligned",
-            (int)value, (long long)place->offset, (long long)limit);
-    *out = (span){
-        .area = -1 - (int32_t)place->region, .low = place->offset, .high = place->offset + bytes};
+            (int)value, (long long)low, (long long)limit);
+    *out = (span){.area = -1 - (int32_t)place->region, .low = low, .high = low + bytes};
     return WEFT_OK;
 }
 
@@ -152,10 +154,59 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
     return WEFT_OK;
 }
 
+/* Elements between the beginning of the joined value and input i of a concat, or of the input and a
+ * slice; -1: the node is none of those whose parts lie together. */
+static int64_t part_begins(const checker *c, const weft_node *node, int i)
+{
+    const bool slice = node->op == WEFT_OP_SLICE, concat = node->op == WEFT_OP_CONCAT;
+    if (weft_op_is_alias(node->op))
+        return 0;
+    if (!slice && !concat)
+        return -1;
+    const weft_shape *all = &weft_value_get(c->graph, slice ? node->in[0] : node->out[0])->shape;
+    const int dim = slice ? ((const weft_attr_slice *)node->attr)->dim
+                          : ((const weft_attr_concat *)node->attr)->dim;
+    int64_t row = 1, at = slice ? ((const weft_attr_slice *)node->attr)->start : 0;
+    for (int d = 0; d < all->rank; d++) {
+        if (d < dim && all->dim[d] != 1)
+            return -1;
+        row *= d > dim ? all->dim[d] : 1;
+    }
+    for (int k = 0; k < i && concat; k++)
+        at += weft_value_get(c->graph, node->in[k])->shape.dim[dim];
+    return at * row;
+}
+
+/* A node that runs nothing: its result is, byte for byte, where its inputs are. */
+static weft_status check_view(const checker *c, int32_t n)
+{
+    const weft_node *node = weft_graph_node(c->graph, n);
+    const weft_dtype dtype = weft_value_get(c->graph, node->out[0])->dtype;
+    const int64_t element = c->options->element_bytes
+                                ? c->options->element_bytes(c->options->user, dtype)
+                                : weft_dtype_bytes(dtype);
+    span out, in;
+    WEFT_TRY(span_of(c, node->out[0].id, &out));
+    for (int i = 0; i < node->in_count; i++) {
+        const int64_t begins = part_begins(c, node, i) * element;
+        WEFT_TRY(span_of(c, node->in[i].id, &in));
+        if (begins < 0 || in.area != out.area ||
+            (node->op == WEFT_OP_CONCAT ? in.low - out.low : out.low - in.low) != begins)
+            return weft_fail(WEFT_E_INTERNAL,
+                             "memory plan: node %d (%s) runs nothing, but its result is not where "
+                             "its input %d is",
+                             (int)n, weft_op_get(node->op)->name, i);
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *flying_count)
 {
     const weft_node *node = weft_graph_node(c->graph, n);
-    const bool alias = weft_op_is_alias(node->op);
+    const bool view = c->plan->view[n];
+    const bool alias = view && node->op != WEFT_OP_CONCAT; /* which reads nothing */
+    if (view)
+        WEFT_TRY(check_view(c, n));
     for (int32_t f = 0; f < *flying_count; f++) {
         if (c->plan->wait[flying[f]] > n)
             continue;
@@ -184,7 +235,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
             continue;
         span at;
         WEFT_TRY(span_of(c, node->out[o].id, &at));
-        if (!alias) {
+        if (!view) {
             WEFT_TRY(check_in_place(c, n, o, &at));
             WEFT_TRY(strike(c, n, &at));
         }

@@ -84,8 +84,10 @@ typedef struct weft_place {
     int64_t offset;      /* bytes in the region; -1: in the store, or an alias */
     int64_t bytes;       /* of the storage as kept by the backend, rounded up to 64 */
     int32_t alias_of;    /* value id that this one shares storage with, or -1 */
+    int64_t shift;       /* of an alias: bytes behind the beginning of alias_of */
     int32_t first, last; /* node indices between which it is live, inclusive; last = node count: to
-                            the end of the run and until the next one */
+                            the end of the run and until the next one. A storage that parts of a
+                            concat are made in lives from the first of them */
 } weft_place;
 
 /* What the pass has to know about a backend; all members may be 0. */
@@ -99,6 +101,7 @@ typedef struct weft_lifetime_options {
     /* Bytes of one element in storage (ref keeps floats as f64); NULL: weft_dtype_bytes. */
     int64_t (*element_bytes)(void *user, weft_dtype dtype);
     int64_t guard; /* bytes kept free before and after every arena buffer, a multiple of 64 */
+    bool no_views; /* slices and concats copy */
     bool no_alias; /* no sharing except reshape and vary: each value is seen after the run
                       (debugging) */
 } weft_lifetime_options;
@@ -107,6 +110,8 @@ typedef struct weft_memory_plan {
     weft_place *place; /* by value id; owned */
     int32_t count;
     int32_t *wait; /* by node index, as weft_schedule_waits has it; owned */
+    bool *view;    /* by node index: nothing runs, its result is bytes that are there: reshape,
+                          vary, and slices and concats that need not copy; owned */
     int32_t node_count;
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
     int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */
@@ -115,9 +120,10 @@ typedef struct weft_memory_plan {
     int64_t input_bytes;
     int64_t constant_bytes;
 } weft_memory_plan;
-/* Sharing: reshape and vary are their input; an output takes the storage of an input that dies
- * there when the kernel allows it; an updated source is written where it is when nothing reads the
- * old value later. `options` NULL: no workspace, no in-place kernels. */
+/* Sharing: reshape and vary are their input; a slice of rows that lie together is those rows of its
+ * input; parts of a concat are made where they belong in it; an output takes the storage of an
+ * input that dies there when the kernel allows it; an updated source is written where it is when
+ * nothing reads the old value later. `options` NULL: no workspace, no in-place kernels. */
 weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options *options,
                                weft_memory_plan *plan);
 /* Independent of how the plan was made: runs through the nodes with the bytes that each owns and
@@ -127,5 +133,7 @@ weft_status weft_memory_plan_check(const weft_graph *g, const weft_lifetime_opti
 void weft_memory_plan_free(weft_memory_plan *plan);
 /* The value that holds v's storage (v itself if it is no alias). */
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value);
+/* Where in that storage v begins, in bytes. */
+int64_t weft_memory_plan_shift(const weft_memory_plan *plan, int32_t value);
 
 #endif

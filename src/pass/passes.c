@@ -12,6 +12,7 @@ typedef struct row {
     weft_pass_stage stage;
     size_t on; /* offset in the switches; NEVER_OFF: the graph could not run without it */
     bool (*wanted)(const weft_pass_setup *setup);
+    /* NULL: a choice of the memory plan, which only `say` tells of. */
     weft_status (*run)(const weft_graph *g, const weft_pass_setup *setup, weft_graph **out);
     /* Adds to report->changed what counts of nodes do not show; NULL: nothing. */
     weft_status (*say)(const weft_graph *before, const weft_graph *after, weft_pass_report *report);
@@ -82,6 +83,28 @@ static weft_status say_order(const weft_graph *before, const weft_graph *after,
     return WEFT_OK;
 }
 
+static weft_status say_views(const weft_graph *before, const weft_graph *after,
+                             weft_pass_report *report)
+{
+    weft_memory_plan plan;
+    int count[2] = {0};
+    (void)before;
+    WEFT_TRY(weft_pass_lifetime(after, NULL, &plan));
+    report->peak[1] = plan.arena_bytes;
+    for (int32_t n = 0; n < plan.node_count; n++) {
+        const weft_op op = weft_graph_node(after, n)->op;
+        if (!plan.view[n] || (op != WEFT_OP_SLICE && op != WEFT_OP_CONCAT))
+            continue;
+        count[op == WEFT_OP_CONCAT]++;
+        report->cost[1].bytes -= weft_node_cost(after, n).bytes;
+    }
+    weft_memory_plan_free(&plan);
+    if (count[0] + count[1])
+        snprintf(report->changed, sizeof report->changed, "%d slices and %d concats copy nothing",
+                 count[0], count[1]);
+    return WEFT_OK;
+}
+
 /* clang-format off */
 #define HELP_OF(name, fallback, help) static const char name##_help[] = help;
 WEFT_PASS_LIST(HELP_OF)
@@ -94,6 +117,7 @@ static const row rows[] = {
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
+    {SWITCHED(views), NULL, NULL, say_views},
 };
 
 #define DEFAULT_OF(name, fallback, help) .name = fallback,
@@ -159,7 +183,7 @@ static void say_counts(const weft_graph *before, const weft_graph *after, weft_p
 static weft_status peak_of(const weft_graph *g, int64_t *bytes)
 {
     weft_memory_plan plan;
-    WEFT_TRY(weft_pass_lifetime(g, NULL, &plan));
+    WEFT_TRY(weft_pass_lifetime(g, &(weft_lifetime_options){.no_views = true}, &plan));
     *bytes = plan.arena_bytes;
     weft_memory_plan_free(&plan);
     return WEFT_OK;
@@ -240,13 +264,15 @@ weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup,
         }
         weft_graph *made = NULL;
         const double begin = weft_now();
-        weft_status_code status = pass->run(*graph, setup, &made);
+        weft_status_code status = pass->run ? pass->run(*graph, setup, &made) : WEFT_OK;
         if (status == WEFT_OK && log)
-            status = report_on(pass, *graph, made, weft_now() - begin, log);
+            status = report_on(pass, *graph, made ? made : *graph, weft_now() - begin, log);
         if (status != WEFT_OK) {
             weft_graph_free(made);
             return status;
         }
+        if (!made)
+            continue;
         if (*graph != given || !keep)
             weft_graph_free(*graph);
         *graph = made;

@@ -8,6 +8,7 @@
  *   graph of one rank
  *      | recompute, fuse, order                   WEFT_PASS_RANK
  *   what a program is compiled from
+ *      | views: when its memory is planned (weft_program_options.no_views)
  */
 #ifndef WEFT_PASS_PASSES_H
 #define WEFT_PASS_PASSES_H
@@ -20,7 +21,8 @@
     ROW(recompute, true,                                                                           \
         "makes what `recompute` names again in the backward instead of keeping it")                \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
-    ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")
+    ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
+    ROW(views, true, "slices and concats of rows that lie together copy nothing")
 
 /* True: the pass runs. The config section `passes` of weft_pass_section. */
 typedef struct weft_pass_switches {

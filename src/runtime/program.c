@@ -70,6 +70,7 @@ static weft_lifetime_options lifetime_options(const weft_program *p)
                                    .workspace = ask_workspace,
                                    .in_place = ask_in_place,
                                    .element_bytes = ask_element_bytes,
+                                   .no_views = p->options.no_views,
                                    .guard = p->options.guard ? GUARD : 0};
 }
 
@@ -444,9 +445,8 @@ int64_t weft_program_bytes(const weft_program *p)
 
 /* ---- bind ---------------------------------------------------------------------------------- */
 
-void *weft_program_locate(const weft_program *p, int32_t value)
+static char *locate_root(const weft_program *p, int32_t root)
 {
-    const int32_t root = weft_memory_plan_root(&p->plan, value);
     const weft_place *place = &p->plan.place[root];
     const weft_value_info *info = weft_value_get(p->graph, (weft_value){root});
     const weft_attr_constant *constant;
@@ -456,14 +456,20 @@ void *weft_program_locate(const weft_program *p, int32_t value)
         return p->memory + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
     case WEFT_REGION_STORE:
         return p->f64 && p->source_offset[root] >= 0
-                   ? (void *)(p->memory + p->sources_at + p->source_offset[root])
+                   ? (p->memory + p->sources_at + p->source_offset[root])
                    : p->stored[root]->data;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
-        return p->f64 ? (void *)(p->memory + p->constants_at + place->offset)
-                      : (void *)(uintptr_t)constant->data;
+        return p->f64 ? (p->memory + p->constants_at + place->offset)
+                      : (char *)(uintptr_t)constant->data;
     }
     return NULL;
+}
+
+void *weft_program_locate(const weft_program *p, int32_t value)
+{
+    return locate_root(p, weft_memory_plan_root(&p->plan, value)) +
+           weft_memory_plan_shift(&p->plan, value);
 }
 
 static void point_ports(weft_program *p)

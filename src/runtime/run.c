@@ -10,26 +10,25 @@ enum { GUARD = 64, GUARD_BYTE = 0xa5, CHUNK = 256 };
 
 /* ---- guard mode ---------------------------------------------------------------------------- */
 
-/* The arena buffer that `value` begins at this node, with its margins; NULL if it is an alias or
- * elsewhere. */
-static char *fresh_buffer(const weft_program *p, weft_value value)
+/* The arena buffer that `value` lies in; NULL if it is elsewhere. */
+static char *arena_buffer(const weft_program *p, int32_t root)
 {
-    if (!weft_value_ok(value))
-        return NULL;
-    const weft_place *place = &p->plan.place[value.id];
-    return place->region == WEFT_REGION_ARENA && place->alias_of < 0 ? p->arena + place->offset
-                                                                     : NULL;
+    const weft_place *place = &p->plan.place[root];
+    return place->region == WEFT_REGION_ARENA ? p->arena + place->offset : NULL;
 }
 
-/* Not a number everywhere, so that reading what nobody wrote shows; margins with a pattern. */
+/* Buffers that begin at this node: not a number everywhere, so that reading what nobody wrote
+ * shows; margins with a pattern. */
 static void lay_guards(const weft_program *p, const instruction *code)
 {
     const weft_node *node = weft_graph_node(p->graph, code->node);
     for (int o = 0; o < node->out_count; o++) {
-        char *at = fresh_buffer(p, node->out[o]);
-        if (!at)
+        const int32_t root =
+            weft_value_ok(node->out[o]) ? weft_memory_plan_root(&p->plan, node->out[o].id) : -1;
+        char *at = root >= 0 ? arena_buffer(p, root) : NULL;
+        if (!at || p->plan.place[root].first != code->node)
             continue;
-        const int64_t bytes = p->plan.place[node->out[o].id].bytes;
+        const int64_t bytes = p->plan.place[root].bytes;
         memset(at - GUARD, GUARD_BYTE, GUARD);
         memset(at, 0xff, (size_t)bytes);
         memset(at + bytes, GUARD_BYTE, GUARD);
@@ -54,7 +53,7 @@ static weft_status check_guards(const weft_program *p, const instruction *code)
         if (!weft_value_ok(v))
             continue;
         const int32_t root = weft_memory_plan_root(&p->plan, v.id);
-        const char *at = fresh_buffer(p, (weft_value){root});
+        const char *at = arena_buffer(p, root);
         if (at && (!intact(at - GUARD) || !intact(at + p->plan.place[root].bytes)))
             return weft_fail(WEFT_E_INTERNAL, "bytes beside %%%d were written", (int)v.id);
     }

@@ -113,6 +113,7 @@ typedef struct weft_program_options {
     bool wide;          /* ref: inputs and outputs are its own f64 instead of the graph's types */
     bool double_inputs; /* two sets of inputs: one to fill while the other is computed with */
     bool no_overlap;    /* wait for every collective where it starts (to measure) */
+    bool no_views;      /* every slice and concat copies */
     bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program.

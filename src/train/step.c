@@ -81,6 +81,7 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
     const weft_program_options options = {.backend = place->backend,
                                           .comm = place->comm,
                                           .mesh = &place->mesh,
+                                          .no_views = place->passes && !place->passes->views,
                                           .profile = place->profile};
     if (status == WEFT_OK)
         status = weft_program_compile(step.graph, &options, &step.program);

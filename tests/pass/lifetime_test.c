@@ -4,6 +4,7 @@
 
 #include "kernel/kernel.h"
 #include "pass/pass.h"
+#include "runtime/runtime.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -93,6 +94,195 @@ Test(lifetime, random_graphs)
         weft_lifetime_options guarded = with_in_place;
         guarded.guard = 64;
         check(g, &guarded, &plan);
+        weft_memory_plan_free(&plan);
+        weft_graph_free(g);
+    }
+}
+
+/* Rows of 16 numbers (64 bytes), sliced and joined, kept, shared and updated in all ways. */
+static weft_graph *random_views(uint64_t seed, bool exchanges)
+{
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
+    weft_graph *g = weft_graph_create();
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", exchanges ? 2 : 1}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    const weft_init zero = {0};
+    const weft_value state = weft_state(g, "state", WEFT_F32, WEFT_SHAPE(4, 16), zero);
+    const weft_value wide = weft_state(g, "wide", WEFT_F32, WEFT_SHAPE(8, 16), zero);
+    weft_value pool[64] = {weft_input(g, "x", WEFT_F32, WEFT_SHAPE(4, 16)), state};
+    weft_value joined = weft_unary(g, WEFT_OP_SILU, wide);
+    int count = 2;
+    while (count < 50) {
+        const weft_value a = pool[weft_rng_below(&rng, (uint64_t)count)];
+        const weft_value b = pool[(uint64_t)count - 1 - weft_rng_below(&rng, count < 6 ? 1 : 6)];
+        const int64_t at = (int64_t)weft_rng_below(&rng, 5);
+        weft_value made;
+        switch (weft_rng_below(&rng, 8)) {
+        case 0: made = weft_add(g, a, b); break;
+        case 1: made = weft_unary(g, WEFT_OP_SILU, b); break;
+        case 2:
+            made = weft_reshape(g, weft_reshape(g, b, WEFT_SHAPE(64)), WEFT_SHAPE(4, 16));
+            break;
+        case 3:
+            made = exchanges ? weft_emit(g, WEFT_OP_ALL_REDUCE, &b, 1, &(weft_attr_comm){0})
+                             : weft_affine(g, b, 0.5, 1);
+            break;
+        case 4:
+            joined = weft_concat(g, (weft_value[]){a, b}, 2, 0);
+            made = weft_unary(g, WEFT_OP_SILU, weft_slice(g, joined, 0, at, 4));
+            break;
+        case 5: made = weft_slice(g, joined, 0, at, 4); break;
+        case 6: made = weft_slice(g, at ? joined : wide, 0, 4 - at, 4); break;
+        default:
+            joined = weft_concat(
+                g, (weft_value[]){weft_unary(g, WEFT_OP_SQUARE, a), weft_add(g, a, b)}, 2, 0);
+            made = weft_add(g, b, weft_slice(g, joined, 0, 4, 4));
+            break;
+        }
+        pool[count++] = made;
+    }
+    weft_output(g, "last", pool[count - 1]);
+    weft_output(g, "joined", joined);
+    weft_update(g, state, pool[10 + weft_rng_below(&rng, 40)]);
+    weft_update(g, wide,
+                weft_concat(g, (weft_value[]){pool[20], pool[weft_rng_below(&rng, 50)]}, 2, 0));
+    return g;
+}
+
+static int count_views(const weft_graph *g, const weft_memory_plan *plan, weft_op op)
+{
+    int count = 0;
+    for (int32_t n = 0; n < plan->node_count; n++)
+        count += plan->view[n] && weft_graph_node(g, n)->op == op;
+    return count;
+}
+
+Test(lifetime, views_of_random_graphs)
+{
+    int slices = 0, concats = 0, shifted = 0, untrue = 0;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        weft_graph *g = random_views(seed, true);
+        weft_lifetime_options options = seed % 3 ? with_in_place : (weft_lifetime_options){0};
+        options.guard = seed % 2 ? 64 : 0;
+        weft_memory_plan plan, copies;
+        check(g, &options, &plan);
+        slices += count_views(g, &plan, WEFT_OP_SLICE);
+        concats += count_views(g, &plan, WEFT_OP_CONCAT);
+        options.no_views = true;
+        check(g, &options, &copies);
+        cr_expect_eq(count_views(g, &copies, WEFT_OP_SLICE), 0);
+        cr_expect_eq(count_views(g, &copies, WEFT_OP_CONCAT), 0);
+        for (int32_t v = 0; v < plan.count && seed < 60; v++) { /* a part beside its place */
+            if (plan.place[v].alias_of < 0)
+                continue;
+            plan.place[v].shift += 64;
+            const weft_node *node = weft_graph_node(g, weft_value_get(g, (weft_value){v})->node);
+            if (plan.view[weft_value_get(g, (weft_value){v})->node] ||
+                weft_graph_node(g, plan.place[v].alias_of)->op == WEFT_OP_CONCAT) {
+                shifted++;
+                cr_expect_eq(weft_memory_plan_check(g, &options, &plan), WEFT_E_INTERNAL,
+                             "seed %d: %%%d of %s", (int)seed, v, weft_op_get(node->op)->name);
+            }
+            plan.place[v].shift -= 64;
+        }
+        for (int32_t n = 0; n < plan.node_count && seed < 60; n++) { /* one that must run */
+            if (plan.view[n] || weft_op_has(weft_graph_node(g, n)->op, WEFT_TRAIT_GIVEN))
+                continue;
+            plan.view[n] = true;
+            untrue++;
+            cr_expect_eq(weft_memory_plan_check(g, &options, &plan), WEFT_E_INTERNAL);
+            plan.view[n] = false;
+        }
+        weft_memory_plan_free(&plan);
+        weft_memory_plan_free(&copies);
+        weft_graph_free(g);
+    }
+    cr_expect_gt(slices, 1000);
+    cr_expect_gt(concats, 500);
+    cr_expect_gt(shifted, 200);
+    cr_expect_gt(untrue, 1000);
+}
+
+typedef struct result {
+    float last[4 * 16], joined[8 * 16], state[4 * 16], wide[8 * 16];
+} result;
+
+static result run_twice(const weft_graph *g, const weft_program_options *options)
+{
+    result r;
+    weft_program *p;
+    weft_store *store = weft_store_create();
+    cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
+    cr_assert_eq(weft_program_compile(g, options, &p), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store), WEFT_OK, "%s", weft_error_message());
+    for (int run = 0; run < 2; run++) {
+        for (int i = 0; i < 4 * 16; i++)
+            ((float *)weft_program_input(p, "x")->data)[i] = 0.01f * (float)(i - 30 + run);
+        cr_assert_eq(weft_program_run(p), WEFT_OK, "%s", weft_error_message());
+    }
+    memcpy(r.last, weft_program_output(p, "last")->data, sizeof r.last);
+    memcpy(r.joined, weft_program_output(p, "joined")->data, sizeof r.joined);
+    memcpy(r.state, weft_store_find(store, "state")->data, sizeof r.state);
+    memcpy(r.wide, weft_store_find(store, "wide")->data, sizeof r.wide);
+    weft_program_free(p);
+    weft_store_free(store);
+    return r;
+}
+
+/* Bitwise the same outputs and states with views and without, with guard bytes and without, in f32
+ * and on the reference. */
+Test(lifetime, views_are_bitwise)
+{
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        weft_graph *g = random_views(seed, false);
+        for (int k = 0; k < 4; k++) {
+            weft_program_options options = {
+                .backend = k < 2 ? &weft_backend_cpu : &weft_backend_ref, .guard = k % 2};
+            const result views = run_twice(g, &options);
+            options.no_views = true;
+            const result copies = run_twice(g, &options);
+            cr_expect_arr_eq(&views, &copies, sizeof views, "seed %d, options %d", (int)seed, k);
+        }
+        weft_graph_free(g);
+    }
+}
+
+/* What a view lies in stays whole for it: kept only where that is no more than the copy. */
+Test(lifetime, views_do_not_hold_on_to_much)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(1024, 16));
+    const weft_value big = weft_unary(g, WEFT_OP_SILU, x);
+    const weft_value few = weft_slice(g, big, 0, 8, 2);
+    weft_value y = weft_sum_all(g, big);
+    for (int i = 0; i < 10; i++)
+        y = weft_unary(g, WEFT_OP_SILU, y);
+    weft_output(g, "y", weft_add(g, y, weft_sum_all(g, few)));
+    weft_memory_plan plan;
+    check(g, NULL, &plan);
+    cr_expect_eq(count_views(g, &plan, WEFT_OP_SLICE), 0);
+    weft_memory_plan_free(&plan);
+    weft_graph_free(g);
+}
+
+/* A collective writes an updated source where it is, unless somebody still reads the old value. */
+Test(lifetime, collectives_update_in_place)
+{
+    for (int late = 0; late < 2; late++) {
+        weft_graph *g = weft_graph_create();
+        const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+        weft_graph_set_mesh(g, &mesh, 0);
+        const weft_value whole = weft_state(g, "w", WEFT_F32, WEFT_SHAPE(8, 16), (weft_init){0});
+        const weft_attr_comm attr = {.axis = 0, .dim = 0, .global = 8, .invariant = true};
+        const weft_value own = weft_emit(g, WEFT_OP_SLICE_OWN, &whole, 1, &attr);
+        const weft_value next = weft_affine(g, own, 0.5, 1);
+        const weft_value all = weft_emit(g, WEFT_OP_ALL_GATHER, &next, 1, &attr);
+        weft_update(g, whole, all);
+        if (late)
+            weft_output(g, "old", weft_sum_all(g, whole));
+        weft_memory_plan plan;
+        check(g, NULL, &plan);
+        cr_expect_eq(weft_memory_plan_root(&plan, all.id) == whole.id, !late);
         weft_memory_plan_free(&plan);
         weft_graph_free(g);
     }
