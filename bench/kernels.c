@@ -209,7 +209,8 @@ static result measure(const row *r)
     const weft_op_info *info = weft_op_get(r->op);
     weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];
-    weft_kernel_args args = {.in = in, .out = out, .attr = r->attr};
+    weft_kernel_args args = {
+        .op = r->op, .threads = weft_host_threads(), .in = in, .out = out, .attr = r->attr};
     weft_graph *g = weft_graph_create();
     /* Trailing optional inputs have no shape in the table; the scalars of the optimizer are wanted
      * ones. */

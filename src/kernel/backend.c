@@ -1,12 +1,62 @@
+/* The list of backends: those that are built in, and those that plugins add. */
 #include "kernel/kernel.h"
+#include "kernel/virtual/virtual.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { MAX_BACKENDS = 16 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static const weft_backend *list[MAX_BACKENDS] = {&weft_backend_cpu, &weft_backend_ref,
+                                                 &weft_backend_virtual};
+static int count = 3;
+static char names[MAX_BACKENDS * 24];
+
+static const weft_backend *find(const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(list[i]->name, name) == 0)
+            return list[i];
+    return NULL;
+}
 
 const weft_backend *weft_backend_find(const char *name)
 {
-    const weft_backend *const all[] = {&weft_backend_ref, &weft_backend_cpu};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(all[i]->name, name) == 0)
-            return all[i];
-    return NULL;
+    pthread_mutex_lock(&mutex);
+    const weft_backend *found = find(name);
+    pthread_mutex_unlock(&mutex);
+    return found;
+}
+
+const char *weft_backend_names(void)
+{
+    pthread_mutex_lock(&mutex);
+    names[0] = 0;
+    for (int i = 0; i < count; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%.20s", i ? ", " : "", list[i]->name);
+    }
+    pthread_mutex_unlock(&mutex);
+    return names;
+}
+
+weft_status weft_backend_add(const weft_backend *backend)
+{
+    weft_status_code status = WEFT_OK;
+    for (int op = 0; op < WEFT_OP_COUNT; op++)
+        if (weft_backend_cpu.kernel[op].run && !backend->kernel[op].run)
+            return weft_fail(WEFT_E_ARG, "backend \"%s\" has no kernel for %s", backend->name,
+                             weft_op_get((weft_op)op)->name);
+    pthread_mutex_lock(&mutex);
+    if (find(backend->name))
+        status = weft_fail(WEFT_E_ARG, "there is a backend \"%s\" already", backend->name);
+    else if (count == MAX_BACKENDS)
+        status =
+            weft_fail(WEFT_E_ARG, "no room for backend \"%s\": %d are there", backend->name, count);
+    else
+        list[count++] = backend;
+    pthread_mutex_unlock(&mutex);
+    return status;
 }

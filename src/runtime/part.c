@@ -1,6 +1,6 @@
 #include "runtime/part.h"
 
-#include "runtime/convert.h"
+#include "base/convert.h"
 
 #include <string.h>
 

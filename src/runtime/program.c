@@ -1,7 +1,6 @@
 /* Compiling a graph into a program, and binding it to memory and to a store. */
 #include "runtime/program.h"
 
-#include "runtime/convert.h"
 #include "runtime/part.h"
 
 #include <stdio.h>
@@ -16,7 +15,7 @@ static int64_t round_up(int64_t bytes)
 
 weft_dtype weft_program_storage_type(const weft_program *p, weft_dtype dtype)
 {
-    return p->f64 && weft_dtype_is_float(dtype) ? WEFT_F64 : dtype;
+    return p->wide && weft_dtype_is_float(dtype) ? WEFT_F64 : dtype;
 }
 
 static int64_t value_bytes(const weft_program *p, int32_t value, bool storage)
@@ -46,11 +45,13 @@ static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
     if (!kernel->workspace)
         return 0;
     fill_views(p, node, in, out);
-    return kernel->workspace(&(weft_kernel_args){.in = in,
+    return kernel->workspace(&(weft_kernel_args){.op = node->op,
+                                                 .in = in,
                                                  .in_count = node->in_count,
                                                  .out = out,
                                                  .out_count = node->out_count,
-                                                 .attr = node->attr});
+                                                 .attr = node->attr,
+                                                 .threads = p->threads});
 }
 
 static uint32_t ask_in_place(void *user, const weft_graph *g, int32_t n)
@@ -98,8 +99,11 @@ static weft_status make_tables(weft_program *p)
     p->begin = p->options.profile ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->begin)
                                   : NULL;
     p->end = p->begin ? p->begin + 2 * nodes : NULL;
+    p->moment = p->options.profile
+                    ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->moment)
+                    : NULL;
     if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined ||
-        !p->cache || !p->code || (p->options.profile && (!p->seconds || !p->begin)))
+        !p->cache || !p->code || (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
@@ -193,7 +197,10 @@ static weft_status compile_node(weft_program *p, int32_t n)
     if (!view)
         return no_memory();
     *code = (instruction){.kind = INSTR_KERNEL, .node = n, .kernel = &p->backend->kernel[node->op]};
-    code->args = (weft_kernel_args){.in = view,
+    code->args = (weft_kernel_args){.op = node->op,
+                                    .cost = weft_node_cost(p->graph, n),
+                                    .threads = p->threads,
+                                    .in = view,
                                     .in_count = node->in_count,
                                     .out = view + node->in_count,
                                     .out_count = node->out_count,
@@ -306,7 +313,7 @@ static weft_status make_updates(weft_program *p)
 static void lay_out(weft_program *p, int64_t ports_bytes)
 {
     int64_t sources = 0;
-    for (int32_t v = 0; v < p->plan.count && p->f64; v++) {
+    for (int32_t v = 0; v < p->plan.count && p->wide; v++) {
         const weft_place *place = &p->plan.place[v];
         const weft_dtype dtype = weft_value_get(p->graph, (weft_value){v})->dtype;
         p->source_offset[v] = -1;
@@ -319,8 +326,8 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
     p->workspace_at = p->plan.arena_bytes;
     p->scratch_at = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
     p->passing_bytes = p->scratch_at + p->scratch_bytes;
-    p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->f64 ? 2 : 1);
-    p->sources_at = p->constants_at + (p->f64 ? p->plan.constant_bytes : 0);
+    p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->wide ? 2 : 1);
+    p->sources_at = p->constants_at + (p->wide ? p->plan.constant_bytes : 0);
     p->ports_at = p->sources_at + sources;
     p->memory_bytes = p->ports_at + ports_bytes;
 }
@@ -339,8 +346,8 @@ static weft_status check_world(const weft_program *p)
     return WEFT_OK;
 }
 
-weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
-                                 weft_program **out)
+static weft_status compile(const weft_graph *graph, const weft_program_options *options,
+                           weft_program **out)
 {
     weft_status_code status = WEFT_OK;
     weft_program *p = weft_alloc(sizeof *p);
@@ -353,7 +360,11 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
     if (mesh)
         p->mesh = *mesh;
     p->backend = p->options.backend ? p->options.backend : &weft_backend_cpu;
-    p->f64 = p->backend == &weft_backend_ref;
+    p->device = p->backend->device;
+    p->wide = p->backend->refresh != NULL;
+    p->threads = weft_host_threads();
+    if (p->device->hollow) /* nothing is there to be guarded */
+        p->options.guard = false;
     p->meta = weft_arena_create();
     if (!p->meta) {
         status = no_memory();
@@ -361,7 +372,7 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
     }
     WEFT_GO(weft_graph_check(graph));
     WEFT_GO(check_world(p));
-    if (p->f64 && p->options.wide && p->options.double_inputs) {
+    if (p->wide && p->options.wide && p->options.double_inputs) {
         status = weft_fail(WEFT_E_UNSUPPORTED,
                            "two sets of inputs are not there for wide reference programs");
         goto out;
@@ -382,10 +393,19 @@ out:
     return status;
 }
 
+weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
+                                 weft_program **out)
+{
+    const int before = weft_host_set_threads(options ? options->threads : 0);
+    const weft_status_code status = compile(graph, options, out);
+    weft_host_set_threads(before);
+    return status;
+}
+
 static void leave_passing(weft_passing *passing)
 {
     if (passing && --passing->users == 0) {
-        weft_free(passing->data);
+        passing->device->free(passing->data);
         weft_free(passing);
     }
 }
@@ -398,8 +418,12 @@ void weft_program_unbind(weft_program *p)
             p->code[i].kernel->release(*cache);
         *cache = p->code[i].args.cache = NULL;
     }
-    weft_free(p->memory);
+    p->device->free(p->memory);
     p->memory = p->arena = NULL;
+    if (p->bound)
+        p->device->close(p->stream);
+    p->stream = NULL;
+    p->bound = false;
     leave_passing(p->passing);
     p->passing = NULL;
 }
@@ -453,14 +477,14 @@ static char *locate_root(const weft_program *p, int32_t root)
     switch (place->region) {
     case WEFT_REGION_ARENA: return p->arena + place->offset;
     case WEFT_REGION_INPUT:
-        return p->memory + place->offset + (p->f64 ? 0 : p->input_set * p->plan.input_bytes);
+        return p->memory + place->offset + (p->wide ? 0 : p->input_set * p->plan.input_bytes);
     case WEFT_REGION_STORE:
-        return p->f64 && p->source_offset[root] >= 0
+        return p->wide && p->source_offset[root] >= 0
                    ? (p->memory + p->sources_at + p->source_offset[root])
                    : p->stored[root]->data;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
-        return p->f64 ? (p->memory + p->constants_at + place->offset)
+        return p->wide ? (p->memory + p->constants_at + place->offset)
                       : (char *)(uintptr_t)constant->data;
     }
     return NULL;
@@ -477,7 +501,7 @@ static void point_ports(weft_program *p)
     for (int i = 0; i < p->input_count; i++) {
         port *at = &p->input[i];
         char *own = weft_program_locate(p, at->value);
-        const int64_t other = p->options.double_inputs && !p->f64
+        const int64_t other = p->options.double_inputs && !p->wide
                                   ? (p->input_set ? -p->plan.input_bytes : p->plan.input_bytes)
                                   : 0;
         char *const staged[2] = {p->memory + p->ports_at + at->offset,
@@ -519,6 +543,7 @@ void weft_program_point_views(weft_program *p)
         if (code->kind == INSTR_KERNEL || code->kind == INSTR_SLICE) {
             fill_views(p, node, (weft_view *)(uintptr_t)code->args.in, code->args.out);
             code->args.workspace = p->arena + p->workspace_at;
+            code->args.stream = p->stream;
         } else if (code->kind == INSTR_START) {
             point_exchange(p, code);
         }
@@ -557,11 +582,13 @@ static void widen(weft_program *p)
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
         const weft_node *node = weft_graph_node(p->graph, info->node);
         const int64_t count = weft_shape_count(&info->shape);
+        const weft_view *to = &p->view[v];
         if (node->op == WEFT_OP_CONSTANT)
-            weft_convert(p->view[v].data, p->view[v].dtype,
-                         ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
+            p->device->convert(p->stream, to->data, to->dtype,
+                               ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
         else if (p->stored[v] && p->source_offset[v] >= 0)
-            weft_convert(p->view[v].data, WEFT_F64, p->stored[v]->data, info->dtype, count);
+            p->device->convert(p->stream, to->data, WEFT_F64, p->stored[v]->data, info->dtype,
+                               count);
     }
 }
 
@@ -609,33 +636,55 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *pa
     p->passing = passing;
     passing->users++;
     p->arena = passing->data;
-    p->memory = weft_alloc_aligned(p->memory_bytes);
+    WEFT_TRY(p->device->open(p->backend, &p->stream));
+    p->bound = true;
+    p->memory = p->device->alloc(p->memory_bytes);
     if (!p->memory) {
         char text[32];
         return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give",
                          weft_format_bytes(p->memory_bytes, text));
     }
-    memset(p->memory, 0, (size_t)p->constants_at); /* the inputs */
+    p->device->fill(p->stream, p->memory, 0, p->constants_at); /* the inputs */
     weft_program_point_views(p);
-    if (p->f64)
+    if (p->wide)
         widen(p);
-    memset(p->memory + p->ports_at, 0, (size_t)(p->memory_bytes - p->ports_at));
-    return prepare_kernels(p);
+    p->device->fill(p->stream, p->memory + p->ports_at, 0, p->memory_bytes - p->ports_at);
+    const int before = weft_host_set_threads(p->threads);
+    const weft_status_code status = prepare_kernels(p);
+    weft_host_set_threads(before);
+    return status;
+}
+
+static weft_status may_bind(const weft_program *p, const weft_device *device,
+                            const weft_store *store)
+{
+    if (p->memory)
+        return weft_fail(WEFT_E_ARG, "the program is bound already");
+    if (p->device != device)
+        return weft_fail(WEFT_E_ARG, "programs of \"%s\" and \"%s\" share no memory", device->name,
+                         p->device->name);
+    if (store && weft_store_device(store) != device)
+        return weft_fail(WEFT_E_ARG,
+                         "the store is in memory of \"%s\", the program in that of "
+                         "\"%s\": weft_store_create_on",
+                         weft_store_device(store)->name, device->name);
+    return WEFT_OK;
 }
 
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store)
 {
     const int64_t bytes = passing_bytes(programs, count);
+    const weft_device *device = count ? programs[0]->device : &weft_device_host;
     for (int i = 0; i < count; i++)
-        if (programs[i]->memory)
-            return weft_fail(WEFT_E_ARG, "the program is bound already");
-    WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0),
-                               "a program and its weights"));
+        WEFT_TRY(may_bind(programs[i], device, store));
+    if (!device->hollow)
+        WEFT_TRY(weft_memory_check(bytes + (store ? weft_store_bytes(store) : 0),
+                                   "a program and its weights"));
     weft_passing *passing = weft_alloc(sizeof *passing);
     if (passing)
-        *passing = (weft_passing){
-            .users = 1,
-            .data = weft_alloc_aligned(bytes)}; /* a user until the end of this function */
+        *passing = (weft_passing){.users = 1, /* until the end of this function */
+                                  .device = device,
+                                  .data = device->alloc(bytes)};
     if (!passing || !passing->data) {
         char text[32];
         weft_free(passing);

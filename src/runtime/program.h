@@ -48,6 +48,7 @@ typedef struct update {
 /* Memory that programs bound together pass through, one at a time. */
 typedef struct weft_passing {
     int users;
+    const weft_device *device;
     char *data;
 } weft_passing;
 
@@ -57,38 +58,52 @@ struct weft_program {
     weft_program_options options;
     weft_mesh mesh;
     const weft_backend *backend;
-    bool f64; /* the backend keeps floats as f64 */
+    const weft_device *device; /* = backend->device */
+    bool wide;                 /* the backend keeps floats as f64 */
+    int threads;               /* for which everything is planned, and with which it runs */
     weft_memory_plan plan;
-    int64_t workspace_at, scratch_at, passing_bytes; /* in `passing` */
-    int64_t constants_at, sources_at, ports_at,
-        memory_bytes; /* in `memory`, which begins with the inputs */
+
+    /* offsets in `passing` */
+    int64_t workspace_at, scratch_at, passing_bytes;
+    /* offsets in `memory`, which begins with the inputs */
+    int64_t constants_at, sources_at, ports_at, memory_bytes;
     int64_t scratch_bytes;
-    int64_t *source_offset; /* by value: f64 copies of params and states */
-    weft_tensor **stored;   /* by value: the store's tensor of params and states */
-    weft_view *view;        /* by value */
+
+    /* by value */
+    int64_t *source_offset; /* f64 copies of params and states */
+    weft_tensor **stored;   /* the store's tensor of params and states */
+    weft_view *view;
+
+    /* by node */
+    weft_exchange **exchange; /* of those that start one */
+    int32_t *begins;          /* collectives: the node that starts their exchange, or themselves */
+    int32_t *joined;          /* collectives: the one before it in its bundle; -1: none */
+    void **cache;             /* prepared kernels */
+    double *seconds;          /* NULL: no profile */
+
     instruction *code;
     int32_t code_count;
-    weft_exchange **exchange; /* by node, of those that start one */
-    int32_t
-        *begins; /* by node, for collectives: the node that starts their exchange, or themselves */
-    int32_t *joined; /* by node: the collective before it in its bundle; -1: none */
-    void **cache;    /* by node: prepared kernels */
     port *input, *output;
     int input_count, output_count;
     int input_set; /* which of the two sets the next run reads */
     update *update;
     int update_count;
-    weft_passing *passing; /* NULL: not bound */
-    char *arena;           /* = passing->data */
-    char *memory;          /* this program's own */
-    double *seconds;       /* by node; NULL: no profile */
-    double *begin, *end;   /* by instruction: of the last run; NULL: no profile */
+
+    bool bound;
+    weft_device_stream *stream; /* of the device, while bound */
+    weft_passing *passing;      /* NULL: not bound */
+    char *arena;                /* = passing->data */
+    char *memory;               /* this program's own */
+
+    /* by instruction, of the last run; NULL: no profile */
+    weft_event *moment; /* two of each: before it, after it */
+    double *begin, *end;
     int64_t runs;
 };
 
 weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
-/* Which all_reduces share an exchange: fills begins and joined, which are there (runtime/bundle.c).
- */
+/* Which all_reduces share an exchange: fills begins and joined, which are there
+ * (runtime/bundle.c). */
 void weft_program_bundle(weft_program *program);
 /* Where the bytes of a value are; after bind. */
 void *weft_program_locate(const weft_program *program, int32_t value);

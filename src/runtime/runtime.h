@@ -75,13 +75,16 @@ typedef enum weft_channel {
 /* ---- store --------------------------------------------------------------------------------- */
 typedef struct weft_store weft_store;
 weft_store *weft_store_create(void);
+/* In the memory of a device other than the host; on a hollow one there are no values. */
+weft_store *weft_store_create_on(const weft_device *device);
+const weft_device *weft_store_device(const weft_store *store);
 void weft_store_free(weft_store *store);
 /* What this rank holds of a tensor: the box [start, start + shape) of `whole` (runtime/part.h). */
 typedef struct weft_tensor {
     const char *name; /* owned by the store */
     weft_dtype dtype;
     weft_shape shape; /* of the own part */
-    void *data;       /* owned by the store; 64-byte aligned */
+    void *data;       /* owned by the store, on its device; 64-byte aligned */
     weft_shape whole;
     int64_t start[WEFT_MAX_RANK];
     /* Where several ranks hold the same part, which copy this is, and how many there are (0: as 1).
@@ -108,6 +111,7 @@ typedef struct weft_program_options {
     const weft_backend *backend; /* NULL: cpu */
     weft_comm *comm;             /* borrowed; NULL: one rank, or (mesh of several) only to plan */
     const weft_mesh *mesh;       /* the mesh the graph was sharded for */
+
     bool guard;         /* guard bytes around every buffer, checked after each run (tests) */
     bool profile;       /* time every node */
     bool wide;          /* ref: inputs and outputs are its own f64 instead of the graph's types */
@@ -115,6 +119,8 @@ typedef struct weft_program_options {
     bool no_overlap;    /* wait for every collective where it starts (to measure) */
     bool no_views;      /* every slice and concat copies */
     bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
+    int threads;        /* of kernels; 0: as many as the calling thread has. Planned for, bound for
+                           and run with, whatever it has then */
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program.
  * Plans memory, allocates nothing yet. */

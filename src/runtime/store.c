@@ -1,22 +1,36 @@
 /* Params and states by name, in the order of adding. */
 #include "runtime/runtime.h"
 
-#include "runtime/convert.h"
+#include "base/convert.h"
 #include "runtime/part.h"
 
 #include <string.h>
 #include <xxhash.h>
 
 struct weft_store {
+    const weft_device *device;
     weft_tensor **tensor; /* each of its own allocation, so that pointers stay valid */
     int64_t count, capacity;
     int64_t *slot; /* open addressing: index + 1, 0 empty */
     int64_t slots;
 };
 
+weft_store *weft_store_create_on(const weft_device *device)
+{
+    weft_store *store = weft_alloc(sizeof *store);
+    if (store)
+        store->device = device;
+    return store;
+}
+
 weft_store *weft_store_create(void)
 {
-    return weft_alloc(sizeof(weft_store));
+    return weft_store_create_on(&weft_device_host);
+}
+
+const weft_device *weft_store_device(const weft_store *store)
+{
+    return store->device;
 }
 
 void weft_store_free(weft_store *store)
@@ -24,7 +38,7 @@ void weft_store_free(weft_store *store)
     if (!store)
         return;
     for (int64_t i = 0; i < store->count; i++) {
-        weft_free(store->tensor[i]->data);
+        store->device->free(store->tensor[i]->data);
         weft_free((char *)(uintptr_t)store->tensor[i]->name);
         weft_free(store->tensor[i]);
     }
@@ -102,16 +116,17 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     const int64_t bytes = weft_shape_count(&like->shape) * weft_dtype_bytes(like->dtype);
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
-    void *data = weft_alloc_aligned(bytes);
+    void *data = store->device->alloc(bytes);
     if (!tensor || !copy || !data) {
         char text[32];
         weft_free(tensor);
         weft_free(copy);
-        weft_free(data);
+        store->device->free(data);
         return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name,
                          weft_format_bytes(bytes, text));
     }
-    memset(data, 0, (size_t)bytes);
+    if (!store->device->hollow)
+        memset(data, 0, (size_t)bytes);
     *tensor = *like;
     tensor->name = copy;
     tensor->data = data;
@@ -218,7 +233,8 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
         if (!weft_store_find(store, info->name))
             bytes += weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
     }
-    return weft_memory_check(bytes, "weights and optimizer state");
+    return store->device->hollow ? WEFT_OK
+                                 : weft_memory_check(bytes, "weights and optimizer state");
 }
 
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed)
@@ -240,7 +256,7 @@ weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t
         }
         WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
         const weft_init init = ((const weft_attr_source *)node->attr)->init;
-        if (init.kind != WEFT_INIT_ZERO)
+        if (init.kind != WEFT_INIT_ZERO && !store->device->hollow)
             fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
     }
     return WEFT_OK;

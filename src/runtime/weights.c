@@ -1,8 +1,8 @@
 #include "runtime/weights.h"
 
+#include "base/convert.h"
 #include "base/listing.h"
 #include "format/safetensors.h"
-#include "runtime/convert.h"
 #include "runtime/part.h"
 
 #include <stdio.h>

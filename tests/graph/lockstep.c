@@ -47,8 +47,12 @@ static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
         in[i] = weft_value_ok(n->in[i]) ? values[n->in[i].id] : (weft_view){.shape = {.rank = -1}};
     for (int o = 0; o < n->out_count; o++)
         out[o] = values[n->out[o].id];
-    weft_kernel_args args = {
-        .in = in, .in_count = n->in_count, .out = out, .out_count = n->out_count, .attr = n->attr};
+    weft_kernel_args args = {.op = n->op,
+                             .in = in,
+                             .in_count = n->in_count,
+                             .out = out,
+                             .out_count = n->out_count,
+                             .attr = n->attr};
     const weft_kernel *k = &weft_backend_ref.kernel[n->op];
     if (!k->run) {
         fail(l, n, "no reference kernel");

@@ -156,6 +156,8 @@ static void execute(const op_case *c, const weft_backend *backend, run *r)
     r->args.out = r->out;
     r->args.in_count = input_count(c);
     r->args.attr = c->attr;
+    r->args.op = c->op;
+    r->args.threads = weft_host_threads();
     weft_view saved[WEFT_MAX_INPUTS];
     for (int i = 0; i < r->args.in_count; i++)
         r->in[i] = (weft_view){.dtype = storage(c->in[i].dtype, ref), .shape = shape_of(&c->in[i])};

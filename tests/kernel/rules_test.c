@@ -150,7 +150,7 @@ static float run_unary(weft_op op, const void *attr, float x)
     const weft_view view = {.data = in, .dtype = WEFT_F32, .shape = {1, {19}}};
     weft_view result = {.data = out, .dtype = WEFT_F32, .shape = {1, {19}}};
     const weft_kernel_args args = {
-        .in = &view, .in_count = 1, .out = &result, .out_count = 1, .attr = attr};
+        .op = op, .in = &view, .in_count = 1, .out = &result, .out_count = 1, .attr = attr};
     cr_assert_eq(weft_backend_cpu.kernel[op].run(&args), WEFT_OK);
     return out[5];
 }
@@ -192,14 +192,18 @@ Test(kernel_rules, attention_shows_nan)
                              {(void *)(uintptr_t)list, WEFT_I32, {2, {2, 4}}}};
     weft_view o[2] = {{out, WEFT_F32, shape}, {lse, WEFT_F32, {3, {1, H, S}}}};
     const weft_attr_attention attr = {0.25, false};
-    weft_kernel_args args = {.in = in, .in_count = 4, .out = o, .out_count = 2, .attr = &attr};
+    weft_kernel_args args = {.op = WEFT_OP_ATTENTION,
+                             .threads = 2,
+                             .in = in,
+                             .in_count = 4,
+                             .out = o,
+                             .out_count = 2,
+                             .attr = &attr};
     const weft_kernel *kernel = &weft_backend_cpu.kernel[WEFT_OP_ATTENTION];
     args.workspace = weft_alloc_aligned(kernel->workspace(&args));
-    cr_assert_eq(kernel->prepare(&args, &args.cache), WEFT_OK);
     cr_assert_eq(kernel->run(&args), WEFT_OK);
     for (int s = 0; s < S; s++)
         cr_expect_eq(isnan(out[s * W]) != 0, s < 4, "query %d", s);
-    kernel->release(args.cache);
     weft_free(args.workspace);
 }
 
@@ -208,8 +212,13 @@ static void run_op(weft_op op, const void *attr, const weft_view *in, int in_cou
                    int out_count)
 {
     const weft_kernel *kernel = &weft_backend_cpu.kernel[op];
-    weft_kernel_args args = {
-        .in = in, .in_count = in_count, .out = out, .out_count = out_count, .attr = attr};
+    weft_kernel_args args = {.op = op,
+                             .threads = 2,
+                             .in = in,
+                             .in_count = in_count,
+                             .out = out,
+                             .out_count = out_count,
+                             .attr = attr};
     args.workspace = weft_alloc_aligned((kernel->workspace ? kernel->workspace(&args) : 0) + 64);
     if (kernel->prepare)
         cr_assert_eq(kernel->prepare(&args, &args.cache), WEFT_OK);
@@ -263,8 +272,8 @@ static weft_status_code embed_one(int32_t id)
     float table[6] = {0}, out[2];
     weft_view in[2] = {{table, WEFT_F32, {2, {3, 2}}}, {&id, WEFT_I32, {1, {1}}}};
     weft_view o = {out, WEFT_F32, {2, {1, 2}}};
-    return weft_backend_cpu.kernel[WEFT_OP_EMBED].run(
-        &(weft_kernel_args){.in = in, .in_count = 2, .out = &o, .out_count = 1});
+    return weft_backend_cpu.kernel[WEFT_OP_EMBED].run(&(weft_kernel_args){
+        .op = WEFT_OP_EMBED, .in = in, .in_count = 2, .out = &o, .out_count = 1});
 }
 
 Test(kernel_rules, bad_data_is_an_error)

@@ -4,7 +4,7 @@
 
 #include "base/fs.h"
 #include "format/safetensors.h"
-#include "runtime/convert.h"
+#include "base/convert.h"
 #include "runtime/weights.h"
 
 #include <criterion/criterion.h>

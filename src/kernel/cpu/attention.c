@@ -30,31 +30,18 @@ static int64_t align(int64_t floats)
 
 int64_t cpu_attention_workspace(const weft_kernel_args *args)
 {
-    return omp_get_max_threads() * align(forward_scratch(args->in[0].shape.dim[3])) * 4;
+    return args->threads * align(forward_scratch(args->in[0].shape.dim[3])) * 4;
 }
 
 int64_t cpu_attention_grad_workspace(const weft_kernel_args *args)
 {
-    return omp_get_max_threads() * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
+    return args->threads * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
 }
 
-/* The workspace is for as many threads as there were then. */
-weft_status_code cpu_attention_prepare(const weft_kernel_args *args, void **cache)
-{
-    (void)args;
-    int *threads = weft_alloc(sizeof *threads);
-    if (!threads)
-        return weft_fail(WEFT_E_MEMORY, "attention: no memory");
-    *threads = omp_get_max_threads();
-    *cache = threads;
-    return WEFT_OK;
-}
-
+/* The workspace is for args->threads threads. */
 static int team(const weft_kernel_args *args)
 {
-    const int reserved = args->cache ? *(const int *)args->cache : 1,
-              now = omp_in_parallel() ? 1 : omp_get_max_threads();
-    return reserved < now ? reserved : now;
+    return omp_in_parallel() ? 1 : args->threads;
 }
 
 typedef struct attention_job {

@@ -2,30 +2,17 @@
  *
  * Kernels here see f32 (and integer ids) only: table.c widens bf16, f16 and f8 storage around them.
  * The exceptions handle narrow storage themselves, because widening a whole operand would cost too
- * much: linear (weights, a panel at a time), embed (only the rows looked up), cast and the data
- * movers. */
+ * much: linear (weights and bias, a panel at a time), embed (only the rows looked up), cast and the
+ * data movers. */
 #ifndef WEFT_KERNEL_CPU_CPU_H
 #define WEFT_KERNEL_CPU_CPU_H
 
 #include "base/memory.h"
 #include "kernel/view.h"
 
-#define CPU_KERNELS(X)                                                                             \
-    X(fill)                                                                                        \
-    X(random_normal)                                                                               \
-    X(random_uniform)                                                                              \
-    X(neg) X(affine) X(cast) X(exp) X(log) X(sqrt) X(rsqrt) X(square) X(sin) X(cos) X(tanh)        \
-        X(sigmoid) X(silu) X(silu_grad) X(gelu) X(gelu_grad) X(clamp) X(clamp_grad) X(add) X(sub)  \
-            X(mul) X(div) X(sum) X(broadcast) X(permute) X(slice) X(pad) X(concat) X(matmul)       \
-                X(linear) X(conv3d) X(conv3d_dx) X(conv3d_dw) X(attention) X(attention_grad)       \
-                    X(attention_merge) X(attention_merge_grad) X(layer_norm) X(layer_norm_grad)    \
-                        X(rms_norm) X(rms_norm_grad) X(modulate) X(modulate_grad) X(gated_add)     \
-                            X(gated_add_grad) X(rope) X(embed) X(embed_grad) X(sum_squares)        \
-                                X(clip_scale) X(adamw) X(ema)
-
-#define X(name) weft_status_code cpu_##name(const weft_kernel_args *args);
-CPU_KERNELS(X)
-#undef X
+#define OWN(op)
+#define KERNEL(op, f, ...) weft_status_code cpu_##f(const weft_kernel_args *args);
+#include "kernel/cpu/kernels.def"
 
 int64_t cpu_linear_workspace(const weft_kernel_args *args);
 int64_t cpu_sum_workspace(const weft_kernel_args *args);
@@ -34,7 +21,6 @@ int64_t cpu_norm_grad_workspace(const weft_kernel_args *args);
 int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args);
 int64_t cpu_attention_workspace(const weft_kernel_args *args);
 int64_t cpu_attention_grad_workspace(const weft_kernel_args *args);
-weft_status_code cpu_attention_prepare(const weft_kernel_args *args, void **cache);
 int64_t cpu_conv3d_workspace(const weft_kernel_args *args);
 int64_t cpu_conv3d_dx_workspace(const weft_kernel_args *args);
 int64_t cpu_conv3d_dw_workspace(const weft_kernel_args *args);

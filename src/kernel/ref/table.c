@@ -1,250 +1,38 @@
-/* One row per op, filled through op.def: an op without a row here does not compile. */
+/* One row per op, from kernels.def; an op without a line there does not compile. */
 #include "kernel/ref/ref.h"
 
-#define RUNTIME_OWN                                                                                \
-    {                                                                                              \
-        0                                                                                          \
-    } /* sources, aliases and layout conversions: the runtime does them itself */
+#include "base/convert.h"
 
-#define K_INPUT    RUNTIME_OWN
-#define K_PARAM    RUNTIME_OWN
-#define K_STATE    RUNTIME_OWN
-#define K_CONSTANT RUNTIME_OWN
-#define K_FILL                                                                                     \
-    {                                                                                              \
-        .run = ref_fill                                                                            \
+static void ref_refresh(double *wide, const void *stored, weft_dtype dtype, int64_t count)
+{
+    enum { CHUNK = 256 };
+    const int64_t e = weft_dtype_bytes(dtype);
+    const char *from = stored;
+    char rounded[CHUNK * 8];
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        const int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        weft_convert(rounded, dtype, wide + at, WEFT_F64, n);
+        for (int64_t i = 0; i < n; i++)
+            if (memcmp(rounded + i * e, from + (at + i) * e, (size_t)e) != 0)
+                weft_convert(wide + at + i, WEFT_F64, from + (at + i) * e, dtype, 1);
     }
-#define K_RANDOM_NORMAL                                                                            \
-    {                                                                                              \
-        .run = ref_random_normal                                                                   \
-    }
-#define K_RANDOM_UNIFORM                                                                           \
-    {                                                                                              \
-        .run = ref_random_uniform                                                                  \
-    }
-#define K_NEG                                                                                      \
-    {                                                                                              \
-        .run = ref_neg, .in_place = 1                                                              \
-    }
-#define K_AFFINE                                                                                   \
-    {                                                                                              \
-        .run = ref_affine, .in_place = 1                                                           \
-    }
-#define K_CAST                                                                                     \
-    {                                                                                              \
-        .run = ref_cast                                                                            \
-    }
-#define K_EXP                                                                                      \
-    {                                                                                              \
-        .run = ref_exp, .in_place = 1                                                              \
-    }
-#define K_LOG                                                                                      \
-    {                                                                                              \
-        .run = ref_log, .in_place = 1                                                              \
-    }
-#define K_SQRT                                                                                     \
-    {                                                                                              \
-        .run = ref_sqrt, .in_place = 1                                                             \
-    }
-#define K_RSQRT                                                                                    \
-    {                                                                                              \
-        .run = ref_rsqrt, .in_place = 1                                                            \
-    }
-#define K_SQUARE                                                                                   \
-    {                                                                                              \
-        .run = ref_square, .in_place = 1                                                           \
-    }
-#define K_SIN                                                                                      \
-    {                                                                                              \
-        .run = ref_sin, .in_place = 1                                                              \
-    }
-#define K_COS                                                                                      \
-    {                                                                                              \
-        .run = ref_cos, .in_place = 1                                                              \
-    }
-#define K_TANH                                                                                     \
-    {                                                                                              \
-        .run = ref_tanh, .in_place = 1                                                             \
-    }
-#define K_SIGMOID                                                                                  \
-    {                                                                                              \
-        .run = ref_sigmoid, .in_place = 1                                                          \
-    }
-#define K_SILU                                                                                     \
-    {                                                                                              \
-        .run = ref_silu, .in_place = 1                                                             \
-    }
-#define K_SILU_GRAD                                                                                \
-    {                                                                                              \
-        .run = ref_silu_grad, .in_place = 3                                                        \
-    }
-#define K_GELU                                                                                     \
-    {                                                                                              \
-        .run = ref_gelu, .in_place = 1                                                             \
-    }
-#define K_GELU_GRAD                                                                                \
-    {                                                                                              \
-        .run = ref_gelu_grad, .in_place = 3                                                        \
-    }
-#define K_CLAMP                                                                                    \
-    {                                                                                              \
-        .run = ref_clamp, .in_place = 1                                                            \
-    }
-#define K_CLAMP_GRAD                                                                               \
-    {                                                                                              \
-        .run = ref_clamp_grad, .in_place = 3                                                       \
-    }
-#define K_ADD                                                                                      \
-    {                                                                                              \
-        .run = ref_add                                                                             \
-    }
-#define K_SUB                                                                                      \
-    {                                                                                              \
-        .run = ref_sub                                                                             \
-    }
-#define K_MUL                                                                                      \
-    {                                                                                              \
-        .run = ref_mul                                                                             \
-    }
-#define K_DIV                                                                                      \
-    {                                                                                              \
-        .run = ref_div                                                                             \
-    }
-#define K_SUM                                                                                      \
-    {                                                                                              \
-        .run = ref_sum                                                                             \
-    }
-#define K_BROADCAST                                                                                \
-    {                                                                                              \
-        .run = ref_broadcast                                                                       \
-    }
-#define K_RESHAPE RUNTIME_OWN
-#define K_PERMUTE                                                                                  \
-    {                                                                                              \
-        .run = ref_permute                                                                         \
-    }
-#define K_SLICE                                                                                    \
-    {                                                                                              \
-        .run = ref_slice                                                                           \
-    }
-#define K_PAD                                                                                      \
-    {                                                                                              \
-        .run = ref_pad                                                                             \
-    }
-#define K_CONCAT                                                                                   \
-    {                                                                                              \
-        .run = ref_concat                                                                          \
-    }
-#define K_MATMUL                                                                                   \
-    {                                                                                              \
-        .run = ref_matmul                                                                          \
-    }
-#define K_LINEAR                                                                                   \
-    {                                                                                              \
-        .run = ref_linear                                                                          \
-    }
-#define K_CONV3D                                                                                   \
-    {                                                                                              \
-        .run = ref_conv3d                                                                          \
-    }
-#define K_CONV3D_DX                                                                                \
-    {                                                                                              \
-        .run = ref_conv3d_dx                                                                       \
-    }
-#define K_CONV3D_DW                                                                                \
-    {                                                                                              \
-        .run = ref_conv3d_dw                                                                       \
-    }
-#define K_ATTENTION                                                                                \
-    {                                                                                              \
-        .run = ref_attention, .workspace = ref_attention_workspace                                 \
-    }
-#define K_ATTENTION_GRAD                                                                           \
-    {                                                                                              \
-        .run = ref_attention_grad, .workspace = ref_attention_grad_workspace                       \
-    }
-#define K_ATTENTION_MERGE                                                                          \
-    {                                                                                              \
-        .run = ref_attention_merge                                                                 \
-    }
-#define K_ATTENTION_MERGE_GRAD                                                                     \
-    {                                                                                              \
-        .run = ref_attention_merge_grad                                                            \
-    }
-#define K_LAYER_NORM                                                                               \
-    {                                                                                              \
-        .run = ref_layer_norm                                                                      \
-    }
-#define K_LAYER_NORM_GRAD                                                                          \
-    {                                                                                              \
-        .run = ref_layer_norm_grad                                                                 \
-    }
-#define K_RMS_NORM                                                                                 \
-    {                                                                                              \
-        .run = ref_rms_norm                                                                        \
-    }
-#define K_RMS_NORM_GRAD                                                                            \
-    {                                                                                              \
-        .run = ref_rms_norm_grad                                                                   \
-    }
-#define K_MODULATE                                                                                 \
-    {                                                                                              \
-        .run = ref_modulate                                                                        \
-    }
-#define K_MODULATE_GRAD                                                                            \
-    {                                                                                              \
-        .run = ref_modulate_grad                                                                   \
-    }
-#define K_GATED_ADD                                                                                \
-    {                                                                                              \
-        .run = ref_gated_add                                                                       \
-    }
-#define K_GATED_ADD_GRAD                                                                           \
-    {                                                                                              \
-        .run = ref_gated_add_grad                                                                  \
-    }
-#define K_ROPE                                                                                     \
-    {                                                                                              \
-        .run = ref_rope                                                                            \
-    }
-#define K_EMBED                                                                                    \
-    {                                                                                              \
-        .run = ref_embed                                                                           \
-    }
-#define K_EMBED_GRAD                                                                               \
-    {                                                                                              \
-        .run = ref_embed_grad                                                                      \
-    }
-#define K_SUM_SQUARES                                                                              \
-    {                                                                                              \
-        .run = ref_sum_squares                                                                     \
-    }
-#define K_CLIP_SCALE                                                                               \
-    {                                                                                              \
-        .run = ref_clip_scale                                                                      \
-    }
-#define K_ADAMW                                                                                    \
-    {                                                                                              \
-        .run = ref_adamw, .in_place = 1                                                            \
-    }
-#define K_EMA                                                                                      \
-    {                                                                                              \
-        .run = ref_ema, .in_place = 1                                                              \
-    }
-#define K_VARY           RUNTIME_OWN
-#define K_ALL_REDUCE     RUNTIME_OWN
-#define K_ALL_GATHER     RUNTIME_OWN
-#define K_REDUCE_SCATTER RUNTIME_OWN
-#define K_SLICE_OWN      RUNTIME_OWN
-#define K_ALL_TO_ALL     RUNTIME_OWN
-#define K_RING_SHIFT     RUNTIME_OWN
+}
 
+/* clang-format off */
 const weft_backend weft_backend_ref = {
     .name = "ref",
-    .kernel =
-        {
-#define WEFT_OP(ENUM, ...) [WEFT_OP_##ENUM] = K_##ENUM,
-#include "graph/op.def"
-#undef WEFT_OP
-        },
+    .device = &weft_device_host,
+    .refresh = ref_refresh,
+    .kernel = {
+#define OWN(op)
+#define KERNEL(op, f, space, places)                                                               \
+    [WEFT_OP_##op] = {.run = ref_##f, .workspace = space, .in_place = places},
+#include "kernel/ref/kernels.def"
+    },
 };
+#define OWN(op)         +1
+#define KERNEL(op, ...) +1
+_Static_assert(0
+#include "kernel/ref/kernels.def"
+               == WEFT_OP_COUNT, "an op has no line in kernels.def");
+/* clang-format on */

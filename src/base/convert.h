@@ -1,6 +1,6 @@
 /* Copies of dense tensors between element types. */
-#ifndef WEFT_RUNTIME_CONVERT_H
-#define WEFT_RUNTIME_CONVERT_H
+#ifndef WEFT_BASE_CONVERT_H
+#define WEFT_BASE_CONVERT_H
 
 #include "base/dtype.h"
 

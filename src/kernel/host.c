@@ -1,0 +1,86 @@
+/* The host as a device: what `cpu` and `ref` share. Everything is done when the call returns. */
+#include "kernel/kernel.h"
+
+#include "base/convert.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <omp.h>
+
+static weft_status_code open_stream(const weft_backend *backend, weft_device_stream **stream)
+{
+    (void)backend;
+    *stream = NULL;
+    return WEFT_OK;
+}
+
+static void close_stream(weft_device_stream *stream)
+{
+    (void)stream;
+}
+
+static weft_status_code wait(weft_device_stream *stream)
+{
+    (void)stream;
+    return WEFT_OK;
+}
+
+static weft_status_code record(weft_device_stream *stream, weft_event *event)
+{
+    (void)stream;
+    event->seconds = weft_now();
+    return WEFT_OK;
+}
+
+static weft_status_code await(weft_device_stream *stream, weft_event *event)
+{
+    (void)stream, (void)event;
+    return WEFT_OK;
+}
+
+static void copy(weft_device_stream *stream, void *to, const void *from, weft_rows r)
+{
+    (void)stream;
+    for (int64_t i = 0; i < r.rows && r.row > 0; i++)
+        memmove((char *)to + i * r.to, (const char *)from + i * r.from, (size_t)r.row);
+}
+
+static void fill(weft_device_stream *stream, void *to, int byte, int64_t bytes)
+{
+    (void)stream;
+    memset(to, byte, (size_t)bytes);
+}
+
+static void convert(weft_device_stream *stream, void *to, weft_dtype to_dtype, const void *from,
+                    weft_dtype from_dtype, int64_t count)
+{
+    (void)stream;
+    weft_convert(to, to_dtype, from, from_dtype, count);
+}
+
+const weft_device weft_device_host = {
+    .name = "host",
+    .alloc = weft_alloc_aligned,
+    .free = weft_free,
+    .open = open_stream,
+    .close = close_stream,
+    .wait = wait,
+    .record = record,
+    .await = await,
+    .copy = copy,
+    .fill = fill,
+    .convert = convert,
+};
+
+int weft_host_threads(void)
+{
+    return omp_get_max_threads();
+}
+
+int weft_host_set_threads(int threads)
+{
+    const int before = omp_get_max_threads();
+    if (threads > 0 && threads != before)
+        omp_set_num_threads(threads);
+    return before;
+}

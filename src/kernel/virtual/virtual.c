@@ -1,0 +1,224 @@
+#include "kernel/virtual/virtual.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+enum { PAGE = 4096 };
+
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+static int window = -1; /* an unnamed file of WEFT_VIRTUAL_WINDOW bytes */
+
+static void open_window(void)
+{
+    window = memfd_create("weft-virtual", MFD_CLOEXEC);
+    if (window >= 0 && ftruncate(window, WEFT_VIRTUAL_WINDOW) != 0) {
+        close(window);
+        window = -1;
+    }
+}
+
+/*   | page: length | window | window | ... |     data begins behind the page */
+static void *alloc(int64_t bytes)
+{
+    pthread_once(&opened, open_window);
+    const int64_t length = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
+    if (window < 0)
+        return NULL;
+    char *base = mmap(NULL, (size_t)length, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    memcpy(base, &length, sizeof length);
+    for (int64_t at = PAGE; at < length; at += WEFT_VIRTUAL_WINDOW) {
+        const int64_t n = length - at < WEFT_VIRTUAL_WINDOW ? length - at : WEFT_VIRTUAL_WINDOW;
+        if (mmap(base + at, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, window, 0) ==
+            MAP_FAILED) {
+            munmap(base, (size_t)length);
+            return NULL;
+        }
+    }
+    return base + PAGE;
+}
+
+static void release(void *data)
+{
+    int64_t length;
+    if (!data)
+        return;
+    char *base = (char *)data - PAGE;
+    memcpy(&length, base, sizeof length);
+    munmap(base, (size_t)length);
+}
+
+/* ---- streams ------------------------------------------------------------------------------- */
+
+struct weft_device_stream {
+    const weft_virtual_rates *rates;
+    double ready; /* when what was given to it is done, on weft_now()'s clock */
+};
+
+static void sleep_until(double when)
+{
+    for (double left = when - weft_now(); left > 0; left = when - weft_now()) {
+        struct timespec t = {.tv_sec = (time_t)left};
+        t.tv_nsec = (long)((left - (double)t.tv_sec) * 1e9);
+        nanosleep(&t, NULL);
+    }
+}
+
+static weft_status_code open_stream(const weft_backend *backend, weft_device_stream **stream)
+{
+    weft_device_stream *s = weft_alloc(sizeof *s);
+    if (!s)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a stream");
+    s->rates = backend->self;
+    *stream = s;
+    return WEFT_OK;
+}
+
+static void close_stream(weft_device_stream *s)
+{
+    weft_free(s);
+}
+
+static weft_status_code wait(weft_device_stream *s)
+{
+    sleep_until(s->ready);
+    return WEFT_OK;
+}
+
+static weft_status_code record(weft_device_stream *s, weft_event *event)
+{
+    const double now = weft_now();
+    event->seconds = s->ready > now ? s->ready : now;
+    return WEFT_OK;
+}
+
+static weft_status_code await(weft_device_stream *s, weft_event *event)
+{
+    (void)s;
+    sleep_until(event->seconds);
+    return WEFT_OK;
+}
+
+static void take(weft_device_stream *s, double seconds)
+{
+    const double now = weft_now();
+    s->ready = (s->ready > now ? s->ready : now) + seconds * s->rates->scale;
+}
+
+static void move(weft_device_stream *s, int64_t bytes)
+{
+    take(s, weft_virtual_seconds(s->rates, WEFT_OP_COUNT, (weft_cost){.bytes = 2 * bytes}));
+}
+
+static void copy(weft_device_stream *s, void *to, const void *from, weft_rows rows)
+{
+    (void)to, (void)from;
+    move(s, rows.rows * rows.row);
+}
+
+static void fill(weft_device_stream *s, void *to, int byte, int64_t bytes)
+{
+    (void)to, (void)byte;
+    move(s, bytes / 2);
+}
+
+static void convert(weft_device_stream *s, void *to, weft_dtype to_dtype, const void *from,
+                    weft_dtype from_dtype, int64_t count)
+{
+    (void)to, (void)from;
+    move(s, count * (weft_dtype_bytes(to_dtype) + weft_dtype_bytes(from_dtype)) / 2);
+}
+
+const weft_device weft_device_virtual = {
+    .name = "virtual",
+    .hollow = true,
+    .alloc = alloc,
+    .free = release,
+    .open = open_stream,
+    .close = close_stream,
+    .wait = wait,
+    .record = record,
+    .await = await,
+    .copy = copy,
+    .fill = fill,
+    .convert = convert,
+};
+
+/* ---- kernels ------------------------------------------------------------------------------- */
+
+double weft_virtual_seconds(const weft_virtual_rates *r, weft_op op, weft_cost cost)
+{
+    const bool own = op < WEFT_OP_COUNT;
+    const double flops = own && r->op_flops[op] > 0 ? r->op_flops[op] : r->flops,
+                 bytes = own && r->op_bytes[op] > 0 ? r->op_bytes[op] : r->bytes;
+    const double arithmetic = (double)cost.flops / flops, memory = (double)cost.bytes / bytes;
+    return r->launch + (arithmetic > memory ? arithmetic : memory);
+}
+
+static weft_status_code run(const weft_kernel_args *args)
+{
+    take(args->stream, weft_virtual_seconds(args->stream->rates, args->op, args->cost));
+    return WEFT_OK;
+}
+
+static const weft_virtual_rates usual = {
+    .flops = 400e12, .bytes = 2e12, .launch = 5e-6, .scale = 1};
+
+/* clang-format off */
+const weft_backend weft_backend_virtual = {
+    .name = "virtual",
+    .device = &weft_device_virtual,
+    .self = &usual,
+    /* In place where `cpu` is, so that memory is planned alike. */
+    .kernel = {
+#define OWN(op)
+#define KERNEL(op, f, space, make, unmake, places, narrow)                                         \
+    [WEFT_OP_##op] = {.run = run, .in_place = places},
+#include "kernel/cpu/kernels.def"
+    },
+};
+/* clang-format on */
+
+weft_status weft_backend_virtual_create(const weft_virtual_rates *rates, weft_backend **out)
+{
+    if (!(rates->flops > 0 && rates->bytes > 0 && rates->launch >= 0 && rates->scale >= 0))
+        return weft_fail(WEFT_E_ARG,
+                         "rates of a virtual device: %g FLOP/s, %g B/s, %g s a kernel, scale %g",
+                         rates->flops, rates->bytes, rates->launch, rates->scale);
+    weft_backend *backend = weft_alloc(sizeof *backend);
+    weft_virtual_rates *own = weft_alloc(sizeof *own);
+    if (!backend || !own) {
+        weft_free(backend);
+        weft_free(own);
+        return weft_fail(WEFT_E_MEMORY, "no memory for a backend");
+    }
+    *own = *rates;
+    *backend = weft_backend_virtual;
+    backend->self = own;
+    *out = backend;
+    return WEFT_OK;
+}
+
+void weft_backend_virtual_free(weft_backend *backend)
+{
+    if (!backend)
+        return;
+    weft_free((void *)(uintptr_t)backend->self);
+    weft_free(backend);
+}
+
+const weft_virtual_rates *weft_backend_virtual_rates(const weft_backend *backend)
+{
+    return backend->self;
+}

@@ -1,0 +1,37 @@
+/* The backend `virtual`: kernels take the time that a model of a device says, and compute nothing.
+ *
+ *   executor ──run──> stream: ready = max(ready, now) + seconds(op, cost)     returns at once
+ *            ──wait──────────────────────────────────────────────────────> sleeps until `ready`
+ *
+ * Programs, schedules and collectives run for real on it, with sizes that no memory here could
+ * hold: its memory is one window of WEFT_VIRTUAL_WINDOW bytes that every allocation shows again and
+ * again, so that any address may be read and written, nothing written is there afterwards, and next
+ * to nothing is reserved. */
+#ifndef WEFT_KERNEL_VIRTUAL_VIRTUAL_H
+#define WEFT_KERNEL_VIRTUAL_VIRTUAL_H
+
+#include "kernel/kernel.h"
+
+enum { WEFT_VIRTUAL_WINDOW = 64 << 20 };
+
+typedef struct weft_virtual_rates {
+    double flops, bytes; /* per second: arithmetic, and memory read and written */
+    double launch;       /* seconds that every kernel takes beside */
+    double scale;        /* real seconds that a modelled second takes */
+    /* Measured rates of single ops; 0: those above. */
+    double op_flops[WEFT_OP_COUNT], op_bytes[WEFT_OP_COUNT];
+} weft_virtual_rates;
+
+/* Modelled: the launch, and the slower of arithmetic and memory. */
+double weft_virtual_seconds(const weft_virtual_rates *rates, weft_op op, weft_cost cost);
+
+/* A backend of these rates (copied); programs of it must be gone before it is freed. */
+weft_status weft_backend_virtual_create(const weft_virtual_rates *rates, weft_backend **backend);
+void weft_backend_virtual_free(weft_backend *backend); /* accepts NULL */
+const weft_virtual_rates *weft_backend_virtual_rates(const weft_backend *backend);
+
+/* By name "virtual": a GPU of 400 TFLOP/s and 2 TB/s, 5 us a kernel, in real time. */
+extern const weft_backend weft_backend_virtual;
+extern const weft_device weft_device_virtual;
+
+#endif
