@@ -51,8 +51,8 @@ char *weft_json_line(const json_t *json)
     return copy;
 }
 
-bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known,
-                            int count)
+weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,
+                           int count)
 {
     const char *key;
     json_t *value;
@@ -64,11 +64,10 @@ bool weft_json_warn_unknown(const json_t *object, const char *where, const char 
         if (is_known)
             continue;
         const char *near = weft_nearest_name(key, known, count);
-        weft_warn("%s: key \"%.60s\" is not read%s%s%s", where, key,
-                  near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "");
-        return true;
+        return weft_fail(WEFT_E_FORMAT, "%s: there is no key \"%.60s\"%s%s%s", where, key,
+                         near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
-    return false;
+    return WEFT_OK;
 }
 
 /* The member, or NULL when missing or null. */

@@ -16,10 +16,9 @@ weft_status weft_json_save(const char *path, const json_t *json);
 /* One line, heap, free with weft_free; NULL: out of memory. */
 char *weft_json_line(const json_t *json);
 
-/* Warns of the first key that is not among `known`, with the nearest of those; true when there is
- * one. For files that others write, where a key more is no error but a misspelt one is a trap. */
-bool weft_json_warn_unknown(const json_t *object, const char *where, const char *const *known,
-                            int count);
+/* WEFT_E_FORMAT names the first member that is not among `known`, and the nearest one that is. */
+weft_status weft_json_only(const json_t *object, const char *where, const char *const *known,
+                           int count);
 
 /* Typed members of `object`; `where` (a file or path in it) begins the message. Missing is an error
  * in the plain forms; the _or forms give the fallback when missing or null. Integers accept a real

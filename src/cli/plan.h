@@ -3,8 +3,8 @@
 #define WEFT_CLI_PLAN_H
 
 #include "base/json.h"
+#include "cli/plan_models.h"
 #include "cli/verb.h"
-#include "plan/cascade/workload.h"
 
 weft_status weft_plan_cascades_run(const weft_args *args);
 weft_status weft_plan_pipeline_run(const weft_args *args);
@@ -30,10 +30,6 @@ typedef struct weft_plan_target {
     {"cluster", WEFT_KEY_STRING, offsetof(weft_plan_target, cluster), cluster_default, "", \
      "preset, preset:NODES, or a YAML file"}
 /* clang-format on */
-/* The operators of the named model for the clip: cli/published/dit_list.h, plan/cost/model_costs.h,
- * cli/published/unet_list.h (whose sample sizes are in the name). */
-weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target,
-                                 weft_op_list *out);
 /* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json.
  * NULL `json`: out of memory; NULL `svg`: there is no picture. Frees all three. */
 weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg);
@@ -54,7 +50,7 @@ extern const weft_section weft_plan_config_section;
 typedef struct weft_plan_setup {
     weft_plan_config config;
     weft_cluster cluster;
-    const weft_model_preset *model;
+    weft_model_work model;
     weft_workload buckets; /* to draw from */
     int64_t samples;
     weft_cascade_costs costs; /* points into this struct */

@@ -4,6 +4,7 @@
 #include "cli/plan.h"
 #include "plan/cascade/iteration.h"
 #include "plan/cascade/plan_file.h"
+#include "plan/seal_file.h"
 #include "plan/simulate/gantt.h"
 
 #include <math.h>
@@ -113,10 +114,12 @@ static weft_status output(const weft_args *args, const outcome *o, weft_arena *a
         status = weft_plan_file_describe(json, o->setup->config.cluster_spec, &o->setup->costs,
                                          o->samples);
     const char *out = weft_args_string(args, "--out"), *svg = weft_args_string(args, "--svg");
+    if (status == WEFT_OK)
+        status = weft_plan_seal(json, WEFT_CASCADE_FORMAT);
     if (status == WEFT_OK && out)
         status = weft_json_save(out, json);
     if (status == WEFT_OK && svg)
-        status = draw(svg, o->setup ? o->setup->model->name : weft_args_string(args, "--costs"),
+        status = draw(svg, o->setup ? o->setup->model.name : weft_args_string(args, "--costs"),
                       o->list, o->problem, &o->result->schedule, o->first, o->devices,
                       o->setup ? o->setup->cluster.devices : 0, arena);
     if (status == WEFT_OK && weft_args_flag(args, "--json")) {
@@ -156,9 +159,11 @@ static weft_status run_bare(const weft_args *args, weft_arena *arena)
 }
 
 /* The simulator's verdict, and the sets of degrees that were tried. */
-static void print_simulated(const weft_iteration *it, bool explain_sets)
+static void print_simulated(const weft_model_work *model, const weft_iteration *it,
+                            bool explain_sets)
 {
     char text[32];
+    printf("costs of %s: %s\n", model->name, model->source);
     printf("simulated with contention, hand-offs and gradient exchange: %.6g s, idle %.1f %%, "
            "exposed communication %.3g s, "
            "peak %s per device\n",
@@ -183,6 +188,8 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
     weft_iteration it;
     WEFT_TRY(weft_plan_setup_load(args, path, arena, &s));
     WEFT_TRY(weft_workload_draw(arena, &s.buckets, s.samples, s.search.seed, &samples));
+    WEFT_TRY(
+        weft_plan_model_work(arena, s.config.model_name, &samples, &s.cluster.device, &s.model));
     const weft_assign_options place = {.inner = s.config.inner, .inter = s.config.inter};
     WEFT_TRY(weft_iteration_plan(&s.costs, &samples, &s.search, place, arena, &it));
     const outcome o = {.list = &it.kept,
@@ -194,7 +201,7 @@ static weft_status run_config(const weft_args *args, const char *path, weft_aren
                        .samples = &samples};
     const weft_status_code status = output(args, &o, arena);
     if (status == WEFT_OK && !weft_args_flag(args, "--json"))
-        print_simulated(&it, weft_args_flag(args, "--explain"));
+        print_simulated(&s.model, &it, weft_args_flag(args, "--explain"));
     weft_iteration_free(&it);
     return status;
 }

@@ -200,7 +200,7 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
     json_t *rows = json_array();
     printf(
         "%s, %s, %s, %lld devices, %lld samples per iteration, %lld iterations from seed %llu\n\n",
-        s->model->name, s->config.buckets.count ? "own buckets" : s->config.stage,
+        s->model.name, s->config.buckets.count ? "own buckets" : s->config.stage,
         s->config.cluster_spec, (long long)weft_cluster_devices(&s->cluster), (long long)s->samples,
         (long long)all->iterations, (unsigned long long)s->search.seed);
     printf("%-34s %10s %9s %8s %8s %8s\n", "", "s / iter.", "weft -%", "/ weft", "idle %", "CV");
@@ -212,7 +212,7 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
         row(name, &all->cp[i], all, rows);
     }
     for (int64_t i = 0; i < all->divisors; i++) {
-        if (s->model->heads % all->divisor[i])
+        if (s->model.heads % all->divisor[i])
             continue;
         snprintf(name, sizeof name, "DP %lld x Ulysses %lld",
                  (long long)(weft_cluster_devices(&s->cluster) / all->divisor[i]),
@@ -252,8 +252,8 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
     const char *out = weft_args_string(args, "--out");
     if (out) {
         json_t *json = json_pack(
-            "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:I,s:O,s:O}", "model",
-            s->model->name, "stage", s->config.stage, "cluster", s->config.cluster_spec, "devices",
+            "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:I,s:O,s:O}", "model", s->model.name,
+            "stage", s->config.stage, "cluster", s->config.cluster_spec, "devices",
             (json_int_t)weft_cluster_devices(&s->cluster), "samples", (json_int_t)s->samples,
             "iterations", (json_int_t)all->iterations, "seed", (json_int_t)s->search.seed,
             "planning_seconds", all->planning / n, "planning_worst", all->planning_worst, "gap",
@@ -277,6 +277,9 @@ weft_status weft_plan_compare_run(const weft_args *args)
     weft_status_code status = all ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK)
         status = weft_plan_setup_load(args, count > 1 ? words[1] : NULL, arena, &s);
+    if (status == WEFT_OK)
+        status = weft_plan_model_work(arena, s.config.model_name, &s.buckets, &s.cluster.device,
+                                      &s.model);
     if (status == WEFT_OK) {
         const int64_t devices = weft_cluster_devices(&s.cluster);
         all->iterations = s.config.iterations;

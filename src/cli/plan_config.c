@@ -9,7 +9,8 @@ static const weft_key keys[] = {
      "preset (h100, h200, a100, v100, ascend910a, local; \"h100:4\" has 4 nodes) or a YAML file; "
      "`weft topology` shows it"},
     {"model", WEFT_KEY_STRING, AT(model_name), "hunyuanvideo-13b", "",
-     "wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b"},
+     "wan-1.3b, wan-14b, cogvideox-2b, cogvideox-5b, hunyuanvideo-13b, st-dit-7b, st-dit-12b, or "
+     "the folder or config.json of a model that weft has"},
     {"stage", WEFT_KEY_STRING, AT(stage), "720p", "",
      "buckets of a training stage: 360p, 720p, 1080p; unused with `buckets`"},
     {"buckets", WEFT_KEY_SECTION_LIST, AT(buckets), "[]", "", "own buckets",
@@ -39,7 +40,6 @@ weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_a
     WEFT_TRY(
         weft_config_load(arena, path, overrides, count, &weft_plan_config_section, &s->config));
     WEFT_TRY(weft_cluster_load(arena, s->config.cluster_spec, &s->cluster));
-    WEFT_TRY(weft_model_find(s->config.model_name, &s->model));
     if (s->config.buckets.count)
         s->buckets = (weft_workload){s->config.buckets.item, s->config.buckets.count};
     else
@@ -47,7 +47,7 @@ weft_status weft_plan_setup_load(const weft_args *args, const char *path, weft_a
     s->samples =
         s->config.samples ? s->config.samples : (weft_cluster_devices(&s->cluster) + 3) / 4;
     s->costs = (weft_cascade_costs){.cluster = &s->cluster,
-                                    .model = s->model,
+                                    .model = &s->model,
                                     .zero = s->config.zero,
                                     .max_degree = s->config.max_degree,
                                     .degrees = s->config.degrees,

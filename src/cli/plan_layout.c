@@ -144,10 +144,12 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     layout_config c;
     weft_op_list model;
     weft_cluster cluster;
+    const char *source = "hand-made list";
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_layout_section, &c));
     WEFT_TRY(weft_cluster_load(arena, c.target.cluster, &cluster));
     if (c.target.model[0]) {
-        WEFT_TRY(weft_plan_model_load(arena, &c.target, &model));
+        WEFT_TRY(weft_plan_model_list(arena, c.target.model, c.target.frames, c.target.height,
+                                      c.target.width, &cluster.device, &model, &source));
     } else {
         const weft_dit_shape shape = {.name = "DiT",
                                       .layers = c.layers,
@@ -173,8 +175,9 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     WEFT_TRY(weft_degrees_tune(arena, &model, c.target.model[0] ? 1 : c.experts, &f, c.batch,
                                &limits, &made));
     weft_buf text = {0};
-    weft_buf_printf(&text, "%s, batch %lld, on %lld %s\n", model.name, (long long)c.batch,
-                    (long long)weft_cluster_devices(&cluster), cluster.device.type);
+    weft_buf_printf(&text, "%s (costs: %s), batch %lld, on %lld %s\n", model.name, source,
+                    (long long)c.batch, (long long)weft_cluster_devices(&cluster),
+                    cluster.device.type);
     weft_degrees_plan_print(&made, weft_args_flag(args, "--explain") ? made.count : OTHERS, &text);
     weft_buf svg = {0};
     if (weft_args_string(args, "--svg"))

@@ -1,9 +1,6 @@
 /* weft plan pipeline: bare numbers with --costs, or a model on a cluster from a config. */
 #include "cli/plan.h"
-#include "cli/published/dit_list.h"
-#include "cli/published/unet_list.h"
 #include "plan/cluster/fabric.h"
-#include "plan/cost/model_costs.h"
 #include "plan/pipeline/pipeline_report.h"
 
 #include <stdio.h>
@@ -34,39 +31,6 @@ static const weft_key keys[] = {
 };
 const weft_section weft_plan_pipeline_section = {"pipeline", "a model cut into pipeline stages",
                                                  sizeof(pipeline_config), keys, WEFT_COUNT(keys)};
-
-weft_status weft_plan_model_load(weft_arena *arena, const weft_plan_target *target,
-                                 weft_op_list *out)
-{
-    const char *name = target->model;
-    const weft_dit_shape *dit = weft_dit_preset(name);
-    if (dit)
-        return weft_dit_costs(arena, dit, out);
-    const weft_model_preset *video;
-    if (weft_model_find(name, &video) == WEFT_OK)
-        return weft_model_costs(arena, video, target->frames, target->height, target->width, out);
-    weft_unet_list unet;
-    const weft_status_code status = weft_unet_costs(arena, name, &unet);
-    if (status == WEFT_OK) {
-        *out = unet.list;
-        return WEFT_OK;
-    }
-    if (status != WEFT_E_NOT_FOUND)
-        return status;
-    weft_buf names = {0};
-    int count;
-    video = weft_model_presets(&count);
-    for (int i = 0; i < count; i++)
-        weft_buf_printf(&names, "%s, ", video[i].name);
-    for (int i = 0; weft_dit_preset_at(i); i++)
-        weft_buf_printf(&names, "%s, ", weft_dit_preset_at(i)->name);
-    for (int i = 0; weft_unet_preset_at(i); i++)
-        weft_buf_printf(&names, "%s%s", i ? ", " : "", weft_unet_preset_at(i)->name);
-    const weft_status_code code = weft_fail(WEFT_E_NOT_FOUND, "no model \"%s\"; there are %s", name,
-                                            names.data ? names.data : "others");
-    weft_buf_free(&names);
-    return code;
-}
 
 static weft_status choose(const weft_args *args, const char *option, const char *const *names,
                           int count, int *out)
@@ -109,7 +73,8 @@ static weft_status read_options(const weft_args *args, weft_pipeline_options *o)
 
 /* The cluster that a plan is for goes into its file. */
 typedef struct made_for {
-    const char *spec; /* NULL: bare costs */
+    const char *spec;   /* NULL: bare costs */
+    const char *source; /* of the model's costs */
     char id[20];
 } made_for;
 
@@ -122,8 +87,10 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_pipeline_section, &config));
     weft_op_list model;
     weft_cluster cluster;
-    WEFT_TRY(weft_plan_model_load(arena, &config.target, &model));
     WEFT_TRY(weft_cluster_load(arena, config.target.cluster, &cluster));
+    WEFT_TRY(weft_plan_model_list(arena, config.target.model, config.target.frames,
+                                  config.target.height, config.target.width, &cluster.device,
+                                  &model, &where->source));
     where->spec = config.target.cluster;
     weft_cluster_id(&cluster, where->id);
     if (config.devices > weft_cluster_devices(&cluster))
@@ -145,10 +112,9 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
                                             : o->devices;
     if (o->memory <= 0)
         o->memory = weft_fabric_usable(&f);
-    /* mixed precision keeps 7 times the 16-bit weights: gradients, master weights, moments (Eq. 14)
-     */
+    const weft_state_bytes states = weft_state_bytes_of(model.dtype_bytes);
     for (int64_t i = 0; i < costs->op_count; i++)
-        costs->op[i].parameter_bytes *= 7;
+        costs->op[i].parameter_bytes *= weft_state_bytes_on(states, 0, 1) / states.weight;
     return WEFT_OK;
 }
 
@@ -157,9 +123,13 @@ static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
     weft_buf text = {0}, svg = {0};
-    if (json && where->spec)
+    if (json && where->spec) {
         json_object_set_new(json, "cluster",
                             json_pack("{s:s, s:s}", "spec", where->spec, "id", where->id));
+        json_object_set_new(json, "costs", json_string(where->source));
+    }
+    if (where->source)
+        weft_buf_printf(&text, "costs           %s\n", where->source);
     weft_pipeline_plan_print(costs, plan, weft_args_flag(args, "--explain"), &text);
     if (weft_args_string(args, "--svg"))
         weft_pipeline_plan_draw(plan, &svg);

@@ -1,5 +1,6 @@
 /* weft simulate: a plan on a clock. */
 #include "base/fs.h"
+#include "cli/plan_models.h"
 #include "cli/verb.h"
 #include "plan/cascade/plan_file.h"
 #include "plan/pipeline/pipeline_report.h"
@@ -285,6 +286,12 @@ static weft_status run_simulate(const weft_args *args)
     weft_status_code status = file ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status == WEFT_OK)
         status = weft_plan_file_load(path, weft_args_string(args, "--cluster"), arena, file);
+    weft_model_work model;
+    if (status == WEFT_OK && file->described)
+        status = weft_plan_model_work(arena, file->model_name, &file->samples,
+                                      &file->cluster.device, &model);
+    if (status == WEFT_OK && file->described)
+        status = weft_plan_file_attach(file, path, &model);
     if (status == WEFT_OK)
         status =
             weft_assign_trace(file->placed, file->plan.count, file->plan.devices,

@@ -12,8 +12,9 @@ plan() { # plan NAME ARGUMENTS...
     fi
     diff -u "$golden/$name.txt" "$name.txt" || { echo "FAIL: the plan $name changed (GOLDEN=write accepts it)"; exit 1; }
 }
-for model in uvit-2.7b sdv2-4.6b hunyuan-dit-3b; do
-    plan "pipeline-$model-v100" pipeline "$SRC/examples/plan-pipeline.yaml" --set model=$model --set microbatch=4 --set cluster=v100:2 --explain
+for model in uvit-2.7b:4 sdv2-4.6b:2 hunyuan-dit-3b:4; do
+    IFS=: read -r model samples <<<"$model"
+    plan "pipeline-$model-v100" pipeline "$SRC/examples/plan-pipeline.yaml" --set model=$model --set microbatch=$samples --set cluster=v100:2 --explain
     plan "pulse-$model-910a" layout "$SRC/examples/plan-layout.yaml" --set model=$model --set cluster=ascend910a:8
 done
 for model in dit-7b-8k:8:256 dit-7b-74k:8:64 dit-28b-8k:8:256 dit-28b-74k:32:64; do

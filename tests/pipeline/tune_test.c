@@ -290,7 +290,7 @@ Test(tune, pulse_equations)
                            G > 1 ? 1e-5 + 2 * (G - 1) * 2 * per_stage * 1e8 / (G * 1e11) : 0, 1e-9);
         cr_assert_float_eq(
             c[i].memory,
-            7 * 2 * per_stage * 1e8 + P * 2 * per_stage * 1e7 * b + (P > 1 ? P * 1e6 * b : 0), 1);
+            9 * 2 * per_stage * 1e8 + P * 2 * per_stage * 1e7 * b + (P > 1 ? P * 1e6 * b : 0), 1);
         cr_assert_float_eq(c[i].seconds_per_sample,
                            (c[i].compute + c[i].send + c[i].all_reduce) / (b * P * G), 1e-12);
         cr_assert(i == 0 || c[i].seconds_per_sample >= c[i - 1].seconds_per_sample);

@@ -67,7 +67,7 @@ def check_length(path, relative):
 
 
 # What a file of src/plan is called that reads or writes JSON, reads a config, or draws.
-OUTSIDE = re.compile(r"_(json|file|report|print|svg)\.[ch]$|/(gantt|cluster|workload|model_costs)\.[ch]$")
+OUTSIDE = re.compile(r"_(json|file|report|print|svg)\.[ch]$|/(gantt|cluster|workload)\.[ch]$")
 
 
 def check_numbers_only(path, relative):

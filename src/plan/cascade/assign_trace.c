@@ -121,11 +121,11 @@ static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_
     WEFT_TRY(weft_dit_cost_of(x->costs, b, c->degree, WEFT_SP_NONE, 0, &d));
     double dense, attention;
     WEFT_TRY(weft_dit_parts(x->costs, b, c->degree, d.method, &dense, &attention));
-    const double tokens =
-        (double)weft_model_tokens(x->costs->model, b->frames, b->height, b->width);
-    const double share =
-        (double)b->batch * tokens / (double)c->degree * (double)x->costs->model->hidden * 2;
-    const double held = d.bytes - weft_state_bytes(x->costs);
+    const weft_clip_work *clip;
+    WEFT_TRY(weft_model_work_clip(x->costs->model, b->frames, b->height, b->width, &clip));
+    const double share = (double)b->batch * (double)clip->denoiser.tokens / (double)c->degree *
+                         (double)(x->costs->model->hidden * clip->denoiser.dtype_bytes);
+    const double held = d.bytes - weft_model_state_bytes(x->costs);
     x->t->step[at].memory += held;
     /* forward, recompute and backward take 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of attention
      */
@@ -159,14 +159,12 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
     for (int32_t i = 0; i < c->after_count; i++) {
         int32_t last = x->last[c->after[i]];
         if (b) {
-            const weft_model_preset *m = x->costs->model;
-            const double latent = (double)b->batch *
-                                  (double)weft_model_latent_frames(m, b->frames) *
-                                  (double)(b->height / m->vae_space * (b->width / m->vae_space)) *
-                                  (double)m->latent_channels * 2;
-            const double text = (double)(b->batch * m->text_tokens * m->text_hidden) * 2;
+            const weft_clip_work *clip;
+            WEFT_TRY(weft_model_work_clip(x->costs->model, b->frames, b->height, b->width, &clip));
+            const bool text = strstr(x->item[c->after[i]].id, ".text") != NULL;
             WEFT_TRY(hand_off(x, c->after[i], index,
-                              strstr(x->item[c->after[i]].id, ".text") ? text : latent, &last));
+                              (double)b->batch * (text ? clip->text_bytes : clip->latent_bytes),
+                              &last));
         }
         after[waits++] = last;
     }
@@ -178,8 +176,11 @@ static weft_status cascade(tracer *x, int32_t index, int32_t first)
                       after, waits, &at));
         return dit(x, index, group, b, at, &x->last[index]);
     }
-    const double seconds = !strcmp(module, "vae") ? weft_vae_seconds(x->costs, b, c->degree)
-                                                  : weft_text_seconds(x->costs, b);
+    double seconds;
+    if (!strcmp(module, "vae"))
+        WEFT_TRY(weft_vae_seconds(x->costs, b, c->degree, &seconds));
+    else
+        WEFT_TRY(weft_text_seconds(x->costs, b, &seconds));
     return step(x, !strcmp(module, "vae") ? "vae" : "text encoder", WEFT_TRACE_COMPUTE,
                 WEFT_STREAM_COMPUTE, group, index, seconds, 0, 1, after, waits, &x->last[index]);
 }
@@ -205,7 +206,7 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
     WEFT_TRY(weft_trace_add_group(x->t, everyone, devices, &all));
     WEFT_TRY(step(x, "begin", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1, NULL, 0,
                   &first));
-    x->t->step[first].memory = x->costs ? weft_state_bytes(x->costs) : 0;
+    x->t->step[first].memory = x->costs ? weft_model_state_bytes(x->costs) : 0;
     for (int64_t i = 0; i < count; i++)
         order[i] = (begin){x->item[i].start, (int32_t)i};
     qsort(order, (size_t)count, sizeof *order, by_start);
@@ -213,7 +214,8 @@ static weft_status build(tracer *x, int64_t count, int64_t devices, begin *order
         WEFT_TRY(cascade(x, order[i].index, first));
     if (!x->costs || devices == 1)
         return WEFT_OK;
-    const double bytes = 2 * weft_model_parameters(x->costs->model);
+    const double bytes =
+        x->costs->model->parameters * (double)x->costs->model->clip[0].denoiser.dtype_bytes;
     WEFT_TRY(step(x, "all cascades done", WEFT_TRACE_COMPUTE, WEFT_STREAM_COMPUTE, all, -1, 0, 0, 1,
                   NULL, 0, &at));
     WEFT_TRY(step(x, "gradients", WEFT_TRACE_REDUCE_SCATTER, WEFT_STREAM_COMM, all, -1, 0, bytes, 1,

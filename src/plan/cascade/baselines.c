@@ -16,9 +16,11 @@ static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket
 {
     weft_dit_cost d;
     WEFT_TRY(weft_dit_cost_of(c, b, degree, method, 0, &d));
-    *out =
-        (unit){d.seconds + weft_vae_seconds(c, b, degree) + (c->text ? weft_text_seconds(c, b) : 0),
-               d.bytes, d.flops};
+    double vae, text = 0;
+    WEFT_TRY(weft_vae_seconds(c, b, degree, &vae));
+    if (c->text)
+        WEFT_TRY(weft_text_seconds(c, b, &text));
+    *out = (unit){d.seconds + vae + text, d.bytes, d.flops};
     return WEFT_OK;
 }
 

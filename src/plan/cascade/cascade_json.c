@@ -19,7 +19,7 @@ static int by_degree(const void *a, const void *b)
 }
 
 static weft_status read_degrees(const json_t *degrees, const char *where, weft_arena *arena,
-                                bool *warned, weft_cascade *out)
+                                weft_cascade *out)
 {
     if (!json_is_object(degrees) || json_object_size(degrees) == 0)
         return weft_fail(WEFT_E_FORMAT,
@@ -49,7 +49,7 @@ static weft_status read_degrees(const json_t *degrees, const char *where, weft_a
         WEFT_TRY(weft_json_get_f64(value, "seconds", here, &o->seconds));
         WEFT_TRY(weft_json_get_f64_or(value, "bytes", here, 0, &o->bytes));
         static const char *const known[] = {"seconds", "bytes"};
-        *warned = *warned || weft_json_warn_unknown(value, here, known, WEFT_COUNT(known));
+        WEFT_TRY(weft_json_only(value, here, known, WEFT_COUNT(known)));
         if (!(o->seconds >= 0))
             return weft_fail(WEFT_E_ARG, "%s: \"seconds\" is %g; it must not be negative", here,
                              o->seconds);
@@ -94,7 +94,6 @@ static weft_status read_cascades(const json_t *list, const char *name, json_t *i
                                  weft_arena *arena, weft_cascade_list *out)
 {
     static const char *const known[] = {"id", "after", "degrees"};
-    bool warned = false; /* once is enough */
     for (int64_t i = 0; i < out->count; i++) {
         char where[256];
         snprintf(where, sizeof where, "%.160s: cascade %lld", name, (long long)i);
@@ -112,8 +111,8 @@ static weft_status read_cascades(const json_t *list, const char *name, json_t *i
         c->id = weft_arena_strdup(arena, id);
         if (!c->id)
             return no_memory(where);
-        WEFT_TRY(read_degrees(json_object_get(entry, "degrees"), where, arena, &warned, c));
-        warned = warned || weft_json_warn_unknown(entry, where, known, WEFT_COUNT(known));
+        WEFT_TRY(read_degrees(json_object_get(entry, "degrees"), where, arena, c));
+        WEFT_TRY(weft_json_only(entry, where, known, WEFT_COUNT(known)));
     }
     for (int64_t i = 0; i < out->count; i++) {
         char where[256];
@@ -129,6 +128,8 @@ weft_status weft_cascade_list_from_json(const json_t *root, const char *name, we
     const json_t *list = json_object_get(root, "cascades");
     if (!json_is_array(list))
         return weft_fail(WEFT_E_FORMAT, "%s: a list \"cascades\" is needed at the top", name);
+    static const char *const top[] = {"cascades"};
+    WEFT_TRY(weft_json_only(root, name, top, WEFT_COUNT(top)));
     weft_cascade_list result = {.count = (int64_t)json_array_size(list)};
     if (result.count == 0)
         return weft_fail(WEFT_E_ARG, "%s: the workload is empty: \"cascades\" has no entry", name);
@@ -198,10 +199,10 @@ weft_status weft_cascade_plan_to_json(const weft_cascade_list *list, const weft_
                              p->degree[s->option[c]], "start", s->start[c], "end", s->end[c],
                              "devices", used, "after", after));
     }
-    json_t *root = json_pack("{s:s,s:f,s:f,s:f,s:b,s:b,s:I,s:o}", "kind", "weft-cascade-plan",
-                             "makespan", s->makespan, "lower_bound", r->bound.value, "gap",
-                             weft_cascade_gap(s->makespan, r->bound.value), "proved", r->proved,
-                             "cut", r->cut, "devices", (json_int_t)p->devices, "cascades", array);
+    json_t *root =
+        json_pack("{s:f,s:f,s:f,s:b,s:b,s:I,s:o}", "makespan", s->makespan, "lower_bound",
+                  r->bound.value, "gap", weft_cascade_gap(s->makespan, r->bound.value), "proved",
+                  r->proved, "cut", r->cut, "devices", (json_int_t)p->devices, "cascades", array);
     if (!ok || !root) {
         json_decref(root);
         return weft_fail(WEFT_E_MEMORY, "out of memory writing the plan");
@@ -311,9 +312,11 @@ static weft_status read_plan(const json_t *root, json_t *index, const char *name
                              weft_cascade_plan *p)
 {
     const char *text;
-    WEFT_TRY(weft_json_get_string_or(root, "kind", name, "", &text));
-    if (strcmp(text, "weft-cascade-plan"))
-        return weft_fail(WEFT_E_FORMAT, "%s: \"kind\" is \"%.40s\", not \"weft-cascade-plan\"",
+    WEFT_TRY(weft_json_get_string_or(root, "format", name, "", &text));
+    if (strcmp(text, WEFT_CASCADE_FORMAT))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"format\" is \"%.40s\", not \"" WEFT_CASCADE_FORMAT
+                         "\"; plan again with this weft",
                          name, text);
     WEFT_TRY(weft_json_get_f64(root, "makespan", name, &p->makespan));
     WEFT_TRY(weft_json_get_f64(root, "lower_bound", name, &p->lower_bound));

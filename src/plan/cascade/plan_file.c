@@ -1,12 +1,16 @@
 #include "plan/cascade/plan_file.h"
 
+#include "plan/seal_file.h"
+
+#include <stdio.h>
 #include <string.h>
 
 weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec,
                                     const weft_cascade_costs *costs, const weft_workload *samples)
 {
-    char id[20];
+    char id[20], model[20];
     weft_cluster_id(costs->cluster, id);
+    weft_model_work_id(costs->model, model);
     json_t *list = json_array();
     bool ok = list != NULL;
     for (int64_t i = 0; ok && i < samples->count; i++) {
@@ -19,9 +23,11 @@ weft_status weft_plan_file_describe(json_t *plan, const char *cluster_spec,
     ok = ok && !json_object_set_new(plan, "cluster",
                                     json_pack("{s:s,s:s}", "spec", cluster_spec, "id", id));
     ok = ok && !json_object_set_new(plan, "workload",
-                                    json_pack("{s:s,s:I,s:b,s:O}", "model", costs->model->name,
-                                              "zero", (json_int_t)costs->zero, "text", costs->text,
-                                              "samples", list));
+                                    json_pack("{s:I,s:b,s:O}", "zero", (json_int_t)costs->zero,
+                                              "text", costs->text, "samples", list));
+    ok = ok && !json_object_set_new(plan, "model",
+                                    json_pack("{s:s,s:s,s:s}", "name", costs->model->name, "id",
+                                              model, "costs", costs->model->source));
     json_decref(list);
     if (!ok)
         return weft_fail(WEFT_E_MEMORY, "out of memory describing the plan");
@@ -91,6 +97,29 @@ static void bare_cluster(weft_plan_file *f)
     f->cluster.device = (weft_device_type){"device", 1, 1, 1, 1, 1, 1, 1};
 }
 
+/* Every sample has each of its modules, once, and there is nothing else. */
+static weft_status check_modules(const char *path, const weft_plan_file *f)
+{
+    static const char *const modules[] = {"vae", "dit", "text"};
+    const int count = f->costs.text ? 3 : 2;
+    for (int64_t s = 0; s < f->samples.count; s++)
+        for (int k = 0; k < count; k++) {
+            char id[48];
+            bool found = false;
+            snprintf(id, sizeof id, "s%lld.%s", (long long)s, modules[k]);
+            for (int64_t i = 0; i < f->plan.count && !found; i++)
+                found = !strcmp(f->plan.item[i].id, id);
+            if (!found)
+                return weft_fail(WEFT_E_FORMAT,
+                                 "%s: the cascade \"%s\" of the workload is not in the plan", path,
+                                 id);
+        }
+    if (f->plan.count != count * f->samples.count)
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld cascades for %lld samples of %d modules", path,
+                         (long long)f->plan.count, (long long)f->samples.count, count);
+    return WEFT_OK;
+}
+
 static weft_status read_description(const json_t *root, const char *path, const char *cluster_spec,
                                     weft_arena *arena, weft_plan_file *f)
 {
@@ -119,14 +148,20 @@ static weft_status read_description(const json_t *root, const char *path, const 
                          "plan again for this one",
                          path, f->plan.cluster, (long long)f->plan.devices, f->plan.cluster_id,
                          f->cluster_spec, (long long)weft_cluster_devices(&f->cluster), id);
-    const char *model;
-    WEFT_TRY(weft_json_get_string(workload, "model", path, &model));
-    WEFT_TRY(weft_model_find(model, &f->costs.model));
+    const json_t *model = json_object_get(root, "model");
+    const char *text;
+    WEFT_TRY(weft_json_get_string(model, "name", path, &text));
+    f->model_name = weft_arena_strdup(arena, text);
+    WEFT_TRY(weft_json_get_string(model, "id", path, &text));
+    f->model_id = weft_arena_strdup(arena, text);
     WEFT_TRY(weft_json_get_i64(workload, "zero", path, &f->costs.zero));
+    if (f->costs.zero < 0 || f->costs.zero > 3)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"zero\" is %lld; ZeRO has stages 0 to 3", path,
+                         (long long)f->costs.zero);
     WEFT_TRY(weft_json_get_bool(workload, "text", path, &f->costs.text));
     WEFT_TRY(read_samples(json_object_get(workload, "samples"), path, arena, &f->samples));
     f->described = true;
-    return WEFT_OK;
+    return check_modules(path, f);
 }
 
 weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft_arena *arena,
@@ -143,7 +178,24 @@ weft_status weft_plan_file_load(const char *path, const char *cluster_spec, weft
     }
     if (status == WEFT_OK)
         status = read_description(root, path, cluster_spec, arena, out);
+    if (status == WEFT_OK)
+        status = weft_plan_seal_check(root, WEFT_CASCADE_FORMAT, path);
     json_decref(root);
     out->costs.cluster = &out->cluster;
     return status;
+}
+
+weft_status weft_plan_file_attach(weft_plan_file *file, const char *path,
+                                  const weft_model_work *model)
+{
+    char id[20];
+    weft_model_work_id(model, id);
+    if (strcmp(id, file->model_id))
+        return weft_fail(
+            WEFT_E_ARG,
+            "%s: the plan was made for another %s: its costs were %s, they are %s now; "
+            "plan again",
+            path, file->model_name, file->model_id, id);
+    file->costs.model = model;
+    return WEFT_OK;
 }

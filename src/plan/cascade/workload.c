@@ -131,17 +131,21 @@ weft_status weft_workload_draw(weft_arena *arena, const weft_workload *from, int
     return WEFT_OK;
 }
 
-double weft_state_bytes(const weft_cascade_costs *c)
+static double dtype_bytes(const weft_cascade_costs *c)
 {
-    const double p = weft_model_parameters(c->model), n = (double)weft_cluster_devices(c->cluster);
-    /* bf16 weights and gradients, 12 bytes of optimizer state and master weights */
-    return p *
-           (2 / (c->zero >= 3 ? n : 1) + 2 / (c->zero >= 2 ? n : 1) + 12 / (c->zero >= 1 ? n : 1));
+    return (double)c->model->clip[0].denoiser.dtype_bytes;
+}
+
+double weft_model_state_bytes(const weft_cascade_costs *c)
+{
+    return c->model->parameters *
+           weft_state_bytes_on(weft_state_bytes_of(c->model->clip[0].denoiser.dtype_bytes), c->zero,
+                               (double)weft_cluster_devices(c->cluster));
 }
 
 double weft_sync_seconds(const weft_cascade_costs *c)
 {
-    const double bytes = 2 * weft_model_parameters(c->model);
+    const double bytes = dtype_bytes(c) * c->model->parameters;
     const int64_t n = weft_cluster_devices(c->cluster);
     return 2 * weft_cluster_collective_seconds(c->cluster, WEFT_COLL_ALL_GATHER, n,
                                                c->cluster->devices, bytes);
@@ -156,19 +160,13 @@ typedef struct sums {
 
 static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b, sums *out)
 {
-    weft_arena *scratch = weft_arena_create();
-    weft_op_list list;
-    const weft_status_code status =
-        scratch ? weft_model_costs(scratch, c->model, b->frames, b->height, b->width, &list)
-                : weft_fail(WEFT_E_MEMORY, "out of memory for operator costs");
-    if (status != WEFT_OK) {
-        weft_arena_free(scratch);
-        return status;
-    }
-    sums s = {.tokens = (double)list.tokens};
+    const weft_clip_work *clip;
+    WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
+    const weft_op_list *list = &clip->denoiser;
+    sums s = {.tokens = (double)list->tokens};
     const weft_device_type *d = &c->cluster->device;
-    for (int64_t i = 0; i < list.count; i++) {
-        const weft_op_cost *op = &list.op[i];
+    for (int64_t i = 0; i < list->count; i++) {
+        const weft_op_cost *op = &list->op[i];
         const double forward = weft_op_forward_seconds(d, op);
         const double seconds = 2 * forward + weft_op_backward_seconds(d, op);
         if (op->kind == WEFT_WORK_ATTENTION) {
@@ -180,9 +178,8 @@ static weft_status sum_up(const weft_cascade_costs *c, const weft_plan_bucket *b
         s.flops += op->forward_flops + op->backward_flops;
         s.block += op->activation_bytes;
     }
-    s.block /= (double)list.layers;
-    s.kept = (double)list.layers * s.tokens * (double)list.hidden * 2;
-    weft_arena_free(scratch);
+    s.block /= (double)list->layers;
+    s.kept = (double)list->layers * s.tokens * (double)list->hidden * dtype_bytes(c);
     *out = s;
     return WEFT_OK;
 }
@@ -194,8 +191,8 @@ static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_plan_buc
 {
     const double k = (double)degree, batch = (double)b->batch, layers = (double)c->model->layers;
     const double heads = (double)c->model->heads;
-    const double share =
-        batch * s->tokens / k * (double)c->model->hidden * 2; /* bytes of one tensor's part */
+    const double share = batch * s->tokens / k * (double)c->model->hidden *
+                         dtype_bytes(c); /* bytes of one tensor's part */
     weft_dit_cost r = {.method = method, .flops = batch * s->flops / k};
     const double split = degree == 1                 ? 1
                          : method == WEFT_SP_ULYSSES ? ceil(heads / k) * k / heads
@@ -221,7 +218,7 @@ static weft_dit_cost one_method(const weft_cascade_costs *c, const weft_plan_buc
         r.wire_bytes = layers * (k - 1) * 8 * share;
     }
     r.seconds = r.compute + r.exchange;
-    r.bytes = weft_state_bytes(c) + batch * (s->kept + s->block) / k +
+    r.bytes = weft_model_state_bytes(c) + batch * (s->kept + s->block) / k +
               2e9; /* 2 GB: library and buffers */
     return r;
 }
@@ -261,20 +258,24 @@ weft_status weft_dit_parts(const weft_cascade_costs *c, const weft_plan_bucket *
     return WEFT_OK;
 }
 
-double weft_vae_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree)
+weft_status weft_vae_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
+                             double *out)
 {
-    const int64_t tiles = b->batch * weft_model_vae_tiles(c->model, b->frames, b->height, b->width);
-    const double tile = weft_device_seconds(&c->cluster->device, WEFT_WORK_CONV,
-                                            weft_model_tile_flops(c->model), 0);
-    return (double)divide_up(tiles, degree) * tile;
+    const weft_clip_work *clip;
+    WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
+    *out = (double)divide_up(b->batch * clip->tiles, degree) *
+           weft_device_seconds(&c->cluster->device, WEFT_WORK_CONV, clip->tile_flops, 0);
+    return WEFT_OK;
 }
 
-double weft_text_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b)
+weft_status weft_text_seconds(const weft_cascade_costs *c, const weft_plan_bucket *b, double *out)
 {
+    const weft_clip_work *clip;
+    WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
     /* reading the weights is what takes the time of one short prompt */
-    return weft_device_seconds(&c->cluster->device, WEFT_WORK_GEMM,
-                               (double)b->batch * weft_model_text_flops(c->model),
-                               2 * (double)c->model->text_parameters);
+    *out = weft_device_seconds(&c->cluster->device, WEFT_WORK_GEMM,
+                               (double)b->batch * clip->text_flops, c->model->text_weight_bytes);
+    return WEFT_OK;
 }
 
 static bool degree_wanted(const weft_cascade_costs *c, int64_t degree)
@@ -342,29 +343,32 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)w->count);
     if (w->count < 1)
         return weft_fail(WEFT_E_ARG, "the workload is empty");
-    const double states = weft_state_bytes(c);
+    const double states = weft_model_state_bytes(c);
     for (int64_t i = 0; i < w->count; i++) {
         const weft_plan_bucket *b = &w->bucket[i];
         sums s;
+        const weft_clip_work *clip;
         WEFT_TRY(sum_up(c, b, &s));
+        WEFT_TRY(weft_model_work_clip(c->model, b->frames, b->height, b->width, &clip));
         weft_cascade *text = c->text ? &list.item[list.count++] : NULL;
         const int32_t vae_index = (int32_t)list.count;
         weft_cascade *vae = &list.item[list.count++], *dit = &list.item[list.count++];
         if (text) {
             WEFT_TRY(add_cascade(arena, text, i, "text", 1));
-            text->option[text->option_count++] = (weft_cascade_option){
-                1, weft_text_seconds(c, b), states + 2 * (double)c->model->text_parameters};
+            double seconds;
+            WEFT_TRY(weft_text_seconds(c, b, &seconds));
+            text->option[text->option_count++] =
+                (weft_cascade_option){1, seconds, states + c->model->text_weight_bytes};
         }
         WEFT_TRY(add_cascade(arena, vae, i, "vae", widest));
         WEFT_TRY(add_cascade(arena, dit, i, "dit", widest + 1));
-        const double tile =
-            (double)(c->model->tile_frames * c->model->tile_side * c->model->tile_side);
         for (int64_t k = 1; k <= widest; k++) {
             if (!degree_wanted(c, k))
                 continue;
-            /* a tile's widest activations: 128 channels, in and out, bf16 */
+            double seconds;
+            WEFT_TRY(weft_vae_seconds(c, b, k, &seconds));
             vae->option[vae->option_count++] =
-                (weft_cascade_option){k, weft_vae_seconds(c, b, k), states + tile * 128 * 2 * 2};
+                (weft_cascade_option){k, seconds, states + clip->tile_bytes};
             const weft_dit_cost d = dit_cost(c, b, &s, k, WEFT_SP_NONE, 0);
             dit->option[dit->option_count++] = (weft_cascade_option){k, d.seconds, d.bytes};
         }

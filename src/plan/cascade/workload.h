@@ -13,7 +13,7 @@
 #include "base/config.h"
 #include "plan/cascade/cascade.h"
 #include "plan/cluster/cluster.h"
-#include "plan/cost/model_costs.h"
+#include "plan/cost/model_work.h"
 
 typedef struct weft_plan_bucket {
     int64_t batch, frames, height, width;
@@ -38,11 +38,11 @@ typedef enum weft_sp_method { WEFT_SP_NONE, WEFT_SP_ULYSSES, WEFT_SP_RING } weft
 
 typedef struct weft_cascade_costs {
     const weft_cluster *cluster;
-    const weft_model_preset *model;
-    int64_t zero;          /* ZeRO stage: 0..3 */
-    int64_t max_degree;    /* 0: all devices */
-    weft_i64_list degrees; /* empty: every integer */
-    bool text;             /* text encoder cascades too */
+    const weft_model_work *model; /* has counted every bucket of the workload */
+    int64_t zero;                 /* ZeRO stage: 0..3 */
+    int64_t max_degree;           /* 0: all devices */
+    weft_i64_list degrees;        /* empty: every integer */
+    bool text;                    /* text encoder cascades too */
 } weft_cascade_costs;
 
 typedef struct weft_dit_cost {
@@ -59,10 +59,11 @@ weft_status weft_dit_cost_of(const weft_cascade_costs *costs, const weft_plan_bu
  */
 weft_status weft_dit_parts(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
                            int64_t degree, weft_sp_method method, double *dense, double *attention);
-double weft_vae_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
-                        int64_t degree);
-double weft_text_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket);
-double weft_state_bytes(const weft_cascade_costs *costs);
+weft_status weft_vae_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
+                             int64_t degree, double *out);
+weft_status weft_text_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
+                              double *out);
+double weft_model_state_bytes(const weft_cascade_costs *costs);
 /* Reduce-scatter of the gradients and all-gather of the weights over all devices, at the end. */
 double weft_sync_seconds(const weft_cascade_costs *costs);
 

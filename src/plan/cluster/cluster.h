@@ -20,6 +20,7 @@ typedef struct weft_device_type {
     double memory_bandwidth; /* peak B/s */
     /* achieved fractions of the peaks, per operator kind */
     double gemm, attention, conv, memory_fraction;
+    const struct weft_rates *rates; /* of a profile: measured kernels; NULL: none */
 } weft_device_type;
 
 typedef struct weft_link {

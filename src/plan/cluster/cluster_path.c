@@ -150,11 +150,15 @@ double weft_device_seconds(const weft_device_type *d, weft_work kind, double flo
 
 double weft_op_forward_seconds(const weft_device_type *device, const weft_op_cost *op)
 {
+    if (op->forward_seconds > 0)
+        return op->forward_seconds;
     return weft_device_seconds(device, op->kind, op->forward_flops, op->forward_bytes);
 }
 
 double weft_op_backward_seconds(const weft_device_type *device, const weft_op_cost *op)
 {
+    if (op->backward_seconds > 0)
+        return op->backward_seconds;
     return weft_device_seconds(device, op->kind, op->backward_flops, op->backward_bytes);
 }
 

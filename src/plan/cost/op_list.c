@@ -48,6 +48,8 @@ weft_op_cost weft_op_list_total(const weft_op_list *list)
         sum.activation_bytes += op->activation_bytes;
         sum.recompute_flops += op->recompute_flops;
         sum.output_bytes += op->output_bytes;
+        sum.forward_seconds += op->forward_seconds;
+        sum.backward_seconds += op->backward_seconds;
     }
     return sum;
 }

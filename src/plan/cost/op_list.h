@@ -27,6 +27,8 @@ typedef struct weft_op_cost {
     double activation_bytes;              /* kept for backward when nothing is recomputed */
     double recompute_flops;               /* to get the kept activations again from the input */
     double output_bytes;                  /* what the next operator reads */
+    /* as measured, for one sample; 0: by the device's figures */
+    double forward_seconds, backward_seconds;
 } weft_op_cost;
 
 /* Output of op `from` is read again by op `to` (from < to). */
@@ -43,8 +45,9 @@ typedef struct weft_op_list {
     int64_t skip_count;
     /* facts that layouts need; 0 where they make no sense */
     int64_t layers, heads, hidden;
-    int64_t tokens;      /* sequence length of one sample */
-    int64_t dtype_bytes; /* of activations */
+    int64_t tokens;        /* sequence length of one sample */
+    int64_t dtype_bytes;   /* of activations */
+    double update_seconds; /* of clipping, optimizer and averages, as measured; 0: unknown */
 } weft_op_list;
 
 /* Appends in the arena; capacity grows by doubling inside. WEFT_E_MEMORY. */

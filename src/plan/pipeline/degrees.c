@@ -1,6 +1,8 @@
 /* Layouts of models of equal layers. Every term below is one line of docs/planning-pipelines.md. */
 #include "plan/pipeline/degrees.h"
 
+#include "plan/cost/model_work.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,9 +10,6 @@
 
 enum { NAMES = 32, MOST_CANDIDATES = 20000 };
 
-/* Bytes per weight: bf16 weights, f32 gradients, f32 master weight and two moments. Gradients
- * travel as bf16. */
-static const double weight_bytes = 2, gradient_bytes = 4, state_bytes = 12;
 /* Hidden communication takes this share of its time from the compute it hides behind (reduction
  * kernels and copies use processors and memory too), and hides behind at most this much of it. */
 static const double overlap_tax = 0.1, overlap_reach = 0.9;
@@ -25,11 +24,14 @@ typedef struct group {
     double forward_flops, backward_flops, forward_moved, backward_moved; /* without the weights */
     double weights;                                                      /* elements */
     double kept;                                                         /* bytes */
+    double forward_seconds, backward_seconds; /* as measured, on one device; 0: by its figures */
     bool expert, input;
 } group;
 
 typedef struct model {
     const weft_op_list *list;
+    weft_state_bytes bytes; /* per weight; gradients travel in the type of the weights */
+    double wide;            /* bytes of an activation */
     group group[NAMES];
     int count;
     int64_t experts;
@@ -39,7 +41,11 @@ typedef struct model {
 
 static weft_status model_init(const weft_op_list *list, int64_t experts, model *m)
 {
-    *m = (model){.list = list, .experts = experts > 1 ? experts : 1, .attention = -1};
+    *m = (model){.list = list,
+                 .bytes = weft_state_bytes_of(list->dtype_bytes),
+                 .wide = (double)list->dtype_bytes,
+                 .experts = experts > 1 ? experts : 1,
+                 .attention = -1};
     if (list->layers < 1 || list->hidden < 1 || list->heads < 1 || list->tokens < 1 ||
         list->count < 1)
         return weft_fail(WEFT_E_ARG,
@@ -67,8 +73,10 @@ static weft_status model_init(const weft_op_list *list, int64_t experts, model *
         g->backward_flops += share * op->backward_flops;
         g->forward_moved += share * fmax(0, op->forward_bytes - op->param_bytes);
         g->backward_moved += share * fmax(0, op->backward_bytes - 2 * op->param_bytes);
-        g->weights += share * op->param_bytes / weight_bytes;
+        g->weights += share * op->param_bytes / m->bytes.weight;
         g->kept += share * op->activation_bytes;
+        g->forward_seconds += share * op->forward_seconds;
+        g->backward_seconds += share * op->backward_seconds;
     }
     m->sublayers = 1; /* the MLP */
     for (int i = 0; i < m->count; i++)
@@ -99,6 +107,9 @@ static double kernel_seconds(const pricing *p, const group *g, bool backward)
 {
     const weft_fabric *f = p->f;
     const double split = p->tp * p->cp, hidden = (double)p->m->list->hidden;
+    const double measured = backward ? g->backward_seconds : g->forward_seconds;
+    if (measured > 0) /* whole; splitting finer is taken to cost no efficiency */
+        return measured * p->b / split;
     const double flops = (backward ? g->backward_flops : g->forward_flops) * p->b / split;
     double fraction = g->kind == WEFT_WORK_ATTENTION ? f->attention
                       : g->kind == WEFT_WORK_CONV    ? f->conv
@@ -111,7 +122,7 @@ static double kernel_seconds(const pricing *p, const group *g, bool backward)
     }
     const double weights = g->weights / p->tp / (g->expert ? p->ep : 1);
     const double bytes = (backward ? g->backward_moved : g->forward_moved) * p->b / split +
-                         (backward ? 2 : 1) * weight_bytes * weights;
+                         (backward ? 2 : 1) * p->m->bytes.weight * weights;
     const double seconds = fmax(flops / (f->flops * fraction), bytes / f->memory_rate);
     if (g->input)
         return 0;
@@ -136,7 +147,7 @@ static void price_cp(pricing *p, double *forward, double *backward)
     const bool inside = p->l.tp * p->l.cp <= f->per_node;
     const double rows = p->b * (double)p->m->list->tokens / p->cp,
                  width = (double)p->m->list->hidden / p->tp;
-    const double hop = 2 * rows * width * 2 / (inside ? f->intra : f->inter) +
+    const double hop = 2 * rows * width * p->m->wide / (inside ? f->intra : f->inter) +
                        (inside ? f->intra_latency : f->inter_latency);
     const double step = p->forward[p->m->attention] / p->cp, steps = p->cp - 1;
     const double merge = steps * (rows * width * 12 / f->memory_rate + f->launch);
@@ -149,7 +160,8 @@ static void price_cp(pricing *p, double *forward, double *backward)
  * nothing hides (NeMo §4.5.2). */
 static void price_tp(const pricing *p, double *forward, double *backward)
 {
-    const double bytes = p->b * (double)p->m->list->tokens / p->cp * (double)p->m->list->hidden * 2;
+    const double bytes =
+        p->b * (double)p->m->list->tokens / p->cp * (double)p->m->list->hidden * p->m->wide;
     const double once = weft_fabric_gather(
         p->f, p->l.tp, p->l.tp < p->f->per_node ? p->l.tp : p->f->per_node, bytes);
     *forward = 2 * p->m->sublayers * once;
@@ -163,7 +175,7 @@ static double price_ep(const pricing *p)
         return 0;
     const bool inside = p->l.tp * p->l.ep <= p->f->per_node;
     const double bytes =
-        p->b * (double)p->m->list->tokens / p->cp / p->tp * (double)p->m->list->hidden * 2;
+        p->b * (double)p->m->list->tokens / p->cp / p->tp * (double)p->m->list->hidden * p->m->wide;
     return 2 * (bytes * (p->ep - 1) / p->ep / (inside ? p->f->intra : p->f->inter) +
                 (inside ? p->f->intra_latency : p->f->inter_latency));
 }
@@ -175,9 +187,9 @@ static double price_dp(const pricing *p, double micro_forward, double micro_back
     if (p->shards <= 1)
         return 0;
     const double layer = weft_fabric_gather(p->f, (int64_t)p->shards, p->shards_together,
-                                            weight_bytes * p->layer_weights);
+                                            p->m->bytes.weight * p->layer_weights);
     const double stage = weft_fabric_gather(p->f, (int64_t)p->shards, p->shards_together,
-                                            weight_bytes * p->layer_weights * p->layers);
+                                            p->m->bytes.weight * p->layer_weights * p->layers);
     if (p->l.zero == 3) /* every microbatch gathers each layer twice and scatters its gradient */
         return M * p->layers *
                    (exposed(layer, p->layer_forward) + exposed(2 * layer, p->layer_backward)) +
@@ -244,14 +256,15 @@ static bool price_memory(const pricing *p, double micro, weft_degrees_terms *t)
     double kept = 0;
     for (int i = 0; i < p->m->count; i++)
         kept += p->m->group[i].kept * p->b / (p->tp * p->cp);
-    t->weights = weight_bytes * weights / (zero >= 3 ? p->shards : 1);
-    t->gradients = gradient_bytes * weights / (zero >= 2 ? p->shards : 1);
-    t->states = state_bytes * weights / (zero >= 1 ? p->shards : 1);
+    t->weights = p->m->bytes.weight * weights / (zero >= 3 ? p->shards : 1);
+    t->gradients = p->m->bytes.gradient * weights / (zero >= 2 ? p->shards : 1);
+    t->states = p->m->bytes.optimizer * weights / (zero >= 1 ? p->shards : 1);
     /* one layer in full while its backward runs, its gathered inputs, and two layers of weights */
-    t->workspace = kept +
-                   (p->l.tp > 1 ? 2 : 0) * p->b * (double)p->m->list->tokens / p->cp *
-                       (double)p->m->list->hidden * 2 +
-                   (p->l.zero == 3 ? 2 * (weight_bytes + weight_bytes) * p->layer_weights : 0);
+    t->workspace =
+        kept +
+        (p->l.tp > 1 ? 2 : 0) * p->b * (double)p->m->list->tokens / p->cp *
+            (double)p->m->list->hidden * p->m->wide +
+        (p->l.zero == 3 ? 2 * (p->m->bytes.weight + p->m->bytes.weight) * p->layer_weights : 0);
     t->activations = kept * p->in_flight;
     const double limit = weft_fabric_usable(f);
     double fixed = t->weights + t->gradients + t->states + t->workspace;
@@ -319,6 +332,18 @@ static weft_status check_layout(const model *m, const weft_fabric *f, int64_t ba
     return WEFT_OK;
 }
 
+/* The update of this device's part of the weights: as measured, or the bytes that it moves. */
+static double optimizer_seconds(const pricing *p)
+{
+    const weft_state_bytes b = p->m->bytes;
+    const double own = p->layer_weights * p->layers / (p->l.zero >= 1 ? p->shards : 1);
+    if (p->m->list->update_seconds > 0) {
+        const double all = weft_op_list_total(p->m->list).param_bytes / b.weight;
+        return all > 0 ? p->m->list->update_seconds * own / all : 0;
+    }
+    return own * (2 * b.optimizer + b.gradient + b.weight) / p->f->memory_rate;
+}
+
 static void price(pricing *p, weft_degrees_terms *t, bool *fits)
 {
     const model *m = p->m;
@@ -355,15 +380,14 @@ static void price(pricing *p, weft_degrees_terms *t, bool *fits)
     *fits = price_memory(p, micro_forward + micro_backward, t);
     if (p->l.pp > 1) {
         const double bytes =
-            p->b * (double)m->list->tokens / p->cp / p->tp * (double)m->list->hidden * 2;
+            p->b * (double)m->list->tokens / p->cp / p->tp * (double)m->list->hidden * m->wide;
         const bool inside = p->l.tp * p->l.cp * p->l.dp < p->f->per_node;
         const double send = bytes / (inside ? p->f->intra : p->f->inter) +
                             (inside ? p->f->intra_latency : p->f->inter_latency);
         t->send = 2 * (p->pp - 1) * send + overlap_tax * 2 * M * v * send;
         t->bubble = (p->pp - 1) / v * (micro_forward + micro_backward + t->recompute / M);
     }
-    t->optimizer = p->layer_weights * p->layers / (p->l.zero >= 1 ? p->shards : 1) *
-                   (2 * state_bytes + gradient_bytes + weight_bytes) / p->f->memory_rate;
+    t->optimizer = optimizer_seconds(p);
     t->seconds = t->gemm + t->attention + t->pointwise + t->tp + t->cp + t->ep + t->dp + t->send +
                  t->bubble + t->recompute + t->offload + t->optimizer;
     const weft_op_cost total = weft_op_list_total(m->list);

@@ -21,7 +21,7 @@ weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, con
     static const char *const top[] = {"items", "window"}, *const known[] = {"name", "bytes",
                                                                             "recompute", "offload",
                                                                             "count"};
-    bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
+    WEFT_TRY(weft_json_only(json, name, top, WEFT_COUNT(top)));
     for (int64_t i = 0; i < count; i++) {
         char where[256];
         snprintf(where, sizeof where, "%.200s: items[%lld]", name, (long long)i);
@@ -32,7 +32,7 @@ weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, con
         WEFT_TRY(weft_json_get_f64_or(one, "recompute", where, INFINITY, &x[i].recompute));
         WEFT_TRY(weft_json_get_f64_or(one, "offload", where, INFINITY, &x[i].offload));
         WEFT_TRY(weft_json_get_i64_or(one, "count", where, 1, &x[i].count));
-        warned = warned || weft_json_warn_unknown(one, where, known, WEFT_COUNT(known));
+        WEFT_TRY(weft_json_only(one, where, known, WEFT_COUNT(known)));
         x[i].name = weft_arena_strdup(arena, called);
         if (!x[i].name)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);

@@ -81,12 +81,12 @@ weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, con
                              *const of_op[] = {"forward",          "backward",
                                                "output_bytes",     "parameter_bytes",
                                                "activation_bytes", "name"};
-    bool warned = weft_json_warn_unknown(json, name, top, WEFT_COUNT(top));
+    WEFT_TRY(weft_json_only(json, name, top, WEFT_COUNT(top)));
     for (int64_t i = 0; i < c.op_count; i++) {
         snprintf(where, sizeof where, "%s: ops[%lld]", name, (long long)i);
         const json_t *op = json_array_get(ops, (size_t)i);
         WEFT_TRY(read_op(arena, op, where, &c.op[i]));
-        warned = warned || weft_json_warn_unknown(op, where, of_op, WEFT_COUNT(of_op));
+        WEFT_TRY(weft_json_only(op, where, of_op, WEFT_COUNT(of_op)));
     }
     for (int64_t s = 0; s < c.skip_count; s++) {
         snprintf(where, sizeof where, "%s: skips[%lld]", name, (long long)s);

@@ -1,5 +1,7 @@
 #include "plan/pipeline/pulse.h"
 
+#include "plan/cost/model_work.h"
+
 #include <stdlib.h>
 
 static int by_pulse(const void *left, const void *right)
@@ -30,6 +32,7 @@ static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric
 {
     const double P = (double)p, G = (double)g, B = (double)b;
     weft_pulse_choice x = {.p = p, .g = g, .b = b};
+    const double states = weft_state_bytes_on(weft_state_bytes_of(2), 0, 1) / 2; /* of 16 bits */
     double most_output = 0, most_weights = 0;
     for (int64_t s = 0; s < 2 * p; s++) {
         const double seconds = stage_sum(c, part, s, 2),
@@ -43,7 +46,7 @@ static weft_pulse_choice price_pulse(const weft_pipe_costs *c, const weft_fabric
         const double weights = stage_sum(c, part, s, 0) + stage_sum(c, part, mirror, 0);
         const double kept = stage_sum(c, part, s, 1) + stage_sum(c, part, mirror, 1);
         const double before = p > 1 && s > 0 ? c->op[part->cut[s] - 1].output_bytes : 0;
-        const double memory = 7 * weights + P * kept + P * before;
+        const double memory = states * weights + P * kept + P * before;
         if (s < p && memory > x.memory)
             x.memory = memory;
         most_weights = weights > most_weights ? weights : most_weights;

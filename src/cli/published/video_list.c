@@ -1,54 +1,99 @@
-#include "plan/cost/model_costs.h"
+#include "cli/published/video_list.h"
 
 #include "base/config.h"
 
 #include <math.h>
 #include <string.h>
 
-/* VAE FLOPs per pixel: causal 3D encoders of 3x3x3 convolutions. At full resolution two residual
- * blocks of C channels are 4 * 27 * 2 C^2; each level below has 1/4 to 1/8 of the positions and up
- * to twice the channels, together about as much again. C = 128 (HunyuanVideo, CogVideoX), 96 (Wan).
- */
-static const weft_model_preset presets[] = {
-    {"wan-1.3b", "Wan2.1 1.3B: 30 layers, 12 heads, hidden 1536", WEFT_DIT_CROSS, 30, 0, 1536, 12,
-     8960, 512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
-    {"wan-14b", "Wan2.1 14B: 40 layers, 40 heads, hidden 5120", WEFT_DIT_CROSS, 40, 0, 5120, 40,
-     13824, 512, 5700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 96 * 96, 81, 256, 0.25, 16},
-    {"cogvideox-5b", "CogVideoX 5B as in Arachne Table II: 30 layers, 30 heads, hidden 1920",
-     WEFT_DIT_JOINT, 30, 0, 1920, 30, 7680, 226, 4700000000, 4096, 2, 4, 8,
-     2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
-    {"hunyuanvideo-13b",
-     "HunyuanVideo 13B: 20 double- and 40 single-stream layers, 24 heads, hidden 3072",
-     WEFT_DIT_DUAL, 60, 20, 3072, 24, 12288, 256, 8000000000, 4096, 2, 4, 8,
-     2.0 * 4 * 27 * 2 * 128 * 128, 64, 256, 0.25, 16},
-    {"st-dit-7b", "ST-DiT 7B: 21 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 21, 0, 4096, 32,
-     16384, 512, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
-    {"st-dit-12b", "ST-DiT 12B: 36 layers, 32 heads, hidden 4096", WEFT_DIT_STDIT, 36, 0, 4096, 32,
-     16384, 512, 4700000000, 4096, 2, 4, 8, 2.0 * 4 * 27 * 2 * 128 * 128, 48, 256, 0.25, 16},
+/* Encoders of video: causal 3D networks of 3x3x3 convolutions. At full resolution two residual
+ * blocks of C channels are 4 * 27 * 2 C^2 FLOPs a pixel; each level below has 1/4 to 1/8 of the
+ * positions and up to twice the channels, together about as much again. A tile's widest activations
+ * are C channels, in and out, bf16. */
+#define VAE(CHANNELS, FRAMES)                                                                      \
+    .vae_time = 4, .vae_space = 8, .latent_channels = 16, .tile_side = 256, .tile_overlap = 0.25,  \
+    .tile_frames = (FRAMES), .vae_channels = (CHANNELS)
+/* Prompts: a T5-XXL encoder, or umT5 or Llama of their sizes. */
+#define TEXT(TOKENS, PARAMETERS)                                                                   \
+    .text_tokens = (TOKENS), .text_parameters = (PARAMETERS), .text_hidden = 4096
+
+static const weft_video_preset presets[] = {
+    {.name = "wan-1.3b",
+     .help = "Wan2.1 1.3B: 30 layers, 12 heads, hidden 1536",
+     .kind = WEFT_DIT_GRAPH,
+     .patch = 2,
+     TEXT(512, 5700000000),
+     VAE(96, 81)},
+    {.name = "wan-14b",
+     .help = "Wan2.1 14B: 40 layers, 40 heads, hidden 5120",
+     .kind = WEFT_DIT_GRAPH,
+     .patch = 2,
+     TEXT(512, 5700000000),
+     VAE(96, 81)},
+    /* Arachne Table II calls these sizes 5B; published, they are the 2B */
+    {.name = "cogvideox-2b",
+     .help = "CogVideoX 2B: 30 layers, 30 heads, hidden 1920 (Arachne Table II calls it 5B)",
+     .kind = WEFT_DIT_JOINT,
+     .layers = 30,
+     .hidden = 1920,
+     .heads = 30,
+     .ffn = 7680,
+     .patch = 2,
+     TEXT(226, 4700000000),
+     VAE(128, 48)},
+    {.name = "cogvideox-5b",
+     .help = "CogVideoX 5B: 42 layers, 48 heads, hidden 3072",
+     .kind = WEFT_DIT_JOINT,
+     .layers = 42,
+     .hidden = 3072,
+     .heads = 48,
+     .ffn = 12288,
+     .patch = 2,
+     TEXT(226, 4700000000),
+     VAE(128, 48)},
+    {.name = "hunyuanvideo-13b",
+     .help = "HunyuanVideo 13B: 20 double- and 40 single-stream layers, 24 heads, hidden 3072",
+     .kind = WEFT_DIT_DUAL,
+     .layers = 60,
+     .double_layers = 20,
+     .hidden = 3072,
+     .heads = 24,
+     .ffn = 12288,
+     .patch = 2,
+     TEXT(256, 8000000000),
+     VAE(128, 64)},
+    {.name = "st-dit-7b",
+     .help = "ST-DiT 7B: 21 layers, 32 heads, hidden 4096",
+     .kind = WEFT_DIT_STDIT,
+     .layers = 21,
+     .hidden = 4096,
+     .heads = 32,
+     .ffn = 16384,
+     .patch = 2,
+     TEXT(512, 4700000000),
+     VAE(128, 48)},
+    {.name = "st-dit-12b",
+     .help = "ST-DiT 12B: 36 layers, 32 heads, hidden 4096",
+     .kind = WEFT_DIT_STDIT,
+     .layers = 36,
+     .hidden = 4096,
+     .heads = 32,
+     .ffn = 16384,
+     .patch = 2,
+     TEXT(512, 4700000000),
+     VAE(128, 48)},
 };
 
-const weft_model_preset *weft_model_presets(int *count)
+const weft_video_preset *weft_video_preset_at(int index)
 {
-    *count = WEFT_COUNT(presets);
-    return presets;
+    return index >= 0 && index < WEFT_COUNT(presets) ? &presets[index] : NULL;
 }
 
-weft_status weft_model_find(const char *name, const weft_model_preset **out)
+const weft_video_preset *weft_video_preset_find(const char *name)
 {
-    const char *names[WEFT_COUNT(presets)];
-    for (int i = 0; i < WEFT_COUNT(presets); i++) {
-        names[i] = presets[i].name;
-        if (!strcmp(name, presets[i].name)) {
-            *out = &presets[i];
-            return WEFT_OK;
-        }
-    }
-    const char *near = weft_nearest_name(name, names, WEFT_COUNT(presets));
-    return weft_fail(
-        WEFT_E_NOT_FOUND,
-        "model \"%s\" is not known (wan-1.3b, wan-14b, cogvideox-5b, hunyuanvideo-13b, "
-        "st-dit-7b, st-dit-12b)%s%s%s",
-        name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    for (int i = 0; i < WEFT_COUNT(presets); i++)
+        if (!strcmp(name, presets[i].name))
+            return &presets[i];
+    return NULL;
 }
 
 static int64_t divide_up(int64_t a, int64_t b)
@@ -56,24 +101,18 @@ static int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-int64_t weft_model_latent_frames(const weft_model_preset *m, int64_t frames)
+int64_t weft_video_latent_frames(const weft_video_preset *m, int64_t frames)
 {
     return 1 + divide_up(frames - 1, m->vae_time);
 }
 
-static int64_t frame_tokens(const weft_model_preset *m, int64_t height, int64_t width)
+static int64_t frame_tokens(const weft_video_preset *m, int64_t height, int64_t width)
 {
     return divide_up(divide_up(height, m->vae_space), m->patch) *
            divide_up(divide_up(width, m->vae_space), m->patch);
 }
 
-int64_t weft_model_tokens(const weft_model_preset *m, int64_t frames, int64_t height, int64_t width)
-{
-    return weft_model_latent_frames(m, frames) * frame_tokens(m, height, width);
-}
-
-int64_t weft_model_vae_tiles(const weft_model_preset *m, int64_t frames, int64_t height,
-                             int64_t width)
+static int64_t tiles_of(const weft_video_preset *m, int64_t frames, int64_t height, int64_t width)
 {
     const double step = (double)m->tile_side * (1 - m->tile_overlap);
     const double time_step = (double)m->tile_frames * (1 - m->tile_overlap);
@@ -87,14 +126,23 @@ int64_t weft_model_vae_tiles(const weft_model_preset *m, int64_t frames, int64_t
     return tiles;
 }
 
-double weft_model_tile_flops(const weft_model_preset *m)
+void weft_video_clip(const weft_video_preset *m, int64_t frames, int64_t height, int64_t width,
+                     weft_clip_work *out)
 {
-    return m->vae_flops * (double)(m->tile_frames * m->tile_side * m->tile_side);
-}
-
-double weft_model_text_flops(const weft_model_preset *m)
-{
-    return 2.0 * (double)m->text_parameters * (double)m->text_tokens;
+    const double tile = (double)(m->tile_frames * m->tile_side * m->tile_side),
+                 channels = (double)m->vae_channels;
+    *out =
+        (weft_clip_work){.frames = frames,
+                         .height = height,
+                         .width = width,
+                         .tiles = tiles_of(m, frames, height, width),
+                         .tile_flops = 2.0 * 4 * 27 * 2 * channels * channels * tile,
+                         .tile_bytes = tile * channels * 2 * 2,
+                         .text_flops = 2.0 * (double)m->text_parameters * (double)m->text_tokens,
+                         .latent_bytes = (double)weft_video_latent_frames(m, frames) *
+                                         (double)(height / m->vae_space * (width / m->vae_space)) *
+                                         (double)m->latent_channels * 2,
+                         .text_bytes = (double)(m->text_tokens * m->text_hidden) * 2};
 }
 
 typedef struct maker {
@@ -140,8 +188,11 @@ static weft_status attention(const maker *m, const char *name, double queries, d
                        .output_bytes = 2 * m->tokens * m->hidden});
 }
 
-/* Norms, modulation, residuals: `passes` readings or writings of the stream; few weights. */
-static weft_status memory_op(const maker *m, const char *name, double passes, double weights)
+/* Norms, modulation, residuals: `passes` readings or writings of the stream; few weights. `kept` of
+ * them stay for the backward: a norm keeps its input and what it modulates, a gate what it gates,
+ * norms of queries and keys these before and after. */
+static weft_status memory_op(const maker *m, const char *name, double passes, double kept,
+                             double weights)
 {
     const double io = 2 * passes * m->tokens * m->hidden;
     return weft_op_list_add(m->arena, m->list,
@@ -150,53 +201,39 @@ static weft_status memory_op(const maker *m, const char *name, double passes, do
                                            .forward_bytes = io,
                                            .backward_bytes = 1.5 * io,
                                            .param_bytes = 2 * weights,
-                                           .activation_bytes = 2 * m->tokens * m->hidden,
+                                           .activation_bytes = 2 * kept * m->tokens * m->hidden,
                                            .output_bytes = 2 * m->tokens * m->hidden});
 }
 
-static weft_status block_cross(const maker *m, const weft_model_preset *p)
-{
-    const double h = m->hidden, s = m->tokens, t = (double)p->text_tokens, f = (double)p->ffn;
-    WEFT_TRY(memory_op(m, "modulate", 8, 6 * h));
-    WEFT_TRY(gemm(m, "qkv", s, 3 * h * h, h, 3 * h));
-    WEFT_TRY(attention(m, "attention", s, s, 1));
-    WEFT_TRY(gemm(m, "proj", s, h * h, h, h));
-    WEFT_TRY(gemm(m, "cross.q", s, h * h, h, h));
-    WEFT_TRY(gemm(m, "cross.kv", t, 2 * h * h, h, 2 * h));
-    WEFT_TRY(attention(m, "cross", s, t, 1));
-    WEFT_TRY(gemm(m, "cross.proj", s, h * h, h, h));
-    return gemm(m, "mlp", s, 2 * h * f, h + f, f + h);
-}
-
-static weft_status block_joint(const maker *m, const weft_model_preset *p)
+static weft_status block_joint(const maker *m, const weft_video_preset *p)
 {
     const double h = m->hidden, s = m->tokens + (double)p->text_tokens, f = (double)p->ffn;
-    WEFT_TRY(memory_op(m, "modulate", 8, 12 * 512 * h));
+    WEFT_TRY(memory_op(m, "modulate", 8, 10, 12 * 512 * h));
     WEFT_TRY(gemm(m, "qkv", s, 3 * h * h, h, 3 * h));
     WEFT_TRY(attention(m, "attention", s, s, 1));
     WEFT_TRY(gemm(m, "proj", s, h * h, h, h));
-    return gemm(m, "mlp", s, 2 * h * f, h + f, f + h);
+    return gemm(m, "mlp", s, 2 * h * f, h + 2 * f, f + h);
 }
 
-static weft_status block_dual(const maker *m, const weft_model_preset *p, bool two_streams)
+static weft_status block_dual(const maker *m, const weft_video_preset *p, bool two_streams)
 {
     const double h = m->hidden, t = (double)p->text_tokens, s = m->tokens + t, f = (double)p->ffn;
-    WEFT_TRY(memory_op(m, "modulate", 8, (two_streams ? 12 : 3) * h * h));
+    WEFT_TRY(memory_op(m, "modulate", 8, two_streams ? 10 : 7, (two_streams ? 12 : 3) * h * h));
     if (!two_streams) { /* one matrix for qkv and the MLP's first half, one for the way back */
         WEFT_TRY(gemm(m, "linear1", s, h * (3 * h + f), h, 3 * h + f));
         WEFT_TRY(attention(m, "attention", s, s, 1));
-        return gemm(m, "linear2", s, (h + f) * h, h + f, h);
+        return gemm(m, "linear2", s, (h + f) * h, h + 2 * f, h);
     }
     WEFT_TRY(gemm(m, "video.qkv", m->tokens, 3 * h * h, h, 3 * h));
     WEFT_TRY(gemm(m, "text.qkv", t, 3 * h * h, h, 3 * h));
     WEFT_TRY(attention(m, "attention", s, s, 1));
     WEFT_TRY(gemm(m, "video.proj", m->tokens, h * h, h, h));
     WEFT_TRY(gemm(m, "text.proj", t, h * h, h, h));
-    WEFT_TRY(gemm(m, "video.mlp", m->tokens, 2 * h * f, h + f, f + h));
-    return gemm(m, "text.mlp", t, 2 * h * f, h + f, f + h);
+    WEFT_TRY(gemm(m, "video.mlp", m->tokens, 2 * h * f, h + 2 * f, f + h));
+    return gemm(m, "text.mlp", t, 2 * h * f, h + 2 * f, f + h);
 }
 
-static weft_status block_stdit(const maker *m, const weft_model_preset *p, double frames,
+static weft_status block_stdit(const maker *m, const weft_video_preset *p, double frames,
                                double per_frame)
 {
     static const char *const names[3][3] = {{"full.qkv", "full", "full.proj"},
@@ -204,16 +241,16 @@ static weft_status block_stdit(const maker *m, const weft_model_preset *p, doubl
                                             {"temporal.qkv", "temporal", "temporal.proj"}};
     const double h = m->hidden, s = m->tokens, f = (double)p->ffn;
     const double length[3] = {s, per_frame, frames};
-    WEFT_TRY(memory_op(m, "modulate", 12, 12 * 256 * h));
+    WEFT_TRY(memory_op(m, "modulate", 12, 12, 12 * 256 * h));
     for (int i = 0; i < 3; i++) {
         WEFT_TRY(gemm(m, names[i][0], s, 3 * h * h, h, 3 * h));
         WEFT_TRY(attention(m, names[i][1], length[i], length[i], s / length[i]));
         WEFT_TRY(gemm(m, names[i][2], s, h * h, h, h));
     }
-    return gemm(m, "mlp", s, 2 * h * f, h + f, f + h);
+    return gemm(m, "mlp", s, 2 * h * f, h + 2 * f, f + h);
 }
 
-static weft_status build(weft_arena *arena, const weft_model_preset *p, double frames,
+static weft_status build(weft_arena *arena, const weft_video_preset *p, double frames,
                          double per_frame, weft_op_list *out)
 {
     weft_op_list list = {.name = p->name,
@@ -230,7 +267,7 @@ static weft_status build(weft_arena *arena, const weft_model_preset *p, double f
                   m.hidden));
     for (int64_t i = 0; i < p->layers; i++)
         switch (p->kind) {
-        case WEFT_DIT_CROSS: WEFT_TRY(block_cross(&m, p)); break;
+        case WEFT_DIT_GRAPH: return weft_fail(WEFT_E_INTERNAL, "%s has a graph", p->name);
         case WEFT_DIT_JOINT: WEFT_TRY(block_joint(&m, p)); break;
         case WEFT_DIT_DUAL: WEFT_TRY(block_dual(&m, p, i < p->double_layers)); break;
         case WEFT_DIT_STDIT: WEFT_TRY(block_stdit(&m, p, frames, per_frame)); break;
@@ -240,23 +277,9 @@ static weft_status build(weft_arena *arena, const weft_model_preset *p, double f
     return WEFT_OK;
 }
 
-weft_status weft_model_costs(weft_arena *arena, const weft_model_preset *m, int64_t frames,
-                             int64_t height, int64_t width, weft_op_list *out)
+weft_status weft_video_list(weft_arena *arena, const weft_video_preset *m, int64_t frames,
+                            int64_t height, int64_t width, weft_op_list *out)
 {
-    if (frames < 1 || height < 1 || width < 1)
-        return weft_fail(WEFT_E_ARG, "a clip of %lld frames of %lld x %lld pixels",
-                         (long long)frames, (long long)height, (long long)width);
-    return build(arena, m, (double)weft_model_latent_frames(m, frames),
+    return build(arena, m, (double)weft_video_latent_frames(m, frames),
                  (double)frame_tokens(m, height, width), out);
-}
-
-double weft_model_parameters(const weft_model_preset *m)
-{
-    weft_arena *arena = weft_arena_create();
-    weft_op_list list;
-    const double bytes = arena && build(arena, m, 1, 1, &list) == WEFT_OK
-                             ? weft_op_list_total(&list).param_bytes
-                             : 0;
-    weft_arena_free(arena);
-    return bytes / 2;
 }

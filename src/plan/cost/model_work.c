@@ -1,0 +1,69 @@
+#include "plan/cost/model_work.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+weft_status weft_model_work_clip(const weft_model_work *m, int64_t frames, int64_t height,
+                                 int64_t width, const weft_clip_work **out)
+{
+    for (int64_t i = 0; i < m->clips; i++)
+        if (m->clip[i].frames == frames && m->clip[i].height == height &&
+            m->clip[i].width == width) {
+            *out = &m->clip[i];
+            return WEFT_OK;
+        }
+    return weft_fail(WEFT_E_INTERNAL,
+                     "%s: the costs of a clip of %lld x %lld x %lld were not counted", m->name,
+                     (long long)frames, (long long)height, (long long)width);
+}
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *p = data; /* FNV-1a */
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t mix_list(uint64_t hash, const weft_op_list *list)
+{
+    for (int64_t i = 0; i < list->count; i++) {
+        const weft_op_cost *o = &list->op[i];
+        const double n[] = {(double)o->kind,  o->forward_flops,   o->backward_flops,
+                            o->forward_bytes, o->backward_bytes,  o->param_bytes,
+                            o->output_bytes,  o->activation_bytes};
+        hash = mix(mix(hash, o->name, strlen(o->name)), n, sizeof n);
+    }
+    for (int64_t i = 0; i < list->skip_count; i++) {
+        const double n[] = {list->skip[i].from, list->skip[i].to, list->skip[i].bytes};
+        hash = mix(hash, n, sizeof n);
+    }
+    return hash;
+}
+
+void weft_model_work_id(const weft_model_work *m, char text[20])
+{
+    const double facts[] = {(double)m->layers, (double)m->heads, (double)m->hidden, m->parameters,
+                            m->text_weight_bytes};
+    uint64_t hash = mix(0xcbf29ce484222325u, facts, sizeof facts);
+    for (int64_t i = 0; i < m->clips; i++) {
+        const weft_clip_work *c = &m->clip[i];
+        const double n[] = {(double)c->frames, (double)c->height, (double)c->width,
+                            (double)c->tiles,  c->tile_flops,     c->tile_bytes,
+                            c->text_flops,     c->latent_bytes,   c->text_bytes};
+        hash = mix_list(mix(hash, n, sizeof n), &c->denoiser);
+    }
+    snprintf(text, 20, "%016" PRIx64, hash);
+}
+
+weft_state_bytes weft_state_bytes_of(int64_t dtype_bytes)
+{
+    return dtype_bytes >= 4 ? (weft_state_bytes){4, 4, 8} : (weft_state_bytes){2, 4, 12};
+}
+
+double weft_state_bytes_on(weft_state_bytes b, int64_t zero, double ranks)
+{
+    return b.weight / (zero >= 3 ? ranks : 1) + b.gradient / (zero >= 2 ? ranks : 1) +
+           b.optimizer / (zero >= 1 ? ranks : 1);
+}

@@ -1,0 +1,38 @@
+/* Measured seconds of a machine's kernels, and what nodes of a graph take by them.
+ *
+ * A rate is one node that was timed: its op and the shapes of its operands. The time of another
+ * node is that of the nearest ones of the same op (by the logarithms of their dims), scaled by the
+ * work: what was timed with the same shapes is taken as it is. */
+#ifndef WEFT_PLAN_RATES_H
+#define WEFT_PLAN_RATES_H
+
+#include "graph/graph.h"
+#include "plan/cost/op_list.h"
+
+enum { WEFT_RATE_KEY = 320, WEFT_RATE_DIMS = 40 };
+
+typedef struct weft_rate {
+    const char *key; /* weft_rate_key: "linear f32[1,256,384] f32[1536,384] -> f32[1,256,1536]" */
+    double flops, bytes; /* of the op's cost row */
+    double seconds;
+} weft_rate;
+
+typedef struct weft_rates {
+    weft_rate *item; /* arena; sorted by key */
+    int64_t count;
+    int64_t threads; /* that they were measured with */
+} weft_rates;
+
+/* What distinguishes a node for its kernel. */
+void weft_rate_key(const weft_graph *graph, int32_t node, char text[WEFT_RATE_KEY]);
+/* Sorts and checks: keys once, numbers finite and positive. WEFT_E_FORMAT. */
+weft_status weft_rates_check(weft_rates *rates, const char *where);
+
+/* Of a node with this key and cost; *exact: it was timed itself. NAN: no node of its op was. */
+double weft_rates_seconds(const weft_rates *rates, const char *key, double flops, double bytes,
+                          bool *exact);
+
+/* What a node is limited by, from its op. */
+weft_work weft_node_work(const weft_node *node);
+
+#endif

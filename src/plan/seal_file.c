@@ -1,0 +1,55 @@
+#include "plan/seal_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the members but "id", in the order of their names. */
+static weft_status hash_of(const json_t *plan, char text[20])
+{
+    json_t *copy = json_copy((json_t *)plan);
+    json_object_del(copy, "id");
+    char *line =
+        copy ? json_dumps(copy, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
+    json_decref(copy);
+    if (!line)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a plan's id");
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const unsigned char *p = (const unsigned char *)line; *p; p++)
+        hash = (hash ^ *p) * 0x100000001b3u;
+    free(line);
+    snprintf(text, 20, "%016" PRIx64, hash);
+    return WEFT_OK;
+}
+
+weft_status weft_plan_seal(json_t *plan, const char *format)
+{
+    char id[20];
+    if (json_object_set_new(plan, "format", json_string(format)) ||
+        json_object_set_new(plan, "weft", json_string(WEFT_VERSION)))
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
+    WEFT_TRY(hash_of(plan, id));
+    return json_object_set_new(plan, "id", json_string(id))
+               ? weft_fail(WEFT_E_MEMORY, "out of memory for a plan")
+               : WEFT_OK;
+}
+
+weft_status weft_plan_seal_check(const json_t *plan, const char *format, const char *where)
+{
+    const char *has, *id;
+    char own[20];
+    WEFT_TRY(weft_json_get_string_or(plan, "format", where, "", &has));
+    if (strcmp(has, format))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"format\" is \"%.40s\", not \"%s\"; plan again with this weft (%s)",
+                         where, has, format, WEFT_VERSION);
+    WEFT_TRY(weft_json_get_string_or(plan, "id", where, "", &id));
+    WEFT_TRY(hash_of(plan, own));
+    if (strcmp(id, own))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: the plan is not as it was made (its id is %.20s, its content's %s); "
+                         "plan again instead of editing it",
+                         where, id[0] ? id : "missing", own);
+    return WEFT_OK;
+}
