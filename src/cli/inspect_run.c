@@ -1,7 +1,7 @@
 #include "cli/inspect_run.h"
 
 #include "base/log.h"
-#include "train/step.h"
+#include "train/stage_steps.h"
 
 #include <stdio.h>
 
@@ -32,17 +32,6 @@ static weft_status print_passes(const weft_pass_log *log)
     return status;
 }
 
-static weft_status plan_bucket(const weft_run *run, const weft_run_models *models,
-                               const weft_bucket *size, const weft_place_of_run *place,
-                               int64_t *params, weft_step *step)
-{
-    weft_graph *whole = weft_graph_create();
-    if (whole)
-        weft_objective_build(whole, run, models, size);
-    *params = whole ? weft_graph_param_count(whole) : 0;
-    return weft_step_plan(whole, &run->optimizer, place, step);
-}
-
 static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *size,
                                   const weft_step *step, int64_t params, bool print)
 {
@@ -60,39 +49,62 @@ static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *si
     return print ? print_graph(step->graph) : WEFT_OK;
 }
 
-/* The programs of a stage's buckets share their arenas. */
+/* Behind the batches of a step, where there are several. */
+static weft_status inspect_update(const weft_step *step, bool print)
+{
+    const weft_memory_plan *plan = weft_program_plan(step->program);
+    printf("update after the batches of a step\n");
+    printf("  %-14s %14d  on a rank\n", "nodes", (int)weft_graph_node_count(step->graph));
+    line("activations", plan->arena_bytes, "in the arena that the batches use");
+    return print ? print_graph(step->graph) : WEFT_OK;
+}
+
+static weft_status inspect_peak(const weft_stage_steps *s)
+{
+    int64_t weights;
+    weft_program **program = weft_alloc(s->count * (int64_t)sizeof *program);
+    if (!program)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", s->count);
+    for (int i = 0; i < s->count; i++)
+        program[i] = s->bucket[i]->program;
+    const int64_t bytes = weft_programs_bytes(program, s->count);
+    weft_free(program);
+    WEFT_TRY(weft_stage_steps_weights(s, &weights));
+    line("program", bytes, "reserved for the stage: all but the weights");
+    line("predicted peak", bytes + weights, "the program's and the weights'");
+    return WEFT_OK;
+}
+
+/* The programs of a stage share their arena. */
 static weft_status inspect_stage(const weft_run *run, const weft_run_models *models,
                                  const weft_stage *stage, weft_place_of_run *place,
                                  const weft_args *args)
 {
-    const int count = weft_stage_bucket_count(stage);
     const double begin = weft_now();
-    weft_step *step = weft_alloc(count * (int64_t)sizeof *step);
-    weft_program **program = weft_alloc(count * (int64_t)sizeof *program);
+    const bool print = weft_args_flag(args, "--graph");
+    weft_stage_steps s = {0};
+    weft_step_cache *cache = weft_step_cache_create();
     weft_status_code status =
-        step && program ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", count);
-    int64_t params = 0;
-    for (int i = 0; i < count; i++) {
+        cache ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the steps of a stage");
+    while (status == WEFT_OK && s.count < weft_stage_steps_count(stage)) {
         weft_pass_log log = {0};
         place->log = weft_args_flag(args, "--passes") ? &log : NULL;
-        WEFT_GO(plan_bucket(run, models, weft_stage_bucket(stage, i), place, &params, &step[i]));
-        WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, i), &step[i], params,
-                               weft_args_flag(args, "--graph")));
+        WEFT_GO(weft_stage_steps_next(cache, run, models, stage, place, &s));
+        const weft_step *step = s.bucket[s.count - 1];
+        if (s.update)
+            WEFT_GO(inspect_update(step, print));
+        else
+            WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, s.count - 1), step,
+                                   weft_graph_param_count(step->whole), print));
         if (place->log)
             WEFT_GO(print_passes(&log));
-        program[i] = step[i].program;
     }
-    line("program", weft_programs_bytes(program, count),
-         "reserved for the stage: all but the weights");
-    line("predicted peak",
-         weft_programs_bytes(program, count) + weft_program_plan(program[0])->source_bytes,
-         "the program's and the weights'");
+    if (status == WEFT_OK)
+        status = inspect_peak(&s);
     printf("  planned in %.2f s\n", weft_now() - begin);
 out:
-    for (int i = 0; i < count && step; i++)
-        weft_step_free(&step[i]);
-    weft_free(step);
-    weft_free(program);
+    weft_stage_steps_free(&s);
+    weft_step_cache_free(cache);
     return status;
 }
 

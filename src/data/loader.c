@@ -841,6 +841,18 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
     return status;
 }
 
+weft_status weft_loader_bucket_ahead(const weft_loader *l, int64_t ahead, int *bucket)
+{
+    int64_t *taken = weft_alloc(l->lanes * 8);
+    if (!taken)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
+    memcpy(taken, l->returned, (size_t)l->lanes * 8);
+    for (int64_t i = 0; i <= ahead; i++)
+        *bucket = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
+    weft_free(taken);
+    return WEFT_OK;
+}
+
 /* ---- state --------------------------------------------------------------------------------- */
 
 json_t *weft_loader_state(const weft_loader *l)

@@ -122,6 +122,9 @@ weft_status weft_loader_peek(weft_loader *loader, int64_t step, weft_item *out, 
  * used is an error. */
 weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to);
 
+/* The bucket of the batch that comes `ahead` batches after the next one. */
+weft_status weft_loader_bucket_ahead(const weft_loader *loader, int64_t ahead, int *bucket);
+
 /* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
  * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */
 json_t *weft_loader_state(const weft_loader *loader);

@@ -14,12 +14,33 @@ typedef struct weft_optimizer_config {
 } weft_optimizer_config;
 extern const weft_section weft_optimizer_section;
 
-/* Adds to `g`, whose forward ends in the scalar `loss`:
- *   inputs  "optimizer.lr", "optimizer.step" (from 1), "optimizer.loss_limit",
- * "optimizer.norm_limit": scalars f32; a loss or norm over its limit, or not finite, leaves every
- * parameter and state as it was states  "adamw.m.<param>", "adamw.v.<param>", and with EMA
- * "ema.<param>" outputs "loss", "grad_norm" (before clipping), "grad_scale" (NaN: the step was
- * skipped) Parameters that the loss does not reach keep their values and have no states. */
+/* One contribution a step: adds to `g`, whose forward ends in the scalar `loss`:
+ *
+ *   inputs   "optimizer.lr", "optimizer.step" (from 1), "optimizer.loss_limit",
+ *            "optimizer.norm_limit": scalars f32; a loss or norm over its limit, or not finite,
+ *            leaves every parameter and state as it was
+ *   states   "adamw.m.<param>", "adamw.v.<param>", and with EMA "ema.<param>"
+ *   outputs  "loss", "grad_norm" (before clipping), "grad_scale" (NaN: the step was skipped)
+ *
+ * Parameters that the loss does not reach keep their values and have no states. */
 void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *config);
+
+/* Several contributions a step: gradient programs that add, one update program that sums over
+ * ranks, clips and steps.
+ *
+ *   gradients of bucket 0  ──+──> grad.<param>, grad.loss ──> update ──> params, moments, averages
+ *   gradients of bucket 1  ──+    each rank's own terms   all_reduce     grad.* are 0 again
+ *
+ * A gradient state lies as its parameter does, and is P (a term of a sum) over the axes that the
+ * parameter varies on: nothing is summed over those before the update, and there exactly once.
+ *
+ * Adds to `g` of one rank the states, and the input "optimizer.weight": the share of this
+ * contribution in the step's mean loss. Output "loss": of this contribution, without its weight. */
+void weft_optimizer_accumulate(weft_graph *g, weft_value loss);
+/* The update of what `count` such graphs add to, with the inputs, states and outputs of
+ * weft_optimizer_build; "loss" is the weighted sum. NULL: out of memory; other errors stick to the
+ * graph. */
+weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
+                                  const weft_optimizer_config *config);
 
 #endif

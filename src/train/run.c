@@ -97,7 +97,9 @@ static const char *const lr_names[] = {"constant", "cosine", NULL};
 static const weft_key stage_keys[] = {
     {"name", WEFT_KEY_STRING, offsetof(weft_stage, name), "", "", "shown in the progress line"},
     I64(weft_stage, steps, "steps", NULL, "", "optimizer steps", 1, 1e12),
-    I64(weft_stage, size.batch, "batch", "0", "samples", "samples per step over all ranks", 0,
+    I64(weft_stage, accumulate, "accumulate", "1", "batches",
+        "batches per step: their gradients add up before the optimizer takes its step", 1, 65536),
+    I64(weft_stage, size.batch, "batch", "0", "samples", "samples per batch over all ranks", 0,
         65536),
     I64(weft_stage, size.frames, "frames", "0", "frames", "length of a clip; 1 + a multiple of 4",
         0, 65536),

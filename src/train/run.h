@@ -47,6 +47,7 @@ typedef struct weft_run_data {
 typedef struct weft_stage {
     const char *name;
     int64_t steps;
+    int64_t accumulate;        /* batches per step */
     weft_bucket size;          /* of every step, or */
     weft_section_list buckets; /* weft_bucket: sizes that take turns */
     double lr;

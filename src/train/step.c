@@ -28,6 +28,21 @@ static void find_slice(weft_step *step, const weft_place_of_run *place)
     }
 }
 
+/* The largest input of f32: what the loss compares with, element by element. */
+static double elements(const weft_graph *whole)
+{
+    int64_t most = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(whole); n++) {
+        const weft_node *node = weft_graph_node(whole, n);
+        const weft_value_info *info = weft_value_get(whole, node->out[0]);
+        if (node->op != WEFT_OP_INPUT || strncmp(info->name, "batch.", 6) || info->shape.rank < 5)
+            continue;
+        const int64_t count = weft_shape_count(&info->shape);
+        most = count > most ? count : most;
+    }
+    return (double)most;
+}
+
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
@@ -37,12 +52,16 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .recipe = &weft_recipe_dp,
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count};
-    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
-    find_slice(step, place);
-    if (optimizer) {
-        weft_optimizer_build(step->graph, weft_graph_find(step->graph, "objective"), optimizer);
-        WEFT_TRY(weft_graph_check(step->graph));
+    if (!optimizer || place->kind != WEFT_STEP_UPDATE) {
+        WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
+        find_slice(step, place);
     }
+    const weft_value objective = weft_graph_find(step->graph, "objective");
+    if (optimizer && place->kind == WEFT_STEP_WHOLE)
+        weft_optimizer_build(step->graph, objective, optimizer);
+    if (optimizer && place->kind == WEFT_STEP_GRADIENTS)
+        weft_optimizer_accumulate(step->graph, objective);
+    WEFT_TRY(weft_graph_check(step->graph));
     return weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
                            place->log);
 }
@@ -90,6 +109,7 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
         return status;
     }
     step.cost = weft_graph_cost(step.graph);
+    step.weight = elements(step.whole);
     *out = step;
     return WEFT_OK;
 }

@@ -6,6 +6,13 @@
 #include "runtime/runtime.h"
 #include "train/objective.h"
 
+/* What of a step a program does (train/optimizer.h). */
+typedef enum weft_step_kind {
+    WEFT_STEP_WHOLE,     /* forward, backward and update: the only contribution */
+    WEFT_STEP_GRADIENTS, /* forward and backward: adds to gradient states */
+    WEFT_STEP_UPDATE     /* of what those added; its graph is this rank's already */
+} weft_step_kind;
+
 /* Where and how programs run. */
 typedef struct weft_place_of_run {
     weft_comm *comm; /* borrowed; NULL: rank 0 of a mesh that is not here, to plan for */
@@ -14,8 +21,9 @@ typedef struct weft_place_of_run {
     const char *const *recompute;
     int recompute_count;
     const weft_pass_switches *passes; /* NULL: weft_pass_defaults */
-    weft_pass_log *log; /* what the passes changed is added to it; NULL: nobody asks */
-    bool profile;       /* time every node */
+    weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
+    bool profile;        /* time every node */
+    weft_step_kind kind; /* of programs that train */
 } weft_place_of_run;
 
 typedef struct weft_step {
@@ -25,6 +33,7 @@ typedef struct weft_step {
     weft_cost cost;                   /* of one run on this rank */
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
     int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
+    double weight;                    /* elements of the whole batch that its loss is a mean of */
 } weft_step;
 
 /* The step planned and not bound: its graph, program and exact memory, nothing reserved. As

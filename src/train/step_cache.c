@@ -52,9 +52,11 @@ static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o,
                        const weft_place_of_run *place)
 {
     uint64_t key = weft_graph_hash(whole);
-    const double numbers[] = {o->beta1,        o->beta2,       o->eps,
-                              o->weight_decay, o->clip_norm,   o->decay_all,
-                              o->ema_decay,    place->profile, weft_comm_rank(place->comm)};
+    const double numbers[] = {
+        o->beta1,        o->beta2,       o->eps,
+        o->weight_decay, o->clip_norm,   o->decay_all,
+        o->ema_decay,    place->profile, place->comm ? weft_comm_rank(place->comm) : 0,
+        place->kind};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         key = mix_number(key, numbers[i]);
     for (int i = 0; i < place->mesh.axis_count; i++)

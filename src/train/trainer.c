@@ -14,7 +14,7 @@
 #include "train/latents.h"
 #include "train/meter.h"
 #include "train/run_lock.h"
-#include "train/step_cache.h"
+#include "train/stage_steps.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,9 +45,9 @@ typedef struct trainer {
     const weft_stage *stage;
     int64_t stage_index;
     int buckets;
-    weft_step **bucket; /* of `steps`: one for each size of the stage */
-    double *flops;      /* of a step over all ranks, by bucket */
-    float *no_text;     /* (L,D): in the place of captions that are left away; NULL: captions are
+    weft_stage_steps programs; /* of `steps` */
+    double *flops;             /* of a step over all ranks, by bucket */
+    float *no_text; /* (L,D): in the place of captions that are left away; NULL: captions are
                            encoded in the step */
     weft_loader *loader;
     weft_meter *meter;
@@ -201,9 +201,9 @@ static weft_status open_loader(trainer *t)
         buckets[i] = *weft_stage_bucket(t->stage, i);
     if (!video)
         WEFT_GO(use_latents(t, &config, buckets, folder));
-    WEFT_GO(weft_loader_open(&config, (int)t->bucket[0]->slice_index,
-                             (int)t->bucket[0]->slice_parts, video ? NULL : WEFT_LATENT_PART,
-                             t->models.grid.channels, &t->loader));
+    WEFT_GO(weft_loader_open(&config, (int)t->programs.bucket[0]->slice_index,
+                             (int)t->programs.bucket[0]->slice_parts,
+                             video ? NULL : WEFT_LATENT_PART, t->models.grid.channels, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
     if (!video && t->leader)
@@ -242,37 +242,32 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
     return model->family->begin ? begin_model(t, model) : WEFT_OK;
 }
 
-static weft_status plan_bucket(trainer *t, const weft_bucket *size, weft_step **step)
-{
-    weft_graph *g = weft_graph_create();
-    if (g)
-        weft_objective_build(g, t->run, &t->models, size);
-    return weft_step_cache_get(t->steps, g, &t->run->optimizer, &t->place, step);
-}
-
 /* The parameters and states that any stage reaches are in the store from the first step on: a stage
  * of single frames has no gradient for temporal convolutions, but a checkpoint of the next stage
  * has their moments and averages. */
 static weft_status fill_store(trainer *t)
 {
     const weft_stage *stages = t->run->stages.item;
-    weft_step *step = NULL;
-    for (int64_t i = 0; i < t->run->stages.count; i++)
-        for (int k = 0; k < weft_stage_bucket_count(&stages[i]); k++) {
-            WEFT_TRY(plan_bucket(t, weft_stage_bucket(&stages[i], k), &step));
-            WEFT_TRY(weft_store_init(t->store, step->graph, (uint64_t)t->run->seed));
-        }
-    WEFT_TRY(begin_weights(t, step->whole));
+    weft_stage_steps s = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < t->run->stages.count && status == WEFT_OK; i++) {
+        weft_stage_steps_free(&s);
+        status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
+        for (int k = 0; k < s.count && status == WEFT_OK; k++)
+            status = weft_store_init(t->store, s.bucket[k]->graph, (uint64_t)t->run->seed);
+    }
+    if (status == WEFT_OK)
+        status = begin_weights(t, s.bucket[0]->whole);
+    weft_stage_steps_free(&s);
     weft_step_begin_averages(t->store);
-    return WEFT_OK;
+    return status;
 }
 
 static void close_buckets(trainer *t)
 {
-    weft_free(t->bucket);
+    weft_stage_steps_free(&t->programs);
     weft_free(t->flops);
     weft_free(t->no_text);
-    t->bucket = NULL;
     t->flops = NULL;
     t->no_text = NULL;
 }
@@ -281,17 +276,17 @@ static weft_status open_stage(trainer *t)
 {
     close_buckets(t);
     t->buckets = weft_stage_bucket_count(t->stage);
-    t->bucket = weft_alloc(t->buckets * (int64_t)sizeof *t->bucket);
-    t->flops = weft_alloc(t->buckets * (int64_t)sizeof *t->flops);
-    if (!t->bucket || !t->flops)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
-    for (int i = 0; i < t->buckets; i++) {
-        WEFT_TRY(plan_bucket(t, weft_stage_bucket(t->stage, i), &t->bucket[i]));
-        t->flops[i] = (double)t->bucket[i]->cost.flops;
-    }
     WEFT_TRY(
-        weft_step_cache_bind(t->steps, t->bucket, t->buckets, t->store, (uint64_t)t->run->seed));
-    return weft_comm_sum(t->comm, t->flops, t->buckets);
+        weft_stage_steps_plan(t->steps, t->run, &t->models, t->stage, &t->place, &t->programs));
+    const int count = t->programs.count;
+    t->flops = weft_alloc(count * (int64_t)sizeof *t->flops);
+    if (!t->flops)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", count);
+    for (int i = 0; i < count; i++)
+        t->flops[i] = (double)t->programs.bucket[i]->cost.flops;
+    WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, count, t->store,
+                                  (uint64_t)t->run->seed));
+    return weft_comm_sum(t->comm, t->flops, count);
 }
 
 /* Waits for the one that is being written. */
@@ -371,7 +366,7 @@ static weft_status fill_batch(trainer *t, int *bucket)
 {
     weft_batch batch;
     WEFT_TRY(weft_loader_next(t->loader, &batch));
-    const weft_step *step = t->bucket[batch.bucket];
+    const weft_step *step = t->programs.bucket[batch.bucket];
     *bucket = batch.bucket;
     if (batch.count != step->slice_count)
         return weft_fail(WEFT_E_INTERNAL,
@@ -393,29 +388,57 @@ static void set_scalar(const weft_step *step, const char *name, float value)
     *(float *)weft_program_input(step->program, name)->data = value;
 }
 
-/* What the step that ran says. */
-static weft_step_figures read_figures(const trainer *t, int bucket, double lr)
+/* Adds what a batch brings to the figures of its step; `share` of the step's mean loss. */
+static void add_figures(const trainer *t, int bucket, double share, weft_step_figures *f)
 {
-    const weft_step *step = t->bucket[bucket];
+    const weft_step *step = t->programs.bucket[bucket];
     const weft_bucket *size = weft_stage_bucket(t->stage, bucket);
-    weft_step_figures f = {.step = t->done,
-                           .stage = t->stage->name,
-                           .loss = weft_step_scalar(step, "loss"),
-                           .grad_norm = weft_step_scalar(step, "grad_norm"),
-                           .lr = lr,
-                           .samples = size->batch,
-                           .flops = t->flops[bucket],
-                           .bucket = t->buckets > 1 ? bucket : -1};
-    f.skipped = !isfinite(weft_step_scalar(step, "grad_scale"));
+    f->samples += size->batch;
+    f->flops += t->flops[bucket];
     if (weft_run_denoises(&t->models))
-        f.tokens = size->batch * weft_run_tokens(&t->models, size);
+        f->tokens += size->batch * weft_run_tokens(&t->models, size);
     static const char *const names[] = {"mse", "kl"};
     for (int i = 0, n = 0; i < WEFT_COUNT(names); i++)
         if (weft_program_output(step->program, names[i])) {
-            f.extra_name[n] = names[i];
-            f.extra[n++] = weft_step_scalar(step, names[i]);
+            f->extra_name[n] = names[i];
+            f->extra[n++] += share * weft_step_scalar(step, names[i]);
         }
-    return f;
+}
+
+/* The program that updates: runs when its gradients are there, and says how the step went. */
+static weft_status run_update(trainer *t, const weft_step *step, double lr)
+{
+    float loss_limit, norm_limit;
+    weft_guard_limits(&t->guard, &loss_limit, &norm_limit);
+    set_scalar(step, "optimizer.lr", (float)lr);
+    /* Adam's bias correction counts the updates that took place */
+    set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
+    set_scalar(step, "optimizer.loss_limit", loss_limit);
+    set_scalar(step, "optimizer.norm_limit", norm_limit);
+    return weft_program_run(step->program);
+}
+
+/* The contributions of a step's batches, each with its share in the mean over all their elements,
+ * and then the update. */
+static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
+{
+    const int64_t count = t->stage->accumulate;
+    double all = 0;
+    int bucket = 0;
+    for (int64_t i = 0; i < count; i++) {
+        WEFT_TRY(weft_loader_bucket_ahead(t->loader, i, &bucket));
+        all += t->programs.bucket[bucket]->weight;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        WEFT_TRY(fill_batch(t, &bucket));
+        const weft_step *step = t->programs.bucket[bucket];
+        set_scalar(step, "optimizer.weight", (float)(step->weight / all));
+        WEFT_TRY(weft_program_run(step->program));
+        add_figures(t, bucket, step->weight / all, f);
+    }
+    f->flops += t->flops[t->programs.buckets];
+    f->bucket = -1;
+    return run_update(t, t->programs.update, lr);
 }
 
 static weft_status run_step(trainer *t)
@@ -423,19 +446,22 @@ static weft_status run_step(trainer *t)
     const double started = weft_now();
     const double lr =
         weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
-    float loss_limit, norm_limit;
-    int bucket;
-    WEFT_TRY(fill_batch(t, &bucket));
-    const weft_step *step = t->bucket[bucket];
-    weft_guard_limits(&t->guard, &loss_limit, &norm_limit);
-    set_scalar(step, "optimizer.lr", (float)lr);
-    /* Adam's bias correction counts the updates that took place */
-    set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
-    set_scalar(step, "optimizer.loss_limit", loss_limit);
-    set_scalar(step, "optimizer.norm_limit", norm_limit);
-    WEFT_TRY(weft_program_run(step->program));
-    t->done++;
-    weft_step_figures f = read_figures(t, bucket, lr);
+    weft_step_figures f = {.stage = t->stage->name, .lr = lr};
+    const weft_step *last = t->programs.update;
+    if (last) {
+        WEFT_TRY(run_batches(t, lr, &f));
+    } else {
+        int bucket;
+        WEFT_TRY(fill_batch(t, &bucket));
+        last = t->programs.bucket[bucket];
+        WEFT_TRY(run_update(t, last, lr));
+        add_figures(t, bucket, 1, &f);
+        f.bucket = t->buckets > 1 ? bucket : -1;
+    }
+    f.step = ++t->done;
+    f.loss = weft_step_scalar(last, "loss");
+    f.grad_norm = weft_step_scalar(last, "grad_norm");
+    f.skipped = !isfinite(weft_step_scalar(last, "grad_scale"));
     const weft_status_code verdict = weft_guard_note(&t->guard, f.loss, f.grad_norm, f.skipped);
     f.skipped_total = t->guard.skipped;
     f.seconds = weft_now() - started;
@@ -510,7 +536,7 @@ static weft_status write_trace(const trainer *t)
     double *start = NULL, *end = NULL;
     snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index,
              rank);
-    weft_status_code status = weft_program_trace(t->bucket[large]->program, rank,
+    weft_status_code status = weft_program_trace(t->programs.bucket[large]->program, rank,
                                                  weft_comm_ranks(t->comm), &trace, &start, &end);
     if (status == WEFT_OK)
         status = weft_trace_chrome(&trace, 0, start, end, &text);
@@ -663,7 +689,7 @@ static weft_status finish(trainer *t)
                      .models = &t->models,
                      .comm = t->comm,
                      .store = t->store,
-                     .graph = t->bucket[0]->whole,
+                     .graph = t->programs.bucket[0]->whole,
                      .part = t->part,
                      .parts = t->parts,
                      .size = weft_stage_bucket(t->stage, weft_stage_largest(t->stage)),

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Steps of several batches: the numbers of one large batch on 1 and 2 ranks (close: 1e-6), memory as predicted, the same bits
+# after going on, several buckets in one step.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+sed -i 's/batch: 3/batch: 8/' vae.yaml
+sed -i 's/batch: 6/batch: 8/; s/steps: 12/steps: 10/; /steps: 8/d' dit.yaml
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml --set out=runs/large >large.log 2>&1 || { cat large.log; fail "weft train dit"; }
+small="--set stages.0.accumulate=4 --set stages.0.batch=2"
+for n in 1 2; do
+    ranks $n "$WEFT" train dit.yaml --set out=runs/dit$n $small >dit$n.log 2>&1 || { cat dit$n.log; fail "a transformer of 4 batches of 2 on $n ranks"; }
+done
+cat >compare.py <<'PY'
+import glob, json, struct, sys
+def metrics(run):
+    return [json.loads(l) for l in open(run + "/metrics.jsonl")]
+def weights(run):
+    out = []
+    for path in sorted(glob.glob(run + "/model/**/diffusion_pytorch_model.safetensors", recursive=True)):
+        data = open(path, "rb").read()
+        n = struct.unpack("<Q", data[:8])[0]
+        out += struct.unpack(f"<{(len(data) - 8 - n) // 4}f", data[8 + n:])
+    return out
+a, b, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
+x, y = metrics(a), metrics(b)
+assert len(x) == len(y) == steps, (len(x), len(y))
+worst = 0
+for p, q in zip(x, y):
+    for name in ("loss", "grad_norm") + (("mse",) if "mse" in p else ()):
+        worst = max(worst, abs(p[name] - q[name]) / abs(p[name]))
+u, v = weights(a), weights(b)
+norm = sum(s * s for s in u) ** 0.5
+difference = sum((s - t) ** 2 for s, t in zip(u, v)) ** 0.5 / norm
+print(f"{b}: losses and norms within {worst:.1e}, weights within {difference:.1e}")
+assert len(u) == len(v) and worst <= 1e-6 and difference <= 1e-6
+PY
+for n in 1 2; do
+    python3 compare.py runs/large runs/dit$n 10 || fail "a transformer of 4 batches of 2 on $n ranks is not that of 8"
+done
+# the start of a VAE amplifies rounding of other batches or ranks: one step says whether the sum is right
+"$WEFT" train vae.yaml --set out=runs/one --set stages.0.steps=1 >one.log 2>&1 || { cat one.log; fail "one step of a VAE"; }
+"$WEFT" train vae.yaml --set out=runs/vae1 --set stages.0.steps=1 $small >vae1.log 2>&1 || { cat vae1.log; fail "a VAE of 4 batches of 2"; }
+python3 compare.py runs/one runs/vae1 1 || fail "a VAE of 4 batches of 2 is not that of 8"
+
+# memory: what is reserved is what was predicted, with the gradients among the weights
+"$WEFT" inspect graph dit.yaml $small >inspect.txt || fail "weft inspect"
+grep -q "update after the batches of a step" inspect.txt || { cat inspect.txt; fail "inspect does not show the update"; }
+predicted=$(awk '$1 == "program" {print $2, $3}' inspect.txt)
+reserved=$(sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' dit1.log)
+[ -n "$predicted" ] && [ "$predicted" = "$reserved" ] || fail "program of '$reserved', predicted '$predicted'"
+
+# going on from the middle: the same bits
+cp -r runs/dit2 again
+rm -r again/model again/checkpoints/step-00000010
+ranks 2 "$WEFT" train dit.yaml --set out=again $small >again.log 2>&1 || { cat again.log; fail "going on"; }
+grep -q "going on from again/checkpoints/step-00000005" again.log || { cat again.log; fail "it did not go on from step 5"; }
+diff <(losses runs/dit2) <(losses again) || fail "other losses after going on"
+! ls again/checkpoints/*/ | grep -q grad || fail "gradients in a checkpoint"
+
+# several buckets in one step, on 1 and 2 ranks
+sed -i '/^stages:/,$d' dit.yaml
+printf 'stages:\n  - {steps: 6, accumulate: 3, buckets: [{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 5, height: 32, width: 32}], lr: 1e-3, warmup: 2}\n' >>dit.yaml
+for n in 1 2; do
+    ranks $n "$WEFT" train dit.yaml --set out=runs/mixed$n >mixed$n.log 2>&1 || { cat mixed$n.log; fail "several buckets in a step on $n ranks"; }
+done
+python3 compare.py runs/mixed1 runs/mixed2 6 || fail "several buckets in a step: two ranks are not one"
+exit 0
