@@ -131,7 +131,7 @@ static void run_dit(double peak)
         .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.01, .clip_norm = 1};
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
-    weft_model_build(g, &model, &size);
+    weft_model_build(g, &model, &size, false);
     const weft_value prediction = weft_graph_find(g, "prediction");
     const weft_value target =
         weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);

@@ -134,6 +134,8 @@ static bool find_elsewhere(const weft_section *section, const char *name, const 
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
         char here[256];
+        if (key->type == WEFT_KEY_GONE)
+            continue;
         snprintf(here, sizeof here, "%s%s", prefix, key->name);
         if (!strcmp(key->name, name)) {
             memcpy(path, here, sizeof here);
@@ -153,8 +155,9 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
 {
     const char *names[256];
     int count = 0;
-    for (; count < section->key_count && count < 256; count++)
-        names[count] = section->keys[count].name;
+    for (int i = 0; i < section->key_count && count < 256; i++)
+        if (section->keys[i].type != WEFT_KEY_GONE)
+            names[count++] = section->keys[i].name;
     char place[320] = "at the top level";
     if (path[0])
         snprintf(place, sizeof place, "in '%s'", path);
@@ -174,11 +177,19 @@ static weft_status unknown_key(const weft_section *root, const weft_section *sec
     return status;
 }
 
+/* An old key. */
+static weft_status gone_key(const char *where, const char *path, const weft_key *key)
+{
+    return weft_fail(WEFT_E_CONFIG, "%s: '%s%s%s' is no key any more: %s", where, path,
+                     path[0] ? "." : "", key->name, key->help);
+}
+
 /* ---- values -------------------------------------------------------------------------------- */
 
 typedef struct loader {
     weft_arena *arena;   /* of the caller: what the struct points at */
     weft_arena *scratch; /* the trees */
+    const char *name;    /* of the file */
     const weft_section *root;
 } loader;
 
@@ -200,7 +211,9 @@ static void describe_expected(const weft_key *key, weft_buf *out)
     case WEFT_KEY_STRING:
     case WEFT_KEY_STRING_LIST: weft_buf_printf(out, "a text"); return;
     case WEFT_KEY_SECTION:
-    case WEFT_KEY_SECTION_LIST: weft_buf_printf(out, "a mapping of keys to values"); return;
+    case WEFT_KEY_SECTION_LIST:
+    case WEFT_KEY_TREE:
+    case WEFT_KEY_GONE: weft_buf_printf(out, "a mapping of keys to values"); return;
     case WEFT_KEY_I64:
     case WEFT_KEY_I64_LIST: weft_buf_printf(out, "an integer"); break;
     case WEFT_KEY_F64:
@@ -295,7 +308,9 @@ static weft_status read_scalar(loader *l, const weft_yaml_node *node, const weft
         break;
     }
     case WEFT_KEY_SECTION:
-    case WEFT_KEY_SECTION_LIST: break;
+    case WEFT_KEY_SECTION_LIST:
+    case WEFT_KEY_TREE:
+    case WEFT_KEY_GONE: break;
     }
     return good ? WEFT_OK : bad_value(node, key, path, true);
 }
@@ -341,6 +356,68 @@ static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_k
     return WEFT_OK;
 }
 
+/* A node as JSON text. */
+static void put_json(const weft_yaml_node *node, weft_buf *out)
+{
+    int64_t whole;
+    double number;
+    switch (node->kind) {
+    case WEFT_YAML_NULL: weft_buf_printf(out, "null"); return;
+    case WEFT_YAML_SCALAR:
+        if (!node->quoted && weft_parse_i64(node->text, &whole))
+            weft_buf_printf(out, "%lld", (long long)whole);
+        else if (!node->quoted && weft_parse_f64(node->text, &number))
+            weft_buf_printf(out, "%.17g", number);
+        else if (!node->quoted && (!strcmp(node->text, "true") || !strcmp(node->text, "false")))
+            weft_buf_printf(out, "%s", node->text);
+        else
+            weft_config_put_string(out, node->text);
+        return;
+    case WEFT_YAML_LIST:
+    case WEFT_YAML_MAP: break;
+    }
+    const bool map = node->kind == WEFT_YAML_MAP;
+    weft_buf_printf(out, map ? "{" : "[");
+    for (int64_t i = 0; i < node->count; i++) {
+        weft_buf_printf(out, i ? ", " : "");
+        if (map) {
+            weft_config_put_string(out, node->key[i]);
+            weft_buf_printf(out, ": ");
+        }
+        put_json(node->child[i], out);
+    }
+    weft_buf_printf(out, map ? "}" : "]");
+}
+
+static weft_status read_tree(loader *l, const weft_yaml_node *node, const weft_key *key,
+                             const char *path, weft_config_tree *tree)
+{
+    if (node->kind != WEFT_YAML_MAP)
+        return bad_value(node, key, path, false);
+    weft_buf json = {0};
+    put_json(node, &json);
+    const weft_status_code status = weft_buf_check(&json);
+    const int64_t bytes = (node->count + 1) * (int64_t)sizeof(const char *);
+    const char **keys = weft_arena_alloc(l->arena, bytes);
+    const char **wheres = weft_arena_alloc(l->arena, bytes);
+    *tree = (weft_config_tree){.json = status == WEFT_OK ? weft_arena_strdup(l->arena, json.data)
+                                                         : NULL,
+                               .where = weft_arena_strdup(l->arena, node->where),
+                               .count = node->count,
+                               .key = keys,
+                               .key_where = wheres};
+    weft_buf_free(&json);
+    for (int64_t i = 0; i < node->count && keys && wheres; i++) {
+        keys[i] = weft_arena_strdup(l->arena, node->key[i]);
+        wheres[i] = weft_arena_strdup(l->arena, node->key_where[i]);
+        if (!keys[i] || !wheres[i])
+            tree->json = NULL;
+    }
+    if (!tree->json || !tree->where || !keys || !wheres)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+    return WEFT_OK;
+}
+
 /* The default of a key as a node. */
 static weft_status fallback_node(loader *l, const weft_key *key, weft_yaml_node **out)
 {
@@ -363,11 +440,15 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
             return bad_value(node, key, path, false);
         return read_section(l, node, key->section, path, slot);
     }
-    if (!node && key->type == WEFT_KEY_SECTION_LIST)
+    if (key->type == WEFT_KEY_GONE)
+        return WEFT_OK;
+    if (!node && (key->type == WEFT_KEY_SECTION_LIST || key->type == WEFT_KEY_TREE))
         return WEFT_OK; /* zeroed: none */
+    if (key->type == WEFT_KEY_TREE)
+        return read_tree(l, node, key, path, slot);
     if (!node && !key->fallback)
         return weft_fail(WEFT_E_CONFIG, "%s: missing key '%s': %s",
-                         section_node ? section_node->where : "config", path, key->help);
+                         section_node ? section_node->where : l->name, path, key->help);
     if (!node)
         WEFT_TRY(fallback_node(l, key, &node));
     if (is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST)
@@ -380,8 +461,11 @@ static weft_status read_section(loader *l, const weft_yaml_node *node, const wef
                                 const char *path, char *out)
 {
     for (int64_t i = 0; node && i < node->count; i++) {
-        if (!find_key(section, node->key[i], strlen(node->key[i])))
+        const weft_key *key = find_key(section, node->key[i], strlen(node->key[i]));
+        if (!key)
             return unknown_key(l->root, section, node->key_where[i], path, node->key[i]);
+        if (key->type == WEFT_KEY_GONE)
+            return gone_key(node->key_where[i], path, key);
     }
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
@@ -466,6 +550,45 @@ static weft_status override_value(loader *l, const weft_key *key, bool item, con
     return WEFT_OK;
 }
 
+/* The rest of a path, "word.more", below map[name], which no table describes: maps are made where
+ * there are none, items of lists can be set. */
+static weft_status set_in_tree(loader *l, weft_yaml_node *map, const char *name, char *word,
+                               char **save, const char *where, const char *text)
+{
+    weft_yaml_node *node = weft_yaml_find(map, name), *value;
+    if (!node || node->kind == WEFT_YAML_NULL) {
+        WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, where, &node));
+        WEFT_TRY(set_member(l, map, name, node));
+    }
+    for (;;) {
+        char *next = strtok_r(NULL, ".", save);
+        int64_t index = 0;
+        weft_yaml_node *below = NULL;
+        if (node->kind == WEFT_YAML_LIST)
+            WEFT_TRY(list_index(node, where, name, word, &index));
+        else if (node->kind != WEFT_YAML_MAP)
+            return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a single value, it has no '%.80s'", where,
+                             name, word);
+        if (!next) {
+            WEFT_TRY(weft_yaml_parse(l->scratch, text, (int64_t)strlen(text), where, true, &value));
+            return node->kind == WEFT_YAML_LIST ? set_item(l, node, index, value)
+                                                : set_member(l, node, word, value);
+        }
+        if (node->kind == WEFT_YAML_MAP)
+            below = weft_yaml_find(node, word);
+        else if (index < node->count)
+            below = node->child[index];
+        if (!below) {
+            WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, where, &below));
+            WEFT_TRY(node->kind == WEFT_YAML_LIST ? set_item(l, node, index, below)
+                                                  : set_member(l, node, word, below));
+        }
+        name = word;
+        word = next;
+        node = below;
+    }
+}
+
 /* Walks "a.b.0.c" down the tree and the tables together, and puts `text` at its end. */
 static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const char *where,
                             const char *text)
@@ -477,12 +600,16 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
         const weft_key *key = find_key(section, word, strlen(word));
         if (!key)
             return unknown_key(l->root, section, where, done, word);
+        if (key->type == WEFT_KEY_GONE)
+            return gone_key(where, done, key);
         snprintf(done + strlen(done), sizeof done - strlen(done), "%s%s", done[0] ? "." : "", word);
         word = strtok_r(NULL, ".", &save);
         if (!word) {
             WEFT_TRY(override_value(l, key, false, where, text, &value));
             return set_member(l, node, key->name, value);
         }
+        if (key->type == WEFT_KEY_TREE)
+            return set_in_tree(l, node, key->name, word, &save, where, text);
         bool list = is_list_type(key->type) || key->type == WEFT_KEY_SECTION_LIST;
         if (!list && key->type != WEFT_KEY_SECTION)
             return weft_fail(WEFT_E_CONFIG, "%s: '%s' is a single value, it has no '%.80s'", where,
@@ -521,7 +648,7 @@ static weft_status apply_override(loader *l, weft_yaml_node *root, const char *t
     if (!where || !path)
         return weft_fail(WEFT_E_MEMORY, "--set %.120s: out of memory", text);
     if (!equals || equals == text || text[0] == '.' || equals[-1] == '.' || strlen(text) > 4000)
-        return weft_fail(WEFT_E_CONFIG, "%s: expected is KEY=VALUE, as in train.steps=100", where);
+        return weft_fail(WEFT_E_CONFIG, "%s: expected is KEY=VALUE", where);
     if (!weft_utf8_valid(text))
         return weft_fail(WEFT_E_CONFIG, "%s: not UTF-8, as configs are", where);
     path[equals - text] = 0;
@@ -537,7 +664,7 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
                               const weft_section *root, void *out)
 {
     weft_status_code status = WEFT_OK;
-    loader l = {.arena = arena, .scratch = weft_arena_create(), .root = root};
+    loader l = {.arena = arena, .scratch = weft_arena_create(), .name = name, .root = root};
     void *made = weft_alloc((int64_t)root->bytes);
     weft_yaml_node *tree;
     if (!l.scratch || !made) {

@@ -2,13 +2,13 @@
  *
  *   typedef struct train_config { int64_t steps; double lr; weft_i64_list shape; } train_config;
  *   static const weft_key train_keys[] = {
- *       {"steps", WEFT_KEY_I64, offsetof(train_config, steps), "1000", "", "optimizer steps", .min
- * = 1, .max = 1e9},
- *       {"lr", WEFT_KEY_F64, offsetof(train_config, lr), "1e-4", "", "learning rate", .min = 0,
- * .max = 1}, ...
+ *       {"steps", WEFT_KEY_I64, offsetof(train_config, steps), "1000", "", "optimizer steps",
+ *        .min = 1, .max = 1e9},
+ *       {"lr", WEFT_KEY_F64, offsetof(train_config, lr), "1e-4", "", "learning rate",
+ *        .min = 0, .max = 1}, ...
  *   };
  *   const weft_section train_section = {"train", "the training loop", sizeof(train_config),
- * train_keys, WEFT_COUNT(train_keys)};
+ *                                       train_keys, WEFT_COUNT(train_keys)};
  *
  * Unknown keys are errors that give file, line and the nearest known name. */
 #ifndef WEFT_BASE_CONFIG_H
@@ -29,6 +29,8 @@ typedef enum weft_key_type {
     WEFT_KEY_STRING_LIST,  /* weft_string_list */
     WEFT_KEY_SECTION,      /* a nested struct, described by `section` */
     WEFT_KEY_SECTION_LIST, /* weft_section_list of structs described by `section` */
+    WEFT_KEY_TREE,         /* weft_config_tree: a mapping that another table reads */
+    WEFT_KEY_GONE,         /* none: an old key; `help` says what stands in its place */
 } weft_key_type;
 
 typedef struct weft_i64_list {
@@ -48,6 +50,15 @@ typedef struct weft_section_list {
     int64_t count;
     void *item;
 } weft_section_list;
+
+/* A mapping as JSON, and where its keys were written. Plain scalars that look like numbers, true or
+ * false are such; all else is text. In the arena. */
+typedef struct weft_config_tree {
+    const char *json;  /* NULL: the key was not given */
+    const char *where; /* "run.yaml:12" */
+    int64_t count;
+    const char *const *key, *const *key_where; /* [count] */
+} weft_config_tree;
 
 typedef struct weft_section weft_section;
 typedef struct weft_key {
@@ -84,6 +95,8 @@ weft_status weft_config_parse(weft_arena *arena, const char *text, int64_t bytes
                               const weft_section *root, void *out);
 /* The resolved config as YAML that loads back to the same values. */
 void weft_config_dump(const weft_section *root, const void *config, weft_buf *out);
+/* A text in quotes, as YAML and JSON both read it. */
+void weft_config_put_string(weft_buf *out, const char *text);
 /* What differs between two dumps, a line each: "optimizer.beta2: 0.9, was 0.95". WEFT_E_CONFIG:
  * `before` is no YAML. */
 weft_status weft_config_changes(const char *before, const char *now, weft_buf *out);

@@ -96,7 +96,7 @@ static void put_f64(weft_buf *out, double value)
     weft_buf_printf(out, "%s", text);
 }
 
-static void put_string(weft_buf *out, const char *text)
+void weft_config_put_string(weft_buf *out, const char *text)
 {
     weft_buf_append(out, "\"", 1);
     for (const unsigned char *c = (const unsigned char *)(text ? text : ""); *c; c++) {
@@ -107,7 +107,7 @@ static void put_string(weft_buf *out, const char *text)
         else if (*c == '\t')
             weft_buf_printf(out, "\\t");
         else if (*c < 0x20 || *c == 0x7f)
-            weft_buf_printf(out, "\\x%02x", *c);
+            weft_buf_printf(out, "\\u%04x", *c);
         else
             weft_buf_append(out, c, 1);
     }
@@ -127,7 +127,7 @@ static void put_scalar_list(weft_buf *out, const weft_key *key, const void *slot
         else if (key->type == WEFT_KEY_F64_LIST)
             put_f64(out, reals->item[i]);
         else
-            put_string(out, strings->item[i]);
+            weft_config_put_string(out, strings->item[i]);
     }
     weft_buf_printf(out, "]");
 }
@@ -160,6 +160,8 @@ static void dump_section(const weft_section *section, const char *config, int de
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
         const void *slot = config + key->offset;
+        if (key->type == WEFT_KEY_GONE)
+            continue;
         if (!in_item || i > 0)
             put_indent(out, depth);
         weft_buf_printf(out, "%s:", key->name);
@@ -179,8 +181,13 @@ static void dump_section(const weft_section *section, const char *config, int de
             break;
         case WEFT_KEY_I64: weft_buf_printf(out, "%lld", (long long)*(const int64_t *)slot); break;
         case WEFT_KEY_F64: put_f64(out, *(const double *)slot); break;
-        case WEFT_KEY_STRING: put_string(out, *(const char *const *)slot); break;
-        case WEFT_KEY_ENUM: put_string(out, key->choices[*(const int *)slot]); break;
+        case WEFT_KEY_STRING: weft_config_put_string(out, *(const char *const *)slot); break;
+        case WEFT_KEY_ENUM: weft_config_put_string(out, key->choices[*(const int *)slot]); break;
+        case WEFT_KEY_TREE: {
+            const weft_config_tree *tree = slot;
+            weft_buf_printf(out, "%s", tree->json ? tree->json : "null");
+            break;
+        }
         default: put_scalar_list(out, key, slot); break;
         }
         weft_buf_printf(out, "\n");
@@ -202,6 +209,7 @@ static const char *type_word(weft_key_type type)
         [WEFT_KEY_ENUM] = "choice",      [WEFT_KEY_I64_LIST] = "integers",
         [WEFT_KEY_F64_LIST] = "numbers", [WEFT_KEY_STRING_LIST] = "texts",
         [WEFT_KEY_SECTION] = "section",  [WEFT_KEY_SECTION_LIST] = "list of sections",
+        [WEFT_KEY_TREE] = "mapping",     [WEFT_KEY_GONE] = "",
     };
     return words[type];
 }
@@ -223,6 +231,8 @@ static void put_type(weft_buf *out, const weft_key *key, const char *bar)
 
 static const char *default_text(const weft_key *key)
 {
+    if (key->type == WEFT_KEY_TREE)
+        return "{}";
     if (!key->fallback)
         return "required";
     return key->fallback[0] ? key->fallback : "\"\"";
@@ -243,6 +253,8 @@ static void help_text(const weft_section *section, const char *prefix, weft_buf 
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
         char name[256];
+        if (key->type == WEFT_KEY_GONE)
+            continue;
         snprintf(name, sizeof name, "%s%s", prefix, key->name);
         if (key->section) {
             bool list = key->type == WEFT_KEY_SECTION_LIST;
@@ -255,7 +267,7 @@ static void help_text(const weft_section *section, const char *prefix, weft_buf 
         weft_buf_printf(out, "  %-28s %s\n", name, key->help);
         weft_buf_printf(out, "  %-28s [", "");
         put_type(out, key, " | ");
-        if (key->fallback)
+        if (key->fallback || key->type == WEFT_KEY_TREE)
             weft_buf_printf(out, "; default %s]\n", default_text(key));
         else
             weft_buf_printf(out, "; required]\n");
@@ -267,16 +279,17 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
     bool open = false;
     for (int i = 0; i < section->key_count; i++) {
         const weft_key *key = &section->keys[i];
-        if (key->section)
+        if (key->section || key->type == WEFT_KEY_GONE)
             continue;
+        const bool optional = key->fallback || key->type == WEFT_KEY_TREE;
         if (!open)
             weft_buf_printf(out, "| key | type | default | meaning |\n|---|---|---|---|\n");
         open = true;
         weft_buf_printf(out, "| `%s%s` | ", prefix, key->name);
         put_type(out, key, ", ");
-        weft_buf_printf(out, key->fallback ? " | `" : " | ");
+        weft_buf_printf(out, optional ? " | `" : " | ");
         put_cell(out, default_text(key));
-        weft_buf_printf(out, key->fallback ? "` | " : " | ");
+        weft_buf_printf(out, optional ? "` | " : " | ");
         put_cell(out, key->help);
         weft_buf_printf(out, " |\n");
     }

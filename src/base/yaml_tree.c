@@ -4,7 +4,7 @@
 #include <strings.h>
 #include <yaml.h>
 
-enum { MAX_DEPTH = 64, MAX_NODES = 20000 };
+enum { MAX_DEPTH = 64, MAX_NODES = 20000, MAX_BRACKETS = 1000 };
 
 typedef struct reader {
     weft_arena *arena;
@@ -98,6 +98,7 @@ static weft_status convert_scalar(reader *r, const yaml_node_t *node, weft_yaml_
     if (is_null_text(node))
         return WEFT_OK;
     made->kind = WEFT_YAML_SCALAR;
+    made->quoted = node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     made->text = weft_arena_strdup(r->arena, text);
     return made->text ? WEFT_OK : out_of_memory(r->name);
 }
@@ -203,12 +204,32 @@ static weft_status parser_error(const yaml_parser_t *parser, const char *text, i
                      parser->context ? ", " : "", parser->context ? parser->context : "");
 }
 
+/* The library's scanner takes time with the square of open brackets: a hundred thousand of them
+ * cost half a minute before anything else could refuse them. Brackets in texts count too, so the
+ * limit is far above what a config has. */
+static weft_status check_brackets(const char *text, int64_t bytes, const char *name)
+{
+    int64_t depth = 0, line = 1;
+    for (int64_t i = 0; i < bytes; i++) {
+        line += text[i] == '\n';
+        if (text[i] == '[' || text[i] == '{')
+            depth++;
+        else if ((text[i] == ']' || text[i] == '}') && depth > 0)
+            depth--;
+        if (depth > MAX_BRACKETS)
+            return weft_fail(WEFT_E_CONFIG, "%s:%lld: nested deeper than %d levels", name,
+                             (long long)line, MAX_DEPTH);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_yaml_parse(weft_arena *arena, const char *text, int64_t bytes, const char *name,
                             bool fixed_place, weft_yaml_node **root)
 {
     weft_status_code status = WEFT_OK;
     yaml_parser_t parser;
     yaml_document_t document, second;
+    WEFT_TRY(check_brackets(text, bytes, name));
     if (!yaml_parser_initialize(&parser))
         return out_of_memory(name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)(text ? text : ""), (size_t)bytes);

@@ -16,6 +16,7 @@ struct weft_yaml_node {
     weft_yaml_kind kind;
     const char *where;      /* "run.yaml:12", or the override that set it */
     const char *text;       /* SCALAR */
+    bool quoted;            /* SCALAR: a text, whatever it looks like */
     int64_t count;          /* LIST and MAP: children */
     weft_yaml_node **child; /* [count] */
     const char **key;       /* MAP: [count] */

@@ -19,7 +19,7 @@ static const weft_option set_option = {
     "--set",
     "KEY=VALUE",
     NULL,
-    "override one key of the config, e.g. --set train.steps=10",
+    "override one key of the config; dots reach into sections and lists, as in a.0.b=1",
     .repeated = true,
 };
 

@@ -38,6 +38,8 @@ static weft_status add_file(prompts *p, const char *path)
     WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
     weft_status_code status = WEFT_OK;
     char *line = data;
+    if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* an editor's byte order mark is no text */
+        line += 3;
     for (int64_t number = 1; status == WEFT_OK && line < data + bytes; number++) {
         size_t len = 0; /* not strcspn: a NUL is to be seen, not to end the file */
         while (line + len < data + bytes && line[len] != '\r' && line[len] != '\n')
@@ -276,19 +278,21 @@ const weft_verb weft_verb_generate = {
     .name = "generate",
     .summary = "make videos from prompts",
     .usage = "--model DIR --prompt TEXT [--out FILE.mp4] [options]",
-    .details = "Says the predicted peak of memory before it starts, shows each denoising step, and "
-               "decodes the latents as a\n"
-               "stream, one latent frame at a time: memory for decoding does not grow with the "
-               "number of frames.\n\n"
-               "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows "
-               "them). The noise of a video\n"
-               "depends on its seed alone: the same seed gives the same video, bit for bit, "
-               "whatever other prompts run beside it.\n"
-               "Under mpirun the denoising batch (prompts x guidance halves) is split over the "
-               "ranks; the numbers that --raw writes\n"
-               "agree with those of one rank to 1e-5.\n\n"
-               "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt "
-               "and seed of each.",
+    .details =
+        "Says the predicted peak of memory before it starts, shows each denoising step, and "
+        "decodes the latents as a\n"
+        "stream, one latent frame at a time: memory for decoding does not grow with the "
+        "number of frames.\n\n"
+        "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows "
+        "them). The noise of a video\n"
+        "depends on its seed alone. The same seed gives the same video: bit for bit with the "
+        "same --batch, to 1e-5 of the\n"
+        "numbers with another, where sums are taken in another order.\n"
+        "Under mpirun the denoising batch (prompts x guidance halves) is split over the "
+        "ranks; the numbers that --raw writes\n"
+        "agree with those of one rank to 1e-5.\n\n"
+        "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt "
+        "and seed of each.",
     .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "
                 "red.mp4 --sheet red.png\n"
                 "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out "

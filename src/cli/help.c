@@ -25,7 +25,7 @@ static const weft_option set_option = {
     "--set",
     "KEY=VALUE",
     NULL,
-    "override one key of the config, e.g. --set train.steps=10",
+    "override one key of the config; dots reach into sections and lists, as in a.0.b=1",
     .repeated = true,
 };
 
@@ -82,6 +82,8 @@ void weft_help_verb(const weft_verb *verb, weft_buf *out)
     if (verb->config) {
         weft_buf_printf(out, "\nconfig file (YAML):\n");
         weft_config_help(verb->config, false, out);
+        if (verb->config_more)
+            verb->config_more(false, out);
     }
     if (verb->examples && verb->examples[0])
         weft_buf_printf(out, "\nexamples:\n");
@@ -131,6 +133,8 @@ void weft_help_markdown(const weft_verb *verb, weft_buf *out)
     if (verb->config) {
         weft_buf_printf(out, "\n## Config\n\n");
         weft_config_help(verb->config, true, out);
+        if (verb->config_more)
+            verb->config_more(true, out);
     }
     if (verb->examples && verb->examples[0]) {
         weft_buf_printf(out, "\n## Examples\n\n```\n%s", verb->examples);

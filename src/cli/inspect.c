@@ -4,6 +4,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "format/safetensors.h"
 #include "model/model.h"
 #include "pass/passes.h"
 #include "runtime/runtime.h"
@@ -11,6 +12,7 @@
 #include "train/run.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct request {
@@ -29,6 +31,9 @@ static const weft_option options[] = {
     {"--height", "N", "480", "rows of the video"},
     {"--width", "N", "832", "columns of the video"},
     {"--text", "N", "512", "text tokens per sample"},
+    {"--tensors", NULL, NULL,
+     "model: only list the parameters, a line each: name, type and sizes, as \"proj_out.bias f32 "
+     "64\""},
     {"--latents", NULL, NULL,
      "frames, height and width are given in latents (a DiT sees 1/4, 1/8, 1/8 of the video)"},
     {"--train", NULL, NULL,
@@ -137,7 +142,7 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     weft_status_code status = WEFT_OK;
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
-    weft_model_build(g, model, &size);
+    weft_model_build(g, model, &size, true);
     WEFT_GO(weft_graph_check(g));
     *params = weft_graph_param_count(g);
     *forward = weft_graph_cost(g);
@@ -316,6 +321,60 @@ static weft_status print_json(const figures *f)
     return WEFT_OK;
 }
 
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorted by name; of a folder with weights the types are those of its files. */
+static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
+{
+    int count;
+    const weft_value *params = weft_graph_params(g, &count);
+    const char **line = weft_alloc((count + 1) * (int64_t)sizeof *line);
+    weft_arena *arena = weft_arena_create();
+    bool whole = line && arena;
+    for (int i = 0; i < count && whole; i++) {
+        const weft_value_info *v = weft_value_get(g, params[i]);
+        const weft_stored_tensor *t = stored ? weft_tensors_find(stored, v->name) : NULL;
+        weft_buf text = {0};
+        weft_buf_printf(&text, "%s %s ", v->name, weft_dtype_name(t ? t->dtype : v->dtype));
+        for (int d = 0; d < v->shape.rank; d++)
+            weft_buf_printf(&text, "%s%lld", d ? "," : "", (long long)v->shape.dim[d]);
+        line[i] = text.data ? weft_arena_strdup(arena, text.data) : NULL;
+        whole = line[i] != NULL;
+        weft_buf_free(&text);
+    }
+    if (whole) {
+        qsort(line, (size_t)count, sizeof *line, by_name);
+        for (int i = 0; i < count; i++)
+            puts(line[i]);
+    }
+    weft_arena_free(arena);
+    weft_free(line);
+    return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for %d names", count);
+}
+
+static weft_status list_tensors(const weft_model *model, const char *path)
+{
+    const weft_model_size size = weft_model_smallest(model);
+    weft_tensors *stored = NULL;
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+    weft_model_build(g, model, &size, false);
+    weft_status_code status = weft_graph_check(g);
+    if (weft_path_is_dir(path) && weft_tensors_open(path, &stored) != WEFT_OK)
+        stored = NULL; /* a folder without weights has names all the same */
+    if (status == WEFT_OK)
+        status = print_tensors(g, stored);
+    weft_tensors_close(stored);
+    weft_graph_free(g);
+    return status;
+}
+
 /* ---- the verb ------------------------------------------------------------------------------ */
 
 static weft_status inspect_model(const request *r, const weft_model *model, const char *path)
@@ -323,6 +382,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     figures f = {0};
     weft_graph *g = NULL;
     weft_program *program = NULL;
+    if (weft_args_flag(r->args, "--tensors"))
+        return list_tensors(model, path);
     char name[512];
     int64_t top;
     weft_status_code status = WEFT_OK;
@@ -445,8 +506,9 @@ const weft_verb weft_verb_inspect = {
                "stand in for what the config says; a mesh is seen from rank 0, and its other ranks "
                "need not be there.\n\n"
                "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
-               "text_encoder/), the folder of one model, or a "
-               "bare config.json; weights are neither needed nor allocated. Builds the graph for "
+               "text_encoder/), the folder of one model, a "
+               "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
+               "weights are neither needed nor allocated. Builds the graph for "
                "one video size, runs the passes, "
                "places every buffer, and prints:\n\n"
                "  parameters    elements of all weights, exactly\n"
@@ -461,7 +523,7 @@ const weft_verb weft_verb_inspect = {
     .examples =
         "weft inspect graph examples/vae.yaml\n"
         "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
-        "weft inspect model config.json --train --recompute 'blocks.*'\n"
+        "weft inspect model config.json --train --recompute 'transformer.blocks.*'\n"
         "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",
     .config = &weft_run_section,
     .options = options,

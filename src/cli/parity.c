@@ -433,7 +433,7 @@ static weft_status run_forward(parity *p, double worst[2])
     weft_graph *g = p->graph;
     const weft_port judged = judged_port(p);
     WEFT_TRY(find_size(p, &size));
-    weft_model_build(g, &p->model, &size);
+    weft_model_build(g, &p->model, &size, false);
     const weft_value made = weft_graph_find(g, weft_port_name(judged));
     if (weft_value_ok(made)) {
         const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, made)->shape);
@@ -487,7 +487,7 @@ static weft_status run_autoencoder(parity *p, double worst[2])
         if (p->model.family->port[i].port == WEFT_PORT_VIDEO)
             video = p->model.family->port[i].reference;
     WEFT_TRY(find_size(p, &size));
-    weft_model_build(g, &p->model, &size);
+    weft_model_build(g, &p->model, &size, false);
     if (weft_graph_check(g) == WEFT_OK) {
         weft_value total;
         weft_output(g, "losses", autoencoder_losses(p, g, &total));
@@ -524,7 +524,7 @@ static weft_status read_optimizer(const parity *p, weft_optimizer_config *c, dou
 static void build_training(weft_graph *g, const weft_model *model, const weft_model_size *size,
                            const weft_optimizer_config *c)
 {
-    weft_model_build(g, model, size);
+    weft_model_build(g, model, size, false);
     const weft_value prediction = weft_graph_find(g, "prediction");
     if (!weft_value_ok(prediction))
         return;

@@ -75,7 +75,7 @@ weft_status weft_plan_model_graph(const char *name, int64_t frames, int64_t heig
     weft_graph *g = weft_graph_create();
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    weft_model_build(g, &model, &size);
+    weft_model_build(g, &model, &size, false);
     add_training(g);
     const weft_status_code status = weft_graph_check(g);
     if (status == WEFT_OK)

@@ -23,7 +23,7 @@ const weft_verb weft_verb_train = {
     .details =
         "Trains what the config describes, stage after stage, on shards that `weft shard` wrote, "
         "and writes the\n"
-        "finished model in the diffusers layout to <out>/model (what: vae: <out>/model/vae). "
+        "finished model in the diffusers layout to <out>/model (an autoencoder: <out>/model/vae). "
         "Forward, loss, backward, clipping, AdamW and the\n"
         "moving average are one graph, compiled once per stage.\n"
         "\n"
@@ -37,11 +37,15 @@ const weft_verb weft_verb_train = {
         "ranks the loss curve is\n"
         "then bitwise the one of an uninterrupted run. Ctrl-C writes a checkpoint and stops.\n"
         "\n"
-        "what: dit encodes the clips once with the VAE of `vae_path` and keeps the latents in "
-        "<out>/latents. The text\n"
-        "encoder is trained together with the transformer, or taken from text_encoder.path as it "
-        "is: then the embeddings\n"
-        "of captions are kept there too.\n"
+        "What is trained follows from what is given: with a `transformer` that, else the "
+        "`autoencoder`. A model is\n"
+        "{class, config}, from nothing, or {weights: FOLDER}, a trained one to go on with. Beside "
+        "a transformer the\n"
+        "autoencoder's weights encode the clips once, and the latents are kept in <out>/latents. "
+        "A text encoder from nothing\n"
+        "is trained together with the transformer; one with weights stays as it is, and its "
+        "embeddings of captions are kept\n"
+        "there too (`train: true` goes on training it).\n"
         "\n"
         "A stage has one clip size, or `buckets`: several that take turns, single images (frames: "
         "1) among them. Their\n"
@@ -55,6 +59,7 @@ const weft_verb weft_verb_train = {
     .examples = "weft train examples/demo/vae.yaml\n"
                 "mpirun -n 2 weft train examples/demo/dit.yaml --set stages.0.steps=500\n",
     .config = &weft_run_section,
+    .config_more = weft_help_families,
     .min_positional = 1,
     .max_positional = 1,
     .stops_cleanly = true,

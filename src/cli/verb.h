@@ -25,10 +25,11 @@ typedef struct weft_verb {
     const char *examples; /* lines that run as they are */
     const weft_option *options;
     int option_count;
-    const weft_section *config;         /* the config's root section, or NULL */
-    int min_positional, max_positional; /* max -1: any number */
-    bool hidden;                        /* not in `weft --help` */
-    bool stops_cleanly;                 /* asks weft_interrupted(); else the first Ctrl-C kills */
+    const weft_section *config;                        /* the config's root section, or NULL */
+    void (*config_more)(bool markdown, weft_buf *out); /* what else a config may hold; or NULL */
+    int min_positional, max_positional;                /* max -1: any number */
+    bool hidden;                                       /* not in `weft --help` */
+    bool stops_cleanly; /* asks weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
 } weft_verb;
 
@@ -49,6 +50,8 @@ bool weft_args_refused(const weft_args *args);
 void weft_help_overview(weft_buf *out);
 void weft_help_verb(const weft_verb *verb, weft_buf *out);
 void weft_help_markdown(const weft_verb *verb, weft_buf *out);
+/* The model classes and the fields of their configs. */
+void weft_help_families(bool markdown, weft_buf *out);
 void weft_help_man(weft_buf *out);
 void weft_help_bash(weft_buf *out);
 

@@ -33,6 +33,10 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
                               weft_gallery **gallery)
 {
     const bool folder = strcmp(weft_path_extension(out), "mp4") != 0;
+    static const char *const others[] = {"avi", "mov", "mkv", "webm", "gif", "m4v", "MP4"};
+    for (int i = 0; i < WEFT_COUNT(others); i++)
+        if (!strcmp(weft_path_extension(out), others[i]) && !weft_path_is_dir(out))
+            return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", out, others[i]);
     if (!folder && count != 1)
         return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder",
                          out, (long long)count);

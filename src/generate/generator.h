@@ -52,8 +52,9 @@ typedef struct weft_generator_sink {
     void *user;
 } weft_generator_sink;
 
-/* Noise of prompt i is a function of seeds[i] and the place in the video alone: the same seed gives
- * the same bits, whatever else is generated with it. */
+/* Noise of prompt i is a function of seeds[i] and the place in the video alone: the same seed and
+ * batch give the same bits, whatever else is generated with it; another batch sums in another order
+ * and gives the same numbers to rounding. */
 weft_status weft_generator_run(weft_generator *generator, const char *const *prompts,
                                const uint64_t *seeds, int64_t count,
                                const weft_generator_sink *sink);

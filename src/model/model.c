@@ -356,11 +356,12 @@ void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, boo
 }
 
 /* Encoded, sampled, decoded. */
-static void build_autoencoder(weft_graph *g, const weft_model *model, const weft_model_size *size)
+static void build_autoencoder(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                              bool scoped)
 {
     weft_ports p = weft_ports_none();
     p.at[WEFT_PORT_VIDEO] = weft_model_input(g, model, size, WEFT_PORT_VIDEO, "");
-    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, scoped, &p);
     const weft_value mean = p.at[WEFT_PORT_MEAN], logvar = p.at[WEFT_PORT_LOGVAR];
     p.at[WEFT_PORT_LATENTS] = mean;
     if (weft_model_has(model, WEFT_PORT_LOGVAR)) {
@@ -370,7 +371,7 @@ static void build_autoencoder(weft_graph *g, const weft_model *model, const weft
         const weft_value std = weft_unary(g, WEFT_OP_EXP, weft_affine(g, logvar, 0.5, 0));
         p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_mul(g, std, noise));
     }
-    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, scoped, &p);
     weft_value *made = &p.at[WEFT_PORT_RECONSTRUCTION];
     *made = weft_clamp(g, *made, -1, 1);
     for (int i = 0; i < model->family->ports; i++)
@@ -379,18 +380,31 @@ static void build_autoencoder(weft_graph *g, const weft_model *model, const weft
                         p.at[model->family->port[i].port]);
 }
 
-void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size)
+weft_model_size weft_model_smallest(const weft_model *model)
+{
+    weft_model_size size = {1, 1, 1, 1, 1};
+    if (!model->family->grid)
+        return size;
+    const weft_grid grid = weft_model_grid(model);
+    size.frames = weft_grid_frames(&grid, 1);
+    size.height = grid.factor[1];
+    size.width = grid.factor[2];
+    return size;
+}
+
+void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                      bool scoped)
 {
     const weft_family *f = model->family;
     if (f->role == WEFT_ROLE_AUTOENCODER) {
-        build_autoencoder(g, model, size);
+        build_autoencoder(g, model, size, scoped);
         return;
     }
     weft_ports p = weft_ports_none();
     for (int i = 0; i < f->ports; i++)
         if (!f->port[i].output)
             p.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
-    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
     for (int i = 0; i < f->ports; i++)
         if (f->port[i].output)
             weft_output(g, weft_port_name(f->port[i].port), p.at[f->port[i].port]);

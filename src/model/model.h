@@ -47,8 +47,12 @@ weft_value weft_model_input(weft_graph *g, const weft_model *model, const weft_m
 void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, bool scoped,
                      weft_ports *ports);
 
-/* The whole forward graph for one size, inputs and outputs named as their ports. An autoencoder is
- * encoded, sampled (mean + exp(logvar / 2) noise) and decoded; its "reconstruction" is clamped. */
-void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size);
+/* The whole forward graph for one size, inputs and outputs named as their ports; `scoped` as above.
+ * An autoencoder is encoded, sampled (mean + exp(logvar / 2) noise) and decoded; its
+ * "reconstruction" is clamped. */
+void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                      bool scoped);
+/* The smallest size that the model takes: to learn its parameters. */
+weft_model_size weft_model_smallest(const weft_model *model);
 
 #endif

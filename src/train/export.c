@@ -76,10 +76,10 @@ static weft_status write_rest(const weft_export *e, const char *folder)
 {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
-    WEFT_TRY(copy_model(e->run->vae_path, path));
+    WEFT_TRY(copy_model(e->run->autoencoder.weights, path));
     if (e->models->text_stays) {
         snprintf(path, sizeof path, "%s/%s", folder, e->models->text.family->scope);
-        WEFT_TRY(copy_model(e->run->text.path, path));
+        WEFT_TRY(copy_model(weft_run_text(e->run)->weights, path));
     }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
@@ -103,16 +103,4 @@ weft_status weft_export_write(const weft_export *e)
     if (!weft_run_denoises(e->models) || weft_comm_rank(e->comm) != 0)
         return WEFT_OK;
     return write_rest(e, folder);
-}
-
-weft_status weft_export_load(weft_store *store, const weft_graph *graph,
-                             const weft_checkpoint_part *part, int parts, const char *folder)
-{
-    for (int i = 0; i < parts; i++) {
-        char path[700], prefix[64];
-        snprintf(prefix, sizeof prefix, "%s.", part[i].scope);
-        snprintf(path, sizeof path, "%s/%s", folder, part[i].scope);
-        WEFT_TRY(weft_weights_load(store, graph, prefix, path, false));
-    }
-    return WEFT_OK;
 }

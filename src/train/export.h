@@ -17,13 +17,13 @@ typedef struct weft_export {
     double fps;              /* of the clips; 0: not known */
 } weft_export;
 
-/* vae: <out>/model/vae/{config.json, diffusion_pytorch_model.safetensors}.
- * dit: <out>/model/{model_index.json, transformer/, text_encoder/, scheduler/, vae/ (copied),
- *      weft.json (the clip size that it was trained on, for `weft generate`)}.
- *      model_index.json comes last. Collective; rank 0 writes. */
+/* An autoencoder: <out>/model/vae/{config.json, diffusion_pytorch_model.safetensors}.
+ * A denoiser: <out>/model, a pipeline's folder:
+ *   transformer/, text_encoder/, vae/   what was trained, and copies of what was not
+ *   scheduler/                          the process
+ *   weft.json                           the clip size that it was trained on, for `weft generate`
+ *   model_index.json                    comes last
+ * Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);
-/* Weights of an earlier run's model folder into the store. */
-weft_status weft_export_load(weft_store *store, const weft_graph *graph,
-                             const weft_checkpoint_part *part, int parts, const char *folder);
 
 #endif

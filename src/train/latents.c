@@ -79,7 +79,7 @@ out:
     return status;
 }
 
-/* `store` NULL: one of its own with the weights of run->vae_path and of the text encoder. */
+/* `store` NULL: one of its own with the weights that the config names. */
 static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
                                  weft_store *store)
 {
@@ -96,9 +96,11 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     }
     WEFT_TRY(bind_encoders(e, vae, store));
     if (e->store)
-        WEFT_TRY(weft_weights_load(store, e->step->whole, "vae.", e->run->vae_path, true));
+        WEFT_TRY(
+            weft_weights_load(store, e->step->whole, "vae.", e->run->autoencoder.weights, true));
     if (e->encoder)
-        WEFT_TRY(weft_weights_load(store, e->text.whole, "text_encoder.", e->run->text.path, true));
+        WEFT_TRY(weft_weights_load(store, e->text.whole, "text_encoder.",
+                                   weft_run_text(e->run)->weights, true));
     return open_loader(e);
 }
 
@@ -277,33 +279,34 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
  * and the clips' sizes. What was made of other ones is in another folder and never read. */
 static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
 {
-    weft_buf text = {0};
+    const weft_run_model *text = weft_run_text(run);
+    weft_buf what = {0};
     weft_dataset *ds;
     WEFT_TRY(
         weft_dataset_open(run->data.path, run->data.split[0] ? run->data.split : NULL, false, &ds));
-    weft_buf_printf(&text, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
+    weft_buf_printf(&what, "%016llx|%s|%.9g|", (unsigned long long)weft_dataset_fingerprint(ds),
                     run->data.split, run->data.fps);
     weft_dataset_close(ds);
     for (int i = 0; i < weft_stage_bucket_count(s); i++) {
         const weft_bucket *b = weft_stage_bucket(s, i);
-        weft_buf_printf(&text, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
+        weft_buf_printf(&what, "%lld %lld %lld|", (long long)b->frames, (long long)b->height,
                         (long long)b->width);
     }
     XXH3_state_t *state = XXH3_createState();
-    weft_status_code status = weft_buf_check(&text);
+    weft_status_code status = weft_buf_check(&what);
     if (status == WEFT_OK && !state)
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status != WEFT_OK)
         goto out;
     XXH3_64bits_reset(state);
-    XXH3_64bits_update(state, text.data, (size_t)text.len);
-    WEFT_GO(hash_weights(state, run->vae_path));
-    if (run->text.path[0])
-        WEFT_GO(hash_weights(state, run->text.path));
+    XXH3_64bits_update(state, what.data, (size_t)what.len);
+    WEFT_GO(hash_weights(state, run->autoencoder.weights));
+    if (text && text->weights[0] && !text->train)
+        WEFT_GO(hash_weights(state, text->weights));
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
 out:
     XXH3_freeState(state);
-    weft_buf_free(&text);
+    weft_buf_free(&what);
     return status;
 }
 

@@ -10,8 +10,8 @@
     "text.npy" /* f32 (L,D): the caption's embedding, where the text encoder is not trained */
 
 /* Makes sure that <run->out>/latents/<key>/ holds the latents of every sample for this stage's
- * sizes (and embeddings, with text_encoder.path), and writes that folder into `folder`. All ranks
- * encode; rank 0 writes. */
+ * sizes (and embeddings, with a text encoder that stays), and writes that folder into `folder`. All
+ * ranks encode; rank 0 writes. */
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512]);

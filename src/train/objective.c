@@ -140,24 +140,44 @@ void weft_run_models_connect(weft_run_models *m)
     m->words = weft_model_text(&m->text);
 }
 
-weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
+/* The denoiser between its autoencoder and its text encoder. */
+static weft_status check_denoiser(const weft_run_models *m, const char *path)
 {
     static const weft_port given[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const weft_shape text = weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT);
+    WEFT_TRY(weft_model_accepts(&m->denoiser, given, WEFT_COUNT(given), "train"));
+    if (m->patch.channels != m->grid.channels || m->patch.out_channels != m->grid.channels)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: the autoencoder's latents have %lld channels, the transformer takes "
+                         "%lld and gives %lld",
+                         path, (long long)m->grid.channels, (long long)m->patch.channels,
+                         (long long)m->patch.out_channels);
+    if (text.dim[2] != m->words.width)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: the text encoder gives width %lld, the transformer takes %lld", path,
+                         (long long)m->words.width, (long long)text.dim[2]);
+    return WEFT_OK;
+}
+
+weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
+{
+    const weft_run_model *text = weft_run_text(run);
     weft_run_models m = {0};
-    if (run->what == WEFT_RUN_VAE) {
-        WEFT_TRY(weft_run_vae_model(run, path, &m.autoencoder));
-    } else {
-        const weft_status_code status =
-            weft_model_open_as(run->vae_path, WEFT_ROLE_AUTOENCODER, &m.autoencoder);
-        if (status != WEFT_OK)
-            return weft_fail_context(status, "%s: vae_path", path);
-        WEFT_TRY(weft_run_text_model(run, path, &m.text));
-        m.text_stays = run->text.path[0];
-        WEFT_TRY(weft_run_dit_model(run, path, weft_model_grid(&m.autoencoder).channels,
-                                    weft_model_text(&m.text).width, &m.denoiser));
-        WEFT_TRY(weft_model_accepts(&m.denoiser, given, WEFT_COUNT(given), "train"));
+    WEFT_TRY(weft_run_model_read(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder", 0,
+                                 0, &m.autoencoder));
+    if (weft_run_model_given(&run->transformer)) {
+        WEFT_TRY(weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0", 0, 0,
+                                     &m.text));
+        m.text_stays = text->weights[0] && !text->train;
+        WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
+                                     weft_model_grid(&m.autoencoder).channels,
+                                     weft_model_text(&m.text).width, &m.denoiser));
     }
     weft_run_models_connect(&m);
+    if (weft_run_denoises(&m))
+        WEFT_TRY(check_denoiser(&m, path));
+    WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
     *models = m;
     return WEFT_OK;
 }

@@ -9,7 +9,7 @@ typedef struct weft_run_models {
     weft_model autoencoder; /* trained, or the one that makes the denoiser's latents */
     weft_model denoiser;    /* family NULL: the autoencoder is trained */
     weft_model text;        /* beside a denoiser: its text encoder */
-    bool text_stays;        /* ... is not trained: its embeddings of the captions are given */
+    bool text_stays;        /* it is not trained: its embeddings of the captions are given */
     /* of these, by weft_run_models_connect: */
     weft_grid grid;        /* the autoencoder's: pixels to latents */
     weft_grid patch;       /* the denoiser's: latents to tokens */

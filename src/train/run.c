@@ -15,56 +15,59 @@
 
 /* ---- tables -------------------------------------------------------------------------------- */
 
-static const weft_key vae_keys[] = {
-    I64(weft_run_vae, base_dim, "base_dim", "96", "channels", "width of the first level", 1, 4096),
-    I64(weft_run_vae, z_dim, "z_dim", "16", "channels", "latent channels", 1, 64),
-    I64(weft_run_vae, num_res_blocks, "num_res_blocks", "2", "", "residual blocks per level", 1,
-        16),
-    {"dim_mult", WEFT_KEY_I64_LIST, offsetof(weft_run_vae, dim_mult), "[1, 2, 4, 4]", "",
-     "width of each level over base_dim; four levels compress by 4x8x8", .min = 1, .max = 1024},
-    {"init", WEFT_KEY_STRING, offsetof(weft_run_vae, init), "", "",
-     "model folder of an earlier run (with vae/) whose weights to begin with; empty: random "
-     "weights"},
-};
-static const weft_section vae_section = {"vae", "the video autoencoder to train (what: vae)",
-                                         sizeof(weft_run_vae), vae_keys, WEFT_COUNT(vae_keys)};
+/* Of all models. */
+#define MODEL_KEYS                                                                                 \
+    {"class",                                                                                      \
+     WEFT_KEY_STRING,                                                                              \
+     offsetof(weft_run_model, class_name),                                                         \
+     "",                                                                                           \
+     "",                                                                                           \
+     "model class, to begin from nothing; the list is below"},                                     \
+        {"config", WEFT_KEY_TREE, offsetof(weft_run_model, config),                                \
+         .help = "fields of the class' public config.json; what is left out takes the public "     \
+                 "default, channels and widths those of the models beside it"},                    \
+    {                                                                                              \
+        "weights", WEFT_KEY_STRING, offsetof(weft_run_model, weights), "", "",                     \
+            "instead of class and config: folder of a trained model (config.json and weights)"     \
+    }
+#define GONE(name, instead)                                                                        \
+    {                                                                                              \
+        name, WEFT_KEY_GONE, .help = instead                                                       \
+    }
 
-static const weft_key dit_keys[] = {
-    I64(weft_run_dit, num_layers, "num_layers", "6", "", "blocks", 0, 512),
-    I64(weft_run_dit, num_heads, "num_attention_heads", "6", "", "attention heads", 1, 512),
-    I64(weft_run_dit, head_dim, "attention_head_dim", "32", "channels",
-        "width of a head, even; heads x width is the model's", 2, 1024),
-    I64(weft_run_dit, ffn_dim, "ffn_dim", "768", "channels",
-        "inner width of the feed-forward layer", 1, 1 << 20),
-    I64(weft_run_dit, freq_dim, "freq_dim", "256", "channels",
-        "width of the sinusoidal time embedding, even", 2, 1 << 16),
-    {"patch_size", WEFT_KEY_I64_LIST, offsetof(weft_run_dit, patch_size), "[1, 2, 2]", "",
-     "latent frames, rows and columns of one token", .min = 1, .max = 64},
-    {"init", WEFT_KEY_STRING, offsetof(weft_run_dit, init), "", "",
-     "folder of a trained model (with transformer/ and text_encoder/) to begin with; empty: random "
-     "weights"},
+static const weft_key autoencoder_keys[] = {
+    MODEL_KEYS,
 };
-static const weft_section dit_section = {"transformer",
-                                         "the diffusion transformer to train (what: dit)",
-                                         sizeof(weft_run_dit), dit_keys, WEFT_COUNT(dit_keys)};
+static const weft_section autoencoder_section = {
+    "autoencoder", "the video autoencoder: trained, or (beside a transformer) the one it works in",
+    sizeof(weft_run_model), autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
+
+#define IN_CONFIG                                                                                  \
+    "write transformer: {class: WanTransformer3DModel, config: {...}} with it in config"
+static const weft_key transformer_keys[] = {
+    MODEL_KEYS,
+    GONE("num_layers", IN_CONFIG),
+    GONE("num_attention_heads", IN_CONFIG),
+    GONE("attention_head_dim", IN_CONFIG),
+    GONE("ffn_dim", IN_CONFIG),
+    GONE("freq_dim", IN_CONFIG),
+    GONE("patch_size", IN_CONFIG),
+    GONE("init", "write transformer: {weights: FOLDER/transformer}, and text_encoders: [{weights: "
+                 "FOLDER/text_encoder, train: true}] to go on training that too"),
+};
+static const weft_section transformer_section = {
+    "transformer", "the denoiser; if it is given, it is what is trained", sizeof(weft_run_model),
+    transformer_keys, WEFT_COUNT(transformer_keys)};
 
 static const weft_key text_keys[] = {
-    {"path", WEFT_KEY_STRING, offsetof(weft_run_text, path), "", "",
-     "folder of a trained text encoder (<model>/text_encoder): it stays as it is, and its "
-     "embeddings of the captions are kept with "
-     "the latents; empty: one of the sizes below is trained with the transformer"},
-    I64(weft_run_text, dim, "dim", "128", "channels", "width; also the transformer's text_dim", 1,
-        1 << 16),
-    I64(weft_run_text, num_heads, "num_heads", "4", "", "attention heads", 1, 512),
-    I64(weft_run_text, num_layers, "num_layers", "2", "", "blocks", 0, 512),
-    I64(weft_run_text, ffn_dim, "ffn_dim", "512", "channels",
-        "inner width of the feed-forward layer", 1, 1 << 20),
-    I64(weft_run_text, max_length, "max_length", "64", "bytes",
-        "longest caption; what is longer is cut", 1, 1 << 16),
+    MODEL_KEYS,
+    {"train", WEFT_KEY_BOOL, offsetof(weft_run_model, train), "false", "",
+     "with weights: go on training them; otherwise they stay, and their embeddings of the captions "
+     "are kept with the latents"},
 };
-static const weft_section text_section = {
-    "text_encoder", "the byte-level text encoder, trained with the transformer or taken as it is",
-    sizeof(weft_run_text), text_keys, WEFT_COUNT(text_keys)};
+static const weft_section text_section = {"text_encoder",
+                                          "beside a transformer: what reads the captions",
+                                          sizeof(weft_run_model), text_keys, WEFT_COUNT(text_keys)};
 
 static const weft_key loss_keys[] = {
     F64(weft_run_loss, l1, "l1", "1", "", "weight of the mean absolute error of pixels in [-1, 1]",
@@ -73,7 +76,7 @@ static const weft_key loss_keys[] = {
     F64(weft_run_loss, kl, "kl", "1e-6", "",
         "weight of the KL divergence, summed over a sample's latent, mean over samples", 0, 1e6),
 };
-static const weft_section loss_section = {"loss", "objective of the autoencoder (what: vae)",
+static const weft_section loss_section = {"loss", "objective of the autoencoder",
                                           sizeof(weft_run_loss), loss_keys, WEFT_COUNT(loss_keys)};
 
 static const weft_key data_keys[] = {
@@ -86,9 +89,9 @@ static const weft_key data_keys[] = {
     I64(weft_run_data, threads, "threads", "1", "", "decoding threads of each rank", 1, 256),
     I64(weft_run_data, prefetch, "prefetch", "4", "batches", "decoded ahead of training", 1, 1024),
     {"random_start", WEFT_KEY_BOOL, offsetof(weft_run_data, random_start), "true", "",
-     "what: vae: take a random stretch of a longer clip instead of its beginning"},
+     "autoencoder: take a random stretch of a longer clip instead of its beginning"},
     {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "false", "",
-     "what: vae: crop at a random place instead of the centre when the aspect differs"},
+     "autoencoder: crop at a random place instead of the centre when the aspect differs"},
 };
 static const weft_section data_section = {"data", "what to train on", sizeof(weft_run_data),
                                           data_keys, WEFT_COUNT(data_keys)};
@@ -101,12 +104,12 @@ static const weft_key stage_keys[] = {
         "batches per step: their gradients add up before the optimizer takes its step", 1, 65536),
     I64(weft_stage, size.batch, "batch", "0", "samples", "samples per batch over all ranks", 0,
         65536),
-    I64(weft_stage, size.frames, "frames", "0", "frames", "length of a clip; 1 + a multiple of 4",
-        0, 65536),
-    I64(weft_stage, size.height, "height", "0", "pixels", "multiple of 8 (16 for the transformer)",
-        0, 16384),
-    I64(weft_stage, size.width, "width", "0", "pixels", "multiple of 8 (16 for the transformer)", 0,
-        16384),
+    I64(weft_stage, size.frames, "frames", "0", "frames",
+        "length of a clip, as the autoencoder takes it (1 + a multiple of 4)", 0, 65536),
+    I64(weft_stage, size.height, "height", "0", "pixels",
+        "multiple of the autoencoder's factor and the transformer's patch (16)", 0, 16384),
+    I64(weft_stage, size.width, "width", "0", "pixels",
+        "multiple of the autoencoder's factor and the transformer's patch (16)", 0, 16384),
     {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_stage, buckets),
      .section = &weft_bucket_section},
     F64(weft_stage, lr, "lr", "3e-4", "", "learning rate", 0, 10),
@@ -145,20 +148,18 @@ static const weft_section guard_section = {"guard", "what to do about outliers a
                                            sizeof(weft_run_guard), guard_keys,
                                            WEFT_COUNT(guard_keys)};
 
-static const char *const what_names[] = {"vae", "dit", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
-    {"what", WEFT_KEY_ENUM, offsetof(weft_run, what), NULL, "",
-     "train the video autoencoder or the diffusion transformer", .choices = what_names},
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
      "folder of the run: checkpoints, metrics, and the finished model in <out>/model"},
     I64(weft_run, seed, "seed", "1", "", "of initial weights, noise and data order", 0, 9e18),
     {"data", WEFT_KEY_SECTION, offsetof(weft_run, data), .section = &data_section},
-    {"vae_path", WEFT_KEY_STRING, offsetof(weft_run, vae_path), "", "",
-     "what: dit: the trained VAE's folder (config.json and weights)"},
-    {"vae", WEFT_KEY_SECTION, offsetof(weft_run, vae), .section = &vae_section},
-    {"transformer", WEFT_KEY_SECTION, offsetof(weft_run, dit), .section = &dit_section},
-    {"text_encoder", WEFT_KEY_SECTION, offsetof(weft_run, text), .section = &text_section},
+    {"autoencoder", WEFT_KEY_SECTION, offsetof(weft_run, autoencoder),
+     .section = &autoencoder_section},
+    {"transformer", WEFT_KEY_SECTION, offsetof(weft_run, transformer),
+     .section = &transformer_section},
+    {"text_encoders", WEFT_KEY_SECTION_LIST, offsetof(weft_run, text_encoders),
+     .section = &text_section},
     {"loss", WEFT_KEY_SECTION, offsetof(weft_run, loss), .section = &loss_section},
     {"flow", WEFT_KEY_SECTION, offsetof(weft_run, process.flow), .section = &weft_flow_section},
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
@@ -188,6 +189,13 @@ static const weft_key run_keys[] = {
     {"trace", WEFT_KEY_BOOL, offsetof(weft_run, trace), "false", "",
      "write when each kernel and collective of a stage's last step ran: "
      "OUT/trace-<stage>-<rank>.json, for Perfetto"},
+    GONE("what", "a transformer is trained if `transformer` is given, else the autoencoder"),
+    GONE("vae_path", "write autoencoder: {weights: FOLDER}"),
+    GONE("vae",
+         "write autoencoder: {class: AutoencoderKLWan, config: {base_dim: ...}}, or to begin "
+         "with the weights of a folder autoencoder: {weights: FOLDER}"),
+    GONE("text_encoder", "write text_encoders: [{class: WeftBytesEncoder, config: {dim: ...}}], or "
+                         "for a trained one text_encoders: [{weights: FOLDER}]"),
 };
 const weft_section weft_run_section = {"run", "a training run", sizeof(weft_run), run_keys,
                                        WEFT_COUNT(run_keys)};
@@ -199,43 +207,38 @@ static bool same_size(const weft_bucket *a, const weft_bucket *b)
     return a->frames == b->frames && a->height == b->height && a->width == b->width;
 }
 
-static weft_status check_bucket(const weft_run *run, const char *path, const char *where,
-                                const weft_bucket *b, int64_t time, int64_t space)
+static weft_status check_bucket(const char *path, const char *where, const weft_bucket *b,
+                                const weft_grid *grid, const weft_grid *patch)
 {
-    if ((b->frames - 1) % time)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: %s.frames: %lld is not 1 + a multiple of %lld, as the VAE needs",
-                         path, where, (long long)b->frames, (long long)time);
+    char rule[32];
+    if (!weft_grid_takes_frames(grid, b->frames) ||
+        (patch && weft_grid_latent_frames(grid, b->frames) % patch->factor[0]))
+        return weft_fail(WEFT_E_CONFIG, "%s: %s.frames: %lld is not %s%s, as the autoencoder needs",
+                         path, where, (long long)b->frames, weft_grid_rule(grid, rule),
+                         patch && patch->factor[0] > 1 ? " with whole patches of the transformer"
+                                                       : "");
     const int64_t sizes[2] = {b->height, b->width};
     for (int i = 0; i < 2; i++) {
-        const int64_t step =
-            space * (run->what == WEFT_RUN_DIT ? run->dit.patch_size.item[1 + i] : 1);
+        const int64_t step = grid->factor[1 + i] * (patch ? patch->factor[1 + i] : 1);
         if (sizes[i] % step)
             return weft_fail(WEFT_E_CONFIG,
                              "%s: %s.%s: %lld is not a multiple of %lld, as the %s needs", path,
                              where, i ? "width" : "height", (long long)sizes[i], (long long)step,
-                             run->what == WEFT_RUN_DIT ? "transformer" : "VAE");
+                             patch ? "transformer" : "autoencoder");
     }
     return WEFT_OK;
 }
 
-static weft_status check_stage(const weft_run *run, const char *path, int64_t index, int64_t time,
-                               int64_t space)
+static weft_status check_stage(const weft_run *run, const char *path, int64_t index,
+                               const weft_grid *grid, const weft_grid *patch)
 {
     const weft_stage *s = (const weft_stage *)run->stages.item + index;
     const long long at = (long long)index;
-    const weft_bucket *own = &s->size;
-    if (s->buckets.count ? own->batch || own->frames || own->height || own->width
-                         : !own->batch || !own->frames || !own->height || !own->width)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: stages.%lld: give batch, frames, height and width, or buckets, a list of such, %s",
-            path, at, s->buckets.count ? "but not both" : "all four of them above 0");
     for (int i = 0; i < weft_stage_bucket_count(s); i++) {
         char where[64];
         snprintf(where, sizeof where, s->buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld",
                  at, i);
-        WEFT_TRY(check_bucket(run, path, where, weft_stage_bucket(s, i), time, space));
+        WEFT_TRY(check_bucket(path, where, weft_stage_bucket(s, i), grid, patch));
         for (int k = 0; k < i; k++)
             if (same_size(weft_stage_bucket(s, i), weft_stage_bucket(s, k)))
                 return weft_fail(
@@ -244,6 +247,90 @@ static weft_status check_stage(const weft_run *run, const char *path, int64_t in
                     path, where, k);
     }
     return WEFT_OK;
+}
+
+weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
+                                 const weft_grid *patch)
+{
+    for (int64_t i = 0; i < run->stages.count; i++)
+        WEFT_TRY(check_stage(run, path, i, grid, patch));
+    return WEFT_OK;
+}
+
+static weft_status check_buckets_given(const weft_run *run, const char *path)
+{
+    for (int64_t i = 0; i < run->stages.count; i++) {
+        const weft_stage *s = (const weft_stage *)run->stages.item + i;
+        const weft_bucket *own = &s->size;
+        if (s->buckets.count ? own->batch || own->frames || own->height || own->width
+                             : !own->batch || !own->frames || !own->height || !own->width)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: stages.%lld: give batch, frames, height and width, or buckets, a "
+                             "list of such, %s",
+                             path, (long long)i,
+                             s->buckets.count ? "but not both" : "all four of them above 0");
+    }
+    return WEFT_OK;
+}
+
+bool weft_run_model_given(const weft_run_model *m)
+{
+    return m->class_name[0] || m->weights[0] || m->config.json;
+}
+
+const weft_run_model *weft_run_text(const weft_run *run)
+{
+    return run->text_encoders.count ? run->text_encoders.item : NULL;
+}
+
+static weft_status check_model(const weft_run_model *m, weft_role role, const char *path,
+                               const char *key)
+{
+    if (m->weights[0] && (m->class_name[0] || m->config.json))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s: give class and config to begin from nothing, or weights, but not "
+                         "both; the folder of weights has its own config",
+                         path, key);
+    if (m->weights[0] || m->class_name[0])
+        return WEFT_OK;
+    weft_buf known = {0};
+    weft_family_list(role, &known);
+    const weft_status_code status =
+        weft_fail(WEFT_E_CONFIG, "%s: %s.class: a class is needed (%s), or weights: FOLDER", path,
+                  key, known.data ? known.data : "?");
+    weft_buf_free(&known);
+    return status;
+}
+
+static weft_status check_models(const weft_run *run, const char *path)
+{
+    const bool denoises = weft_run_model_given(&run->transformer);
+    if (!denoises && !weft_run_model_given(&run->autoencoder))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: nothing to train: give autoencoder: {class: ..., config: {...}}, or "
+                         "a transformer with autoencoder: {weights: FOLDER}",
+                         path);
+    if (!denoises) {
+        if (run->text_encoders.count)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: text_encoders: an autoencoder reads no captions; they are for a "
+                             "transformer",
+                             path);
+        return check_model(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder");
+    }
+    if (!run->autoencoder.weights[0])
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: autoencoder.weights: training a transformer needs the folder of a "
+                         "trained autoencoder, as in autoencoder: {weights: runs/vae/model/vae}",
+                         path);
+    WEFT_TRY(check_model(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder"));
+    WEFT_TRY(check_model(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer"));
+    if (run->text_encoders.count != 1)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: text_encoders: a transformer needs one, %lld are given, as in\n"
+                         "  text_encoders:\n    - {class: WeftBytesEncoder, config: {dim: 128}}",
+                         path, (long long)run->text_encoders.count);
+    return check_model(weft_run_text(run), WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0");
 }
 
 weft_status weft_run_check(const weft_run *run, const char *path)
@@ -256,24 +343,8 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             path);
     if (!run->out[0])
         return weft_fail(WEFT_E_CONFIG, "%s: out: a folder for the run is needed", path);
-    if (run->what == WEFT_RUN_DIT && !run->vae_path[0])
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: vae_path: training the transformer needs a trained VAE's folder",
-                         path);
-    if (run->dit.patch_size.count != 3)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: transformer.patch_size: three numbers are needed, %lld are given",
-                         path, (long long)run->dit.patch_size.count);
-    for (int64_t i = 0; i < run->stages.count; i++)
-        WEFT_TRY(check_stage(run, path, i, 4, 8));
-    if (run->what == WEFT_RUN_VAE) {
-        weft_model vae;
-        return weft_run_vae_model(run, path, &vae);
-    }
-    weft_model text;
-    weft_model dit;
-    WEFT_TRY(weft_run_text_model(run, path, &text));
-    return weft_run_dit_model(run, path, 16, weft_model_text(&text).width, &dit);
+    WEFT_TRY(check_buckets_given(run, path));
+    return check_models(run, path);
 }
 
 /* ---- stages -------------------------------------------------------------------------------- */
@@ -335,67 +406,56 @@ int64_t weft_run_stage_at(const weft_run *run, int64_t step)
 
 /* ---- models -------------------------------------------------------------------------------- */
 
-/* Through the reader of the public config.json, so that its limits and defaults hold here too. */
-static weft_status from_json(json_t *json, const char *where, weft_model *model)
+/* Fields that the config leaves out and the models beside it decide. */
+static void follow(const weft_family *family, json_t *json, int64_t channels, int64_t text_width)
 {
-    if (!json)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
-    const weft_status_code status = weft_model_read(json, where, model);
+    for (int i = 0; i < family->fields; i++) {
+        const weft_field *f = &family->field[i];
+        const int64_t value = f->follows == WEFT_FOLLOWS_LATENTS ? channels
+                              : f->follows == WEFT_FOLLOWS_TEXT  ? text_width
+                                                                 : 0;
+        if (value > 0 && !json_object_get(json, f->key))
+            json_object_set_new(json, f->key, json_integer(value));
+    }
+}
+
+static weft_status from_nothing(const weft_run_model *m, weft_role role, const char *path,
+                                const char *key, int64_t channels, int64_t text_width,
+                                weft_model *model)
+{
+    const weft_family *family = weft_family_find(m->class_name);
+    if (!family || family->role != role) {
+        weft_buf known = {0};
+        weft_family_list(role, &known);
+        const weft_status_code status = weft_fail(
+            WEFT_E_CONFIG, "%s: %s.class: \"%s\" is no %s that is built in; known are %s", path,
+            key, m->class_name, weft_role_name(role), known.data ? known.data : "?");
+        weft_buf_free(&known);
+        return status;
+    }
+    const weft_config_tree *c = &m->config;
+    const char *text = c->json ? c->json : "{}";
+    const weft_places places = {.where = c->json ? c->where : path,
+                                .count = c->count,
+                                .key = c->key,
+                                .key_where = c->key_where,
+                                .strict = true};
+    json_t *json;
+    WEFT_TRY(weft_json_parse(text, (int64_t)strlen(text), places.where, &json));
+    follow(family, json, channels, text_width);
+    const weft_status_code status = weft_model_read_as(m->class_name, json, &places, model);
     json_decref(json);
     return status == WEFT_E_FORMAT ? WEFT_E_CONFIG : status;
 }
 
-static json_t *json_i64s(const weft_i64_list *list)
+weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,
+                                const char *key, int64_t channels, int64_t text_width,
+                                weft_model *model)
 {
-    json_t *array = json_array();
-    for (int64_t i = 0; array && i < list->count; i++)
-        json_array_append_new(array, json_integer(list->item[i]));
-    return array;
-}
-
-weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_model *vae)
-{
-    const weft_run_vae *c = &run->vae;
-    if (c->dim_mult.count != 4)
-        return weft_fail(
-            WEFT_E_CONFIG,
-            "%s: vae.dim_mult: four levels are needed (4x8x8 compression), %lld are given", path,
-            (long long)c->dim_mult.count);
-    json_t *json =
-        json_pack("{s:s, s:I, s:I, s:I, s:o}", "_class_name", "AutoencoderKLWan", "base_dim",
-                  (json_int_t)c->base_dim, "z_dim", (json_int_t)c->z_dim, "num_res_blocks",
-                  (json_int_t)c->num_res_blocks, "dim_mult", json_i64s(&c->dim_mult));
-    return from_json(json, path, vae);
-}
-
-weft_status weft_run_text_model(const weft_run *run, const char *path, weft_model *text)
-{
-    const weft_run_text *c = &run->text;
-    if (c->path[0]) {
-        const weft_status_code status = weft_model_open_as(c->path, WEFT_ROLE_TEXT_ENCODER, text);
-        return status == WEFT_OK ? status
-                                 : weft_fail_context(status, "%s: text_encoder.path", path);
-    }
-    return from_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "_class_name", "WeftBytesEncoder",
-                               "dim", (json_int_t)c->dim, "num_heads", (json_int_t)c->num_heads,
-                               "num_layers", (json_int_t)c->num_layers, "ffn_dim",
-                               (json_int_t)c->ffn_dim, "max_length", (json_int_t)c->max_length),
-                     path, text);
-}
-
-weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels,
-                               int64_t text_dim, weft_model *dit)
-{
-    const weft_run_dit *c = &run->dit;
-    return from_json(json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "_class_name",
-                               "WanTransformer3DModel", "patch_size", json_i64s(&c->patch_size),
-                               "num_attention_heads", (json_int_t)c->num_heads,
-                               "attention_head_dim", (json_int_t)c->head_dim, "in_channels",
-                               (json_int_t)channels, "out_channels", (json_int_t)channels,
-                               "text_dim", (json_int_t)text_dim, "freq_dim",
-                               (json_int_t)c->freq_dim, "ffn_dim", (json_int_t)c->ffn_dim,
-                               "num_layers", (json_int_t)c->num_layers),
-                     path, dit);
+    if (!m->weights[0])
+        return from_nothing(m, role, path, key, channels, text_width, model);
+    const weft_status_code status = weft_model_open_as(m->weights, role, model);
+    return status == WEFT_OK ? status : weft_fail_context(status, "%s: %s.weights", path, key);
 }
 
 const weft_process *weft_run_process(const weft_run *run)

@@ -8,32 +8,22 @@
 #include "pass/passes.h"
 #include "train/optimizer.h"
 
-typedef enum weft_run_what { WEFT_RUN_VAE, WEFT_RUN_DIT } weft_run_what;
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
-/* Sizes of a Wan VAE trained from nothing; field names are those of its public config.json. */
-typedef struct weft_run_vae {
-    int64_t base_dim, z_dim, num_res_blocks;
-    weft_i64_list dim_mult;
-    const char *init; /* folder of weights to begin with; "": from nothing */
-} weft_run_vae;
-
-typedef struct weft_run_dit {
-    int64_t num_layers, num_heads, head_dim, ffn_dim, freq_dim;
-    weft_i64_list patch_size;
-    const char *init;
-} weft_run_dit;
-
-typedef struct weft_run_text {
-    const char *path; /* folder of a trained encoder that stays as it is; "": trained with the
-                         transformer */
-    int64_t dim, num_heads, num_layers, ffn_dim, max_length;
-} weft_run_text;
+/* A model of the run: a class and its config to begin from nothing, or the folder of a trained one.
+ * The config is checked by the family's own table; channels and widths that the models beside it
+ * decide may be left out. */
+typedef struct weft_run_model {
+    const char *class_name; /* "": `weights` has it */
+    weft_config_tree config;
+    const char *weights; /* folder with config.json and weights; "": from nothing */
+    bool train;          /* text encoders with weights: go on training them */
+} weft_run_model;
+bool weft_run_model_given(const weft_run_model *model);
 
 typedef struct weft_run_loss {
-    double l1, l2,
-        kl; /* VAE: weights of |x-y|, (x-y)^2, and the KL divergence per latent element */
+    double l1, l2, kl; /* autoencoder: weights of |x-y|, (x-y)^2, and the KL divergence */
 } weft_run_loss;
 
 typedef struct weft_run_data {
@@ -68,14 +58,12 @@ typedef struct weft_run_guard {
 } weft_run_guard;
 
 typedef struct weft_run {
-    int what; /* weft_run_what */
     const char *out;
     int64_t seed;
     weft_run_data data;
-    const char *vae_path; /* what: dit */
-    weft_run_vae vae;
-    weft_run_dit dit;
-    weft_run_text text;
+    weft_run_model autoencoder;      /* trained, or with a transformer the one that it works in */
+    weft_run_model transformer;      /* given: it is trained */
+    weft_section_list text_encoders; /* weft_run_model, beside a transformer */
     weft_run_loss loss;
     weft_process_config process;
     double caption_dropout;
@@ -94,9 +82,18 @@ typedef struct weft_run {
 } weft_run;
 extern const weft_section weft_run_section;
 
-/* What the table cannot say: stages present, sizes that the model can take, the paths that `what`
- * needs. */
+/* What the table cannot say: stages present, models that are given as they can be. */
 weft_status weft_run_check(const weft_run *run, const char *path);
+/* The text encoder; NULL: none is given. */
+const weft_run_model *weft_run_text(const weft_run *run);
+/* The model that `m` describes, of this role; `key` is its section's name in messages. Fields that
+ * follow others are taken from `channels` and `text_width` (0: nothing to follow). */
+weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,
+                                const char *key, int64_t channels, int64_t text_width,
+                                weft_model *model);
+/* Every bucket of every stage fits the grids; `patch` NULL: there is no denoiser. */
+weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
+                                 const weft_grid *patch);
 
 /* How data becomes noise: its row. */
 const weft_process *weft_run_process(const weft_run *run);
@@ -112,12 +109,5 @@ double weft_stage_lr(const weft_stage *stage, int64_t step);
 int64_t weft_run_first_step(const weft_run *run, int64_t index);
 /* The stage of global step `step`. */
 int64_t weft_run_stage_at(const weft_run *run, int64_t step);
-
-/* The models that the config describes, checked by the readers of the public config.json; `path`
- * names the config in messages. The transformer takes its channels from the VAE it is given. */
-weft_status weft_run_vae_model(const weft_run *run, const char *path, weft_model *vae);
-weft_status weft_run_text_model(const weft_run *run, const char *path, weft_model *text);
-weft_status weft_run_dit_model(const weft_run *run, const char *path, int64_t channels,
-                               int64_t text_dim, weft_model *dit);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "runtime/measure.h"
+#include "runtime/weights.h"
 #include "train/account.h"
 #include "train/checkpoint.h"
 #include "train/export.h"
@@ -32,7 +33,8 @@ typedef struct trainer {
     weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
-    weft_checkpoint_part part[2];
+    weft_checkpoint_part part[2];  /* what is trained */
+    const weft_run_model *from[2]; /* and what it begins from */
     int parts;
     weft_checkpoints *checkpoints;
     /* state of the checkpoint that is being gone on from, until its stage has begun */
@@ -55,18 +57,24 @@ typedef struct trainer {
 
 /* ---- beginning ----------------------------------------------------------------------------- */
 
-static void add_part(trainer *t, const weft_model *model)
+static void add_part(trainer *t, const weft_model *model, const weft_run_model *from)
 {
     const weft_family *f = model->family;
+    t->from[t->parts] = from;
     t->part[t->parts++] = (weft_checkpoint_part){f->scope, f->stem, weft_model_write(model)};
 }
 
 static weft_status read_models(trainer *t)
 {
-    WEFT_TRY(weft_run_models_read(t->run, t->path, &t->models));
-    add_part(t, weft_run_denoises(&t->models) ? &t->models.denoiser : &t->models.autoencoder);
-    if (weft_run_denoises(&t->models) && !t->models.text_stays)
-        add_part(t, &t->models.text);
+    const weft_run *run = t->run;
+    WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
+    if (!weft_run_denoises(&t->models)) {
+        add_part(t, &t->models.autoencoder, &run->autoencoder);
+        return WEFT_OK;
+    }
+    add_part(t, &t->models.denoiser, &run->transformer);
+    if (!t->models.text_stays)
+        add_part(t, &t->models.text, weft_run_text(run));
     return WEFT_OK;
 }
 
@@ -234,12 +242,18 @@ static weft_status begin_model(trainer *t, const weft_model *model)
 
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
-    const bool denoises = weft_run_denoises(&t->models);
-    const char *folder = denoises ? t->run->dit.init : t->run->vae.init;
-    const weft_model *model = denoises ? &t->models.denoiser : &t->models.autoencoder;
-    if (folder[0])
-        return weft_export_load(t->store, whole, t->part, t->parts, folder);
-    return model->family->begin ? begin_model(t, model) : WEFT_OK;
+    for (int i = 0; i < t->parts; i++) {
+        char prefix[64];
+        const weft_model *model = i > 0                           ? &t->models.text
+                                  : weft_run_denoises(&t->models) ? &t->models.denoiser
+                                                                  : &t->models.autoencoder;
+        snprintf(prefix, sizeof prefix, "%s.", t->part[i].scope);
+        if (t->from[i]->weights[0])
+            WEFT_TRY(weft_weights_load(t->store, whole, prefix, t->from[i]->weights, false));
+        else if (model->family->begin)
+            WEFT_TRY(begin_model(t, model));
+    }
+    return WEFT_OK;
 }
 
 /* The parameters and states that any stage reaches are in the store from the first step on: a stage

@@ -2,10 +2,9 @@
 # The bytes that `weft inspect graph` predicts are those that the run of the same config reserves.
 set -eu
 cat >vae.yaml <<'YAML'
-what: vae
 out: run
 data: {path: shards, split: ""}
-vae: {base_dim: 4, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}
+autoencoder: {class: AutoencoderKLWan, config: {base_dim: 4, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}}
 stages:
   - {name: one, steps: 2, batch: 1, frames: 1, height: 32, width: 32, lr: 1e-4, warmup: 0}
 YAML

@@ -26,7 +26,7 @@ assert 2.7 < t["flops_step"] / t["flops_forward"] < 4, t # the backward is about
 assert t["arena_bytes"] >= t["live_bytes"] > 0
 assert t["peak_bytes"] == t["program_bytes"] + t["weight_bytes"]
 P
-"$WEFT" inspect model small.json --train --recompute 'blocks.*' --json >less.json || complain "recompute"
+"$WEFT" inspect model small.json --train --recompute 'transformer.blocks.*' --json >less.json || complain "recompute"
 python3 -c 'import json; a=json.load(open("train.json")); b=json.load(open("less.json")); assert b["arena_bytes"] < 0.15*a["arena_bytes"] and b["flops_step"] > a["flops_step"]' ||
     complain "recompute does not save"
 "$WEFT" inspect model small.json --train --recompute 'blcks.*' >out 2>err && complain "a pattern that matches nothing passes"
@@ -48,7 +48,7 @@ refuse() { # PATTERN ARGS...
     local pattern=$1
     shift
     "$WEFT" inspect "$@" >out 2>err && complain "accepted: $*"
-    grep -q "$pattern" err || { cat err; complain "$*: no message like $pattern"; }
+    grep -q -- "$pattern" err || { cat err; complain "$*: no message like $pattern"; }
 }
 refuse 'nothere' model nothere.json
 echo '{"_class_name":"Nobody"}' >other.json
@@ -56,4 +56,15 @@ refuse 'Nobody' model other.json
 refuse 'first word' shape small.json
 refuse 'mesh' model small.json --mesh dp=x
 refuse 'frames' model vae.json --frames 6
+refuse 'height 100 .*multiples of 8x8' model small.json --height 100 # nothing is rounded in silence
+echo '{"_class_name":"WanTransformer3DModel","num_layers":2e9}' >many.json
+refuse 'many.json: "num_layers" is 2000000000; it must lie in 0..1024' model many.json
+mkdir -p run/model && refuse 'run is the folder of a training run; its model is run/model' model run
+
+# names, types and sizes of every parameter, of a file and of a published size alike
+"$WEFT" inspect model small.json --tensors >small.txt || complain "--tensors"
+"$WEFT" inspect model wan-1.3b --tensors | diff - small.txt >/dev/null || complain "wan-1.3b is not small.json"
+grep -qx 'patch_embedding.weight f32 1536,16,1,2,2' small.txt || complain "no patch_embedding.weight"
+[ "$(wc -l <small.txt)" = 825 ] || complain "$(wc -l <small.txt) parameters"
+sort -c small.txt 2>/dev/null || LC_ALL=C sort -c small.txt || complain "--tensors is not sorted"
 exit $failed

@@ -19,7 +19,7 @@ static void make_part(const char *name, const char *config, weft_model_size size
     const weft_model model = model_of(config);
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
-    weft_model_build(g, &model, &size);
+    weft_model_build(g, &model, &size, false);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
     for (int64_t i = 0; i < weft_store_count(store); i++) {
@@ -168,7 +168,7 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     weft_graph *g = weft_graph_create();
     weft_store *store = weft_store_create();
     weft_program *program;
-    weft_model_build(g, &model, &size);
+    weft_model_build(g, &model, &size, false);
     cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK);
     cr_assert_eq(weft_weights_load(store, g, "", path, false), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_program_compile(g, &(weft_program_options){0}, &program), WEFT_OK);

@@ -52,6 +52,12 @@ printf 'a dog\n\na\0cat\n' >nul.txt
 refuse 'nul.txt:3: the prompt is not text in UTF-8' --model $model --prompts nul.txt
 "$WEFT" generate --model $model --steps 1 --out long.mp4 --prompt "$(printf '%0300d' 0)" >long.log 2>&1 || { cat long.log; fail "a long prompt"; }
 grep -qE 'prompt 1 has 300 bytes; this model reads the first [0-9]+' long.log || { cat long.log; fail "a cut prompt is not said"; }
+printf '\357\273\277a red circle moving left\n' >bom.txt
+"$WEFT" generate --model $model --steps 2 --prompts bom.txt --out bom >bom.log 2>&1 || { cat bom.log; fail "a prompt behind a byte order mark"; }
+grep -q '"prompt":"a red circle moving left"' bom/prompts.jsonl || grep -q '"prompt": "a red circle moving left"' bom/prompts.jsonl || { cat bom/prompts.jsonl; fail "the mark became text"; }
+"$WEFT" generate --model $model --prompt x --steps 1 --out foo.avi >avi.log 2>&1 && fail "--out foo.avi"
+grep -q 'foo.avi: a video is written as .mp4, not .avi' avi.log && [ ! -e foo.avi ] || { cat avi.log; fail "--out foo.avi"; }
+refuse 'runs/dit is the folder of a training run; its model is runs/dit/model' --model runs/dit
 touch plain
 refuse 'plain' --model $model --sheet plain/x.png
 # only rank 0 writes: its failure ends the other rank at once, too

@@ -10,7 +10,7 @@ static int64_t params_of(const char *config, weft_model_size size)
 {
     const weft_model model = model_of(config);
     weft_graph *g = weft_graph_create();
-    weft_model_build(g, &model, &size);
+    weft_model_build(g, &model, &size, false);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     const int64_t params = weft_graph_param_count(g);
     weft_graph_free(g);
@@ -49,7 +49,7 @@ Test(sizes, shape_errors_name_the_model_scope)
 {
     const weft_model model = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8}");
     weft_graph *g = weft_graph_create();
-    weft_model_build(g, &model, &(weft_model_size){1, 6, 64, 64, 0});
+    weft_model_build(g, &model, &(weft_model_size){1, 6, 64, 64, 0}, false);
     cr_assert_eq(weft_graph_check(g), WEFT_E_SHAPE);
     cr_assert(strstr(weft_error_message(), "1 + 4 n frames, not 6"), "%s", weft_error_message());
     weft_graph_free(g);

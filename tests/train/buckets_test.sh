@@ -82,10 +82,10 @@ for last in 05 10 15; do
 done
 
 # embeddings of a text encoder that is not trained
-ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set text_encoder.path=runs/dit1/model/text_encoder >frozen.log 2>&1 ||
-    { cat frozen.log; fail "text_encoder.path"; }
-ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set text_encoder.path=runs/dit1/model/text_encoder >frozen1.log 2>&1 ||
-    { cat frozen1.log; fail "text_encoder.path on one rank"; }
+ranks 2 "$WEFT" train dit.yaml --set out=runs/frozen --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen.log 2>&1 ||
+    { cat frozen.log; fail "a text encoder that stays"; }
+ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >frozen1.log 2>&1 ||
+    { cat frozen1.log; fail "a text encoder that stays on one rank"; }
 python3 - <<'PY' || fail "embeddings"
 import glob, json, tarfile
 folder, = glob.glob("runs/frozen/latents/*")
@@ -100,9 +100,10 @@ PY
 cmp runs/dit1/model/text_encoder/model.safetensors runs/frozen/model/text_encoder/model.safetensors || fail "the encoder changed"
 "$WEFT" generate --model runs/frozen/model --prompt "a red circle" --steps 2 --out x.mp4 >generate.log 2>&1 || { cat generate.log; fail "weft generate"; }
 # with the same weights and captions, embeddings made before and tokens encoded in the step are the same step
-"$WEFT" train dit.yaml --set out=runs/begin --set transformer.init=runs/dit1/model --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "transformer.init"; }
-"$WEFT" train dit.yaml --set out=runs/begin2 --set transformer.init=runs/dit1/model --set stages.0.steps=2 \
-    --set text_encoder.path=runs/dit1/model/text_encoder >begin2.log 2>&1 || { cat begin2.log; fail "transformer.init with an encoder"; }
+"$WEFT" train dit.yaml --set out=runs/begin --set 'transformer={weights: runs/dit1/model/transformer}' \
+    --set 'text_encoders=[{weights: runs/dit1/model/text_encoder, train: true}]' --set stages.0.steps=2 >begin.log 2>&1 || { cat begin.log; fail "weights to begin with"; }
+"$WEFT" train dit.yaml --set out=runs/begin2 --set 'transformer={weights: runs/dit1/model/transformer}' --set stages.0.steps=2 \
+    --set 'text_encoders=[{weights: runs/dit1/model/text_encoder}]' >begin2.log 2>&1 || { cat begin2.log; fail "weights and an encoder that stays"; }
 python3 - <<'PY' || fail "embeddings against tokens"
 import json
 a, b = (json.loads(open(r + "/metrics.jsonl").readline()) for r in ("runs/begin", "runs/begin2"))
@@ -118,6 +119,6 @@ refuse() { # TEXT OPTIONS...
 }
 refuse "stages.0: give batch, frames, height and width, or buckets" --set stages.0.frames=9
 refuse "stages.0.buckets.3: has the size of bucket 0" --set 'stages.0.buckets.3={batch: 2, frames: 9, height: 32, width: 32}'
-refuse "stages.0.buckets.1.frames: 6 is not 1 + a multiple of 4" --set stages.0.buckets.1.frames=6
-refuse "holds a AutoencoderKLWan, a video autoencoder; a text encoder is needed" --set text_encoder.path=runs/vae/model/vae
+refuse "stages.0.buckets.1.frames: 6 is not 1 + 4 n" --set stages.0.buckets.1.frames=6
+refuse "text_encoders.0.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a text encoder is needed" --set 'text_encoders=[{weights: runs/vae/model/vae}]'
 exit 0

@@ -30,20 +30,24 @@ PY
 }
 write_configs() {
     cat >vae.yaml <<'Y'
-what: vae
 out: runs/vae
 data: {path: shards}
-vae: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}
+autoencoder:
+  class: AutoencoderKLWan
+  config: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}
 stages:
   - {steps: 8, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 2}
 Y
     cat >dit.yaml <<'Y'
-what: dit
 out: runs/dit
-vae_path: runs/vae/model/vae
+autoencoder: {weights: runs/vae/model/vae}
 data: {path: shards}
-transformer: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
-text_encoder: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+transformer:
+  class: WanTransformer3DModel
+  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
 optimizer: {ema_decay: 0.9}
 checkpoint: {every: 5, keep: 2}
 stages:

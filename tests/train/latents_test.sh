@@ -60,7 +60,7 @@ rm -rf runs/dit1/model runs/dit1/checkpoints
 grep -q "latents: 23 of 24 samples" again.log || fail "the account of the cache is not shown"
 "$WEFT" train vae.yaml --set seed=5 --set out=runs/other >other.log 2>&1 || { cat other.log; fail "another VAE"; }
 rm -rf runs/dit1/model runs/dit1/checkpoints
-"$WEFT" train dit.yaml $one --set out=runs/dit1 --set vae_path=runs/other/model/vae >stale.log 2>&1 || { cat stale.log; fail "with another VAE"; }
+"$WEFT" train dit.yaml $one --set out=runs/dit1 --set autoencoder.weights=runs/other/model/vae >stale.log 2>&1 || { cat stale.log; fail "with another VAE"; }
 [ "$(ls runs/dit1/latents | wc -l)" = 4 ] || fail "the latents of another VAE were taken"
 touch shards/train-*.tar
 rm -rf runs/dit1/model runs/dit1/checkpoints

@@ -12,20 +12,43 @@ refuse() {
     [ $status = 1 ] && grep -qE -- "$pattern" out.log || { cat out.log; fail "weft train $*: status $status, expected 1 and '$pattern'"; }
 }
 refuse "nosuch.yaml" nosuch.yaml
-printf 'what: vae\nout: x\ndata: {path: shards}\nstages:\n  - {steps: 1, batch: 1, frames: 5, height: 16, width: 16, learning_rate: 3}\n' >bad.yaml
+printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\ndata: {path: shards}\nstages:\n  - {steps: 1, batch: 1, frames: 5, height: 16, width: 16, learning_rate: 3}\n' >bad.yaml
 refuse "bad.yaml:5: unknown key 'learning_rate'" bad.yaml
-refuse "stages.0.frames: 6 is not 1 \+ a multiple of 4" vae.yaml --set stages.0.frames=6
+refuse "stages.0.frames: 6 is not 1 \+ 4 n" vae.yaml --set stages.0.frames=6
 refuse "stages.0.width: 20 is not a multiple of 8" vae.yaml --set stages.0.width=20
 refuse "--set stages.0.lr=x: stages.0.lr: 'x' is not a number" vae.yaml --set stages.0.lr=x
-refuse "vae_path: training the transformer needs" dit.yaml --set vae_path=
-refuse "nowhere" dit.yaml --set vae_path=nowhere
+refuse "autoencoder.weights: training a transformer needs" dit.yaml --set autoencoder.weights=
+refuse "nowhere" dit.yaml --set autoencoder.weights=nowhere
 refuse "nowhere" vae.yaml --set data.path=nowhere
+printf 'out: x\nautoencoder: {class: AutoencoderKLWan}\nstages:\n  - {steps: 1}\n' >nodata.yaml
+refuse "nodata.yaml: missing key 'data.path'" nodata.yaml
+# old keys say what to write, models that cannot be say where
+printf 'out: x\nwhat: vae\n' >old.yaml
+refuse "old.yaml:2: 'what' is no key any more: a transformer is trained if" old.yaml
+refuse "'vae_path' is no key any more: write autoencoder: \{weights: FOLDER\}" dit.yaml --set vae_path=x
+refuse "'vae' is no key any more: write autoencoder: \{class" vae.yaml --set vae.base_dim=4
+refuse "'text_encoder' is no key any more: write text_encoders: " dit.yaml --set text_encoder.dim=4
+refuse "'transformer.num_layers' is no key any more: write transformer: " dit.yaml --set transformer.num_layers=4
+refuse "nothing to train: give autoencoder" vae.yaml --set 'autoencoder={}'
+refuse "autoencoder: give class and config .* or weights, but not both" vae.yaml --set autoencoder.weights=x
+refuse "autoencoder.class: a class is needed \(AutoencoderKLWan\), or weights" vae.yaml --set autoencoder.class=
+refuse "autoencoder.class: \"WeftBytesEncoder\" is no video autoencoder that is built in; known are AutoencoderKLWan" vae.yaml --set autoencoder.class=WeftBytesEncoder
+refuse "text_encoders: a transformer needs one, 0 are given" dit.yaml --set 'text_encoders=[]'
+refuse "text_encoders: an autoencoder reads no captions" vae.yaml --set 'text_encoders=[{class: WeftBytesEncoder}]'
+sed 's/base_dim: 4,/base_dim: 4, base_dims: 4,/' vae.yaml >typo.yaml
+refuse "typo.yaml:5: AutoencoderKLWan has no field \"base_dims\" \(did you mean \"base_dim\"\?\)" typo.yaml
+refuse "\"z_dim\" is 65; it must lie in 1..64" vae.yaml --set autoencoder.config.z_dim=65
 refuse "mesh: 'dp=2' is for 2 ranks, but 1 run" vae.yaml --set mesh=dp=2
 refuse "none of 24 samples fits" vae.yaml --set stages.0.frames=101
 [ ! -e runs/vae/model ] || fail "a refused run left a model"
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+sed 's/num_layers: 2,/num_layers: 2e9,/' dit.yaml >many.yaml
+refuse "many.yaml:6: \"num_layers\" is 2000000000; it must lie in 0..1024" many.yaml
+refuse "the autoencoder's latents have 4 channels, the transformer takes 8" dit.yaml --set transformer.config.in_channels=8
+refuse "transformer.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a denoiser is needed" dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
+refuse "runs/vae is the folder of a training run; its model is runs/vae/model" dit.yaml --set autoencoder.weights=runs/vae
 # a run folder that holds another model's checkpoints
-refuse "encoder|decoder" vae.yaml --set vae.base_dim=8 --set stages.0.steps=9
+refuse "encoder|decoder" vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
 python3 - <<'EOF'
 import json, os, shutil, struct
@@ -45,19 +68,19 @@ for what in ("dtype", "shape", "name"):
     text = json.dumps(head).encode()
     open(what + "/" + file, "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 EOF
-refuse "dtype: .*no floating-point numbers: encoder.down_blocks.0.conv1.weight \(i32\)" dit.yaml --set vae_path=dtype
-refuse "shape: .*another shape .*: encoder.down_blocks.0.conv1.weight" dit.yaml --set vae_path=shape
-refuse "name: 1 of the model's .* missing: encoder.down_blocks.0.conv1.weight" dit.yaml --set vae_path=name
+refuse "dtype: .*no floating-point numbers: encoder.down_blocks.0.conv1.weight \(i32\)" dit.yaml --set autoencoder.weights=dtype
+refuse "shape: .*another shape .*: encoder.down_blocks.0.conv1.weight" dit.yaml --set autoencoder.weights=shape
+refuse "name: 1 of the model's .* missing: encoder.down_blocks.0.conv1.weight" dit.yaml --set autoencoder.weights=name
 [ -z "$(find runs/dit -name '*.tar' 2>/dev/null)" ] || fail "a refused VAE left latents"
 # more than the machine has: said before anything is reserved (the limit is for what does not say it)
 case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=16000000 ;; esac # the shadow needs more
-for key in vae.base_dim=4096 stages.0.batch=65536; do
+for key in autoencoder.config.base_dim=4096 stages.0.batch=65536; do
     (ulimit -v $room; refuse "are needed, this machine has .* make the model or the batch smaller" vae.yaml --set out=runs/huge --set $key \
         --set stages.0.height=512 --set stages.0.width=512) || exit 1
 done
 # a folder of several models where one is asked for
 mkdir -p several && echo '{}' >several/model_index.json
-refuse "several holds several models; give one of its folders, as several/transformer or several/vae" dit.yaml --set vae_path=several
+refuse "several holds several models; give one of its folders, as several/transformer or several/vae" dit.yaml --set autoencoder.weights=several
 # every step an outlier: stops after guard.patience and says so
 refuse "3 steps in a row were skipped" vae.yaml --set out=runs/nan --set stages.0.lr=10 --set stages.0.warmup=0 --set guard.factor=2 --set guard.window=1 --set guard.patience=3 --set stages.0.steps=30
 # a full disk, met by checkpoints and by latents: clear message, nothing half-written under a final name

@@ -46,8 +46,8 @@ ema = tensors("runs/vae/checkpoints/step-00000008/ema.safetensors")
 assert model and all(ema["ema.vae." + k] == model[k] for k in model)
 PY
 # a VAE that begins with these weights and learns nothing measures the same latents: they are those of the averages
-"$WEFT" train vae.yaml --set out=runs/measure --set vae.init=runs/vae/model --set stages.0.steps=1 --set stages.0.lr=0 --set data.fps=12 >measure.log 2>&1 ||
-    { cat measure.log; fail "vae.init"; }
+"$WEFT" train vae.yaml --set out=runs/measure --set 'autoencoder={weights: runs/vae/model/vae}' --set stages.0.steps=1 --set stages.0.lr=0 --set data.fps=12 >measure.log 2>&1 ||
+    { cat measure.log; fail "weights to begin with"; }
 cmp runs/vae/model/vae/config.json runs/measure/model/vae/config.json || fail "latent statistics are not those of the exported weights"
 "$WEFT" train dit.yaml --set stages.0.steps=2 --set stages.0.frames=5 --set stages.1.steps=2 --set data.fps=12 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
 rm -r runs/dit/model
