@@ -235,6 +235,8 @@ PRINT(comm)
     weft_buf_printf(out, " {axis=%d", a->axis);
     if (a->shift)
         weft_buf_printf(out, " shift=%d", a->shift);
+    if (a->held)
+        weft_buf_printf(out, " held=%d", a->held);
     if (a->global)
         weft_buf_printf(out, " dim=%d of %lld", a->dim, (long long)a->global);
     if (a->global2)

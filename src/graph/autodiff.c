@@ -2,6 +2,8 @@
  * order. */
 #include "graph/internal.h"
 
+#include <stdio.h>
+
 typedef struct tape {
     bool *needed;     /* by value: a gradient of it is wanted or leads to one */
     weft_value *grad; /* by value of the forward */
@@ -25,18 +27,55 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
 
 /* A gradient lies as its value does, with V and P exchanged: of a value that every rank reads for
  * itself each rank has a term, and the gradient of a pending sum is whole on every rank. */
+static weft_layout dual(weft_layout l)
+{
+    static const int8_t kind[] = {[WEFT_R] = WEFT_R,
+                                  [WEFT_V] = WEFT_P,
+                                  [WEFT_S] = WEFT_S,
+                                  [WEFT_P] = WEFT_V,
+                                  [WEFT_UNKNOWN] = WEFT_UNKNOWN};
+    return (weft_layout){kind[l.kind], l.dim};
+}
+
 void weft_grad_set_layout(weft_graph *g, weft_value grad, weft_value of)
 {
-    if (!weft_value_ok(grad))
+    for (int a = 0; weft_value_ok(grad) && a < g->mesh.axis_count; a++)
+        g->value[grad.id].layout[a] = dual(g->value[of.id].layout[a]);
+}
+
+static void describe(weft_layout l, char text[16])
+{
+    snprintf(text, 16, l.kind == WEFT_S ? "S(%d)" : "%.0d%c", l.dim, "RVSP?"[l.kind]);
+}
+
+/* A rule that is wrong must not pass: the gradient of input `i` has its shape, its type and the
+ * dual of its layout. Where the operands of the rule's last node leave the layout open, it is
+ * set. */
+static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_value grad)
+{
+    const char *op = weft_op_get(node->op)->name;
+    const weft_value of = node->in[i];
+    const weft_value_info *is = &g->value[grad.id], *due = &g->value[of.id];
+    if (is->dtype != due->dtype || !weft_shape_equal(&is->shape, &due->shape)) {
+        char a[96], b[96];
+        weft_graph_fail(g, WEFT_E_INTERNAL, "gradient rule of %s: that of operand %d is %s, not %s",
+                        op, i, weft_format_value(g, grad, a), weft_format_value(g, of, b));
         return;
-    for (int a = 0; a < g->mesh.axis_count; a++) {
-        const weft_layout l = g->value[of.id].layout[a];
-        const weft_layout dual = {l.kind == WEFT_P   ? WEFT_V
-                                  : l.kind == WEFT_V ? WEFT_P
-                                                     : l.kind,
-                                  l.dim};
-        g->value[grad.id].layout[a] = dual;
     }
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        const weft_layout want = dual(due->layout[a]);
+        if (!weft_layout_may_be(g, grad, a, want)) {
+            char is_text[16], want_text[16];
+            describe(is->layout[a], is_text);
+            describe(want, want_text);
+            weft_graph_fail(g, WEFT_E_INTERNAL,
+                            "gradient rule of %s: that of operand %d is laid out %s on axis %s, "
+                            "not %s",
+                            op, i, is_text, g->mesh.axis[a].name, want_text);
+            return;
+        }
+    }
+    weft_grad_set_layout(g, grad, of);
 }
 
 static void step_back(weft_graph *g, const weft_node *node, tape *t)
@@ -55,18 +94,13 @@ static void step_back(weft_graph *g, const weft_node *node, tape *t)
     if (!any_dy || !any_wanted)
         return;
     weft_graph_push(g, "%s", node->scope);
-    const int64_t before = g->value_count;
     weft_op_get(node->op)->vjp(g, node, dy, wanted, dx);
-    for (int i = 0; i < node->in_count; i++) {
+    for (int i = 0; i < node->in_count && g->error == WEFT_OK; i++) {
         if (!wanted[i] || !weft_value_ok(dx[i]))
             continue;
-        if (dx[i].id >= before)
-            weft_grad_set_layout(g, dx[i], node->in[i]);
+        check_gradient(g, node, i, dx[i]);
         weft_value *sum = &t->grad[node->in[i].id];
-        if (weft_value_ok(*sum))
-            weft_grad_set_layout(g, *sum = weft_add(g, *sum, dx[i]), node->in[i]);
-        else
-            *sum = dx[i];
+        *sum = weft_value_ok(*sum) ? weft_add(g, *sum, dx[i]) : dx[i];
     }
     weft_graph_pop(g);
 }
@@ -98,6 +132,7 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
     const bool was_backward = g->building_backward;
     g->building_backward = true;
     t.grad[loss.id] = weft_fill(g, g->value[loss.id].dtype, *shape, 1);
+    weft_grad_set_layout(g, t.grad[loss.id], loss);
     for (int64_t n = last; n >= 0 && g->error == WEFT_OK; n--)
         step_back(g, g->node[n], &t);
     g->building_backward = was_backward;

@@ -68,6 +68,10 @@ static weft_status verify_layouts(const weft_graph *g)
     for (int64_t i = 0; i < g->value_count; i++)
         for (int a = 0; a < WEFT_MAX_AXES; a++) {
             const weft_layout l = g->value[i].layout[a];
+            if (l.kind == WEFT_UNKNOWN)
+                return node_error(g, g->value[i].node,
+                                  "no row of its layout rule fits its operands: what it makes is "
+                                  "unknown on some axis");
             if (l.kind < WEFT_R || l.kind > WEFT_P ||
                 (l.kind == WEFT_S && (l.dim < 0 || l.dim >= g->value[i].shape.rank)) ||
                 (a >= g->mesh.axis_count && l.kind != WEFT_R))
@@ -79,8 +83,7 @@ static weft_status verify_layouts(const weft_graph *g)
 }
 
 /* A conversion from what the operand is not: an all_reduce of what every rank has already counts it
- * several times. V is what is known of a value that no rule describes, and may be a term or a part.
- */
+ * several times. */
 static weft_status verify_conversion(const weft_graph *g, int64_t index)
 {
     const weft_node *n = g->node[index];
@@ -93,17 +96,16 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
     case WEFT_OP_VARY:
     case WEFT_OP_SLICE_OWN: fits = l.kind == WEFT_R; break;
     case WEFT_OP_ALL_REDUCE:
-    case WEFT_OP_REDUCE_SCATTER: fits = l.kind == WEFT_P || l.kind == WEFT_V; break;
+    case WEFT_OP_REDUCE_SCATTER: fits = l.kind == WEFT_P; break;
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_ALL_TO_ALL:
-        fits = l.kind == WEFT_V || (l.kind == WEFT_S && l.dim == a->dim);
-        break;
+    case WEFT_OP_RING_SHIFT: fits = l.kind == WEFT_S && l.dim == a->dim; break;
     default: break;
     }
     if (fits)
         return WEFT_OK;
     char why[64];
-    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP"[l.kind],
+    snprintf(why, sizeof why, "its operand is %c on axis %s", "RVSP?"[l.kind],
              g -> mesh.axis[a->axis].name);
     return node_error(g, index, why);
 }
@@ -142,7 +144,7 @@ static void print_layout(const weft_graph *g, weft_value v, weft_buf *out)
     for (int a = 0; a < g->mesh.axis_count; a++) {
         const weft_layout l = g->value[v.id].layout[a];
         weft_buf_printf(out, l.kind == WEFT_S ? "%c%s:S(%d)" : "%c%s:%c", a ? ' ' : '<',
-                        g->mesh.axis[a].name, l.kind == WEFT_S ? l.dim : "RVSP"[l.kind]);
+                        g->mesh.axis[a].name, l.kind == WEFT_S ? l.dim : "RVSP?"[l.kind]);
     }
     if (g->mesh.axis_count)
         weft_buf_printf(out, ">");

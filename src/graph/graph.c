@@ -294,10 +294,21 @@ static weft_layout converted_to(const weft_node *n)
     case WEFT_OP_ALL_REDUCE: return (weft_layout){WEFT_R, 0};
     case WEFT_OP_ALL_GATHER: return (weft_layout){a->invariant ? WEFT_R : WEFT_V, 0};
     case WEFT_OP_REDUCE_SCATTER:
-    case WEFT_OP_SLICE_OWN: return (weft_layout){WEFT_S, (int8_t)a->dim};
+    case WEFT_OP_SLICE_OWN:
+    case WEFT_OP_RING_SHIFT: return (weft_layout){WEFT_S, (int8_t)a->dim};
     case WEFT_OP_ALL_TO_ALL: return (weft_layout){WEFT_S, (int8_t)a->dim2};
     default: return (weft_layout){WEFT_V, 0};
     }
+}
+
+static bool is_whole(weft_layout l)
+{
+    return l.kind == WEFT_R || l.kind == WEFT_V;
+}
+
+bool weft_layout_same(weft_layout a, weft_layout b)
+{
+    return a.kind == b.kind && (a.kind != WEFT_S || a.dim == b.dim);
 }
 
 /* A row of the op's rule that needs what the inputs are; whole operands may be R or V. */
@@ -308,36 +319,61 @@ static bool fits_row(const weft_graph *g, const weft_node *n, int axis,
         if (!weft_value_ok(n->in[i]))
             continue;
         const weft_layout is = g->value[n->in[i].id].layout[axis], need = row->need[i];
-        const bool is_whole = is.kind == WEFT_R || is.kind == WEFT_V;
-        if (need.kind == WEFT_R ? !is_whole
-                                : is.kind != need.kind || (is.kind == WEFT_S && is.dim != need.dim))
+        if (need.kind == WEFT_R ? !is_whole(is) : !weft_layout_same(is, need))
             return false;
     }
     return true;
 }
 
-/* What follows from the layouts of the inputs; V, "each rank's own", where no rule says more.
- * Passes that know better set the layout afterwards. */
+static bool converts_axis(const weft_node *n, int axis)
+{
+    return weft_op_has(n->op, WEFT_TRAIT_CONVERTS) &&
+           ((const weft_attr_comm *)n->attr)->axis == axis;
+}
+
+/* What follows from the layouts of the inputs; UNKNOWN where no rule says it. Passes that know
+ * better set the layout afterwards. */
 static void derive_layouts(weft_graph *g, const weft_node *n)
 {
     for (int a = 0; a < g->mesh.axis_count; a++) {
-        bool all_r = true;
-        for (int i = 0; i < n->in_count; i++)
-            all_r &= !weft_value_ok(n->in[i]) || g->value[n->in[i].id].layout[a].kind == WEFT_R;
-        const bool converts =
-            weft_op_has(n->op, WEFT_TRAIT_CONVERTS) && ((const weft_attr_comm *)n->attr)->axis == a;
+        bool all_r = true, all_whole = true;
+        for (int i = 0; i < n->in_count; i++) {
+            const weft_layout l =
+                weft_value_ok(n->in[i]) ? g->value[n->in[i].id].layout[a] : (weft_layout){0};
+            all_r &= l.kind == WEFT_R;
+            all_whole &= is_whole(l);
+        }
+        const bool converts = converts_axis(n, a);
         if (all_r && !converts)
             continue;
         weft_layout_choice row[WEFT_MAX_CHOICES];
-        const int rows = converts ? 0 : weft_op_get(n->op)->layout(g, n, g->mesh.axis[a].size, row);
+        const int rows = converts || all_whole ? 0 : weft_op_get(n->op)->layout(g, n, 0, row);
         int match = 0;
         while (match < rows && !fits_row(g, n, a, &row[match]))
             match++;
         for (int o = 0; o < n->out_count; o++)
             g->value[n->out[o].id].layout[a] = converts       ? converted_to(n)
+                                               : all_whole    ? (weft_layout){WEFT_V, 0}
                                                : match < rows ? row[match].out[o]
-                                                              : (weft_layout){WEFT_V, 0};
+                                                              : (weft_layout){WEFT_UNKNOWN, 0};
     }
+}
+
+bool weft_layout_may_be(const weft_graph *g, weft_value v, int axis, weft_layout layout)
+{
+    const weft_value_info *info = &g->value[v.id];
+    const weft_node *n = g->node[info->node];
+    const weft_layout is = info->layout[axis];
+    if (weft_layout_same(is, layout) || (is.kind == WEFT_R && layout.kind == WEFT_V))
+        return true;
+    if (converts_axis(n, axis) || is.kind == WEFT_UNKNOWN)
+        return false;
+    weft_layout_choice row[WEFT_MAX_CHOICES];
+    const int rows = weft_op_get(n->op)->layout(g, n, 0, row);
+    for (int i = 0; i < rows; i++)
+        if (fits_row(g, n, axis, &row[i]) && weft_layout_same(row[i].out[info->output], layout))
+            return true;
+    return false;
 }
 
 void weft_emit_all(weft_graph *g, weft_op op, const weft_value *in, int in_count, const void *attr,

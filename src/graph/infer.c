@@ -85,17 +85,15 @@ static bool legal_shape(weft_graph *g, weft_op op, const weft_shape *shape)
 #define INFO(i)  (&g->value[in[i].id])
 #define SHAPE(i) (&INFO(i)->shape)
 
-static bool is_float(weft_dtype dtype)
-{
-    return dtype == WEFT_F32 || dtype == WEFT_BF16 || dtype == WEFT_F16 || dtype == WEFT_F64;
-}
-
-/* The dtype of a result: narrow operands compute with wide ones; f32 wins. */
+/* The dtype of a result: floats of two widths compute in f32, or in f64 beside one; beside integers
+ * the float. */
 static weft_dtype joint_dtype(weft_dtype a, weft_dtype b)
 {
-    return a == b                       ? a
-           : is_float(a) && is_float(b) ? (a == WEFT_F64 || b == WEFT_F64 ? WEFT_F64 : WEFT_F32)
-                                        : a;
+    if (a == b)
+        return a;
+    if (weft_dtype_is_float(a) && weft_dtype_is_float(b))
+        return a == WEFT_F64 || b == WEFT_F64 ? WEFT_F64 : WEFT_F32;
+    return weft_dtype_is_float(b) ? b : a;
 }
 
 /* ---- sources ------------------------------------------------------------------------------- */
@@ -646,13 +644,20 @@ static bool check_comm(weft_graph *g, weft_op op, const weft_value *in, int in_c
     return true;
 }
 
-static int64_t own_length(const weft_graph *g, int axis, int64_t n)
+/* Size of the part of n of the rank `behind` places before this one on the axis, in a ring. */
+static int64_t part_length(const weft_graph *g, int axis, int64_t n, int behind)
 {
+    const int ranks = g->mesh.axis[axis].size;
     int coordinate[WEFT_MAX_AXES];
     int64_t start, len;
     weft_mesh_coordinates(&g->mesh, g->rank, coordinate);
-    weft_part(n, g->mesh.axis[axis].size, coordinate[axis], &start, &len);
+    weft_part(n, ranks, ((coordinate[axis] - behind) % ranks + ranks) % ranks, &start, &len);
     return len;
+}
+
+static int64_t own_length(const weft_graph *g, int axis, int64_t n)
+{
+    return part_length(g, axis, n, 0);
 }
 
 bool weft_infer_all_gather(weft_graph *g, weft_op op, const weft_value *in, int in_count,
@@ -697,6 +702,20 @@ bool weft_infer_all_to_all(weft_graph *g, weft_op op, const weft_value *in, int 
     out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
     out[0].shape.dim[a->dim] = a->global;
     out[0].shape.dim[a->dim2] = own_length(g, a->axis, a->global2);
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_ring_shift(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_comm *a = attr;
+    if (!check_comm(g, op, in, in_count, a))
+        return false;
+    if (SHAPE(0)->dim[a->dim] != part_length(g, a->axis, a->global, a->held))
+        return bad(g, op, in, in_count, "the size is not that of the block held");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(0)};
+    out[0].shape.dim[a->dim] = part_length(g, a->axis, a->global, a->held + a->shift);
     *count = 1;
     return true;
 }

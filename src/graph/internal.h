@@ -42,6 +42,10 @@ struct weft_blob {
 /* A new one that `g` holds; NULL with a sticky error when memory is out. */
 void *weft_graph_blob(weft_graph *g, int64_t bytes, weft_blob **blob);
 
+bool weft_layout_same(weft_layout a, weft_layout b);
+/* Whether the rule of the node that makes `v` allows that layout, beside the one that was derived:
+ * what a reshape or a broadcast makes of parts is not always told by its operands. */
+bool weft_layout_may_be(const weft_graph *g, weft_value v, int axis, weft_layout layout);
 /* Lays a gradient made without operands out as gradients of `of` are. */
 void weft_grad_set_layout(weft_graph *g, weft_value grad, weft_value of);
 

@@ -43,10 +43,23 @@ static void add_map(weft_layout_choice *choice, int *count, weft_layout in, weft
     row->out[0] = out;
 }
 
+/* It is split along `dim` on some axis: parts of size 1 do not show it. */
+static bool has_split(const weft_graph *g, weft_value v, int dim)
+{
+    bool any = false;
+    for (int a = 0; a < g->mesh.axis_count; a++) {
+        const weft_layout l = g->value[v.id].layout[a];
+        any |= l.kind == WEFT_S && l.dim == dim;
+    }
+    return any;
+}
+
 /* The layout of an operand that is broadcast to a result split along `dim`. */
 static weft_layout split_or_whole(const weft_graph *g, weft_value operand, int dim, int64_t size)
 {
-    return shape_of(g, operand)->dim[dim] == size ? split(dim) : whole;
+    const bool splits =
+        size == 1 ? has_split(g, operand, dim) : shape_of(g, operand)->dim[dim] == size;
+    return splits ? split(dim) : whole;
 }
 
 /* P in one operand of a product, the others whole: the result is P. */
@@ -120,12 +133,13 @@ RULE(affine)
 
 /* Dims of 1 are not split where operands are broadcast: whether they are would depend on the parts
  * that the axes before have left, and nothing is gained. */
-static int broadcast_rows(const weft_graph *g, const weft_node *n, weft_layout_choice *choice)
+static int broadcast_rows(const weft_graph *g, const weft_node *n, int ranks,
+                          weft_layout_choice *choice)
 {
     const weft_shape *out = shape_of(g, n->out[0]);
     int count = 0;
     for (int d = 0; d < out->rank; d++) {
-        if (out->dim[d] == 1)
+        if (out->dim[d] == 1 && ranks > 0)
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         for (int i = 0; i < n->in_count; i++)
@@ -137,8 +151,7 @@ static int broadcast_rows(const weft_graph *g, const weft_node *n, weft_layout_c
 
 RULE(add)
 {
-    (void)ranks;
-    int count = broadcast_rows(g, n, choice);
+    int count = broadcast_rows(g, n, ranks, choice);
     weft_layout_choice *row = add_row(choice, &count);
     row->need[0] = row->need[1] = row->out[0] = partial;
     return count;
@@ -146,16 +159,14 @@ RULE(add)
 
 RULE(mul)
 {
-    (void)ranks;
-    int count = broadcast_rows(g, n, choice);
+    int count = broadcast_rows(g, n, ranks, choice);
     add_bilinear(choice, &count);
     return count;
 }
 
 RULE(div)
 {
-    (void)ranks;
-    int count = broadcast_rows(g, n, choice);
+    int count = broadcast_rows(g, n, ranks, choice);
     add_map(choice, &count, partial, partial);
     return count;
 }
@@ -175,26 +186,38 @@ RULE(sum)
 
 RULE(broadcast)
 {
-    (void)ranks;
     const weft_shape *to = shape_of(g, n->out[0]);
     int count = 0;
     for (int d = 0; d < to->rank; d++)
-        if (to->dim[d] != 1)
+        if (to->dim[d] != 1 || ranks == 0)
             add_map(choice, &count, split_or_whole(g, n->in[0], d, to->dim[d]), split(d));
     add_map(choice, &count, partial, partial);
     return count;
 }
 
+/* Of parts that are there already: a split may go to any dim of its group, and parts of size 1
+ * belong to the groups on both sides. */
+static void add_pairs(const weft_shape *a, const weft_shape *b, const int *group_a,
+                      const int *group_b, weft_layout_choice *choice, int *count)
+{
+    for (int i = 0; i < a->rank; i++)
+        for (int j = 0; j < b->rank; j++)
+            if (group_a[i] == group_b[j] || a->dim[i] <= 1 || b->dim[j] <= 1)
+                add_map(choice, count, split(i), split(j));
+}
+
 /* Splits after a reshape: dims of both sides fall into groups of equal products, and inside a group
  * the parts of the leading dim that is not 1 coincide if the chunks have as many elements on both
- * sides. */
+ * sides. A reshape of parts that are there already keeps them, however they fit. */
 RULE(reshape)
 {
     const weft_shape *a = shape_of(g, n->in[0]), *b = shape_of(g, n->out[0]);
     int count = 0;
-    if (weft_shape_count(a) == 0)
+    int group_a[WEFT_MAX_RANK] = {0}, group_b[WEFT_MAX_RANK] = {0}, group = 0;
+    const bool empty = weft_shape_count(a) == 0;
+    if (empty && ranks > 0)
         return 0;
-    for (int i = 0, j = 0; i < a->rank && j < b->rank;) {
+    for (int i = 0, j = 0; !empty && i < a->rank && j < b->rank;) {
         const int first_i = i, first_j = j;
         int64_t size_a = a->dim[i++], size_b = b->dim[j++];
         while (size_a != size_b) {
@@ -208,12 +231,19 @@ RULE(reshape)
             from++;
         while (to < j - 1 && b->dim[to] == 1)
             to++;
+        group++;
+        for (int d = first_i; d < i; d++)
+            group_a[d] = group;
+        for (int d = first_j; d < j; d++)
+            group_b[d] = group;
         const int64_t inner_a = size_a / a->dim[from], inner_b = size_b / b->dim[to];
-        const int64_t chunk_a = (a->dim[from] + ranks - 1) / ranks,
-                      chunk_b = (b->dim[to] + ranks - 1) / ranks;
+        const int64_t chunk_a = ranks ? (a->dim[from] + ranks - 1) / ranks : 0,
+                      chunk_b = ranks ? (b->dim[to] + ranks - 1) / ranks : 0;
         if (chunk_a * inner_a == chunk_b * inner_b)
             add_map(choice, &count, split(from), split(to));
     }
+    if (ranks == 0)
+        add_pairs(a, b, group_a, group_b, choice, &count);
     add_map(choice, &count, partial, partial);
     return count;
 }
@@ -313,8 +343,8 @@ static bool windows_split(const weft_attr_conv *a, const weft_shape *x, const we
                           int ranks, int64_t kernel)
 {
     return a->before[d] == 0 && a->after[d] == 0 && a->stride[d] == kernel &&
-           x->dim[1 + d] == y->dim[1 + d] * kernel && y->dim[1 + d] % ranks == 0 &&
-           y->dim[1 + d] > 0;
+           x->dim[1 + d] == y->dim[1 + d] * kernel &&
+           (ranks == 0 || (y->dim[1 + d] % ranks == 0 && y->dim[1 + d] > 0));
 }
 
 RULE(conv3d)
@@ -369,7 +399,7 @@ RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
  * are rows of B*S of all samples, so only heads may be split beside them. */
 RULE(attention)
 {
-    (void)g, (void)ranks;
+    (void)g;
     int count = 0;
     for (int d = 0; d < 3; d++) {
         if ((d < 2 && has_input(n, 3)) ||
@@ -380,12 +410,17 @@ RULE(attention)
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
         row->out[1] = split((int[]){0, 2, 1}[d]);
     }
+    if (ranks == 0) { /* own queries against a block of the keys: a step of a ring */
+        weft_layout_choice *row = add_row(choice, &count);
+        row->need[0] = row->need[1] = row->need[2] = row->out[0] = split(1);
+        row->out[1] = split(2);
+    }
     return count;
 }
 
 RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
 {
-    (void)g, (void)ranks;
+    (void)g;
     int count = 0;
     for (int d = 0; d < 3; d++) {
         if ((d < 2 && has_input(n, 6)) ||
@@ -396,6 +431,13 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
         row->need[4] = row->need[7] = split((int[]){0, 2, 1}[d]);
         row->out[1] = row->out[2] = d == 1 ? partial : split(d);
+    }
+    if (ranks == 0) {
+        weft_layout_choice *row = add_row(choice, &count);
+        for (int i = 0; i < 6; i++)
+            row->need[i] = split(1);
+        row->need[4] = row->need[7] = split(2);
+        row->out[0] = row->out[1] = row->out[2] = split(1);
     }
     return count;
 }
@@ -452,18 +494,17 @@ RULE(norm_grad) /* x, dy, gamma -> dx, dgamma, dbeta */
 
 RULE(modulate)
 {
-    (void)ranks;
-    return broadcast_rows(g, n, choice);
+    return broadcast_rows(g, n, ranks, choice);
 }
 
 /* Gradients of the operand `small` that was broadcast to the shape of input 0. */
-static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small,
+static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int small, int ranks,
                                weft_layout_choice *choice)
 {
     const weft_shape *x = shape_of(g, n->in[0]);
     int count = 0;
     for (int d = 0; d < x->rank; d++) {
-        if (x->dim[d] == 1)
+        if (x->dim[d] == 1 && ranks > 0)
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         const weft_layout l = split_or_whole(g, n->in[small], d, x->dim[d]);
@@ -478,14 +519,12 @@ static int broadcast_grad_rows(const weft_graph *g, const weft_node *n, int smal
 
 RULE(modulate_grad) /* x, scale, dy -> dx, dscale, dshift */
 {
-    (void)ranks;
-    return broadcast_grad_rows(g, n, 1, choice);
+    return broadcast_grad_rows(g, n, 1, ranks, choice);
 }
 
 RULE(gated_add)
 {
-    (void)ranks;
-    int count = broadcast_rows(g, n, choice);
+    int count = broadcast_rows(g, n, ranks, choice);
     weft_layout_choice *row = add_row(choice, &count);
     row->need[0] = row->need[1] = row->out[0] = partial;
     return count;
@@ -493,8 +532,13 @@ RULE(gated_add)
 
 RULE(gated_add_grad) /* y, gate, dout -> dy, dgate */
 {
-    (void)ranks;
-    return broadcast_grad_rows(g, n, 1, choice);
+    int count = broadcast_grad_rows(g, n, 1, ranks, choice);
+    if (ranks == 0) { /* y pending: its gradient is whole, that of the gate a term */
+        weft_layout_choice *row = add_row(choice, &count);
+        row->need[0] = row->out[1] = partial;
+        row->out[0] = (weft_layout){WEFT_V, 0};
+    }
+    return count;
 }
 
 RULE(rope) /* x (B,S,H,D), cos, sin (S,D/2) */
@@ -568,15 +612,16 @@ RULE(adamw) /* p, g, m, v, and for ema e, p; then scalars */
 
 /* ---- layout conversions of another axis ---------------------------------------------------- */
 
+/* A dim that a conversion moves is not split by it on another axis; but a part that another axis
+ * has made before may be split further, and back. */
 RULE(converted)
 {
-    (void)ranks;
     const weft_attr_comm *a = n->attr;
     const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
                        n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL;
     int count = 0;
     for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
-        if (!moves || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
+        if (!moves || ranks == 0 || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))
             add_map(choice, &count, split(d), split(d));
     add_map(choice, &count, partial, partial);
     return count;

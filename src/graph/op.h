@@ -160,7 +160,9 @@ typedef struct weft_attr_comm {
     int axis;
     int dim, dim2;
     int64_t global, global2;
-    int shift;
+    /* ring_shift: rank r holds block r - held of dim, and gets from rank r - shift its block, which
+     * is r - held - shift; blocks may differ in size. */
+    int shift, held;
     bool invariant; /* all_gather: the result is R, not V: its gradient is the same on all ranks */
 } weft_attr_comm;
 
@@ -178,8 +180,9 @@ static inline bool weft_value_ok(weft_value v)
 }
 
 /* Per mesh axis. R: the same on every rank ("invariant"). V: each rank's own. S: split along dim.
- * P: a term of a pending sum. */
-typedef enum weft_layout_kind { WEFT_R, WEFT_V, WEFT_S, WEFT_P } weft_layout_kind;
+ * P: a term of a pending sum. UNKNOWN: no rule says what the node makes; legal nowhere in a
+ * finished graph. */
+typedef enum weft_layout_kind { WEFT_R, WEFT_V, WEFT_S, WEFT_P, WEFT_UNKNOWN } weft_layout_kind;
 typedef struct weft_layout {
     int8_t kind, dim;
 } weft_layout;
@@ -202,9 +205,11 @@ typedef void weft_vjp_fn(weft_graph *graph, const weft_node *node, const weft_va
 typedef struct weft_layout_choice {
     weft_layout need[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
 } weft_layout_choice;
-enum { WEFT_MAX_CHOICES = 16 };
+enum { WEFT_MAX_CHOICES = 48 };
 /* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is
- * always legal; returns how many. Shapes in `graph` are those before the split. */
+ * always legal; returns how many. Shapes in `graph` are those before the split; or with `ranks` 0
+ * those of parts, of a node that is built on a mesh: the rows then say what follows from the
+ * layouts of its operands, whatever the sizes of the parts show. */
 typedef int weft_layout_fn(const weft_graph *graph, const weft_node *node, int ranks,
                            weft_layout_choice choice[WEFT_MAX_CHOICES]);
 /* FLOPs, bytes read and written, bytes that this rank puts on the wire. */

@@ -25,6 +25,14 @@ static bool splits_only_result(const weft_graph *g, weft_value out, weft_value o
     return false;
 }
 
+/* Operands of different types compute in the wider: the gradient of the narrow one is narrowed. */
+static weft_value as_type_of(weft_graph *g, weft_value grad, weft_value of)
+{
+    if (!weft_value_ok(grad) || g->value[grad.id].dtype == g->value[of.id].dtype)
+        return grad;
+    return weft_cast(g, grad, g->value[of.id].dtype);
+}
+
 /* The sum over the dims along which operand `i` was broadcast. A part of the result may have size 1
  * on this rank and not on others: the layouts tell, so that all ranks get the same nodes. */
 static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int i)
@@ -36,7 +44,7 @@ static weft_value sum_to(weft_graph *g, weft_value grad, const weft_node *n, int
     for (int d = 0; d < from.rank; d++)
         if (to.dim[d] == 1 && (from.dim[d] != 1 || splits_only_result(g, n->out[0], n->in[i], d)))
             dims |= 1u << d;
-    return dims ? weft_sum(g, grad, dims) : grad;
+    return as_type_of(g, dims ? weft_sum(g, grad, dims) : grad, n->in[i]);
 }
 
 static weft_value emit2(weft_graph *g, weft_op op, weft_value a, weft_value b, const void *attr)
@@ -235,6 +243,20 @@ RULE(concat)
 
 /* ---- contractions -------------------------------------------------------------------------- */
 
+/* The dims before the last have become one, or none: whatever the sizes of parts, a split of the
+ * last is one of the last, and others are of the rows. */
+static weft_value last_stays(weft_graph *g, weft_value v, weft_value from, int last)
+{
+    const int was_last = shape_of(g, from).rank - 1;
+    for (int a = 0; weft_value_ok(v) && v.id != from.id && a < g->mesh.axis_count; a++) {
+        const weft_layout l = g->value[from.id].layout[a];
+        const bool splits = l.kind == WEFT_S;
+        g->value[v.id].layout[a] =
+            (weft_layout){l.kind, splits && l.dim == was_last ? (int8_t)last : 0};
+    }
+    return v;
+}
+
 /* (..., C) as one matrix (rows, C). */
 static weft_value as_rows(weft_graph *g, weft_value v)
 {
@@ -242,7 +264,7 @@ static weft_value as_rows(weft_graph *g, weft_value v)
     int64_t rows = 1;
     for (int i = 0; i < s.rank - 1; i++)
         rows *= s.dim[i];
-    return weft_reshape(g, v, WEFT_SHAPE(rows, s.dim[s.rank - 1]));
+    return last_stays(g, weft_reshape(g, v, WEFT_SHAPE(rows, s.dim[s.rank - 1])), v, 1);
 }
 
 /* Sum over all but the last dim: (C). */
@@ -251,10 +273,12 @@ static weft_value sum_rows(weft_graph *g, weft_value v)
     const weft_shape s = shape_of(g, v);
     if (s.rank <= 1)
         return v;
-    return weft_reshape(g, weft_sum(g, v, (1u << (s.rank - 1)) - 1), WEFT_SHAPE(s.dim[s.rank - 1]));
+    const weft_value sum = weft_sum(g, v, (1u << (s.rank - 1)) - 1);
+    return last_stays(g, weft_reshape(g, sum, WEFT_SHAPE(s.dim[s.rank - 1])), sum, 0);
 }
 
-RULE(matmul)
+static void matmul_rule(weft_graph *g, const weft_node *n, const weft_value *dy, const bool *wanted,
+                        weft_value *dx)
 {
     const weft_attr_matmul *t = n->attr;
     const weft_value a = n->in[0], b = n->in[1];
@@ -284,6 +308,13 @@ RULE(matmul)
                        : weft_matmul(g, rows_a, rows_y, true, false);
 }
 
+RULE(matmul)
+{
+    matmul_rule(g, n, dy, wanted, dx);
+    for (int i = 0; i < 2; i++)
+        dx[i] = as_type_of(g, dx[i], n->in[i]);
+}
+
 RULE(linear)
 {
     if (((const weft_attr_linear *)n->attr)->act != WEFT_ACT_NONE) {
@@ -298,6 +329,8 @@ RULE(linear)
         dx[1] = weft_matmul(g, as_rows(g, dy[0]), as_rows(g, n->in[0]), true, false);
     if (n->in_count > 2 && wanted[2])
         dx[2] = sum_rows(g, dy[0]);
+    for (int i = 0; i < n->in_count; i++)
+        dx[i] = as_type_of(g, dx[i], n->in[i]);
 }
 
 RULE(conv3d)
@@ -313,6 +346,8 @@ RULE(conv3d)
         dx[1] = emit2(g, WEFT_OP_CONV3D_DW, n->in[0], dy[0], &attr);
     if (n->in_count > 2 && wanted[2])
         dx[2] = sum_rows(g, dy[0]);
+    for (int i = 0; i < n->in_count; i++)
+        dx[i] = as_type_of(g, dx[i], n->in[i]);
 }
 
 /* A gradient of 0 where nothing came back, laid out as gradients of `v` are. */
@@ -356,31 +391,38 @@ RULE(attention_merge)
 
 /* ---- normalisation and modulation ---------------------------------------------------------- */
 
-static void norm_rule(weft_graph *g, weft_op op, const weft_node *n, weft_value dy, weft_value *dx)
+/* gamma's gradient, and beta's beside it, come with that of x; without gamma beta's is a plain
+ * sum. */
+static void norm_rule(weft_graph *g, weft_op op, const weft_node *n, weft_value dy,
+                      const bool *wanted, weft_value *dx)
 {
     weft_value out[WEFT_MAX_OUTPUTS];
     const bool affine = n->in_count > 1 && weft_value_ok(n->in[1]);
     weft_emit_all(g, op, (weft_value[]){n->in[0], dy, n->in[1]}, affine ? 3 : 2, n->attr, out);
     for (int i = 0; i < n->in_count; i++)
-        dx[i] = out[i];
+        dx[i] = as_type_of(g, out[i], n->in[i]);
+    if (!affine && n->in_count > 2 && wanted[2])
+        dx[2] = as_type_of(g, sum_rows(g, dy), n->in[2]);
 }
 
 RULE(layer_norm)
 {
-    (void)wanted;
-    norm_rule(g, WEFT_OP_LAYER_NORM_GRAD, n, dy[0], dx);
+    norm_rule(g, WEFT_OP_LAYER_NORM_GRAD, n, dy[0], wanted, dx);
 }
 
 RULE(rms_norm)
 {
-    (void)wanted;
-    norm_rule(g, WEFT_OP_RMS_NORM_GRAD, n, dy[0], dx);
+    norm_rule(g, WEFT_OP_RMS_NORM_GRAD, n, dy[0], wanted, dx);
 }
 
 RULE(modulate)
 {
     (void)wanted;
-    weft_emit_all(g, WEFT_OP_MODULATE_GRAD, (weft_value[]){n->in[0], n->in[1], dy[0]}, 3, NULL, dx);
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_MODULATE_GRAD, (weft_value[]){n->in[0], n->in[1], dy[0]}, 3, NULL,
+                  out);
+    for (int i = 0; i < 3; i++)
+        dx[i] = as_type_of(g, out[i], n->in[i]);
 }
 
 RULE(gated_add)
@@ -390,8 +432,8 @@ RULE(gated_add)
     weft_emit_all(g, WEFT_OP_GATED_ADD_GRAD, (weft_value[]){n->in[1], n->in[2], dy[0]}, 3, NULL,
                   out);
     dx[0] = dy[0];
-    dx[1] = out[0];
-    dx[2] = out[1];
+    dx[1] = as_type_of(g, out[0], n->in[1]);
+    dx[2] = as_type_of(g, out[1], n->in[2]);
 }
 
 RULE(rope)
@@ -408,7 +450,14 @@ RULE(embed)
 {
     (void)wanted;
     const weft_attr_embed attr = {.rows = shape_of(g, n->in[0]).dim[0]};
-    dx[0] = emit2(g, WEFT_OP_EMBED_GRAD, n->in[1], dy[0], &attr);
+    dx[0] = as_type_of(g, emit2(g, WEFT_OP_EMBED_GRAD, n->in[1], dy[0], &attr), n->in[0]);
+}
+
+/* It is linear in dy: what each row of the table got, back to where it came from. */
+RULE(embed_grad)
+{
+    if (wanted[1])
+        dx[1] = emit2(g, WEFT_OP_EMBED, dy[0], n->in[0], NULL);
 }
 
 /* ---- layout conversions: the backward is the conversion back ------------------------------- */
@@ -448,7 +497,9 @@ RULE(reduce_scatter)
 RULE(slice_own)
 {
     (void)wanted;
-    dx[0] = convert(g, WEFT_OP_ALL_GATHER, dy[0], n->attr);
+    weft_attr_comm attr = *(const weft_attr_comm *)n->attr;
+    attr.invariant = true; /* the gradient of what every rank has is what every rank has */
+    dx[0] = convert(g, WEFT_OP_ALL_GATHER, dy[0], &attr);
 }
 
 RULE(all_to_all)
@@ -467,6 +518,7 @@ RULE(ring_shift)
 {
     (void)wanted;
     weft_attr_comm back = *(const weft_attr_comm *)n->attr;
+    back.held += back.shift;
     back.shift = -back.shift;
     dx[0] = convert(g, WEFT_OP_RING_SHIFT, dy[0], &back);
 }

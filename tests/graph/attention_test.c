@@ -124,7 +124,7 @@ Test(attention, parts_merge_to_the_whole)
     }
 }
 
-/* Queries that see nothing, of one part or of all: 0 and -inf, and gradients that are 0, not NaN. */
+/* Queries that see nothing, of a part or of all: 0 and -inf, and gradients that are 0, not NaN. */
 Test(attention, nothing_seen)
 {
     /* all keys for the first five queries of ten; the parts: keys 0-3 for queries 0-2, the others
@@ -201,4 +201,97 @@ Test(attention, backward_of_parts_with_the_whole_lse)
     cr_expect(distance(l, g, "dv a", "dv b") <= 1e-12);
     lockstep_free(l);
     weft_graph_free(g);
+}
+
+/* ---- a ring -------------------------------------------------------------------------------- */
+
+typedef struct ring_size {
+    int64_t sq, sk;
+} ring_size;
+
+/* This rank's part of a source of `n` tokens. */
+static weft_value own_tokens(weft_graph *g, const char *name, int rank, int ranks, int64_t n)
+{
+    weft_attr_source a = {.dtype = WEFT_F32, .global = {4, {B, n, H, W}}};
+    a.shape = a.global;
+    weft_part(n, ranks, rank, &a.start[1], &a.shape.dim[1]);
+    const weft_value v = weft_source(g, WEFT_OP_INPUT, name, &a);
+    weft_graph_set_layout(g, v, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 1}});
+    return v;
+}
+
+/* Keys and values go round; each rank merges what its queries saw of every block. `ranks` 1: plain
+ * attention. The loss is the sum of out weighted by w. */
+static weft_graph *ring_graph(int rank, int ranks, ring_size size)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_mesh mesh = {1, {{"cp", ranks}}};
+    weft_graph_set_mesh(g, &mesh, rank);
+    const attended own = {.q = own_tokens(g, "q", rank, ranks, size.sq),
+                          .k = own_tokens(g, "k", rank, ranks, size.sk),
+                          .v = own_tokens(g, "v", rank, ranks, size.sk)};
+    attended sum = own, block = own;
+    for (int i = 0; i < ranks; i++) {
+        const weft_attr_comm next = {
+            .axis = 0, .dim = 1, .global = size.sk, .shift = 1, .held = i - 1};
+        if (i) {
+            block.k = weft_emit(g, WEFT_OP_RING_SHIFT, &block.k, 1, &next);
+            block.v = weft_emit(g, WEFT_OP_RING_SHIFT, &block.v, 1, &next);
+        }
+        attend(g, &block, WEFT_NONE);
+        sum = i ? merge(g, sum, block) : block;
+    }
+    const weft_value w = own_tokens(g, "w", rank, ranks, size.sq);
+    const weft_value term = weft_sum_all(g, weft_mul(g, sum.out, w));
+    const weft_value loss =
+        weft_emit(g, WEFT_OP_ALL_REDUCE, &term, 1, &(weft_attr_comm){.axis = 0});
+    const weft_value wrt[3] = {own.q, own.k, own.v};
+    weft_value grad[3];
+    weft_autodiff(g, loss, wrt, 3, grad);
+    weft_output(g, "out", sum.out);
+    weft_output(g, "dq", grad[0]);
+    weft_output(g, "dk", grad[1]);
+    weft_output(g, "dv", grad[2]);
+    cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+/* 5 or 7 tokens on 2, 3 and 4 ranks: blocks differ in size, the last may be empty. */
+Test(attention, a_ring_of_uneven_blocks)
+{
+    static const ring_size sizes[] = {{5, 7}, {7, 5}};
+    static const char *const names[] = {"out", "dq", "dk", "dv"};
+    for (int s = 0; s < 2; s++) {
+        weft_graph *one = ring_graph(0, 1, sizes[s]), *part[4];
+        lockstep *whole = lockstep_run(1, &one, fill, NULL);
+        cr_assert_str_empty(whole->error, "%s", whole->error);
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            for (int r = 0; r < ranks; r++)
+                part[r] = ring_graph(r, ranks, sizes[s]);
+            lockstep *ring = lockstep_run(ranks, part, fill, NULL);
+            cr_assert_str_empty(ring->error, "%d ranks: %s", ranks, ring->error);
+            for (int i = 0; i < 4; i++) {
+                const weft_view *all = &whole->value[0][weft_graph_find(one, names[i]).id];
+                const int64_t n = all->shape.dim[1];
+                for (int r = 0; r < ranks; r++) {
+                    const weft_view *own = &ring->value[r][weft_graph_find(part[r], names[i]).id];
+                    int64_t start, len;
+                    weft_part(n, ranks, r, &start, &len);
+                    cr_assert_eq(own->shape.dim[1], len);
+                    for (int64_t e = 0; e < view_count(own); e++) {
+                        const int64_t b = e / (len * H * W), rest = e % (len * H * W);
+                        const double got = view_get(own, e),
+                                     want = view_get(all, (b * n + start) * H * W + rest);
+                        cr_assert(fabs(got - want) <= 1e-12, "%s on %d of %d ranks: %g, not %g",
+                                  names[i], r, ranks, got, want);
+                    }
+                }
+            }
+            lockstep_free(ring);
+            for (int r = 0; r < ranks; r++)
+                weft_graph_free(part[r]);
+        }
+        lockstep_free(whole);
+        weft_graph_free(one);
+    }
 }

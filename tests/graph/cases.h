@@ -25,8 +25,8 @@ const op_case *op_cases(int *count);
 double case_value(const op_case *c, int i, int64_t index);
 
 /* The graph of the case: inputs "in0", ..., outputs "out0", ..., and where the op has a gradient
- * "loss": the sum of its outputs weighted by the inputs "w", "w1", ... Bit i of `pending`: in<i> has
- * three terms along a new first dim, and the op gets their sum. */
+ * "loss": the sum of its outputs weighted by the inputs "w", "w1", ... Bit i of `pending`: in<i>
+ * has three terms along a new first dim, and the op gets their sum. */
 weft_graph *case_graph(const op_case *c, unsigned pending);
 /* lockstep_fill for such graphs; `user` is the case. */
 double case_fill(void *user, const char *name, weft_dtype dtype, int64_t index);

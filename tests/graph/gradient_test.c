@@ -55,7 +55,7 @@ static void check_case(const op_case *c)
     static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
     const char *name[WEFT_MAX_INPUTS];
     for (int i = 0; i < c->in_count; i++)
-        if (weft_dtype_is_float(c->in[i].dtype) && !c->in[i].fixed) {
+        if (weft_dtype_is_float(c->in[i].dtype) && !c->in[i].fixed && c->in[i].shape.rank >= 0) {
             name[count] = names[i];
             wrt[count++] = weft_graph_find(g, names[i]);
         }

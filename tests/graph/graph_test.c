@@ -248,8 +248,8 @@ Test(graph, prints_layouts_and_gradients)
     weft_graph_free(g);
 }
 
-/* One member of an attribute; `poke` is the byte in it that is changed: the lowest of a number, which
- * for a double is the last digit of the mantissa. */
+/* One member of an attribute; `poke` is the byte in it that is changed: the lowest of a number,
+ * which for a double is the end of the mantissa. */
 typedef struct attr_member {
     weft_op op;
     const char *name;
@@ -308,7 +308,7 @@ static const attr_member members[] = {
     MEMBER(ALL_TO_ALL, comm, axis),    MEMBER(ALL_TO_ALL, comm, dim),
     MEMBER(ALL_TO_ALL, comm, dim2),    MEMBER(ALL_TO_ALL, comm, global),
     MEMBER(ALL_TO_ALL, comm, global2), MEMBER(ALL_GATHER, comm, invariant),
-    MEMBER(RING_SHIFT, comm, shift),
+    MEMBER(RING_SHIFT, comm, shift),   MEMBER(RING_SHIFT, comm, held),
 };
 /* clang-format on */
 
@@ -432,6 +432,58 @@ Test(graph, constants_are_stored_once)
     }
     cr_expect_eq(found, 2);
     weft_graph_free(ordered);
+}
+
+/* ---- layouts of what is built on a mesh ---------------------------------------------------- */
+
+/* x is S(0) on two ranks. */
+static weft_graph *on_two_ranks(weft_value *x)
+{
+    weft_graph *g = weft_graph_create();
+    weft_mesh mesh;
+    cr_assert_eq(weft_mesh_parse("dp=2", &mesh), WEFT_OK);
+    weft_graph_set_mesh(g, &mesh, 0);
+    *x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(3, 4));
+    weft_graph_set_layout(g, *x, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 0}});
+    return g;
+}
+
+/* A parameter that is not varied gets a term as its gradient where the same on all ranks is due. */
+Test(graph, a_gradient_laid_out_wrongly_fails)
+{
+    for (int varied = 0; varied < 2; varied++) {
+        weft_value x, grad;
+        weft_graph *g = on_two_ranks(&x);
+        const weft_value w = weft_param(g, "w", WEFT_F32, WEFT_SHAPE(5, 4), zero);
+        const weft_attr_comm axis = {.axis = 0};
+        const weft_value read = varied ? weft_emit(g, WEFT_OP_VARY, &w, 1, &axis) : w;
+        const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, read}, 2,
+                                       &(weft_attr_linear){WEFT_ACT_NONE});
+        const weft_value term = weft_sum_all(g, y);
+        const weft_value loss = weft_emit(g, WEFT_OP_ALL_REDUCE, &term, 1, &axis);
+        weft_autodiff(g, loss, &w, 1, &grad);
+        const bool ok = weft_graph_check(g) == WEFT_OK;
+        cr_expect_eq(ok, varied == 1);
+        if (!varied)
+            cr_expect_str_eq(weft_error_message(),
+                             "gradient rule of linear: that of operand 1 is laid out P on axis dp, "
+                             "not R");
+        weft_graph_free(g);
+    }
+}
+
+Test(graph, an_unknown_layout_is_refused)
+{
+    weft_value x;
+    weft_graph *g = on_two_ranks(&x);
+    const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(3, 4));
+    weft_graph_set_layout(g, y, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 1}});
+    cr_assert_eq(weft_graph_verify(g), WEFT_OK);
+    weft_add(g, x, y);
+    cr_expect_neq(weft_graph_verify(g), WEFT_OK);
+    cr_expect(strstr(weft_error_message(), "node 2 (add): no row of its layout rule fits"), "%s",
+              weft_error_message());
+    weft_graph_free(g);
 }
 
 /* ---- verify -------------------------------------------------------------------------------- */

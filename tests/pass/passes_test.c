@@ -92,7 +92,7 @@ Test(passes, schedule_is_printed)
     const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(2, 3));
     weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_P, 0}});
     const weft_value r = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = 0});
-    const weft_value other = weft_unary(g, WEFT_OP_SILU, x);
+    const weft_value other = weft_unary(g, WEFT_OP_NEG, x);
     const weft_value row = weft_reshape(g, r, WEFT_SHAPE(6));
     const weft_value last = weft_emit(g, WEFT_OP_ALL_REDUCE, &other, 1, &(weft_attr_comm){0});
     weft_output(g, "y", weft_unary(g, WEFT_OP_SILU, row));

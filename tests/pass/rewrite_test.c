@@ -173,10 +173,11 @@ Test(rewrite, order_puts_work_behind_collectives)
     const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
     weft_graph_set_mesh(g, &mesh, 0);
     weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(8, 8)), sum = WEFT_NONE;
-    weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_V, 0}});
+    const weft_value w = weft_input(g, "w", WEFT_F32, WEFT_SHAPE(8, 8));
+    weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_P, 0}});
     for (int i = 0; i < 6; i++) {
         const weft_attr_comm attr = {.axis = 0};
-        x = weft_matmul(g, x, x, false, false);
+        x = weft_matmul(g, x, w, false, false);
         const weft_value r = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &attr);
         const weft_value used = weft_sum_all(g, r);
         sum = weft_value_ok(sum) ? weft_add(g, sum, used) : used;

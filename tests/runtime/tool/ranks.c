@@ -37,6 +37,11 @@ static weft_graph *network(const setup *s)
         weft_graph_set_mesh(g, &s->mesh, s->rank);
     weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(s->len, s->width));
     const weft_value y = weft_input(g, "y", WEFT_F32, WEFT_SHAPE(s->len, s->width));
+    if (s->ranks > 1) { /* each rank has its samples */
+        const weft_layout split[WEFT_MAX_AXES] = {{WEFT_S, 0}};
+        weft_graph_set_layout(g, x, split);
+        weft_graph_set_layout(g, y, split);
+    }
     weft_value param[2 * LAYERS], grad[2 * LAYERS];
     for (int l = 0; l < LAYERS; l++) {
         weft_graph_push(g, "layers.%d", l);
