@@ -211,6 +211,17 @@ PRINT(rope)
     weft_buf_printf(out, "%s", ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : "");
 }
 
+/* Its length is that of the output. */
+PRINT(rope_table)
+{
+    (void)g;
+    const weft_attr_rope_table *a = n->attr;
+    put_number(out, " {theta=", a->theta);
+    put_list(out, " grid=", a->grid, 3);
+    put_list(out, " pairs=", a->pairs, 3);
+    weft_buf_printf(out, " at=%lld}", (long long)a->start);
+}
+
 /* The rows are those of the output. */
 PRINT(embed)
 {
@@ -288,6 +299,14 @@ LOCAL(random)
     weft_attr_random *a = attr;
     a->shape.dim[dim] = len;
     a->start[dim] += dim ? start : 0; /* samples are told apart by their keys */
+}
+
+LOCAL(rope_table)
+{
+    (void)to, (void)dim; /* tokens */
+    weft_attr_rope_table *a = attr;
+    a->start += start;
+    a->len = len;
 }
 
 LOCAL(shape)

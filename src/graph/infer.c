@@ -549,6 +549,22 @@ bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_cou
     return true;
 }
 
+bool weft_infer_rope_table(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                           const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_rope_table *a = attr;
+    const int64_t tokens = a->grid[0] * a->grid[1] * a->grid[2];
+    for (int d = 0; d < 3; d++)
+        if (a->grid[d] < 0 || a->pairs[d] < 0)
+            return bad(g, op, in, in_count, "sizes and pairs are not negative");
+    if (a->start < 0 || a->len < 0 || a->start + a->len > tokens)
+        return bad(g, op, in, in_count, "the tokens are outside the grid");
+    out[0] = out[1] =
+        (weft_op_out){WEFT_F32, WEFT_SHAPE(a->len, a->pairs[0] + a->pairs[1] + a->pairs[2])};
+    *count = 2;
+    return legal_shape(g, op, &out[0].shape);
+}
+
 bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_count,
                       const void *attr, weft_op_out *out, int *count)
 {

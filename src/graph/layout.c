@@ -554,6 +554,15 @@ RULE(rope) /* x (B,S,H,D), cos, sin (S,D/2) */
     return count;
 }
 
+RULE(rope_table) /* -> cos, sin (S,D/2): tokens */
+{
+    (void)g, (void)n, (void)ranks;
+    int count = 0;
+    weft_layout_choice *row = add_row(choice, &count);
+    row->out[0] = row->out[1] = split(0);
+    return count;
+}
+
 RULE(embed) /* table (R,C), ids (...) -> (..., C) */
 {
     (void)ranks;

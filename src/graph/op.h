@@ -138,6 +138,14 @@ typedef struct weft_attr_norm {
 typedef struct weft_attr_rope {
     bool inverse;
 } weft_attr_rope;
+/* Tokens are the places of a grid (T,Y,X), X fastest. The head's pairs are dealt to T, Y, X in this
+ * order: pair i of the pairs[d] of dim d turns by place[d] theta^(-i / pairs[d]). Made is the part
+ * [start, start + len) of the tokens: cos and sin f32 (len, sum of pairs), angles in f64. */
+typedef struct weft_attr_rope_table {
+    double theta;
+    int64_t grid[3], pairs[3];
+    int64_t start, len;
+} weft_attr_rope_table;
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), segments i32 (N,4) optional: rows {q begin, q end, k begin, k end}
  * over the flattened B*Sq and B*Sk: queries see the keys of their segment only. Without segments
  * each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq) that the backward and the

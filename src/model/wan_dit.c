@@ -27,34 +27,16 @@ typedef struct wan_dit {
 } wan_dit;
 _Static_assert(sizeof(wan_dit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-/* cos and sin of 3D rotary positions, (S, D/2): the head's pairs are dealt to T, Y, X in this
- * order; Y and X get floor(D/6) pairs each. Angles in f64, as the reference has them. */
+/* cos and sin of 3D rotary positions, (S, D/2): Y and X get floor(D/6) of the head's pairs each. */
 static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
-                        weft_value cos_sin[2])
+                        weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6;
-    const int64_t pairs_of[3] = {pairs - 2 * side, side, side};
-    const int64_t tokens = size[0] * size[1] * size[2];
-    cos_sin[0] = cos_sin[1] = WEFT_NONE;
-    float *table = weft_alloc(2 * tokens * pairs * (int64_t)sizeof(float));
-    if (!table) {
-        weft_graph_fail(g, WEFT_E_MEMORY, "rope: out of memory for %lld tokens", (long long)tokens);
-        return;
-    }
-    float *cosine = table, *sine = table + tokens * pairs;
-    for (int64_t s = 0; s < tokens; s++) {
-        const int64_t position[3] = {s / (size[1] * size[2]), s / size[2] % size[1], s % size[2]};
-        int64_t at = s * pairs;
-        for (int a = 0; a < 3; a++)
-            for (int64_t i = 0; i < pairs_of[a]; i++, at++) {
-                const double frequency = 1.0 / pow(10000.0, (double)i / (double)pairs_of[a]);
-                cosine[at] = (float)cos((double)position[a] * frequency);
-                sine[at] = (float)sin((double)position[a] * frequency);
-            }
-    }
-    cos_sin[0] = weft_constant(g, WEFT_F32, WEFT_SHAPE(tokens, pairs), cosine);
-    cos_sin[1] = weft_constant(g, WEFT_F32, WEFT_SHAPE(tokens, pairs), sine);
-    weft_free(table);
+    const weft_attr_rope_table attr = {.theta = 10000,
+                                       .grid = {size[0], size[1], size[2]},
+                                       .pairs = {pairs - 2 * side, side, side},
+                                       .len = size[0] * size[1] * size[2]};
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
 /* timestep (B) -> (B, freq_dim): cosines, then sines. The frequencies are rounded to f32 at each
@@ -201,7 +183,7 @@ static weft_value forward(weft_graph *g, const wan_dit *c, weft_value latents_bt
                                    (long long)c->rope_max_seq_len);
         patch.kernel[i] = patch.stride[i] = c->patch[i];
     }
-    weft_value rope[2];
+    weft_value rope[WEFT_MAX_OUTPUTS];
     rope_tables(g, c, size, rope);
     weft_value x = weft_nn_conv(g, "patch_embedding", latents_btyxc, width, patch, false);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * size[1] * size[2], width));

@@ -154,18 +154,28 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
 
 /* ---- conversions --------------------------------------------------------------------------- */
 
-/* What each rank can make by itself in any split, from whole operands: constants, fills, random
- * numbers of whole keys. */
+/* What each rank can make by itself in this split, from whole operands: constants, fills, tables,
+ * random numbers of whole keys. */
 static bool remake(axis_pass *p, weft_value v, weft_layout to)
 {
     const weft_node *n = weft_graph_node(p->from, info_of(p, v)->node);
-    if (!weft_op_has(n->op, WEFT_TRAIT_ANYWHERE) || (n->in_count && to.dim == 0))
+    if (!weft_op_has(n->op, WEFT_TRAIT_ANYWHERE))
         return false;
-    weft_value in[WEFT_MAX_INPUTS];
-    for (int i = 0; i < n->in_count; i++)
-        in[i] = p->version[n->in[i].id][SLOT_R];
-    emit_node(p, n, in, &to);
-    return true;
+    weft_layout_choice row[WEFT_MAX_CHOICES];
+    const int rows = weft_op_get(n->op)->layout(p->from, n, p->ranks, row);
+    for (int r = 0; r < rows; r++) {
+        bool fits = same(row[r].out[info_of(p, v)->output], to);
+        weft_value in[WEFT_MAX_INPUTS];
+        for (int i = 0; i < n->in_count; i++) {
+            in[i] = p->version[n->in[i].id][SLOT_R];
+            fits = fits && row[r].need[i].kind == WEFT_R;
+        }
+        if (fits) {
+            emit_node(p, n, in, row[r].out);
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool needs_no_vary(const axis_pass *p, weft_value v)

@@ -342,6 +342,17 @@ Test(kernel, attention, .timeout = 120)
     }
 }
 
+Test(kernel, rope_table)
+{
+    const weft_attr_rope_table attrs[] = {
+        {.theta = 10000, .grid = {3, 5, 7}, .pairs = {22, 21, 21}, .len = 105},
+        {.theta = 256, .grid = {3, 5, 7}, .pairs = {2, 0, 5}, .start = 33, .len = 41},
+        {.theta = 10000, .grid = {3, 5, 7}, .pairs = {2, 1, 1}, .start = 105, .len = 0},
+    };
+    for (size_t i = 0; i < COUNT(attrs); i++)
+        check_case(&(op_case){.label = "rope_table", .op = WEFT_OP_ROPE_TABLE, .attr = &attrs[i]});
+}
+
 /* Parts that no query sees have -inf, which is exact on either side and on both. */
 Test(kernel, attention_merge)
 {

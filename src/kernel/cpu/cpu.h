@@ -19,6 +19,7 @@ int64_t cpu_sum_workspace(const weft_kernel_args *args);
 int64_t cpu_sum_squares_workspace(const weft_kernel_args *args);
 int64_t cpu_norm_grad_workspace(const weft_kernel_args *args);
 int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args);
+int64_t cpu_rope_table_workspace(const weft_kernel_args *args);
 int64_t cpu_attention_workspace(const weft_kernel_args *args);
 int64_t cpu_attention_grad_workspace(const weft_kernel_args *args);
 int64_t cpu_conv3d_workspace(const weft_kernel_args *args);

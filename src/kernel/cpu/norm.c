@@ -4,6 +4,8 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
+#include <math.h>
+
 enum { MAX_CHUNKS = 64, MIN_ROWS = 16 };
 
 static int64_t chunk_count(int64_t rows)
@@ -324,5 +326,54 @@ weft_status_code cpu_rope(const weft_kernel_args *args)
     for (int64_t t = 0; t < tokens; t++)
         isa->rope(x + t * H * D, cosine + t % s->dim[1] * (D / 2), sine + t % s->dim[1] * (D / 2),
                   attr->inverse ? -1.0f : 1.0f, y + t * H * D, H, D);
+    return WEFT_OK;
+}
+
+/* cos and sin of every place of each dim of the grid, [place][pair], one dim behind the other. */
+static int64_t rope_table_floats(const weft_attr_rope_table *a)
+{
+    int64_t floats = 0;
+    for (int d = 0; d < 3; d++)
+        floats += a->grid[d] * a->pairs[d];
+    return floats;
+}
+
+int64_t cpu_rope_table_workspace(const weft_kernel_args *args)
+{
+    return 2 * rope_table_floats(args->attr) * (int64_t)sizeof(float);
+}
+
+/* The angles of a token are those of its row, column and frame: the functions are taken once per
+ * place of a dim, and a token copies three runs. */
+weft_status_code cpu_rope_table(const weft_kernel_args *args)
+{
+    const weft_attr_rope_table *a = args->attr;
+    float *cosine = args->workspace, *sine = cosine + rope_table_floats(a);
+    int64_t first[3] = {0}, at = 0;
+    for (int d = 0; d < 3; d++) {
+        first[d] = at;
+        for (int64_t place = 0; place < a->grid[d]; place++)
+            for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
+                const double frequency = 1.0 / pow(a->theta, (double)i / (double)a->pairs[d]);
+                cosine[at] = (float)cos((double)place * frequency);
+                sine[at] = (float)sin((double)place * frequency);
+            }
+    }
+    const int64_t pairs = a->pairs[0] + a->pairs[1] + a->pairs[2], grid_x = a->grid[2],
+                  grid_yx = a->grid[1] * grid_x;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(a->len *pairs))
+    for (int64_t t = 0; t < a->len; t++) {
+        const int64_t s = a->start + t,
+                      place[3] = {s / grid_yx, s / grid_x % a->grid[1], s % grid_x};
+        float *c = (float *)args->out[0].data + t * pairs,
+              *o = (float *)args->out[1].data + t * pairs;
+        for (int d = 0; d < 3; d++) {
+            const int64_t run = first[d] + place[d] * a->pairs[d];
+            memcpy(c, cosine + run, (size_t)a->pairs[d] * sizeof *c);
+            memcpy(o, sine + run, (size_t)a->pairs[d] * sizeof *o);
+            c += a->pairs[d];
+            o += a->pairs[d];
+        }
+    }
     return WEFT_OK;
 }

@@ -203,3 +203,21 @@ weft_status_code ref_rope(const weft_kernel_args *args)
     }
     return WEFT_OK;
 }
+
+weft_status_code ref_rope_table(const weft_kernel_args *args)
+{
+    const weft_attr_rope_table *a = args->attr;
+    int64_t at = 0;
+    for (int64_t s = a->start; s < a->start + a->len; s++) {
+        const int64_t place[3] = {s / (a->grid[1] * a->grid[2]), s / a->grid[2] % a->grid[1],
+                                  s % a->grid[2]};
+        for (int d = 0; d < 3; d++)
+            for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
+                const double angle =
+                    (double)place[d] * (1.0 / pow(a->theta, (double)i / (double)a->pairs[d]));
+                view_set(&args->out[0], at, cos(angle));
+                view_set(&args->out[1], at, sin(angle));
+            }
+    }
+    return WEFT_OK;
+}
