@@ -1,4 +1,5 @@
-/* The communicator: a queue of exchanges, one thread that runs them, waits with a deadline.
+/* The communicator: queues of exchanges, one thread that advances the first of each, waits with a
+ * deadline.
  *
  * Only the progress thread calls the transport. It sleeps on a condition while there is nothing to
  * do, polls often while a caller waits, and every 0.1-0.2 ms while the caller computes. */
@@ -45,23 +46,32 @@ static void append(char *text, size_t size, const char *fmt, ...)
     va_end(args);
 }
 
-/* Peers whose message has not come; when all have, those that have not taken ours. */
-static int missing_peers(const weft_comm *comm, int *peers)
+enum { MISSING = 2 * WEFT_LANES * WEFT_DIRECT_RANKS };
+
+/* Peers whose message has not come; when all have, those that have not taken ours. Each once. */
+static int missing_peers(const weft_exchange *x, int peers[MISSING])
 {
     int count = 0;
     for (int receiving = 1; receiving >= 0 && count == 0; receiving--)
-        for (int i = 0; i < comm->pending_count; i++)
-            if (!comm->pending[i].done && comm->pending[i].receiving == receiving)
-                peers[count++] = comm->pending[i].peer;
+        for (int l = 0; l < x->lanes && x->begun; l++)
+            for (int i = 0; i < x->lane[l].count; i++) {
+                const weft_message *m = &x->lane[l].message[i];
+                bool known = m->taken || m->receiving != receiving;
+                for (int j = 0; j < count && !known; j++)
+                    known = peers[j] == m->peer;
+                if (!known && count < MISSING)
+                    peers[count++] = m->peer;
+            }
     return count;
 }
 
-static weft_status fail_missing(weft_comm *comm, double waited)
+static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double waited)
 {
     char who[640] = "";
-    const int count = missing_peers(comm, comm->missing);
+    int peers[MISSING];
+    const int count = missing_peers(x, peers);
     for (int i = 0; i < count && i < 16; i++) {
-        const int peer = comm->missing[i];
+        const int peer = peers[i];
         append(who, sizeof who, "%s rank %d", i ? "," : "", peer);
         if (comm->answer[peer].asked)
             append(who, sizeof who, " (%s)",
@@ -72,8 +82,64 @@ static weft_status fail_missing(weft_comm *comm, double waited)
     return weft_fail(
         WEFT_E_COMM,
         "rank %d waited %.1f s in %s for%s; the job must be started again from its last checkpoint",
-        comm->rank, waited, comm->current->what,
-        who[0] ? who : " nobody: the transport stands still");
+        comm->rank, waited, x->what, who[0] ? who : " nobody: the transport stands still");
+}
+
+/* What this rank is in: an exchange that is waited for, or else one that runs. */
+static const weft_exchange *running(const weft_comm *comm)
+{
+    const weft_exchange *any = NULL;
+    for (const weft_queue *q = comm->active; q; q = q->next) {
+        if (atomic_load(&q->waiters))
+            return q->head;
+        any = q->head;
+    }
+    return any;
+}
+
+static void answer(weft_comm *comm, int peer)
+{
+    char text[WEFT_COMM_NOTE] = ":alive, not in a collective";
+    const weft_exchange *x = running(comm);
+    if (x) {
+        int peers[MISSING];
+        const int count = missing_peers(x, peers);
+        snprintf(text, sizeof text, ":alive, in %.120s%s", x->what,
+                 count ? ", itself waiting for rank" : "");
+        for (int i = 0; i < count && i < 8; i++)
+            append(text, sizeof text, " %d", peers[i]);
+    }
+    comm->transport.note(comm->transport.self, peer, text);
+}
+
+/* ---- busy ranks ---------------------------------------------------------------------------- */
+
+/* "*ROOT what it does", down a binomial tree from the rank that is busy, so that nobody sends many.
+ */
+static void pass_on(weft_comm *comm, int root, const char text[WEFT_COMM_NOTE])
+{
+    const int k = comm->ranks, v = (comm->rank - root + k) % k;
+    int reach = 1;
+    while (reach < k)
+        reach *= 2;
+    if (v)
+        reach = v & -v;
+    for (int distance = reach / 2; distance >= 1; distance /= 2)
+        if (v + distance < k)
+            comm->transport.note(comm->transport.self, (v + distance + root) % k, text);
+}
+
+static void tell_busy(weft_comm *comm, double now)
+{
+    char text[WEFT_COMM_NOTE] = "";
+    const double period = atomic_load(&comm->deadline) / 4;
+    if (!atomic_load(&comm->is_busy) || now - comm->told < (period < 5 ? period : 5))
+        return;
+    pthread_mutex_lock(&comm->mutex);
+    snprintf(text, sizeof text, "*%d %.180s", comm->rank, comm->busy);
+    pthread_mutex_unlock(&comm->mutex);
+    comm->told = now;
+    pass_on(comm, comm->rank, text);
 }
 
 /* Reads control messages: another rank that gives up ends this one's waits, a question is answered.
@@ -89,33 +155,31 @@ static weft_status read_notes(weft_comm *comm)
         text[WEFT_COMM_NOTE - 1] = 0;
         if (text[0] == '!')
             return weft_fail(WEFT_E_COMM, "rank %d gave up: %s", peer, text + 1);
-        if (text[0] == '?') {
-            char answer[WEFT_COMM_NOTE] = ":alive, not in a collective";
-            if (comm->current) {
-                const int count = missing_peers(comm, comm->missing);
-                snprintf(answer, sizeof answer, ":alive, in %.120s%s", comm->current->what,
-                         count ? ", itself waiting for rank" : "");
-                for (int i = 0; i < count && i < 8; i++)
-                    append(answer, sizeof answer, " %d", comm->missing[i]);
-            }
-            comm->transport.note(comm->transport.self, peer, answer);
-        } else if (text[0] == ':') {
+        if (text[0] == '?')
+            answer(comm, peer);
+        else if (text[0] == ':')
             memcpy(comm->answer[peer].text, text + 1, WEFT_COMM_NOTE - 1);
+        else if (text[0] == '*') {
+            const int root = atoi(text + 1);
+            comm->busy_heard = weft_now();
+            if (root >= 0 && root < comm->ranks && root != comm->rank)
+                pass_on(comm, root, text);
         }
     }
 }
 
-static weft_status check_alive(weft_comm *comm, bool ask)
+static weft_status check_alive(weft_comm *comm, const weft_exchange *x, bool ask)
 {
-    const int count = missing_peers(comm, comm->missing);
+    int peers[MISSING];
+    const int count = missing_peers(x, peers);
     for (int i = 0; i < count; i++) {
         char who[WEFT_COMM_NOTE] = "";
-        const int peer = comm->missing[i];
+        const int peer = peers[i];
         if (!comm->transport.alive(comm->transport.self, peer, who))
             return weft_fail(WEFT_E_COMM,
                              "rank %d is gone (%s) while rank %d waits for it in %s; start the job "
                              "again from its last checkpoint",
-                             peer, who, comm->rank, comm->current->what);
+                             peer, who, comm->rank, x->what);
         if (ask && !comm->answer[peer].asked) {
             comm->answer[peer].asked = true;
             char question[WEFT_COMM_NOTE] = "?"; /* transports send whole notes */
@@ -125,205 +189,80 @@ static weft_status check_alive(weft_comm *comm, bool ask)
     return WEFT_OK;
 }
 
-/* ---- running one exchange, on the progress thread ------------------------------------------ */
-
-static weft_status complete_pending(weft_comm *comm)
+/* How long somebody has waited for the queue with nothing coming, and nobody saying that it is
+ * busy. */
+static double waited_for(const weft_comm *comm, const weft_queue *q, double now)
 {
-    double last = weft_now(), noted = last, checked = last;
-    int left = comm->pending_count;
-    for (int64_t idle = 0; left > 0; idle++) {
-        for (int i = 0; i < comm->pending_count; i++) {
-            if (comm->pending[i].done)
-                continue;
-            WEFT_TRY(comm->transport.test(comm->transport.self, i, &comm->pending[i].done));
-            if (comm->pending[i].done)
-                left--, idle = -1;
-        }
-        if (left == 0)
-            break;
-        const double now = weft_now();
-        if (idle < 0) {
-            last = now;
-            continue;
-        }
-        if (atomic_load(&comm->stop))
-            return weft_fail(WEFT_E_CANCELLED, "the communicator is being closed");
-        if (now - noted > note_period) {
-            noted = now;
-            WEFT_TRY(read_notes(comm));
-        }
-        const double deadline = atomic_load(&comm->deadline),
-                     since = atomic_load(&comm->waiting_since);
-        const double waited = since > 0 ? now - (since > last ? since : last) : 0;
-        if (now - checked > alive_period) {
-            checked = now;
-            WEFT_TRY(check_alive(comm, waited > deadline / 2));
-        }
+    const double since = atomic_load(&q->waiting_since), last = q->head->last;
+    double from = since > last ? since : last;
+    from = comm->busy_heard > from ? comm->busy_heard : from;
+    return since > 0 && now > from ? now - from : 0;
+}
+
+/* Between turns, and while there is nothing to do: notes, dead processes, deadlines. */
+static weft_status look_around(weft_comm *comm)
+{
+    const double now = weft_now(), deadline = atomic_load(&comm->deadline);
+    if (now - comm->noted > note_period) {
+        comm->noted = now;
+        WEFT_TRY(read_notes(comm));
+        tell_busy(comm, now);
+    }
+    const bool check = now - comm->checked > alive_period;
+    if (check)
+        comm->checked = now;
+    for (const weft_queue *q = comm->active; q; q = q->next) {
+        const double waited = waited_for(comm, q, now);
+        if (check && q->head->begun)
+            WEFT_TRY(check_alive(comm, q->head, waited > deadline / 2));
         if (waited > deadline)
-            return fail_missing(comm, waited);
-        relax(comm, idle);
+            return fail_missing(comm, q->head, waited);
     }
     return WEFT_OK;
 }
 
-/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory. */
-static void copy_block(const weft_block *b, int64_t begin, int64_t count, int64_t element,
-                       char *tensor, char *dense, bool pack)
+/* ---- the thread and its queues ------------------------------------------------------------- */
+
+static void forget(weft_exchange *x)
 {
-    int64_t row = begin / b->row, column = begin % b->row;
-    while (count > 0) {
-        const int64_t n = b->row - column < count ? b->row - column : count;
-        char *at = tensor + (b->start + row * b->stride + column) * element;
-        if (pack)
-            memcpy(dense, at, (size_t)(n * element));
-        else
-            memcpy(at, dense, (size_t)(n * element));
-        dense += n * element;
-        count -= n;
-        column = 0;
-        row++;
-    }
+    weft_free(x->copy);
+    weft_moves_free(&x->plan.moves);
+    weft_arena_free(x->plan_arena);
+    weft_arena_free(x->arena);
 }
 
-static int64_t segment(const weft_exchange *x, const weft_block *block, int64_t step)
+/* Everything under way or queued has failed; the progress thread's, or of who has ended it. */
+static void fail_all(weft_comm *comm)
 {
-    const int64_t left = weft_block_count(block) - step * x->segment;
-    return left < 0 ? 0 : left < x->segment ? left : x->segment;
-}
-
-/* The sum of `count` elements of term[0..k) in that order, in f64, rounded once. */
-static void add_terms(weft_dtype dtype, const void *const *term, int k, int64_t count, void *out)
-{
-#define ADD(type, load, store)                                                                     \
-    for (int64_t i = 0; i < count; i++) {                                                          \
-        double sum = load(((const type *)term[0])[i]);                                             \
-        for (int r = 1; r < k; r++)                                                                \
-            sum += load(((const type *)term[r])[i]);                                               \
-        ((type *)out)[i] = store(sum);                                                             \
-    }                                                                                              \
-    break
-#define F64(x)     ((double)(x))
-#define TO_F32(x)  ((float)(x))
-#define BF16(x)    ((double)weft_bf16_to_f32(x))
-#define TO_BF16(x) weft_f32_to_bf16((float)(x))
-#define F16(x)     ((double)weft_f16_to_f32(x))
-#define TO_F16(x)  weft_f32_to_f16((float)(x))
-    switch (dtype) {
-    case WEFT_F32:
-        if (k == 2) { /* the same bits as through f64, and it vectorises */
-            const float *a = term[0], *b = term[1];
-            for (int64_t i = 0; i < count; i++)
-                ((float *)out)[i] = a[i] + b[i];
-            break;
+    pthread_mutex_lock(&comm->mutex);
+    for (int list = 0; list < 2; list++) {
+        weft_queue **queues = list ? &comm->fresh : &comm->active;
+        for (weft_queue *q = *queues; q; q = q->next) {
+            if (q->head)
+                weft_exchange_cancel(comm, q->head);
+            for (weft_exchange *x = q->head, *next; x; x = next) {
+                next = x->next;
+                if (x->forgotten)
+                    forget(x);
+                else
+                    atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
+            }
+            q->head = q->tail = NULL;
+            q->active = false;
         }
-        ADD(float, F64, TO_F32);
-    case WEFT_F64: ADD(double, F64, F64);
-    case WEFT_BF16: ADD(uint16_t, BF16, TO_BF16);
-    case WEFT_F16: ADD(uint16_t, F16, TO_F16);
-    case WEFT_I32: ADD(int32_t, F64, (int32_t));
-    case WEFT_I64:
-        for (int64_t i = 0; i < count; i++) {
-            int64_t sum = 0;
-            for (int r = 0; r < k; r++)
-                sum += ((const int64_t *)term[r])[i];
-            ((int64_t *)out)[i] = sum;
-        }
-        break;
-    default: break; /* refused when the exchange was made */
+        *queues = NULL;
     }
-#undef ADD
+    pthread_cond_broadcast(&comm->finished);
+    pthread_mutex_unlock(&comm->mutex);
 }
-
-static weft_status post(weft_comm *comm, int peer, bool receiving, int tag, void *data,
-                        int64_t bytes)
-{
-    const int slot = comm->pending_count;
-    comm->pending[comm->pending_count++] = (weft_pending){.peer = peer, .receiving = receiving};
-    return receiving ? comm->transport.recv(comm->transport.self, slot, peer, tag, data, bytes)
-                     : comm->transport.send(comm->transport.self, slot, peer, tag, data, bytes);
-}
-
-/* One segment of one round: post receives and sends, wait for them, unpack or add. */
-static weft_status run_step(weft_comm *comm, weft_exchange *x, const weft_round *round,
-                            int64_t step)
-{
-    const int64_t e = x->element, at = step * x->segment;
-    char *source = round->from_out ? x->out : (char *)(uintptr_t)x->in;
-    comm->pending_count = 0;
-    for (int j = 0; j < x->group_count; j++) {
-        const weft_block *block = &round->recv[j];
-        const int64_t count = segment(x, block, step);
-        if (j == x->own || !count)
-            continue;
-        char *to = round->reduce || block->rows > 1 ? x->unpack[j]
-                                                    : (char *)x->out + (block->start + at) * e;
-        WEFT_TRY(post(comm, x->group[j], true, x->tag, to, count * e));
-    }
-    for (int j = 0; j < x->group_count; j++) {
-        const weft_block *block = &round->send[j];
-        const int64_t count = segment(x, block, step);
-        if (!count || (j == x->own && round->reduce && block->rows == 1))
-            continue;
-        char *from = source + (block->start + at) * e;
-        if (block->rows > 1) {
-            from = x->pack[j];
-            copy_block(block, at, count, e, source, from, true);
-        }
-        if (j != x->own)
-            WEFT_TRY(post(comm, x->group[j], false, x->tag, from, count * e));
-        else if (!round->reduce && source != (char *)x->out)
-            copy_block(&round->recv[j], at, count, e, x->out, from, false);
-    }
-    WEFT_TRY(complete_pending(comm));
-    if (round->reduce) {
-        const weft_block *block = &round->recv[x->own];
-        const int64_t count = segment(x, block, step);
-        for (int j = 0; j < x->group_count; j++)
-            x->term[j] = x->unpack[j];
-        x->term[x->own] = round->send[x->own].rows > 1
-                              ? x->pack[x->own]
-                              : source + (round->send[x->own].start + at) * e;
-        if (count)
-            add_terms(x->dtype, x->term, x->group_count, count,
-                      (char *)x->out + (block->start + at) * e);
-        return WEFT_OK;
-    }
-    for (int j = 0; j < x->group_count; j++) {
-        const weft_block *block = &round->recv[j];
-        const int64_t count = segment(x, block, step);
-        if (j != x->own && count && block->rows > 1)
-            copy_block(block, at, count, e, x->out, x->unpack[j], false);
-    }
-    return WEFT_OK;
-}
-
-static weft_status run_exchange(weft_comm *comm, weft_exchange *x)
-{
-    char *at = x->out;
-    for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
-        memcpy(at, x->piece[i].in, (size_t)x->piece[i].bytes);
-    for (int r = 0; r < x->round_count; r++)
-        for (int64_t step = 0; step < x->round[r].steps; step++)
-            WEFT_TRY(run_step(comm, x, &x->round[r], step));
-    at = x->out;
-    for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
-        memcpy(x->piece[i].out, at, (size_t)x->piece[i].bytes);
-    return WEFT_OK;
-}
-
-/* ---- the thread and its queue -------------------------------------------------------------- */
 
 static void break_down(weft_comm *comm, weft_status_code status)
 {
-    comm->transport.cancel(comm->transport.self);
     pthread_mutex_lock(&comm->mutex);
     comm->broken = status;
     snprintf(comm->message, sizeof comm->message, "%s", weft_error_message());
-    for (weft_exchange *x = comm->head; x; x = x->next)
-        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
-    comm->head = comm->tail = NULL;
-    pthread_cond_broadcast(&comm->finished);
     pthread_mutex_unlock(&comm->mutex);
+    fail_all(comm);
 }
 
 static void timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double seconds)
@@ -336,40 +275,86 @@ static void timed_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, double seco
     pthread_cond_timedwait(cond, mutex, &t);
 }
 
+/* Takes the finished first exchange out of *at; *at is then the queue behind it in the list of
+ * active ones if nothing is left to do in it. True: something is. */
+static bool take_out(weft_comm *comm, weft_queue **at)
+{
+    weft_queue *q = *at;
+    weft_exchange *x = q->head;
+    pthread_mutex_lock(&comm->mutex);
+    q->head = x->next;
+    if (!q->head) {
+        q->tail = NULL;
+        q->active = false;
+        *at = q->next;
+    }
+    const bool more = q->head != NULL;
+    x->finished = weft_now();
+    if (x->forgotten)
+        forget(x);
+    else
+        atomic_store(&x->state, WEFT_EXCHANGE_DONE);
+    pthread_cond_broadcast(&comm->finished);
+    pthread_mutex_unlock(&comm->mutex);
+    return more;
+}
+
+/* Every queue a little further. */
+static weft_status turn(weft_comm *comm, bool *moved)
+{
+    for (weft_queue **at = &comm->active; *at;) {
+        weft_exchange *x = (*at)->head;
+        bool finished;
+        if (!x->begun)
+            WEFT_TRY(weft_exchange_begin(comm, x));
+        WEFT_TRY(weft_exchange_advance(comm, x, moved, &finished));
+        if (!finished || take_out(comm, at))
+            at = &(*at)->next;
+    }
+    return WEFT_OK;
+}
+
+/* Under the mutex. */
+static void take_fresh(weft_comm *comm)
+{
+    while (comm->fresh) {
+        weft_queue *q = comm->fresh;
+        comm->fresh = q->next;
+        q->next = comm->active;
+        comm->active = q;
+    }
+}
+
+static weft_status work(weft_comm *comm, int64_t *idle)
+{
+    bool moved = false;
+    WEFT_TRY(turn(comm, &moved));
+    if (atomic_load(&comm->abandoned))
+        return weft_fail(WEFT_E_COMM, "rank %d freed an exchange that was under way", comm->rank);
+    *idle = moved ? 0 : *idle + 1;
+    if (moved)
+        return WEFT_OK;
+    if (*idle % 16 == 0 || !atomic_load_explicit(&comm->waiters, memory_order_relaxed))
+        WEFT_TRY(look_around(comm));
+    relax(comm, *idle);
+    return WEFT_OK;
+}
+
 static void *progress(void *argument)
 {
     weft_comm *comm = argument;
+    int64_t idle = 0;
     pthread_mutex_lock(&comm->mutex);
     while (!atomic_load(&comm->stop) && comm->broken == WEFT_OK) {
-        weft_exchange *x = comm->head;
-        if (!x) {
-            timed_wait(&comm->queued, &comm->mutex, 0.25);
-            if (comm->head)
-                continue;
-            pthread_mutex_unlock(&comm->mutex);
-            const weft_status_code status = read_notes(comm);
-            if (status != WEFT_OK)
-                break_down(comm, status);
-            pthread_mutex_lock(&comm->mutex);
-            continue;
+        take_fresh(comm);
+        if (!comm->active) {
+            timed_wait(&comm->queued, &comm->mutex, atomic_load(&comm->is_busy) ? 0.05 : 0.25);
+            take_fresh(comm);
         }
         pthread_mutex_unlock(&comm->mutex);
-        comm->current = x;
-        x->started = weft_now();
-        const weft_status_code status = run_exchange(comm, x);
-        comm->current = status == WEFT_OK ? NULL : x;
-        if (status != WEFT_OK) {
+        const weft_status_code status = comm->active ? work(comm, &idle) : look_around(comm);
+        if (status != WEFT_OK)
             break_down(comm, status);
-        } else {
-            pthread_mutex_lock(&comm->mutex);
-            comm->head = x->next;
-            if (!comm->head)
-                comm->tail = NULL;
-            x->finished = weft_now();
-            atomic_store(&x->state, WEFT_EXCHANGE_DONE);
-            pthread_cond_broadcast(&comm->finished);
-            pthread_mutex_unlock(&comm->mutex);
-        }
         pthread_mutex_lock(&comm->mutex);
     }
     pthread_mutex_unlock(&comm->mutex);
@@ -389,31 +374,67 @@ static weft_status start_thread(weft_comm *comm)
     return WEFT_OK;
 }
 
-void weft_exchange_start(weft_exchange *x)
+static void end_thread(weft_comm *comm)
+{
+    if (!comm->running)
+        return;
+    atomic_store(&comm->stop, true);
+    pthread_mutex_lock(&comm->mutex);
+    pthread_cond_broadcast(&comm->queued);
+    pthread_mutex_unlock(&comm->mutex);
+    pthread_join(comm->thread, NULL);
+    comm->running = false;
+}
+
+/* False: the communicator is done with. */
+static bool enqueue(weft_exchange *x)
 {
     weft_comm *comm = x->comm;
-    x->started = weft_now(); /* the progress thread puts the time at which its turn came */
-    x->waited = 0;
-    if (x->group_count == 1) {
-        if (x->in != x->out)
-            memcpy(x->out, x->in, (size_t)(weft_block_count(&x->round[0].send[0]) * x->element));
-        x->finished = x->started;
-        atomic_store(&x->state, WEFT_EXCHANGE_DONE);
-        return;
-    }
+    weft_queue *q = x->queue;
     pthread_mutex_lock(&comm->mutex);
+    const bool works = comm->broken == WEFT_OK && comm->running;
     x->next = NULL;
-    if (comm->broken != WEFT_OK) {
-        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
-    } else {
+    x->begun = false;
+    if (works) {
+        const int single = q->key >> 4 ? 1 : 0;
         atomic_store(&x->state, WEFT_EXCHANGE_QUEUED);
-        x->tag = (int)(x->at->id & 0xffff) << 15 | (int)x->channel << 12 |
-                 (int)(x->at->sequence[x->channel]++ & 0xfff);
-        *(comm->tail ? &comm->tail->next : &comm->head) = x;
-        comm->tail = x;
-        pthread_cond_signal(&comm->queued);
+        x->tag =
+            x->group->tag | single << 11 | (int)x->channel << 8 | (int)(q->sequence++ & 0x7f) << 1;
+        x->last = x->started;
+        *(q->tail ? &q->tail->next : &q->head) = x;
+        q->tail = x;
+        if (!q->active) {
+            q->active = true;
+            q->next = comm->fresh;
+            comm->fresh = q;
+            pthread_cond_signal(&comm->queued);
+        }
     }
     pthread_mutex_unlock(&comm->mutex);
+    return works;
+}
+
+void weft_exchange_start(weft_exchange *x)
+{
+    x->started = weft_now(); /* the progress thread puts the time at which its turn came */
+    x->waited = 0;
+    if (x->ranks == 1) {
+        weft_exchange_copy(x);
+        x->finished = x->started;
+        atomic_store(&x->state, WEFT_EXCHANGE_DONE);
+    } else if (!enqueue(x)) {
+        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
+    }
+}
+
+weft_status weft_exchange_start_forgotten(weft_exchange *x)
+{
+    weft_comm *comm = x->comm;
+    x->forgotten = true;
+    if (enqueue(x))
+        return WEFT_OK;
+    forget(x);
+    return weft_fail(WEFT_E_COMM, "%s", comm->message);
 }
 
 weft_status weft_exchange_wait(weft_exchange *x)
@@ -421,14 +442,19 @@ weft_status weft_exchange_wait(weft_exchange *x)
     weft_comm *comm = x->comm;
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
         return WEFT_OK;
+    if (!comm)
+        return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
+    weft_queue *q = x->queue;
     const double begin = weft_now();
     pthread_mutex_lock(&comm->mutex);
-    atomic_store(&comm->waiting_since, begin);
-    atomic_store(&comm->waiters, 1);
+    if (atomic_fetch_add(&q->waiters, 1) == 0)
+        atomic_store(&q->waiting_since, begin);
+    atomic_fetch_add(&comm->waiters, 1);
     while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
         timed_wait(&comm->finished, &comm->mutex, 1);
-    atomic_store(&comm->waiters, 0);
-    atomic_store(&comm->waiting_since, 0);
+    atomic_fetch_sub(&comm->waiters, 1);
+    if (atomic_fetch_sub(&q->waiters, 1) == 1)
+        atomic_store(&q->waiting_since, 0);
     pthread_mutex_unlock(&comm->mutex);
     x->waited = weft_now() - begin;
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
@@ -442,6 +468,21 @@ double weft_exchange_seconds(const weft_exchange *x, double *waited)
 {
     *waited = x->waited;
     return x->finished - x->started;
+}
+
+void weft_exchange_free(weft_exchange *x)
+{
+    if (!x)
+        return;
+    if (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED) {
+        weft_comm *comm = x->comm;
+        pthread_mutex_lock(&comm->mutex);
+        atomic_store(&comm->abandoned, true);
+        while (atomic_load(&x->state) == WEFT_EXCHANGE_QUEUED)
+            timed_wait(&comm->finished, &comm->mutex, 1);
+        pthread_mutex_unlock(&comm->mutex);
+    }
+    forget(x);
 }
 
 /* ---- the communicator ---------------------------------------------------------------------- */
@@ -458,6 +499,7 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     comm->transport = *transport;
     comm->rank = transport->rank;
     comm->ranks = transport->ranks;
+    comm->costs = weft_link_costs_default;
     atomic_store(&comm->deadline, 120);
     pthread_mutex_init(&comm->mutex, NULL);
     pthread_condattr_t monotonic;
@@ -466,18 +508,16 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
     pthread_cond_init(&comm->queued, &monotonic);
     pthread_cond_init(&comm->finished, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (comm->ranks > 1) {
-        comm->pending = weft_alloc(2 * comm->ranks * (int64_t)sizeof *comm->pending);
-        comm->missing = weft_alloc(2 * comm->ranks * (int64_t)sizeof *comm->missing);
-        comm->answer = weft_alloc(comm->ranks * (int64_t)sizeof *comm->answer);
-        if (!comm->pending || !comm->missing || !comm->answer) {
-            status =
-                weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
-            goto out;
-        }
-        WEFT_GO(transport->reserve(transport->self, 2 * comm->ranks));
-        WEFT_GO(start_thread(comm));
+    comm->node = weft_alloc(comm->ranks * (int64_t)sizeof *comm->node);
+    comm->answer = weft_alloc(comm->ranks * (int64_t)sizeof *comm->answer);
+    if (!comm->node || !comm->answer) {
+        status = weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
+        goto out;
     }
+    for (int r = 0; transport->node && r < comm->ranks; r++)
+        comm->node[r] = transport->node[r];
+    if (comm->ranks > 1)
+        WEFT_GO(start_thread(comm));
     *out = comm;
     return WEFT_OK;
 out:
@@ -489,21 +529,21 @@ void weft_comm_free(weft_comm *comm)
 {
     if (!comm)
         return;
-    if (comm->running) {
-        atomic_store(&comm->stop, true);
-        pthread_mutex_lock(&comm->mutex);
-        pthread_cond_broadcast(&comm->queued);
-        pthread_mutex_unlock(&comm->mutex);
-        pthread_join(comm->thread, NULL);
+    if (comm->vote) { /* all ranks have started it, if all have come to their end */
+        if (comm->running && comm->broken == WEFT_OK && weft_exchange_wait(comm->vote) != WEFT_OK)
+            weft_debug("the last vote did not end");
     }
+    end_thread(comm);
+    fail_all(comm);
+    weft_exchange_free(comm->vote);
     if (comm->transport.free)
         comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->gave_up);
     pthread_mutex_destroy(&comm->mutex);
     pthread_cond_destroy(&comm->queued);
     pthread_cond_destroy(&comm->finished);
-    weft_free(comm->pending);
-    weft_free(comm->missing);
+    weft_free(comm->node);
     weft_free(comm->answer);
+    weft_free(comm->vote_scratch);
     weft_groups_free(comm->groups);
     weft_free(comm);
 }
@@ -523,8 +563,32 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds)
     atomic_store(&comm->deadline, seconds);
 }
 
+void weft_comm_set_costs(weft_comm *comm, const weft_link_costs *costs)
+{
+    comm->costs = *costs;
+}
+
+void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes)
+{
+    *messages = atomic_load(&comm->messages);
+    *bytes = atomic_load(&comm->bytes);
+}
+
+void weft_comm_busy(weft_comm *comm, const char *what)
+{
+    if (weft_comm_ranks(comm) == 1)
+        return;
+    pthread_mutex_lock(&comm->mutex);
+    snprintf(comm->busy, sizeof comm->busy, "%s", what ? what : "");
+    atomic_store(&comm->is_busy, what != NULL);
+    pthread_cond_signal(&comm->queued);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
 /* Called by the thread that owns the communicator when it leaves a run with an error. The progress
- * thread is stopped first, so that only one thread uses the transport. */
+ * thread is stopped first, so that only one thread uses the transport. Notes leave before messages
+ * are cancelled: once this returns, nobody calls the transport, and what it was receiving into may
+ * be freed even where a message could not be taken back. */
 void weft_comm_give_up(weft_comm *comm)
 {
     if (!comm || comm->ranks == 1 || comm->gave_up)
@@ -534,72 +598,18 @@ void weft_comm_give_up(weft_comm *comm)
     comm->gave_up = true;
     pthread_mutex_lock(&comm->mutex);
     const bool told = comm->broken != WEFT_OK; /* the others find out as this rank did */
-    atomic_store(&comm->stop, true);
-    pthread_cond_broadcast(&comm->queued);
     pthread_mutex_unlock(&comm->mutex);
-    pthread_join(comm->thread, NULL);
-    comm->running = false;
-    comm->broken = comm->broken != WEFT_OK ? comm->broken : WEFT_E_COMM;
-    if (!told)
+    end_thread(comm);
+    if (!told) {
+        pthread_mutex_lock(&comm->mutex);
+        comm->broken = WEFT_E_COMM;
         snprintf(comm->message, sizeof comm->message, "this rank gave up before: %s", text + 1);
+        pthread_mutex_unlock(&comm->mutex);
+    }
     for (int peer = 0; peer < comm->ranks && !told; peer++)
         if (peer != comm->rank)
             comm->transport.note(comm->transport.self, peer, text);
-}
-
-/* ---- whole-world helpers ------------------------------------------------------------------- */
-
-static weft_status run_now(weft_exchange *x, const void *in, void *out)
-{
-    void *scratch = weft_alloc_aligned(weft_exchange_scratch(x));
-    weft_status_code status = WEFT_OK;
-    if (!scratch) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for %s", weft_exchange_what(x));
-    } else {
-        weft_exchange_bind(x, in, out, scratch);
-        weft_exchange_start(x);
-        status = weft_exchange_wait(x);
-    }
-    weft_free(scratch);
-    weft_exchange_free(x);
-    return status;
-}
-
-weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out)
-{
-    if (weft_comm_ranks(comm) == 1) {
-        memcpy(out, data, (size_t)bytes);
-        return WEFT_OK;
-    }
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_ALL_GATHER, WEFT_U8, bytes, 0, &x));
-    return run_now(x, data, out);
-}
-
-weft_status weft_comm_barrier(weft_comm *comm)
-{
-    if (weft_comm_ranks(comm) == 1)
-        return WEFT_OK;
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_BARRIER, WEFT_I32, 1, 0, &x));
-    int32_t one = 1, sum = 0;
-    return run_now(x, &one, &sum);
-}
-
-weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root)
-{
-    if (weft_comm_ranks(comm) == 1)
-        return WEFT_OK;
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_BROADCAST, WEFT_U8, bytes, root, &x));
-    return run_now(x, data, data);
-}
-
-weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count)
-{
-    if (weft_comm_ranks(comm) == 1)
-        return WEFT_OK;
-    weft_exchange *x;
-    WEFT_TRY(weft_exchange_create_world(comm, WEFT_WORLD_SUM, WEFT_F64, count, 0, &x));
-    return run_now(x, values, values);
+    if (comm->transport.flush && !told)
+        comm->transport.flush(comm->transport.self);
+    fail_all(comm);
 }

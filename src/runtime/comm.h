@@ -1,32 +1,32 @@
-/* Inside the communicator: exchanges, the progress thread that runs them, and the transport under
- * it.
+/* Inside the communicator: transports, exchanges, and the thread that drives them.
  *
- * Every collective is one or two rounds of "send block S_j to rank j, receive block R_j from rank
- * j" with strided blocks; a reducing round adds what arrives in the order of the ranks, so that the
- * sum depends neither on timing nor on how buffers were bundled, and every rank gets the same bits.
+ *     exchange   what a collective does to two buffers (exchange.c): blocks of tensors, cut in
+ *        |       segments that fit its scratch memory
+ *     moves      whom this rank sends what, round by round: a pure function (moves.h), chosen by
+ *        |       cost (algorithm.c)
+ *     lane       one segment on its way through the rounds (lane.c); two are under way, so that one
+ *        |       is added up while the other travels
+ *     queue      of a group and channel: one exchange after the other (comm.c). The progress thread
+ *        |       advances the first of every queue, so that none waits for another queue's
+ *     transport  messages of bytes between ranks: MPI, threads of one process; a link model may be
+ *                put over it (link.c)
  *
- *   all_reduce      round 1: S_j = part j of in, reduce -> own part of out; round 2: all parts to
- * everybody (small ones: everything to everybody, one reducing round) all_gather      S_j = in, R_j
- * = block j of out along dim reduce_scatter  S_j = block j of in,          reduce -> out all_to_all
- * S_j = block j along dim2,     R_j = block j of out along dim ring_shift      to rank + shift,
- * from rank - shift
- *
- * Rounds are cut in segments that fit the scratch memory. Exchanges of a communicator run one after
- * the other in the order of starting, which is the same on all ranks. A bundle is one all_reduce of
- * several tensors, copied behind one another into the scratch memory and back (runtime/bundle.c
- * says which). */
+ * A bundle is one all_reduce of several tensors, copied behind one another into the scratch memory
+ * and back (bundle.c says which). */
 #ifndef WEFT_RUNTIME_COMM_H
 #define WEFT_RUNTIME_COMM_H
 
+#include "runtime/moves.h"
 #include "runtime/runtime.h"
 
+#include <stdatomic.h>
+
 enum {
-    WEFT_COMM_MAX_RANKS = 1024,  /* of one group */
-    WEFT_COMM_SCRATCH = 4 << 20, /* bytes that an exchange may use for packing, about */
-    WEFT_COMM_DIRECT = 16 << 10, /* all_reduce below so many bytes takes one round */
-    WEFT_COMM_SMALL =
-        256 << 10, /* an all_reduce of so many bytes joins a bundle: about where the time of the */
-                   /* bytes overtakes that of the exchange (bench/ranks sums, docs/runtime.md) */
+    WEFT_COMM_SEGMENT = 1 << 20, /* bytes of a tensor that go through the rounds at a time, */
+    WEFT_COMM_SCRATCH = 4 << 20, /* and of scratch memory, where blocks are strided; about */
+    /* An all_reduce of so many bytes joins a bundle: about where the time of the bytes overtakes
+     * that of the exchange (bench/ranks sums, docs/runtime.md); */
+    WEFT_COMM_SMALL = 256 << 10,
     WEFT_COMM_BUNDLE = 1 << 20,    /* bytes of a bundle at most, */
     WEFT_COMM_BUNDLE_PIECES = 256, /* and tensors */
     WEFT_COMM_NOTE = 200,          /* bytes of a control message */
@@ -39,18 +39,40 @@ typedef struct weft_block {
 
 /* ---- transport: point to point messages of bytes between ranks of the world ---------------- */
 
-/* All functions are called from one thread at a time. Slots name pending messages: 0 .. slots-1. */
+/* A message under way. Whoever posts it owns it and keeps it in place until it is done. */
+typedef struct weft_message {
+    int peer, tag;
+    bool receiving;
+    void *data;
+    int64_t bytes;
+    atomic_bool done;
+    bool taken; /* the poster's: done, not late, and counted */
+    /* the transport's own: */
+    union {
+        void *pointer;
+        int64_t number;
+    } handle;
+    struct weft_message *next;
+    double due; /* link model: when it may be done; 0: not known yet */
+} weft_message;
+
+/* All functions are called from one thread at a time. Messages between two ranks with the same tag
+ * arrive in the order of sending. */
 typedef struct weft_transport {
     int rank, ranks;
+    int tag_bits;    /* of a tag */
+    const int *node; /* by rank: the machine; NULL: one. Read when the communicator is made */
     void *self;
-    weft_status (*reserve)(void *self, int slots); /* grows the table of pending messages */
-    weft_status (*send)(void *self, int slot, int peer, int tag, const void *data, int64_t bytes);
-    weft_status (*recv)(void *self, int slot, int peer, int tag, void *data, int64_t bytes);
-    weft_status (*test)(void *self, int slot, bool *done);
-    void (*cancel)(void *self); /* all pending messages; their memory may be freed afterwards */
+    weft_status (*post)(void *self, weft_message *m);
+    weft_status (*test)(void *self, weft_message *m); /* sets done; not called after that */
+    /* A message that is done is not to be taken as such yet (link model). NULL: none is. */
+    bool (*late)(void *self, weft_message *m);
+    /* Nobody touches the memory of an unfinished message afterwards. */
+    void (*cancel)(void *self, weft_message *m);
     /* Control messages: fire and forget; poll gives one that has arrived, from *peer (-1: none). */
     void (*note)(void *self, int peer, const char text[WEFT_COMM_NOTE]);
     void (*poll)(void *self, int *peer, char text[WEFT_COMM_NOTE]);
+    void (*flush)(void *self); /* lets notes leave, for a moment; NULL: they leave at once */
     /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
      * a"). */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
@@ -59,6 +81,27 @@ typedef struct weft_transport {
 
 /* Takes over `transport` (also when it fails). */
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
+
+/* Links between nodes of `per_node` ranks each, as they would be: a message is done when it would
+ * be there. Inside a node nothing is delayed. Messages of a link follow one another. */
+typedef struct weft_link_model {
+    double bytes_per_second, latency; /* seconds */
+    int per_node;
+} weft_link_model;
+/* "1 Gbit/s, 50 us, 2 per node" (the last: default 1). */
+weft_status weft_link_model_parse(const char *text, weft_link_model *model);
+/* Puts the model over `transports` of ranks of one process, or over one. */
+weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model);
+weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms);
+
+/* Costs that algorithms are chosen by; the same on all ranks, before exchanges are attached. */
+void weft_comm_set_costs(weft_comm *comm, const weft_link_costs *costs);
+/* Measured between ranks 0 and 1 and the first of another node, by all ranks together; what is not
+ * there to be measured keeps its default. */
+weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs);
+const weft_span *weft_group_span(const weft_group *group);
+/* Messages and bytes that this rank has sent so far. */
+void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes);
 
 /* ---- exchanges ----------------------------------------------------------------------------- */
 
@@ -73,13 +116,26 @@ weft_status weft_exchange_create(int ranks, int own, weft_op op, const weft_attr
 /* One all_reduce of `pieces` tensors of count[i] elements. */
 weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, const int64_t *count,
                                         int pieces, const char *what, weft_exchange **exchange);
+/* `count` elements to or from member `peer`. Those to one peer follow one another, and so do those
+ * from one; nothing else waits for them. */
+weft_status weft_exchange_create_send(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
+                                      const char *what, weft_exchange **exchange);
+weft_status weft_exchange_create_recv(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
+                                      const char *what, weft_exchange **exchange);
+/* From member `root` to all; `in` is `out`. */
+weft_status weft_exchange_create_broadcast(int ranks, int own, int root, int64_t count,
+                                           weft_dtype dtype, const char *what,
+                                           weft_exchange **exchange);
 /* To the group that runs it, of as many ranks, in which this rank is number `own`; again, to
  * another one, when it is not under way. Sends nothing. */
 weft_status weft_exchange_attach(weft_exchange *exchange, weft_group *group, weft_channel channel);
+/* One that is under way takes the communicator down with it. */
 void weft_exchange_free(weft_exchange *exchange);
-int64_t weft_exchange_scratch(const weft_exchange *exchange); /* bytes */
+/* Bytes: enough for every algorithm, so the same whatever group it is attached to. */
+int64_t weft_exchange_scratch(const weft_exchange *exchange);
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
+weft_algorithm weft_exchange_algorithm(const weft_exchange *exchange);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
 /* The same for a bundle: its scratch, and then each piece. */
@@ -88,7 +144,13 @@ void weft_exchange_bind_piece(weft_exchange *exchange, int piece, const void *in
 void weft_exchange_start(weft_exchange *exchange);
 /* WEFT_E_COMM with the missing ranks after the communicator's deadline. */
 weft_status weft_exchange_wait(weft_exchange *exchange);
-/* Seconds that the last run took on the lane, and those that the caller spent in wait. */
+/* Seconds that the last run took on the wire, and those that the caller spent in wait. */
 double weft_exchange_seconds(const weft_exchange *exchange, double *waited);
+
+/* Collective over every group that `exchange` is attached to, and over `also` (NULL: none): the
+ * ranks of each compare what they will exchange on it, in this order. WEFT_E_COMM on all of them
+ * when two differ, with both lists around the first place where they do. */
+weft_status weft_exchanges_check(weft_exchange *const *exchange, int count, weft_group *const *also,
+                                 int also_count);
 
 #endif

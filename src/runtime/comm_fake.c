@@ -7,20 +7,12 @@
 
 enum { NOTES = 32 };
 
-typedef struct mail {
-    bool used, done, receiving;
-    int peer, tag;
-    int64_t bytes, order;
-    void *data;
-} mail;
-
 typedef struct fake_world fake_world;
 typedef struct fake_rank {
     fake_world *world;
     int rank;
-    bool dead, closed;
-    mail *slot;
-    int slots;
+    atomic_bool dead;
+    weft_message *first, **last; /* without their counterpart yet, oldest first */
     struct {
         int peer;
         char text[WEFT_COMM_NOTE];
@@ -31,86 +23,68 @@ typedef struct fake_rank {
 struct fake_world {
     pthread_mutex_t mutex;
     int ranks, users;
-    int64_t order;
     fake_rank rank[];
 };
 
-static weft_status fake_reserve(void *self, int slots)
-{
-    fake_rank *me = self;
-    me->slot = weft_alloc(slots * (int64_t)sizeof *me->slot);
-    me->slots = slots;
-    return me->slot ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for %d messages", slots);
-}
-
-/* The oldest unmatched message of `peer` that fits; the new one is in `mine`. */
-static weft_status match(fake_rank *me, mail *mine)
+/* The oldest unmatched message of the peer that fits `mine`, taken out of its list. */
+static weft_message *take_match(fake_rank *me, const weft_message *mine)
 {
     fake_rank *other = &me->world->rank[mine->peer];
-    mail *oldest = NULL;
-    for (int i = 0; i < other->slots && !other->dead; i++) {
-        mail *m = &other->slot[i];
-        if (m->used && !m->done && m->receiving != mine->receiving && m->peer == me->rank &&
-            m->tag == mine->tag && (!oldest || m->order < oldest->order))
-            oldest = m;
+    for (weft_message **at = &other->first; *at && !other->dead; at = &(*at)->next) {
+        weft_message *m = *at;
+        if (m->receiving == mine->receiving || m->peer != me->rank || m->tag != mine->tag)
+            continue;
+        *at = m->next;
+        if (!m->next)
+            other->last = at;
+        return m;
     }
-    if (!oldest)
-        return WEFT_OK;
-    const mail *to = mine->receiving ? mine : oldest, *from = mine->receiving ? oldest : mine;
-    if (to->bytes != from->bytes)
-        return weft_fail(
-            WEFT_E_INTERNAL,
-            "ranks %d and %d disagree about the size of a message: %lld and %lld bytes", me->rank,
-            mine->peer, (long long)mine->bytes, (long long)oldest->bytes);
-    memcpy(to->data, from->data, (size_t)to->bytes);
-    mine->done = oldest->done = true;
-    return WEFT_OK;
+    return NULL;
 }
 
-static weft_status add_mail(fake_rank *me, int slot, const mail *m)
+static weft_status fake_post(void *self, weft_message *mine)
 {
+    fake_rank *me = self;
+    weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&me->world->mutex);
-    me->slot[slot] = *m;
-    me->slot[slot].used = true;
-    me->slot[slot].order = me->world->order++;
-    const weft_status_code status = me->dead ? WEFT_OK : match(me, &me->slot[slot]);
+    weft_message *other = me->dead ? NULL : take_match(me, mine);
+    if (!other) {
+        mine->next = NULL;
+        *me->last = mine;
+        me->last = &mine->next;
+    } else if (other->bytes != mine->bytes) {
+        status =
+            weft_fail(WEFT_E_COMM,
+                      "ranks %d and %d disagree about the size of a message: %lld and %lld bytes",
+                      me->rank, mine->peer, (long long)mine->bytes, (long long)other->bytes);
+    } else {
+        const weft_message *to = mine->receiving ? mine : other;
+        memcpy(to->data, (mine->receiving ? other : mine)->data, (size_t)mine->bytes);
+        atomic_store(&mine->done, true);
+        atomic_store(&other->done, true);
+    }
     pthread_mutex_unlock(&me->world->mutex);
     return status;
 }
 
-static weft_status fake_send(void *self, int slot, int peer, int tag, const void *data,
-                             int64_t bytes)
+static weft_status fake_test(void *self, weft_message *m)
 {
-    return add_mail(
-        self, slot,
-        &(mail){.peer = peer, .tag = tag, .data = (void *)(uintptr_t)data, .bytes = bytes});
+    const fake_rank *me = self;
+    (void)m; /* whoever came second has set it */
+    return me->dead ? weft_fail(WEFT_E_COMM, "rank %d was killed", me->rank) : WEFT_OK;
 }
 
-static weft_status fake_recv(void *self, int slot, int peer, int tag, void *data, int64_t bytes)
-{
-    return add_mail(
-        self, slot,
-        &(mail){.peer = peer, .tag = tag, .data = data, .bytes = bytes, .receiving = true});
-}
-
-static weft_status fake_test(void *self, int slot, bool *done)
+static void fake_cancel(void *self, weft_message *m)
 {
     fake_rank *me = self;
     pthread_mutex_lock(&me->world->mutex);
-    const bool dead = me->dead;
-    *done = me->slot[slot].done;
-    if (*done)
-        me->slot[slot].used = false;
-    pthread_mutex_unlock(&me->world->mutex);
-    return dead ? weft_fail(WEFT_E_COMM, "rank %d was killed", me->rank) : WEFT_OK;
-}
-
-static void fake_cancel(void *self)
-{
-    fake_rank *me = self;
-    pthread_mutex_lock(&me->world->mutex);
-    for (int i = 0; i < me->slots; i++)
-        me->slot[i].used = false;
+    for (weft_message **at = &me->first; *at; at = &(*at)->next)
+        if (*at == m) {
+            *at = m->next;
+            if (!m->next)
+                me->last = at;
+            break;
+        }
     pthread_mutex_unlock(&me->world->mutex);
 }
 
@@ -141,9 +115,7 @@ static void fake_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
 static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 {
     fake_rank *me = self;
-    pthread_mutex_lock(&me->world->mutex);
     const bool dead = me->world->rank[peer].dead;
-    pthread_mutex_unlock(&me->world->mutex);
     snprintf(who, WEFT_COMM_NOTE, "killed thread");
     return !dead;
 }
@@ -154,9 +126,6 @@ static void fake_free(void *self, bool broken)
     fake_world *world = me->world;
     (void)broken;
     pthread_mutex_lock(&world->mutex);
-    weft_free(me->slot);
-    me->slot = NULL;
-    me->slots = 0;
     const bool last = --world->users == 0;
     pthread_mutex_unlock(&world->mutex);
     if (last) {
@@ -165,50 +134,66 @@ static void fake_free(void *self, bool broken)
     }
 }
 
-weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
+static weft_status open_world(int ranks, const weft_link_model *model, weft_comm **comms)
 {
     fake_world *world =
         ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
-    if (!world)
+    weft_transport *transport = world ? weft_alloc(ranks * (int64_t)sizeof *transport) : NULL;
+    weft_status_code status = WEFT_OK;
+    if (!transport) {
+        weft_free(world);
         return weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
+    }
     pthread_mutex_init(&world->mutex, NULL);
     world->ranks = ranks;
     world->users = ranks;
     for (int r = 0; r < ranks; r++) {
-        world->rank[r].world = world;
-        world->rank[r].rank = r;
+        fake_rank *me = &world->rank[r];
+        me->world = world;
+        me->rank = r;
+        me->last = &me->first;
+        transport[r] = (weft_transport){.rank = r,
+                                        .ranks = ranks,
+                                        .tag_bits = 31,
+                                        .self = me,
+                                        .post = fake_post,
+                                        .test = fake_test,
+                                        .cancel = fake_cancel,
+                                        .note = fake_note,
+                                        .poll = fake_poll,
+                                        .alive = fake_alive,
+                                        .free = fake_free};
     }
-    for (int r = 0; r < ranks; r++) {
-        const weft_transport t = {.rank = r,
-                                  .ranks = ranks,
-                                  .self = &world->rank[r],
-                                  .reserve = fake_reserve,
-                                  .send = fake_send,
-                                  .recv = fake_recv,
-                                  .test = fake_test,
-                                  .cancel = fake_cancel,
-                                  .note = fake_note,
-                                  .poll = fake_poll,
-                                  .alive = fake_alive,
-                                  .free = fake_free};
-        const weft_status_code status = weft_comm_create(&t, &comms[r]);
-        if (status != WEFT_OK) {
-            for (int other = r + 1; other < ranks; other++)
-                fake_free(&world->rank[other], true);
-            while (r-- > 0) {
-                weft_comm_free(comms[r]);
-                comms[r] = NULL;
-            }
-            return status;
+    if (model)
+        status = weft_transport_link(transport, ranks, model);
+    int r = 0;
+    for (; r < ranks && status == WEFT_OK; r++)
+        status = weft_comm_create(&transport[r], &comms[r]);
+    if (status != WEFT_OK) {
+        const int made = r ? r - 1 : 0; /* the one that failed has freed its own */
+        for (int other = r; other < ranks; other++)
+            transport[other].free(transport[other].self, true);
+        for (int other = 0; other < made; other++) {
+            weft_comm_free(comms[other]);
+            comms[other] = NULL;
         }
     }
-    return WEFT_OK;
+    weft_free(transport);
+    return status;
+}
+
+weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
+{
+    return open_world(ranks, NULL, comms);
+}
+
+weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms)
+{
+    return open_world(ranks, model, comms);
 }
 
 void weft_comm_fake_kill(weft_comm *comm)
 {
     fake_rank *me = comm->transport.self;
-    pthread_mutex_lock(&me->world->mutex);
     me->dead = true;
-    pthread_mutex_unlock(&me->world->mutex);
 }

@@ -1,18 +1,12 @@
-/* Shared by comm.c (queue and thread) and exchange.c (what is sent where). */
+/* Shared by the files of the communicator. */
 #ifndef WEFT_RUNTIME_COMM_INTERNAL_H
 #define WEFT_RUNTIME_COMM_INTERNAL_H
 
 #include "runtime/comm.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
-typedef struct weft_round {
-    weft_block *send, *recv; /* by member of the group; a count of 0: nothing */
-    bool reduce;   /* add what comes to the own send block; the result is dense at recv[own] */
-    bool from_out; /* sends from `out`, which an earlier round filled */
-    int64_t steps; /* segments of the longest block of this rank */
-} weft_round;
+/* ---- an exchange --------------------------------------------------------------------------- */
 
 /* A tensor of a bundle. */
 typedef struct weft_piece {
@@ -21,66 +15,132 @@ typedef struct weft_piece {
     void *out;
 } weft_piece;
 
+enum { WEFT_LANES = 2 };
+
+/* A segment on its way through the rounds.
+ *
+ *   scratch of a lane  | work | terms: one slot per member, temp | staged messages of the round |
+ */
+typedef struct weft_lane {
+    bool running;
+    int64_t step;        /* segment */
+    int64_t first, next; /* moves of the round under way: [first, next) */
+    int count, left;     /* messages of the round, and those that are not done */
+    weft_message *message;
+    int32_t *move; /* by message */
+    char **staged; /* by message: its place in the scratch memory; NULL: where the data is */
+    char *work, *term, *stage;
+} weft_lane;
+
+/* How one algorithm does it. */
+typedef struct weft_plan {
+    weft_algorithm algorithm;
+    weft_moves moves;
+    int64_t segment,
+        steps;    /* elements of a segment: the same on every rank; segments of this one */
+    int64_t held; /* elements of a segment that are really there, at most */
+    int widest;   /* messages of a round */
+    int64_t work_bytes, slot_bytes, term_bytes, stage_bytes, lane_bytes;
+} weft_plan;
+
 enum { WEFT_EXCHANGE_NEW, WEFT_EXCHANGE_QUEUED, WEFT_EXCHANGE_DONE, WEFT_EXCHANGE_FAILED };
 
+/* Flat: a vector that is cut in segments and each of them in chunks (all_reduce, broadcast, send).
+ * Others: a block per chunk, cut in segments. */
 struct weft_exchange {
     weft_comm *comm;
-    weft_group *at;
+    weft_group *group;
     weft_channel channel;
+    struct weft_queue *queue;
     weft_exchange *next; /* in the queue */
     atomic_int state;
+    bool begun;     /* the progress thread has it in its hands */
+    bool forgotten; /* nobody waits: the progress thread frees it */
     char what[160]; /* "all_reduce of %12 on axis dp", for messages */
-    int tag;
-    const int *group; /* ranks of the job */
-    int group_count, own;
-    weft_dtype dtype;
-    int64_t element; /* bytes */
-    int64_t segment; /* elements; the same on every rank */
-    weft_round round[2];
-    int round_count;
+    weft_comm_op op;
+    int argument, ranks, own, tag;
+    weft_dtype dtype, sum_dtype;  /* of partial sums */
+    int64_t element, sum_element; /* bytes */
+    bool flat;
+    int64_t count;                    /* flat: elements */
+    weft_block *in_block, *out_block; /* else by chunk; a count of 0: nothing */
+    int64_t bytes;                    /* that the algorithm is chosen by */
+    weft_plan plan;
+    int64_t scratch_bytes; /* most of all algorithms */
+    weft_lane lane[WEFT_LANES];
+    int lanes;
     const void *in;
-    void *out;
+    void *out, *scratch;
     weft_piece *piece; /* of a bundle, whose `in` and `out` are one place in the scratch memory */
     int piece_count;
     int64_t bundle_bytes;
-    char **pack, **unpack; /* by member, in the scratch memory */
-    const void **term;
-    bool packs, unpacks; /* which of the two sets is needed */
-    int64_t slot_bytes;
     double started, finished, waited;
-    weft_arena *arena;
+    double last; /* when something arrived or left */
+    void *copy;  /* of a forgotten send's data; owned */
+    weft_arena *arena, *plan_arena;
 };
 
 static inline int64_t weft_block_count(const weft_block *block)
 {
     return block->rows * block->row;
 }
-const char *weft_exchange_what(const weft_exchange *exchange);
 
-typedef enum weft_world_op {
-    WEFT_WORLD_BARRIER,
-    WEFT_WORLD_BROADCAST,
-    WEFT_WORLD_ALL_GATHER,
-    WEFT_WORLD_SUM
-} weft_world_op;
-weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
-                                       int64_t count, int root, weft_exchange **exchange);
+/* lane.c, on the progress thread. */
+weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x);
+/* *moved: something arrived or left; *finished: all of it. */
+weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved, bool *finished);
+void weft_exchange_cancel(weft_comm *comm, weft_exchange *x);
+const char *weft_exchange_what(const weft_exchange *exchange);
+/* comm.c: nobody will wait; takes over the exchange, and frees it when it is done. */
+weft_status weft_exchange_start_forgotten(weft_exchange *x);
+/* One rank: what it brings is the result. */
+void weft_exchange_copy(weft_exchange *x);
+
+/* sums.c: out = a + b, where out may be a or b; and the sum of k terms along the tree. */
+void weft_sum_two(weft_dtype dtype, const void *a, const void *b, void *out, int64_t count);
+/* slot[i]: memory that may be written on the way, term[i]: where the term is (maybe there). Both
+ * slots are used up. temp: weft_sum_temp_bytes. */
+enum { WEFT_SUM_BLOCK = 512 };
+int64_t weft_sum_temp_bytes(weft_dtype dtype, int k);
+void weft_sum_terms(weft_dtype dtype, int k, const void *const *term, void *const *slot, void *temp,
+                    int64_t count, void *out);
+weft_dtype weft_sum_dtype(weft_dtype dtype); /* f32 for bf16 and f16 */
+/* Between bf16 or f16 and f32. */
+void weft_sum_widen(weft_dtype dtype, const void *data, float *out, int64_t count);
+void weft_sum_narrow(weft_dtype dtype, const float *x, void *data, int64_t count);
+
+/* ---- groups and queues --------------------------------------------------------------------- */
+
+/* Exchanges that follow one another: the collectives of a group and channel, or what goes to or
+ * comes from one of its members. */
+typedef struct weft_queue {
+    weft_exchange *head, *tail; /* head runs */
+    struct weft_queue *next;    /* of the queues with something to do */
+    struct weft_queue *also;    /* of the group's queues to and from single members */
+    bool active;
+    uint32_t sequence;
+    uint32_t key; /* peer, direction, channel */
+    atomic_int waiters;
+    _Atomic double waiting_since; /* seconds; since 0: nobody waits */
+} weft_queue;
 
 struct weft_group {
     weft_comm *comm;
     weft_group *next;
     weft_arena *arena;
     uint64_t id;
+    int tag;
     int count, own;
     int *rank;
-    uint32_t sequence[WEFT_CHANNEL_COUNT];
+    weft_span span;
+    weft_queue collective[WEFT_CHANNEL_COUNT];
+    weft_queue *single;
 };
+/* Makes the queue if it is not there; under the communicator's mutex. NULL: no memory. */
+weft_queue *weft_group_queue(weft_group *group, weft_channel channel, int peer, bool receiving);
 void weft_groups_free(weft_group *group);
 
-typedef struct weft_pending {
-    int peer;
-    bool receiving, done;
-} weft_pending;
+/* ---- the communicator ---------------------------------------------------------------------- */
 
 typedef struct weft_answer {
     bool asked;
@@ -90,23 +150,36 @@ typedef struct weft_answer {
 struct weft_comm {
     weft_transport transport;
     int rank, ranks;
-    _Atomic double deadline, waiting_since; /* seconds; since 0: nobody waits */
+    int *node; /* by rank */
+    weft_link_costs costs;
+    _Atomic double deadline;
     atomic_int waiters;
-    atomic_bool stop;
+    atomic_bool stop, abandoned;
     bool running, gave_up;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards head, tail, broken, message, sequence */
+    pthread_mutex_t mutex; /* guards queues, fresh, groups, broken, message, busy */
     pthread_cond_t queued, finished;
-    weft_exchange *head, *tail; /* head runs */
+    weft_queue *fresh; /* became active, not yet seen by the progress thread */
     weft_group *groups, *world;
     weft_status_code broken;
-    char message[1024];
+    char message[1400];
+    char busy[WEFT_COMM_NOTE]; /* what this rank says that it does; "": nothing */
+    atomic_bool is_busy;
+    _Atomic int64_t messages, bytes;
+    weft_exchange *vote;
+    int32_t vote_in, vote_out;
+    void *vote_scratch;
     /* the progress thread's own */
-    weft_exchange *current;
-    weft_pending *pending; /* by slot */
-    int pending_count;
-    int *missing;
+    weft_queue *active;
     weft_answer *answer; /* by rank */
+    double noted, checked, told, busy_heard;
 };
+
+/* Tags carry what they belong to, so that what is mixed up never meets:
+ *
+ *   | group: the rest of the bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
+ */
+enum { WEFT_TAG_LOW = 12 };
+int weft_group_tag(uint64_t id, int tag_bits);
 
 #endif

@@ -31,9 +31,8 @@ typedef struct identity {
 
 typedef struct mpi_transport {
     MPI_Comm data, notes;
-    MPI_Request *request; /* by slot */
-    int slots;
     identity *peer; /* by rank */
+    int *node;      /* by rank: the first rank of the same machine */
     int rank, ranks;
     MPI_Request note_request[NOTES_OUT];
     char note_text[NOTES_OUT][WEFT_COMM_NOTE];
@@ -50,58 +49,54 @@ static weft_status check(int code, const char *what)
     return weft_fail(WEFT_E_COMM, "MPI: %s: %s", what, text);
 }
 
-static weft_status mpi_reserve(void *self, int slots)
+/* A request lies in the message's handle. */
+_Static_assert(sizeof(MPI_Request) <= sizeof(((weft_message *)NULL)->handle), "MPI_Request");
+
+static MPI_Request *request_of(weft_message *m)
 {
-    mpi_transport *t = self;
-    if (slots <= t->slots)
-        return WEFT_OK;
-    MPI_Request *request = weft_realloc(t->request, slots * (int64_t)sizeof *request);
-    if (!request)
-        return weft_fail(WEFT_E_MEMORY, "no memory for %d messages", slots);
-    for (int i = t->slots; i < slots; i++)
-        request[i] = MPI_REQUEST_NULL;
-    t->request = request;
-    t->slots = slots;
-    return WEFT_OK;
+    return (MPI_Request *)(void *)&m->handle;
 }
 
 /* Segments are a few MiB, so a count of bytes fits an int. */
-static weft_status mpi_send(void *self, int slot, int peer, int tag, const void *data,
-                            int64_t bytes)
+static weft_status mpi_post(void *self, weft_message *m)
 {
     mpi_transport *t = self;
-    return check(MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]),
-                 "send");
+    if (m->receiving)
+        return check(
+            MPI_Irecv(m->data, (int)m->bytes, MPI_BYTE, m->peer, m->tag, t->data, request_of(m)),
+            "receive");
+    return check(
+        MPI_Isend(m->data, (int)m->bytes, MPI_BYTE, m->peer, m->tag, t->data, request_of(m)),
+        "send");
 }
 
-static weft_status mpi_recv(void *self, int slot, int peer, int tag, void *data, int64_t bytes)
+static weft_status mpi_test(void *self, weft_message *m)
 {
-    mpi_transport *t = self;
-    return check(MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, t->data, &t->request[slot]),
-                 "receive");
-}
-
-static weft_status mpi_test(void *self, int slot, bool *done)
-{
-    mpi_transport *t = self;
-    int flag = 0;
-    WEFT_TRY(check(MPI_Test(&t->request[slot], &flag, MPI_STATUS_IGNORE), "test"));
-    *done = flag != 0;
+    const mpi_transport *t = self;
+    MPI_Status status;
+    int flag = 0, count = 0;
+    WEFT_TRY(check(MPI_Test(request_of(m), &flag, &status),
+                   m->receiving ? "receive, maybe of more than was expected" : "send"));
+    if (!flag)
+        return WEFT_OK;
+    atomic_store(&m->done, true);
+    if (m->receiving && MPI_Get_count(&status, MPI_BYTE, &count) == MPI_SUCCESS &&
+        count != m->bytes)
+        return weft_fail(WEFT_E_COMM,
+                         "ranks %d and %d disagree about the size of a message: %lld and %d bytes",
+                         t->rank, m->peer, (long long)m->bytes, count);
     return WEFT_OK;
 }
 
-static void mpi_cancel(void *self)
+/* What has met its counterpart cannot be taken back and would be waited for for ever when that rank
+ * is gone; but bytes arrive inside calls of MPI only, and there are none after this. */
+static void mpi_cancel(void *self, weft_message *m)
 {
-    mpi_transport *t = self;
-    for (int i = 0; i < t->slots; i++) {
-        int done = 0;
-        if (t->request[i] == MPI_REQUEST_NULL)
-            continue;
-        MPI_Cancel(&t->request[i]);
-        MPI_Test(&t->request[i], &done, MPI_STATUS_IGNORE);
-        if (!done)
-            MPI_Request_free(&t->request[i]);
-    }
+    int done = 0;
+    (void)self;
+    MPI_Cancel(request_of(m));
+    MPI_Test(request_of(m), &done, MPI_STATUS_IGNORE);
+    atomic_store(&m->done, true);
 }
 
 static void mpi_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
@@ -171,6 +166,11 @@ static void who_am_i(identity *me)
     process_started(me->pid, &me->started);
 }
 
+static bool same_machine(const identity *a, const identity *b)
+{
+    return strcmp(a->host, b->host) == 0 && strcmp(a->boot, b->boot) == 0;
+}
+
 static bool mpi_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 {
     mpi_transport *t = self;
@@ -180,6 +180,29 @@ static bool mpi_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
     if (!me->boot[0] || strcmp(me->boot, other->boot) != 0 || me->space != other->space)
         return true; /* on another machine: not known */
     return process_started(other->pid, &started) && started == other->started;
+}
+
+/* Until notes have left, half a second at most. */
+static void mpi_flush(void *self)
+{
+    mpi_transport *t = self;
+    for (const double until = weft_now() + 0.5; weft_now() < until;) {
+        int all = 1;
+        MPI_Testall(NOTES_OUT, t->note_request, &all, MPI_STATUSES_IGNORE);
+        if (all)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Tags are below a limit that MPI tells. */
+static int tag_bits(MPI_Comm comm)
+{
+    int *most = NULL, flag = 0, bits = 0;
+    MPI_Comm_get_attr(comm, MPI_TAG_UB, (void *)&most, &flag);
+    for (int64_t top = flag ? *most : 32767; (int64_t)1 << (bits + 1) <= top + 1;)
+        bits++;
+    return bits;
 }
 
 /* All ranks are at the end, or `seconds` have passed. */
@@ -202,22 +225,14 @@ static void mpi_free(void *self, bool broken)
 {
     mpi_transport *t = self;
     /* With a rank missing MPI_Finalize would wait for it for ever. */
-    if (broken) { /* let farewell notes leave */
-        for (const double until = weft_now() + 0.5; weft_now() < until;) {
-            int all = 1;
-            MPI_Testall(NOTES_OUT, t->note_request, &all, MPI_STATUSES_IGNORE);
-            if (all)
-                break;
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        }
-    } else if (all_here(t, 60)) {
+    if (!broken && all_here(t, 60)) {
         MPI_Comm_free(&t->data);
         MPI_Comm_free(&t->notes);
         MPI_Finalize();
-    } else {
+    } else if (!broken) {
         weft_warn("the other ranks did not reach the end within a minute; leaving without them");
     }
-    weft_free(t->request);
+    weft_free(t->node);
     weft_free(t->peer);
     weft_free(t);
 }
@@ -266,7 +281,8 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         t->note_request[i] = MPI_REQUEST_NULL;
     weft_status_code status = WEFT_OK;
     t->peer = weft_alloc(t->ranks * (int64_t)sizeof *t->peer);
-    if (!t->peer) {
+    t->node = weft_alloc(t->ranks * (int64_t)sizeof *t->node);
+    if (!t->peer || !t->node) {
         status = weft_fail(WEFT_E_MEMORY, "no memory for MPI");
         goto out;
     }
@@ -278,20 +294,31 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
     WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->data),
                   "exchange identities"));
-    return weft_comm_create(&(weft_transport){.rank = t->rank,
-                                              .ranks = t->ranks,
-                                              .self = t,
-                                              .reserve = mpi_reserve,
-                                              .send = mpi_send,
-                                              .recv = mpi_recv,
-                                              .test = mpi_test,
-                                              .cancel = mpi_cancel,
-                                              .note = mpi_note,
-                                              .poll = mpi_poll,
-                                              .alive = mpi_alive,
-                                              .free = mpi_free},
-                            comm);
+    for (int r = 0; r < t->ranks; r++)
+        while (!same_machine(&t->peer[t->node[r]], &t->peer[r]))
+            t->node[r]++;
+    weft_transport transport = {.rank = t->rank,
+                                .ranks = t->ranks,
+                                .tag_bits = tag_bits(t->data),
+                                .node = t->node,
+                                .self = t,
+                                .post = mpi_post,
+                                .test = mpi_test,
+                                .cancel = mpi_cancel,
+                                .note = mpi_note,
+                                .poll = mpi_poll,
+                                .flush = mpi_flush,
+                                .alive = mpi_alive,
+                                .free = mpi_free};
+    const char *link = getenv("WEFT_LINK");
+    if (link) {
+        weft_link_model model;
+        WEFT_GO(weft_link_model_parse(link, &model));
+        WEFT_GO(weft_transport_link(&transport, 1, &model));
+    }
+    return weft_comm_create(&transport, comm);
 out:
+    weft_free(t->node);
     weft_free(t->peer);
     weft_free(t);
     return status;

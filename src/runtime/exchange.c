@@ -1,4 +1,5 @@
-/* What each collective sends where: blocks per member of the group, rounds, scratch memory. */
+/* What a collective does to its buffers: blocks by chunk, segments, scratch memory for every
+ * algorithm that it may take. */
 #include "runtime/comm_internal.h"
 
 #include <stdio.h>
@@ -38,38 +39,188 @@ static weft_block part_of(const weft_shape *s, int dim, int k, int j)
     return b.rows == 1 || b.row == b.stride ? flat(b.start, b.rows * b.row) : b;
 }
 
-/* ---- making -------------------------------------------------------------------------------- */
+/* ---- scratch memory of an algorithm -------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static weft_status begin(int ranks, int own, weft_dtype dtype, weft_exchange **out)
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Elements of a segment: equal on all ranks, so that sender and receiver cut alike. */
+static int64_t segment_of(const weft_exchange *x, const weft_moves *moves)
+{
+    if (x->flat)
+        return WEFT_COMM_SEGMENT / x->sum_element;
+    int64_t blocks = 2 * (x->ranks < WEFT_DIRECT_RANKS ? x->ranks : WEFT_DIRECT_RANKS);
+    if (moves->partials)
+        blocks = 2 * x->ranks; /* work, and what is sent and received of it */
+    else if (moves->sum_after >= 0)
+        blocks += x->ranks;
+    else
+        for (int64_t i = 0; i < moves->count; i++)
+            if (moves->move[i].count > 1) /* half of all out, half in */
+                blocks = larger(blocks, x->ranks);
+    return larger(WEFT_COMM_SCRATCH / (WEFT_LANES * blocks * x->element), 256) / 16 * 16;
+}
+
+/* Elements that a move of so many chunks has at most. */
+static int64_t most_of(const weft_exchange *x, const weft_plan *p, const weft_move *m)
+{
+    if (!x->flat)
+        return m->count * p->held;
+    const int64_t chunk = (p->held + p->moves.chunks - 1) / p->moves.chunks;
+    return m->count * chunk < p->held ? m->count * chunk : p->held;
+}
+
+static bool is_staged(const weft_exchange *x, const weft_move *m)
+{
+    if (m->kind == WEFT_MOVE_TERM)
+        return false;
+    if (m->kind == WEFT_MOVE_ADD || (!x->flat && m->count > 1))
+        return true;
+    return !x->flat && (m->from_in ? x->in_block : x->out_block)[m->first].rows > 1;
+}
+
+static void size_up(const weft_exchange *x, weft_plan *p)
+{
+    const weft_moves *s = &p->moves;
+    int64_t longest = x->flat ? x->count : 0;
+    for (int c = 0; c < x->ranks && !x->flat; c++)
+        longest = larger(
+            longest, larger(weft_block_count(&x->in_block[c]), weft_block_count(&x->out_block[c])));
+    p->segment = segment_of(x, s);
+    p->steps = larger((longest + p->segment - 1) / p->segment, 1);
+    p->held = longest < p->segment ? longest : p->segment;
+    p->work_bytes = p->slot_bytes = p->term_bytes = p->stage_bytes = 0;
+    p->widest = 0;
+    if (s->partials && !x->flat)
+        p->work_bytes = round_up(x->ranks * p->held * x->element);
+    else if (s->partials && x->sum_dtype != x->dtype)
+        p->work_bytes = round_up(larger(p->held, 1) * x->sum_element);
+    for (int64_t i = 0; i < s->count;) {
+        const int round = s->move[i].round;
+        int64_t staged = 0;
+        int messages = 0;
+        for (; i < s->count && s->move[i].round == round; i++, messages++) {
+            const weft_move *m = &s->move[i];
+            const int64_t bytes = round_up(most_of(x, p, m) * x->sum_element);
+            if (m->kind == WEFT_MOVE_TERM)
+                p->slot_bytes = larger(p->slot_bytes, bytes);
+            staged += is_staged(x, m) ? bytes : 0;
+        }
+        p->stage_bytes = larger(p->stage_bytes, staged);
+        p->widest = messages > p->widest ? messages : p->widest;
+    }
+    if (s->sum_after >= 0)
+        p->term_bytes = x->ranks * p->slot_bytes + weft_sum_temp_bytes(x->dtype, x->ranks) +
+                        round_up(2 * x->ranks * (int64_t)sizeof(void *));
+    p->lane_bytes = p->work_bytes + p->term_bytes + p->stage_bytes;
+}
+
+static int lanes_of(const weft_plan *p)
+{
+    return p->steps < WEFT_LANES ? (int)p->steps : WEFT_LANES;
+}
+
+static weft_status make_plan(const weft_exchange *x, weft_algorithm algorithm,
+                             const weft_span *span, weft_plan *plan)
+{
+    *plan = (weft_plan){.algorithm = algorithm};
+    WEFT_TRY(weft_moves_make(algorithm, x->op, span, x->own, x->argument, &plan->moves));
+    size_up(x, plan);
+    return WEFT_OK;
+}
+
+/* Lanes with room for the messages of the widest round. */
+static weft_status take_plan(weft_exchange *x, weft_plan *plan)
+{
+    weft_arena *arena = weft_arena_create();
+    const int64_t n = plan->widest + 1;
+    const int lanes = lanes_of(plan);
+    weft_lane lane[WEFT_LANES] = {0};
+    for (int i = 0; i < lanes && arena; i++) {
+        lane[i].message = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].message);
+        lane[i].move = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].move);
+        lane[i].staged = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].staged);
+        if (!lane[i].message || !lane[i].move || !lane[i].staged) {
+            weft_arena_free(arena);
+            arena = NULL;
+        }
+    }
+    if (!arena) {
+        weft_moves_free(&plan->moves);
+        return weft_fail(WEFT_E_MEMORY, "no memory for %s", x->what);
+    }
+    weft_moves_free(&x->plan.moves);
+    weft_arena_free(x->plan_arena);
+    x->plan = *plan;
+    x->plan_arena = arena;
+    x->lanes = lanes;
+    memcpy(x->lane, lane, sizeof lane);
+    if (x->scratch)
+        weft_exchange_bind(x, x->in, x->out, x->scratch);
+    return WEFT_OK;
+}
+
+static weft_status choose(weft_exchange *x, const weft_span *span, const weft_link_costs *costs)
+{
+    weft_algorithm algorithm;
+    weft_plan plan;
+    double seconds;
+    WEFT_TRY(weft_algorithm_choose(x->op, span, x->bytes, x->sum_dtype != x->dtype, costs,
+                                   &algorithm, &seconds));
+    if (x->plan_arena && algorithm == x->plan.algorithm && algorithm != WEFT_ALGORITHM_HIERARCHICAL)
+        return WEFT_OK;
+    WEFT_TRY(make_plan(x, algorithm, span, &plan));
+    return take_plan(x, &plan);
+}
+
+/* Chooses as on one node, and finds the scratch memory that no algorithm leaves: inside nodes and
+ * between them sums are in the same places as in doubling. */
+static weft_status finish(weft_exchange *x)
+{
+    const weft_span span = {.ranks = x->ranks, .nodes = 1, .per_node = x->ranks};
+    const bool narrow = x->sum_dtype != x->dtype;
+    for (int a = 0; a < WEFT_ALGORITHM_COUNT && x->ranks > 1; a++) {
+        weft_plan plan;
+        if (!weft_algorithm_fits((weft_algorithm)a, x->op, &span, x->bytes, narrow))
+            continue;
+        WEFT_TRY(make_plan(x, (weft_algorithm)a, &span, &plan));
+        x->scratch_bytes = larger(x->scratch_bytes, lanes_of(&plan) * plan.lane_bytes);
+        weft_moves_free(&plan.moves);
+    }
+    return x->ranks > 1 ? choose(x, &span, &weft_link_costs_default) : WEFT_OK;
+}
+
+/* ---- making -------------------------------------------------------------------------------- */
+
+static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, const char *what,
+                         weft_exchange **out)
 {
     weft_arena *arena = weft_arena_create();
     weft_exchange *x = arena ? weft_arena_alloc(arena, sizeof *x) : NULL;
     if (!x)
         goto memory;
-    x->arena = arena;
-    x->dtype = dtype;
-    x->element = weft_dtype_bytes(dtype);
-    x->group_count = ranks;
-    x->own = own;
-    const int64_t k = ranks;
-    x->pack = weft_arena_alloc(arena, k * (int64_t)sizeof *x->pack);
-    x->unpack = weft_arena_alloc(arena, k * (int64_t)sizeof *x->unpack);
-    x->term = weft_arena_alloc(arena, k * (int64_t)sizeof *x->term);
-    for (int r = 0; r < 2; r++) {
-        x->round[r].send = weft_arena_alloc(arena, k * (int64_t)sizeof(weft_block));
-        x->round[r].recv = weft_arena_alloc(arena, k * (int64_t)sizeof(weft_block));
-        if (!x->round[r].send || !x->round[r].recv)
-            goto memory;
-    }
-    if (!x->pack || !x->unpack || !x->term)
+    *x = (weft_exchange){.arena = arena,
+                         .op = op,
+                         .ranks = ranks,
+                         .own = own,
+                         .dtype = dtype,
+                         .sum_dtype = dtype,
+                         .element = weft_dtype_bytes(dtype)};
+    if (op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER)
+        x->sum_dtype = weft_sum_dtype(dtype);
+    x->sum_element = weft_dtype_bytes(x->sum_dtype);
+    snprintf(x->what, sizeof x->what, "%s of %s", weft_comm_op_name(op), what);
+    x->in_block = weft_arena_alloc(arena, ranks * (int64_t)sizeof *x->in_block);
+    x->out_block = weft_arena_alloc(arena, ranks * (int64_t)sizeof *x->out_block);
+    if (!x->in_block || !x->out_block)
         goto memory;
-    /* Equal on all ranks, so that sender and receiver cut alike. */
-    x->segment = larger(WEFT_COMM_SCRATCH / (2 * k * x->element), 4096) / 16 * 16;
     *out = x;
     return WEFT_OK;
 memory:
@@ -77,119 +228,79 @@ memory:
     return weft_fail(WEFT_E_MEMORY, "no memory for a collective");
 }
 
-weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_channel channel)
-{
-    if (group->count != x->group_count || group->own != x->own)
-        return weft_fail(WEFT_E_ARG, "%s: made for member %d of %d ranks, bound to member %d of %d",
-                         x->what, x->own, x->group_count, group->own, group->count);
-    x->comm = group->comm;
-    x->at = group;
-    x->group = group->rank;
-    x->channel = channel;
-    return WEFT_OK;
-}
-
-static void finish(weft_exchange *x)
-{
-    int64_t longest = 0;
-    for (int r = 0; r < x->round_count; r++) {
-        weft_round *round = &x->round[r];
-        for (int j = 0; j < x->group_count; j++) {
-            const int64_t send = weft_block_count(&round->send[j]),
-                          recv = weft_block_count(&round->recv[j]);
-            const int64_t steps = (larger(send, recv) + x->segment - 1) / x->segment;
-            round->steps = larger(round->steps, steps);
-            longest = larger(longest, larger(send, recv));
-            x->packs = x->packs || round->send[j].rows > 1;
-            x->unpacks = x->unpacks || round->recv[j].rows > 1 || round->reduce;
-        }
-    }
-    x->slot_bytes = ((longest < x->segment ? longest : x->segment) * x->element + 63) / 64 * 64;
-}
-
-/* Everything to everybody for small ones; else each rank adds its part and sends the sum to all. */
-static void plan_all_reduce(weft_exchange *x, int64_t count)
-{
-    const int k = x->group_count;
-    x->round[0].reduce = true;
-    if (count * x->element <= WEFT_COMM_DIRECT || k == 1) {
-        x->round_count = 1;
-        for (int j = 0; j < k; j++)
-            x->round[0].send[j] = x->round[0].recv[j] = flat(0, count);
-        return;
-    }
-    x->round_count = 2;
-    x->round[1].from_out = true;
-    int64_t own_start, own_len;
-    weft_part(count, k, x->own, &own_start, &own_len);
-    for (int j = 0; j < k; j++) {
-        int64_t start, len;
-        weft_part(count, k, j, &start, &len);
-        x->round[0].send[j] = flat(start, len);
-        x->round[0].recv[j] = flat(own_start, own_len);
-        x->round[1].send[j] = flat(own_start, own_len);
-        x->round[1].recv[j] = flat(start, len);
-    }
-}
-
 static weft_status refuse(const weft_exchange *x, const char *why)
 {
     return weft_fail(WEFT_E_SHAPE, "%s: %s", x->what, why);
 }
 
-static weft_status plan(weft_exchange *x, weft_op op, const weft_attr_comm *attr,
-                        const weft_shape *in, const weft_shape *out)
+/* The part of the whole that this rank has along `dim`. */
+static int64_t own_part(const weft_exchange *x, const weft_shape *whole_shape, int dim)
 {
-    const int k = x->group_count;
-    weft_round *round = &x->round[0];
     int64_t start, len;
-    x->round_count = 1;
-    switch (op) {
-    case WEFT_OP_ALL_REDUCE:
+    weft_part(whole_shape->dim[dim], x->ranks, x->own, &start, &len);
+    return len;
+}
+
+static weft_status lay_out(weft_exchange *x, const weft_attr_comm *attr, const weft_shape *in,
+                           const weft_shape *out)
+{
+    const int k = x->ranks;
+    const int64_t e = x->element;
+    switch (x->op) {
+    case WEFT_COMM_ALL_REDUCE:
         if (!weft_shape_equal(in, out))
             return refuse(x, "input and output differ in shape");
-        plan_all_reduce(x, span(in, 0, in->rank));
+        x->flat = true;
+        x->count = weft_shape_count(in);
+        x->bytes = x->count * e;
         return WEFT_OK;
-    case WEFT_OP_ALL_GATHER:
-        weft_part(out->dim[attr->dim], k, x->own, &start, &len);
-        if (in->dim[attr->dim] != len)
+    case WEFT_COMM_ALL_GATHER:
+        if (in->dim[attr->dim] != own_part(x, out, attr->dim))
             return refuse(x, "the input is not this rank's part of the output");
-        for (int j = 0; j < k; j++) {
-            round->send[j] = whole(in);
-            round->recv[j] = part_of(out, attr->dim, k, j);
-        }
+        x->in_block[x->own] = whole(in);
+        for (int j = 0; j < k; j++)
+            x->out_block[j] = part_of(out, attr->dim, k, j);
+        x->bytes = weft_shape_count(out) * e;
         return WEFT_OK;
-    case WEFT_OP_REDUCE_SCATTER:
-        weft_part(in->dim[attr->dim], k, x->own, &start, &len);
-        if (out->dim[attr->dim] != len)
+    case WEFT_COMM_REDUCE_SCATTER:
+        if (out->dim[attr->dim] != own_part(x, in, attr->dim))
             return refuse(x, "the output is not this rank's part of the input");
-        round->reduce = true;
-        for (int j = 0; j < k; j++) {
-            round->send[j] = part_of(in, attr->dim, k, j);
-            round->recv[j] = whole(out);
-        }
+        x->out_block[x->own] = whole(out);
+        for (int j = 0; j < k; j++)
+            x->in_block[j] = part_of(in, attr->dim, k, j);
+        x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
-    case WEFT_OP_ALL_TO_ALL:
-        weft_part(out->dim[attr->dim], k, x->own, &start, &len);
-        if (in->dim[attr->dim] != len)
+    case WEFT_COMM_ALL_TO_ALL:
+        if (in->dim[attr->dim] != own_part(x, out, attr->dim))
             return refuse(x, "the input is not this rank's part along the gathered dim");
-        weft_part(in->dim[attr->dim2], k, x->own, &start, &len);
-        if (out->dim[attr->dim2] != len)
+        if (out->dim[attr->dim2] != own_part(x, in, attr->dim2))
             return refuse(x, "the output is not this rank's part along the split dim");
         for (int j = 0; j < k; j++) {
-            round->send[j] = part_of(in, attr->dim2, k, j);
-            round->recv[j] = part_of(out, attr->dim, k, j);
+            x->in_block[j] = part_of(in, attr->dim2, k, j);
+            x->out_block[j] = part_of(out, attr->dim, k, j);
         }
+        x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
-    case WEFT_OP_RING_SHIFT: {
-        /* What rank r has goes to rank r + shift; blocks may differ in size between ranks. */
-        const int to = ((x->own + attr->shift) % k + k) % k,
-                  from = ((x->own - attr->shift) % k + k) % k;
-        round->send[to] = whole(in);
-        round->recv[from] = whole(out);
+    default: { /* what rank r has goes to rank r + shift; blocks may differ in size between ranks */
+        const int by = (attr->shift % k + k) % k;
+        x->argument = attr->shift;
+        x->in_block[(x->own + by) % k] = whole(in);
+        x->out_block[(x->own - by + k) % k] = whole(out);
+        x->bytes = weft_shape_count(in) * e;
         return WEFT_OK;
     }
-    default: return weft_fail(WEFT_E_INTERNAL, "%s is not a collective", weft_op_get(op)->name);
+    }
+}
+
+static bool find_op(weft_op op, weft_comm_op *found)
+{
+    switch (op) {
+    case WEFT_OP_ALL_REDUCE: *found = WEFT_COMM_ALL_REDUCE; return true;
+    case WEFT_OP_ALL_GATHER: *found = WEFT_COMM_ALL_GATHER; return true;
+    case WEFT_OP_REDUCE_SCATTER: *found = WEFT_COMM_REDUCE_SCATTER; return true;
+    case WEFT_OP_ALL_TO_ALL: *found = WEFT_COMM_ALL_TO_ALL; return true;
+    case WEFT_OP_RING_SHIFT: *found = WEFT_COMM_RING_SHIFT; return true;
+    default: return false;
     }
 }
 
@@ -198,19 +309,61 @@ weft_status weft_exchange_create(int ranks, int own, weft_op op, const weft_attr
                                  const char *what, weft_exchange **exchange)
 {
     weft_exchange *x;
+    weft_comm_op found;
     weft_status_code status = WEFT_OK;
     const bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
+    if (!find_op(op, &found))
+        return weft_fail(WEFT_E_INTERNAL, "%s is not a collective", weft_op_get(op)->name);
     if (reduces && (dtype == WEFT_U8 || dtype == WEFT_F8E4M3))
         return weft_fail(WEFT_E_UNSUPPORTED, "%s: no sum of %s", what, weft_dtype_name(dtype));
-    WEFT_TRY(begin(ranks, own, dtype, &x));
-    snprintf(x->what, sizeof x->what, "%s of %s", weft_op_get(op)->name, what);
-    WEFT_GO(plan(x, op, attr, in, out));
-    finish(x);
+    WEFT_TRY(begin(ranks, own, found, dtype, what, &x));
+    WEFT_GO(lay_out(x, attr, in, out));
+    WEFT_GO(finish(x));
     *exchange = x;
     return WEFT_OK;
 out:
     weft_exchange_free(x);
     return status;
+}
+
+/* A vector that goes to, comes from, or starts at `peer`. */
+static weft_status create_single(int ranks, int own, int peer, weft_comm_op op, int64_t count,
+                                 weft_dtype dtype, const char *what, weft_exchange **exchange)
+{
+    weft_exchange *x;
+    if (peer < 0 || peer >= ranks || (peer == own && op != WEFT_COMM_BROADCAST))
+        return weft_fail(WEFT_E_ARG, "%s of %s: member %d of %d ranks, this is number %d",
+                         weft_comm_op_name(op), what, peer, ranks, own);
+    WEFT_TRY(begin(ranks, own, op, dtype, what, &x));
+    x->argument = peer;
+    x->flat = true;
+    x->count = count;
+    x->bytes = count * x->element;
+    const weft_status_code status = finish(x);
+    if (status == WEFT_OK)
+        *exchange = x;
+    else
+        weft_exchange_free(x);
+    return status;
+}
+
+weft_status weft_exchange_create_send(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
+                                      const char *what, weft_exchange **exchange)
+{
+    return create_single(ranks, own, peer, WEFT_COMM_SEND, count, dtype, what, exchange);
+}
+
+weft_status weft_exchange_create_recv(int ranks, int own, int peer, int64_t count, weft_dtype dtype,
+                                      const char *what, weft_exchange **exchange)
+{
+    return create_single(ranks, own, peer, WEFT_COMM_RECV, count, dtype, what, exchange);
+}
+
+weft_status weft_exchange_create_broadcast(int ranks, int own, int root, int64_t count,
+                                           weft_dtype dtype, const char *what,
+                                           weft_exchange **exchange)
+{
+    return create_single(ranks, own, root, WEFT_COMM_BROADCAST, count, dtype, what, exchange);
 }
 
 weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, const int64_t *count,
@@ -231,49 +384,35 @@ weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, co
     x->piece_count = pieces;
     for (int i = 0; i < pieces; i++)
         x->piece[i].bytes = count[i] * x->element;
-    x->bundle_bytes = (whole_count * x->element + 63) / 64 * 64;
+    x->bundle_bytes = round_up(whole_count * x->element);
     *exchange = x;
     return WEFT_OK;
 }
 
-weft_status weft_exchange_create_world(weft_comm *comm, weft_world_op op, weft_dtype dtype,
-                                       int64_t count, int root, weft_exchange **exchange)
+weft_status weft_exchange_attach(weft_exchange *x, weft_group *group, weft_channel channel)
 {
-    static const char *const name[] = {"a barrier", "a broadcast", "an all_gather", "a sum"};
-    weft_exchange *x;
-    weft_group *world;
-    WEFT_TRY(weft_comm_world(comm, &world));
-    WEFT_TRY(begin(world->count, world->own, dtype, &x));
-    snprintf(x->what, sizeof x->what, "%s of all ranks", name[op]);
-    const weft_status_code attached = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
-    if (attached != WEFT_OK) {
-        weft_exchange_free(x);
-        return attached;
-    }
-    x->round_count = 1;
-    if (op == WEFT_WORLD_BARRIER || op == WEFT_WORLD_SUM) {
-        plan_all_reduce(x, count);
-    } else {
-        for (int j = 0; j < x->group_count; j++) {
-            if (op == WEFT_WORLD_ALL_GATHER) {
-                x->round[0].send[j] = flat(0, count);
-                x->round[0].recv[j] = flat(j * count, count);
-            } else if (x->own == root) {
-                x->round[0].send[j] = j == root ? (weft_block){0} : flat(0, count);
-            } else if (j == root) {
-                x->round[0].recv[j] = flat(0, count);
-            }
-        }
-    }
-    finish(x);
-    *exchange = x;
+    weft_comm *comm = group->comm;
+    const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
+    const int state = atomic_load(&x->state);
+    if (group->count != x->ranks || group->own != x->own)
+        return weft_fail(WEFT_E_ARG, "%s: made for member %d of %d ranks, bound to member %d of %d",
+                         x->what, x->own, x->ranks, group->own, group->count);
+    if (state == WEFT_EXCHANGE_QUEUED)
+        return weft_fail(WEFT_E_ARG, "%s is under way and cannot go to another group", x->what);
+    if (x->ranks > 1)
+        WEFT_TRY(choose(x, &group->span, &comm->costs));
+    pthread_mutex_lock(&comm->mutex);
+    weft_queue *queue =
+        weft_group_queue(group, channel, single ? x->argument : -1, x->op == WEFT_COMM_RECV);
+    pthread_mutex_unlock(&comm->mutex);
+    if (!queue)
+        return weft_fail(WEFT_E_MEMORY, "no memory for %s", x->what);
+    x->comm = comm;
+    x->group = group;
+    x->channel = channel;
+    x->queue = queue;
+    atomic_store(&x->state, WEFT_EXCHANGE_NEW);
     return WEFT_OK;
-}
-
-void weft_exchange_free(weft_exchange *x)
-{
-    if (x)
-        weft_arena_free(x->arena);
 }
 
 const char *weft_exchange_what(const weft_exchange *x)
@@ -283,31 +422,45 @@ const char *weft_exchange_what(const weft_exchange *x)
 
 int64_t weft_exchange_scratch(const weft_exchange *x)
 {
-    const int sets = (x->packs ? 1 : 0) + (x->unpacks ? 1 : 0);
-    return x->group_count == 1 ? 0 : x->bundle_bytes + x->slot_bytes * x->group_count * sets;
+    return x->ranks == 1 ? 0 : x->bundle_bytes + x->scratch_bytes;
 }
 
+weft_algorithm weft_exchange_algorithm(const weft_exchange *x)
+{
+    return x->plan.algorithm;
+}
+
+/* Segments are cut in chunks one by one, but their sizes add up to those of the whole, about. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *x)
 {
-    int64_t bytes = 0;
-    for (int r = 0; r < x->round_count; r++)
-        for (int j = 0; j < x->group_count; j++)
-            if (j != x->own)
-                bytes += weft_block_count(&x->round[r].send[j]) * x->element;
-    return bytes;
+    int64_t elements = 0;
+    const weft_moves *s = &x->plan.moves;
+    for (int64_t i = 0; i < s->count && x->ranks > 1; i++) {
+        const weft_move *m = &s->move[i];
+        for (int j = 0; j < m->count && m->kind == WEFT_MOVE_SEND; j++) {
+            const int c = (m->first + j * m->stride) % s->chunks;
+            int64_t start, length;
+            weft_part(x->count, s->chunks, c, &start, &length);
+            elements += x->flat ? length
+                                : weft_block_count(s->partials || m->from_in ? &x->in_block[c]
+                                                                             : &x->out_block[c]);
+        }
+    }
+    return elements * (s->partials ? x->sum_element : x->element);
 }
 
+/*   scratch   | bundle | lane 0: work | terms | staged | lane 1 ... |   */
 void weft_exchange_bind(weft_exchange *x, const void *in, void *out, void *scratch)
 {
     char *at = scratch;
     x->in = in;
     x->out = out;
-    if (x->group_count == 1)
-        return;
-    for (int j = 0; j < x->group_count && x->packs; j++, at += x->slot_bytes)
-        x->pack[j] = at;
-    for (int j = 0; j < x->group_count && x->unpacks; j++, at += x->slot_bytes)
-        x->unpack[j] = at;
+    x->scratch = scratch;
+    for (int i = 0; i < x->lanes; i++, at += x->plan.lane_bytes) {
+        x->lane[i].work = at;
+        x->lane[i].term = at + x->plan.work_bytes;
+        x->lane[i].stage = at + x->plan.work_bytes + x->plan.term_bytes;
+    }
 }
 
 void weft_exchange_bind_bundle(weft_exchange *x, void *scratch)

@@ -37,9 +37,43 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
         return NULL;
     }
     memcpy(copy, ranks, (size_t)count * sizeof *copy);
-    *g = (weft_group){
-        .comm = comm, .arena = arena, .id = id, .count = count, .own = own, .rank = copy};
+    int *node = weft_arena_alloc(arena, count * (int64_t)sizeof *node);
+    if (!node) {
+        weft_arena_free(arena);
+        return NULL;
+    }
+    for (int i = 0; i < count; i++)
+        node[i] = comm->node[ranks[i]];
+    *g = (weft_group){.comm = comm,
+                      .arena = arena,
+                      .id = id,
+                      .tag = weft_group_tag(id, comm->transport.tag_bits),
+                      .count = count,
+                      .own = own,
+                      .rank = copy,
+                      .span = weft_span_of(node, count)};
+    for (int c = 0; c < WEFT_CHANNEL_COUNT; c++)
+        g->collective[c].key = (uint32_t)c;
     return g;
+}
+
+/* The bits of a tag that are left for the group. */
+int weft_group_tag(uint64_t id, int tag_bits)
+{
+    const int bits = tag_bits - WEFT_TAG_LOW;
+    return bits < 1 ? 0 : (int)(id >> 17 & ((UINT64_C(1) << bits) - 1)) << WEFT_TAG_LOW;
+}
+
+/* Two groups of the same tag that share another rank with this one would take each other's
+ * messages. */
+static const weft_group *clashing(const weft_comm *comm, const weft_group *made)
+{
+    for (const weft_group *g = comm->groups; g; g = g->next)
+        for (int i = 0; i < g->count && g->tag == made->tag; i++)
+            for (int j = 0; j < made->count; j++)
+                if (g->rank[i] == made->rank[j] && g->rank[i] != comm->rank)
+                    return g;
+    return NULL;
 }
 
 weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group)
@@ -58,6 +92,15 @@ weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_g
     weft_group *made = create(comm, ranks, count, own, id);
     if (!made) {
         status = weft_fail(WEFT_E_MEMORY, "no memory for a group of %d ranks", count);
+        goto out;
+    }
+    const weft_group *other = clashing(comm, made);
+    if (other) {
+        status = weft_fail(WEFT_E_UNSUPPORTED,
+                           "a group of %d ranks from rank %d on cannot be told from one of %d from "
+                           "rank %d on by its tag; list the ranks of one of them in another order",
+                           count, ranks[0], other->count, other->rank[0]);
+        weft_arena_free(made->arena);
         goto out;
     }
     made->next = comm->groups;
@@ -134,6 +177,28 @@ int weft_group_rank(const weft_group *group, int index)
 uint64_t weft_group_id(const weft_group *group)
 {
     return group->id;
+}
+
+const weft_span *weft_group_span(const weft_group *group)
+{
+    return &group->span;
+}
+
+weft_queue *weft_group_queue(weft_group *group, weft_channel channel, int peer, bool receiving)
+{
+    if (peer < 0)
+        return &group->collective[channel];
+    const uint32_t key = (uint32_t)(peer + 1) << 4 | (uint32_t)channel << 1 | (receiving ? 1u : 0u);
+    for (weft_queue *q = group->single; q; q = q->also)
+        if (q->key == key)
+            return q;
+    weft_queue *q = weft_arena_alloc(group->arena, sizeof *q);
+    if (q) {
+        q->key = key;
+        q->also = group->single;
+        group->single = q;
+    }
+    return q;
 }
 
 void weft_groups_free(weft_group *group)

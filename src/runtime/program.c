@@ -178,7 +178,7 @@ static weft_status compile_collective(weft_program *p, int32_t n)
     else
         WEFT_TRY(create_exchange(p, n, what));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
-    p->scratch_bytes = scratch > p->scratch_bytes ? scratch : p->scratch_bytes;
+    p->scratch_bytes[axis] = scratch > p->scratch_bytes[axis] ? scratch : p->scratch_bytes[axis];
     p->code[p->code_count++] =
         (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
     return WEFT_OK;
@@ -324,8 +324,11 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
         }
     }
     p->workspace_at = p->plan.arena_bytes;
-    p->scratch_at = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
-    p->passing_bytes = p->scratch_at + p->scratch_bytes;
+    p->passing_bytes = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
+    for (int axis = 0; axis < WEFT_MAX_AXES; axis++) {
+        p->scratch_at[axis] = p->passing_bytes;
+        p->passing_bytes += p->scratch_bytes[axis];
+    }
     p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->wide ? 2 : 1);
     p->sources_at = p->constants_at + (p->wide ? p->plan.constant_bytes : 0);
     p->ports_at = p->sources_at + sources;
@@ -518,7 +521,8 @@ static void point_ports(weft_program *p)
 
 static void point_exchange(weft_program *p, const instruction *code)
 {
-    char *scratch = p->arena + p->scratch_at;
+    const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
+    char *scratch = p->arena + p->scratch_at[attr->axis];
     const bool bundle = p->joined[code->node] >= 0;
     int piece = 0;
     if (bundle)
@@ -610,20 +614,39 @@ static weft_status prepare_kernels(weft_program *p)
 /* The mesh is laid over all ranks of the job. */
 static weft_status attach_exchanges(weft_program *p)
 {
-    weft_group *base, *group;
-    if (!p->options.comm)
+    weft_group *base;
+    if (!p->options.comm || !p->mesh.axis_count)
         return WEFT_OK;
     WEFT_TRY(weft_comm_world(p->options.comm, &base));
+    for (int axis = 0; axis < p->mesh.axis_count; axis++)
+        WEFT_TRY(
+            weft_comm_axis_group(base, &p->mesh, weft_graph_rank(p->graph), axis, &p->group[axis]));
     for (int32_t i = 0; i < p->code_count; i++) {
         const instruction *code = &p->code[i];
         if (code->kind != INSTR_START)
             continue;
         const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
-        WEFT_TRY(
-            weft_comm_axis_group(base, &p->mesh, weft_graph_rank(p->graph), attr->axis, &group));
-        WEFT_TRY(weft_exchange_attach(code->exchange, group, WEFT_CHANNEL_LAYERS));
+        WEFT_TRY(weft_exchange_attach(code->exchange, p->group[attr->axis], WEFT_CHANNEL_LAYERS));
     }
+    p->compared = false;
     return WEFT_OK;
+}
+
+weft_status weft_program_compare(weft_program *p)
+{
+    int count = 0;
+    weft_exchange **all = weft_alloc((p->code_count + 1) * (int64_t)sizeof *all);
+    weft_status_code status = WEFT_OK;
+    if (!all)
+        return no_memory();
+    for (int32_t i = 0; i < p->code_count; i++)
+        if (p->code[i].kind == INSTR_START)
+            all[count++] = p->code[i].exchange;
+    if (count && p->options.comm) /* then every rank of the mesh has some */
+        status = weft_exchanges_check(all, count, p->group, p->mesh.axis_count);
+    weft_free(all);
+    p->compared = status == WEFT_OK;
+    return status;
 }
 
 static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *passing)

@@ -53,7 +53,9 @@ typedef struct weft_passing {
 } weft_passing;
 
 struct weft_program {
-    weft_arena *meta; /* everything below that is not tensor data */
+    weft_group *group[WEFT_MAX_AXES]; /* by axis, that it is bound to */
+    bool compared;                    /* the ranks of these have the same exchanges */
+    weft_arena *meta;                 /* everything below that is not tensor data */
     const weft_graph *graph;
     weft_program_options options;
     weft_mesh mesh;
@@ -64,10 +66,11 @@ struct weft_program {
     weft_memory_plan plan;
 
     /* offsets in `passing` */
-    int64_t workspace_at, scratch_at, passing_bytes;
+    int64_t workspace_at, passing_bytes;
+    /* by axis: collectives of several axes run at the same time */
+    int64_t scratch_at[WEFT_MAX_AXES], scratch_bytes[WEFT_MAX_AXES];
     /* offsets in `memory`, which begins with the inputs */
     int64_t constants_at, sources_at, ports_at, memory_bytes;
-    int64_t scratch_bytes;
 
     /* by value */
     int64_t *source_offset; /* f64 copies of params and states */
@@ -105,6 +108,9 @@ weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dty
 /* Which all_reduces share an exchange: fills begins and joined, which are there
  * (runtime/bundle.c). */
 void weft_program_bundle(weft_program *program);
+/* Before the first run after a bind, when all ranks of the mesh are here: WEFT_E_COMM with both
+ * lists when two of them would exchange different things. */
+weft_status weft_program_compare(weft_program *program);
 /* Where the bytes of a value are; after bind. */
 void *weft_program_locate(const weft_program *program, int32_t value);
 /* Points every view at its bytes: at bind, and after a swap of inputs. */

@@ -204,7 +204,9 @@ weft_status weft_program_run(weft_program *p)
     if (!p->memory)
         return weft_fail(WEFT_E_ARG, "the program must be bound to a store before it runs");
     const int before = weft_host_set_threads(p->threads);
-    const weft_status_code status = run_all(p);
+    weft_status_code status = p->compared ? WEFT_OK : weft_program_compare(p);
+    if (status == WEFT_OK)
+        status = run_all(p);
     weft_host_set_threads(before);
     if (status != WEFT_OK) {
         weft_comm_give_up(p->options.comm);

@@ -36,12 +36,20 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds);
  * once. A failed run does it by itself; whoever leaves a job of several ranks for another reason
  * calls it before weft_comm_free. */
 void weft_comm_give_up(weft_comm *comm);
+/* From here to the call with NULL this rank is busy with something that the others wait for
+ * ("writing the checkpoint of step 40"): their waits last as long as it is alive and says so. Not
+ * nested. */
+void weft_comm_busy(weft_comm *comm, const char *what);
 weft_status weft_comm_barrier(weft_comm *comm);
 weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root);
 /* out: ranks x bytes, in the order of the ranks. */
 weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
-/* Sums in the order of the ranks, the same bits everywhere. */
+/* The same bits everywhere. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
+/* Whether any rank said yes at the call before; the first time: no. All ranks call it at the same
+ * step. Nobody waits: what is said travels beside the step, so an interrupt costs a step of delay
+ * and nothing else. */
+weft_status weft_comm_vote(weft_comm *comm, bool yes, bool *anyone);
 
 /* A group is an ordered list of ranks of the job in which this rank is. Making one sends nothing:
  * the ranks of a group make it when they need it, by the same list. Owned by the communicator,
@@ -60,6 +68,11 @@ int weft_group_count(const weft_group *group);
 int weft_group_index(const weft_group *group);           /* of this rank in the list */
 int weft_group_rank(const weft_group *group, int index); /* in the job */
 uint64_t weft_group_id(const weft_group *group);         /* of the list; the same on all ranks */
+/* As those of the communicator, among the group's ranks; root and order: those of the list. */
+weft_status weft_group_barrier(weft_group *group);
+weft_status weft_group_broadcast(weft_group *group, void *data, int64_t bytes, int root);
+weft_status weft_group_all_gather(weft_group *group, const void *data, int64_t bytes, void *out);
+weft_status weft_group_sum(weft_group *group, double *values, int64_t count);
 
 /* What an exchange is for. Exchanges of one group and channel run one after the other, in the order
  * of starting, which is the same on all its ranks; others do not wait for them. */
@@ -71,6 +84,13 @@ typedef enum weft_channel {
     WEFT_CHANNEL_CONTROL,   /* the communicator's own: barriers, checks, small sums */
     WEFT_CHANNEL_COUNT
 } weft_channel;
+
+/* To and from member `peer`. A send keeps a copy and returns at once: two ranks may both send
+ * before they receive. Messages between two members of a group arrive in the order of sending. */
+weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
+                            int64_t bytes);
+weft_status weft_group_recv(weft_group *group, weft_channel channel, int peer, void *data,
+                            int64_t bytes);
 
 /* ---- store --------------------------------------------------------------------------------- */
 typedef struct weft_store weft_store;

@@ -1,0 +1,169 @@
+/* Which algorithm a collective takes: the cheapest of those that fit, its cost read off the
+ * schedule itself, so that there is no second description of it that could disagree. */
+#include "runtime/moves.h"
+
+#include <string.h>
+
+/* Two ranks of one machine through shared memory, 10 Gbit/s Ethernet between machines, sums of one
+ * core (`weft doctor --collectives` under mpirun measures them). */
+const weft_link_costs weft_link_costs_default = {
+    .message = {6e-6, 30e-6}, .byte = {1 / 5e9, 1 / 1.1e9}, .add = 1 / 8e9};
+
+enum { SEGMENT = 1 << 20, LOOKED_AT = 6 };
+
+typedef struct round_cost {
+    double send, recv, add;
+} round_cost;
+
+static bool between_nodes(const weft_span *layout, int a, int b)
+{
+    if (layout->nodes <= 1)
+        return false;
+    return !layout->per_node || a / layout->per_node != b / layout->per_node;
+}
+
+/* Adds the moves of rank `own` to cost[round], where they are more than another rank's. */
+static void price(const weft_moves *s, const weft_span *layout, int own, double chunk,
+                  const weft_link_costs *costs, double *cost)
+{
+    for (int64_t i = 0; i < s->count;) {
+        const int round = s->move[i].round;
+        round_cost c = {0};
+        for (; i < s->count && s->move[i].round == round; i++) {
+            const weft_move *m = &s->move[i];
+            const int far = between_nodes(layout, own, m->peer);
+            const double bytes = m->count * chunk;
+            *(m->kind == WEFT_MOVE_SEND ? &c.send : &c.recv) += bytes * costs->byte[far];
+            c.send += m->kind == WEFT_MOVE_SEND ? costs->message[far] : 0;
+            c.recv += m->kind == WEFT_MOVE_SEND ? 0 : costs->message[far];
+            c.add += m->kind == WEFT_MOVE_ADD || m->kind == WEFT_MOVE_TERM ? bytes : 0;
+        }
+        const double all = (c.send > c.recv ? c.send : c.recv) + c.add * costs->add;
+        cost[round] = all > cost[round] ? all : cost[round];
+    }
+}
+
+weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+                                int64_t bytes, const weft_link_costs *costs, double *seconds)
+{
+    const int k = layout->ranks;
+    /* the first and the last, a pair's second, inner ones, the first of the last node */
+    const int rank[LOOKED_AT] = {0,     k - 1, 1,
+                                 k / 2, k / 3, layout->per_node ? k - layout->per_node : 0};
+    const bool flat = op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_BROADCAST;
+    const int64_t segments = flat && bytes > SEGMENT ? (bytes + SEGMENT - 1) / SEGMENT : 1;
+    double *cost = NULL, sum = 0, most = 0;
+    int rounds = 0, seen = 0;
+    *seconds = 0;
+    for (int i = 0; i < LOOKED_AT && k > 1; i++) {
+        weft_moves s;
+        const int argument = op == WEFT_COMM_SEND || op == WEFT_COMM_RECV
+                                 ? (rank[i] + 1) % k
+                                 : op == WEFT_COMM_RING_SHIFT;
+        weft_status_code status = weft_moves_make(algorithm, op, layout, rank[i], argument, &s);
+        if (status == WEFT_OK && !cost) {
+            rounds = s.rounds;
+            cost = weft_alloc((rounds + 1) * (int64_t)sizeof *cost);
+            status = cost ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory to choose an algorithm");
+        }
+        if (status == WEFT_OK)
+            price(&s, layout, rank[i], (double)bytes / (double)(s.chunks * segments), costs, cost);
+        const bool pipelined = s.pipelined;
+        weft_moves_free(&s);
+        if (status != WEFT_OK) {
+            weft_free(cost);
+            return status;
+        }
+        if (i + 1 < LOOKED_AT)
+            continue;
+        for (int r = 0; r < rounds; r++) {
+            sum += cost[r];
+            most = cost[r] > most ? cost[r] : most;
+            seen += cost[r] > 0;
+        }
+        /* rounds in which none of these ranks takes part cost as much as the others */
+        sum *= seen ? (double)rounds / seen : 0;
+        *seconds = pipelined ? sum + (double)(segments - 1) * most : sum * (double)segments;
+    }
+    weft_free(cost);
+    return WEFT_OK;
+}
+
+weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *layout, int64_t bytes,
+                                  bool narrow, const weft_link_costs *costs,
+                                  weft_algorithm *algorithm, double *seconds)
+{
+    int fitting = 0;
+    *seconds = 0;
+    for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++)
+        if (weft_algorithm_fits((weft_algorithm)a, op, layout, bytes, narrow) && !fitting++)
+            *algorithm = (weft_algorithm)a;
+    double best = -1;
+    for (int a = 0; a < WEFT_ALGORITHM_COUNT && fitting > 1; a++) {
+        double cost;
+        if (!weft_algorithm_fits((weft_algorithm)a, op, layout, bytes, narrow))
+            continue;
+        WEFT_TRY(weft_algorithm_cost((weft_algorithm)a, op, layout, bytes, costs, &cost));
+        if (best < 0 || cost < best) {
+            best = cost;
+            *algorithm = (weft_algorithm)a;
+        }
+    }
+    if (fitting == 1)
+        WEFT_TRY(weft_algorithm_cost(*algorithm, op, layout, bytes, costs, &best));
+    *seconds = best;
+    return fitting ? WEFT_OK
+                   : weft_fail(WEFT_E_INTERNAL, "no algorithm for %s among %d ranks",
+                               weft_comm_op_name(op), layout->ranks);
+}
+
+/* The smallest size from which on the choice is not `before`; between lo, where it is, and hi. */
+static weft_status crossover(weft_comm_op op, const weft_span *layout, bool narrow,
+                             const weft_link_costs *costs, int64_t lo, int64_t hi,
+                             weft_algorithm before, int64_t *at)
+{
+    while (hi - lo > lo / 16 + 1) {
+        const int64_t middle = lo + (hi - lo) / 2;
+        weft_algorithm a;
+        double seconds;
+        WEFT_TRY(weft_algorithm_choose(op, layout, middle, narrow, costs, &a, &seconds));
+        *(a == before ? &lo : &hi) = middle;
+    }
+    *at = hi;
+    return WEFT_OK;
+}
+
+weft_status weft_algorithm_table(const weft_span *layout, const weft_link_costs *costs,
+                                 weft_buf *text)
+{
+    const int64_t least = 64, most = (int64_t)1 << 30;
+    weft_buf_printf(text,
+                    "collectives of %d ranks on %d node%s, f32; a message %.1f us inside a node, "
+                    "%.1f between nodes; %.1f and %.1f GB/s; sums %.1f GB/s\n",
+                    layout->ranks, layout->nodes, layout->nodes == 1 ? "" : "s",
+                    costs->message[0] * 1e6, costs->message[1] * 1e6, 1e-9 / costs->byte[0],
+                    1e-9 / costs->byte[1], 1e-9 / costs->add);
+    for (int op = 0; op <= WEFT_COMM_SEND; op++) {
+        weft_algorithm before = WEFT_ALGORITHM_COUNT;
+        for (int64_t bytes = least, last = 0; bytes <= most; last = bytes, bytes *= 16) {
+            weft_algorithm now;
+            double seconds;
+            char size[32], time[32];
+            WEFT_TRY(weft_algorithm_choose((weft_comm_op)op, layout, bytes, false, costs, &now,
+                                           &seconds));
+            if (now != before && last) {
+                int64_t at;
+                WEFT_TRY(
+                    crossover((weft_comm_op)op, layout, false, costs, last, bytes, before, &at));
+                weft_buf_printf(text, "%-16s %10s  from here %s\n", "", weft_format_bytes(at, size),
+                                weft_algorithm_name(now));
+            }
+            weft_buf_printf(text, "%-16s %10s  %-12s %10s\n",
+                            last ? "" : weft_comm_op_name((weft_comm_op)op),
+                            weft_format_bytes(bytes, size), weft_algorithm_name(now),
+                            weft_format_seconds(seconds, time));
+            before = now;
+        }
+    }
+    return weft_buf_check(text);
+}

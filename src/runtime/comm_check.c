@@ -1,0 +1,196 @@
+/* Do the ranks of a group exchange the same, in the same order? Asked before a program runs, so
+ * that a difference is a message with both lists, and no hang or wrong sum later.
+ *
+ *   1. every rank tells the others of the group the hash of its list: one all_gather of 16 bytes
+ *   2. if two differ: the first member and the first that differs from it send their lists to all,
+ *      and every rank says where they part */
+#include "runtime/comm_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char *const channel_name[] = {"layers", "gradients", "stages", "hand-off", "control"};
+
+/* One line; up to the tab it must be equal on all ranks. */
+static void describe(const weft_exchange *x, weft_buf *text)
+{
+    weft_buf_printf(text, "%s %s on %s", weft_comm_op_name(x->op), weft_dtype_name(x->dtype),
+                    channel_name[x->channel]);
+    if (x->op == WEFT_COMM_BROADCAST)
+        weft_buf_printf(text, " from member %d", x->argument);
+    if (x->op == WEFT_COMM_RING_SHIFT)
+        weft_buf_printf(text, " by %d", x->argument);
+    else if (x->op != WEFT_COMM_ALL_TO_ALL)
+        weft_buf_printf(text, ", %lld bytes", (long long)x->bytes);
+    if (x->piece_count)
+        weft_buf_printf(text, " of %d tensors", x->piece_count);
+    weft_buf_printf(text, "\t%s\n", x->what);
+}
+
+typedef struct list {
+    weft_group *group;
+    weft_buf text;
+    struct {
+        uint64_t hash;
+        int64_t bytes;
+    } own, *all; /* all: by member */
+    weft_exchange *gather;
+    void *scratch;
+} list;
+
+static uint64_t hash_of(const weft_buf *text)
+{
+    XXH64_state_t *state = XXH64_createState();
+    if (!state)
+        return 0;
+    XXH64_reset(state, 0);
+    const char *line = text->data ? text->data : "";
+    while (*line) {
+        XXH64_update(state, line, strcspn(line, "\t") + 1);
+        line = strchr(line, '\n') + 1;
+    }
+    const uint64_t hash = XXH64_digest(state);
+    XXH64_freeState(state);
+    return hash;
+}
+
+/* ---- saying what differs ------------------------------------------------------------------- */
+
+static const char *line_at(const char *text, int index)
+{
+    for (; index > 0 && *text; index--)
+        text = strchr(text, '\n') + 1;
+    return *text ? text : NULL;
+}
+
+static bool same_line(const char *a, const char *b)
+{
+    if (!a || !b)
+        return a == b;
+    const size_t n = strcspn(a, "\t");
+    return n == strcspn(b, "\t") && memcmp(a, b, n) == 0;
+}
+
+static void show(const char *name, int rank, const char *text, int at, weft_buf *out)
+{
+    weft_buf_printf(out, "%s rank %d:", name, rank);
+    for (int i = at > 1 ? at - 2 : 0; i <= at + 2; i++) {
+        const char *line = line_at(text, i);
+        if (!line) {
+            weft_buf_printf(out, " %s%d: nothing more;", i == at ? "-> " : "", i + 1);
+            break;
+        }
+        const char *tab = line + strcspn(line, "\t");
+        weft_buf_printf(out, " %s%d: %.*s (%.*s);", i == at ? "-> " : "", i + 1, (int)(tab - line),
+                        line, (int)strcspn(tab + 1, "\n"), tab + 1);
+    }
+}
+
+/* Member 0 and member `other` tell all what they have. */
+static weft_status tell_difference(list *l, int other)
+{
+    char *text[2] = {0};
+    weft_buf message = {0};
+    weft_status_code status = WEFT_OK;
+    const weft_group *g = l->group;
+    for (int i = 0; i < 2; i++) {
+        const int member = i ? other : 0;
+        const int64_t bytes = l->all[member].bytes;
+        text[i] = weft_alloc(bytes + 1);
+        if (!text[i]) {
+            status = weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
+            goto out;
+        }
+        if (g->own == member && bytes)
+            memcpy(text[i], l->text.data, (size_t)bytes);
+        WEFT_GO(weft_group_broadcast(l->group, text[i], bytes, member));
+    }
+    int at = 0;
+    while (same_line(line_at(text[0], at), line_at(text[1], at)) && line_at(text[0], at))
+        at++;
+    show("", g->rank[0], text[0], at, &message);
+    show("", g->rank[other], text[1], at, &message);
+    WEFT_GO(weft_buf_check(&message));
+    status = weft_fail(WEFT_E_COMM,
+                       "the ranks of a group of %d would exchange different things; they part at "
+                       "exchange %d:%s",
+                       g->count, at + 1, message.data);
+out:
+    weft_free(text[0]);
+    weft_free(text[1]);
+    weft_buf_free(&message);
+    return status;
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static weft_status begin_list(list *l)
+{
+    const int k = l->group->count;
+    const weft_shape in = WEFT_SHAPE(1, (int64_t)sizeof l->own),
+                     all = WEFT_SHAPE(k, (int64_t)sizeof l->own);
+    WEFT_TRY(weft_buf_check(&l->text));
+    l->own.hash = hash_of(&l->text);
+    l->own.bytes = l->text.len;
+    l->all = weft_alloc(k * (int64_t)sizeof *l->all);
+    WEFT_TRY(weft_exchange_create(k, l->group->own, WEFT_OP_ALL_GATHER, &(weft_attr_comm){.dim = 0},
+                                  &in, &all, WEFT_U8, "a check of exchanges", &l->gather));
+    l->scratch = weft_alloc_aligned(weft_exchange_scratch(l->gather) + 1);
+    if (!l->all || !l->scratch)
+        return weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
+    WEFT_TRY(weft_exchange_attach(l->gather, l->group, WEFT_CHANNEL_CONTROL));
+    weft_exchange_bind(l->gather, &l->own, l->all, l->scratch);
+    weft_exchange_start(l->gather);
+    return WEFT_OK;
+}
+
+static weft_status end_list(list *l)
+{
+    WEFT_TRY(weft_exchange_wait(l->gather));
+    for (int i = 1; i < l->group->count; i++)
+        if (l->all[i].hash != l->all[0].hash)
+            return tell_difference(l, i);
+    return WEFT_OK;
+}
+
+static list *list_of(list *lists, int *count, weft_group *group)
+{
+    for (int i = 0; i < *count; i++)
+        if (lists[i].group == group)
+            return &lists[i];
+    lists[*count].group = group;
+    return &lists[(*count)++];
+}
+
+weft_status weft_exchanges_check(weft_exchange *const *exchange, int count, weft_group *const *also,
+                                 int also_count)
+{
+    list *lists = weft_alloc((count + also_count + 1) * (int64_t)sizeof *lists);
+    int n = 0;
+    weft_status_code status = WEFT_OK;
+    if (!lists)
+        return weft_fail(WEFT_E_MEMORY, "no memory to compare exchanges");
+    for (int i = 0; i < also_count; i++)
+        if (also[i]->count > 1)
+            list_of(lists, &n, also[i]);
+    for (int i = 0; i < count; i++) {
+        const weft_exchange *x = exchange[i];
+        const bool single = x->op == WEFT_COMM_SEND || x->op == WEFT_COMM_RECV;
+        if (x->ranks > 1 && x->group && !single)
+            describe(x, &list_of(lists, &n, x->group)->text);
+    }
+    /* all at once: ranks may come by their groups in different orders */
+    for (int i = 0; i < n && status == WEFT_OK; i++)
+        status = begin_list(&lists[i]);
+    for (int i = 0; i < n && status == WEFT_OK; i++)
+        status = end_list(&lists[i]);
+    for (int i = 0; i < n; i++) {
+        weft_exchange_free(lists[i].gather);
+        weft_free(lists[i].scratch);
+        weft_free(lists[i].all);
+        weft_buf_free(&lists[i].text);
+    }
+    weft_free(lists);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* Small exchanges of whole groups that are made, run and freed at once. */
+#include "runtime/comm_internal.h"
+
+#include <string.h>
+
+static const weft_shape number = {.rank = 1, .dim = {1}};
+
+/* Takes over `x`. */
+static weft_status run_now(weft_group *group, weft_channel channel, weft_exchange *x,
+                           const void *in, void *out)
+{
+    void *scratch = weft_alloc_aligned(weft_exchange_scratch(x) + 1);
+    weft_status_code status =
+        scratch ? weft_exchange_attach(x, group, channel)
+                : weft_fail(WEFT_E_MEMORY, "no memory for %s", weft_exchange_what(x));
+    if (status == WEFT_OK) {
+        weft_exchange_bind(x, in, out, scratch);
+        weft_exchange_start(x);
+        status = weft_exchange_wait(x);
+    }
+    weft_exchange_free(x);
+    weft_free(scratch);
+    return status;
+}
+
+weft_status weft_group_barrier(weft_group *group)
+{
+    const int32_t one = 1;
+    int32_t sum;
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
+                                  &(weft_attr_comm){0}, &number, &number, WEFT_I32, "a barrier",
+                                  &x));
+    return run_now(group, WEFT_CHANNEL_CONTROL, x, &one, &sum);
+}
+
+weft_status weft_group_broadcast(weft_group *group, void *data, int64_t bytes, int root)
+{
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create_broadcast(group->count, group->own, root, bytes, WEFT_U8,
+                                            "some bytes", &x));
+    return run_now(group, WEFT_CHANNEL_CONTROL, x, data, data);
+}
+
+weft_status weft_group_all_gather(weft_group *group, const void *data, int64_t bytes, void *out)
+{
+    const weft_shape in = WEFT_SHAPE(1, bytes), all = WEFT_SHAPE(group->count, bytes);
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_GATHER,
+                                  &(weft_attr_comm){.dim = 0}, &in, &all, WEFT_U8, "some bytes",
+                                  &x));
+    return run_now(group, WEFT_CHANNEL_CONTROL, x, data, out);
+}
+
+weft_status weft_group_sum(weft_group *group, double *values, int64_t count)
+{
+    const weft_shape shape = WEFT_SHAPE(count);
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create(group->count, group->own, WEFT_OP_ALL_REDUCE,
+                                  &(weft_attr_comm){0}, &shape, &shape, WEFT_F64, "some numbers",
+                                  &x));
+    return run_now(group, WEFT_CHANNEL_CONTROL, x, values, values);
+}
+
+weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
+                            int64_t bytes)
+{
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create_send(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
+                                       &x));
+    x->copy = weft_alloc(bytes + 1);
+    weft_status_code status =
+        x->copy ? weft_exchange_attach(x, group, channel)
+                : weft_fail(WEFT_E_MEMORY, "no memory for the copy of a message of %lld bytes",
+                            (long long)bytes);
+    if (status != WEFT_OK) {
+        weft_exchange_free(x);
+        return status;
+    }
+    memcpy(x->copy, data, (size_t)bytes);
+    weft_exchange_bind(x, x->copy, x->copy, NULL);
+    return weft_exchange_start_forgotten(x);
+}
+
+weft_status weft_group_recv(weft_group *group, weft_channel channel, int peer, void *data,
+                            int64_t bytes)
+{
+    weft_exchange *x;
+    WEFT_TRY(weft_exchange_create_recv(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
+                                       &x));
+    return run_now(group, channel, x, data, data);
+}
+
+/* ---- of all ranks -------------------------------------------------------------------------- */
+
+weft_status weft_comm_barrier(weft_comm *comm)
+{
+    weft_group *world;
+    if (weft_comm_ranks(comm) == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    return weft_group_barrier(world);
+}
+
+weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int root)
+{
+    weft_group *world;
+    if (weft_comm_ranks(comm) == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    return weft_group_broadcast(world, data, bytes, root);
+}
+
+weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out)
+{
+    weft_group *world;
+    if (weft_comm_ranks(comm) == 1) {
+        memcpy(out, data, (size_t)bytes);
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_comm_world(comm, &world));
+    return weft_group_all_gather(world, data, bytes, out);
+}
+
+weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count)
+{
+    weft_group *world;
+    if (weft_comm_ranks(comm) == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    return weft_group_sum(world, values, count);
+}
+
+static weft_status make_vote(weft_comm *comm)
+{
+    weft_group *world;
+    weft_exchange *x;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_TRY(weft_exchange_create(comm->ranks, comm->rank, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0},
+                                  &number, &number, WEFT_I32, "a vote", &x));
+    weft_status_code status = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
+    comm->vote_scratch = weft_alloc_aligned(weft_exchange_scratch(x) + 1);
+    if (status == WEFT_OK && !comm->vote_scratch)
+        status = weft_fail(WEFT_E_MEMORY, "no memory for a vote");
+    if (status != WEFT_OK) {
+        weft_exchange_free(x);
+        return status;
+    }
+    weft_exchange_bind(x, &comm->vote_in, &comm->vote_out, comm->vote_scratch);
+    comm->vote = x;
+    return WEFT_OK;
+}
+
+weft_status weft_comm_vote(weft_comm *comm, bool yes, bool *anyone)
+{
+    if (weft_comm_ranks(comm) == 1) {
+        *anyone = yes;
+        return WEFT_OK;
+    }
+    if (comm->vote)
+        WEFT_TRY(weft_exchange_wait(comm->vote));
+    else
+        WEFT_TRY(make_vote(comm));
+    *anyone = comm->vote_out > 0;
+    comm->vote_in = yes;
+    weft_exchange_start(comm->vote);
+    return WEFT_OK;
+}

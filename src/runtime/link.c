@@ -1,0 +1,206 @@
+/* A link model as a transport's coat: the transport below carries the bytes, the coat says later
+ * that they are there.
+ *
+ *   sender     |--- bytes / speed ---|                 the send is done
+ *   receiver   |--- bytes / speed ---|-- latency --|   the message is there
+ *
+ * Messages from one node to another follow one another on their link, in both books: that of what
+ * leaves and that of what arrives. Ranks of one process share the books; with MPI each has its
+ * own. Inside a node nothing is delayed. */
+#include "runtime/comm_internal.h"
+
+#include "base/log.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* When a link is free again: from node a to node b, as seen by a and by b. */
+typedef struct book {
+    pthread_mutex_t mutex;
+    int users, nodes;
+    int *node; /* by rank */
+    weft_link_model model;
+    double *leaves, *arrives; /* [nodes x nodes] */
+} book;
+
+typedef struct coat {
+    weft_transport below;
+    book *book;
+} coat;
+
+static void close_book(book *b)
+{
+    pthread_mutex_lock(&b->mutex);
+    const bool last = --b->users == 0;
+    pthread_mutex_unlock(&b->mutex);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&b->mutex);
+    weft_free(b->node);
+    weft_free(b->leaves);
+    weft_free(b->arrives);
+    weft_free(b);
+}
+
+/* When a message that begins now has passed the link. */
+static double enter(coat *c, const weft_message *m)
+{
+    book *b = c->book;
+    const int own = b->node[c->below.rank], peer = b->node[m->peer];
+    double *free_at =
+        m->receiving ? &b->arrives[peer * b->nodes + own] : &b->leaves[own * b->nodes + peer];
+    const double now = weft_now();
+    pthread_mutex_lock(&b->mutex);
+    *free_at = (*free_at > now ? *free_at : now) + (double)m->bytes / b->model.bytes_per_second;
+    const double due = *free_at + (m->receiving ? b->model.latency : 0);
+    pthread_mutex_unlock(&b->mutex);
+    return due;
+}
+
+static bool is_far(const coat *c, int peer)
+{
+    return c->book->node[c->below.rank] != c->book->node[peer];
+}
+
+static weft_status link_post(void *self, weft_message *m)
+{
+    coat *c = self;
+    m->due = 0;
+    if (is_far(c, m->peer) && !m->receiving)
+        m->due = enter(c, m);
+    return c->below.post(c->below.self, m);
+}
+
+static weft_status link_test(void *self, weft_message *m)
+{
+    coat *c = self;
+    return c->below.test(c->below.self, m);
+}
+
+static bool link_late(void *self, weft_message *m)
+{
+    coat *c = self;
+    if (!is_far(c, m->peer))
+        return false;
+    if (m->due == 0)
+        m->due = enter(c, m);
+    return weft_now() < m->due;
+}
+
+static void link_cancel(void *self, weft_message *m)
+{
+    coat *c = self;
+    c->below.cancel(c->below.self, m);
+}
+
+static void link_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
+{
+    coat *c = self;
+    c->below.note(c->below.self, peer, text);
+}
+
+static void link_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
+{
+    coat *c = self;
+    c->below.poll(c->below.self, peer, text);
+}
+
+static void link_flush(void *self)
+{
+    coat *c = self;
+    if (c->below.flush)
+        c->below.flush(c->below.self);
+}
+
+static bool link_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
+{
+    coat *c = self;
+    return c->below.alive(c->below.self, peer, who);
+}
+
+static void link_free(void *self, bool broken)
+{
+    coat *c = self;
+    c->below.free(c->below.self, broken);
+    close_book(c->book);
+    weft_free(c);
+}
+
+static book *open_book(int ranks, int users, const weft_link_model *model)
+{
+    const int nodes = (ranks + model->per_node - 1) / model->per_node;
+    book *b = weft_alloc(sizeof *b);
+    if (!b)
+        return NULL;
+    pthread_mutex_init(&b->mutex, NULL);
+    b->users = users + 1; /* one is the caller */
+    b->nodes = nodes;
+    b->model = *model;
+    b->node = weft_alloc(ranks * (int64_t)sizeof *b->node);
+    b->leaves = weft_alloc((int64_t)nodes * nodes * (int64_t)sizeof *b->leaves);
+    b->arrives = weft_alloc((int64_t)nodes * nodes * (int64_t)sizeof *b->arrives);
+    for (int r = 0; r < ranks && b->node; r++)
+        b->node[r] = r / model->per_node;
+    if (b->node && b->leaves && b->arrives)
+        return b;
+    b->users = 1;
+    close_book(b);
+    return NULL;
+}
+
+weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model)
+{
+    book *b = open_book(transport[0].ranks, count, model);
+    coat **coats = weft_alloc(count * (int64_t)sizeof *coats);
+    bool whole = b && coats;
+    for (int i = 0; i < count && whole; i++) {
+        coats[i] = weft_alloc(sizeof **coats);
+        whole = coats[i] != NULL;
+    }
+    for (int i = 0; i < count && whole; i++) {
+        *coats[i] = (coat){.below = transport[i], .book = b};
+        transport[i] = (weft_transport){.rank = transport[i].rank,
+                                        .ranks = transport[i].ranks,
+                                        .tag_bits = transport[i].tag_bits,
+                                        .node = b->node,
+                                        .self = coats[i],
+                                        .post = link_post,
+                                        .test = link_test,
+                                        .late = link_late,
+                                        .cancel = link_cancel,
+                                        .note = link_note,
+                                        .poll = link_poll,
+                                        .flush = link_flush,
+                                        .alive = link_alive,
+                                        .free = link_free};
+    }
+    for (int i = 0; i < count && coats && !whole; i++)
+        weft_free(coats[i]);
+    weft_free(coats);
+    if (b && !whole)
+        b->users = 1;
+    if (b)
+        close_book(b);
+    return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a link model");
+}
+
+weft_status weft_link_model_parse(const char *text, weft_link_model *model)
+{
+    weft_link_model m = {.per_node = 1};
+    double speed, latency;
+    char end;
+    const int found =
+        sscanf(text, "%lf Gbit/s , %lf us , %d per node %c", &speed, &latency, &m.per_node, &end);
+    if ((found != 2 && found != 3) || !(speed > 0) || !(latency >= 0) || m.per_node < 1 ||
+        !isfinite(speed) || !isfinite(latency))
+        return weft_fail(WEFT_E_ARG,
+                         "link model \"%s\": write speed, latency and ranks of a node as \"1 "
+                         "Gbit/s, 50 us, 2 per node\"",
+                         text);
+    m.bytes_per_second = speed * 1e9 / 8;
+    m.latency = latency * 1e-6;
+    *model = m;
+    return WEFT_OK;
+}
