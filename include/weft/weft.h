@@ -3,8 +3,9 @@
  *   cc program.c $(pkg-config --cflags --libs weft)
  *
  * One header for what an embedding program needs: models as graphs, programs that run them,
- * weights, footage and training batches. Every function that can fail returns weft_status and
- * leaves a message for weft_error_message(). Nothing prints but weft_log and weft_progress. */
+ * weights, footage, training batches, generation. Every function that can fail returns weft_status
+ * and leaves a message for weft_error_message(). Nothing prints but weft_log and weft_progress.
+ * examples/embed/embed.c reads shards, trains and generates with it. */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -12,38 +13,28 @@
 #error "weft's headers are C17: include them from a C file"
 #endif
 
-/* the base: status, memory, files, configs, random numbers, messages */
-#include "base/config.h"
-#include "base/dtype.h"
-#include "base/fs.h"
-#include "base/json.h"
+/* status, memory, messages */
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/rng.h"
 #include "base/status.h"
 
-/* footage and files */
+/* footage, shards, weights */
+#include "data/loader.h"
 #include "format/npy.h"
 #include "format/safetensors.h"
-#include "format/tar.h"
-#include "format/tfevents.h"
 #include "video/clip.h"
 #include "video/image.h"
 #include "video/reader.h"
 #include "video/writer.h"
 
-/* models, graphs, passes, and programs that run them */
-#include "graph/graph.h"
-#include "graph/mesh.h"
-#include "kernel/kernel.h"
+/* graphs and models; passes over them; programs that run them */
 #include "model/model.h"
 #include "nn/nn.h"
-#include "pass/pass.h"
+#include "pass/passes.h"
 #include "runtime/runtime.h"
+#include "train/optimizer.h"
 
-/* diffusion and data */
-#include "data/loader.h"
-#include "diffusion/flow.h"
-#include "diffusion/sampler.h"
+/* from a prompt to a video */
+#include "generate/generator.h"
 
 #endif

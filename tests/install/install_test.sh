@@ -5,22 +5,27 @@ case $WEFT_BUILD in */asan | */tsan) echo "the library of this build needs the s
 root="$PWD/a root" # a blank in the folder
 make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" PREFIX="$root" install
 "$root/bin/weft" --version | grep -q "^weft $(cat "$SRC/VERSION")$"
-cat >program.c <<'C'
-#include <weft.h>
-#include <stdio.h>
-
-int main(void)
-{
-    weft_tensors *tensors;
-    if (weft_tensors_open("/no/such/folder", &tensors) != WEFT_E_NOT_FOUND)
-        return 1;
-    printf("%s\n", weft_error_message());
-    return strcmp(weft_dtype_name(WEFT_BF16), "bf16") != 0;
-}
-C
 export PKG_CONFIG_PATH=$root/lib/pkgconfig
-eval cc -std=c17 -Wall -Werror program.c -o program "$(pkg-config --cflags --libs weft)"
-./program | grep -q /no/such/folder
+eval cc -std=c17 -Wall -Wextra -Werror "$SRC/examples/embed/embed.c" -o embed "$(pkg-config --cflags --libs weft)"
+# the example says what is missing, and does with shards and a model what it promises
+! ./embed nowhere nowhere out.mp4 >embed.log 2>&1
+grep -q '^embed: .*nowhere' embed.log || { cat embed.log; exit 1; }
+(
+    export WEFT="$root/bin/weft"
+    source "$SRC/tests/train/common.sh"
+    make_shards
+    write_configs
+    "$WEFT" train vae.yaml >train.log 2>&1 && "$WEFT" train dit.yaml >>train.log 2>&1 || { cat train.log; exit 1; }
+)
+./embed shards runs/dit/model out.mp4 >embed.log 2>&1 || { cat embed.log; exit 1; }
+python3 - <<'PY'
+import re
+text = open("embed.log").read()
+losses = [float(x) for x in re.findall(r"step \d  loss ([\d.]+)", text)]
+assert len(losses) == 3 and losses[2] < losses[0], text
+assert "a step takes" in text and "generating takes" in text, text
+PY
+[ "$(ffprobe -v error -count_frames -show_entries stream=nb_read_frames -of csv=p=0 out.mp4)" = 5 ] || { echo "not the video that was asked for"; exit 1; }
 # the headers name nothing outside of what was installed
 ! grep -rhoE '#include "[^"]+"' "$root/include/weft" | sort -u | sed 's/.*"\(.*\)"/\1/' | while read -r header; do
     [ -e "$root/include/weft/$header" ] || find "$root/include/weft" -name "$(basename "$header")" | grep -q . || echo "$header"
