@@ -129,6 +129,8 @@ static const weft_key checkpoint_keys[] = {
     I64(weft_run_checkpoint, every, "every", "200", "steps",
         "steps between checkpoints; 0: only at the end", 0, 1e12),
     I64(weft_run_checkpoint, keep, "keep", "2", "", "newest checkpoints that stay", 1, 1e6),
+    {"allow_changes", WEFT_KEY_BOOL, offsetof(weft_run_checkpoint, allow_changes), "false", "",
+     "go on from a checkpoint although the data, an encoder or the sizes of a stage are others"},
 };
 static const weft_section checkpoint_section = {"checkpoint", "what is kept to go on from",
                                                 sizeof(weft_run_checkpoint), checkpoint_keys,

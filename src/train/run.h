@@ -49,6 +49,7 @@ typedef struct weft_stage {
 typedef struct weft_run_checkpoint {
     int64_t every; /* steps; 0: at the end only */
     int64_t keep;
+    bool allow_changes; /* go on although data, encoders or sizes are others */
 } weft_run_checkpoint;
 
 typedef struct weft_run_guard {

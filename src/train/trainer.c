@@ -13,6 +13,7 @@
 #include "train/export.h"
 #include "train/guard.h"
 #include "train/latents.h"
+#include "train/made_of.h"
 #include "train/meter.h"
 #include "train/run_lock.h"
 #include "train/stage_steps.h"
@@ -37,6 +38,7 @@ typedef struct trainer {
     const weft_run_model *from[2]; /* and what it begins from */
     int parts;
     weft_checkpoints *checkpoints;
+    json_t *made_of; /* the leader's: stands in each checkpoint */
     /* state of the checkpoint that is being gone on from, until its stage has begun */
     json_t *resume;
     int64_t done;          /* steps */
@@ -113,6 +115,14 @@ static weft_status take_folder(trainer *t)
     WEFT_TRY(weft_make_dirs(t->run->out));
     WEFT_TRY(weft_run_lock_take(t->run->out, PATIENCE, &t->lock));
     return weft_run_remove_leftovers(t->run->out);
+}
+
+/* What a later stage cannot do with the data is said now, not days later. */
+static weft_status look_at_data(trainer *t)
+{
+    uint64_t fingerprint;
+    WEFT_TRY(weft_run_check_data(t->run, &fingerprint));
+    return weft_made_of(t->run, &t->models, fingerprint, &t->made_of);
 }
 
 static weft_status begin(trainer *t)
@@ -489,17 +499,18 @@ static weft_status save(trainer *t)
 {
     json_t *state = NULL;
     if (t->leader)
-        state =
-            json_pack("{s:I, s:o, s:o, s:I, s:I, s:f}", "step", (json_int_t)t->done, "guard",
-                      weft_guard_state(&t->guard), "loader", weft_loader_state(t->loader), "stage",
-                      (json_int_t)t->stage_index, "seed", (json_int_t)t->run->seed, "fps", t->fps);
+        state = json_pack("{s:I, s:o, s:o, s:I, s:I, s:f, s:O}", "step", (json_int_t)t->done,
+                          "guard", weft_guard_state(&t->guard), "loader",
+                          weft_loader_state(t->loader), "stage", (json_int_t)t->stage_index, "seed",
+                          (json_int_t)t->run->seed, "fps", t->fps, "made_of", t->made_of);
     if (t->leader)
         WEFT_TRY(weft_meter_flush(t->meter));
     return weft_checkpoints_save(t->checkpoints, t->done, state);
 }
 
 /* After an interrupt: no rank leaves before the checkpoint has its name, because a launcher ends
- * the whole job when one of its processes ends. Only the leader knows how it went, and says it. */
+ * the whole job when one of its processes ends. Only the leader knows how it went, and says it: at
+ * once, because leaving the job together may take longer than the launcher waits. */
 static weft_status stop_together(trainer *t)
 {
     const weft_status_code saved = weft_checkpoints_wait(t->checkpoints);
@@ -507,12 +518,11 @@ static weft_status stop_together(trainer *t)
     snprintf(message, sizeof message, "%s", weft_error_message());
     WEFT_TRY(weft_comm_barrier(t->comm));
     t->stopped_together = true;
-    if (!t->leader)
-        return weft_fail(WEFT_E_CANCELLED, "%s", "");
-    if (saved != WEFT_OK)
+    if (t->leader && saved != WEFT_OK)
         return weft_fail(saved, "stopped at step %lld: %s", (long long)t->done, message);
-    return weft_fail(WEFT_E_CANCELLED, "stopped at step %lld; the same command goes on from there",
-                     (long long)t->done);
+    if (t->leader)
+        weft_info("stopped at step %lld; the same command goes on from there", (long long)t->done);
+    return weft_fail(WEFT_E_CANCELLED, "%s", "");
 }
 
 /* True on all ranks when one was interrupted. */
@@ -617,9 +627,12 @@ static weft_status resume(trainer *t)
     WEFT_TRY(weft_json_get_f64_or(state, "fps", folder, 0, &t->fps));
     WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
     if (t->leader) {
+        WEFT_TRY(weft_made_of_compare(json_object_get(state, "made_of"), t->made_of,
+                                      t->run->checkpoint.allow_changes, folder));
         weft_info("going on from %s", folder);
         tell_changes(t, folder);
     }
+    WEFT_TRY(weft_comm_barrier(t->comm));
     const int64_t total = weft_run_first_step(t->run, t->run->stages.count);
     if (t->leader && t->done >= total)
         weft_info("all %lld steps are done (the checkpoint is of step %lld); more stages.N.steps "
@@ -647,6 +660,18 @@ static void tell_stage(const trainer *t)
     weft_buf_free(&sizes);
 }
 
+/* Where the checkpoint's loader stood; in other data, which is allowed then, at their beginning. */
+static weft_status restore_loader(trainer *t)
+{
+    const weft_status_code status =
+        weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json");
+    if (status != WEFT_E_CONFIG || !t->run->checkpoint.allow_changes)
+        return status;
+    if (t->leader)
+        weft_warn("the samples of this stage begin anew: they are not those of the checkpoint");
+    return WEFT_OK;
+}
+
 static weft_status run_stage(trainer *t, int64_t index)
 {
     t->stage_index = index;
@@ -655,6 +680,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(fill_store(t));
     WEFT_TRY(open_stage(t));
+    if (first && t->leader)
+        WEFT_TRY(look_at_data(t));
     if (first)
         WEFT_TRY(resume(t));
     const int64_t end = weft_run_first_step(t->run, index + 1);
@@ -664,8 +691,7 @@ static weft_status run_stage(trainer *t, int64_t index)
         tell_stage(t);
     WEFT_TRY(open_loader(t));
     if (t->resume && t->done > weft_run_first_step(t->run, index))
-        WEFT_TRY(
-            weft_loader_restore(t->loader, json_object_get(t->resume, "loader"), "state.json"));
+        WEFT_TRY(restore_loader(t));
     json_decref(t->resume);
     t->resume = NULL;
     if (t->leader && !t->meter)
@@ -739,6 +765,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     for (int i = 0; i < t.parts; i++)
         json_decref(t.part[i].config);
     json_decref(t.resume);
+    json_decref(t.made_of);
     weft_buf_free(&t.yaml);
     close_buckets(&t);
     weft_step_cache_free(t.steps);

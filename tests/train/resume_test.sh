@@ -54,6 +54,37 @@ rm -r runs/dit/model
 "$WEFT" train dit.yaml --set stages.0.steps=2 --set stages.0.frames=5 --set stages.1.steps=2 --set data.fps=12 >dit.log 2>&1 || { cat dit.log; fail "a finished dit"; }
 grep -q '"fps": 12' runs/dit/model/weft.json || { cat runs/dit/model/weft.json; fail "the rate of a finished run started again"; }
 
+# an autoencoder, sizes or shards that were replaced in between: refused, or allowed by name
+cp -r runs/dit runs/other
+rm -r runs/other/model
+more="--set stages.0.steps=2 --set stages.0.frames=5 --set data.fps=12 --set out=runs/other"
+"$WEFT" train dit.yaml $more --set stages.1.steps=3 --set autoencoder.weights=runs/one/model/vae >other.log 2>&1 && fail "another autoencoder was accepted"
+grep -q "the autoencoder is another one" other.log && grep -q "checkpoint.allow_changes=true" other.log || { cat other.log; fail "the message of another autoencoder"; }
+"$WEFT" train dit.yaml $more --set stages.1.steps=3 --set stages.1.batch=4 >other.log 2>&1 && fail "another batch was accepted"
+grep -q "stages.1 has another batch or size" other.log || { cat other.log; fail "the message of another batch"; }
+"$WEFT" train dit.yaml $more --set stages.1.steps=3 --set stages.1.batch=4 --set checkpoint.allow_changes=true >other.log 2>&1 || { cat other.log; fail "an allowed change"; }
+grep -q "going on although this is not the run that it was" other.log || { cat other.log; fail "an allowed change is not told"; }
+OMP_NUM_THREADS=2 "$WEFT" train dit.yaml $more --set stages.1.steps=4 --set stages.1.batch=4 >threads.log 2>&1 || { cat threads.log; fail "more threads"; }
+grep -q "was made with 1 threads, now there are 2" threads.log || { cat threads.log; fail "another number of threads is not told"; }
+
+# the stage that no sample fits, and a batch of more samples than there are, are told before the first step
+"$WEFT" train dit.yaml --set out=runs/late --set stages.1.frames=101 >late.log 2>&1 && fail "a stage that no sample fits"
+grep -q "stages.1: shards: none of 24 samples fits" late.log || { cat late.log; fail "the stage that no sample fits is not named"; }
+[ ! -e runs/late/metrics.jsonl ] && [ ! -e runs/late/latents ] || fail "it began before the last stage was looked at"
+"$WEFT" train vae.yaml --set out=runs/many --set stages.0.batch=25 --set stages.0.steps=1 >many.log 2>&1 || { cat many.log; fail "more batch than samples"; }
+grep -q "a step takes 25 samples of bucket 0, which has 24" many.log || { cat many.log; fail "more batch than samples is not told"; }
+
+# a sample twice in a step has other noise the second time: the mean over both is not that over one
+for batch in 24 48; do
+    "$WEFT" train vae.yaml --set out=runs/batch$batch --set stages.0.batch=$batch --set stages.0.steps=1 >batch.log 2>&1 || { cat batch.log; fail "batch $batch"; }
+done
+python3 - <<'PY' || fail "a sample twice in a step has the same noise"
+import json
+a, b = (json.loads(open(f"runs/batch{n}/metrics.jsonl").readline())["loss"] for n in (24, 48))
+print("losses of every sample once and twice:", a, b)
+assert abs(a - b) > 1e-5 * a
+PY
+
 # every checkpoint damaged: refused, not begun anew
 for step in 4 8; do printf x | dd of=runs/again/checkpoints/step-0000000$step/optimizer.safetensors bs=1 seek=3000 conv=notrunc 2>/dev/null; done
 before=$(cat runs/again/metrics.jsonl)

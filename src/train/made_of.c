@@ -1,0 +1,182 @@
+#include "train/made_of.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+/* ---- the data ------------------------------------------------------------------------------ */
+
+/* Samples that come more than once in a step are no error: small sets, and tests, live by them. */
+static void tell_repetition(const weft_run *run, int64_t index, const weft_loader *loader)
+{
+    const weft_stage *stage = (const weft_stage *)run->stages.item + index;
+    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
+        const int64_t have = weft_loader_bucket_samples(loader, i);
+        const int64_t take = weft_stage_bucket(stage, i)->batch * stage->accumulate;
+        if (have > 0 && take > have)
+            weft_warn("stages.%lld: a step takes %lld samples of bucket %d, which has %lld: some "
+                      "come several times in it",
+                      (long long)index, (long long)take, i, (long long)have);
+    }
+}
+
+static weft_status check_stage(const weft_run *run, int64_t index, uint64_t *fingerprint)
+{
+    const weft_stage *stage = (const weft_stage *)run->stages.item + index;
+    const weft_run_data *d = &run->data;
+    const int count = weft_stage_bucket_count(stage);
+    weft_loader *loader = NULL;
+    weft_bucket *sizes = weft_alloc(count * (int64_t)sizeof *sizes);
+    if (!sizes)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", count);
+    for (int i = 0; i < count; i++) {
+        sizes[i] = *weft_stage_bucket(stage, i);
+        sizes[i].batch = 1; /* nothing is read; slots stay small */
+    }
+    const weft_loader_config config = {.shards = d->path,
+                                       .split = d->split[0] ? d->split : NULL,
+                                       .buckets = {count, sizes},
+                                       .fps = d->fps,
+                                       .threads = 1,
+                                       .prefetch = 1};
+    weft_status_code status = weft_loader_open(&config, 0, 1, NULL, 0, &loader);
+    if (status == WEFT_OK) {
+        tell_repetition(run, index, loader);
+        *fingerprint = weft_dataset_fingerprint(weft_loader_dataset(loader));
+        weft_loader_close(loader);
+    } else {
+        status = weft_fail_context(status, "stages.%lld", (long long)index);
+    }
+    weft_free(sizes);
+    return status;
+}
+
+weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint)
+{
+    for (int64_t i = 0; i < run->stages.count; i++)
+        WEFT_TRY(check_stage(run, i, fingerprint));
+    return WEFT_OK;
+}
+
+/* ---- hashes -------------------------------------------------------------------------------- */
+
+static json_t *hash_text(uint64_t hash)
+{
+    char text[20];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    return json_string(text);
+}
+
+/* Of a model's weights and config. */
+static weft_status hash_model(const char *folder, json_t **hash)
+{
+    weft_names names = {0};
+    WEFT_TRY(weft_list_dir(folder, false, &names));
+    uint64_t all = 0;
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        const char *extension = weft_path_extension(names.name[i]);
+        weft_map map;
+        if (strcmp(extension, "safetensors") && strcmp(names.name[i], "config.json"))
+            continue;
+        char *path = weft_path_join(folder, names.name[i]);
+        status = path ? weft_map_open(path, &map) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        weft_free(path);
+        if (status != WEFT_OK)
+            break;
+        all = XXH3_64bits_withSeed(map.data ? map.data : (const void *)"", (size_t)map.bytes, all);
+        weft_map_close(&map);
+    }
+    weft_names_free(&names);
+    *hash = hash_text(all);
+    return status;
+}
+
+/* Of a stage's sizes: what decides which samples come in which order. */
+static json_t *hash_stage(const weft_stage *stage)
+{
+    uint64_t hash = (uint64_t)stage->accumulate;
+    for (int i = 0; i < weft_stage_bucket_count(stage); i++) {
+        const weft_bucket *b = weft_stage_bucket(stage, i);
+        const int64_t size[4] = {b->batch, b->frames, b->height, b->width};
+        hash = XXH3_64bits_withSeed(size, sizeof size, hash);
+    }
+    return hash_text(hash);
+}
+
+weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
+                         json_t **made_of)
+{
+    json_t *m = json_object(), *stages = json_array(), *hash;
+    weft_status_code status = WEFT_OK;
+    json_object_set_new(m, "data", hash_text(fingerprint));
+    if (weft_run_denoises(models)) {
+        WEFT_GO(hash_model(run->autoencoder.weights, &hash));
+        json_object_set_new(m, "autoencoder", hash);
+    }
+    if (models->text_stays) {
+        WEFT_GO(hash_model(weft_run_text(run)->weights, &hash));
+        json_object_set_new(m, "text_encoder", hash);
+    }
+    for (int64_t i = 0; i < run->stages.count; i++)
+        json_array_append_new(stages, hash_stage((const weft_stage *)run->stages.item + i));
+    json_object_set(m, "stages", stages);
+    json_object_set_new(m, "threads", json_integer(omp_get_max_threads()));
+    *made_of = json_incref(m);
+out:
+    json_decref(stages);
+    json_decref(m);
+    return status;
+}
+
+/* ---- comparing ----------------------------------------------------------------------------- */
+
+static void compare_stages(const json_t *before, const json_t *now, weft_buf *changes)
+{
+    const size_t count = json_array_size(before);
+    for (size_t i = 0; i < count; i++)
+        if (!json_equal(json_array_get(before, i), json_array_get(now, i)))
+            weft_buf_printf(changes, "\n  stages.%zu %s", i,
+                            i < json_array_size(now) ? "has another batch or size" : "is gone");
+}
+
+weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
+                                 const char *where)
+{
+    static const struct {
+        const char *key, *what;
+    } named[] = {
+        {"data", "the shards under data.path (or data.split) are others"},
+        {"autoencoder", "the autoencoder is another one (its weights or its config)"},
+        {"text_encoder", "the text encoder is another one (its weights or its config)"},
+    };
+    weft_buf changes = {0};
+    if (!before)
+        return WEFT_OK;
+    for (int i = 0; i < WEFT_COUNT(named); i++) {
+        const json_t *a = json_object_get(before, named[i].key),
+                     *b = json_object_get(now, named[i].key);
+        if (a || b ? !a || !b || !json_equal(a, b) : false)
+            weft_buf_printf(&changes, "\n  %s", named[i].what);
+    }
+    compare_stages(json_object_get(before, "stages"), json_object_get(now, "stages"), &changes);
+    weft_status_code status = weft_buf_check(&changes);
+    if (status == WEFT_OK && changes.len > 0 && !allowed)
+        status = weft_fail(WEFT_E_CONFIG,
+                           "%s: this is not the run that it was:%s\ngo on nevertheless with "
+                           "--set checkpoint.allow_changes=true, or set another out",
+                           where, changes.data);
+    else if (status == WEFT_OK && changes.len > 0)
+        weft_warn("%s: going on although this is not the run that it was:%s", where, changes.data);
+    weft_buf_free(&changes);
+    const json_t *a = json_object_get(before, "threads"), *b = json_object_get(now, "threads");
+    if (status == WEFT_OK && json_is_integer(a) && !json_equal(a, b))
+        weft_warn("%s was made with %lld threads, now there are %lld: sums may differ in their "
+                  "last bits",
+                  where, (long long)json_integer_value(a), (long long)json_integer_value(b));
+    return status;
+}
