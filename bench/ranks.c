@@ -97,7 +97,7 @@ static void measure_sums(weft_comm *comm)
 
 static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
 {
-    const weft_run run = {.process.flow = {.logit_std = 1, .shift = 3}};
+    const weft_run run = {.noise.flow = {.logit_std = 1, .shift = 3}};
     const weft_bucket size = {
         .batch = batch, .frames = batch < 16 ? 1 : 13, .height = 64, .width = 64};
     const weft_optimizer_config optimizer = {

@@ -323,6 +323,58 @@ static weft_status print_json(const figures *f)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+static bool has_tensor(void *user, const char *name)
+{
+    return weft_tensors_find(user, name) != NULL;
+}
+
+static void put_shape(int rank, const int64_t *dim, weft_buf *out)
+{
+    for (int d = 0; d < rank; d++)
+        weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)dim[d]);
+}
+
+/* A file of weights without a config: whose it is, in which names; with --tensors all of them under
+ * the family's own names. */
+static weft_status inspect_file(const request *r, const char *path)
+{
+    weft_tensors *file;
+    const weft_dialect *dialect;
+    const char *prefix;
+    WEFT_TRY(weft_tensors_open(path, &file));
+    const weft_family *family = weft_dialect_detect(has_tensor, file, &dialect, &prefix);
+    const int64_t count = weft_tensors_count(file);
+    weft_buf text = {0};
+    weft_status_code status = WEFT_OK;
+    if (!family)
+        status = weft_fail(WEFT_E_UNSUPPORTED,
+                           "%s: its %lld tensors have the names of no model family that weft knows",
+                           path, (long long)count);
+    else if (!weft_args_flag(r->args, "--tensors"))
+        weft_buf_printf(&text, "%s\n  %-22s %s (%s)\n  %-22s %s%s%s\n  %-22s %lld\n", path,
+                        "family", family->class_name, weft_role_name(family->role), "names",
+                        dialect->name, prefix[0] ? ", behind " : "", prefix, "tensors",
+                        (long long)count);
+    for (int64_t i = 0; i < count && status == WEFT_OK && weft_args_flag(r->args, "--tensors");
+         i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        const size_t skip = strncmp(t->name, prefix, strlen(prefix)) ? 0 : strlen(prefix);
+        char name[600];
+        if (!weft_dialect_rename(dialect, t->name + skip, name, sizeof name))
+            status = weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", path, t->name);
+        weft_buf_printf(&text, "%s %s ", name, weft_dtype_name(t->dtype));
+        put_shape(t->rank, t->dim, &text);
+        weft_buf_printf(&text, "\n");
+    }
+    if (status == WEFT_OK)
+        status = weft_buf_check(&text);
+    if (status == WEFT_OK)
+        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_buf_free(&text);
+    weft_tensors_close(file);
+    return status;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -341,8 +393,7 @@ static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
         const weft_stored_tensor *t = stored ? weft_tensors_find(stored, v->name) : NULL;
         weft_buf text = {0};
         weft_buf_printf(&text, "%s %s ", v->name, weft_dtype_name(t ? t->dtype : v->dtype));
-        for (int d = 0; d < v->shape.rank; d++)
-            weft_buf_printf(&text, "%s%lld", d ? "," : "", (long long)v->shape.dim[d]);
+        put_shape(v->shape.rank, v->shape.dim, &text);
         line[i] = text.data ? weft_arena_strdup(arena, text.data) : NULL;
         whole = line[i] != NULL;
         weft_buf_free(&text);
@@ -431,42 +482,38 @@ out:
 /* A pipeline folder has its models in folders of their own, listed in model_index.json. */
 static weft_status inspect_path(request *r, const char *path)
 {
-    static const char *const parts[] = {"text_encoder", "transformer", "vae"};
     weft_model model;
     bool any = false;
-    char *index = weft_path_join(path, "model_index.json");
+    char *index = weft_path_join(path, "model_index.json"), *folder;
     if (!index)
         return weft_fail(WEFT_E_MEMORY, "no memory for a path");
     const bool pipeline = weft_path_exists(index);
     weft_free(index);
+    if (!strcmp(weft_path_extension(path), "safetensors") && !weft_path_is_dir(path))
+        return inspect_file(r, path);
     if (!pipeline) {
         WEFT_TRY(weft_model_open(path, &model));
         return inspect_model(r, &model, path);
     }
-    char *vae = weft_path_join(path, "vae");
-    if (!vae || weft_model_open_as(vae, WEFT_ROLE_AUTOENCODER, &r->autoencoder) != WEFT_OK)
+    if (weft_model_open_in(path, WEFT_ROLE_AUTOENCODER, &folder, &r->autoencoder) == WEFT_OK)
+        weft_free(folder);
+    else
         r->autoencoder.family = NULL;
-    weft_free(vae);
-    for (int i = 0; i < WEFT_COUNT(parts); i++) {
-        char *part = weft_path_join(path, parts[i]);
-        if (!part)
-            return weft_fail(WEFT_E_MEMORY, "no memory for a path");
-        weft_status_code status = WEFT_OK;
-        if (weft_path_is_dir(part)) {
+    for (int role = 0; role < WEFT_ROLE_COUNT; role++) {
+        weft_status_code status = weft_model_open_in(path, (weft_role)role, &folder, &model);
+        if (status == WEFT_OK) {
             any = true;
-            status = weft_model_open(part, &model);
-            if (status == WEFT_E_UNSUPPORTED)
-                printf("%s: %s\n", part, weft_error_message());
-            else if (status == WEFT_OK)
-                status = inspect_model(r, &model, part);
+            status = inspect_model(r, &model, folder);
+            weft_free(folder);
+        } else if (status == WEFT_E_UNSUPPORTED) {
+            printf("%s\n", weft_error_message());
         }
-        weft_free(part);
-        if (status != WEFT_OK && status != WEFT_E_UNSUPPORTED)
+        if (status != WEFT_OK && status != WEFT_E_UNSUPPORTED && status != WEFT_E_NOT_FOUND)
             return status;
     }
     return any ? WEFT_OK
                : weft_fail(WEFT_E_NOT_FOUND,
-                           "%s has a model_index.json but none of text_encoder, transformer, vae",
+                           "%s has a model_index.json but no model that weft knows beside it",
                            path);
 }
 
@@ -508,7 +555,8 @@ const weft_verb weft_verb_inspect = {
                "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
                "text_encoder/), the folder of one model, a "
                "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
-               "weights are neither needed nor allocated. Builds the graph for "
+               "of a lone .safetensors file it tells the family and whose names it has. Weights "
+               "are neither needed nor allocated. Builds the graph for "
                "one video size, runs the passes, "
                "places every buffer, and prints:\n\n"
                "  parameters    elements of all weights, exactly\n"

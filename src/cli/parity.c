@@ -1,4 +1,5 @@
 /* weft parity: a model of ours against the numbers of the reference implementation. */
+#include "base/fs.h"
 #include "cli/verb.h"
 #include "format/safetensors.h"
 #include "model/model.h"
@@ -678,9 +679,15 @@ static weft_status run_all(parity *p)
 static weft_status run_parity(const weft_args *args)
 {
     int count;
+    char beside[1024];
     const char *const *files = weft_args_positional(args, &count);
-    parity p = {.file = files[0],
-                .config_file = files[1],
+    const char *json = files[count - 1];
+    if (strlen(json) > 1000 || strcmp(weft_path_extension(json), "json"))
+        return weft_fail(WEFT_E_ARG, "%s: not a .json file", json);
+    snprintf(beside, sizeof beside, "%.*s.safetensors", (int)(strlen(json) - strlen(".json")),
+             json);
+    parity p = {.file = count > 1 ? files[0] : beside,
+                .config_file = json,
                 .verbose = weft_args_flag(args, "--verbose"),
                 .backend = weft_backend_find(weft_args_string(args, "--backend"))};
     if (!p.backend)
@@ -706,9 +713,10 @@ static const weft_option options[] = {
 const weft_verb weft_verb_parity = {
     .name = "parity",
     .summary = "compare a model with golden numbers of the reference implementation",
-    .usage = "FILE.safetensors FILE.json [--backend NAME] [--verbose]",
+    .usage = "[FILE.safetensors] FILE.json [--backend NAME] [--verbose]",
     .details = "The JSON file holds the model's config in the public config.json fields; the "
-               "safetensors file its weights\n"
+               "safetensors file (left out: the one\n"
+               "of the same name beside it) its weights\n"
                "(param.*), inputs (in.*), outputs (out.*) and gradients (grad.*). weft builds the "
                "model, runs it forward and\n"
                "backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5) "
@@ -719,11 +727,10 @@ const weft_verb weft_verb_parity = {
                "run (data, text, noise, t):\n"
                "every loss must agree within 1e-4 relative.\n\n"
                "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
-    .examples =
-        "weft parity tests/golden/wan_t2v_tiny.safetensors tests/golden/wan_t2v_tiny.json\n",
+    .examples = "weft parity tests/golden/wan_t2v_tiny.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
-    .min_positional = 2,
+    .min_positional = 1,
     .max_positional = 2,
     .run = run_parity,
 };

@@ -58,9 +58,11 @@ void weft_flow_schedule(int64_t steps, double shift, double *sigma)
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
-static weft_value sigma(weft_graph *g, const weft_process_config *config, weft_value key_b)
+static void level(weft_graph *g, const weft_process_config *config, weft_value key_b,
+                  weft_value *sigma_b, weft_value *time_b)
 {
-    return weft_flow_sigma(g, &config->flow, key_b);
+    *sigma_b = weft_flow_sigma(g, &config->flow, key_b);
+    *time_b = weft_affine(g, *sigma_b, TIMES, 0);
 }
 
 static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
@@ -68,12 +70,6 @@ static weft_value input(weft_graph *g, const weft_process_config *config, weft_v
 {
     (void)config;
     return weft_flow_mix(g, data, noise, sigma_b);
-}
-
-static weft_value time(weft_graph *g, const weft_process_config *config, weft_value sigma_b)
-{
-    (void)config;
-    return weft_affine(g, sigma_b, TIMES, 0);
 }
 
 static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
@@ -89,10 +85,15 @@ static void schedule(const weft_process_config *config, int64_t steps, double *l
 }
 
 /* denoised = x - sigma velocity */
-static weft_precondition at(const weft_process_config *config, double level)
+static weft_precondition at(const weft_process_config *config, double sigma)
 {
     (void)config;
-    return (weft_precondition){.in = 1, .time = TIMES * level, .skip = 1, .out = -level};
+    return (weft_precondition){.in = 1, .time = TIMES * sigma, .skip = 1, .out = -sigma};
+}
+
+static double *shift(weft_process_config *config)
+{
+    return &config->flow.shift;
 }
 
 static weft_status read_scheduler(const json_t *json, const char *where,
@@ -110,12 +111,12 @@ static json_t *write_scheduler(const weft_process_config *config)
 const weft_process weft_process_flow = {
     .name = "flow",
     .scheduler = "FlowMatchEulerDiscreteScheduler",
-    .sigma = sigma,
+    .level = level,
     .input = input,
-    .time = time,
     .target = target,
     .schedule = schedule,
     .at = at,
+    .shift = shift,
     .read = read_scheduler,
     .write = write_scheduler,
 };

@@ -5,7 +5,28 @@
 #include <string.h>
 
 /* A process is its file and its line here. */
-const weft_process *const weft_processes[] = {&weft_process_flow, NULL};
+const weft_process *const weft_processes[] = {&weft_process_flow, &weft_process_edm, NULL};
+const char *const weft_process_names[] = {"flow", "edm", NULL};
+
+const weft_process_config weft_process_defaults = {
+    .flow = {.logit_std = 1, .shift = 1},
+    .edm = {.p_mean = -1.2,
+            .p_std = 1.2,
+            .sigma_data = 0.5,
+            .sigma_min = 0.002,
+            .sigma_max = 80,
+            .rho = 7},
+};
+
+double weft_process_first(const weft_process *process, const weft_process_config *config)
+{
+    return process->first ? process->first(config) : 1;
+}
+
+double weft_process_scale(const weft_process *process, const weft_process_config *config)
+{
+    return process->scale ? process->scale(config) : 1;
+}
 
 const weft_process *weft_process_of_scheduler(const char *class_name)
 {

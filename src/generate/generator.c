@@ -21,6 +21,7 @@ struct weft_generator {
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
     weft_model denoiser_model, encoder_model;
+    char *denoiser_folder, *encoder_folder, *vae_folder;
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
     weft_text_shape text;
@@ -38,17 +39,6 @@ struct weft_generator {
 };
 
 /* ---- reading the folder -------------------------------------------------------------------- */
-
-static weft_status open_part(const char *folder, const char *name, weft_role role,
-                             weft_model *model)
-{
-    char *path = weft_path_join(folder, name);
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    const weft_status_code status = weft_model_open_as(path, role, model);
-    weft_free(path);
-    return status;
-}
 
 static weft_status load_json(const char *folder, const char *name, json_t **json)
 {
@@ -72,11 +62,16 @@ static weft_status read_process(weft_generator *p)
     WEFT_GO(weft_json_get_string_or(scheduler, "_class_name", where, "", &name));
     p->process = weft_process_of_scheduler(name);
     p->process = p->process ? p->process : &weft_process_flow;
-    p->process_config = (weft_process_config){.flow = {.shift = 1}};
+    p->process_config = weft_process_defaults;
     WEFT_GO(p->process->read(scheduler, where, &p->process_config));
-    if (p->options.shift > 0)
-        p->process_config.flow.shift = p->options.shift;
-    p->options.shift = p->process_config.flow.shift;
+    if (p->process->shift) {
+        double *shift = p->process->shift(&p->process_config);
+        *shift = p->options.shift > 0 ? p->options.shift : *shift;
+        p->options.shift = *shift;
+    } else if (p->options.shift > 0) {
+        status = weft_fail(WEFT_E_ARG, "--shift: this model's noise levels (%s) have no shift",
+                           p->process->name);
+    }
 out:
     json_decref(scheduler);
     return status;
@@ -180,16 +175,11 @@ static weft_status finish_part(weft_generator *p, part *s)
     return weft_program_compile(s->own, &options, &s->program);
 }
 
-static weft_status keep_weights(const weft_generator *p, weft_graph *g, const char *name)
+static weft_status keep_weights(const weft_generator *p, weft_graph *g, const char *folder)
 {
     weft_dtype dtype = p->options.weights == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
-    if (p->options.weights == WEFT_WEIGHTS_AS_STORED) {
-        char *path = weft_path_join(p->folder, name);
-        const weft_status_code status =
-            path ? weft_weights_dtype(path, &dtype) : weft_fail(WEFT_E_MEMORY, "out of memory");
-        weft_free(path);
-        WEFT_TRY(status);
-    }
+    if (p->options.weights == WEFT_WEIGHTS_AS_STORED)
+        WEFT_TRY(weft_weights_dtype(folder, &dtype));
     weft_graph_store_weights_as(g, dtype);
     return WEFT_OK;
 }
@@ -201,8 +191,8 @@ static weft_status build_parts(weft_generator *p)
     weft_graph *d = p->denoiser.graph = weft_graph_create();
     if (!g || !d)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    WEFT_TRY(keep_weights(p, g, "text_encoder"));
-    WEFT_TRY(keep_weights(p, d, "transformer"));
+    WEFT_TRY(keep_weights(p, g, p->encoder_folder));
+    WEFT_TRY(keep_weights(p, d, p->denoiser_folder));
     const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
                                   p->text.length};
     weft_ports ports = weft_ports_none();
@@ -233,11 +223,12 @@ static void part_free(part *s)
 /* `runs/dit` for `runs/dit/model`. */
 static weft_status explain_folder(const char *folder)
 {
-    char *own = weft_path_join(folder, "transformer"), *inside = weft_path_join(folder, "model");
+    char *own = weft_path_join(folder, "model_index.json");
+    char *inside = weft_path_join(folder, "model");
     weft_status_code status = WEFT_OK;
     if (!own || !inside)
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
-    else if (!weft_path_is_dir(own) && weft_path_is_dir(inside))
+    else if (!weft_path_exists(own) && weft_path_is_dir(inside))
         status = weft_fail(WEFT_E_NOT_FOUND, "%s is the folder of a training run; its model is %s",
                            folder, inside);
     weft_free(own);
@@ -250,9 +241,8 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
 {
     weft_generator *p = weft_alloc(sizeof *p);
     weft_model vae;
-    char *vae_folder = weft_path_join(folder, "vae");
     weft_status_code status = WEFT_OK;
-    if (!p || !vae_folder) {
+    if (!p) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
@@ -274,17 +264,19 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         goto out;
     }
     WEFT_GO(explain_folder(folder));
-    WEFT_GO(open_part(folder, "transformer", WEFT_ROLE_DENOISER, &p->denoiser_model));
-    WEFT_GO(open_part(folder, "text_encoder", WEFT_ROLE_TEXT_ENCODER, &p->encoder_model));
-    WEFT_GO(open_part(folder, "vae", WEFT_ROLE_AUTOENCODER, &vae));
+    WEFT_GO(
+        weft_model_open_in(folder, WEFT_ROLE_DENOISER, &p->denoiser_folder, &p->denoiser_model));
+    WEFT_GO(
+        weft_model_open_in(folder, WEFT_ROLE_TEXT_ENCODER, &p->encoder_folder, &p->encoder_model));
+    WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
     p->patch = weft_model_grid(&p->denoiser_model);
     p->grid = weft_model_grid(&vae);
     p->text = weft_model_text(&p->encoder_model);
     WEFT_GO(read_process(p));
     WEFT_GO(read_settings(p));
     WEFT_GO(check_pixels(p));
-    WEFT_GO(
-        weft_vae_open(vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width, &p->vae));
+    WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width,
+                          &p->vae));
     WEFT_GO(check_sizes(p));
     p->guidance = weft_guidance_of(p->options.guidance);
     p->rows = p->options.batch * p->guidance->rows;
@@ -293,7 +285,6 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     p = NULL;
 out:
     weft_generator_free(p);
-    weft_free(vae_folder);
     return status;
 }
 
@@ -306,6 +297,9 @@ void weft_generator_free(weft_generator *p)
     weft_vae_free(p->vae);
     weft_store_free(p->store);
     weft_free(p->folder);
+    weft_free(p->denoiser_folder);
+    weft_free(p->encoder_folder);
+    weft_free(p->vae_folder);
     weft_free(p->sigma);
     weft_free(p->x);
     weft_free(p->work);
@@ -330,16 +324,13 @@ int64_t weft_generator_bytes(const weft_generator *p)
     return bytes;
 }
 
-static weft_status load_part(weft_generator *p, part *s, const char *prefix, const char *name)
+static weft_status load_part(weft_generator *p, part *s, const weft_model *model,
+                             const char *folder)
 {
-    char *path = weft_path_join(p->folder, name);
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_status_code status = weft_store_init(p->store, s->own, 0);
-    if (status == WEFT_OK)
-        status = weft_weights_load(p->store, s->own, prefix, path, false);
-    weft_free(path);
-    return status;
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", model->family->scope);
+    WEFT_TRY(weft_store_init(p->store, s->own, 0));
+    return weft_weights_load(p->store, s->own, prefix, folder, false);
 }
 
 weft_status weft_generator_bind(weft_generator *p)
@@ -353,8 +344,8 @@ weft_status weft_generator_bind(weft_generator *p)
     if (!p->sigma || !p->x || !p->slope || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     p->process->schedule(&p->process_config, p->options.steps, p->sigma);
-    WEFT_TRY(load_part(p, &p->encoder, "text_encoder.", "text_encoder"));
-    WEFT_TRY(load_part(p, &p->denoiser, "transformer.", "transformer"));
+    WEFT_TRY(load_part(p, &p->encoder, &p->encoder_model, p->encoder_folder));
+    WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_folder));
     weft_program *programs[] = {p->encoder.program,
                                 p->denoiser.program}; /* the results of each are copied at once */
     WEFT_TRY(weft_programs_bind(programs, 2, p->store));
@@ -455,10 +446,11 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
     const weft_grid *grid = &p->grid;
+    const double scale = weft_process_scale(p->process, &p->process_config);
     for (int64_t i = 0; i < count; i++) {
         float *x = p->x + i * p->latent_floats;
         for (int64_t k = 0; k < p->latent_floats; k++)
-            x[k] = x[k] * (float)grid->deviation[k % grid->channels] +
+            x[k] = x[k] * (float)(grid->deviation[k % grid->channels] / scale) +
                    (float)grid->mean[k % grid->channels];
         r->prompt = r->first + i;
         WEFT_TRY(weft_vae_decode(p->vae, x, p->latent[0], on_frames, r));
@@ -470,6 +462,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
                                int64_t count, const weft_generator_sink *sink)
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
+    const float begin = (float)weft_process_first(p->process, &p->process_config);
     run_state r = {.generator = p, .sink = sink};
     const weft_sampler_callbacks callbacks = {.slope = on_slope, .progress = on_step, .user = &r};
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
@@ -484,7 +477,8 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
             const uint64_t seed = prompt < count
                                       ? seeds[prompt]
                                       : 0; /* rows beyond the last prompt are thrown away */
-            p->x[i] = weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(i % p->latent_floats));
+            p->x[i] =
+                begin * weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(i % p->latent_floats));
         }
         WEFT_TRY(weft_sampler_run(p->options.sampler, p->sigma, p->options.steps, p->x, all,
                                   p->work, &callbacks));

@@ -118,6 +118,10 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_TEXT,   true,  "last_hidden_state"},
 };
 
+static const weft_dialect dialects[] = {
+    {"weft", "position.weight", NULL, 0},
+};
+
 const weft_family weft_family_bytes_encoder = {
     .class_name = "WeftBytesEncoder", .role = WEFT_ROLE_TEXT_ENCODER,
     .scope = "text_encoder", .stem = "model", .library = "weft",
@@ -126,5 +130,6 @@ const weft_family weft_family_bytes_encoder = {
     .check = check,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .text = text_shape, .tokens = fill_tokens,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -157,14 +157,14 @@ typedef struct weft_named_config {
     const char *name, *json;
 } weft_named_config;
 
-/* Names of another dialect of the same checkpoint. The rules of a list are tried in order, and each
- * replaces every occurrence of `theirs`, which holds at dots (or ends of the name). */
+/* One way of naming a checkpoint's tensors. The rules are tried in order, and each replaces every
+ * `theirs` that stands between dots or ends of the name. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
 } weft_rename_rule;
 typedef struct weft_dialect {
-    const char *name;   /* "original" */
-    const char *marker; /* a parameter that only this dialect has */
+    const char *name;   /* "diffusers": the family's own, without rules; "original" */
+    const char *marker; /* a tensor that only this dialect of this family has */
     const weft_rename_rule *rule;
     int rules;
 } weft_dialect;
@@ -213,7 +213,11 @@ struct weft_family {
 /* The list of families, in model/registry.c; NULL-terminated. */
 extern const weft_family *const weft_families[];
 
-/* `name` of dialect `d` as the family's own into out[size]; false: too long. */
+/* The family and dialect of a file whose tensors `has` tells, and what stands before all its names;
+ * NULL: none that weft knows. */
+const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
+                                       const weft_dialect **dialect, const char **prefix);
+/* `name` (without that prefix) as the family's own into out[size]; false: too long. */
 bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include "base/config.h"
 #include "base/fs.h"
 #include "nn/nn.h"
 
@@ -120,6 +121,23 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
         if (!replace_all(out, size, d->rule[i].theirs, d->rule[i].ours))
             return false;
     return true;
+}
+
+const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
+                                       const weft_dialect **dialect, const char **prefix)
+{
+    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model."};
+    for (int i = 0; weft_families[i]; i++)
+        for (int d = 0; d < weft_families[i]->dialects; d++)
+            for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
+                char name[300];
+                *dialect = &weft_families[i]->dialect[d];
+                *prefix = prefixes[p];
+                snprintf(name, sizeof name, "%s%s", *prefix, (*dialect)->marker);
+                if (has(user, name))
+                    return weft_families[i];
+            }
+    return NULL;
 }
 
 /* ---- configs -------------------------------------------------------------------------------- */
@@ -291,6 +309,37 @@ weft_status weft_model_open_as(const char *path, weft_role role, weft_model *mod
                          weft_role_name(role));
     *model = m;
     return WEFT_OK;
+}
+
+weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path, weft_model *model)
+{
+    char *found = NULL;
+    for (int i = 0; weft_families[i]; i++) {
+        if (weft_families[i]->role != role)
+            continue;
+        char *folder = weft_path_join(pipeline, weft_families[i]->scope);
+        if (!folder) {
+            weft_free(found);
+            return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+        }
+        const bool there = weft_path_is_dir(folder);
+        if (!found || there) {
+            weft_free(found);
+            found = folder;
+        } else {
+            weft_free(folder);
+        }
+        if (there)
+            break;
+    }
+    const weft_status_code status =
+        found ? weft_model_open_as(found, role, model)
+              : weft_fail(WEFT_E_NOT_FOUND, "no %s is built in", weft_role_name(role));
+    if (status == WEFT_OK)
+        *path = found;
+    else
+        weft_free(found);
+    return status;
 }
 
 /* ---- graphs --------------------------------------------------------------------------------- */

@@ -25,6 +25,10 @@ weft_status weft_model_default(const char *class_name, weft_model *model);
 weft_status weft_model_open(const char *path, weft_model *model);
 /* The same, of this role; an error says what stands there instead. */
 weft_status weft_model_open_as(const char *path, weft_role role, weft_model *model);
+/* The model of this role in a pipeline's folder: it stands in its family's own. `path`
+ * (heap, on success): that folder. */
+weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path,
+                               weft_model *model);
 json_t *weft_model_write(const weft_model *model);           /* new reference */
 const char *weft_model_class(const weft_model *model);       /* "WanTransformer3DModel", ... */
 const weft_family *weft_family_find(const char *class_name); /* NULL: none */

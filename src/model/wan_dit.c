@@ -320,6 +320,7 @@ static const weft_rename_rule original[] = {
     {"head.head",          "proj_out"},
 };
 static const weft_dialect dialects[] = {
+    {"diffusers", "condition_embedder.time_proj.weight", NULL, 0},
     {"original", "head.modulation", original, sizeof original / sizeof *original},
 };
 

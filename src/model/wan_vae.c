@@ -475,6 +475,10 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
 };
 
+static const weft_dialect dialects[] = {
+    {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.gamma", NULL, 0},
+};
+
 const weft_family weft_family_wan_vae = {
     .class_name = "AutoencoderKLWan", .role = WEFT_ROLE_AUTOENCODER,
     .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
@@ -483,5 +487,6 @@ const weft_family weft_family_wan_vae = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .set_statistics = set_statistics, .begin = begin,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

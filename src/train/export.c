@@ -83,8 +83,8 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
-    WEFT_TRY(save_json(path, "scheduler_config.json",
-                       weft_run_process(e->run)->write(&e->run->process)));
+    WEFT_TRY(
+        save_json(path, "scheduler_config.json", weft_run_process(e->run)->write(&e->run->noise)));
     WEFT_TRY(save_json(folder, "weft.json",
                        json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames,
                                  "height", (json_int_t)e->size->height, "width",

@@ -95,12 +95,15 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
         e->size[i].batch = ENCODE_BATCH;
     }
     WEFT_TRY(bind_encoders(e, vae, store));
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", vae->family->scope);
     if (e->store)
         WEFT_TRY(
-            weft_weights_load(store, e->step->whole, "vae.", e->run->autoencoder.weights, true));
-    if (e->encoder)
-        WEFT_TRY(weft_weights_load(store, e->text.whole, "text_encoder.",
-                                   weft_run_text(e->run)->weights, true));
+            weft_weights_load(store, e->step->whole, prefix, e->run->autoencoder.weights, true));
+    if (!e->encoder)
+        return open_loader(e);
+    snprintf(prefix, sizeof prefix, "%s.", e->encoder->family->scope);
+    WEFT_TRY(weft_weights_load(store, e->text.whole, prefix, weft_run_text(e->run)->weights, true));
     return open_loader(e);
 }
 

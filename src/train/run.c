@@ -42,8 +42,7 @@ static const weft_section autoencoder_section = {
     "autoencoder", "the video autoencoder: trained, or (beside a transformer) the one it works in",
     sizeof(weft_run_model), autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
 
-#define IN_CONFIG                                                                                  \
-    "write transformer: {class: WanTransformer3DModel, config: {...}} with it in config"
+#define IN_CONFIG "write transformer: {class: CLASS, config: {...}} with it in config"
 static const weft_key transformer_keys[] = {
     MODEL_KEYS,
     GONE("num_layers", IN_CONFIG),
@@ -163,7 +162,11 @@ static const weft_key run_keys[] = {
     {"text_encoders", WEFT_KEY_SECTION_LIST, offsetof(weft_run, text_encoders),
      .section = &text_section},
     {"loss", WEFT_KEY_SECTION, offsetof(weft_run, loss), .section = &loss_section},
-    {"flow", WEFT_KEY_SECTION, offsetof(weft_run, process.flow), .section = &weft_flow_section},
+    {"process", WEFT_KEY_ENUM, offsetof(weft_run, process), "flow", "",
+     "how data becomes noise, and what the transformer is asked about it",
+     .choices = weft_process_names},
+    {"flow", WEFT_KEY_SECTION, offsetof(weft_run, noise.flow), .section = &weft_flow_section},
+    {"edm", WEFT_KEY_SECTION, offsetof(weft_run, noise.edm), .section = &weft_edm_section},
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
         "share of samples whose caption is left away, so that guidance has an unconditional model",
         0, 1),
@@ -193,10 +196,9 @@ static const weft_key run_keys[] = {
      "OUT/trace-<stage>-<rank>.json, for Perfetto"},
     GONE("what", "a transformer is trained if `transformer` is given, else the autoencoder"),
     GONE("vae_path", "write autoencoder: {weights: FOLDER}"),
-    GONE("vae",
-         "write autoencoder: {class: AutoencoderKLWan, config: {base_dim: ...}}, or to begin "
-         "with the weights of a folder autoencoder: {weights: FOLDER}"),
-    GONE("text_encoder", "write text_encoders: [{class: WeftBytesEncoder, config: {dim: ...}}], or "
+    GONE("vae", "write autoencoder: {class: CLASS, config: {base_dim: ...}}, or to begin "
+                "with the weights of a folder autoencoder: {weights: FOLDER}"),
+    GONE("text_encoder", "write text_encoders: [{class: CLASS, config: {dim: ...}}], or "
                          "for a trained one text_encoders: [{weights: FOLDER}]"),
 };
 const weft_section weft_run_section = {"run", "a training run", sizeof(weft_run), run_keys,
@@ -330,7 +332,7 @@ static weft_status check_models(const weft_run *run, const char *path)
     if (run->text_encoders.count != 1)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: text_encoders: a transformer needs one, %lld are given, as in\n"
-                         "  text_encoders:\n    - {class: WeftBytesEncoder, config: {dim: 128}}",
+                         "  text_encoders:\n    - {class: CLASS, config: {...}}",
                          path, (long long)run->text_encoders.count);
     return check_model(weft_run_text(run), WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0");
 }
@@ -345,6 +347,9 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             path);
     if (!run->out[0])
         return weft_fail(WEFT_E_CONFIG, "%s: out: a folder for the run is needed", path);
+    if (!(run->noise.edm.sigma_min < run->noise.edm.sigma_max))
+        return weft_fail(WEFT_E_CONFIG, "%s: edm.sigma_min: %g is not below sigma_max, %g", path,
+                         run->noise.edm.sigma_min, run->noise.edm.sigma_max);
     WEFT_TRY(check_buckets_given(run, path));
     return check_models(run, path);
 }
@@ -462,6 +467,5 @@ weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const c
 
 const weft_process *weft_run_process(const weft_run *run)
 {
-    (void)run;
-    return &weft_process_flow;
+    return weft_processes[run->process];
 }

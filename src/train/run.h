@@ -66,7 +66,8 @@ typedef struct weft_run {
     weft_run_model transformer;      /* given: it is trained */
     weft_section_list text_encoders; /* weft_run_model, beside a transformer */
     weft_run_loss loss;
-    weft_process_config process;
+    int process; /* index into weft_processes */
+    weft_process_config noise;
     double caption_dropout;
     weft_optimizer_config optimizer;
     weft_section_list stages; /* weft_stage */

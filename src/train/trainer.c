@@ -345,11 +345,12 @@ static weft_status open_checkpoints(trainer *t)
 static void fill_latents(trainer *t, weft_program *program, const weft_batch *batch)
 {
     const weft_grid *grid = &t->models.grid;
+    const double scale = weft_process_scale(weft_run_process(t->run), &t->run->noise);
     weft_tensor *to = weft_program_input(program, "batch.latents");
     const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
     float *x = to->data;
     for (int64_t i = 0; i < count; i++)
-        x[i] = (float)((batch->part[i] - grid->mean[i % z]) / grid->deviation[i % z]);
+        x[i] = (float)(scale * (batch->part[i] - grid->mean[i % z]) / grid->deviation[i % z]);
 }
 
 /* Captions as tokens, or as the embeddings that were made of them. */

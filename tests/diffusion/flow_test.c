@@ -1,5 +1,6 @@
 #include "diffusion/flow.h"
 #include "diffusion/guidance.h"
+#include "diffusion/process.h"
 #include "diffusion/sampler.h"
 
 #include <criterion/criterion.h>

@@ -16,7 +16,7 @@ enum { MAX_RANKS = 2, RUNS = 3 };
 static weft_graph *objective(bool denoises)
 {
     const weft_run run = {.loss = {.l1 = 1, .l2 = 1, .kl = 1e-4},
-                          .process.flow = {.logit_std = 1, .shift = 3}};
+                          .noise.flow = {.logit_std = 1, .shift = 3}};
     const weft_bucket size = {.batch = 4, .frames = 5, .height = 32, .width = 32};
     weft_run_models models = {.autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\","
                                                       "\"base_dim\":32,\"z_dim\":4,"
