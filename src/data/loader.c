@@ -117,7 +117,8 @@ struct weft_loader {
     int64_t plan_step, next_step;
     weft_loader_report report; /* replaced and waited_ms; the rest is summed up from `fate` */
     fate *fate;                /* of each sample; written under the lock once workers run */
-    uint64_t fingerprint;
+    uint64_t fingerprint;      /* of samples, batches and what the order depends on */
+    uint64_t listed;           /* the same as it was written before: by the order of listing */
 
     slot *slots;
     int64_t slot_count;
@@ -227,7 +228,8 @@ static weft_status deal(weft_loader *l)
         fate *f = &l->fate[i];
         *f = (fate){.lane = -1};
         f->what = l->part ? deal_part(l, s, f) : deal_video(l, s, f);
-        if (f->lane < 0)
+        usable += f->lane >= 0;
+        if (f->lane < 0 || (l->config.skip && l->config.skip(l->config.skip_user, s)))
             continue;
         lane *to = &l->lane[f->lane];
         WEFT_TRY(weft_grow((void **)&to->sample, to->count, &to->capacity, sizeof *to->sample));
@@ -236,14 +238,20 @@ static weft_status deal(weft_loader *l)
     for (int i = 0; i < l->lanes; i++) {
         l->lane_samples[i] = l->lane[i].count;
         l->lane_batch[i] = l->lane[i].size.batch;
-        usable += l->lane[i].count;
         l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->lane[i].size.batch);
-        for (int64_t k = 0; k < l->lane[i].count; k++)
-            l->fingerprint = weft_seed_mix(l->fingerprint,
-                                           weft_dataset_at(l->dataset, l->lane[i].sample[k])->id);
-        if (is_windowed(l, &l->lane[i]))
-            l->fingerprint = weft_seed_mix(l->fingerprint, (uint64_t)l->config.shuffle);
-        if (l->rank == 0)
+        l->listed = weft_seed_mix(l->listed, (uint64_t)l->lane[i].size.batch);
+        uint64_t listed = l->listed, sum = 0;
+        for (int64_t k = 0; k < l->lane[i].count; k++) {
+            const uint64_t id = weft_dataset_at(l->dataset, l->lane[i].sample[k])->id;
+            listed = weft_seed_mix(listed, id);
+            sum += weft_seed_mix(0, id);
+        }
+        l->listed = listed;
+        l->fingerprint = weft_seed_mix(l->fingerprint, sum);
+        if (is_windowed(l, &l->lane[i])) /* then the order depends on the shards too */
+            l->fingerprint =
+                weft_seed_mix(weft_seed_mix(l->fingerprint, listed), (uint64_t)l->config.shuffle);
+        if (l->rank == 0 && !l->config.no_stand_ins)
             warn_of_repetition(&l->lane[i]);
     }
     if (usable)
@@ -326,10 +334,13 @@ void weft_loader_explain(const weft_loader *l, weft_buf *out)
     weft_buf_printf(out, "\n");
     for (int i = 0; i < l->lanes && l->lanes > 1; i++) {
         const weft_bucket *b = &l->lane[i].size;
+        int64_t inside = 0;
+        for (int64_t k = 0; k < r.all_samples; k++)
+            inside += l->fate[k].lane == i;
         weft_buf_printf(out, "%lld of %lld samples are in bucket %d of %lldx%lldx%lld%s\n",
-                        (long long)l->lane_samples[i], (long long)r.all_samples, i,
-                        (long long)b->frames, (long long)b->height, (long long)b->width,
-                        l->lane_samples[i] ? "" : ": it never has a turn");
+                        (long long)inside, (long long)r.all_samples, i, (long long)b->frames,
+                        (long long)b->height, (long long)b->width,
+                        inside ? "" : ": it never has a turn");
     }
     for (int i = WEFT_SAMPLE_USED + 1; i < WEFT_SAMPLE_FATES; i++)
         if (r.samples[i])
@@ -575,11 +586,18 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i, reading *r)
             return status;
         pthread_mutex_lock(&l->lock);
         if (l->fate[s->sample[i]].what == WEFT_SAMPLE_USED) /* told once, not in every epoch */
-            weft_warn("%s; another sample takes its place, whenever its turn comes",
-                      weft_error_message());
+            weft_warn("%s; %s", weft_error_message(),
+                      l->config.no_stand_ins
+                          ? "the sample is left out"
+                          : "another sample takes its place, whenever its turn comes");
         l->report.replaced++;
         l->fate[s->sample[i]].what = r->fault;
         pthread_mutex_unlock(&l->lock);
+        s->replaced[i] = true;
+        if (l->config.no_stand_ins) {
+            memset(s->data + i * a->item_floats, 0, (size_t)a->item_floats * 4);
+            return WEFT_OK;
+        }
         int64_t k = 0;
         while (k < a->count && a->sample[k] != s->sample[i])
             k++;
@@ -870,13 +888,14 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
 {
     int64_t step, seed;
     const char *fingerprint;
-    char own[32];
+    char own[32], old[32];
     const json_t *taken = json_object_get(state, "taken");
     WEFT_TRY(weft_json_get_i64(state, "step", where, &step));
     WEFT_TRY(weft_json_get_i64(state, "seed", where, &seed));
     WEFT_TRY(weft_json_get_string(state, "samples", where, &fingerprint));
     snprintf(own, sizeof own, "%016llx", (unsigned long long)l->fingerprint);
-    if (seed != l->config.seed || strcmp(fingerprint, own) != 0 ||
+    snprintf(old, sizeof old, "%016llx", (unsigned long long)l->listed);
+    if (seed != l->config.seed || (strcmp(fingerprint, own) && strcmp(fingerprint, old)) ||
         (int)json_array_size(taken) != l->lanes || step < 0)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: the loader stood in other data (shards, clip sizes, batch or seed "

@@ -28,10 +28,16 @@ typedef struct weft_loader_config {
     double caption_dropout;          /* share of captions replaced by "" (for guidance) */
     bool strict;                     /* damaged shards are errors */
     bool verify;                     /* parts are held against their checksums */
-    bool random_crop, random_start;  /* else the centre and the beginning */
+    /* For passes over a set: what cannot be used leaves zeros (`replaced` is set) and no other
+     * sample takes its place, and a batch of more than the samples is not told. */
+    bool no_stand_ins;
+    bool random_crop, random_start; /* else the centre and the beginning */
     /* Suffix of another .npy part of f32 or f16, read beside `part`; NULL: none. */
     const char *extra;
     int64_t extra_floats; /* its elements */
+    /* Samples that count as used and never come, as somebody has done with them; NULL: none. */
+    bool (*skip)(const void *user, const weft_sample *sample);
+    const void *skip_user;
 } weft_loader_config;
 extern const weft_section weft_loader_section;
 

@@ -4,8 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "data/index.h"
-#include "format/tar.h"
+#include "data/shard_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -260,32 +259,7 @@ static weft_status sample_open(job *j, const clip *c, sample_parts *s, bool *usa
     return WEFT_OK;
 }
 
-/* Checksums of the parts, in the order of the members. */
-typedef struct part_sums {
-    uint64_t *value; /* owned */
-    int64_t count, capacity;
-} part_sums;
-
-static weft_status note_sum(part_sums *s, const weft_tar_writer *tar)
-{
-    WEFT_TRY(weft_grow((void **)&s->value, s->count, &s->capacity, sizeof *s->value));
-    (void)weft_tar_last(tar, &s->value[s->count++]);
-    return WEFT_OK;
-}
-
-static weft_status add_text(weft_tar_writer *tar, const char *id, const char *suffix,
-                            const char *data, int64_t bytes, part_sums *sums)
-{
-    weft_buf name = {0};
-    weft_buf_printf(&name, "%s.%s", id, suffix);
-    weft_status_code status = weft_buf_check(&name);
-    if (status == WEFT_OK)
-        status = weft_tar_add(tar, name.data, data, bytes);
-    weft_buf_free(&name);
-    return status == WEFT_OK ? note_sum(sums, tar) : status;
-}
-
-static weft_status copy_video(weft_tar_writer *tar, const clip *c, const sample_parts *s,
+static weft_status copy_video(weft_shard_file *shard, const clip *c, const sample_parts *s,
                               char *piece)
 {
     for (int64_t done = 0; done < s->video_bytes;) {
@@ -298,40 +272,34 @@ static weft_status copy_video(weft_tar_writer *tar, const clip *c, const sample_
         if (n == 0)
             return weft_fail(WEFT_E_IO, "%s: became shorter while it was read; run again",
                              c->video);
-        WEFT_TRY(weft_tar_append(tar, piece, n));
+        WEFT_TRY(weft_shard_file_append(shard, piece, n));
         done += n;
     }
     return WEFT_OK;
 }
 
-static weft_status sample_write(weft_tar_writer *tar, const clip *c, const sample_parts *s,
-                                part_sums *sums)
+static weft_status sample_write(weft_shard_file *shard, const clip *c, const sample_parts *s)
 {
-    WEFT_TRY(add_text(tar, c->id, "json", s->meta, s->meta_bytes, sums));
-    weft_buf name = {0};
+    WEFT_TRY(weft_shard_file_add(shard, c->id, "json", s->meta, s->meta_bytes));
     char *piece = weft_alloc(PIECE);
-    weft_buf_printf(&name, "%s.mp4", c->id);
-    weft_status_code status =
-        piece ? weft_buf_check(&name) : weft_fail(WEFT_E_MEMORY, "out of memory for %s", c->id);
+    if (!piece)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %s", c->id);
+    weft_status_code status = weft_shard_file_begin(shard, c->id, "mp4", s->video_bytes);
     if (status == WEFT_OK)
-        status = weft_tar_begin(tar, name.data, s->video_bytes);
+        status = copy_video(shard, c, s, piece);
     if (status == WEFT_OK)
-        status = copy_video(tar, c, s, piece);
-    if (status == WEFT_OK)
-        status = weft_tar_end(tar);
+        status = weft_shard_file_end(shard);
     weft_free(piece);
-    weft_buf_free(&name);
     WEFT_TRY(status);
-    WEFT_TRY(note_sum(sums, tar));
-    return add_text(tar, c->id, "txt", s->caption, (int64_t)strlen(s->caption), sums);
+    return weft_shard_file_add(shard, c->id, "txt", s->caption, (int64_t)strlen(s->caption));
 }
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
 /* An earlier run's shard counts as done when the note beside it says that it holds the same clips.
- * The note, .<shard>.json, is written after the shard; its plan hash covers ids, sizes, times of
- * change and order. The notes are also the list of what this verb wrote: no other file is written
- * over or removed. */
+ * The note, .<shard>.json, is written before the shard, to say that it is begun, and after it; its
+ * plan hash covers ids, sizes, times of change and order. The notes are also the list of what this
+ * verb wrote: no other file is written over or removed. */
 static uint64_t plan_hash(const job *j, int64_t from, int64_t to)
 {
     uint64_t hash = weft_seed_mix((uint64_t)j->config->seed, (uint64_t)j->config->need_caption);
@@ -368,6 +336,12 @@ static weft_status save_json(weft_storage *storage, const char *name, const json
     return status;
 }
 
+/* The note says that the shard is being written: nothing of another's was there then. */
+static bool is_begun(const json_t *note)
+{
+    return json_is_true(json_object_get(note, "begun"));
+}
+
 /* The notes of earlier runs. */
 static weft_status read_notes(job *j)
 {
@@ -382,7 +356,7 @@ static weft_status read_notes(job *j)
             continue;
         const char *file = json_string_value(json_object_get(note, "file"));
         if (file && strlen(file) == len - 6 && !strncmp(file, name + 1, len - 6) &&
-            json_is_string(json_object_get(note, "xxh3")))
+            (is_begun(note) || json_is_string(json_object_get(note, "xxh3"))))
             json_object_set(j->notes, file, note);
         json_decref(note);
     }
@@ -395,29 +369,15 @@ static weft_status is_ours(job *j, const char *file, const json_t *note, bool *o
 {
     weft_storage_facts facts;
     char hex[32];
-    *ours = false;
+    *ours = is_begun(note);
     WEFT_TRY(weft_storage_facts_of(j->out, file, &facts));
-    if (!note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
+    if (*ours || !note || facts.bytes != json_integer_value(json_object_get(note, "bytes")))
         return WEFT_OK;
-    char *piece = weft_alloc(PIECE);
-    XXH3_state_t *state = XXH3_createState();
-    weft_status_code status =
-        piece && state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
-    if (status == WEFT_OK)
-        XXH3_64bits_reset(state);
-    for (int64_t at = 0; status == WEFT_OK && at < facts.bytes; at += PIECE) {
-        const int64_t n = facts.bytes - at < PIECE ? facts.bytes - at : PIECE;
-        status = weft_storage_read(j->out, file, at, n, piece);
-        if (status == WEFT_OK)
-            XXH3_64bits_update(state, piece, (size_t)n);
-    }
-    if (status == WEFT_OK) {
-        snprintf(hex, sizeof hex, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
-        *ours = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
-    }
-    XXH3_freeState(state);
-    weft_free(piece);
-    return status;
+    uint64_t sum;
+    WEFT_TRY(weft_storage_sum(j->out, file, &sum));
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)sum);
+    *ours = !strcmp(hex, json_string_value(json_object_get(note, "xxh3")));
+    return WEFT_OK;
 }
 
 /* NULL: it is to be written. */
@@ -450,16 +410,15 @@ static weft_status check_place(job *j, const char *file)
                             weft_storage_root(j->out), file);
 }
 
-static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t to,
-                            int64_t *samples, int64_t *frames, part_sums *sums,
-                            weft_progress *progress)
+static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int64_t to,
+                              int64_t *samples, int64_t *frames, weft_progress *progress)
 {
     for (int64_t i = from; i < to; i++) {
         sample_parts s = {.video = -1};
         bool usable;
         weft_status_code status = sample_open(j, &j->clip[i], &s, &usable);
         if (status == WEFT_OK && usable) {
-            status = sample_write(tar, &j->clip[i], &s, sums);
+            status = sample_write(shard, &j->clip[i], &s);
             ++*samples;
             *frames += weft_meta_frames(s.json);
         }
@@ -470,59 +429,23 @@ static weft_status fill_tar(job *j, weft_tar_writer *tar, int64_t from, int64_t 
     return WEFT_OK;
 }
 
-static weft_status out_write(void *file, const void *data, int64_t bytes)
-{
-    return weft_storage_write(file, data, bytes);
-}
-
-static weft_status out_commit(void *file)
-{
-    return weft_storage_commit(file);
-}
-
-static void out_free(void *file)
-{
-    weft_storage_file_free(file);
-}
-
-/* The index beside the shard, from its headers, with the checksums that are known from writing. */
-static weft_status write_shard_index(job *j, const char *file, const part_sums *sums, uint64_t hash)
-{
-    weft_index index;
-    weft_arena *arena = weft_arena_create();
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", file);
-    weft_status_code status = weft_index_make(j->out, file, arena, &index);
-    if (status == WEFT_OK && index.parts != sums->count)
-        status = weft_fail(WEFT_E_INTERNAL, "%s: %lld members of %lld are found again", file,
-                           (long long)index.parts, (long long)sums->count);
-    if (status == WEFT_OK) {
-        weft_index_set_sums(&index, sums->value, hash);
-        status = weft_index_save(j->out, file, &index);
-    }
-    weft_arena_free(arena);
-    return status;
-}
-
 static weft_status write_tar(job *j, const char *file, const char *note, uint64_t plan,
                              int64_t from, int64_t to, weft_progress *progress, json_t **entry)
 {
-    weft_tar_writer *tar = NULL;
-    weft_storage_file *to_file;
-    part_sums sums = {0};
+    weft_shard_file *shard = NULL;
     int64_t samples = 0, frames = 0, bytes;
     uint64_t hash;
     char hex[32], plan_hex[32];
     weft_status_code status = WEFT_OK;
     const size_t dropped_before = json_array_size(j->dropped);
     WEFT_TRY(check_place(j, file));
-    WEFT_TRY(weft_storage_begin(j->out, file, &to_file));
-    const weft_tar_output output = {
-        .self = to_file, .write = out_write, .commit = out_commit, .free = out_free};
-    WEFT_TRY(weft_tar_create_on(&output, &tar));
-    WEFT_GO(fill_tar(j, tar, from, to, &samples, &frames, &sums, progress));
-    WEFT_GO(weft_tar_finish(tar, &hash, &bytes));
-    WEFT_GO(write_shard_index(j, file, &sums, hash));
+    json_t *begun = json_pack("{s:s, s:b}", "file", file, "begun", 1);
+    status = save_json(j->out, note, begun);
+    json_decref(begun);
+    WEFT_TRY(status);
+    WEFT_TRY(weft_shard_file_create(j->out, file, &shard));
+    WEFT_GO(fill_shard(j, shard, from, to, &samples, &frames, progress));
+    WEFT_GO(weft_shard_file_finish(shard, &hash, &bytes));
     snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
     snprintf(plan_hex, sizeof plan_hex, "%016llx", (unsigned long long)plan);
     json_t *dropped = json_array();
@@ -533,8 +456,7 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
                        (json_int_t)bytes, "xxh3", hex, "plan", plan_hex, "dropped", dropped);
     WEFT_GO(save_json(j->out, note, *entry));
 out:
-    weft_free(sums.value);
-    weft_tar_free(tar);
+    weft_shard_file_free(shard);
     return status;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <xxhash.h>
 
 struct weft_storage {
     const weft_storage_kind *kind;
@@ -77,6 +78,30 @@ weft_status weft_storage_read(weft_storage *s, const char *name, int64_t at, int
     atomic_fetch_add(&s->reads, 1);
     atomic_fetch_add(&s->bytes_read, bytes);
     return bytes > 0 ? s->kind->read(s->self, name, at, bytes, to) : WEFT_OK;
+}
+
+weft_status weft_storage_sum(weft_storage *s, const char *name, uint64_t *sum)
+{
+    enum { PIECE = 1 << 20 };
+    weft_storage_facts facts;
+    WEFT_TRY(weft_storage_facts_of(s, name, &facts));
+    char *piece = weft_alloc(PIECE);
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status =
+        piece && state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    if (status == WEFT_OK)
+        XXH3_64bits_reset(state);
+    for (int64_t at = 0; status == WEFT_OK && at < facts.bytes; at += PIECE) {
+        const int64_t n = facts.bytes - at < PIECE ? facts.bytes - at : PIECE;
+        status = weft_storage_read(s, name, at, n, piece);
+        if (status == WEFT_OK)
+            XXH3_64bits_update(state, piece, (size_t)n);
+    }
+    if (status == WEFT_OK)
+        *sum = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    weft_free(piece);
+    return status;
 }
 
 weft_status weft_storage_list(weft_storage *s, weft_names *names)

@@ -46,6 +46,8 @@ weft_status weft_storage_facts_of(weft_storage *storage, const char *name,
 /* All `bytes` or an error: a file that ends before is WEFT_E_IO with the place. */
 weft_status weft_storage_read(weft_storage *storage, const char *name, int64_t at, int64_t bytes,
                               void *to);
+/* XXH3-64 of the whole file. */
+weft_status weft_storage_sum(weft_storage *storage, const char *name, uint64_t *sum);
 weft_status weft_storage_list(weft_storage *storage, weft_names *names); /* sorted by bytes */
 weft_status weft_storage_remove(weft_storage *storage, const char *name);
 /* The whole file at once: it is there with all its bytes, or not at all. A name may hold folders.

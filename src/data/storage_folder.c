@@ -19,7 +19,8 @@ typedef struct open_file {
     uint64_t hash; /* of the name */
     int64_t used;  /* when, on the folder's clock */
     int fd;
-    int users; /* reads in progress */
+    int users;  /* reads in progress */
+    bool stale; /* the name stands for another file now: closed when nobody reads it */
 } open_file;
 
 typedef struct folder {
@@ -95,7 +96,7 @@ static open_file *find_place(folder *f, uint64_t hash, const char *path, bool *f
     *found = false;
     for (int i = 0; i < WEFT_STORAGE_OPEN_FILES; i++) {
         open_file *file = &f->file[i];
-        if (file->path && file->hash == hash && !strcmp(file->path, path)) {
+        if (file->path && !file->stale && file->hash == hash && !strcmp(file->path, path)) {
             *found = true;
             return file;
         }
@@ -147,8 +148,23 @@ static void give_fd(folder *f, open_file *shared, int fd, bool failed)
         return;
     }
     pthread_mutex_lock(&f->lock);
-    if (--shared->users == 0 && failed)
+    shared->stale |= failed;
+    if (--shared->users == 0 && shared->stale)
         forget(shared);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* The file of this path was removed or replaced. */
+static void drop_fd(folder *f, const char *path)
+{
+    bool found;
+    pthread_mutex_lock(&f->lock);
+    open_file *file = find_place(f, XXH3_64bits(path, strlen(path)), path, &found);
+    if (found) {
+        file->stale = true;
+        if (file->users == 0)
+            forget(file);
+    }
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -193,39 +209,55 @@ static weft_status folder_remove(void *self, const char *name)
         return WEFT_E_MEMORY;
     const weft_status_code status =
         unlink(path) == 0 || errno == ENOENT ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
+    drop_fd(self, path);
     weft_free(path);
     return status;
 }
+
+/* A file that is being written. */
+typedef struct folder_file {
+    folder *folder;
+    weft_file_writer writer;
+} folder_file;
 
 static weft_status folder_begin(void *self, const char *name, void **file)
 {
     char *path = path_in(self, name);
-    weft_file_writer *w = weft_alloc(sizeof *w);
+    folder_file *f = weft_alloc(sizeof *f);
     weft_status_code status =
-        path && w ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+        path && f ? weft_make_parent(path) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
     if (status == WEFT_OK)
-        status = weft_file_begin(w, path);
+        status = weft_file_begin(&f->writer, path);
     weft_free(path);
-    if (status != WEFT_OK)
-        weft_free(w);
-    else
-        *file = w;
-    return status;
+    if (status != WEFT_OK) {
+        weft_free(f);
+        return status;
+    }
+    f->folder = self;
+    *file = f;
+    return WEFT_OK;
 }
 
 static weft_status folder_write(void *file, const void *data, int64_t bytes)
 {
-    return weft_file_write(file, data, bytes);
+    return weft_file_write(&((folder_file *)file)->writer, data, bytes);
 }
 
 static weft_status folder_commit(void *file)
 {
-    return weft_file_commit(file);
+    folder_file *f = file;
+    char *path = weft_strdup(f->writer.path);
+    weft_status_code status =
+        path ? weft_file_commit(&f->writer) : weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        drop_fd(f->folder, path);
+    weft_free(path);
+    return status;
 }
 
 static void folder_free(void *file)
 {
-    weft_file_abort(file);
+    weft_file_abort(&((folder_file *)file)->writer);
     weft_free(file);
 }
 

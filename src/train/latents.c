@@ -4,22 +4,42 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/loader.h"
+#include "data/shard_file.h"
 #include "format/npy.h"
-#include "format/tar.h"
 #include "runtime/weights.h"
 #include "train/account.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
 
-enum { ENCODE_BATCH = 4, SAMPLES_PER_SHARD = 10000 };
+enum {
+    ENCODE_BATCH = 4,        /* samples in all ranks' programs together, about */
+    SHARD_SAMPLES = 1000,    /* a shard of latents ends at so many samples, */
+    SHARD_BYTES = 256 << 20, /* bytes, */
+    SHARD_SECONDS = 60,      /* or seconds: a kill costs no more */
+};
+static const int64_t check_limit = INT64_C(4)
+                                   << 30; /* a cache up to here is read when it is opened */
 
-/* The encoders over one epoch of a data set. */
+/* The encoders over one epoch of a data set.
+ *
+ *   apart false   one program over the run's mesh: every rank gets all latents of a batch
+ *   apart true    each rank has programs of its own for its share: nothing is exchanged */
 typedef struct encoding {
     const weft_run *run;
-    const weft_place_of_run *place;
+    const weft_place_of_run *place; /* the run's */
+    weft_place_of_run here;         /* where the programs run */
+    bool apart;
+    int64_t batch; /* of a program */
+    bool (*skip)(const void *user, const weft_sample *sample);
+    const void *skip_user;
     const weft_model *encoder; /* of captions; NULL: they are not encoded */
     weft_text_shape words;     /* its */
     weft_store *store;
@@ -29,8 +49,8 @@ typedef struct encoding {
     weft_step text;
     weft_loader *loader;
     int64_t samples, done;
-    int64_t global[ENCODE_BATCH]; /* sample of each item of the last batch; -1: a repetition; -2:
-                                     one that does not decode */
+    int64_t global[ENCODE_BATCH]; /* sample of each item of the program's last batch; -1: a
+                                     repetition; -2: one that does not decode */
     int bucket;                   /* of that batch */
     weft_shape latent;            /* (B,T',Y',X',Z) of it */
     int64_t latent_count;         /* elements of one sample */
@@ -39,14 +59,29 @@ typedef struct encoding {
 static weft_status open_loader(encoding *e)
 {
     const weft_run_data *d = &e->run->data;
+    const int ranks = weft_comm_ranks(e->place->comm);
+    weft_bucket *size = weft_alloc(e->buckets * (int64_t)sizeof *size);
+    if (!size)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    for (int i = 0; i < e->buckets; i++) {
+        size[i] = e->size[i];
+        size[i].batch = e->apart ? e->batch * ranks : e->batch;
+    }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
-                                       .buckets = {e->buckets, e->size},
+                                       .buckets = {e->buckets, size},
                                        .fps = d->fps,
                                        .threads = d->threads,
-                                       .prefetch = d->prefetch};
-    WEFT_TRY(weft_loader_open(&config, (int)e->step->slice_index, (int)e->step->slice_parts, NULL,
-                              0, &e->loader));
+                                       .prefetch = d->prefetch,
+                                       .verify = d->verify,
+                                       .no_stand_ins = true,
+                                       .skip = e->skip,
+                                       .skip_user = e->skip_user};
+    const weft_status_code status = weft_loader_open(
+        &config, e->apart ? weft_comm_rank(e->place->comm) : (int)e->step->slice_index,
+        e->apart ? ranks : (int)e->step->slice_parts, NULL, 0, &e->loader);
+    weft_free(size);
+    WEFT_TRY(status);
     for (int i = 0; i < e->buckets; i++)
         e->samples += weft_loader_bucket_samples(e->loader, i);
     return WEFT_OK;
@@ -63,15 +98,15 @@ static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store 
         weft_graph *g = weft_graph_create();
         if (g)
             weft_encoder_build(g, vae, &e->size[i]);
-        WEFT_GO(weft_step_plan(g, NULL, e->place, &e->step[i]));
+        WEFT_GO(weft_step_plan(g, NULL, &e->here, &e->step[i]));
         WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
         programs[i] = e->step[i].program;
     }
     if (e->encoder) {
         weft_graph *g = weft_graph_create();
         if (g)
-            weft_text_build(g, e->encoder, ENCODE_BATCH);
-        WEFT_GO(weft_step_make(g, NULL, e->place, store, 0, &e->text));
+            weft_text_build(g, e->encoder, e->batch);
+        WEFT_GO(weft_step_make(g, NULL, &e->here, store, 0, &e->text));
     }
     WEFT_GO(weft_programs_bind(programs, e->buckets, store));
 out:
@@ -83,7 +118,15 @@ out:
 static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
                                  weft_store *store)
 {
+    const int ranks = weft_comm_ranks(e->place->comm);
     e->buckets = weft_stage_bucket_count(s);
+    e->here = *e->place;
+    e->batch = ENCODE_BATCH;
+    if (e->apart) {
+        e->here.comm = NULL;
+        e->here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
+        e->batch = ranks < ENCODE_BATCH ? ENCODE_BATCH / ranks : 1;
+    }
     e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
     e->size = weft_alloc(e->buckets * (int64_t)sizeof *e->size);
     if (!store)
@@ -92,7 +135,7 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
         return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
     for (int i = 0; i < e->buckets; i++) {
         e->size[i] = *weft_stage_bucket(s, i);
-        e->size[i].batch = ENCODE_BATCH;
+        e->size[i].batch = e->batch;
     }
     WEFT_TRY(bind_encoders(e, vae, store));
     char prefix[64];
@@ -118,19 +161,29 @@ static void close_encoding(encoding *e)
     weft_free(e->size);
 }
 
-/* Which samples the whole batch held, known on every rank. */
+/* Which samples the program's batch held: this rank's own, or those of all ranks, known on each. */
 static weft_status share_samples(encoding *e, const weft_batch *batch)
 {
+    const int64_t first = e->apart ? 0 : batch->first;
     double values[ENCODE_BATCH] = {0};
     for (int64_t i = 0; i < batch->count; i++)
-        values[batch->first + i] = batch->epoch[i] != 0 ? 0
-                                   : batch->replaced[i] ? -1
-                                                        : (double)(batch->sample[i] + 1);
-    if (e->step->slice_parts > 1)
+        values[first + i] = batch->epoch[i] != 0 ? 0
+                            : batch->replaced[i] ? -1
+                                                 : (double)(batch->sample[i] + 1);
+    if (!e->apart && e->step->slice_parts > 1)
         WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
     for (int i = 0; i < ENCODE_BATCH; i++)
         e->global[i] = (int64_t)values[i] - 1;
     return WEFT_OK;
+}
+
+/* How many samples of the whole batch, over all ranks, are of the first epoch. */
+static int64_t fresh_samples(const encoding *e, const weft_batch *batch)
+{
+    const int64_t all = e->apart ? e->batch * weft_comm_ranks(e->place->comm) : e->batch;
+    const int64_t left =
+        weft_loader_bucket_samples(e->loader, batch->bucket) - (batch->place[0] - batch->first);
+    return left < 0 ? 0 : left < all ? left : all;
 }
 
 /* Embeddings (B,L,D) of the captions of this rank's items, on every rank; NULL captions are empty
@@ -164,97 +217,124 @@ static weft_status encode_next(encoding *e, const float **latents, const char *c
         *captions = batch.caption;
     e->bucket = batch.bucket;
     e->latent = out->shape;
-    e->latent_count = weft_shape_count(&out->shape) / ENCODE_BATCH;
-    for (int i = 0; i < ENCODE_BATCH; i++)
-        e->done += e->global[i] != -1;
+    e->latent_count = weft_shape_count(&out->shape) / e->batch;
+    if (e->apart)
+        e->done += fresh_samples(e, &batch);
+    else
+        for (int i = 0; i < ENCODE_BATCH; i++)
+            e->done += e->global[i] != -1;
     return WEFT_OK;
 }
 
 /* ---- cache --------------------------------------------------------------------------------- */
 
-static weft_status add_array(weft_tar_writer *tar, const char *key, const char *suffix, int rank,
+/* What a rank writes: shards one after the other, none of a name that is there. */
+typedef struct output {
+    const char *folder;
+    weft_storage *storage;
+    weft_shard_file *shard; /* NULL: none is begun */
+    int64_t number, samples;
+    double began;
+} output;
+
+static weft_status begin_shard(output *o, int rank)
+{
+    char name[64];
+    weft_storage_facts facts;
+    do
+        snprintf(name, sizeof name, "train-%04d-%06lld.tar", rank, (long long)o->number++);
+    while (weft_storage_facts_of(o->storage, name, &facts) == WEFT_OK);
+    o->samples = 0;
+    o->began = weft_now();
+    return weft_shard_file_create(o->storage, name, &o->shard);
+}
+
+static weft_status end_shard(output *o)
+{
+    const weft_status_code status =
+        o->shard ? weft_shard_file_finish(o->shard, NULL, NULL) : WEFT_OK;
+    weft_shard_file_free(o->shard);
+    o->shard = NULL;
+    return status;
+}
+
+static weft_status add_array(weft_shard_file *shard, const char *key, const char *suffix, int rank,
                              const int64_t *dim, const float *values)
 {
     weft_buf data = {0};
-    char name[700];
-    snprintf(name, sizeof name, "%s.%s", key, suffix);
     weft_npy_format(WEFT_F32, rank, dim, values, &data);
     weft_status_code status = weft_buf_check(&data);
     if (status == WEFT_OK)
-        status = weft_tar_add(tar, name, data.data, data.len);
+        status = weft_shard_file_add(shard, key, suffix, data.data, data.len);
     weft_buf_free(&data);
     return status;
 }
 
 /* `text`: the caption's embedding; NULL: captions are not encoded. */
-static weft_status add_sample(encoding *e, weft_tar_writer *tar, int64_t index, const float *latent,
-                              const float *text)
+static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index,
+                              const float *latent, const float *text)
 {
-    const weft_sample *sample = weft_dataset_at(weft_loader_dataset(e->loader), index);
-    char name[700];
-    weft_status_code status =
-        add_array(tar, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent);
-    if (status == WEFT_OK && text)
-        status = add_array(tar, sample->key, WEFT_TEXT_PART, 2,
-                           (int64_t[]){e->words.length, e->words.width}, text);
     const weft_dataset *dataset = weft_loader_dataset(e->loader);
+    const weft_sample *sample = weft_dataset_at(dataset, index);
     const weft_part_data *json = weft_sample_part(sample, "json");
     weft_part_bytes bytes = {0};
-    snprintf(name, sizeof name, "%s.json", sample->key);
-    if (status == WEFT_OK && json) {
-        status = weft_dataset_read(dataset, sample, json, true, &bytes);
-        if (status == WEFT_OK)
-            status = weft_tar_add(tar, name, bytes.data, bytes.bytes);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(add_array(shard, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent));
+    if (text)
+        WEFT_GO(add_array(shard, sample->key, WEFT_TEXT_PART, 2,
+                          (int64_t[]){e->words.length, e->words.width}, text));
+    if (json) {
+        WEFT_GO(weft_dataset_read(dataset, sample, json, true, &bytes));
+        WEFT_GO(weft_shard_file_add(shard, sample->key, "json", bytes.data, bytes.bytes));
     }
-    snprintf(name, sizeof name, "%s.txt", sample->key);
-    if (status == WEFT_OK)
-        status = weft_dataset_caption(dataset, sample, true, &bytes);
-    if (status == WEFT_OK)
-        status = weft_tar_add(tar, name, bytes.data, bytes.bytes);
+    WEFT_GO(weft_dataset_caption(dataset, sample, true, &bytes));
+    WEFT_GO(weft_shard_file_add(shard, sample->key, "txt", bytes.data, bytes.bytes));
+out:
     weft_free(bytes.data);
     return status;
 }
 
-/* Rank 0: `tar` is open; others: NULL. */
-static weft_status encode_all(encoding *e, const char *folder)
+static weft_status add_batch(encoding *e, output *o, const float *latents, const float *text)
 {
-    weft_tar_writer *tar = NULL;
-    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < ENCODE_BATCH; i++) {
+        if (e->global[i] < 0)
+            continue;
+        if (!o->shard)
+            WEFT_TRY(begin_shard(o, weft_comm_rank(e->place->comm)));
+        WEFT_TRY(add_sample(e, o->shard, e->global[i], latents + i * e->latent_count,
+                            text ? text + i * e->words.length * e->words.width : NULL));
+        if (++o->samples >= SHARD_SAMPLES || weft_shard_file_bytes(o->shard) >= SHARD_BYTES ||
+            weft_now() - o->began >= SHARD_SECONDS)
+            WEFT_TRY(end_shard(o));
+    }
+    return WEFT_OK;
+}
+
+/* All ranks take the same number of batches, and wait for one another after each: a rank that fails
+ * is known at once, and none runs so far ahead that its wait at the end would be taken for a loss.
+ * */
+static weft_status encode_all(encoding *e, output *o)
+{
     weft_progress progress;
-    int64_t in_shard = 0, shard = 0;
-    const bool writes = weft_comm_rank(e->place->comm) == 0;
+    weft_status_code status = WEFT_OK;
     weft_progress_begin(&progress, "encode latents", e->samples, 0);
-    progress.quiet |= !writes;
-    while (e->done < e->samples && status == WEFT_OK) {
+    progress.quiet |= weft_comm_rank(e->place->comm) != 0;
+    while (e->done < e->samples) {
         const float *latents, *text = NULL;
         const char *const *captions;
+        double together = 0;
         WEFT_GO(encode_next(e, &latents, &captions));
         if (e->encoder)
             WEFT_GO(encode_text(e, captions, &text));
-        for (int i = 0; i < ENCODE_BATCH && writes; i++) {
-            char path[700];
-            if (e->global[i] < 0)
-                continue;
-            snprintf(path, sizeof path, "%s/train-%06lld.tar", folder, (long long)shard);
-            if (!tar)
-                WEFT_GO(weft_tar_create(path, &tar));
-            WEFT_GO(add_sample(e, tar, e->global[i], latents + i * e->latent_count,
-                               text ? text + i * e->words.length * e->words.width : NULL));
-            if (++in_shard < SAMPLES_PER_SHARD)
-                continue;
-            WEFT_GO(weft_tar_finish(tar, NULL, NULL));
-            weft_tar_free(tar);
-            tar = NULL;
-            in_shard = 0;
-            shard++;
-        }
+        WEFT_GO(add_batch(e, o, latents, text));
+        WEFT_GO(weft_comm_sum(e->place->comm, &together, 1));
         weft_progress_update(&progress, e->done, NULL);
     }
-    if (tar)
-        WEFT_GO(weft_tar_finish(tar, NULL, NULL));
+    WEFT_GO(end_shard(o));
     weft_progress_end(&progress, e->done, NULL);
 out:
-    weft_tar_free(tar);
+    weft_shard_file_free(o->shard);
+    o->shard = NULL;
     return status;
 }
 
@@ -265,7 +345,8 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char path[1200];
         weft_map map;
-        if (strcmp(weft_path_extension(names.name[i]), "safetensors"))
+        const char *kind = weft_path_extension(names.name[i]);
+        if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
         status = weft_map_open(path, &map);
@@ -278,8 +359,8 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     return status;
 }
 
-/* The folder's name: a hash of the encoders' weights, the shards (names, sizes, times of change)
- * and the clips' sizes. What was made of other ones is in another folder and never read. */
+/* The folder's name: a hash of the encoders' files, the shards' contents and the clips' sizes. What
+ * was made of other ones is in another folder and never read. */
 static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
 {
     const weft_run_model *text = weft_run_text(run);
@@ -352,39 +433,228 @@ weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text
     return status;
 }
 
+/* ---- what is there ------------------------------------------------------------------------- */
+
+/* Samples of the cache's shards: a table of their ids, 0 for none. */
+typedef struct known {
+    uint64_t *id;
+    int64_t slots, count;
+} known;
+
+static uint64_t *known_place(const known *k, uint64_t id)
+{
+    uint64_t at = id & (uint64_t)(k->slots - 1);
+    while (k->id[at] && k->id[at] != id)
+        at = (at + 1) & (uint64_t)(k->slots - 1);
+    return &k->id[at];
+}
+
+static bool is_known(const void *user, const weft_sample *sample)
+{
+    const known *k = user;
+    return k->slots && *known_place(k, sample->id);
+}
+
+static weft_status reserve_known(known *k, int64_t count)
+{
+    k->slots = 64;
+    while (k->slots < 2 * count)
+        k->slots *= 2;
+    k->id = weft_alloc(k->slots * 8);
+    return k->id ? WEFT_OK
+                 : weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
+}
+
+/* *whole is false for a shard of which bytes are missing or other than they were written. */
+static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_index index;
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
+    weft_status_code status = weft_index_get(storage, name, arena, &index, NULL);
+    *whole = status == WEFT_OK && !index.damage;
+    if (*whole && read && index.sum) {
+        uint64_t sum = 0;
+        status = weft_storage_sum(storage, name, &sum);
+        *whole = status == WEFT_OK && sum == index.sum;
+    }
+    weft_arena_free(arena);
+    return status == WEFT_E_MEMORY ? status : WEFT_OK;
+}
+
+/* Rank 0: removes shards of the cache that cannot be trusted; what was in them is encoded again. A
+ * small cache is read for it; of a large one the loader finds what changed, part by part. */
+static weft_status check_cache(weft_storage *storage, bool verify)
+{
+    weft_names names = {0};
+    int64_t total = 0;
+    WEFT_TRY(weft_storage_list(storage, &names));
+    weft_status_code status = WEFT_OK;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+            weft_storage_facts facts;
+            bool whole = true;
+            if (strcmp(weft_path_extension(names.name[i]), "tar") != 0)
+                continue;
+            if (pass == 0) {
+                if (weft_storage_facts_of(storage, names.name[i], &facts) == WEFT_OK)
+                    total += facts.bytes;
+                continue;
+            }
+            status = check_shard(storage, names.name[i], verify && total <= check_limit, &whole);
+            if (status != WEFT_OK || whole)
+                continue;
+            weft_warn("%s/%s lost bytes or was changed since it was written: what was in it is "
+                      "encoded again",
+                      weft_storage_root(storage), names.name[i]);
+            char beside[300];
+            snprintf(beside, sizeof beside, "%s.index", names.name[i]);
+            status = weft_storage_remove(storage, names.name[i]);
+            if (status == WEFT_OK)
+                status = weft_storage_remove(storage, beside);
+        }
+    weft_names_free(&names);
+    return status;
+}
+
+static weft_status read_known(const char *folder, weft_storage *storage, known *k)
+{
+    weft_names names = {0};
+    weft_dataset *ds = NULL;
+    bool shards = false;
+    WEFT_TRY(weft_storage_list(storage, &names));
+    for (int64_t i = 0; i < names.count; i++)
+        shards |= !strcmp(weft_path_extension(names.name[i]), "tar");
+    weft_names_free(&names);
+    if (!shards)
+        return WEFT_OK;
+    WEFT_TRY(weft_dataset_open(folder, NULL, false, &ds));
+    k->count = weft_dataset_count(ds);
+    const weft_status_code status = reserve_known(k, k->count);
+    for (int64_t i = 0; status == WEFT_OK && i < k->count; i++)
+        *known_place(k, weft_dataset_at(ds, i)->id) = weft_dataset_at(ds, i)->id;
+    weft_dataset_close(ds);
+    return status;
+}
+
+/* Of rank 0, while it encodes; the others of its run wait beside it, another run behind it. */
+static weft_status take_lock(const weft_place_of_run *place, const char *folder, int *lock)
+{
+    char path[560];
+    bool told = false;
+    const bool leads = weft_comm_rank(place->comm) == 0;
+    snprintf(path, sizeof path, "%s/lock", folder);
+    for (;;) {
+        double taken = 0;
+        if (leads) {
+            if (*lock < 0)
+                *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+            if (*lock < 0)
+                return weft_fail_errno("cannot write %s", path);
+            taken = flock(*lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+        }
+        WEFT_TRY(weft_comm_sum(place->comm, &taken, 1));
+        if (taken > 0)
+            return WEFT_OK;
+        if (leads && !told)
+            weft_info("latents: another run encodes into %s; waiting for it", folder);
+        told = true;
+        WEFT_TRY(weft_interrupt_check());
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    }
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static weft_status encode_missing(encoding *e, const weft_model *vae, const weft_stage *stage,
+                                  const char *folder, weft_storage *storage)
+{
+    char path[560], text[64];
+    output o = {.folder = folder, .storage = storage};
+    WEFT_TRY(open_encoding(e, vae, stage, NULL));
+    const int64_t before = ((const known *)e->skip_user)->count;
+    if (before > 0 && weft_comm_rank(e->place->comm) == 0)
+        weft_info("latents: %lld of %lld samples are encoded already", (long long)before,
+                  (long long)(before + e->samples));
+    WEFT_TRY(encode_all(e, &o));
+    if (e->encoder)
+        WEFT_TRY(write_no_text(e, folder));
+    WEFT_TRY(weft_account_share(e->place->comm, e->loader));
+    if (weft_comm_rank(e->place->comm) != 0)
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/account.json", folder);
+    WEFT_TRY(weft_account_write(e->loader, "latents", path));
+    const weft_loader_report r = weft_loader_get_report(e->loader);
+    snprintf(path, sizeof path, "%s/complete", folder);
+    snprintf(text, sizeof text, "{\"samples\": %lld}\n", (long long)r.samples[WEFT_SAMPLE_USED]);
+    return weft_file_write_atomic(path, text, (int64_t)strlen(text));
+}
+
+/* Whether the cache holds as many samples as it had when it was finished. */
+static bool is_complete(const char *folder, const known *k)
+{
+    char path[560];
+    json_t *json = NULL;
+    snprintf(path, sizeof path, "%s/complete", folder);
+    const bool complete = weft_path_exists(path) && weft_json_load(path, &json) == WEFT_OK &&
+                          json_integer_value(json_object_get(json, "samples")) == k->count;
+    json_decref(json);
+    return complete;
+}
+
+static weft_status choose_folder(const weft_run *run, const weft_stage *stage, char folder[512])
+{
+    char key[24];
+    WEFT_TRY(cache_key(run, stage, key));
+    const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
+                                            : snprintf(folder, 512, "%s/latents/%s", run->out, key);
+    return length < 512 ? WEFT_OK : weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
+}
+
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512])
 {
-    char key[24], done[540], account[540];
-    WEFT_TRY(cache_key(run, stage, key));
-    if (snprintf(folder, 512, "%s/latents/%s", run->out, key) >= 512)
-        return weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
-    snprintf(done, sizeof done, "%s/complete", folder);
-    snprintf(account, sizeof account, "%s/account.json", folder);
-    double there = weft_comm_rank(place->comm) == 0 && weft_path_exists(done);
-    WEFT_TRY(weft_comm_sum(place->comm, &there, 1)); /* rank 0 decides for all */
-    if (there > 0)
-        return weft_comm_rank(place->comm) == 0 ? weft_account_show(account, "latents") : WEFT_OK;
+    char account[540];
+    known k = {0};
     encoding e = {.run = run,
                   .place = place,
+                  .apart = true,
+                  .skip = is_known,
+                  .skip_user = &k,
                   .words = models->words,
                   .encoder = models->text_stays ? &models->text : NULL};
+    weft_storage *storage = NULL;
+    int lock = -1;
     weft_status_code status = WEFT_OK;
-    if (weft_comm_rank(place->comm) == 0)
+    const bool leads = weft_comm_rank(place->comm) == 0;
+    WEFT_TRY(choose_folder(run, stage, folder));
+    snprintf(account, sizeof account, "%s/account.json", folder);
+    if (leads)
         WEFT_GO(weft_make_dirs(folder));
-    WEFT_GO(open_encoding(&e, &models->autoencoder, stage, NULL));
-    WEFT_GO(encode_all(&e, folder));
-    if (e.encoder)
-        WEFT_GO(write_no_text(&e, folder));
-    WEFT_GO(weft_account_share(place->comm, e.loader));
-    if (weft_comm_rank(place->comm) == 0) {
-        WEFT_GO(weft_account_write(e.loader, "latents", account));
-        WEFT_GO(weft_file_write_atomic(done, "", 0));
+    WEFT_GO(take_lock(place, folder, &lock));
+    WEFT_GO(weft_storage_open(folder, &storage));
+    if (leads) {
+        WEFT_GO(weft_remove_leftovers(folder));
+        WEFT_GO(check_cache(storage, run->data.verify));
     }
     WEFT_GO(weft_comm_barrier(place->comm));
+    WEFT_GO(read_known(folder, storage, &k));
+    double complete = leads && is_complete(folder, &k); /* rank 0 decides for all */
+    WEFT_GO(weft_comm_sum(place->comm, &complete, 1));
+    if (complete > 0)
+        status = leads ? weft_account_show(account, "latents") : WEFT_OK;
+    else
+        status = encode_missing(&e, &models->autoencoder, stage, folder, storage);
+    if (status == WEFT_OK)
+        status = weft_comm_barrier(place->comm);
 out:
     close_encoding(&e);
+    weft_storage_close(storage);
+    weft_free(k.id);
+    if (lock >= 0)
+        close(lock);
     return status;
 }
 

@@ -1,17 +1,28 @@
-/* Latents of a data set, encoded once: WebDataset shards in the run's folder that the loader reads.
- */
+/* Latents of a data set, encoded once: WebDataset shards that the loader reads.
+ *
+ *     <latents>/<key>/train-0000-000000.tar   of rank 0, with its index: latents, captions
+ *                     train-0001-000000.tar   of rank 1, ...
+ *                     no_text.npy             the empty caption's embedding, where there is one
+ *                     account.json, complete  what was encoded and what not, and how many
+ *                     lock                    held by the run that encodes
+ *
+ * <key> is a hash of what made them: the encoders' files, the shards' contents, split, rate and the
+ * clips' sizes. So the folder may be shared by any runs (data.latents). A sample that is in no
+ * whole shard is encoded, by whichever run comes next: after a kill as after a loss. */
 #ifndef WEFT_TRAIN_LATENTS_H
 #define WEFT_TRAIN_LATENTS_H
 
 #include "train/step.h"
 
-#define WEFT_LATENT_PART "latent.npy" /* f32 (T',Y',X',Z): the posterior's mean, not normalised */
-#define WEFT_TEXT_PART                                                                             \
-    "text.npy" /* f32 (L,D): the caption's embedding, where the text encoder is not trained */
+/* f32 (T',Y',X',Z): the posterior's mean, not normalised. */
+#define WEFT_LATENT_PART "latent.npy"
+/* f32 (L,D): the caption's embedding, where the text encoder is not trained. */
+#define WEFT_TEXT_PART "text.npy"
 
-/* Makes sure that <run->out>/latents/<key>/ holds the latents of every sample for this stage's
- * sizes (and embeddings, with a text encoder that stays), and writes that folder into `folder`. All
- * ranks encode; rank 0 writes. */
+/* Makes sure that the latents of every sample are there for this stage's sizes (and embeddings,
+ * with a text encoder that stays), and writes their folder into `folder`. Each rank encodes and
+ * writes its share; a shard that lost bytes or was changed is told and its samples are encoded
+ * again. */
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512]);

@@ -91,6 +91,15 @@ static const weft_key data_keys[] = {
      "autoencoder: take a random stretch of a longer clip instead of its beginning"},
     {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "false", "",
      "autoencoder: crop at a random place instead of the centre when the aspect differs"},
+    I64(weft_run_data, shuffle, "shuffle", "65536", "samples",
+        "shards come in random order, and samples are shuffled inside a window of so many; a set "
+        "of "
+        "no more, and 0, as a whole",
+        0, 1e12),
+    {"verify", WEFT_KEY_BOOL, offsetof(weft_run_data, verify), "true", "",
+     "hold what is read against the checksums of the shards' indexes"},
+    {"latents", WEFT_KEY_STRING, offsetof(weft_run_data, latents), "", "",
+     "folder of encoded clips, which runs may share; empty: <out>/latents"},
 };
 static const weft_section data_section = {"data", "what to train on", sizeof(weft_run_data),
                                           data_keys, WEFT_COUNT(data_keys)};

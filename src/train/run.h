@@ -31,7 +31,10 @@ typedef struct weft_run_data {
     double fps;               /* 0: every frame */
     int64_t threads;          /* decoders per rank */
     int64_t prefetch;         /* batches decoded ahead */
+    int64_t shuffle;          /* window of samples, as in weft_loader_config */
     bool random_start, random_crop;
+    bool verify;         /* what is read is held against the shards' checksums */
+    const char *latents; /* folder of the cache of latents; "": <out>/latents */
 } weft_run_data;
 
 typedef struct weft_stage {

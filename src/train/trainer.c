@@ -213,7 +213,9 @@ static weft_status open_loader(trainer *t)
                                  .threads = d->threads,
                                  .prefetch = d->prefetch,
                                  .random_start = d->random_start,
-                                 .random_crop = d->random_crop};
+                                 .random_crop = d->random_crop,
+                                 .shuffle = video ? d->shuffle : 0,
+                                 .verify = d->verify};
     config.seed = (int64_t)(weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->stage_index) >> 1);
     for (int i = 0; i < t->buckets; i++)
         buckets[i] = *weft_stage_bucket(t->stage, i);

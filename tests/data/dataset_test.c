@@ -141,6 +141,24 @@ Test(dataset, more_shards_than_open_files, .init = setup, .fini = teardown)
     cr_assert_eq(open_descriptors(), before);
 }
 
+/* A name that stands for another file now is read from that file, though the old one was open. */
+Test(storage, a_file_that_is_replaced, .init = setup, .fini = teardown)
+{
+    weft_storage *storage;
+    char text[4];
+    cr_assert_eq(weft_storage_open(root, &storage), WEFT_OK);
+    for (int i = 0; i < 3; i++) {
+        const char *words[] = {"one", "two", "six"};
+        cr_assert_eq(weft_storage_put(storage, "a/b", words[i], 4), WEFT_OK);
+        cr_assert_eq(weft_storage_read(storage, "a/b", 0, 4, text), WEFT_OK);
+        cr_assert_str_eq(text, words[i]);
+    }
+    cr_assert_eq(weft_storage_remove(storage, "a/b"), WEFT_OK);
+    cr_assert_eq(weft_storage_read(storage, "a/b", 0, 4, text), WEFT_E_NOT_FOUND);
+    weft_storage_close(storage);
+    cr_assert_eq(weft_storage_open("s3://bucket/set", &storage), WEFT_E_UNSUPPORTED);
+}
+
 static void spoil(const char *name, int64_t at, int bytes)
 {
     char path[192];

@@ -94,6 +94,31 @@ done
 check "after the kills" shard killed
 for f in out/*.tar; do check "$f after resuming" cmp -s "$f" "killed/$(basename "$f")"; done
 check "nothing temporary" test -z "$(find killed -name '*.tmp.*')"
+# what others put there stays, and nothing of it is written over; shards of an earlier run go, unless they were changed
+cp -r out theirs
+echo precious >theirs/train-extra.tar
+echo precious >theirs/train-notes.tar.txt
+mkdir theirs/heldout-x.tar.d
+printf 'x' | dd of=theirs/train-000003.tar bs=1 seek=1000 conv=notrunc 2>/dev/null
+"$WEFT" shard --in in --out theirs --set max_samples=4 --set heldout=0.2 >log 2>&1 && { echo "a changed shard was written over"; failures=$((failures + 1)); }
+check "fewer shards" "$WEFT" shard --in in --out theirs --set max_samples=7 --set heldout=0.2 >log 2>&1
+check "a changed shard is told" grep -q "train-000003.tar is of an earlier run and was changed" log
+check "a foreign shard is told" grep -q "train-extra.tar was not written by weft shard" log
+for f in train-extra.tar train-notes.tar.txt heldout-x.tar.d train-000003.tar; do check "$f stays" [ -e theirs/$f ]; done
+cp -r out fewer
+check "fewer shards, none changed" "$WEFT" shard --in in --out fewer --set max_samples=1000 --set heldout=0.2 >log 2>&1
+check "shards of the earlier run are gone" [ "$(ls fewer | grep -c 'train-.*tar$')" = 1 ]
+check "their indexes and notes too" [ "$(ls -A fewer | grep -c 'train-00000[1-9]')" = 0 ]
+mkdir mine && echo precious >mine/train-000000.tar
+fails_over() { "$WEFT" shard --in in --out mine >log 2>&1 && return 1; grep -q 'mine/train-000000.tar: is there and is not as weft shard wrote it' log && grep -q precious mine/train-000000.tar; }
+check "another's shard is not written over" fails_over
+# captions that are no text, and clips that cannot be read, are said
+cp -r few odd
+echo '{"caption": 42, "frames": 12}' >odd/metas/v12.json
+rm odd/clips/v13.mp4 && ln -s nowhere odd/clips/v13.mp4
+check "odd clips" "$WEFT" shard --in odd --out odder >log 2>&1
+check "a caption that is a number" grep -q "v12.json: its caption is a number" log
+check "a clip that cannot be read" grep -q "dropped 1 of 3 clips, 13 frames: the clip cannot be read" log
 # bad input: one message, a status, nothing written
 fails() { # PATTERN ARGUMENTS...
     local pattern=$1

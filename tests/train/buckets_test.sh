@@ -89,8 +89,10 @@ ranks 1 "$WEFT" train dit.yaml --set out=runs/frozen1 --set 'text_encoders=[{wei
 python3 - <<'PY' || fail "embeddings"
 import glob, json, tarfile
 folder, = glob.glob("runs/frozen/latents/*")
-with tarfile.open(glob.glob(folder + "/*.tar")[0]) as tar:
-    names = tar.getnames()
+names = []
+for path in glob.glob(folder + "/*.tar"):  # each rank wrote its own
+    with tarfile.open(path) as tar:
+        names += tar.getnames()
 assert sum(n.endswith(".text.npy") for n in names) == sum(n.endswith(".latent.npy") for n in names) == 24
 a, b = ([json.loads(l) for l in open(r + "/metrics.jsonl")] for r in ("runs/frozen", "runs/frozen1"))
 assert len(a) == len(b) == 16

@@ -9,11 +9,12 @@ write_configs
 # poison RUN N: NaN into the first value of the latents of the first N samples
 poison() {
     python3 - "$1" "$2" <<'PY'
-import glob, struct, sys, tarfile
+import glob, os, struct, sys, tarfile
 for path in glob.glob(sys.argv[1] + "/latents/*/*.tar"):
     with tarfile.open(path) as tar:
         starts = [m.offset_data for m in tar if m.name.endswith(".npy")][:int(sys.argv[2])]
     assert starts
+    os.path.exists(path + ".index") and os.remove(path + ".index")  # changed on purpose: no checksums
     with open(path, "r+b") as f:
         for start in starts:
             f.seek(start + 8)

@@ -66,3 +66,39 @@ touch shards/train-*.tar
 rm -rf runs/dit1/model runs/dit1/checkpoints
 "$WEFT" train dit.yaml $one --set out=runs/dit1 >touched.log 2>&1 || { cat touched.log; fail "with new shards"; }
 [ "$(ls runs/dit1/latents | wc -l)" = 6 ] || fail "the latents of other shards were taken"
+
+# ---- a cache that runs share, that lost something, that a kill left half done ----
+again() { # again NAME ARGUMENTS...: stage 0 and 1 anew over the cache of `cache`
+    local name=$1
+    shift
+    rm -rf "runs/$name"
+    "$WEFT" train dit.yaml $one --set data.latents=cache --set out="runs/$name" "$@" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+}
+keys() { for t in cache/*/*.tar; do tar tf "$t"; done | grep -c 'latent.npy$'; }
+content() { for t in cache/*/*.tar; do tar xOf "$t" --wildcards '*.latent.npy' | md5sum; done | sort; }
+rm -rf cache
+ranks 2 "$WEFT" train dit.yaml $one --set data.latents=cache --set out=runs/fill >fill.log 2>&1 || { cat fill.log; fail "fill"; }
+[ "$(ls cache/*/train-0000-*.tar | wc -l)" = 2 ] && [ "$(ls cache/*/train-0001-*.tar | wc -l)" = 2 ] || fail "each rank writes its share: $(ls cache/*)"
+[ "$(keys)" = 46 ] || fail "$(keys) latents in two caches"
+content >whole
+stat -c '%n %Y %i' cache/*/*.tar >stamps
+again shared
+stat -c '%n %Y %i' cache/*/*.tar | diff stamps - || fail "another run encodes what is there"
+losses runs/shared >whole.losses
+# half of the samples are gone, as after a kill; what the killed run was writing goes
+dead=$(bash -c 'echo $$')
+for c in cache/*; do rm "$c"/train-0001-*.tar* "$c/complete"; touch "$c/train-0001-000000.tar.tmp.$dead"; done
+again killed
+grep -q "latents: 12 of 24 samples are encoded already" killed.log || { cat killed.log; fail "what is there is not told"; }
+[ "$(keys)" = 46 ] || fail "$(keys) latents after a kill"
+losses runs/killed | diff whole.losses - || fail "other losses after a kill"
+ls cache/*/*.tmp.* 2>/dev/null && fail "the killed run's leftovers stay"
+# a shard without its end, and one with a changed byte: told, and encoded again
+first=$(ls cache/*/train-*.tar | head -1)
+last=$(ls cache/*/train-*.tar | tail -1)
+truncate -s 3000 "$first"
+printf '\x55' | dd of="$last" bs=1 seek=$(($(stat -c %s "$last") / 2)) conv=notrunc 2>dd.log
+again damaged
+[ "$(grep -c 'lost bytes or was changed since it was written' damaged.log)" = 2 ] || { cat damaged.log; fail "damage in the cache is not told"; }
+[ "$(keys)" = 46 ] || fail "$(keys) latents after damage"
+losses runs/damaged | diff whole.losses - || fail "other losses after damage"
