@@ -81,8 +81,8 @@ weft_value weft_sub(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_mul(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_div(weft_graph *g, weft_value a, weft_value b);
 weft_value weft_affine(weft_graph *g, weft_value x, double scale, double offset);
-weft_value weft_unary(weft_graph *g, weft_op op,
-                      weft_value x); /* exp, silu, ... without attributes */
+/* exp, silu, ...: ops without attributes */
+weft_value weft_unary(weft_graph *g, weft_op op, weft_value x);
 weft_value weft_gelu_tanh(weft_graph *g, weft_value x);
 weft_value weft_clamp(weft_graph *g, weft_value x, double lo, double hi);
 weft_value weft_cast(weft_graph *g, weft_value x, weft_dtype dtype);

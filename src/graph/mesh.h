@@ -1,5 +1,4 @@
-/* A mesh of ranks with named axes. Rank order is row major over the axes: the last varies fastest.
- */
+/* A mesh of ranks with named axes. Ranks are row major over the axes: the last varies fastest. */
 #ifndef WEFT_GRAPH_MESH_H
 #define WEFT_GRAPH_MESH_H
 
@@ -18,8 +17,10 @@ weft_status weft_mesh_parse(const char *text, weft_mesh *mesh);
 int weft_mesh_ranks(const weft_mesh *mesh);
 int weft_mesh_axis(const weft_mesh *mesh, const char *name); /* -1: none */
 void weft_mesh_coordinates(const weft_mesh *mesh, int rank, int coordinate[WEFT_MAX_AXES]);
-/* Part `index` of `n` elements over `parts`: chunk = ceil(n / parts), later parts shorter, maybe 0.
- */
+/* Part `index` of `n` elements over `parts`: chunks of ceil(n / parts), later ones shorter, maybe
+ * empty:
+ *
+ *   n = 10, parts = 4     0 1 2 | 3 4 5 | 6 7 8 | 9                                             */
 void weft_part(int64_t n, int parts, int index, int64_t *start, int64_t *len);
 
 #endif

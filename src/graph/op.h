@@ -78,9 +78,10 @@ typedef struct weft_attr_random {
     weft_shape global; /* dims 1.. of the whole sample; dim 0 unused */
     int64_t start[WEFT_MAX_RANK];
 } weft_attr_random;
+/* y = scale x + offset */
 typedef struct weft_attr_affine {
     double scale, offset;
-} weft_attr_affine; /* y = scale x + offset */
+} weft_attr_affine;
 typedef struct weft_attr_clamp {
     double lo, hi;
 } weft_attr_clamp;
@@ -93,9 +94,10 @@ typedef struct weft_attr_gelu {
 typedef struct weft_attr_sum {
     uint32_t dims; /* bit d: reduce dim d; kept as 1 */
 } weft_attr_sum;
+/* reshape, broadcast */
 typedef struct weft_attr_shape {
     weft_shape shape;
-} weft_attr_shape; /* reshape, broadcast */
+} weft_attr_shape;
 typedef struct weft_attr_permute {
     int perm[WEFT_MAX_RANK]; /* out dim i is in dim perm[i] */
 } weft_attr_permute;
@@ -103,10 +105,11 @@ typedef struct weft_attr_slice {
     int dim;
     int64_t start, len;
 } weft_attr_slice;
+/* with zeros */
 typedef struct weft_attr_pad {
     int dim;
     int64_t before, after;
-} weft_attr_pad; /* with zeros */
+} weft_attr_pad;
 typedef struct weft_attr_concat {
     int dim;
 } weft_attr_concat;
@@ -155,9 +158,10 @@ typedef struct weft_attr_attention {
     double scale;
     bool causal;
 } weft_attr_attention;
+/* embed_grad: rows of the table */
 typedef struct weft_attr_embed {
     int64_t rows;
-} weft_attr_embed; /* embed_grad: rows of the table */
+} weft_attr_embed;
 typedef struct weft_attr_adamw {
     double beta1, beta2, eps, weight_decay;
 } weft_attr_adamw;

@@ -127,7 +127,8 @@ weft_value weft_reshape(weft_graph *g, weft_value x, weft_shape shape)
     }
     if (free_dim >= 0)
         shape.dim[free_dim] = known ? weft_shape_count(&info->shape) / known : 0;
-    if (weft_shape_equal(&shape, &info->shape))
+    /* on a mesh sizes are those of parts: all ranks must build the same nodes */
+    if (g->mesh.axis_count == 0 && weft_shape_equal(&shape, &info->shape))
         return x;
     return weft_emit(g, WEFT_OP_RESHAPE, &x, 1, &(weft_attr_shape){shape});
 }

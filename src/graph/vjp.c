@@ -262,6 +262,8 @@ static weft_value as_rows(weft_graph *g, weft_value v)
 {
     const weft_shape s = shape_of(g, v);
     int64_t rows = 1;
+    if (s.rank == 2)
+        return v;
     for (int i = 0; i < s.rank - 1; i++)
         rows *= s.dim[i];
     return last_stays(g, weft_reshape(g, v, WEFT_SHAPE(rows, s.dim[s.rank - 1])), v, 1);

@@ -163,23 +163,80 @@ Test(rule, every_row_of_every_op)
     cr_expect_gt(rows, 700);
 }
 
-/* Rows of ops that have one must not get lost: the number of rows per case on two ranks, as far as
- * it is telling. */
+/* How many rows a case has on two ranks. */
+typedef struct wanted_rows {
+    const char *what;
+    int rows;
+    bool (*is)(const op_case *c);
+    int seen;
+} wanted_rows;
+
+static bool batched_matmul(const op_case *c)
+{
+    return c->op == WEFT_OP_MATMUL && c->in[0].shape.rank == 3 && c->in[1].shape.rank == 3;
+}
+static bool plain_linear(const op_case *c)
+{
+    return c->op == WEFT_OP_LINEAR && c->in_count == 2;
+}
+static bool linear_with_bias(const op_case *c)
+{
+    return c->op == WEFT_OP_LINEAR && c->in_count == 3 && c->in[0].shape.rank == 3;
+}
+static bool plain_attention(const op_case *c)
+{
+    return c->op == WEFT_OP_ATTENTION && c->in_count == 3 &&
+           !((const weft_attr_attention *)c->attr)->causal;
+}
+static bool causal_attention(const op_case *c)
+{
+    return c->op == WEFT_OP_ATTENTION && c->in_count == 3 &&
+           ((const weft_attr_attention *)c->attr)->causal;
+}
+static bool packed_attention(const op_case *c)
+{
+    return c->op == WEFT_OP_ATTENTION && c->in_count == 4;
+}
+static bool merge(const op_case *c)
+{
+    return c->op == WEFT_OP_ATTENTION_MERGE;
+}
+static bool convolution(const op_case *c)
+{
+    return c->op == WEFT_OP_CONV3D && c->in_count == 2;
+}
+static bool layer_norm(const op_case *c)
+{
+    return c->op == WEFT_OP_LAYER_NORM;
+}
+
+/* Rows of ops that have one must not get lost, and each kind has a case here. */
 Test(rule, the_wanted_rows_are_there)
 {
+    wanted_rows wanted[] = {
+        {"batch, M, N, K, two pending", 6, batched_matmul},
+        {"rows, columns, K, two pending", 5, plain_linear},
+        {"B, S, columns", 3, linear_with_bias},
+        {"B, queries, heads", 3, plain_attention},
+        {"B, heads", 2, causal_attention},
+        {"heads", 1, packed_attention},
+        {"B, S, heads", 3, merge},
+        {"B, windows of T, Y and X, outputs, inputs, two pending", 8, convolution},
+        {"all but the last dim", 2, layer_norm},
+    };
+    const int kinds = (int)(sizeof wanted / sizeof *wanted);
     int count;
     const op_case *c = op_cases(&count);
     for (int i = 0; i < count; i++) {
         weft_layout_choice choice[WEFT_MAX_CHOICES];
         const int rows = rows_of(&c[i], 2, choice);
-        if (c[i].op == WEFT_OP_MATMUL && c[i].in[0].shape.rank == 3 && c[i].in[1].shape.rank == 3)
-            cr_expect_eq(rows, 6); /* batch, M, N, K, two pending */
-        if (c[i].op == WEFT_OP_LINEAR && c[i].in_count == 2)
-            cr_expect_eq(rows, 5);
-        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 3 &&
-            !((const weft_attr_attention *)c[i].attr)->causal)
-            cr_expect_eq(rows, 3);
-        if (c[i].op == WEFT_OP_ATTENTION && c[i].in_count == 4)
-            cr_expect_eq(rows, 1); /* heads only */
+        for (int k = 0; k < kinds; k++)
+            if (wanted[k].is(&c[i])) {
+                wanted[k].seen++;
+                cr_expect_eq(rows, wanted[k].rows, "%s: %d rows, not %d (%s)",
+                             weft_op_get(c[i].op)->name, rows, wanted[k].rows, wanted[k].what);
+            }
     }
+    for (int k = 0; k < kinds; k++)
+        cr_expect_gt(wanted[k].seen, 0, "no case with %s", wanted[k].what);
 }
