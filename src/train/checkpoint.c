@@ -434,12 +434,27 @@ static void *writer_main(void *user)
     return NULL;
 }
 
+/* The others' waits for this rank last as long as its disk needs. */
+static void say_busy(const weft_checkpoints *c)
+{
+    char what[64];
+    snprintf(what, sizeof what, "writing the checkpoint of step %lld", (long long)c->step);
+    weft_comm_busy(c->spec.comm, what);
+}
+
+static void say_done(const weft_checkpoints *c)
+{
+    weft_comm_busy(c->spec.comm, NULL);
+}
+
 /* Of the write under way; its error is c->message. */
 static weft_status join(weft_checkpoints *c)
 {
     if (!c->writing)
         return WEFT_OK;
+    say_busy(c);
     pthread_join(c->thread, NULL);
+    say_done(c);
     c->writing = false;
     weft_part_stream_free(c->stream);
     c->stream = NULL;
@@ -505,7 +520,9 @@ weft_status weft_checkpoints_save(weft_checkpoints *c, int64_t step, json_t *sta
         return status;
     }
     c->writing = true;
+    say_busy(c);
     weft_part_stream_feed(c->stream);
+    say_done(c);
     return WEFT_OK;
 }
 
@@ -518,7 +535,9 @@ static weft_status try_checkpoint(weft_checkpoints *c, const char *name, json_t 
 {
     char path[800];
     snprintf(path, sizeof path, "%s/%s", c->folder, name);
+    weft_comm_busy(c->spec.comm, "verifying a checkpoint");
     double bad = verify_folder(path, c->rank, c->ranks, state) != WEFT_OK;
+    say_done(c);
     if (bad > 0) {
         weft_buf_printf(why, "\n  %s", weft_error_message());
         weft_warn("%s", weft_error_message());

@@ -109,14 +109,19 @@ static bool bound_already(const weft_step_cache *c, weft_step *const *steps, int
     return count == c->bound_count;
 }
 
+void weft_step_cache_unbind(weft_step_cache *c)
+{
+    for (int i = 0; i < c->bound_count; i++)
+        weft_program_unbind(c->bound[i]);
+    c->bound_count = 0;
+}
+
 weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, int count,
                                  weft_store *store, uint64_t seed)
 {
     if (bound_already(c, steps, count))
         return WEFT_OK;
-    for (int i = 0; i < c->bound_count; i++)
-        weft_program_unbind(c->bound[i]);
-    c->bound_count = 0;
+    weft_step_cache_unbind(c);
     weft_free(c->bound);
     c->bound = weft_alloc(count * (int64_t)sizeof *c->bound);
     if (!c->bound)

@@ -51,6 +51,7 @@ typedef struct trainer {
     int buckets;
     weft_stage_steps programs; /* of `steps` */
     double *flops;             /* of a step over all ranks, by bucket */
+    char latents[512];         /* folder of a denoiser's */
     float *no_text; /* (L,D): in the place of captions that are left away; NULL: captions are
                            encoded in the step */
     weft_loader *loader;
@@ -121,8 +122,12 @@ static weft_status take_folder(trainer *t)
 static weft_status look_at_data(trainer *t)
 {
     uint64_t fingerprint;
-    WEFT_TRY(weft_run_check_data(t->run, &fingerprint));
-    return weft_made_of(t->run, &t->models, fingerprint, &t->made_of);
+    weft_comm_busy(t->comm, "looking at the data");
+    weft_status_code status = weft_run_check_data(t->run, &fingerprint);
+    if (status == WEFT_OK)
+        status = weft_made_of(t->run, &t->models, fingerprint, &t->made_of);
+    weft_comm_busy(t->comm, NULL);
+    return status;
 }
 
 static weft_status begin(trainer *t)
@@ -177,11 +182,9 @@ static void tell_captions(const trainer *t)
 
 /* The shards and sizes that a transformer's loader reads: latents, and embeddings of captions that
  * are not trained. */
-static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets,
-                               char folder[512])
+static weft_status use_latents(trainer *t, weft_loader_config *config, weft_bucket *buckets)
 {
-    WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, folder));
-    config->shards = folder;
+    config->shards = t->latents;
     config->split = NULL;
     config->caption_dropout = t->run->caption_dropout;
     for (int i = 0; i < t->buckets; i++) {
@@ -194,14 +197,13 @@ static weft_status use_latents(trainer *t, weft_loader_config *config, weft_buck
         return WEFT_OK;
     config->extra = WEFT_TEXT_PART;
     config->extra_floats = t->models.words.length * t->models.words.width;
-    return weft_latents_no_text(folder, &t->models.words, &t->no_text);
+    return weft_latents_no_text(t->latents, &t->models.words, &t->no_text);
 }
 
 static weft_status open_loader(trainer *t)
 {
     const weft_run_data *d = &t->run->data;
     const bool video = !weft_run_denoises(&t->models);
-    char folder[512];
     weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
     if (!buckets)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
@@ -220,7 +222,7 @@ static weft_status open_loader(trainer *t)
     for (int i = 0; i < t->buckets; i++)
         buckets[i] = *weft_stage_bucket(t->stage, i);
     if (!video)
-        WEFT_GO(use_latents(t, &config, buckets, folder));
+        WEFT_GO(use_latents(t, &config, buckets));
     WEFT_GO(weft_loader_open(&config, (int)t->programs.bucket[0]->slice_index,
                              (int)t->programs.bucket[0]->slice_parts,
                              video ? NULL : WEFT_LATENT_PART, t->models.grid.channels, &t->loader));
@@ -310,9 +312,18 @@ static weft_status open_stage(trainer *t)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", count);
     for (int i = 0; i < count; i++)
         t->flops[i] = (double)t->programs.bucket[i]->cost.flops;
-    WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, count, t->store,
-                                  (uint64_t)t->run->seed));
     return weft_comm_sum(t->comm, t->flops, count);
+}
+
+/* The encoder and the programs that train are never in memory together. */
+static weft_status bind_stage(trainer *t)
+{
+    if (weft_run_denoises(&t->models)) {
+        weft_step_cache_unbind(t->steps);
+        WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, t->latents));
+    }
+    return weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
+                                (uint64_t)t->run->seed);
 }
 
 /* Waits for the one that is being written. */
@@ -690,6 +701,7 @@ static weft_status run_stage(trainer *t, int64_t index)
     const int64_t end = weft_run_first_step(t->run, index + 1);
     if (t->done >= end)
         return WEFT_OK;
+    WEFT_TRY(bind_stage(t));
     if (t->leader)
         tell_stage(t);
     WEFT_TRY(open_loader(t));
@@ -726,6 +738,7 @@ static weft_status find_fps(trainer *t)
 static weft_status finish(trainer *t)
 {
     WEFT_TRY(find_fps(t));
+    weft_step_cache_unbind(t->steps);
     if (t->run->optimizer.ema_decay > 0) /* from here on the weights are their averages */
         weft_step_end_averages(t->store);
     weft_export e = {.run = t->run,
@@ -746,7 +759,10 @@ static weft_status finish(trainer *t)
         json_decref(t->part[0].config);
         t->part[0].config = weft_model_write(model);
     }
-    WEFT_TRY(weft_export_write(&e));
+    weft_comm_busy(t->comm, "writing the finished model");
+    const weft_status_code status = weft_export_write(&e);
+    weft_comm_busy(t->comm, NULL);
+    WEFT_TRY(status);
     return weft_comm_barrier(t->comm);
 }
 

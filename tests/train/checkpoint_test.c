@@ -243,6 +243,101 @@ Test(checkpoint, ranks_write_each_part_once_and_any_number_reads)
     cr_assert_eq(load(&step, message), WEFT_E_FORMAT);
 }
 
+/* ---- meshes -------------------------------------------------------------------------------- */
+
+/* Rank `index` of `ranks` over which tensors are split: "m.a" and its moments along dim 0, the rest
+ * along no dim. Values are those of make_store(seed). */
+static weft_store *make_split(int seed, int index, int ranks)
+{
+    weft_store *whole = make_store(seed), *s = weft_store_create();
+    for (int64_t i = 0; i < weft_store_count(whole); i++) {
+        const weft_tensor *t = weft_store_at(whole, i);
+        weft_tensor like = *t, *own;
+        int64_t start = 0, count = 0, row = weft_shape_count(&t->shape) / t->shape.dim[0];
+        if (strstr(t->name, "m.a")) {
+            weft_part(t->shape.dim[0], ranks, index, &start, &count);
+            like.shape.dim[0] = count;
+            like.start[0] = start;
+        } else {
+            like.replica = index;
+            like.replicas = ranks;
+        }
+        cr_assert_eq(weft_store_add_like(s, &like, &own), WEFT_OK);
+        memcpy(own->data, (float *)t->data + start * row,
+               (size_t)weft_shape_count(&own->shape) * 4);
+    }
+    weft_store_free(whole);
+    return s;
+}
+
+typedef struct split_job {
+    rank r;
+    int index, ranks;
+    int64_t load, save; /* steps */
+} split_job;
+
+static void *load_and_save(void *user)
+{
+    split_job *j = user;
+    json_t *state = NULL;
+    char path[512];
+    weft_store *expected = make_split(1, j->index, j->ranks);
+    j->r.store = make_split(j->load ? 0 : 1, j->index, j->ranks);
+    open_rank(&j->r);
+    if (j->load) {
+        cr_assert_eq(weft_checkpoints_load(j->r.c, &state, path), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_assert(state && same(j->r.store, expected), "%d of %d ranks", j->index, j->ranks);
+        json_decref(state);
+    }
+    save(&j->r, j->save);
+    (void)!weft_checkpoints_wait(j->r.c);
+    (void)!weft_comm_barrier(j->r.comm);
+    weft_store_free(expected);
+    close_rank(&j->r);
+    return NULL;
+}
+
+static void on_mesh(int ranks, int64_t from, int64_t to)
+{
+    weft_comm *comm[8];
+    split_job job[8] = {0};
+    pthread_t thread[8];
+    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    for (int i = 0; i < ranks; i++) {
+        job[i] = (split_job){.r = {.comm = comm[i], .staging = 700},
+                             .index = i,
+                             .ranks = ranks,
+                             .load = from,
+                             .save = to};
+        pthread_create(&thread[i], NULL, load_and_save, &job[i]);
+    }
+    for (int i = 0; i < ranks; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < ranks; i++)
+        weft_comm_free(comm[i]);
+}
+
+/* Written in halves, read and written in thirds, read whole; no file has a part under the whole
+ * name. */
+Test(checkpoint, any_mesh_goes_on_from_any_other)
+{
+    char message[2000], path[256];
+    int64_t step;
+    weft_tensors *file;
+    on_mesh(2, 0, 4);
+    snprintf(path, sizeof path,
+             "%s/checkpoints/step-00000004/m/model-rank-00001-of-00002.safetensors", root);
+    cr_assert_eq(weft_tensors_open(path, &file), WEFT_OK, "%s", weft_error_message());
+    cr_assert(weft_tensors_find(file, "a[17:33/33,0:17/17]") && !weft_tensors_find(file, "a"));
+    weft_tensors_close(file);
+    on_mesh(3, 4, 8);
+    cr_assert_eq(load(&step, message), WEFT_OK, "%s", message);
+    cr_assert_eq(step, 8);
+    on_mesh(1, 8, 12);
+    on_mesh(2, 12, 16);
+}
+
 /* ---- damage -------------------------------------------------------------------------------- */
 
 Test(checkpoint, none_is_whole)
