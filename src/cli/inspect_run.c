@@ -149,6 +149,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_place_of_run place = {.backend = weft_backend_find(run.backend),
                                .recompute = run.recompute.item,
                                .recompute_count = (int)run.recompute.count,
+                               .recipes = models.recipe,
+                               .recipe_count = models.recipes,
                                .passes = &run.passes};
     WEFT_GO(weft_mesh_parse(
         weft_args_flag(args, "--mesh") ? weft_args_string(args, "--mesh") : run.mesh, &place.mesh));

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "graph/graph.h"
+#include "pass/pass.h"
 
 typedef enum weft_role {
     WEFT_ROLE_DENOISER,
@@ -208,6 +209,10 @@ struct weft_family {
 
     const weft_dialect *dialect;
     int dialects;
+
+    /* How it can be split beyond samples and parameters (dp, fsdp): a list per axis. */
+    const weft_recipe_list *const *recipe;
+    int recipes;
 };
 
 /* The list of families, in model/registry.c; NULL-terminated. */

@@ -324,6 +324,55 @@ static const weft_dialect dialects[] = {
     {"original", "head.modulation", original, sizeof original / sizeof *original},
 };
 
+/* ---- recipes: names are those of a model with or without a scope around it ---- */
+
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
+ * by columns, the ones behind them by rows, whose sums are `to_out` and `ffn.net.2`. The norms of q
+ * and k run over all heads: with their weights split they become a sum over ranks. */
+#define TOKENS {WEFT_S, 1}
+#define ALL {WEFT_R, 0}
+#define TENSOR_PARALLEL(axis, behind)                                   \
+    {"*attn*.to_q.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_q.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_k.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_k.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_v.weight",       axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_v.bias",         axis, {WEFT_S, 0}},                    \
+    {"*attn*.norm_q.weight",     axis, {WEFT_S, 0}},                    \
+    {"*attn*.norm_k.weight",     axis, {WEFT_S, 0}},                    \
+    {"*attn*.to_out.0.weight",   axis, {WEFT_S, 1}},                    \
+    {"*.ffn.net.0.proj.weight",  axis, {WEFT_S, 0}},                    \
+    {"*.ffn.net.0.proj.bias",    axis, {WEFT_S, 0}},                    \
+    {"*.ffn.net.2.weight",       axis, {WEFT_S, 1}},                    \
+    {"*attn*.to_out.0:linear",   axis, behind},                         \
+    {"*.ffn.net.2:linear",       axis, behind}
+
+static const weft_recipe_row tp_rows[] = {
+    TENSOR_PARALLEL("tp", ALL),
+};
+
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm on;
+ * around self-attention an all-to-all turns the split of tokens into one of heads and back. */
+static const weft_recipe_row cp_rows[] = {
+    {"*blocks.*:layer_norm",     "cp", {WEFT_S, 1}},
+    {"*attn*:attention",         "cp", {WEFT_S, 1}},
+};
+
+/* Tensor parallel with sequence parallelism between (Korthikanti et al., MLSys'23): norms and
+ * residuals work on the own tokens; the sum behind a row-split linear is scattered, and gathered
+ * before the next. */
+static const weft_recipe_row sp_rows[] = {
+    TENSOR_PARALLEL("sp", TOKENS),
+    {"*blocks.*:layer_norm",     "sp", {WEFT_S, 1}},
+};
+
+/* Where two split one dim, the first is outside: heads by tp, inside by cp. */
+static const weft_recipe_list
+    tp = {"tp", "tensor parallel",                    tp_rows, sizeof tp_rows / sizeof *tp_rows},
+    cp = {"cp", "context parallel",                   cp_rows, sizeof cp_rows / sizeof *cp_rows},
+    sp = {"sp", "tensor parallel, tokens in between", sp_rows, sizeof sp_rows / sizeof *sp_rows};
+static const weft_recipe_list *const recipes[] = {&tp, &cp, &sp};
+
 const weft_family weft_family_wan_dit = {
     .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -334,5 +383,6 @@ const weft_family weft_family_wan_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };
 /* clang-format on */

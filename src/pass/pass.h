@@ -6,7 +6,8 @@
 
 #include "graph/graph.h"
 
-/* ---- shard (design: layouts and collectives) ----------------------------------------------- */
+/* ---- recipes: which layouts make a parallelism --------------------------------------------- */
+
 /* A recipe is data: rows "pattern over names, mesh axis -> layout" ('*' is any text). Names are
  * those of inputs, params, states and outputs, and "scope:op" for what a node makes
  * ("blocks.0.attn1:attention"); such an activation is converted to the layout right where it is
@@ -18,31 +19,56 @@
 typedef struct weft_recipe_row {
     const char *pattern;
     const char *axis;
-    weft_layout layout; /* R or S */
+    weft_layout layout; /* R or S; S(WEFT_ANY_DIM) of a parameter: the first dim of the whole tensor
+                           that the ranks divide, or else the longest; a scalar stays whole */
     bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
     bool optional;      /* recipes that several models share: the graph need not have such a name */
+    bool params;        /* it is about params only, whatever else has such a name */
 } weft_recipe_row;
+enum { WEFT_ANY_DIM = -1 };
 typedef struct weft_recipe {
     const char *name;
     const weft_recipe_row *row;
     int count;
 } weft_recipe;
-/* Data parallel: inputs "batch.*" are S(0) on dp, everything else R. */
+
+/* One parallelism: the rows of one axis. A model family has a list of its own for each axis that it
+ * knows (model/family.h); the two that need no model are here. */
+typedef struct weft_recipe_list {
+    const char *axis;
+    const char *what; /* "tensor parallel" */
+    const weft_recipe_row *row;
+    int count;
+} weft_recipe_list;
+/* Inputs "batch.*" split over samples; and that with every parameter split as well (ZeRO-3). */
+extern const weft_recipe_list weft_recipe_list_dp, weft_recipe_list_fsdp;
+/* The first of them by itself. */
 extern const weft_recipe weft_recipe_dp;
-/* fsdp: batch and parameters split on axis fsdp. wan: dp, tensor parallel on tp and Ulysses on cp
- * for the Wan DiT; wan_sp: the same with sequence parallelism on tp. A mesh without an axis leaves
- * its rows out. */
-extern const weft_recipe weft_recipe_fsdp, weft_recipe_wan, weft_recipe_wan_sp;
-/* NULL: no such recipe. */
-const weft_recipe *weft_recipe_find(const char *name);
+
+/* The recipe of a mesh: dp, then of `lists` (by pointer; may be of several families) those whose
+ * axis has more than one rank, then fsdp, which splits what is left. WEFT_E_ARG: an axis of more
+ * than one rank that no list splits; the message has those that are known. Freed by
+ * weft_recipe_free. */
+weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
+                                const weft_mesh *mesh, weft_recipe *recipe);
+/* Inputs "batch.*" split over samples by every axis: for programs that only encode. Names of axes
+ * are those of `mesh`, which stays. */
+weft_status weft_recipe_by_samples(const weft_mesh *mesh, weft_recipe *recipe);
+void weft_recipe_free(weft_recipe *recipe);
+
 /* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only,
  * "blocks.0.*:attention" about what nodes make. */
 const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis,
-                                           const char *name);
-/* WEFT_E_ARG where a row of an axis with more than one rank decides nothing in `g`: it matches no
- * name, or rows before it take all that it matches. The message says which. */
+                                           const char *name, bool is_param);
+/* WEFT_E_ARG, saying which:
+ *   - a row of an axis with more than one rank decides nothing in `g`: it matches no name, or rows
+ *     before it take all that it matches;
+ *   - an axis with more than one rank has no row: its ranks would all compute the same;
+ *   - an axis gathers parameters, and one (that is no scalar) has no row: it would stay whole. */
 weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g,
                               const weft_mesh *mesh);
+
+/* ---- shard (design: layouts and collectives) ----------------------------------------------- */
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,

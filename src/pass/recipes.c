@@ -1,113 +1,130 @@
-/* Recipes: which layouts make a parallelism.
- *
- * A recipe may name more axes than a mesh has; the mesh decides what is used. Axes split in the
- * order in which they appear here, and the order matters where two split one dim: heads are split
- * by tp first and by cp inside. */
+/* Recipes: which layouts make a parallelism, put together from a list per axis. */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define SPLIT(d)                                                                                   \
-    {                                                                                              \
-        WEFT_S, d                                                                                  \
-    }
-#define WHOLE                                                                                      \
-    {                                                                                              \
-        WEFT_R, 0                                                                                  \
-    }
+/* ---- lists that need no model -------------------------------------------------------------- */
 
-#define DATA_PARALLEL                                                                              \
-    {                                                                                              \
-        "batch.*", "dp", SPLIT(0)                                                                  \
-    }
-
+/* clang-format off */
 static const weft_recipe_row dp_rows[] = {
-    DATA_PARALLEL,
+    {"batch.*", "dp", {WEFT_S, 0}},
 };
-const weft_recipe weft_recipe_dp = {"dp", dp_rows, sizeof dp_rows / sizeof *dp_rows};
 
 /* Parameters, and with them gradients and optimizer states, are split over the ranks that split the
  * batch, gathered where they are used, and their gradients reduce-scattered (ZeRO-3; Rajbhandari et
  * al., SC'20). */
 static const weft_recipe_row fsdp_rows[] = {
-    {"batch.*", "fsdp", SPLIT(0)},
-    {"*.weight", "fsdp", SPLIT(0), .gather = true},
-    {"*.bias", "fsdp", SPLIT(0), .gather = true, .optional = true}, /* some models have none */
-    DATA_PARALLEL,
+    {"batch.*", "fsdp", {WEFT_S, 0}},
+    {"*",       "fsdp", {WEFT_S, WEFT_ANY_DIM}, .gather = true, .params = true},
 };
-const weft_recipe weft_recipe_fsdp = {"fsdp", fsdp_rows, sizeof fsdp_rows / sizeof *fsdp_rows};
 
-/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
- * by columns, the ones behind them by rows. The norms of q and k run over all heads: with their
- * weights split they become a sum over ranks. */
-#define TENSOR_PARALLEL                                                                            \
-    {"*.to_q.weight", "tp", SPLIT(0)}, {"*.to_q.bias", "tp", SPLIT(0)},                            \
-        {"*.to_k.weight", "tp", SPLIT(0)}, {"*.to_k.bias", "tp", SPLIT(0)},                        \
-        {"*.to_v.weight", "tp", SPLIT(0)}, {"*.to_v.bias", "tp", SPLIT(0)},                        \
-        {"*.norm_q.weight", "tp", SPLIT(0)}, {"*.norm_k.weight", "tp", SPLIT(0)},                  \
-        {"*.to_out.0.weight", "tp", SPLIT(1)}, {"*.ffn.net.0.proj.weight", "tp", SPLIT(0)},        \
-        {"*.ffn.net.0.proj.bias", "tp", SPLIT(0)},                                                 \
-    {                                                                                              \
-        "*.ffn.net.2.weight", "tp", SPLIT(1)                                                       \
-    }
+const weft_recipe_list
+    weft_recipe_list_dp   = {"dp",   "samples over ranks",                dp_rows,   1},
+    weft_recipe_list_fsdp = {"fsdp", "samples and parameters over ranks", fsdp_rows, 2};
+const weft_recipe weft_recipe_dp = {"dp", dp_rows, 1};
+/* clang-format on */
 
-/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): tokens are split from the first norm on;
- * around self-attention an all-to-all turns the split of tokens into one of heads and back. */
-#define CONTEXT_PARALLEL                                                                           \
-    {"*blocks.*:layer_norm", "cp", SPLIT(1)},                                                      \
-    {                                                                                              \
-        "*attn*:attention", "cp", SPLIT(1)                                                         \
-    }
+/* ---- composition --------------------------------------------------------------------------- */
 
-static const weft_recipe_row wan_rows[] = {
-    DATA_PARALLEL,
-    TENSOR_PARALLEL,
-    {"*.to_out.0:linear", "tp", WHOLE},
-    {"*.ffn.net.2:linear", "tp", WHOLE},
-    CONTEXT_PARALLEL,
-};
-const weft_recipe weft_recipe_wan = {"wan", wan_rows, sizeof wan_rows / sizeof *wan_rows};
-
-/* With sequence parallelism between the tensor-parallel regions (Korthikanti et al., MLSys'23):
- * norms and residuals work on the own tokens; the sum behind a row-split linear is scattered, and
- * gathered before the next. */
-static const weft_recipe_row wan_sp_rows[] = {
-    DATA_PARALLEL,
-    CONTEXT_PARALLEL,
-    TENSOR_PARALLEL,
-    {"*blocks.*:layer_norm", "tp", SPLIT(1)},
-    {"*.to_out.0:linear", "tp", SPLIT(1)},
-    {"*.ffn.net.2:linear", "tp", SPLIT(1)},
-};
-const weft_recipe weft_recipe_wan_sp = {"wan-sp", wan_sp_rows,
-                                        sizeof wan_sp_rows / sizeof *wan_sp_rows};
-
-const weft_recipe *weft_recipe_find(const char *name)
+static bool splits(const weft_mesh *mesh, const char *name)
 {
-    static const weft_recipe *const all[] = {&weft_recipe_dp, &weft_recipe_fsdp, &weft_recipe_wan,
-                                             &weft_recipe_wan_sp};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (!strcmp(all[i]->name, name))
-            return all[i];
-    return NULL;
+    const int axis = weft_mesh_axis(mesh, name);
+    return axis >= 0 && mesh->axis[axis].size > 1;
+}
+
+static const weft_recipe_list *list_at(const weft_recipe_list *const *lists, int count, int i)
+{
+    return i == 0 ? &weft_recipe_list_dp : i <= count ? lists[i - 1] : &weft_recipe_list_fsdp;
+}
+
+static weft_status check_axes(const weft_recipe_list *const *lists, int count,
+                              const weft_mesh *mesh)
+{
+    for (int a = 0; a < mesh->axis_count; a++) {
+        bool known = mesh->axis[a].size == 1;
+        weft_buf all = {0};
+        for (int i = 0; i < count + 2; i++) {
+            const weft_recipe_list *list = list_at(lists, count, i);
+            known |= !strcmp(list->axis, mesh->axis[a].name);
+            weft_buf_printf(&all, "%s%s (%s)", i ? ", " : "", list->axis, list->what);
+        }
+        const weft_status_code status =
+            known ? WEFT_OK
+                  : weft_fail(WEFT_E_ARG,
+                              "mesh: nothing is known to split over the axis \"%s\" of %d ranks "
+                              "here, so all of them would compute the same; known are %s",
+                              mesh->axis[a].name, mesh->axis[a].size, all.data ? all.data : "");
+        weft_buf_free(&all);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
+                                const weft_mesh *mesh, weft_recipe *recipe)
+{
+    WEFT_TRY(check_axes(lists, count, mesh));
+    int rows = 0;
+    for (int i = 0; i < count + 2; i++)
+        rows += list_at(lists, count, i)->count;
+    weft_recipe_row *row = weft_alloc(rows * (int64_t)sizeof *row);
+    weft_buf name = {0};
+    *recipe = (weft_recipe){.row = row};
+    for (int i = 0; i < count + 2 && row; i++) {
+        const weft_recipe_list *list = list_at(lists, count, i);
+        if (!splits(mesh, list->axis))
+            continue;
+        weft_buf_printf(&name, "%s%s", name.len ? "+" : "", list->axis);
+        memcpy(row + recipe->count, list->row, (size_t)list->count * sizeof *row);
+        recipe->count += list->count;
+    }
+    if (!name.len)
+        weft_buf_printf(&name, "one rank");
+    recipe->name = name.data;
+    if (row && weft_buf_check(&name) == WEFT_OK)
+        return WEFT_OK;
+    weft_recipe_free(recipe);
+    return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+}
+
+weft_status weft_recipe_by_samples(const weft_mesh *mesh, weft_recipe *recipe)
+{
+    weft_recipe_row *row = weft_alloc(WEFT_MAX_AXES * (int64_t)sizeof *row);
+    char *name = weft_strdup("samples");
+    *recipe = (weft_recipe){.name = name, .row = row};
+    if (!row || !name) {
+        weft_recipe_free(recipe);
+        return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+    }
+    for (int a = 0; a < mesh->axis_count; a++)
+        row[recipe->count++] = (weft_recipe_row){
+            .pattern = "batch.*", .axis = mesh->axis[a].name, .layout = {WEFT_S, 0}};
+    return WEFT_OK;
+}
+
+void weft_recipe_free(weft_recipe *recipe)
+{
+    weft_free((void *)(uintptr_t)recipe->row);
+    weft_free((void *)(uintptr_t)recipe->name);
+    *recipe = (weft_recipe){0};
 }
 
 /* ---- which row is about what --------------------------------------------------------------- */
 
-static bool is_about(const weft_recipe_row *row, const char *axis, const char *name)
+static bool is_about(const weft_recipe_row *row, const char *axis, const char *name, bool is_param)
 {
-    return !strcmp(row->axis, axis) &&
+    return !strcmp(row->axis, axis) && (is_param || !row->params) &&
            (strchr(row->pattern, ':') != NULL) == (strchr(name, ':') != NULL) &&
            weft_name_matches(row->pattern, name);
 }
 
 const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis,
-                                           const char *name)
+                                           const char *name, bool is_param)
 {
     for (int i = 0; i < recipe->count; i++)
-        if (is_about(&recipe->row[i], axis, name))
+        if (is_about(&recipe->row[i], axis, name, is_param))
             return &recipe->row[i];
     return NULL;
 }
@@ -119,11 +136,11 @@ typedef struct row_search {
     const weft_recipe_row *before; /* one that took a name from it */
 } row_search;
 
-static void try_name(row_search *s, const char *name)
+static void try_name(row_search *s, const char *name, bool is_param)
 {
-    if (s->decides || !name || !is_about(s->row, s->row->axis, name))
+    if (s->decides || !name || !is_about(s->row, s->row->axis, name, is_param))
         return;
-    const weft_recipe_row *first = weft_recipe_row_for(s->recipe, s->row->axis, name);
+    const weft_recipe_row *first = weft_recipe_row_for(s->recipe, s->row->axis, name, is_param);
     s->decides = first == s->row;
     s->before = s->decides ? NULL : first;
 }
@@ -135,19 +152,50 @@ static row_search search_names(const weft_recipe *recipe, const weft_recipe_row 
     int count;
     const weft_named *output = weft_graph_outputs(g, &count);
     for (int i = 0; i < count; i++)
-        try_name(&s, output[i].name);
+        try_name(&s, output[i].name, false);
     for (int32_t n = 0; n < weft_graph_node_count(g) && !s.decides; n++) {
         const weft_node *node = weft_graph_node(g, n);
         char name[512];
         snprintf(name, sizeof name, "%s:%s", node->scope, weft_op_get(node->op)->name);
         const bool named = weft_op_has(node->op, WEFT_TRAIT_NAMED);
-        try_name(&s, named ? weft_value_get(g, node->out[0])->name : name);
+        try_name(&s, named ? weft_value_get(g, node->out[0])->name : name,
+                 node->op == WEFT_OP_PARAM);
     }
     return s;
 }
 
+/* Something is split over every axis, and where parameters are gathered none stays whole. */
+static weft_status check_axis(const weft_recipe *recipe, const weft_graph *g, const char *axis,
+                              int ranks)
+{
+    int rows = 0, gathers = 0;
+    for (int i = 0; i < recipe->count; i++) {
+        rows += !strcmp(recipe->row[i].axis, axis);
+        gathers += !strcmp(recipe->row[i].axis, axis) && recipe->row[i].gather;
+    }
+    if (rows == 0)
+        return weft_fail(WEFT_E_ARG,
+                         "recipe %s splits nothing over the axis \"%s\" of %d ranks: all of them "
+                         "would compute the same",
+                         recipe->name, axis, ranks);
+    for (int32_t n = 0; n < weft_graph_node_count(g) && gathers; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_value_info *info = weft_value_get(g, node->out[0]);
+        if (node->op == WEFT_OP_PARAM && info->shape.rank > 0 &&
+            !weft_recipe_row_for(recipe, axis, info->name, true))
+            return weft_fail(WEFT_E_ARG,
+                             "recipe %s: the parameter \"%s\" would stay whole on each of the %d "
+                             "ranks of axis %s; add a row that splits it, or one that says R",
+                             recipe->name, info->name, ranks, axis);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g, const weft_mesh *mesh)
 {
+    for (int a = 0; a < mesh->axis_count; a++)
+        if (mesh->axis[a].size > 1)
+            WEFT_TRY(check_axis(recipe, g, mesh->axis[a].name, mesh->axis[a].size));
     for (int i = 0; i < recipe->count; i++) {
         const weft_recipe_row *row = &recipe->row[i];
         const int axis = weft_mesh_axis(mesh, row->axis);

@@ -59,12 +59,29 @@ static const weft_recipe_row *row_for_node(const axis_pass *p, const weft_node *
 {
     char name[512];
     snprintf(name, sizeof name, "%s:%s", n->scope, weft_op_get(n->op)->name);
-    return weft_recipe_row_for(p->recipe, p->axis_name, name);
+    return weft_recipe_row_for(p->recipe, p->axis_name, name, false);
 }
 
-static bool check_row(axis_pass *p, const weft_recipe_row *row, const char *name, int rank)
+/* The same on all ranks, as it looks at the whole tensor only. */
+static weft_layout row_layout(const weft_recipe_row *row, const weft_shape *global, int ranks)
 {
-    const weft_layout l = row->layout;
+    weft_layout l = row->layout;
+    if (l.kind != WEFT_S || l.dim != WEFT_ANY_DIM)
+        return l;
+    if (global->rank == 0)
+        return whole;
+    int best = 0;
+    for (int d = global->rank - 1; d >= 0; d--)
+        best = global->dim[d] >= global->dim[best] ? d : best;
+    for (int d = global->rank - 1; d >= 0; d--)
+        best = global->dim[d] > 0 && global->dim[d] % ranks == 0 ? d : best;
+    l.dim = (int8_t)best;
+    return l;
+}
+
+static bool check_row(axis_pass *p, const weft_recipe_row *row, weft_layout l, const char *name,
+                      int rank)
+{
     if (l.kind == WEFT_S && (l.dim < 0 || l.dim >= rank))
         weft_graph_fail(p->to, WEFT_E_SHAPE,
                         "recipe %s: row \"%s\" splits dim %d on axis %s, but %s has rank %d",
@@ -352,11 +369,12 @@ static void shard_source(axis_pass *p, const weft_node *n)
     const weft_value_info *info = info_of(p, v);
     weft_attr_source attr = *(const weft_attr_source *)n->attr;
     weft_layout layout = whole;
-    const weft_recipe_row *row = weft_recipe_row_for(p->recipe, p->axis_name, info->name);
+    const weft_recipe_row *row =
+        weft_recipe_row_for(p->recipe, p->axis_name, info->name, n->op == WEFT_OP_PARAM);
     if (row) {
-        if (!check_row(p, row, info->name, info->shape.rank))
+        layout = row_layout(row, &attr.global, p->ranks);
+        if (!check_row(p, row, layout, info->name, info->shape.rank))
             return;
-        layout = row->layout;
         p->gather[v.id] = row->gather && n->op == WEFT_OP_PARAM;
     }
     if (layout.kind == WEFT_S) {
@@ -381,7 +399,7 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
     emit_node(p, n, in, choice->out);
     const weft_recipe_row *row = row_for_node(p, n);
     if (row && weft_graph_check(p->to) == WEFT_OK &&
-        check_row(p, row, n->scope, info_of(p, n->out[0])->shape.rank)) {
+        check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
         convert(p, n->out[0], row->layout);
         p->home[n->out[0].id] = row->layout;
     }
@@ -392,8 +410,10 @@ static void shard_ends(axis_pass *p)
     int count;
     const weft_named *outputs = weft_graph_outputs(p->from, &count);
     for (int i = 0; i < count; i++) {
-        const weft_recipe_row *row = weft_recipe_row_for(p->recipe, p->axis_name, outputs[i].name);
-        if (row && !check_row(p, row, outputs[i].name, info_of(p, outputs[i].value)->shape.rank))
+        const weft_recipe_row *row =
+            weft_recipe_row_for(p->recipe, p->axis_name, outputs[i].name, false);
+        if (row && !check_row(p, row, row->layout, outputs[i].name,
+                              info_of(p, outputs[i].value)->shape.rank))
             return;
         weft_output(p->to, outputs[i].name,
                     convert(p, outputs[i].value, row ? row->layout : whole));
@@ -451,7 +471,8 @@ static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_r
     const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
     for (int a = 0; name && a < mesh->axis_count; a++) {
         const weft_recipe_row *row =
-            mesh->axis[a].size > 1 ? weft_recipe_row_for(recipe, mesh->axis[a].name, name) : NULL;
+            mesh->axis[a].size > 1 ? weft_recipe_row_for(recipe, mesh->axis[a].name, name, true)
+                                   : NULL;
         if (row && row->layout.kind == WEFT_S && row->layout.dim == dim && !row->gather)
             return true;
     }

@@ -129,11 +129,23 @@ void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft
     weft_output(g, "latents", p.at[WEFT_PORT_MEAN]);
 }
 
+static void add_recipes(weft_run_models *m, const weft_family *family)
+{
+    for (int i = 0; i < family->recipes && m->recipes < WEFT_RUN_RECIPES; i++)
+        m->recipe[m->recipes++] = family->recipe[i];
+}
+
 void weft_run_models_connect(weft_run_models *m)
 {
+    m->recipes = 0;
     m->grid = weft_model_grid(&m->autoencoder);
-    if (!weft_run_denoises(m))
+    if (!weft_run_denoises(m)) {
+        add_recipes(m, m->autoencoder.family);
         return;
+    }
+    add_recipes(m, m->denoiser.family);
+    if (!m->text_stays)
+        add_recipes(m, m->text.family);
     m->patch = weft_model_grid(&m->denoiser);
     m->words = weft_model_text(&m->text);
 }

@@ -5,15 +5,19 @@
 
 #include "train/run.h"
 
+enum { WEFT_RUN_RECIPES = 16 };
+
 typedef struct weft_run_models {
     weft_model autoencoder; /* trained, or the one that makes the denoiser's latents */
     weft_model denoiser;    /* family NULL: the autoencoder is trained */
     weft_model text;        /* beside a denoiser: its text encoder */
     bool text_stays;        /* it is not trained: its embeddings of the captions are given */
     /* of these, by weft_run_models_connect: */
-    weft_grid grid;        /* the autoencoder's: pixels to latents */
-    weft_grid patch;       /* the denoiser's: latents to tokens */
-    weft_text_shape words; /* the text encoder's */
+    weft_grid grid;                                   /* the autoencoder's: pixels to latents */
+    weft_grid patch;                                  /* the denoiser's: latents to tokens */
+    weft_text_shape words;                            /* the text encoder's */
+    const weft_recipe_list *recipe[WEFT_RUN_RECIPES]; /* of the models that are trained */
+    int recipes;
 } weft_run_models;
 
 /* The models of a run. `path` names the config in messages. */

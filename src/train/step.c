@@ -24,6 +24,9 @@ static void find_slice(weft_step *step, const weft_place_of_run *place)
             step->slice_parts *= place->mesh.axis[axis].size;
             step->slice_index = step->slice_index * place->mesh.axis[axis].size + coordinate[axis];
         }
+        /* The recipe's order of axes need not be the mesh's. */
+        if (step->slice_count * step->slice_parts == source->global.dim[0] && step->slice_count)
+            step->slice_index = step->slice_first / step->slice_count;
         return;
     }
 }
@@ -46,14 +49,20 @@ static double elements(const weft_graph *whole)
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
+    weft_recipe recipe;
+    if (optimizer)
+        WEFT_TRY(weft_recipe_compose(place->recipes, place->recipe_count, &place->mesh, &recipe));
+    else
+        WEFT_TRY(weft_recipe_by_samples(&place->mesh, &recipe));
     const weft_pass_setup setup = {.switches = place->passes,
                                    .mesh = &place->mesh,
                                    .rank = place->comm ? weft_comm_rank(place->comm) : 0,
-                                   .recipe = &weft_recipe_dp,
+                                   .recipe = &recipe,
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count};
+    weft_status_code status = WEFT_OK;
     if (!optimizer || place->kind != WEFT_STEP_UPDATE) {
-        WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
+        WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
         find_slice(step, place);
     }
     const weft_value objective = weft_graph_find(step->graph, "objective");
@@ -61,9 +70,12 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
         weft_optimizer_build(step->graph, objective, optimizer);
     if (optimizer && place->kind == WEFT_STEP_GRADIENTS)
         weft_optimizer_accumulate(step->graph, objective);
-    WEFT_TRY(weft_graph_check(step->graph));
-    return weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
-                           place->log);
+    WEFT_GO(weft_graph_check(step->graph));
+    WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
+                            place->log));
+out:
+    weft_recipe_free(&recipe);
+    return status;
 }
 
 /* `averages`: they are what is written, else what is read. */

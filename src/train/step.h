@@ -17,6 +17,8 @@ typedef enum weft_step_kind {
 typedef struct weft_place_of_run {
     weft_comm *comm; /* borrowed; NULL: rank 0 of a mesh that is not here, to plan for */
     weft_mesh mesh;
+    const weft_recipe_list *const *recipes; /* what the models know to split beside dp and fsdp */
+    int recipe_count;
     const weft_backend *backend;
     const char *const *recompute;
     int recompute_count;
@@ -41,7 +43,8 @@ typedef struct weft_step {
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_step *step);
 /* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure).
- * `optimizer` NULL: forward only. Sources that the store does not have yet are added and
+ * `optimizer` NULL: forward only, the
+ * samples split over every axis. Sources that the store does not have yet are added and
  * initialised with `seed`. */
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_store *store, uint64_t seed,

@@ -71,6 +71,8 @@ static weft_status read_models(trainer *t)
 {
     const weft_run *run = t->run;
     WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
+    t->place.recipes = t->models.recipe;
+    t->place.recipe_count = t->models.recipes;
     if (!weft_run_denoises(&t->models)) {
         add_part(t, &t->models.autoencoder, &run->autoencoder);
         return WEFT_OK;

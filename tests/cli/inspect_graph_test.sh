@@ -45,3 +45,12 @@ grep -q "^wait %[0-9]*$" passes.txt
 "$WEFT" inspect graph vae.yaml --passes --set passes.order=off | grep -q "^order  *off"
 if "$WEFT" inspect graph vae.yaml --set passes.nonesuch=off 2>err; then exit 1; fi
 grep -q "nonesuch.*recompute, .*order" err || { cat err; exit 1; }
+
+# Axes that nothing splits over, and those that are known here.
+for mesh in pd=2 tp=2 dp=2,tp=2; do
+    if "$WEFT" inspect graph vae.yaml --batch 2 --mesh $mesh 2>err; then exit 1; fi
+    grep -q "known are dp (.*fsdp (" err || { cat err; exit 1; }
+done
+"$WEFT" inspect graph vae.yaml --batch 2 --mesh fsdp=2 >fsdp.txt
+"$WEFT" inspect graph vae.yaml --batch 2 >one.txt
+awk -v a="$(bytes weights one.txt)" -v b="$(bytes weights fsdp.txt)" 'BEGIN {exit !(b < 0.6 * a)}'

@@ -30,6 +30,18 @@ weft_graph *dit_build(void *user)
     return g;
 }
 
+weft_recipe dit_recipe(const weft_mesh *mesh)
+{
+    const weft_model model = model_of("{\"_class_name\":\"WanTransformer3DModel\"}");
+    weft_recipe recipe;
+    if (weft_recipe_compose(model.family->recipe, model.family->recipes, mesh, &recipe) !=
+        WEFT_OK) {
+        fprintf(stderr, "%s\n", weft_error_message());
+        abort();
+    }
+    return recipe;
+}
+
 double dit_fill(void *user, const char *name, weft_dtype dtype, int64_t index)
 {
     (void)user;

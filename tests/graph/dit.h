@@ -3,6 +3,7 @@
 #define TESTS_GRAPH_DIT_H
 
 #include "graph/graph.h"
+#include "pass/pass.h"
 
 typedef struct dit_setup {
     int64_t batch, heads, frames, height, width;
@@ -12,6 +13,8 @@ typedef struct dit_setup {
 /* Inputs batch.latents, batch.text, batch.key; outputs prediction and the loss. `user` is a
  * dit_setup. */
 weft_graph *dit_build(void *user);
+/* Composed of what the family and weft know; freed by weft_recipe_free. */
+weft_recipe dit_recipe(const weft_mesh *mesh);
 /* Values of sources by name and index in the whole tensor. */
 double dit_fill(void *user, const char *name, weft_dtype dtype, int64_t index);
 

@@ -10,57 +10,67 @@
 #include <stdio.h>
 #include <string.h>
 
-static void check(const char *recipe, const char *mesh_text, dit_setup s)
+static void check(const char *mesh_text, dit_setup s)
 {
     weft_mesh mesh;
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
-    cr_expect(sharded_agrees(dit_build, sharded_gradients, dit_fill, &s, &mesh,
-                             weft_recipe_find(recipe), 1e-9),
-              "%s on %s", recipe, mesh_text);
+    weft_recipe recipe = dit_recipe(&mesh);
+    cr_expect(sharded_agrees(dit_build, sharded_gradients, dit_fill, &s, &mesh, &recipe, 1e-9),
+              "%s on %s", recipe.name, mesh_text);
+    weft_recipe_free(&recipe);
 }
 
 static const dit_setup even = {4, 4, 2, 4, 4}, odd = {3, 3, 1, 6, 10}, single = {1, 4, 3, 4, 4};
 
 Test(model_shard, data_parallel)
 {
-    check("dp", "dp=2", even);
-    check("dp", "dp=2", odd);
-    check("dp", "dp=4", odd); /* one rank has no sample at all */
+    check("dp=2", even);
+    check("dp=2", odd);
+    check("dp=4", odd); /* one rank has no sample at all */
 }
 
 Test(model_shard, fully_sharded_data_parallel)
 {
-    check("fsdp", "fsdp=2", even);
-    check("fsdp", "fsdp=3", even);
-    check("fsdp", "dp=2,fsdp=2", even);
+    check("fsdp=2", even);
+    check("fsdp=3", even);
+    check("dp=2,fsdp=2", even);
+}
+
+Test(model_shard, fully_sharded_with_others)
+{
+    check("fsdp=2,tp=2", even);
+    check("tp=2,fsdp=2", odd);
+    check("fsdp=2,cp=2", even);
+    check("fsdp=2,sp=2", even);
+    check("dp=2,fsdp=2,tp=2", even);
 }
 
 Test(model_shard, tensor_parallel)
 {
-    check("wan", "tp=2", even);
-    check("wan", "tp=3", even); /* heads do not divide */
-    check("wan", "tp=2", odd);
-    check("wan-sp", "tp=2", even);
-    check("wan-sp", "tp=4", single);
-    check("wan-sp", "tp=2", odd);
+    check("tp=2", even);
+    check("tp=3", even); /* heads do not divide */
+    check("tp=2", odd);
+    check("sp=2", even);
+    check("sp=4", single);
+    check("sp=2", odd);
 }
 
 Test(model_shard, context_parallel)
 {
-    check("wan", "cp=2", even);
-    check("wan", "cp=3", even);
-    check("wan", "cp=2", odd);
-    check("wan", "cp=4", single);
+    check("cp=2", even);
+    check("cp=3", even);
+    check("cp=2", odd);
+    check("cp=4", single);
 }
 
 Test(model_shard, pairs_and_three)
 {
-    check("wan", "dp=2,tp=2", even);
-    check("wan", "dp=2,cp=2", odd);
-    check("wan", "cp=2,tp=2", single);
-    check("wan", "tp=2,cp=2", odd);
-    check("wan-sp", "cp=2,tp=2", even);
-    check("wan", "dp=2,tp=2,cp=2", even);
+    check("dp=2,tp=2", even);
+    check("dp=2,cp=2", odd);
+    check("cp=2,tp=2", single);
+    check("tp=2,cp=2", odd);
+    check("cp=2,sp=2", even);
+    check("dp=2,tp=2,cp=2", even);
 }
 
 /* ---- what goes over the wire --------------------------------------------------------------- */
@@ -71,14 +81,17 @@ typedef struct traffic {
     int params;
 } traffic;
 
-static traffic traffic_of(const char *recipe, const char *mesh_text, bool gradients, int64_t least)
+static traffic traffic_of(const char *mesh_text, bool gradients, int64_t least)
 {
     dit_setup s = even;
     weft_mesh mesh;
     weft_graph *whole = dit_build(&s), *g;
     traffic t = {{0}};
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
-    cr_assert_eq(weft_pass_shard(whole, &mesh, 0, weft_recipe_find(recipe), &g), WEFT_OK);
+    weft_recipe recipe = dit_recipe(&mesh);
+    cr_assert_eq(weft_pass_shard(whole, &mesh, 0, &recipe, &g), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_recipe_free(&recipe);
     const weft_value *params = weft_graph_params(g, &t.params);
     weft_value grad[128];
     cr_assert_lt(t.params, 128);
@@ -101,8 +114,7 @@ static traffic traffic_of(const char *recipe, const char *mesh_text, bool gradie
 
 Test(model_shard, data_parallel_reduces_each_gradient_once)
 {
-    const traffic forward = traffic_of("dp", "dp=2", false, 1),
-                  both = traffic_of("dp", "dp=2", true, 1);
+    const traffic forward = traffic_of("dp=2", false, 1), both = traffic_of("dp=2", true, 1);
     cr_expect_eq(forward.count[WEFT_OP_ALL_REDUCE], 1, "the loss");
     cr_expect_eq(forward.count[WEFT_OP_ALL_GATHER], 1, "the prediction, which is an output");
     cr_expect_eq(both.count[WEFT_OP_ALL_REDUCE], 1 + both.params);
@@ -112,23 +124,21 @@ Test(model_shard, data_parallel_reduces_each_gradient_once)
 
 Test(model_shard, fsdp_gathers_and_scatters_each_parameter_once)
 {
-    const traffic both = traffic_of("fsdp", "fsdp=2", true, 1);
-    const int split =
-        both.params - 3; /* the modulation tables of two blocks and the head are whole */
-    cr_expect_eq(both.gathered_params, split);
-    cr_expect_eq(both.count[WEFT_OP_REDUCE_SCATTER], split);
-    cr_expect_eq(both.count[WEFT_OP_ALL_REDUCE], 1 + 3);
+    const traffic both = traffic_of("fsdp=2", true, 1);
+    cr_expect_eq(both.gathered_params, both.params);
+    cr_expect_eq(both.count[WEFT_OP_REDUCE_SCATTER], both.params);
+    cr_expect_eq(both.count[WEFT_OP_ALL_REDUCE], 1, "the loss");
 }
 
 /* Activations are f32 (4, 8, 24): 3 kB. Two blocks; three row-split linears in each. */
 Test(model_shard, tensor_parallel_sums_behind_row_split_linears)
 {
-    const traffic plain = traffic_of("wan", "tp=2", false, 1500),
-                  inside = traffic_of("wan", "dp=2,tp=2", false, 700);
+    const traffic plain = traffic_of("tp=2", false, 1500),
+                  inside = traffic_of("dp=2,tp=2", false, 700);
     cr_expect_eq(plain.count[WEFT_OP_ALL_REDUCE], 6);
     cr_expect_eq(inside.count[WEFT_OP_ALL_REDUCE], 6);
     cr_expect_eq(plain.gathered_params + inside.gathered_params, 0, "weights stay where they are");
-    const traffic sequence = traffic_of("wan-sp", "tp=2", false, 1500);
+    const traffic sequence = traffic_of("sp=2", false, 1500);
     cr_expect_eq(sequence.count[WEFT_OP_REDUCE_SCATTER], 6);
     cr_expect_eq(sequence.count[WEFT_OP_ALL_REDUCE], 0);
     cr_expect_eq(sequence.count[WEFT_OP_ALL_GATHER], 6,
@@ -137,7 +147,7 @@ Test(model_shard, tensor_parallel_sums_behind_row_split_linears)
 
 Test(model_shard, context_parallel_moves_around_self_attention_only)
 {
-    const traffic t = traffic_of("wan", "cp=4", false, 500);
+    const traffic t = traffic_of("cp=4", false, 500);
     cr_expect_eq(t.count[WEFT_OP_ALL_TO_ALL], 2 * 4, "q, k, v and the result, in two blocks");
     cr_expect_eq(t.count[WEFT_OP_ALL_GATHER], 1, "the tokens before they become video again");
     cr_expect_eq(t.count[WEFT_OP_ALL_REDUCE] + t.count[WEFT_OP_REDUCE_SCATTER], 0);
@@ -175,15 +185,16 @@ static double positive_fill(void *user, const char *name, weft_dtype dtype, int6
 
 Test(model_shard, optimizer_step)
 {
-    static const char *const recipe[] = {"dp", "fsdp", "fsdp", "wan", "wan"};
-    static const char *const mesh_text[] = {"dp=2", "fsdp=3", "dp=2,fsdp=2", "tp=2", "dp=2,tp=2"};
-    for (int i = 0; i < 5; i++) {
+    static const char *const mesh_text[] = {"dp=2", "fsdp=3",    "dp=2,fsdp=2",
+                                            "tp=2", "dp=2,tp=2", "fsdp=2,tp=2"};
+    for (int i = 0; i < 6; i++) {
         weft_mesh mesh;
         dit_setup s = even;
         s.loss = "objective"; /* the optimizer adds "loss" */
         cr_assert_eq(weft_mesh_parse(mesh_text[i], &mesh), WEFT_OK);
-        cr_expect(sharded_agrees(dit_build, step, positive_fill, &s, &mesh,
-                                 weft_recipe_find(recipe[i]), 1e-9),
-                  "%s on %s", recipe[i], mesh_text[i]);
+        weft_recipe recipe = dit_recipe(&mesh);
+        cr_expect(sharded_agrees(dit_build, step, positive_fill, &s, &mesh, &recipe, 1e-9),
+                  "%s on %s", recipe.name, mesh_text[i]);
+        weft_recipe_free(&recipe);
     }
 }

@@ -1,6 +1,7 @@
 /* The whole way: training steps of sharded graphs, after all passes, as programs on communicators
  * of one process, against the program of one rank. */
 #include "dit.h"
+#include "pass/passes.h"
 #include "runtime/runtime.h"
 #include "train/optimizer.h"
 
@@ -71,17 +72,11 @@ static weft_status prepare(rank_job *j)
                                              .weight_decay = 0.01,
                                              .clip_norm = 0.5,
                                              .ema_decay = 0.9};
-    weft_graph *whole = dit_build(&s), *part = NULL, *fused = NULL;
-    weft_status_code status = weft_pass_shard(whole, &j->mesh, j->rank, j->recipe, &part);
-    weft_graph_free(whole);
-    WEFT_TRY(status);
-    weft_optimizer_build(part, weft_graph_find(part, "objective"), &optimizer);
-    status = weft_pass_fuse(part, &fused);
-    weft_graph_free(part);
-    WEFT_TRY(status);
-    status = weft_pass_order(fused, &j->graph);
-    weft_graph_free(fused);
-    WEFT_TRY(status);
+    const weft_pass_setup setup = {.mesh = &j->mesh, .rank = j->rank, .recipe = j->recipe};
+    j->graph = dit_build(&s);
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &j->graph, NULL));
+    weft_optimizer_build(j->graph, weft_graph_find(j->graph, "objective"), &optimizer);
+    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, false, &j->graph, NULL));
     WEFT_TRY(weft_graph_verify(j->graph));
     j->store = weft_store_create();
     return weft_store_init(j->store, j->graph, 42);
@@ -113,21 +108,18 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-static int run_world(const weft_backend *backend, const char *mesh_text, const char *recipe,
-                     rank_job *job)
+static int run_world(const weft_backend *backend, const char *mesh_text, rank_job *job)
 {
     weft_mesh mesh;
     weft_comm *comm[MAX_RANKS];
     pthread_t thread[MAX_RANKS];
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     const int ranks = weft_mesh_ranks(&mesh);
+    weft_recipe recipe = dit_recipe(&mesh);
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        job[r] = (rank_job){.backend = backend,
-                            .recipe = weft_recipe_find(recipe),
-                            .mesh = mesh,
-                            .comm = comm[r],
-                            .rank = r};
+        job[r] = (rank_job){
+            .backend = backend, .recipe = &recipe, .mesh = mesh, .comm = comm[r], .rank = r};
         weft_comm_set_deadline(comm[r], 20);
         pthread_create(&thread[r], NULL, run_rank, &job[r]);
     }
@@ -135,9 +127,9 @@ static int run_world(const weft_backend *backend, const char *mesh_text, const c
         pthread_join(thread[r], NULL);
     for (int r = 0; r < ranks; r++) {
         weft_comm_free(comm[r]);
-        cr_assert_str_empty(job[r].error, "%s on %s, rank %d: %s", recipe, mesh_text, r,
-                            job[r].error);
+        cr_assert_str_empty(job[r].error, "%s, rank %d: %s", mesh_text, r, job[r].error);
     }
+    weft_recipe_free(&recipe);
     return ranks;
 }
 
@@ -165,17 +157,15 @@ static double distance(const rank_job *one, const rank_job *many, char name[200]
     return worst;
 }
 
-static void check(const weft_backend *backend, const char *mesh, const char *recipe,
-                  double tolerance)
+static void check(const weft_backend *backend, const char *mesh, double tolerance)
 {
     rank_job one, many[MAX_RANKS];
-    run_world(backend, "dp=1", "dp", &one);
-    const int ranks = run_world(backend, mesh, recipe, many);
+    run_world(backend, "dp=1", &one);
+    const int ranks = run_world(backend, mesh, many);
     for (int r = 0; r < ranks; r++) {
         char name[200] = "";
         const double error = distance(&one, &many[r], name);
-        cr_expect(error <= tolerance, "%s on %s, rank %d: %s is off by %g", recipe, mesh, r, name,
-                  error);
+        cr_expect(error <= tolerance, "%s, rank %d: %s is off by %g", mesh, r, name, error);
         for (int s = 0; s < STEPS; s++)
             cr_expect(fabs(many[r].loss[s] - one.loss[s]) <= tolerance * fabs(one.loss[s]),
                       "loss %g, not %g", many[r].loss[s], one.loss[s]);
@@ -189,20 +179,21 @@ static void check(const weft_backend *backend, const char *mesh, const char *rec
 
 Test(program_shard, reference_backend)
 {
-    check(&weft_backend_ref, "dp=2", "dp", 1e-6);
-    check(&weft_backend_ref, "dp=3", "dp", 1e-6);
-    check(&weft_backend_ref, "fsdp=2", "fsdp", 1e-6);
-    check(&weft_backend_ref, "tp=2", "wan", 1e-6);
-    check(&weft_backend_ref, "tp=3", "wan-sp", 1e-6);
-    check(&weft_backend_ref, "cp=2", "wan", 1e-6);
-    check(&weft_backend_ref, "dp=2,tp=2,cp=2", "wan", 1e-6);
+    check(&weft_backend_ref, "dp=2", 1e-6);
+    check(&weft_backend_ref, "dp=3", 1e-6);
+    check(&weft_backend_ref, "fsdp=2", 1e-6);
+    check(&weft_backend_ref, "tp=2", 1e-6);
+    check(&weft_backend_ref, "sp=3", 1e-6);
+    check(&weft_backend_ref, "cp=2", 1e-6);
+    check(&weft_backend_ref, "dp=2,tp=2,cp=2", 1e-6);
 }
 
 Test(program_shard, cpu_backend)
 {
-    check(&weft_backend_cpu, "dp=2", "dp", 1e-4);
-    check(&weft_backend_cpu, "dp=3", "dp", 1e-4);
-    check(&weft_backend_cpu, "fsdp=3", "fsdp", 1e-4);
-    check(&weft_backend_cpu, "dp=2,tp=2", "wan", 1e-4);
-    check(&weft_backend_cpu, "tp=2,cp=2", "wan-sp", 1e-4);
+    check(&weft_backend_cpu, "dp=2", 1e-4);
+    check(&weft_backend_cpu, "dp=3", 1e-4);
+    check(&weft_backend_cpu, "fsdp=3", 1e-4);
+    check(&weft_backend_cpu, "fsdp=2,tp=2", 1e-4);
+    check(&weft_backend_cpu, "dp=2,tp=2", 1e-4);
+    check(&weft_backend_cpu, "sp=2,cp=2", 1e-4);
 }
