@@ -326,7 +326,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
         goto out;
     }
     set_storage(&l);
-    weft_schedule_waits(g, plan->wait);
+    WEFT_GO(weft_schedule_waits(g, plan->wait));
     weft_lifetime_set_lives(&l);
     if (!l.options->no_views && !l.options->no_alias) {
         WEFT_GO(weft_lifetime_find_views(&l));

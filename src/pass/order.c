@@ -5,15 +5,17 @@
  *   before   g1  R1  n1(R1)  g2  R2  n2(R2)  ...        R: a collective, n(R): reads its result
  *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
  *
+ * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
+ * what is there before its time is no more than the two largest of them.
+ *
  * Every rank must start its collectives in the same order, and local shapes can differ between
- * ranks; so work is counted by kinds of nodes, never by sizes. */
+ * ranks; so work is counted by kinds of nodes, and bytes by whole tensors, never by local sizes. */
 #include "pass/rewrite.h"
 
 #include <string.h>
 
 enum {
     AHEAD = 96,    /* nodes of the old order that are looked at for something to do */
-    FLYING = 16,   /* collectives under way at most, of those that need only sources */
     COVER = 24,    /* work after which a collective counts as finished; */
     HEAVY_WORK = 8 /* a contraction, an attention, a convolution; other nodes are 1 */
 };
@@ -30,8 +32,11 @@ typedef struct order {
         *left; /* by collective: work until it counts as finished; 0: finished, or not started */
     int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
     int32_t *queue;  /* collectives under way, oldest first */
-    int32_t queue_count, early_flying;
-    int32_t first; /* all nodes before it are placed */
+    int32_t queue_count;
+    int64_t
+        *ahead; /* by node, of early collectives: bytes of the whole tensor; 0: in use already */
+    int64_t ahead_now, ahead_most; /* of those that wait for their first use */
+    int32_t first;                 /* all nodes before it are placed */
 } order;
 
 static bool is_free(weft_op op)
@@ -107,9 +112,45 @@ static void link_users(order *o)
     memset(at, 0, (size_t)o->nodes * sizeof *at);
 }
 
+/* Bytes of the whole tensor that an early collective hands on: the same on all ranks. */
+static int64_t whole_bytes(const order *o, int32_t n)
+{
+    const weft_node *node = weft_graph_node(o->from, n);
+    while (node->in_count)
+        node = weft_graph_node(o->from, weft_value_get(o->from, node->in[0])->node);
+    const weft_value_info *info = weft_value_get(o->from, node->out[0]);
+    const weft_shape *shape = weft_op_has(node->op, WEFT_TRAIT_NAMED)
+                                  ? &((const weft_attr_source *)node->attr)->global
+                                  : &info->shape;
+    return weft_shape_count(shape) * weft_dtype_bytes(info->dtype);
+}
+
+static void measure_early(order *o)
+{
+    for (int32_t n = 0; n < o->nodes; n++) {
+        if (!o->early[n] || !weft_op_is_collective(weft_graph_node(o->from, n)->op))
+            continue;
+        o->ahead[n] = whole_bytes(o, n);
+        o->ahead_most = 2 * o->ahead[n] > o->ahead_most ? 2 * o->ahead[n] : o->ahead_most;
+    }
+}
+
+/* What the node reads is no longer ahead of its use. */
+static void use(order *o, const weft_node *node)
+{
+    for (int i = 0; i < node->in_count && !weft_op_is_alias(node->op); i++) {
+        const int32_t c = weft_value_ok(node->in[i]) ? o->behind[node->in[i].id] : -1;
+        if (c < 0)
+            continue;
+        o->ahead_now -= o->ahead[c];
+        o->ahead[c] = 0;
+    }
+}
+
 static void place(order *o, int32_t n)
 {
     const weft_node *node = weft_graph_node(o->from, n);
+    use(o, node);
     weft_rewrite_node(&o->r, n, NULL);
     o->done[n] = true;
     for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++)
@@ -121,7 +162,7 @@ static void place(order *o, int32_t n)
     if (weft_op_is_collective(node->op)) {
         o->left[n] = COVER;
         o->queue[o->queue_count++] = n;
-        o->early_flying += o->early[n];
+        o->ahead_now += o->ahead[n];
         o->behind[node->out[0].id] = n;
     }
     while (o->first < o->nodes && (o->done[o->first] || !o->alive[o->first]))
@@ -131,7 +172,6 @@ static void place(order *o, int32_t n)
 static void finish_oldest(order *o)
 {
     o->left[o->queue[0]] = 0;
-    o->early_flying -= o->early[o->queue[0]];
     memmove(o->queue, o->queue + 1, (size_t)--o->queue_count * sizeof *o->queue);
 }
 
@@ -178,7 +218,7 @@ static bool start_ready(order *o)
         if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)))
             continue;
         if (weft_op_is_collective(op) &&
-            (waits(o, n, false) || (o->early[n] && o->early_flying >= FLYING)))
+            (waits(o, n, false) || (o->ahead_now && o->ahead_now + o->ahead[n] > o->ahead_most)))
             continue;
         place(o, n);
         any = true;
@@ -225,14 +265,16 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
     o.left = weft_alloc(nodes * word);
     o.behind = weft_alloc(values * word);
     o.queue = weft_alloc(nodes * word);
+    o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
     if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.left ||
-        !o.behind || !o.queue) {
+        !o.behind || !o.queue || !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
     }
     mark_alive(&o);
     link_users(&o);
+    measure_early(&o);
     memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
     while (o.first < o.nodes && !o.alive[o.first])
         o.first++;
@@ -248,5 +290,6 @@ out:
     weft_free(o.left);
     weft_free(o.behind);
     weft_free(o.queue);
+    weft_free(o.ahead);
     return status;
 }

@@ -81,6 +81,11 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
                                 weft_graph **out);
 
+/* ---- regather ------------------------------------------------------------------------------ */
+/* Parameters that are split in memory and gathered where they are used are gathered again in the
+ * backward instead of kept whole until then. Bitwise. */
+weft_status weft_pass_regather(const weft_graph *g, weft_graph **out);
+
 /* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */
 weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 
@@ -89,8 +94,10 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
 
 /* ---- schedule: when collectives run -------------------------------------------------------- */
 /* By node, for a collective: the node before which it is waited for, the first that reads what it
- * makes (aliases read nothing); the node count: at the end of the run. -1 for other nodes. */
-void weft_schedule_waits(const weft_graph *g, int32_t *wait);
+ * makes (aliases read nothing), or one before that where operands of collectives under way would
+ * hold on to more memory than the two largest need; the node count: at the end of the run. -1 for
+ * other nodes. */
+weft_status weft_schedule_waits(const weft_graph *g, int32_t *wait);
 /* The graph as weft_graph_print has it, with "start" before each collective and a line "wait %9"
  * where its result must be there. */
 weft_status weft_schedule_print(const weft_graph *g, weft_buf *out);

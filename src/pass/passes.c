@@ -40,6 +40,12 @@ static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, 
     return weft_pass_recompute(g, s->recompute, s->recompute_count, out);
 }
 
+static weft_status run_regather(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    (void)s;
+    return weft_pass_regather(g, out);
+}
+
 static weft_status run_fuse(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
     (void)s;
@@ -59,14 +65,14 @@ static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collect
     int32_t *wait = weft_alloc((count + 1) * (int64_t)sizeof *wait);
     if (!wait)
         return weft_fail(WEFT_E_MEMORY, "no memory to report on a pass");
-    weft_schedule_waits(g, wait);
+    const weft_status_code status = weft_schedule_waits(g, wait);
     *nodes = *collectives = 0;
-    for (int32_t n = 0; n < count; n++) {
+    for (int32_t n = 0; n < count && status == WEFT_OK; n++) {
         *collectives += wait[n] >= 0;
         *nodes += wait[n] >= 0 ? wait[n] - n - 1 : 0;
     }
     weft_free(wait);
-    return WEFT_OK;
+    return status;
 }
 
 static weft_status say_order(const weft_graph *before, const weft_graph *after,
@@ -78,8 +84,9 @@ static weft_status say_order(const weft_graph *before, const weft_graph *after,
     const size_t used = strlen(report->changed);
     if (collectives)
         snprintf(report->changed + used, sizeof report->changed - used,
-                 "%s%lld nodes behind %lld collectives, %lld before", used ? "; " : "",
-                 (long long)is, (long long)collectives, (long long)was);
+                 "%sbehind each of %lld collectives %.1f nodes, %.1f before", used ? "; " : "",
+                 (long long)collectives, (double)is / (double)collectives,
+                 (double)was / (double)collectives);
     return WEFT_OK;
 }
 
@@ -115,6 +122,7 @@ static const row rows[] = {
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, NULL},
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
+    {SWITCHED(regather), has_several_ranks, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
     {SWITCHED(views), NULL, NULL, say_views},

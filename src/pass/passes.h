@@ -6,7 +6,7 @@
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
- *      | recompute, fuse, order                   WEFT_PASS_RANK
+ *      | recompute, regather, fuse, order         WEFT_PASS_RANK
  *   what a program is compiled from
  *      | views: when its memory is planned (weft_program_options.no_views)
  */
@@ -20,6 +20,8 @@
 #define WEFT_PASS_LIST(ROW)                                                                        \
     ROW(recompute, true,                                                                           \
         "makes what `recompute` names again in the backward instead of keeping it")                \
+    ROW(regather, true,                                                                            \
+        "gathers split parameters again in the backward instead of keeping them whole")            \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
     ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
     ROW(views, true, "slices and concats of rows that lie together copy nothing")

@@ -8,18 +8,13 @@
  * is where a group starts again, so a backward never goes further back than one group. */
 #include "pass/rewrite.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 typedef struct recompute {
-    weft_rewrite r;
     const weft_graph *from;
-    bool *chosen;    /* by node */
-    uint64_t *group; /* by node: 0 none */
-    weft_value
-        *again; /* by value of `from`: what backward nodes read; WEFT_NONE: to be made again */
-    int32_t *stack;
+    bool *chosen;     /* by node */
+    uint64_t *group;  /* by node: 0 none */
     int32_t backward; /* the first node of the backward */
 } recompute;
 
@@ -99,88 +94,26 @@ static void keep_borders(recompute *c)
         c->chosen[weft_value_get(c->from, update[i].value)->node] = false;
 }
 
-/* Makes again what node n of the backward reads, operands first, without recursion (chains can be
- * long). */
-static void make_again(recompute *c, int32_t n)
-{
-    int32_t depth = 0;
-    c->stack[depth++] = n;
-    while (depth) {
-        const weft_node *node = weft_graph_node(c->from, c->stack[depth - 1]);
-        int32_t missing = -1;
-        for (int i = 0; i < node->in_count && missing < 0; i++)
-            if (weft_value_ok(node->in[i]) && !weft_value_ok(c->again[node->in[i].id]))
-                missing = weft_value_get(c->from, node->in[i])->node;
-        if (missing >= 0) {
-            c->stack[depth++] = missing;
-            continue;
-        }
-        depth--;
-        if (c->stack[depth] == n || weft_graph_check(c->r.to) != WEFT_OK)
-            return;
-        weft_rewrite_node(&c->r, c->stack[depth], c->again);
-        const weft_value made = c->again[node->out[0].id];
-        if (!weft_value_ok(made))
-            return;
-        weft_graph_node_mut(c->r.to, weft_value_get(c->r.to, made)->node)->backward = true;
-    }
-}
-
-static void copy_nodes(recompute *c)
-{
-    for (int32_t n = 0; n < weft_graph_node_count(c->from) && weft_graph_check(c->r.to) == WEFT_OK;
-         n++) {
-        const weft_node *node = weft_graph_node(c->from, n);
-        if (n >= c->backward)
-            make_again(c, n);
-        weft_rewrite_node(&c->r, n, n >= c->backward ? c->again : NULL);
-        for (int o = 0; o < node->out_count; o++) {
-            if (!weft_value_ok(node->out[o]))
-                continue;
-            const int32_t v = node->out[o].id;
-            if (n >= c->backward)
-                c->r.map[v] = c->again[v];
-            else if (!c->chosen[n])
-                c->again[v] = c->r.map[v];
-            else if (weft_value_ok(c->r.map[v]))
-                weft_graph_node_mut(c->r.to, weft_value_get(c->r.to, c->r.map[v])->node)
-                    ->recompute = true;
-        }
-    }
-}
-
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
                                 weft_graph **out)
 {
-    recompute c = {.from = g};
-    const int64_t nodes = weft_graph_node_count(g), values = weft_graph_value_count(g);
+    recompute c = {.from = g, .backward = weft_rewrite_backward(g)};
+    const int64_t nodes = weft_graph_node_count(g);
     weft_status_code status = WEFT_OK;
-    WEFT_TRY(weft_rewrite_begin(g, &c.r));
+    WEFT_TRY(weft_graph_check(g));
     c.chosen = weft_alloc(nodes + 1);
     c.group = weft_alloc((nodes + 1) * (int64_t)sizeof *c.group);
-    c.again = weft_alloc((values + 1) * (int64_t)sizeof *c.again);
-    c.stack = weft_alloc((nodes + 1) * (int64_t)sizeof *c.stack);
-    if (!c.chosen || !c.group || !c.again || !c.stack) {
-        weft_rewrite_abandon(&c.r);
+    if (!c.chosen || !c.group) {
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass recompute");
         goto out;
     }
-    for (int64_t v = 0; v < values; v++)
-        c.again[v] = WEFT_NONE;
-    while (c.backward < nodes && !weft_graph_node(g, c.backward)->backward)
-        c.backward++;
-    if (c.backward < nodes && (status = check_patterns(&c, patterns, count)) != WEFT_OK) {
-        weft_rewrite_abandon(&c.r);
-        goto out;
-    }
+    if (c.backward < nodes)
+        WEFT_GO(check_patterns(&c, patterns, count));
     choose(&c, patterns, count);
     keep_borders(&c);
-    copy_nodes(&c);
-    status = weft_rewrite_finish(&c.r, "recompute", out);
+    WEFT_GO(weft_rewrite_again(g, c.chosen, "recompute", out));
 out:
     weft_free(c.chosen);
     weft_free(c.group);
-    weft_free(c.again);
-    weft_free(c.stack);
     return status;
 }

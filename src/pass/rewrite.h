@@ -20,6 +20,12 @@ void weft_rewrite_node(weft_rewrite *rewrite, int32_t node, weft_value *map);
 weft_status weft_rewrite_finish(weft_rewrite *rewrite, const char *pass, weft_graph **out);
 void weft_rewrite_abandon(weft_rewrite *rewrite);
 
+/* The first node of the backward; the node count: there is none. */
+int32_t weft_rewrite_backward(const weft_graph *g);
+/* A copy of `g` whose backward makes the results of `chosen` nodes (by index) again. */
+weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const char *pass,
+                               weft_graph **out);
+
 /* '*' is any text, also none. */
 bool weft_name_matches(const char *pattern, const char *name);
 

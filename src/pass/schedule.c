@@ -2,10 +2,30 @@
  * before the first node that reads its result, and an alias reads nothing:
  *
  *   node   10 all_reduce   11 matmul   12 reshape(10)   13 linear   14 add(12, 13)
- *           start                                                   wait               */
+ *           start                                                   wait
+ *
+ * What a collective sends has to stay until then. A gradient that is scattered is read at the end
+ * only, and all of them would be there whole; so it is waited for earlier where more would be kept
+ * for collectives than the two largest need. */
 #include "pass/pass.h"
 
-void weft_schedule_waits(const weft_graph *g, int32_t *wait)
+static bool is_kept_for(const weft_graph *g, const weft_node *node)
+{
+    if (!weft_op_is_collective(node->op) || node->op == WEFT_OP_ALL_REDUCE) /* is its own result */
+        return false;
+    const weft_node *from = weft_graph_node(g, weft_value_get(g, node->in[0])->node);
+    while (weft_op_is_alias(from->op))
+        from = weft_graph_node(g, weft_value_get(g, from->in[0])->node);
+    return !weft_op_has(from->op, WEFT_TRAIT_GIVEN);
+}
+
+static int64_t kept_bytes(const weft_graph *g, int32_t n)
+{
+    const weft_value_info *in = weft_value_get(g, weft_graph_node(g, n)->in[0]);
+    return weft_shape_count(&in->shape) * weft_dtype_bytes(in->dtype);
+}
+
+static void wait_for_readers(const weft_graph *g, int32_t *wait)
 {
     const int32_t nodes = weft_graph_node_count(g);
     for (int32_t n = 0; n < nodes; n++)
@@ -26,6 +46,44 @@ void weft_schedule_waits(const weft_graph *g, int32_t *wait)
     }
 }
 
+weft_status weft_schedule_waits(const weft_graph *g, int32_t *wait)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    int32_t *flying = NULL; /* whose operands are kept, oldest first */
+    int64_t count = 0, room = 0, kept = 0, most = 0;
+    weft_status_code status = WEFT_OK;
+    wait_for_readers(g, wait);
+    for (int32_t n = 0; n < nodes; n++)
+        if (is_kept_for(g, weft_graph_node(g, n)))
+            most = 2 * kept_bytes(g, n) > most ? 2 * kept_bytes(g, n) : most;
+    for (int32_t n = 0; n < nodes; n++) {
+        if (!is_kept_for(g, weft_graph_node(g, n)))
+            continue;
+        int64_t left = 0;
+        for (int64_t i = 0; i < count; i++) {
+            if (wait[flying[i]] > n)
+                flying[left++] = flying[i];
+            else
+                kept -= kept_bytes(g, flying[i]);
+        }
+        count = left;
+        int64_t done = 0;
+        for (; done < count && kept + kept_bytes(g, n) > most; done++) {
+            kept -= kept_bytes(g, flying[done]);
+            wait[flying[done]] = n;
+        }
+        for (int64_t i = done; i < count; i++)
+            flying[i - done] = flying[i];
+        count -= done;
+        WEFT_GO(weft_grow((void **)&flying, count, &room, sizeof *flying));
+        flying[count++] = n;
+        kept += kept_bytes(g, n);
+    }
+out:
+    weft_free(flying);
+    return status;
+}
+
 weft_status weft_schedule_print(const weft_graph *g, weft_buf *out)
 {
     const int32_t nodes = weft_graph_node_count(g);
@@ -38,7 +96,7 @@ weft_status weft_schedule_print(const weft_graph *g, weft_buf *out)
         status = weft_fail(WEFT_E_MEMORY, "no memory to print a graph of %d nodes", (int)nodes);
         goto out;
     }
-    weft_schedule_waits(g, wait);
+    WEFT_GO(weft_schedule_waits(g, wait));
     for (int32_t n = 0; n <= nodes; n++)
         first[n] = -1;
     for (int32_t n = nodes - 1; n >= 0; n--) { /* so that lists are in the order of starting */

@@ -16,6 +16,7 @@ enum { MAX_RANKS = 8, STEPS = 3 };
 typedef struct rank_job {
     const weft_backend *backend;
     const weft_recipe *recipe;
+    const weft_pass_switches *switches;
     weft_mesh mesh;
     weft_comm *comm;
     int rank;
@@ -72,7 +73,8 @@ static weft_status prepare(rank_job *j)
                                              .weight_decay = 0.01,
                                              .clip_norm = 0.5,
                                              .ema_decay = 0.9};
-    const weft_pass_setup setup = {.mesh = &j->mesh, .rank = j->rank, .recipe = j->recipe};
+    const weft_pass_setup setup = {
+        .mesh = &j->mesh, .rank = j->rank, .recipe = j->recipe, .switches = j->switches};
     j->graph = dit_build(&s);
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &j->graph, NULL));
     weft_optimizer_build(j->graph, weft_graph_find(j->graph, "objective"), &optimizer);
@@ -108,7 +110,8 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-static int run_world(const weft_backend *backend, const char *mesh_text, rank_job *job)
+static int run_world(const weft_backend *backend, const char *mesh_text,
+                     const weft_pass_switches *switches, rank_job *job)
 {
     weft_mesh mesh;
     weft_comm *comm[MAX_RANKS];
@@ -118,8 +121,12 @@ static int run_world(const weft_backend *backend, const char *mesh_text, rank_jo
     weft_recipe recipe = dit_recipe(&mesh);
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        job[r] = (rank_job){
-            .backend = backend, .recipe = &recipe, .mesh = mesh, .comm = comm[r], .rank = r};
+        job[r] = (rank_job){.backend = backend,
+                            .recipe = &recipe,
+                            .switches = switches,
+                            .mesh = mesh,
+                            .comm = comm[r],
+                            .rank = r};
         weft_comm_set_deadline(comm[r], 20);
         pthread_create(&thread[r], NULL, run_rank, &job[r]);
     }
@@ -160,8 +167,8 @@ static double distance(const rank_job *one, const rank_job *many, char name[200]
 static void check(const weft_backend *backend, const char *mesh, double tolerance)
 {
     rank_job one, many[MAX_RANKS];
-    run_world(backend, "dp=1", &one);
-    const int ranks = run_world(backend, mesh, many);
+    run_world(backend, "dp=1", NULL, &one);
+    const int ranks = run_world(backend, mesh, NULL, many);
     for (int r = 0; r < ranks; r++) {
         char name[200] = "";
         const double error = distance(&one, &many[r], name);
@@ -196,4 +203,33 @@ Test(program_shard, cpu_backend)
     check(&weft_backend_cpu, "fsdp=2,tp=2", 1e-4);
     check(&weft_backend_cpu, "dp=2,tp=2", 1e-4);
     check(&weft_backend_cpu, "sp=2,cp=2", 1e-4);
+}
+
+/* Gathering parameters a second time, starting collectives elsewhere and copying less changes no
+ * bit of any parameter or state. */
+Test(program_shard, passes_are_bitwise)
+{
+    weft_pass_switches off[3] = {weft_pass_defaults, weft_pass_defaults, weft_pass_defaults};
+    off[0].regather = off[1].order = off[2].views = false;
+    rank_job all[MAX_RANKS], less[MAX_RANKS];
+    const int ranks = run_world(&weft_backend_cpu, "fsdp=2,tp=2", NULL, all);
+    for (int k = 0; k < 3; k++) {
+        run_world(&weft_backend_cpu, "fsdp=2,tp=2", &off[k], less);
+        for (int r = 0; r < ranks; r++) {
+            for (int64_t t = 0; t < weft_store_count(all[r].store); t++) {
+                const weft_tensor *x = weft_store_at(all[r].store, t),
+                                  *y = weft_store_find(less[r].store, x->name);
+                cr_assert(y, "%s", x->name);
+                cr_expect_arr_eq(x->data, y->data, (size_t)weft_shape_count(&x->shape) * 4,
+                                 "switch %d, rank %d, %s", k, r, x->name);
+            }
+            cr_expect_arr_eq(all[r].loss, less[r].loss, sizeof all[r].loss);
+            weft_store_free(less[r].store);
+            weft_graph_free(less[r].graph);
+        }
+    }
+    for (int r = 0; r < ranks; r++) {
+        weft_store_free(all[r].store);
+        weft_graph_free(all[r].graph);
+    }
 }

@@ -49,6 +49,12 @@ static int weight_layouts(const op_case *c)
     return layouts;
 }
 
+/* Whole: an axis on which a recipe says nothing at all would be refused. */
+static weft_recipe_row everything_else(const char *axis)
+{
+    return (weft_recipe_row){.pattern = "*", .axis = axis, .layout = {WEFT_R, 0}, .optional = true};
+}
+
 static int64_t sweep_case(const op_case *c, int ranks)
 {
     weft_mesh mesh = {.axis_count = 1, .axis = {{"t", ranks}}};
@@ -60,7 +66,7 @@ static int64_t sweep_case(const op_case *c, int ranks)
     const int64_t stride =
         total > 1500 ? total / 1201 * 2 + 1 : 1; /* the largest products are sampled */
     for (int64_t n = 0; n < total; n += stride) {
-        weft_recipe_row row[MAX_SOURCES];
+        weft_recipe_row row[MAX_SOURCES + 1];
         int rows = 0;
         unsigned pending = 0;
         int64_t rest = n;
@@ -77,6 +83,7 @@ static int64_t sweep_case(const op_case *c, int ranks)
         const int w = (int)(rest % weights);
         if (w > 0)
             row[rows++] = (weft_recipe_row){"w", "t", {WEFT_S, (int8_t)(w - 1)}};
+        row[rows++] = everything_else("t");
         const weft_recipe recipe = {"sweep", row, rows};
         if (!try_recipe(c, pending, &mesh, &recipe)) {
             for (int i = 0; i < rows; i++)
@@ -116,7 +123,7 @@ static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, in
     static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
     const int weights = weight_layouts(c);
     for (int t = 0; t < tries; t++) {
-        weft_recipe_row row[2 * MAX_SOURCES];
+        weft_recipe_row row[2 * MAX_SOURCES + 2];
         int rows = 0;
         const bool swapped = weft_rng_below(rng, 2); /* which axis splits first */
         for (int i = 0; i <= c->in_count; i++)
@@ -130,6 +137,8 @@ static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, in
                                                     (a ^ swapped) ? "b" : "a",
                                                     {WEFT_S, (int8_t)(layout - 1)}};
             }
+        row[rows++] = everything_else("a");
+        row[rows++] = everything_else("b");
         const weft_recipe recipe = {"two axes", row, rows};
         if (!try_recipe(c, 0, mesh, &recipe)) {
             for (int i = 0; i < rows; i++)

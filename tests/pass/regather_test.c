@@ -1,0 +1,119 @@
+/* Sharded parameters: the peak of a step has parts of everything, one block whole, and activations;
+ * with the pass off it has the whole model. */
+#include "../model_of.h"
+#include "kernel/kernel.h"
+#include "pass/passes.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t in_place(void *user, const weft_graph *g, int32_t n)
+{
+    (void)user;
+    return weft_backend_cpu.kernel[weft_graph_node(g, n)->op].in_place;
+}
+static const weft_lifetime_options cpu = {.in_place = in_place};
+
+static weft_graph *loss_of_wide_model(void)
+{
+    const weft_model model =
+        model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":4,"
+                 "\"attention_head_dim\":64,\"in_channels\":4,\"text_dim\":64,\"freq_dim\":64,"
+                 "\"ffn_dim\":1024,\"num_layers\":12,\"rope_max_seq_len\":64}");
+    weft_graph *g = weft_graph_create();
+    const weft_value x = weft_input(g, "batch.latents", WEFT_F32, WEFT_SHAPE(4, 1, 16, 16, 4));
+    const weft_value time = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(4));
+    const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(4, 8, 64));
+    const weft_value y = denoise(g, &model, x, time, text);
+    weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, y)));
+    return g;
+}
+
+/* Forward and backward of rank 0; gradients are the outputs behind "objective". */
+static weft_graph *gradients(const char *mesh_text, const weft_pass_switches *switches)
+{
+    weft_mesh mesh;
+    weft_recipe recipe;
+    weft_value grad[512];
+    int count;
+    weft_graph *g = loss_of_wide_model();
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
+    cr_assert_eq(weft_recipe_compose(NULL, 0, &mesh, &recipe), WEFT_OK);
+    const weft_pass_setup setup = {.mesh = &mesh, .recipe = &recipe, .switches = switches};
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    const weft_value *params = weft_graph_params(g, &count);
+    cr_assert_lt(count, 512);
+    weft_autodiff(g, weft_graph_find(g, "objective"), params, count, grad);
+    for (int i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "grad.%d", i);
+        if (weft_value_ok(grad[i]))
+            weft_output(g, name, grad[i]);
+    }
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_recipe_free(&recipe);
+    return g;
+}
+
+static weft_memory_plan plan_of(const weft_graph *g)
+{
+    weft_memory_plan plan;
+    cr_assert_eq(weft_pass_lifetime(g, &cpu, &plan), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_memory_plan_check(g, &cpu, &plan), WEFT_OK, "%s", weft_error_message());
+    return plan;
+}
+
+/* The most bytes live at one node of what does not live to the end, which are the gradients. */
+static double activations(const weft_memory_plan *plan)
+{
+    int64_t most = 0;
+    for (int32_t n = 0; n < plan->node_count; n++) {
+        int64_t live = 0;
+        for (int32_t v = 0; v < plan->count; v++) {
+            const weft_place *p = &plan->place[v];
+            if (p->region == WEFT_REGION_ARENA && p->alias_of < 0 && p->last < plan->node_count &&
+                p->first <= n && n <= p->last)
+                live += p->bytes;
+        }
+        most = live > most ? live : most;
+    }
+    return (double)most;
+}
+
+/* Parameters of the largest block, whole. */
+static double largest_block(const weft_graph *g)
+{
+    double bytes = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op == WEFT_OP_PARAM && strstr(weft_value_get(g, node->out[0])->name, "blocks.0."))
+            bytes += 4 * (double)weft_shape_count(&((const weft_attr_source *)node->attr)->global);
+    }
+    return bytes;
+}
+
+Test(regather, peak_has_one_block_whole)
+{
+    weft_pass_switches off = weft_pass_defaults;
+    off.regather = false;
+    weft_graph *whole = gradients("dp=4", NULL), *parts = gradients("fsdp=4", NULL),
+               *kept = gradients("fsdp=4", &off);
+    weft_memory_plan a = plan_of(whole), b = plan_of(parts), c = plan_of(kept);
+    const double params = (double)a.source_bytes, block = largest_block(whole);
+    /* parameters and gradients in quarters */
+    const double limit = 1.05 * (2 * params / 4 + block + activations(&a));
+    cr_expect_leq((double)b.source_bytes, 1.01 * params / 4);
+    cr_expect_leq((double)(b.source_bytes + b.arena_bytes), limit,
+                  "%.0f of %.0f: params %.0f, block %.0f, activations %.0f",
+                  (double)(b.source_bytes + b.arena_bytes), limit, params, block, activations(&a));
+    cr_expect_gt((double)(c.source_bytes + c.arena_bytes), limit + params / 2);
+    weft_memory_plan_free(&a);
+    weft_memory_plan_free(&b);
+    weft_memory_plan_free(&c);
+    weft_graph_free(whole);
+    weft_graph_free(parts);
+    weft_graph_free(kept);
+}
