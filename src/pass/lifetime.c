@@ -283,19 +283,19 @@ static weft_status set_offsets(lifetime *l)
     weft_memory_plan *plan = l->plan;
     const int64_t guard = l->options->guard;
     int32_t count = 0;
-    weft_box *box = weft_alloc((l->values + 1) * (int64_t)sizeof *box);
+    weft_brick *box = weft_alloc((l->values + 1) * (int64_t)sizeof *box);
     if (!box)
         return weft_fail(WEFT_E_MEMORY, "no memory for the memory plan");
     for (int32_t v = 0; v < l->values; v++) {
         const weft_place *place = &plan->place[v];
         if (place->region == WEFT_REGION_ARENA && place->alias_of < 0 && place->first >= 0)
-            box[count++] = (weft_box){.value = v,
-                                      .first = place->first,
-                                      .last = place->last,
-                                      .bytes = place->bytes + 2 * guard};
+            box[count++] = (weft_brick){.value = v,
+                                        .first = place->first,
+                                        .last = place->last,
+                                        .bytes = place->bytes + 2 * guard};
     }
     const weft_status_code status =
-        weft_boxes_place(box, count, l->nodes, &plan->arena_bytes, &plan->live_bytes);
+        weft_bricks_place(box, count, l->nodes, &plan->arena_bytes, &plan->live_bytes);
     for (int32_t b = 0; b < count; b++)
         plan->place[box[b].value].offset = box[b].offset + guard;
     weft_free(box);

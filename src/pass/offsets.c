@@ -118,7 +118,7 @@ static int compare(int64_t a, int64_t b)
 
 static int by_size(const void *a, const void *b)
 {
-    const weft_box *x = a, *y = b;
+    const weft_brick *x = a, *y = b;
     if (x->bytes != y->bytes)
         return compare(y->bytes, x->bytes);
     if (x->last - x->first != y->last - y->first)
@@ -128,21 +128,21 @@ static int by_size(const void *a, const void *b)
 
 static int by_first(const void *a, const void *b)
 {
-    const weft_box *x = a, *y = b;
+    const weft_brick *x = a, *y = b;
     return x->first != y->first ? compare(x->first, y->first) : by_size(a, b);
 }
 
 static int by_last(const void *a, const void *b)
 {
-    const weft_box *const *x = a, *const *y = b;
+    const weft_brick *const *x = a, *const *y = b;
     return compare((*x)->last, (*y)->last);
 }
 
-static weft_status place_by_time(weft_box *box, int32_t count, int64_t *height)
+static weft_status place_by_time(weft_brick *box, int32_t count, int64_t *height)
 {
     runs live = {0};
     weft_status_code status = WEFT_OK;
-    weft_box **ending = weft_alloc((count + 1) * (int64_t)sizeof *ending);
+    weft_brick **ending = weft_alloc((count + 1) * (int64_t)sizeof *ending);
     if (!ending)
         return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
     qsort(box, (size_t)count, sizeof *box, by_first);
@@ -168,7 +168,7 @@ out:
 
 /* ---- the biggest first --------------------------------------------------------------------- */
 
-static weft_status insert(tree *t, int32_t piece, int32_t from, int32_t to, const weft_box *b)
+static weft_status insert(tree *t, int32_t piece, int32_t from, int32_t to, const weft_brick *b)
 {
     const int64_t end = b->offset + b->bytes;
     WEFT_TRY(add_run(&t->any[piece], b->offset, end));
@@ -204,7 +204,7 @@ static weft_status collect(tree *t, const runs *r)
     return WEFT_OK;
 }
 
-static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const weft_box *b)
+static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const weft_brick *b)
 {
     if (b->first <= from && to <= b->last)
         return collect(t, &t->any[piece]);
@@ -215,7 +215,7 @@ static weft_status query(tree *t, int32_t piece, int32_t from, int32_t to, const
     return b->last > middle ? query(t, 2 * piece + 1, middle + 1, to, b) : WEFT_OK;
 }
 
-static weft_status place_by_size(weft_box *box, int32_t count, int32_t nodes, int64_t *height)
+static weft_status place_by_size(weft_brick *box, int32_t count, int32_t nodes, int64_t *height)
 {
     tree t = {.leaves = 1};
     weft_status_code status = WEFT_OK;
@@ -252,7 +252,7 @@ out:
 
 /* ---- both ---------------------------------------------------------------------------------- */
 
-static weft_status live_peak(const weft_box *box, int32_t count, int32_t nodes, int64_t *peak)
+static weft_status live_peak(const weft_brick *box, int32_t count, int32_t nodes, int64_t *peak)
 {
     int64_t *change = weft_alloc((int64_t)(nodes + 3) * (int64_t)sizeof *change);
     if (!change)
@@ -271,8 +271,8 @@ static weft_status live_peak(const weft_box *box, int32_t count, int32_t nodes, 
     return WEFT_OK;
 }
 
-weft_status weft_boxes_place(weft_box *box, int32_t count, int32_t nodes, int64_t *height,
-                             int64_t *live)
+weft_status weft_bricks_place(weft_brick *box, int32_t count, int32_t nodes, int64_t *height,
+                              int64_t *live)
 {
     WEFT_TRY(live_peak(box, count, nodes, live));
     WEFT_TRY(place_by_size(box, count, nodes, height));
@@ -281,7 +281,7 @@ weft_status weft_boxes_place(weft_box *box, int32_t count, int32_t nodes, int64_
     weft_status_code status = WEFT_OK;
     const int64_t first = *height;
     const int64_t bytes = count * (int64_t)sizeof *box;
-    weft_box *kept = weft_alloc(bytes);
+    weft_brick *kept = weft_alloc(bytes);
     if (!kept)
         return weft_fail(WEFT_E_MEMORY, "no memory to place %d buffers", (int)count);
     memcpy(kept, box, (size_t)bytes);

@@ -51,9 +51,6 @@ extern const weft_recipe weft_recipe_dp;
  * weft_recipe_free. */
 weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
                                 const weft_mesh *mesh, weft_recipe *recipe);
-/* Inputs "batch.*" split over samples by every axis: for programs that only encode. Names of axes
- * are those of `mesh`, which stays. */
-weft_status weft_recipe_by_samples(const weft_mesh *mesh, weft_recipe *recipe);
 void weft_recipe_free(weft_recipe *recipe);
 
 /* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only,

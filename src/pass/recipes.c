@@ -89,21 +89,6 @@ weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
     return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
 }
 
-weft_status weft_recipe_by_samples(const weft_mesh *mesh, weft_recipe *recipe)
-{
-    weft_recipe_row *row = weft_alloc(WEFT_MAX_AXES * (int64_t)sizeof *row);
-    char *name = weft_strdup("samples");
-    *recipe = (weft_recipe){.name = name, .row = row};
-    if (!row || !name) {
-        weft_recipe_free(recipe);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
-    }
-    for (int a = 0; a < mesh->axis_count; a++)
-        row[recipe->count++] = (weft_recipe_row){
-            .pattern = "batch.*", .axis = mesh->axis[a].name, .layout = {WEFT_S, 0}};
-    return WEFT_OK;
-}
-
 void weft_recipe_free(weft_recipe *recipe)
 {
     weft_free((void *)(uintptr_t)recipe->row);

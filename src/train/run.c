@@ -192,7 +192,9 @@ static const weft_key run_keys[] = {
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu, or ref: the slow f64 reference"},
     {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "",
-     "axes of ranks as dp=2; empty: all ranks on dp"},
+     "axes of ranks as dp=2,fsdp=4; dp and fsdp split samples (fsdp parameters too), others are "
+     "the "
+     "model's (Wan: tp, cp, sp); empty: all ranks on dp"},
     F64(weft_run, deadline, "deadline", "120", "s",
         "a wait for other ranks that takes longer fails and names them", 1, 1e6),
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1,

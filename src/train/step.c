@@ -50,10 +50,7 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                 const weft_place_of_run *place)
 {
     weft_recipe recipe;
-    if (optimizer)
-        WEFT_TRY(weft_recipe_compose(place->recipes, place->recipe_count, &place->mesh, &recipe));
-    else
-        WEFT_TRY(weft_recipe_by_samples(&place->mesh, &recipe));
+    WEFT_TRY(weft_recipe_compose(place->recipes, place->recipe_count, &place->mesh, &recipe));
     const weft_pass_setup setup = {.switches = place->passes,
                                    .mesh = &place->mesh,
                                    .rank = place->comm ? weft_comm_rank(place->comm) : 0,

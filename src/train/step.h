@@ -43,8 +43,7 @@ typedef struct weft_step {
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_step *step);
 /* Takes `whole`, whose output "objective" is trained (freed with the step, also on failure).
- * `optimizer` NULL: forward only, the
- * samples split over every axis. Sources that the store does not have yet are added and
+ * `optimizer` NULL: forward only. Sources that the store does not have yet are added and
  * initialised with `seed`. */
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_store *store, uint64_t seed,

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "data/loader.h"
 #include "runtime/measure.h"
+#include "runtime/part.h"
 #include "runtime/weights.h"
 #include "train/account.h"
 #include "train/checkpoint.h"
@@ -237,23 +238,49 @@ out:
     return status;
 }
 
-/* The weights of a model that the family begins itself: the parameters in its scope. */
-static weft_status begin_model(trainer *t, const weft_model *model)
+static bool in_scope(const weft_tensor *tensor, const weft_family *family)
 {
-    const size_t length = strlen(model->family->scope);
-    const int64_t most = weft_store_count(t->store);
-    weft_weight *weight = weft_alloc(most * (int64_t)sizeof *weight);
-    int64_t count = 0;
-    if (!weight)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld weights", (long long)most);
+    const size_t length = strlen(family->scope);
+    return !strncmp(tensor->name, family->scope, length) && tensor->name[length] == '.';
+}
+
+/* The weights of a model that the family begins itself: the parameters in its scope. Where this
+ * rank has parts of them, they are made whole in a store of their own and cut. */
+static weft_status begin_model(trainer *t, const weft_graph *whole, const weft_model *model)
+{
+    weft_status_code status = WEFT_OK;
+    const bool alone = weft_mesh_ranks(&t->place.mesh) == 1;
+    weft_store *store = alone ? t->store : weft_store_create();
+    weft_weight *weight = NULL;
+    int64_t count = 0, most = 0;
+    if (store && !alone)
+        WEFT_GO(weft_store_init(store, whole, (uint64_t)t->run->seed));
+    most = store ? weft_store_count(store) : 0;
+    weight = weft_alloc((most + 1) * (int64_t)sizeof *weight);
+    if (!store || !weight) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for %lld weights", (long long)most);
+        goto out;
+    }
     for (int64_t i = 0; i < most; i++) {
-        const weft_tensor *tensor = weft_store_at(t->store, i);
-        if (!strncmp(tensor->name, model->family->scope, length) && tensor->name[length] == '.')
-            weight[count++] = (weft_weight){tensor->name + length + 1, tensor->shape, tensor->data};
+        const weft_tensor *tensor = weft_store_at(store, i);
+        if (in_scope(tensor, model->family))
+            weight[count++] = (weft_weight){tensor->name + strlen(model->family->scope) + 1,
+                                            tensor->shape, tensor->data};
     }
     model->family->begin(model->config, weight, count, (uint64_t)t->run->seed);
+    for (int64_t i = 0; i < most && !alone; i++) {
+        const weft_tensor *from = weft_store_at(store, i),
+                          *to = weft_store_find(t->store, from->name);
+        if (!to || !in_scope(from, model->family))
+            continue;
+        const weft_box part = weft_box_of(to), all = weft_box_whole(&from->shape);
+        weft_box_copy(&part, to->data, to->dtype, &all, from->data, from->dtype);
+    }
+out:
+    if (!alone)
+        weft_store_free(store);
     weft_free(weight);
-    return WEFT_OK;
+    return status;
 }
 
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
@@ -267,7 +294,7 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
         if (t->from[i]->weights[0])
             WEFT_TRY(weft_weights_load(t->store, whole, prefix, t->from[i]->weights, false));
         else if (model->family->begin)
-            WEFT_TRY(begin_model(t, model));
+            WEFT_TRY(begin_model(t, whole, model));
     }
     return WEFT_OK;
 }
