@@ -128,8 +128,7 @@ static void land(checker *c, int32_t collective)
     c->held_count = kept;
 }
 
-/* An output on top of an input of its own node needs the kernel's leave, and the very same bytes.
- */
+/* An output over an input of its own node needs the kernel's leave, and the very same bytes. */
 static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
 {
     static const uint32_t adamw_slot[3] = {1 << 0, 1 << 2, 1 << 3};

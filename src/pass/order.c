@@ -16,8 +16,8 @@
 
 enum {
     AHEAD = 96,    /* nodes of the old order that are looked at for something to do */
-    COVER = 24,    /* work after which a collective counts as finished; */
-    HEAVY_WORK = 8 /* a contraction, an attention, a convolution; other nodes are 1 */
+    COVER = 24,    /* work after which a collective counts as finished */
+    HEAVY_WORK = 8 /* of a contraction, an attention, a convolution; other nodes are 1 */
 };
 
 typedef struct order {
@@ -28,13 +28,13 @@ typedef struct order {
     bool *early;                /* by node: depends on sources only */
     int32_t *unready;           /* by node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
-    int32_t
-        *left; /* by collective: work until it counts as finished; 0: finished, or not started */
+    /* By collective: work until it counts as finished; 0: finished, or not started. */
+    int32_t *left;
     int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
     int32_t *queue;  /* collectives under way, oldest first */
     int32_t queue_count;
-    int64_t
-        *ahead; /* by node, of early collectives: bytes of the whole tensor; 0: in use already */
+    /* By node, of early collectives: bytes of the whole tensor; 0: in use already. */
+    int64_t *ahead;
     int64_t ahead_now, ahead_most; /* of those that wait for their first use */
     int32_t first;                 /* all nodes before it are placed */
 } order;
@@ -188,8 +188,7 @@ static void cover(order *o, int32_t amount)
     }
 }
 
-/* Whether the node needs a collective under way; with `wait` those count as finished from now on.
- */
+/* The node needs a collective under way; with `wait` those count as finished from now on. */
 static bool waits(order *o, int32_t n, bool wait)
 {
     const weft_node *node = weft_graph_node(o->from, n);

@@ -15,8 +15,7 @@ weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *rewrite);
 /* Copies a node with its layouts, its inputs taken through `map` (NULL: rewrite->map), which gets
  * the outputs. */
 void weft_rewrite_node(weft_rewrite *rewrite, int32_t node, weft_value *map);
-/* Outputs and updates; checks the new graph (verifies it where assert is on). Frees all but *out.
- */
+/* Outputs and updates; checks the new graph (verified where assert is on). Frees all but *out. */
 weft_status weft_rewrite_finish(weft_rewrite *rewrite, const char *pass, weft_graph **out);
 void weft_rewrite_abandon(weft_rewrite *rewrite);
 

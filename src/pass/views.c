@@ -7,8 +7,9 @@
  *             | a . | b . . . |      and the node has nothing left to do
  *
  * A part begins at a multiple of 64 bytes, as vector kernels and libraries like it. What lies in
- * another's storage keeps all of that alive; so a view is taken only where that holds no more
- * bytes for no more nodes than the copy would. */
+ * another's storage keeps all of that alive; so a slice is a view only where that holds no more
+ * bytes x nodes than the copies would. A concat may hold half more: it is there whole from its
+ * first part on, but where it would copy both are there. */
 #include "pass/lifetime.h"
 
 #include <string.h>
@@ -113,7 +114,7 @@ static bool concat_is_view(const lifetime *l, int32_t n)
         last = l->life[root].last > last ? l->life[root].last : last;
         shift += weft_lifetime_bytes(l, node->in[i].id);
     }
-    return (double)out->bytes * (last - first + 1) <= copies;
+    return 2 * (double)out->bytes * (last - first + 1) <= 3 * copies;
 }
 
 static void place_parts(lifetime *l, int32_t n)

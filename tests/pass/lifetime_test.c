@@ -7,6 +7,7 @@
 #include "runtime/runtime.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 static uint32_t in_place(void *user, const weft_graph *g, int32_t n)
@@ -261,6 +262,50 @@ Test(lifetime, views_do_not_hold_on_to_much)
     weft_memory_plan plan;
     check(g, NULL, &plan);
     cr_expect_eq(count_views(g, &plan, WEFT_OP_SLICE), 0);
+    weft_memory_plan_free(&plan);
+    weft_graph_free(g);
+}
+
+/* Many values in one buffer that travels as one: made where they belong in it, read where they are.
+ *
+ *   g0 g1 .. g19   20 values of 1 to 4 rows
+ *   concat (8 at a time), concat of those, all_reduce, slices: nothing of it copies          */
+Test(lifetime, flat_buckets)
+{
+    enum { COUNT = 20, EACH = 8 };
+    weft_graph *g = weft_graph_create();
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+    weft_graph_set_mesh(g, &mesh, 0);
+    weft_value part[COUNT], few[3], sum = WEFT_NONE;
+    int64_t rows[COUNT], at = 0;
+    for (int i = 0; i < COUNT; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "x%d", i);
+        rows[i] = 1 + i % 4;
+        part[i] =
+            weft_unary(g, WEFT_OP_SQUARE, weft_input(g, name, WEFT_F32, WEFT_SHAPE(rows[i], 16)));
+    }
+    for (int k = 0; k * EACH < COUNT; k++)
+        few[k] =
+            weft_concat(g, part + k * EACH, COUNT - k * EACH < EACH ? COUNT - k * EACH : EACH, 0);
+    const weft_value all = weft_concat(g, few, 3, 0);
+    const weft_value reduced = weft_emit(g, WEFT_OP_ALL_REDUCE, &all, 1, &(weft_attr_comm){0});
+    for (int i = 0; i < COUNT; i++) {
+        const weft_value own = weft_sum_all(g, weft_slice(g, reduced, 0, at, rows[i]));
+        sum = i ? weft_add(g, sum, own) : own;
+        at += rows[i];
+    }
+    weft_output(g, "sum", sum);
+    weft_memory_plan plan;
+    check(g, &with_in_place, &plan);
+    cr_expect_eq(count_views(g, &plan, WEFT_OP_CONCAT), 4);
+    cr_expect_eq(count_views(g, &plan, WEFT_OP_SLICE), COUNT);
+    for (int i = 0, row = 0; i < COUNT; row += (int)rows[i++]) {
+        cr_expect_eq(weft_memory_plan_root(&plan, part[i].id), all.id);
+        cr_expect_eq(weft_memory_plan_shift(&plan, part[i].id), row * 64);
+    }
+    cr_expect_eq(weft_memory_plan_root(&plan, reduced.id), all.id);
+    cr_expect_leq(plan.arena_bytes, at * 64 + 3 * 64); /* the bucket and a few scalars */
     weft_memory_plan_free(&plan);
     weft_graph_free(g);
 }
