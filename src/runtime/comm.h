@@ -41,7 +41,8 @@ typedef struct weft_block {
 
 /* A message under way. Whoever posts it owns it and keeps it in place until it is done. */
 typedef struct weft_message {
-    int peer, tag;
+    int peer;
+    int64_t tag;
     bool receiving;
     void *data;
     int64_t bytes;
@@ -60,7 +61,7 @@ typedef struct weft_message {
  * arrive in the order of sending. */
 typedef struct weft_transport {
     int rank, ranks;
-    int tag_bits;    /* of a tag */
+    int tag_bits;    /* of a tag: the more, the more groups can be told from one another */
     const int *node; /* by rank: the machine; NULL: one. Read when the communicator is made */
     void *self;
     weft_status (*post)(void *self, weft_message *m);

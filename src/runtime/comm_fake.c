@@ -154,7 +154,7 @@ static weft_status open_world(int ranks, const weft_link_model *model, weft_comm
         me->last = &me->first;
         transport[r] = (weft_transport){.rank = r,
                                         .ranks = ranks,
-                                        .tag_bits = 31,
+                                        .tag_bits = 62,
                                         .self = me,
                                         .post = fake_post,
                                         .test = fake_test,

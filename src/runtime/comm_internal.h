@@ -58,7 +58,8 @@ struct weft_exchange {
     bool forgotten; /* nobody waits: the progress thread frees it */
     char what[160]; /* "all_reduce of %12 on axis dp", for messages */
     weft_comm_op op;
-    int argument, ranks, own, tag;
+    int argument, ranks, own;
+    int64_t tag;
     weft_dtype dtype, sum_dtype;  /* of partial sums */
     int64_t element, sum_element; /* bytes */
     bool flat;
@@ -129,7 +130,7 @@ struct weft_group {
     weft_group *next;
     weft_arena *arena;
     uint64_t id;
-    int tag;
+    int64_t tag;
     int count, own;
     int *rank;
     weft_span span;
@@ -177,9 +178,9 @@ struct weft_comm {
 
 /* Tags carry what they belong to, so that what is mixed up never meets:
  *
- *   | group: the rest of the bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
+ *   | group: 19 to 50 bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
  */
 enum { WEFT_TAG_LOW = 12 };
-int weft_group_tag(uint64_t id, int tag_bits);
+int64_t weft_group_tag(uint64_t id, int tag_bits);
 
 #endif

@@ -58,10 +58,10 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
 }
 
 /* The bits of a tag that are left for the group. */
-int weft_group_tag(uint64_t id, int tag_bits)
+int64_t weft_group_tag(uint64_t id, int tag_bits)
 {
     const int bits = tag_bits - WEFT_TAG_LOW;
-    return bits < 1 ? 0 : (int)(id >> 17 & ((UINT64_C(1) << bits) - 1)) << WEFT_TAG_LOW;
+    return bits < 1 ? 0 : (int64_t)(id >> 5 & ((UINT64_C(1) << bits) - 1)) << WEFT_TAG_LOW;
 }
 
 /* Two groups of the same tag that share another rank with this one would take each other's

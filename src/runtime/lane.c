@@ -242,7 +242,7 @@ static weft_status post_move(weft_comm *comm, weft_exchange *x, weft_lane *lane,
     }
     weft_message *message = &lane->message[lane->count];
     *message = (weft_message){.peer = x->group->rank[m->peer],
-                              .tag = x->tag | (int)(lane->step & 1),
+                              .tag = x->tag | (lane->step & 1),
                               .receiving = m->kind != WEFT_MOVE_SEND,
                               .data = at,
                               .bytes = count * element};

@@ -1,0 +1,445 @@
+/* Groups and channels at work: what is stalled holds nobody else up, large messages that cross,
+ * many exchanges on overlapping groups in random order, ranks that would exchange different
+ * things, ranks that are busy, votes, links that are slow. */
+#include "runtime/comm.h"
+
+#include "base/log.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST = 8 };
+
+typedef struct member {
+    weft_comm *comm;
+    int rank, ranks;
+    const void *task;
+    weft_status (*body)(struct member *);
+    weft_status_code status;
+    char error[1400];
+    double seconds;
+} member;
+
+static void *run_member(void *argument)
+{
+    member *m = argument;
+    m->status = m->body(m);
+    if (m->status != WEFT_OK) {
+        snprintf(m->error, sizeof m->error, "rank %d: %s", m->rank, weft_error_message());
+        weft_comm_give_up(m->comm);
+    }
+    return NULL;
+}
+
+/* Runs `body` on every rank, each in its thread. */
+static void run_ranks(int ranks, const weft_link_model *link, double deadline,
+                      weft_status (*body)(member *), const void *task, member *m)
+{
+    weft_comm *comm[MOST];
+    pthread_t thread[MOST];
+    cr_assert_eq(link ? weft_comm_open_fake_linked(ranks, link, comm)
+                      : weft_comm_open_fake(ranks, comm),
+                 WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        m[r] = (member){.comm = comm[r], .rank = r, .ranks = ranks, .task = task, .body = body};
+        weft_comm_set_deadline(comm[r], deadline);
+        pthread_create(&thread[r], NULL, run_member, &m[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++)
+        weft_comm_free(comm[r]);
+}
+
+static void expect_all_well(int ranks, const member *m)
+{
+    for (int r = 0; r < ranks; r++)
+        cr_expect_eq(m[r].status, WEFT_OK, "%s", m[r].error);
+}
+
+static void sleep_for(double seconds)
+{
+    nanosleep(&(struct timespec){.tv_sec = (time_t)seconds,
+                                 .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)},
+              NULL);
+}
+
+/* ---- channels ------------------------------------------------------------------------------ */
+
+/* A sum of floats that is made, bound and attached, with its memory. */
+typedef struct sum {
+    weft_exchange *x;
+    float *data;
+    void *scratch;
+    int64_t count;
+} sum;
+
+static weft_status make_sum(sum *s, weft_group *group, weft_channel channel, int64_t count)
+{
+    const weft_shape shape = WEFT_SHAPE(count);
+    s->count = count;
+    s->x = NULL;
+    s->scratch = NULL;
+    s->data = weft_alloc_aligned(4 * count + 64);
+    WEFT_TRY(weft_exchange_create(weft_group_count(group), weft_group_index(group),
+                                  WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape, &shape,
+                                  WEFT_F32, "a test", &s->x));
+    s->scratch = weft_alloc_aligned(weft_exchange_scratch(s->x) + 64);
+    WEFT_TRY(weft_exchange_attach(s->x, group, channel));
+    weft_exchange_bind(s->x, s->data, s->data, s->scratch);
+    return WEFT_OK;
+}
+
+static void free_sum(sum *s)
+{
+    weft_exchange_free(s->x);
+    weft_free(s->scratch);
+    weft_free(s->data);
+}
+
+/* Rank 1 comes to the exchange on layers only when those on gradients and stages, which rank 0
+ * starts behind it, are through. */
+static weft_status stall(member *m)
+{
+    weft_group *world;
+    sum s[3] = {0};
+    weft_status_code status = WEFT_OK;
+    const weft_channel channel[] = {WEFT_CHANNEL_LAYERS, WEFT_CHANNEL_GRADIENTS,
+                                    WEFT_CHANNEL_STAGES};
+    WEFT_TRY(weft_comm_world(m->comm, &world));
+    for (int i = 0; i < 3; i++) {
+        WEFT_GO(make_sum(&s[i], world, channel[i], 200000));
+        for (int64_t k = 0; k < s[i].count; k++)
+            s[i].data[k] = (float)(k % 100 + i);
+    }
+    if (m->rank == 0)
+        weft_exchange_start(s[0].x);
+    for (int i = 1; i < 3; i++) {
+        weft_exchange_start(s[i].x);
+        WEFT_GO(weft_exchange_wait(s[i].x));
+    }
+    if (m->rank == 1)
+        weft_exchange_start(s[0].x);
+    WEFT_GO(weft_exchange_wait(s[0].x));
+    for (int i = 0; i < 3; i++)
+        for (int64_t k = 0; k < s[i].count && status == WEFT_OK; k++)
+            if (s[i].data[k] != 2 * (float)(k % 100 + i))
+                status = weft_fail(WEFT_E_INTERNAL, "exchange %d, element %d: %g", i, (int)k,
+                                   (double)s[i].data[k]);
+out:
+    for (int i = 0; i < 3; i++)
+        free_sum(&s[i]);
+    return status;
+}
+
+Test(channel, a_stalled_exchange_holds_up_nobody)
+{
+    member m[2];
+    run_ranks(2, NULL, 20, stall, NULL, m);
+    expect_all_well(2, m);
+}
+
+static weft_status cross(member *m)
+{
+    const int64_t bytes = 6 << 20;
+    weft_group *world;
+    char *out = weft_alloc(bytes), *in = weft_alloc(bytes);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_world(m->comm, &world));
+    for (int i = 0; i < 2; i++) {
+        memset(out, 'a' + 2 * i + m->rank, (size_t)bytes);
+        WEFT_GO(weft_group_send(world, WEFT_CHANNEL_HANDOFF, !m->rank, out, bytes));
+    }
+    memset(out, 0, (size_t)bytes); /* what was sent is the sender's no more */
+    for (int i = 0; i < 2; i++) {
+        WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_HANDOFF, !m->rank, in, bytes));
+        for (int64_t k = 0; k < bytes && status == WEFT_OK; k++)
+            if (in[k] != 'a' + 2 * i + !m->rank)
+                status = weft_fail(WEFT_E_INTERNAL, "message %d, byte %d: %d", i, (int)k, in[k]);
+    }
+out:
+    weft_free(in);
+    weft_free(out);
+    return status;
+}
+
+Test(channel, two_that_send_before_they_receive)
+{
+    member m[2];
+    run_ranks(2, NULL, 20, cross, NULL, m);
+    expect_all_well(2, m);
+}
+
+/* ---- random schedules ---------------------------------------------------------------------- */
+
+enum { SCHEDULES = 200, EXCHANGES = 12 };
+
+typedef struct entry {
+    int members[MOST], count;
+    weft_channel channel;
+    int64_t length;
+} entry;
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = weft_seed_mix(*state, 0x9e3779b97f4a7c15u);
+    return *state >> 20;
+}
+
+static void make_schedule(uint64_t seed, int ranks, entry *list)
+{
+    static const int64_t lengths[] = {1, 2, 7, 100, 5000, 40001, 0};
+    uint64_t state = seed;
+    for (int i = 0; i < EXCHANGES; i++) {
+        int order[MOST];
+        for (int r = 0; r < ranks; r++)
+            order[r] = r;
+        for (int r = ranks - 1; r > 0; r--) {
+            const int other = (int)(draw(&state) % (uint64_t)(r + 1)), kept = order[r];
+            order[r] = order[other];
+            order[other] = kept;
+        }
+        list[i].count = 2 + (int)(draw(&state) % (uint64_t)(ranks - 1));
+        memcpy(list[i].members, order, sizeof order);
+        list[i].channel = (weft_channel)(draw(&state) % WEFT_CHANNEL_CONTROL);
+        list[i].length = lengths[draw(&state) % 7];
+    }
+}
+
+static float value_of(int schedule, int exchange, int rank, int64_t at)
+{
+    return (float)((schedule * 31 + exchange * 7 + rank * 101 + at) % 257);
+}
+
+static weft_status check_sum(const entry *e, const sum *s, int schedule, int index)
+{
+    for (int64_t k = 0; k < e->length; k++) {
+        float wanted = 0; /* whole numbers: exact in any order */
+        for (int j = 0; j < e->count; j++)
+            wanted += value_of(schedule, index, e->members[j], k);
+        if (s->data[k] != wanted)
+            return weft_fail(WEFT_E_INTERNAL, "schedule %d, exchange %d: %g instead of %g",
+                             schedule, index, (double)s->data[k], (double)wanted);
+    }
+    return WEFT_OK;
+}
+
+/* Starts in the order of the list, waits in an order of its own. */
+static weft_status play(member *m, int schedule, const entry *list)
+{
+    sum s[EXCHANGES] = {0};
+    int mine[EXCHANGES], count = 0;
+    uint64_t state = weft_seed_mix((uint64_t)schedule, (uint64_t)m->rank);
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < EXCHANGES; i++) {
+        bool member_of = false;
+        weft_group *group;
+        for (int j = 0; j < list[i].count; j++)
+            member_of = member_of || list[i].members[j] == m->rank;
+        if (!member_of)
+            continue;
+        WEFT_GO(weft_comm_group(m->comm, list[i].members, list[i].count, &group));
+        WEFT_GO(make_sum(&s[i], group, list[i].channel, list[i].length));
+        for (int64_t k = 0; k < list[i].length; k++)
+            s[i].data[k] = value_of(schedule, i, m->rank, k);
+        weft_exchange_start(s[i].x);
+        mine[count++] = i;
+    }
+    while (count > 0) {
+        const int at = (int)(draw(&state) % (uint64_t)count), i = mine[at];
+        mine[at] = mine[--count];
+        WEFT_GO(weft_exchange_wait(s[i].x));
+        WEFT_GO(check_sum(&list[i], &s[i], schedule, i));
+    }
+out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(m->comm);
+    for (int i = 0; i < EXCHANGES; i++)
+        free_sum(&s[i]);
+    return status;
+}
+
+static weft_status play_all(member *m)
+{
+    entry list[EXCHANGES];
+    for (int schedule = 0; schedule < SCHEDULES; schedule++) {
+        make_schedule(77 + (uint64_t)schedule, m->ranks, list);
+        WEFT_TRY(play(m, schedule, list));
+    }
+    return WEFT_OK;
+}
+
+Test(channel, random_schedules_on_overlapping_groups)
+{
+    member m[MOST];
+    run_ranks(MOST, NULL, 60, play_all, NULL, m);
+    expect_all_well(MOST, m);
+}
+
+/* ---- what ranks would exchange ------------------------------------------------------------- */
+
+/* Rank 2 has the second and third in the other order; or nothing behind the second. */
+static weft_status differ(member *m)
+{
+    static const int64_t usual[] = {10, 20, 30, 40}, other[] = {10, 30, 20, 40};
+    const int mode = *(const int *)m->task;
+    const int64_t *length = m->rank == 2 && mode == 1 ? other : usual;
+    const int count = m->rank == 2 && mode == 2 ? 2 : 4;
+    sum s[4] = {0};
+    weft_exchange *list[4];
+    weft_group *world;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_world(m->comm, &world));
+    for (int i = 0; i < count; i++) {
+        WEFT_GO(make_sum(&s[i], world, WEFT_CHANNEL_LAYERS, length[i]));
+        list[i] = s[i].x;
+    }
+    status = weft_exchanges_check(list, count, NULL, 0);
+out:
+    for (int i = 0; i < 4; i++)
+        free_sum(&s[i]);
+    return status;
+}
+
+Test(channel, different_exchanges_are_told_with_both_lists)
+{
+    member m[4];
+    int mode = 0;
+    run_ranks(4, NULL, 30, differ, &mode, m);
+    expect_all_well(4, m);
+    mode = 1;
+    run_ranks(4, NULL, 30, differ, &mode, m);
+    for (int r = 0; r < 4; r++) {
+        cr_expect_eq(m[r].status, WEFT_E_COMM);
+        cr_expect(strstr(m[r].error, "part at exchange 2") || strstr(m[r].error, "gave up"), "%s",
+                  m[r].error);
+    }
+    cr_expect(strstr(m[0].error, "rank 0: 1: all_reduce f32 on layers, 40 bytes") ||
+                  strstr(m[0].error, "gave up"),
+              "%s", m[0].error);
+    cr_expect(strstr(m[0].error, "-> 2: all_reduce f32 on layers, 120 bytes") ||
+                  strstr(m[0].error, "gave up"),
+              "%s", m[0].error);
+    mode = 2;
+    run_ranks(4, NULL, 30, differ, &mode, m);
+    int told = 0;
+    for (int r = 0; r < 4; r++) {
+        cr_expect_eq(m[r].status, WEFT_E_COMM);
+        told += strstr(m[r].error, "-> 3: nothing more") != NULL;
+    }
+    cr_expect_geq(told, 1);
+}
+
+/* ---- waiting ------------------------------------------------------------------------------- */
+
+/* Rank 3 comes four deadlines late, and says that it is busy. */
+static weft_status be_late(member *m)
+{
+    if (m->rank == 3) {
+        weft_comm_busy(m->comm, "writing the checkpoint of step 40");
+        sleep_for(4);
+        weft_comm_busy(m->comm, NULL);
+    }
+    return weft_comm_barrier(m->comm);
+}
+
+Test(channel, a_busy_rank_is_waited_for)
+{
+    member m[5];
+    run_ranks(5, NULL, 1, be_late, NULL, m);
+    expect_all_well(5, m);
+}
+
+/* Rank 1 says yes at the third call: all hear it at the fourth, and only then. */
+static weft_status vote(member *m)
+{
+    for (int step = 0; step < 8; step++) {
+        bool anyone;
+        WEFT_TRY(weft_comm_vote(m->comm, m->rank == 1 && step == 2, &anyone));
+        if (anyone != (step == 3))
+            return weft_fail(WEFT_E_INTERNAL, "step %d: %d", step, anyone);
+    }
+    return WEFT_OK;
+}
+
+Test(channel, a_vote_is_heard_one_step_later_by_all)
+{
+    member m[3];
+    run_ranks(3, NULL, 20, vote, NULL, m);
+    expect_all_well(3, m);
+}
+
+/* An exchange freed while it is under way ends the communicator, and touches its memory no more. */
+static weft_status leave_early(member *m)
+{
+    weft_group *world;
+    sum s;
+    WEFT_TRY(weft_comm_world(m->comm, &world));
+    WEFT_TRY(make_sum(&s, world, WEFT_CHANNEL_LAYERS, 100000));
+    if (m->rank == 0) {
+        weft_exchange_start(s.x);
+        free_sum(&s);
+        return weft_comm_barrier(m->comm) == WEFT_E_COMM
+                   ? WEFT_OK
+                   : weft_fail(WEFT_E_INTERNAL, "goes on with an exchange that is gone");
+    }
+    free_sum(&s);
+    return WEFT_OK;
+}
+
+Test(channel, what_is_freed_while_under_way_is_cancelled)
+{
+    member m[2];
+    run_ranks(2, NULL, 20, leave_early, NULL, m);
+    expect_all_well(2, m);
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+/* 5 MB one way, alone on the link. */
+static weft_status send_one(member *m)
+{
+    const int64_t bytes = 5000000;
+    weft_group *world;
+    char *data = weft_alloc(bytes);
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_world(m->comm, &world));
+    WEFT_GO(weft_comm_barrier(m->comm));
+    const double begin = weft_now();
+    if (m->rank == 0)
+        WEFT_GO(weft_group_send(world, WEFT_CHANNEL_STAGES, 1, data, bytes));
+    else
+        WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_STAGES, 0, data, bytes));
+    m->seconds = weft_now() - begin;
+    WEFT_GO(weft_comm_barrier(m->comm));
+out:
+    weft_free(data);
+    return status;
+}
+
+/* 1 Gbit/s: 40 ms for 5 MB; and a quarter of the speed takes about four times as long. */
+Test(channel, a_modelled_link_takes_its_time)
+{
+    weft_link_model model;
+    member m[2];
+    cr_assert_eq(weft_link_model_parse("1 Gbit/s, 50 us", &model), WEFT_OK);
+    cr_expect_eq(model.bytes_per_second, 125e6);
+    cr_expect_eq(model.per_node, 1);
+    run_ranks(2, &model, 60, send_one, NULL, m);
+    expect_all_well(2, m);
+    const double modelled = 5e6 / model.bytes_per_second + model.latency, took = m[1].seconds;
+    cr_expect(took > 0.8 * modelled && took < 6 * modelled, "%g s, modelled %g s", took, modelled);
+    model.bytes_per_second /= 4;
+    run_ranks(2, &model, 60, send_one, NULL, m);
+    expect_all_well(2, m);
+    cr_expect_gt(m[1].seconds, 3.2 * modelled);
+    model.per_node = 2; /* inside a node nothing is delayed */
+    run_ranks(2, &model, 60, send_one, NULL, m);
+    expect_all_well(2, m);
+    cr_expect_lt(m[1].seconds, 2 * modelled);
+    cr_expect_eq(weft_link_model_parse("1 Gbit", &model), WEFT_E_ARG);
+    cr_expect_eq(weft_link_model_parse("0 Gbit/s, 1 us", &model), WEFT_E_ARG);
+}
