@@ -1,6 +1,7 @@
 /* weft doctor: what of the machine and the libraries is found and usable. */
 #include "base/log.h"
 #include "cli/verb.h"
+#include "runtime/comm.h"
 #include "runtime/measure.h"
 
 #include <cblas.h>
@@ -101,8 +102,43 @@ static void print_gpu(void)
         dlclose(plugin);
 }
 
+/* "1024/8": so many ranks, on nodes of so many. Under mpirun by costs measured there. */
+static weft_status print_collectives(const char *text)
+{
+    weft_span span = {.nodes = 1};
+    weft_buf table = {0};
+    char end;
+    const int found = sscanf(text, "%d/%d%c", &span.ranks, &span.per_node, &end);
+    if ((found != 1 && found != 2) || span.ranks < 2 || span.ranks > 65536 ||
+        (found == 2 && (span.per_node < 1 || span.ranks % span.per_node)))
+        return weft_fail(WEFT_E_ARG,
+                         "--collectives %s: write ranks, or ranks/ranks of a node that divide them",
+                         text);
+    if (found == 1)
+        span.per_node = span.ranks;
+    span.nodes = span.ranks / span.per_node;
+    weft_link_costs costs = weft_link_costs_default;
+    weft_comm *comm = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_comm_open_mpi(&comm));
+    if (weft_comm_ranks(comm) > 1)
+        WEFT_GO(weft_comm_measure(comm, &costs));
+    WEFT_GO(weft_algorithm_table(&span, &costs, &table));
+    if (weft_comm_rank(comm) == 0)
+        fputs(table.data, stdout);
+out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(comm);
+    weft_comm_free(comm);
+    weft_buf_free(&table);
+    return status;
+}
+
 static weft_status run_doctor(const weft_args *args)
 {
+    const char *collectives = weft_args_string(args, "--collectives");
+    if (collectives)
+        return print_collectives(collectives);
     printf("%-16s %s\n", "weft", WEFT_VERSION);
     print_machine();
     print_libraries();
@@ -126,19 +162,26 @@ static weft_status run_doctor(const weft_args *args)
 
 static const weft_option options[] = {
     {.name = "--measure", .help = "also measure matrix products and memory (about four seconds)"},
+    {.name = "--collectives",
+     .value_name = "RANKS[/PER_NODE]",
+     .help = "print instead which algorithm each collective takes among so many ranks, by size"},
 };
 
 const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "say what of this machine and its libraries weft finds and can use",
-    .usage = "[--measure]",
+    .usage = "[--measure] [--collectives RANKS[/PER_NODE]]",
     .details = "Lists processor, cores, SIMD levels, memory, the libraries with their versions, "
                "MPI, BLAS and OpenMP threads,\n"
                "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure "
                "also the best speed of\n"
                "f32 matrix products, which progress lines of `weft train` are held against, and of "
-               "memory.\n",
-    .examples = "weft doctor\nweft doctor --measure\n",
+               "memory.\n"
+               "With --collectives only a table: for every collective and size the algorithm that "
+               "is taken and what it costs,\n"
+               "by built-in costs of messages, or under mpirun by those measured between its "
+               "ranks.\n",
+    .examples = "weft doctor\nweft doctor --measure\nweft doctor --collectives 64/8\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .run = run_doctor,

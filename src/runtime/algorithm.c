@@ -15,15 +15,23 @@ typedef struct round_cost {
     double send, recv, add;
 } round_cost;
 
-static bool between_nodes(const weft_span *layout, int a, int b)
+static bool between_nodes(const weft_span *span, int a, int b)
 {
-    if (layout->nodes <= 1)
+    if (span->nodes <= 1)
         return false;
-    return !layout->per_node || a / layout->per_node != b / layout->per_node;
+    return !span->per_node || a / span->per_node != b / span->per_node;
+}
+
+/* Ranks of a node whose messages are on its link to another at the same time. */
+static double sharing(weft_algorithm algorithm, const weft_span *span)
+{
+    const bool one = algorithm == WEFT_ALGORITHM_HIERARCHICAL || algorithm == WEFT_ALGORITHM_RING ||
+                     algorithm == WEFT_ALGORITHM_TREE;
+    return one || span->nodes < 2 ? 1 : (double)span->ranks / span->nodes;
 }
 
 /* Adds the moves of rank `own` to cost[round], where they are more than another rank's. */
-static void price(const weft_moves *s, const weft_span *layout, int own, double chunk,
+static void price(const weft_moves *s, const weft_span *span, int own, double chunk, double shared,
                   const weft_link_costs *costs, double *cost)
 {
     for (int64_t i = 0; i < s->count;) {
@@ -31,9 +39,10 @@ static void price(const weft_moves *s, const weft_span *layout, int own, double 
         round_cost c = {0};
         for (; i < s->count && s->move[i].round == round; i++) {
             const weft_move *m = &s->move[i];
-            const int far = between_nodes(layout, own, m->peer);
+            const int far = between_nodes(span, own, m->peer);
             const double bytes = m->count * chunk;
-            *(m->kind == WEFT_MOVE_SEND ? &c.send : &c.recv) += bytes * costs->byte[far];
+            *(m->kind == WEFT_MOVE_SEND ? &c.send : &c.recv) +=
+                bytes * costs->byte[far] * (far ? shared : 1);
             c.send += m->kind == WEFT_MOVE_SEND ? costs->message[far] : 0;
             c.recv += m->kind == WEFT_MOVE_SEND ? 0 : costs->message[far];
             c.add += m->kind == WEFT_MOVE_ADD || m->kind == WEFT_MOVE_TERM ? bytes : 0;
@@ -43,13 +52,13 @@ static void price(const weft_moves *s, const weft_span *layout, int own, double 
     }
 }
 
-weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                                 int64_t bytes, const weft_link_costs *costs, double *seconds)
 {
-    const int k = layout->ranks;
+    const int k = span->ranks;
     /* the first and the last, a pair's second, inner ones, the first of the last node */
     const int rank[LOOKED_AT] = {0,     k - 1, 1,
-                                 k / 2, k / 3, layout->per_node ? k - layout->per_node : 0};
+                                 k / 2, k / 3, span->per_node ? k - span->per_node : 0};
     const bool flat = op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_BROADCAST;
     const int64_t segments = flat && bytes > SEGMENT ? (bytes + SEGMENT - 1) / SEGMENT : 1;
     double *cost = NULL, sum = 0, most = 0;
@@ -60,14 +69,15 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
         const int argument = op == WEFT_COMM_SEND || op == WEFT_COMM_RECV
                                  ? (rank[i] + 1) % k
                                  : op == WEFT_COMM_RING_SHIFT;
-        weft_status_code status = weft_moves_make(algorithm, op, layout, rank[i], argument, &s);
+        weft_status_code status = weft_moves_make(algorithm, op, span, rank[i], argument, &s);
         if (status == WEFT_OK && !cost) {
             rounds = s.rounds;
             cost = weft_alloc((rounds + 1) * (int64_t)sizeof *cost);
             status = cost ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory to choose an algorithm");
         }
         if (status == WEFT_OK)
-            price(&s, layout, rank[i], (double)bytes / (double)(s.chunks * segments), costs, cost);
+            price(&s, span, rank[i], (double)bytes / (double)(s.chunks * segments),
+                  sharing(algorithm, span), costs, cost);
         const bool pipelined = s.pipelined;
         weft_moves_free(&s);
         if (status != WEFT_OK) {
@@ -89,36 +99,36 @@ weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const
     return WEFT_OK;
 }
 
-weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *layout, int64_t bytes,
+weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,
                                   bool narrow, const weft_link_costs *costs,
                                   weft_algorithm *algorithm, double *seconds)
 {
     int fitting = 0;
     *seconds = 0;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT; a++)
-        if (weft_algorithm_fits((weft_algorithm)a, op, layout, bytes, narrow) && !fitting++)
+        if (weft_algorithm_fits((weft_algorithm)a, op, span, bytes, narrow) && !fitting++)
             *algorithm = (weft_algorithm)a;
     double best = -1;
     for (int a = 0; a < WEFT_ALGORITHM_COUNT && fitting > 1; a++) {
         double cost;
-        if (!weft_algorithm_fits((weft_algorithm)a, op, layout, bytes, narrow))
+        if (!weft_algorithm_fits((weft_algorithm)a, op, span, bytes, narrow))
             continue;
-        WEFT_TRY(weft_algorithm_cost((weft_algorithm)a, op, layout, bytes, costs, &cost));
+        WEFT_TRY(weft_algorithm_cost((weft_algorithm)a, op, span, bytes, costs, &cost));
         if (best < 0 || cost < best) {
             best = cost;
             *algorithm = (weft_algorithm)a;
         }
     }
     if (fitting == 1)
-        WEFT_TRY(weft_algorithm_cost(*algorithm, op, layout, bytes, costs, &best));
+        WEFT_TRY(weft_algorithm_cost(*algorithm, op, span, bytes, costs, &best));
     *seconds = best;
     return fitting ? WEFT_OK
                    : weft_fail(WEFT_E_INTERNAL, "no algorithm for %s among %d ranks",
-                               weft_comm_op_name(op), layout->ranks);
+                               weft_comm_op_name(op), span->ranks);
 }
 
 /* The smallest size from which on the choice is not `before`; between lo, where it is, and hi. */
-static weft_status crossover(weft_comm_op op, const weft_span *layout, bool narrow,
+static weft_status crossover(weft_comm_op op, const weft_span *span, bool narrow,
                              const weft_link_costs *costs, int64_t lo, int64_t hi,
                              weft_algorithm before, int64_t *at)
 {
@@ -126,35 +136,34 @@ static weft_status crossover(weft_comm_op op, const weft_span *layout, bool narr
         const int64_t middle = lo + (hi - lo) / 2;
         weft_algorithm a;
         double seconds;
-        WEFT_TRY(weft_algorithm_choose(op, layout, middle, narrow, costs, &a, &seconds));
+        WEFT_TRY(weft_algorithm_choose(op, span, middle, narrow, costs, &a, &seconds));
         *(a == before ? &lo : &hi) = middle;
     }
     *at = hi;
     return WEFT_OK;
 }
 
-weft_status weft_algorithm_table(const weft_span *layout, const weft_link_costs *costs,
+weft_status weft_algorithm_table(const weft_span *span, const weft_link_costs *costs,
                                  weft_buf *text)
 {
     const int64_t least = 64, most = (int64_t)1 << 30;
     weft_buf_printf(text,
                     "collectives of %d ranks on %d node%s, f32; a message %.1f us inside a node, "
                     "%.1f between nodes; %.1f and %.1f GB/s; sums %.1f GB/s\n",
-                    layout->ranks, layout->nodes, layout->nodes == 1 ? "" : "s",
-                    costs->message[0] * 1e6, costs->message[1] * 1e6, 1e-9 / costs->byte[0],
-                    1e-9 / costs->byte[1], 1e-9 / costs->add);
+                    span->ranks, span->nodes, span->nodes == 1 ? "" : "s", costs->message[0] * 1e6,
+                    costs->message[1] * 1e6, 1e-9 / costs->byte[0], 1e-9 / costs->byte[1],
+                    1e-9 / costs->add);
     for (int op = 0; op <= WEFT_COMM_SEND; op++) {
         weft_algorithm before = WEFT_ALGORITHM_COUNT;
         for (int64_t bytes = least, last = 0; bytes <= most; last = bytes, bytes *= 16) {
             weft_algorithm now;
             double seconds;
             char size[32], time[32];
-            WEFT_TRY(weft_algorithm_choose((weft_comm_op)op, layout, bytes, false, costs, &now,
-                                           &seconds));
+            WEFT_TRY(
+                weft_algorithm_choose((weft_comm_op)op, span, bytes, false, costs, &now, &seconds));
             if (now != before && last) {
                 int64_t at;
-                WEFT_TRY(
-                    crossover((weft_comm_op)op, layout, false, costs, last, bytes, before, &at));
+                WEFT_TRY(crossover((weft_comm_op)op, span, false, costs, last, bytes, before, &at));
                 weft_buf_printf(text, "%-16s %10s  from here %s\n", "", weft_format_bytes(at, size),
                                 weft_algorithm_name(now));
             }

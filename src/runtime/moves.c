@@ -331,7 +331,7 @@ static void shift_ring(maker *m, int shift)
     m->round++;
 }
 
-static void all_reduce(maker *m, weft_algorithm algorithm, const weft_span *layout)
+static void all_reduce(maker *m, weft_algorithm algorithm, const weft_span *span)
 {
     const bool terms = algorithm == WEFT_ALGORITHM_DIRECT || algorithm == WEFT_ALGORITHM_PAIRWISE;
     m->s->partials = m->s->copy_all = !terms;
@@ -340,16 +340,16 @@ static void all_reduce(maker *m, weft_algorithm algorithm, const weft_span *layo
     case WEFT_ALGORITHM_PAIRWISE: reduce_pairwise(m); break;
     case WEFT_ALGORITHM_DOUBLING: reduce_doubling(m); break;
     case WEFT_ALGORITHM_HALVING: reduce_halving(m); break;
-    default: reduce_hierarchical(m, layout->per_node); break;
+    default: reduce_hierarchical(m, span->per_node); break;
     }
 }
 
-static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                  int argument)
 {
     const int width = WEFT_DIRECT_RANKS;
     switch (op) {
-    case WEFT_COMM_ALL_REDUCE: all_reduce(m, algorithm, layout); break;
+    case WEFT_COMM_ALL_REDUCE: all_reduce(m, algorithm, span); break;
     case WEFT_COMM_ALL_GATHER:
         m->s->copy_own = m->own;
         if (algorithm == WEFT_ALGORITHM_DOUBLING)
@@ -390,12 +390,12 @@ static void make(maker *m, weft_algorithm algorithm, weft_comm_op op, const weft
     }
 }
 
-weft_status weft_moves_make(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+weft_status weft_moves_make(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                             int own, int argument, weft_moves *schedule)
 {
-    maker m = {.s = schedule, .ranks = layout->ranks, .own = own};
-    *schedule = (weft_moves){.chunks = layout->ranks, .copy_own = -1, .sum_after = -1};
-    make(&m, algorithm, op, layout, argument);
+    maker m = {.s = schedule, .ranks = span->ranks, .own = own};
+    *schedule = (weft_moves){.chunks = span->ranks, .copy_own = -1, .sum_after = -1};
+    make(&m, algorithm, op, span, argument);
     schedule->rounds = m.round;
     if (m.status != WEFT_OK)
         weft_moves_free(schedule);
@@ -408,16 +408,16 @@ void weft_moves_free(weft_moves *schedule)
     *schedule = (weft_moves){0};
 }
 
-bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                          int64_t bytes, bool narrow)
 {
-    const int k = layout->ranks, per_node = layout->per_node;
+    const int k = span->ranks, per_node = span->per_node;
     switch (op) {
     case WEFT_COMM_ALL_REDUCE:
         if (algorithm == WEFT_ALGORITHM_DIRECT)
             return k <= WEFT_DIRECT_RANKS && bytes <= WEFT_DIRECT_BYTES;
         if (algorithm == WEFT_ALGORITHM_HIERARCHICAL)
-            return layout->nodes > 1 && per_node > 1 && is_power(per_node);
+            return span->nodes > 1 && per_node > 1 && is_power(per_node);
         return algorithm == WEFT_ALGORITHM_PAIRWISE || algorithm == WEFT_ALGORITHM_DOUBLING ||
                algorithm == WEFT_ALGORITHM_HALVING;
     case WEFT_COMM_ALL_GATHER:

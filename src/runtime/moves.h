@@ -89,10 +89,10 @@ typedef struct weft_span {
 weft_span weft_span_of(const int *node, int ranks);
 
 /* False: this algorithm is not one for the collective among so many ranks. Narrow: of 2 bytes. */
-bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+bool weft_algorithm_fits(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                          int64_t bytes, bool narrow);
 /* Rank `own`'s list; free with weft_moves_free. */
-weft_status weft_moves_make(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+weft_status weft_moves_make(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                             int own, int argument, weft_moves *schedule);
 void weft_moves_free(weft_moves *schedule);
 
@@ -113,14 +113,14 @@ extern const weft_link_costs weft_link_costs_default;
 
 /* Of `bytes` (all_reduce, broadcast, send: the tensor; others: what all members' parts make), in
  * segments of at most `segment` bytes. */
-weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *layout,
+weft_status weft_algorithm_cost(weft_algorithm algorithm, weft_comm_op op, const weft_span *span,
                                 int64_t bytes, const weft_link_costs *costs, double *seconds);
 /* The cheapest that fits; of equals the first of the enum. The same on all ranks. */
-weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *layout, int64_t bytes,
+weft_status weft_algorithm_choose(weft_comm_op op, const weft_span *span, int64_t bytes,
                                   bool narrow, const weft_link_costs *costs,
                                   weft_algorithm *algorithm, double *seconds);
 /* For each collective, what is chosen by size, what it costs, and where one overtakes another. */
-weft_status weft_algorithm_table(const weft_span *layout, const weft_link_costs *costs,
+weft_status weft_algorithm_table(const weft_span *span, const weft_link_costs *costs,
                                  weft_buf *text);
 
 #endif

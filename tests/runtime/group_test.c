@@ -1,5 +1,5 @@
-/* Groups: the same list gives the same group, lists that cannot be one are refused, an axis of a mesh
- * over any base group is the ranks that the mesh says. */
+/* Groups: the same list gives the same group, lists that cannot be one are refused, an axis of a
+ * mesh over any base group is the ranks that the mesh says. */
 #include "runtime/comm.h"
 
 #include <criterion/criterion.h>
