@@ -279,7 +279,7 @@ static weft_status sync_folder_of(const char *path)
 
 weft_status weft_file_commit(weft_file_writer *writer)
 {
-    if (fsync(writer->fd) != 0)
+    if (!writer->hasty && fsync(writer->fd) != 0)
         return weft_fail_errno("cannot write %s to disk", writer->path);
     const int closed = close(writer->fd);
     writer->fd = -1;
@@ -289,7 +289,8 @@ weft_status weft_file_commit(weft_file_writer *writer)
         return weft_fail_errno("cannot rename %s to its final name", writer->temporary);
     weft_free(writer->temporary);
     writer->temporary = NULL;
-    WEFT_TRY(sync_folder_of(writer->path));
+    if (!writer->hasty)
+        WEFT_TRY(sync_folder_of(writer->path));
     weft_free(writer->path);
     *writer = (weft_file_writer){.fd = -1};
     return WEFT_OK;

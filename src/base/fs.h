@@ -35,6 +35,9 @@ typedef struct weft_file_writer {
     int fd;
     char *path, *temporary; /* owned */
     int64_t bytes;          /* written so far */
+    /* Set after weft_file_begin: commit waits for no disk. A machine that fails may leave a file of
+     * this name with other bytes: for what is checked when it is read and can be made again. */
+    bool hasty;
 } weft_file_writer;
 weft_status weft_file_begin(weft_file_writer *writer, const char *path);
 weft_status weft_file_write(weft_file_writer *writer, const void *data, int64_t bytes);

@@ -596,7 +596,7 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
     weft_status_code status =
         name ? weft_buf_check(&stored) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
     if (status == WEFT_OK)
-        status = weft_storage_put(storage, name, stored.data, stored.len);
+        status = weft_storage_put_hasty(storage, name, stored.data, stored.len);
     weft_buf_free(&stored);
     weft_free(name);
     return status;

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/energon.h"
 #include "data/shard_file.h"
 
 #include <errno.h>
@@ -429,6 +430,13 @@ static weft_status fill_shard(job *j, weft_shard_file *shard, int64_t from, int6
     return WEFT_OK;
 }
 
+static weft_status remove_beside(job *j, const char *format, const char *file)
+{
+    char name[80];
+    snprintf(name, sizeof name, format, file);
+    return weft_storage_remove(j->out, name);
+}
+
 static weft_status write_tar(job *j, const char *file, const char *note, uint64_t plan,
                              int64_t from, int64_t to, weft_progress *progress, json_t **entry)
 {
@@ -443,6 +451,7 @@ static weft_status write_tar(job *j, const char *file, const char *note, uint64_
     status = save_json(j->out, note, begun);
     json_decref(begun);
     WEFT_TRY(status);
+    WEFT_TRY(remove_beside(j, "%s.idx", file)); /* of what is written over */
     WEFT_TRY(weft_shard_file_create(j->out, file, &shard));
     WEFT_GO(fill_shard(j, shard, from, to, &samples, &frames, progress));
     WEFT_GO(weft_shard_file_finish(shard, &hash, &bytes));
@@ -506,13 +515,6 @@ static bool is_current(const job *j, const char *file)
         if (!strcmp(json_string_value(json_object_get(json_array_get(j->shards, i), "file")), file))
             return true;
     return false;
-}
-
-static weft_status remove_beside(job *j, const char *format, const char *file)
-{
-    char name[80];
-    snprintf(name, sizeof name, format, file);
-    return weft_storage_remove(j->out, name);
 }
 
 /* Shards of an earlier run with other clips or limits must not stay beside the new ones; those that
@@ -614,6 +616,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
     weft_progress_end(&progress, j.count, "");
     WEFT_GO(remove_strays(&j));
     WEFT_GO(tell_foreign(&j));
+    WEFT_GO(weft_energon_write(j.out, j.shards));
     status = write_list(&j);
 out:
     for (int64_t i = 0; i < j.count; i++) {

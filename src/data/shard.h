@@ -2,6 +2,7 @@
  *
  *   in:  <in>/clips/<id>.mp4, <in>/metas/<id>.json (caption, frames, width, height, fps, ...)
  *   out: <out>/train-000000.tar ..., <out>/heldout-000000.tar ..., <out>/index.json
+ *        beside each shard: .index (data/index.h), .idx (data/energon.h), a note .<shard>.json
  *
  * A sample is <id>.mp4, <id>.json and <id>.txt (the caption). Which split and which shard a clip
  * goes to depends on its id and on nothing else, so running again over the same clips writes the

@@ -114,20 +114,25 @@ weft_status weft_storage_remove(weft_storage *s, const char *name)
     return s->kind->remove(s->self, name);
 }
 
-weft_status weft_storage_begin(weft_storage *s, const char *name, weft_storage_file **file)
+static weft_status begin(weft_storage *s, const char *name, bool hasty, weft_storage_file **file)
 {
     weft_storage_file *f = weft_alloc(sizeof *f);
     if (!f)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
     atomic_fetch_add(&s->puts, 1);
     f->kind = s->kind;
-    const weft_status_code status = s->kind->begin(s->self, name, &f->file);
+    const weft_status_code status = s->kind->begin(s->self, name, hasty, &f->file);
     if (status != WEFT_OK) {
         weft_free(f);
         return status;
     }
     *file = f;
     return WEFT_OK;
+}
+
+weft_status weft_storage_begin(weft_storage *s, const char *name, weft_storage_file **file)
+{
+    return begin(s, name, false, file);
 }
 
 weft_status weft_storage_write(weft_storage_file *f, const void *data, int64_t bytes)
@@ -147,15 +152,27 @@ void weft_storage_file_free(weft_storage_file *f)
     weft_free(f);
 }
 
-weft_status weft_storage_put(weft_storage *s, const char *name, const void *data, int64_t bytes)
+static weft_status put(weft_storage *s, const char *name, const void *data, int64_t bytes,
+                       bool hasty)
 {
     weft_storage_file *file;
-    WEFT_TRY(weft_storage_begin(s, name, &file));
+    WEFT_TRY(begin(s, name, hasty, &file));
     weft_status_code status = weft_storage_write(file, data, bytes);
     if (status == WEFT_OK)
         status = weft_storage_commit(file);
     weft_storage_file_free(file);
     return status;
+}
+
+weft_status weft_storage_put(weft_storage *s, const char *name, const void *data, int64_t bytes)
+{
+    return put(s, name, data, bytes, false);
+}
+
+weft_status weft_storage_put_hasty(weft_storage *s, const char *name, const void *data,
+                                   int64_t bytes)
+{
+    return put(s, name, data, bytes, true);
 }
 
 weft_storage_counts weft_storage_get_counts(const weft_storage *s)

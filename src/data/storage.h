@@ -30,7 +30,9 @@ typedef struct weft_storage_kind {
     weft_status (*read)(void *self, const char *name, int64_t at, int64_t bytes, void *to);
     weft_status (*list)(void *self, weft_names *names);
     weft_status (*remove)(void *self, const char *name);
-    weft_status (*begin)(void *self, const char *name, void **file);
+    /* `hasty`: of what is checked when it is read and can be made again; nothing waits for a disk.
+     * */
+    weft_status (*begin)(void *self, const char *name, bool hasty, void **file);
     weft_status (*write)(void *file, const void *data, int64_t bytes);
     weft_status (*commit)(void *file);
     void (*free)(void *file); /* also what was not committed: nothing stays of it */
@@ -54,6 +56,10 @@ weft_status weft_storage_remove(weft_storage *storage, const char *name);
  * */
 weft_status weft_storage_put(weft_storage *storage, const char *name, const void *data,
                              int64_t bytes);
+/* The same for what is checked when it is read and can be made again: it does not wait for the
+ * disk, and a machine that fails may leave it with other bytes. */
+weft_status weft_storage_put_hasty(weft_storage *storage, const char *name, const void *data,
+                                   int64_t bytes);
 weft_status weft_storage_begin(weft_storage *storage, const char *name, weft_storage_file **file);
 weft_status weft_storage_write(weft_storage_file *file, const void *data, int64_t bytes);
 weft_status weft_storage_commit(weft_storage_file *file);

@@ -220,7 +220,7 @@ typedef struct folder_file {
     weft_file_writer writer;
 } folder_file;
 
-static weft_status folder_begin(void *self, const char *name, void **file)
+static weft_status folder_begin(void *self, const char *name, bool hasty, void **file)
 {
     char *path = path_in(self, name);
     folder_file *f = weft_alloc(sizeof *f);
@@ -234,6 +234,7 @@ static weft_status folder_begin(void *self, const char *name, void **file)
         return status;
     }
     f->folder = self;
+    f->writer.hasty = hasty;
     *file = f;
     return WEFT_OK;
 }

@@ -67,6 +67,31 @@ for log in ("log.out", "log.kept"):
     assert "used 18 of 24 clips" in lines, lines
     assert sum(int(n) for n in re.findall(r"dropped (\d+) of 24 clips", lines)) == 6, lines
 PY
+# what Megatron-Energon reads: splits, counts, and where the samples of a shard begin, by another reader of tar
+check "Energon's files" python3 - <<'PY'
+import glob, json, re, struct, tarfile
+shards = sorted(glob.glob("out/*.tar"))
+counts = json.load(open("out/.nv-meta/.info.json"))["shard_counts"]
+assert sum(counts.values()) == 18 and {"out/" + name for name in counts} == set(shards), counts
+split, part = {}, None
+for line in open("out/.nv-meta/split.yaml"):
+    if m := re.match(r"  (\w+):( \[\])?$", line):
+        split[part := m[1]] = []
+    elif m := re.match(r"  - (.*)$", line):
+        split[part].append("out/" + m[1])
+assert split == {"train": [s for s in shards if "train-" in s], "val": [s for s in shards if "heldout-" in s], "test": []}, split
+assert open("out/.nv-meta/dataset.yaml").read() == "__module__: megatron.energon\n__class__: CrudeWebdataset\n"
+for path in shards:
+    with tarfile.open(path) as archive:
+        starts, last = [], None
+        for m in archive:
+            if m.name.split(".")[0] != last:
+                starts.append(m.offset)
+                last = m.name.split(".")[0]
+        starts.append(archive.offset)
+    data = open(path + ".idx", "rb").read()
+    assert list(struct.unpack(f"<{len(data) // 8}Q", data)) == starts, path
+PY
 # few clips, of which chance holds out none: one is held out all the same, unless none is asked for
 mkdir -p few/clips few/metas
 for i in 12 13 14; do cp in/clips/v$i.mp4 few/clips/; cp in/metas/v$i.json few/metas/; done
