@@ -3,7 +3,7 @@
  *     .nv-meta/dataset.yaml    a crude dataset: samples as dictionaries of their parts
  *              split.yaml      train: train-*.tar, val: heldout-*.tar
  *              .info.json      samples of each shard
- *     train-000000.tar.idx     64 bits, little endian: where each sample begins, and the last one ends
+ *     train-000000.tar.idx     u64, little endian: where each sample begins, and the last one ends
  *
  * Its index.sqlite (files by name, for sets that point into others) is left to `energon prepare`.
  * */
