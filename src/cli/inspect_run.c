@@ -61,14 +61,8 @@ static weft_status inspect_update(const weft_step *step, bool print)
 
 static weft_status inspect_peak(const weft_stage_steps *s)
 {
-    int64_t weights;
-    weft_program **program = weft_alloc(s->count * (int64_t)sizeof *program);
-    if (!program)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", s->count);
-    for (int i = 0; i < s->count; i++)
-        program[i] = s->bucket[i]->program;
-    const int64_t bytes = weft_programs_bytes(program, s->count);
-    weft_free(program);
+    int64_t weights, bytes;
+    WEFT_TRY(weft_stage_steps_bytes(s, &bytes));
     WEFT_TRY(weft_stage_steps_weights(s, &weights));
     line("program", bytes, "reserved for the stage: all but the weights");
     line("predicted peak", bytes + weights, "the program's and the weights'");

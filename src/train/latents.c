@@ -114,6 +114,45 @@ out:
     return status;
 }
 
+weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *stage,
+                               const weft_place_of_run *place, int64_t *bytes)
+{
+    const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
+    const int count = weft_stage_bucket_count(stage);
+    weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
+    weft_step *steps = weft_alloc((count + 1) * (int64_t)sizeof *steps);
+    weft_status_code status =
+        programs && steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    int64_t sum = 0;
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
+        weft_bucket size = *weft_stage_bucket(stage, i);
+        size.batch = ENCODE_BATCH;
+        weft_graph *g = weft_graph_create();
+        if (g)
+            weft_encoder_build(g, &models->autoencoder, &size);
+        WEFT_GO(weft_step_plan(g, NULL, place, &steps[i]));
+        programs[i] = steps[i].program;
+    }
+    sum = weft_programs_bytes(programs, count);
+    if (!trained)
+        sum += weft_program_plan(programs[0])->source_bytes;
+    if (models->text_stays) {
+        weft_graph *g = weft_graph_create();
+        if (g)
+            weft_text_build(g, &models->text, ENCODE_BATCH);
+        WEFT_GO(weft_step_plan(g, NULL, place, &steps[count]));
+        sum += weft_program_bytes(steps[count].program) +
+               weft_program_plan(steps[count].program)->source_bytes;
+    }
+    *bytes = sum;
+out:
+    for (int i = 0; steps && i <= count; i++)
+        weft_step_free(&steps[i]);
+    weft_free(steps);
+    weft_free(programs);
+    return status;
+}
+
 /* `store` NULL: one of its own with the weights that the config names. */
 static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
                                  weft_store *store)

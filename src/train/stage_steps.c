@@ -69,6 +69,18 @@ weft_status weft_stage_steps_plan(weft_step_cache *cache, const weft_run *run,
     return status;
 }
 
+weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes)
+{
+    weft_program **program = weft_alloc(steps->count * (int64_t)sizeof *program);
+    if (!program)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", steps->count);
+    for (int i = 0; i < steps->count; i++)
+        program[i] = steps->bucket[i]->program;
+    *bytes = weft_programs_bytes(program, steps->count);
+    weft_free(program);
+    return WEFT_OK;
+}
+
 weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *bytes)
 {
     json_t *seen = json_object();

@@ -22,6 +22,8 @@ int weft_stage_steps_count(const weft_stage *stage);
 weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
                                   const weft_run_models *models, const weft_stage *stage,
                                   const weft_place_of_run *place, weft_stage_steps *steps);
+/* Bytes that they reserve when they are bound together. */
+weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes);
 /* Bytes in the store of every parameter and state that one of them has. */
 weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *bytes);
 

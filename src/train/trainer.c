@@ -320,6 +320,42 @@ static weft_status fill_store(trainer *t)
     return status;
 }
 
+/* What each phase of the run reserves, and the most of them: said before the first one begins. */
+static weft_status tell_memory(trainer *t)
+{
+    const weft_stage *stages = t->run->stages.item;
+    const int64_t weights = weft_store_bytes(t->store), count = t->run->stages.count;
+    const bool denoises = weft_run_denoises(&t->models);
+    char text[32];
+    int64_t most = 0, bytes = 0;
+    weft_buf phases = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+        weft_stage_steps s = {0};
+        status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
+        if (status == WEFT_OK)
+            status = weft_stage_steps_bytes(&s, &bytes);
+        weft_stage_steps_free(&s);
+        most = bytes > most ? bytes : most;
+        weft_buf_printf(&phases, ", stage %lld %s", (long long)i, weft_format_bytes(bytes, text));
+        if (status != WEFT_OK || (!denoises && i + 1 < count))
+            continue;
+        status = weft_latents_bytes(&t->models, &stages[i], &t->place, &bytes);
+        most = bytes > most ? bytes : most;
+        weft_buf_printf(&phases, ", %s %s", denoises ? "its latents" : "latent statistics",
+                        weft_format_bytes(bytes, text));
+    }
+    if (status == WEFT_OK)
+        status = weft_buf_check(&phases);
+    if (status == WEFT_OK && t->leader)
+        weft_info("memory%s: at most %s: weights and optimizer %s%s",
+                  weft_comm_ranks(t->comm) > 1 ? " of a rank" : "",
+                  weft_format_bytes(weights + most, (char[32]){0}),
+                  weft_format_bytes(weights, text), phases.data);
+    weft_buf_free(&phases);
+    return status;
+}
+
 static void close_buckets(trainer *t)
 {
     weft_stage_steps_free(&t->programs);
@@ -723,6 +759,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(fill_store(t));
     WEFT_TRY(open_stage(t));
+    if (first)
+        WEFT_TRY(tell_memory(t));
     if (first && t->leader)
         WEFT_TRY(look_at_data(t));
     if (first)

@@ -6,6 +6,11 @@ write_configs
 "$WEFT" train vae.yaml --set optimizer.ema_decay=0.5 --set checkpoint.every=4 --set checkpoint.keep=9 --set data.fps=12 >vae.log 2>&1 ||
     { cat vae.log; fail "weft train vae"; }
 
+# what each phase reserves is told before the first; the stage's is what it reserves then
+told=$(sed -n 's/^memory: at most .*, stage 0 \(.* .iB\), latent statistics .* .iB$/\1/p' vae.log)
+reserved=$(sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' vae.log)
+[ -n "$told" ] && [ "$told" = "$reserved" ] || { cat vae.log; fail "memory told '$told', reserved '$reserved'"; }
+
 # one run at a time in a folder: ranks that do not know of each other, each of which believes it leads, among them
 "$WEFT" train vae.yaml --set out=runs/one --set stages.0.steps=100000 >one.log 2>&1 &
 pid=$!
