@@ -48,6 +48,8 @@ static const weft_option options[] = {
      "print the graph, one node a line; of graph CONFIG also where collectives start and are "
      "waited "
      "for"},
+    {"--cluster", "SPEC", NULL,
+     "of graph CONFIG: seconds of a step by a profile of weft profile --out, or a cluster"},
     {"--passes", NULL, NULL, "of graph CONFIG: print what each pass changed"},
     {"--json", NULL, NULL, "print the figures as one JSON object"},
 };

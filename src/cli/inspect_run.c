@@ -1,6 +1,7 @@
 #include "cli/inspect_run.h"
 
 #include "base/log.h"
+#include "plan/cost/graph_list.h"
 #include "train/stage_steps.h"
 
 #include <stdio.h>
@@ -32,8 +33,24 @@ static weft_status print_passes(const weft_pass_log *log)
     return status;
 }
 
+/* By a profile's kernels, or the figures of a cluster's device. */
+static weft_status print_seconds(const weft_graph *g, const weft_cluster *cluster)
+{
+    char text[32];
+    weft_graph_time t;
+    WEFT_TRY(weft_graph_time_of(g, cluster, &t));
+    printf(
+        "  %-14s %14s  forward %.0f %%, backward %.0f %%, update %.0f %%, sending %.0f %%; %.0f %% "
+        "measured at these shapes\n",
+        "predicted step", weft_format_seconds(t.seconds, text), 100 * t.forward / t.seconds,
+        100 * t.backward / t.seconds, 100 * t.update / t.seconds, 100 * t.collectives / t.seconds,
+        100 * t.exact);
+    return WEFT_OK;
+}
+
 static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *size,
-                                  const weft_step *step, int64_t params, bool print)
+                                  const weft_step *step, int64_t params,
+                                  const weft_cluster *cluster, bool print)
 {
     const weft_memory_plan *plan = weft_program_plan(step->program);
     printf("stage %s: %lld steps of %lld x %lldx%lldx%lld\n", stage->name, (long long)stage->steps,
@@ -46,6 +63,8 @@ static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *si
     line("activations", plan->arena_bytes, "the arena that a run reserves: the peak, exactly");
     line("workspace", plan->workspace_bytes, "of the kernels, reserved once");
     line("inputs", plan->input_bytes, "");
+    if (cluster)
+        WEFT_TRY(print_seconds(step->graph, cluster));
     return print ? print_graph(step->graph) : WEFT_OK;
 }
 
@@ -72,7 +91,7 @@ static weft_status inspect_peak(const weft_stage_steps *s)
 /* The programs of a stage share their arena. */
 static weft_status inspect_stage(const weft_run *run, const weft_run_models *models,
                                  const weft_stage *stage, weft_place_of_run *place,
-                                 const weft_args *args)
+                                 const weft_cluster *cluster, const weft_args *args)
 {
     const double begin = weft_now();
     const bool print = weft_args_flag(args, "--graph");
@@ -89,7 +108,7 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
             WEFT_GO(inspect_update(step, print));
         else
             WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, s.count - 1), step,
-                                   weft_graph_param_count(step->whole), print));
+                                   weft_graph_param_count(step->whole), cluster, print));
         if (place->log)
             WEFT_GO(print_passes(&log));
     }
@@ -131,12 +150,15 @@ static weft_status override_sizes(const weft_args *args, weft_run *run)
 weft_status weft_inspect_run(const weft_args *args, const char *path)
 {
     weft_arena *arena = weft_arena_create();
+    weft_cluster cluster;
     weft_run run;
     weft_run_models models;
     weft_status_code status = WEFT_OK;
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_GO(weft_args_config(args, arena, path, &run));
+    if (weft_args_string(args, "--cluster"))
+        WEFT_GO(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
     WEFT_GO(override_sizes(args, &run));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
@@ -152,7 +174,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
     for (int64_t i = 0; i < run.stages.count; i++)
-        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, args));
+        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place,
+                              weft_args_string(args, "--cluster") ? &cluster : NULL, args));
 out:
     weft_arena_free(arena);
     return status;

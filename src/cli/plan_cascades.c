@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static weft_status read_search(const weft_args *args, weft_cascade_search *search)
 {
@@ -61,12 +62,13 @@ static void explain(const weft_cascade_list *list, const weft_cascade_problem *p
             while (o + 1 < p->first_option[c + 1] && p->source[o] < i)
                 o++;
             const bool usable = p->source[o] == i, chosen = usable && o == s->option[c];
-            const char *why = chosen                        ? "<- chosen"
-                              : option->degree > p->devices ? "more than the devices"
-                              : !usable ? "memory, or no faster than a smaller degree"
-                              : s->start[c] + option->seconds > s->makespan
-                                  ? "would end after the plan"
-                                  : "no shorter plan found with it";
+            const char *why =
+                chosen                                                  ? "<- chosen"
+                : option->degree > p->devices                           ? "more than the devices"
+                : !usable && p->memory > 0 && option->bytes > p->memory ? "more than the memory"
+                : !usable                                     ? "no faster than a smaller degree"
+                : s->start[c] + option->seconds > s->makespan ? "would end after the plan"
+                                                              : "no shorter plan found with it";
             printf("%-20s %6lld %10.4g %12.5g %10.4g  %s\n", i ? "" : list->item[c].id,
                    (long long)option->degree, option->seconds,
                    option->seconds * (double)option->degree, option->bytes / (1024.0 * 1024 * 1024),
@@ -84,8 +86,12 @@ static weft_status draw(const char *path, const char *title, const weft_cascade_
         return weft_fail(WEFT_E_MEMORY, "out of memory drawing the plan");
     for (int64_t c = 0; c < p->count; c++)
         for (int32_t j = first[c]; j < first[c + 1]; j++)
-            bar[j] = (weft_gantt_bar){devices[j],   s->start[c],          s->end[c],
-                                      (int)(c / 3), c % 3 == 2 ? 0 : 0.5, list->item[c].id};
+            bar[j] = (weft_gantt_bar){devices[j],
+                                      s->start[c],
+                                      s->end[c],
+                                      weft_gantt_colour(list->item[c].id, (int)c),
+                                      strstr(list->item[c].id, ".dit") ? 0 : 0.5,
+                                      list->item[c].id};
     weft_buf svg = {0};
     weft_status_code status =
         weft_gantt_svg(title, bar, first[p->count], p->devices, s->makespan, per_node, &svg);

@@ -62,15 +62,15 @@ static weft_status write_chart(const char *path, const weft_trace *t, const weft
         const weft_trace_group *g = &t->group[s->group];
         if (s->stream == WEFT_STREAM_HOST || r->end[i] <= r->start[i])
             continue;
-        int sample = s->owner;
-        if (s->owner >= 0 && placed)
-            sscanf(placed[s->owner].id, "s%d.", &sample);
+        const int colour = s->owner >= 0 && placed
+                               ? weft_gantt_colour(placed[s->owner].id, s->owner)
+                               : s->owner + 1;
         const bool comm = s->stream == WEFT_STREAM_COMM;
         for (int32_t k = 0; k < g->count; k++)
             bar[count++] = (weft_gantt_bar){t->member[g->first + k],
                                             r->start[i],
                                             r->end[i],
-                                            sample + 1,
+                                            colour,
                                             comm ? 0.7 : 0.1,
                                             t->name[s->name],
                                             placed ? WEFT_GANTT_INNER : WEFT_GANTT_BAR};

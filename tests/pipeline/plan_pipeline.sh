@@ -26,6 +26,8 @@ assert plan["steps"] == plan["steps_lower_bound"] == 22
 assert [m["device"] for m in plan["memory"]] == [0, 1, 2, 3]
 PY
 
+grep -q 'class="axis"' wave.svg && grep -q '>0</text>' wave.svg || fail "no time axis"
+
 "$WEFT" simulate plan.json --chrome trace.json --svg gantt.svg >simulated
 grep -q '^iteration time' simulated || fail "$(cat simulated)"
 sed 's/"bandwidth": [0-9.e+]*/"bandwidth": -1/' plan.json >negative.json
@@ -48,6 +50,7 @@ refuse 1 'at least 1' pipeline --costs wave.json
 refuse 1 '17 stages need at least 17 operators; there are 16' pipeline --costs wave.json --stages 17
 refuse 2 '--stages' pipeline --costs wave.json --stages -3
 refuse 2 '--stages' pipeline --costs wave.json --stages many
+refuse 1 'not between 1 and 16384' pipeline --costs wave.json --stages 8 --devices 1000000
 refuse 2 '--devices' pipeline --costs wave.json --stages 2 --devices -1
 refuse 1 'needs' pipeline --costs wave.json --stages 8 --memory 100MB
 refuse 1 '1f1b needs as many stages as devices' pipeline --costs wave.json --stages 8 --schedule 1f1b

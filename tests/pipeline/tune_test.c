@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Nodes of 8 H100 with 8 x 400 Gbit/s. */
 static weft_fabric h100(int64_t nodes)
@@ -17,6 +18,7 @@ static weft_fabric h100(int64_t nodes)
                          .intra_latency = 3e-6,
                          .inter_latency = 8e-6,
                          .host = 25e9,
+                         .host_memory = 200e9,
                          .memory = 80.0 * 1073741824,
                          .flops = 989e12,
                          .gemm = 0.65,
@@ -295,4 +297,55 @@ Test(tune, pulse_equations)
                            (c[i].compute + c[i].send + c[i].all_reduce) / (b * P * G), 1e-12);
         cr_assert(i == 0 || c[i].seconds_per_sample >= c[i - 1].seconds_per_sample);
     }
+}
+
+/* Stages of unequal depth cannot take turns; a pipeline that leaves the node is paced by the link
+ * that leaves it; what is offloaded must have room in the host. */
+Test(tune, layouts_that_the_machine_cannot_have_are_not_priced)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_op_list list;
+    weft_degrees_terms t, slow;
+    bool fits;
+    cr_assert_eq(weft_dit_costs(arena, weft_dit_preset("dit-7b-8k"), &list), WEFT_OK);
+    weft_fabric f = h100(2);
+    const weft_degrees odd = {.tp = 1,
+                              .cp = 1,
+                              .ep = 1,
+                              .pp = 4,
+                              .dp = 4,
+                              .microbatch = 1,
+                              .accumulation = 16,
+                              .interleave = 4};
+    cr_assert_eq(list.layers, 28);
+    cr_expect_eq(weft_degrees_price(&list, 1, &f, 64, &odd, &t, &fits), WEFT_E_INFEASIBLE);
+    cr_expect(strstr(weft_error_message(), "does not divide the 28 layers"), "%s",
+              weft_error_message());
+    /* pp 4 x dp 4 over two nodes of eight: stages 1 and 2 are in two nodes */
+    weft_degrees across = odd;
+    across.interleave = 1;
+    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &across, &t, &fits), WEFT_OK);
+    f.inter /= 100;
+    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &across, &slow, &fits), WEFT_OK);
+    cr_expect(slow.send > 10 * t.send,
+              "%g s of sends over a link a hundred times slower, %g before", slow.send, t.send);
+    f = h100(1);
+    const weft_degrees host = {.tp = 1,
+                               .cp = 1,
+                               .ep = 1,
+                               .pp = 1,
+                               .dp = 8,
+                               .zero = 2,
+                               .microbatch = 8,
+                               .accumulation = 1,
+                               .interleave = 1,
+                               .offload = true};
+    f.memory = 60e9;
+    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &host, &t, &fits), WEFT_OK);
+    cr_expect(fits && t.host > 1e9, "fits %d, %g bytes on the host", fits, t.host);
+    f.host_memory = t.host / 2;
+    cr_assert_eq(weft_degrees_price(&list, 1, &f, 64, &host, &slow, &fits), WEFT_OK);
+    cr_expect(!fits || slow.host <= f.host_memory, "fits %d with %g bytes on a host of %g", fits,
+              slow.host, f.host_memory);
+    weft_arena_free(arena);
 }

@@ -239,6 +239,29 @@ Test(cascade, same_plan_on_any_threads)
 }
 
 /* Larger random problems: every schedule is legal, devices do not overlap. */
+/* A limit of seconds adds to the fixed work: never a longer plan, on one thread or several. */
+Test(cascade, a_limit_of_time_is_never_worse, .timeout = 120)
+{
+    weft_rng rng = weft_rng_make(77, WEFT_RNG_PLAN);
+    for (int round = 0; round < 4; round++) {
+        weft_arena *arena = weft_arena_create();
+        const weft_cascade_list list = random_list(arena, &rng, 60 + 30 * round, 24, 8, false);
+        weft_cascade_problem p;
+        cr_assert_eq(weft_cascade_problem_create(&list, 24, 0, &p), WEFT_OK);
+        weft_cascade_result fixed, timed;
+        cr_assert_eq(
+            weft_cascade_solve(&p, &(weft_cascade_search){.seed = 5, .threads = 1}, arena, &fixed),
+            WEFT_OK);
+        for (int threads = 1; threads <= 2; threads++) {
+            const weft_cascade_search s = {.seed = 5, .threads = threads, .seconds = 0.05};
+            cr_assert_eq(weft_cascade_solve(&p, &s, arena, &timed), WEFT_OK);
+            cr_expect_leq(timed.schedule.makespan, fixed.schedule.makespan, "round %d", round);
+        }
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
+}
+
 Test(cascade, devices_are_legal)
 {
     weft_rng rng = weft_rng_make(77, WEFT_RNG_TEST);

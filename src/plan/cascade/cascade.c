@@ -192,7 +192,7 @@ weft_status weft_cascade_problem_create(const weft_cascade_list *list, int64_t d
         options += list->item[c].option_count;
         edges += list->item[c].after_count;
     }
-    weft_cascade_problem p = {.count = list->count, .devices = devices};
+    weft_cascade_problem p = {.count = list->count, .devices = devices, .memory = memory};
     p.arena = weft_arena_create();
     weft_status_code status =
         p.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the planner's problem");

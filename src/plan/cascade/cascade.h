@@ -34,6 +34,7 @@ typedef struct weft_cascade_list {
  * cascades are numbered as in the list. */
 typedef struct weft_cascade_problem {
     int64_t count, devices;
+    double memory; /* bytes per device; 0: no limit */
     /* 0: one pool. Else devices come in nodes of so many (devices is a multiple), and the list
      * scheduler starts a cascade only where one node has room for it, or, when it is wider than a
      * node, where the fewest nodes take equal parts. Set after weft_cascade_problem_create. */

@@ -330,39 +330,43 @@ static void run_island(island *x, double scale, bool no_genetic)
 {
     initialise(x, scale);
     if (!no_genetic)
-        evolve(x, x->work / 3);
+        evolve(x, (x->work == INT64_MAX ? ISLAND_WORK : x->work) / 3);
     x->genetic = x->best.makespan;
     anneal(x);
 }
 
-/* The heuristic part: all islands, the best of them. `endless`: until the deadline. */
+/* The heuristic part: all islands, the best of them and of what `result` has. A deadline of 0 is
+ * the fixed amount of work. With a deadline every thread has an island of its own until then, so
+ * that none of them waits behind another that never ends. */
 static weft_status search_islands(const weft_cascade_problem *p, const weft_cascade_search *search,
-                                  double deadline, bool endless, weft_cascade_result *result)
+                                  double deadline, weft_cascade_result *result)
 {
-    island *list = weft_alloc(ISLANDS * (int64_t)sizeof *list);
+    const int threads = search->threads > 0 ? search->threads : omp_get_max_threads();
+    const int islands = deadline > 0 ? threads : ISLANDS;
+    island *list = weft_alloc(islands * (int64_t)sizeof *list);
     if (!list)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the cascade search");
     int made = 0;
     weft_status_code status = WEFT_OK;
     const double floor = result->bound.value * (1 + 1e-9);
-    for (; made < ISLANDS && status == WEFT_OK; made++) {
-        status = island_create(p, search, made, floor, &list[made]);
+    for (; made < islands && status == WEFT_OK; made++) {
+        /* other seeds than those of the fixed work */
+        status = island_create(p, search, made + (deadline > 0 ? ISLANDS : 0), floor, &list[made]);
         if (status != WEFT_OK)
             break;
         list[made].deadline = deadline;
         /* large problems need some evaluations however long they are */
         const double effort = search->effort > 0 ? search->effort : 1;
         const int64_t work = ISLAND_WORK > 400 * p->count ? ISLAND_WORK : 400 * p->count;
-        list[made].work = endless ? INT64_MAX : (int64_t)(effort * (double)work);
+        list[made].work = deadline > 0 ? INT64_MAX : (int64_t)(effort * (double)work);
     }
     if (status == WEFT_OK) {
-        const int threads = search->threads > 0 ? search->threads : omp_get_max_threads();
         const double scale = result->bound.value;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads < ISLANDS ? threads : ISLANDS)
-        for (int i = 0; i < ISLANDS; i++)
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads < islands ? threads : islands)
+        for (int i = 0; i < islands; i++)
             run_island(&list[i], scale, search->no_genetic);
-        result->genetic = INFINITY;
-        for (int i = 0; i < ISLANDS; i++) {
+        result->genetic = result->evaluations ? result->genetic : INFINITY;
+        for (int i = 0; i < islands; i++) {
             if (list[i].best.makespan < result->schedule.makespan)
                 weft_cascade_schedule_copy(p->count, &list[i].best, &result->schedule);
             result->genetic = fmin(result->genetic, list[i].genetic);
@@ -404,26 +408,25 @@ weft_status weft_cascade_solve(const weft_cascade_problem *p, const weft_cascade
         r.bound = *search->bound;
     else
         WEFT_TRY(weft_cascade_lower_bound(p, upper * (1 + 1e-9), &r.bound));
-    /* a small problem: some heuristic, then the exact search, then what time is left */
+    /* the fixed work first, whatever the limit: with one the plan is never worse than without */
     const bool exact = !search->no_exact && !p->per_node && p->count <= 40 && p->devices <= 64;
-    const double share = exact ? 0.3 : 1;
-    WEFT_TRY(search_islands(p, search, timed ? begun + share * search->seconds : 0, timed && !exact,
-                            &r));
-    if (exact && !closed(&r)) {
-        const int64_t nodes =
-            search->exact_nodes > 0 ? search->exact_nodes
-            : timed                 ? INT64_MAX
-                    : (int64_t)((search->effort > 0 ? search->effort : 1) * (double)exact_share(p));
-        bool proved;
-        WEFT_TRY(weft_cascade_exact(p, nodes, timed ? begun + search->seconds : 0, &r.schedule,
-                                    &proved, &r.exact_nodes));
-        if (proved) {
-            r.proved = true;
-            r.cut = false;
-        } else if (timed) {
-            r.cut = true;
-        }
+    const double effort = search->effort > 0 ? search->effort : 1;
+    WEFT_TRY(search_islands(p, search, 0, &r));
+    if (exact && !closed(&r))
+        WEFT_TRY(weft_cascade_exact(p,
+                                    search->exact_nodes > 0
+                                        ? search->exact_nodes
+                                        : (int64_t)(effort * (double)exact_share(p)),
+                                    0, &r.schedule, &r.proved, &r.exact_nodes));
+    /* then the time that is left: the exact search for half of it, where there is one */
+    const double until = begun + search->seconds;
+    if (timed && exact && !closed(&r) && !r.proved && weft_now() < until) {
+        const double now = weft_now();
+        WEFT_TRY(weft_cascade_exact(p, INT64_MAX, now + (until - now) / 2, &r.schedule, &r.proved,
+                                    &r.exact_nodes));
     }
+    if (timed && !closed(&r) && !r.proved && weft_now() < until)
+        WEFT_TRY(search_islands(p, search, until, &r));
     if (r.proved || closed(&r)) {
         r.proved = true;
         r.cut = false;

@@ -1,5 +1,6 @@
 /* Reading, checking and presets of clusters; paths are in cluster_path.c. */
 #include "plan/cluster/cluster.h"
+#include "plan/cluster/profile_file.h"
 
 #include "base/fs.h"
 
@@ -77,6 +78,8 @@ static const weft_key cluster_keys[] = {
         .section = &link_section),
     KEY(weft_cluster, WEFT_KEY_SECTION, host, NULL, "", "device to host memory (PCIe)",
         .section = &link_section),
+    KEY(weft_cluster, WEFT_KEY_I64, host_memory, "1TiB", "bytes",
+        "of a node, for what its devices offload", .min = 0, .max = 9e18),
     KEY(weft_cluster, WEFT_KEY_F64, hop_latency, "1e-6", "s",
         "added per hop between a device and its NIC", .min = 0, .max = 1),
     KEY(weft_cluster, WEFT_KEY_F64, hop_bandwidth, "0", "bytes/s",
@@ -109,19 +112,19 @@ const weft_section weft_cluster_section = {"cluster", "the machine that is plann
 
 static const weft_cluster_preset presets[] = {
     {"h100", "8 x H100-80GB per node, NVLink, 8 x 400 Gbit/s rails (Arachne §V-A); 2 nodes",
-     "name: h100\nnodes: 2\ndevices: 8\n"
+     "name: h100\nhost_memory: 2TB\nnodes: 2\ndevices: 8\n"
      "device: {type: H100, memory: 80GiB, flops: 989e12, memory_bandwidth: 3.35e12, gemm: 0.55, "
      "attention: 0.40, conv: 0.25, memory_fraction: 0.8}\n"
      "link: {bandwidth: 450e9, latency: 2e-6}\nhost: {bandwidth: 55e9, latency: 5e-6}\n"
      "hop_latency: 1e-6\nhop_bandwidth: 50e9\n" EIGHT_RAILS("50e9", "200e9")},
     {"h200", "8 x H200-141GB per node, otherwise as h100; 2 nodes",
-     "name: h200\nnodes: 2\ndevices: 8\n"
+     "name: h200\nhost_memory: 2TB\nnodes: 2\ndevices: 8\n"
      "device: {type: H200, memory: 141GB, flops: 989e12, memory_bandwidth: 4.8e12, gemm: 0.55, "
      "attention: 0.40, conv: 0.25, memory_fraction: 0.8}\n"
      "link: {bandwidth: 450e9, latency: 2e-6}\nhost: {bandwidth: 55e9, latency: 5e-6}\n"
      "hop_latency: 1e-6\nhop_bandwidth: 50e9\n" EIGHT_RAILS("50e9", "200e9")},
     {"a100", "8 x A100-40GB per node (p4d), 4 x 100 Gbit/s (ScaleFusion §5.1); 4 nodes",
-     "name: a100\nnodes: 4\ndevices: 8\n"
+     "name: a100\nhost_memory: 1152GB\nnodes: 4\ndevices: 8\n"
      "device: {type: A100, memory: 40GiB, flops: 312e12, memory_bandwidth: 1.555e12, gemm: 0.6, "
      "attention: 0.5, conv: 0.35, memory_fraction: 0.8}\n"
      "link: {bandwidth: 300e9, latency: 2e-6}\nhost: {bandwidth: 25e9, latency: 5e-6}\n"
@@ -133,14 +136,14 @@ static const weft_cluster_preset presets[] = {
      "switches:\n" LEAF(0, "50e9") LEAF(1, "50e9") LEAF(2, "50e9")
          LEAF(3, "50e9") "  - {name: spine}\n"},
     {"v100", "8 x V100-32GB per node, 300 GB/s inside, one 10 GB/s NIC (PULSE §VII); 4 nodes",
-     "name: v100\nnodes: 4\ndevices: 8\n"
+     "name: v100\nhost_memory: 768GB\nnodes: 4\ndevices: 8\n"
      "device: {type: V100, memory: 32GiB, flops: 125e12, memory_bandwidth: 0.9e12, gemm: 0.5, "
      "attention: 0.3, conv: 0.35, memory_fraction: 0.8}\n"
      "link: {bandwidth: 150e9, latency: 3e-6}\nhost: {bandwidth: 12e9, latency: 8e-6}\n"
      "nics:\n  - {switch: spine, bandwidth: 10e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
     {"ascend910a",
      "8 x Ascend 910A-32GB per node, 30 GB/s inside, 19 GB/s between (PULSE §VII); 4 nodes",
-     "name: ascend910a\nnodes: 4\ndevices: 8\n"
+     "name: ascend910a\nhost_memory: 768GB\nnodes: 4\ndevices: 8\n"
      "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, gemm: "
      "0.4, "
      "attention: 0.25, conv: 0.3, memory_fraction: 0.7}\n"
@@ -183,6 +186,7 @@ static weft_status read_local(weft_arena *arena, weft_cluster *out)
                                   .conv = 0.5,
                                   .memory_fraction = 0.7};
     c.link = c.host = (weft_link){.bandwidth = 10e9, .latency = 1e-6};
+    c.host_memory = c.device.memory * devices;
     if (!c.device.type)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     *out = c;
@@ -255,7 +259,11 @@ weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster 
                          "ascend910a, local; \"h100:4\" has 4 nodes)%s%s%s",
                          spec, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     }
-    WEFT_TRY(weft_config_load(arena, spec, NULL, 0, &weft_cluster_section, &cluster));
+    const size_t length = strlen(spec);
+    if (length > 5 && !strcmp(spec + length - 5, ".json"))
+        WEFT_TRY(weft_profile_load(arena, spec, &cluster));
+    else
+        WEFT_TRY(weft_config_load(arena, spec, NULL, 0, &weft_cluster_section, &cluster));
     WEFT_TRY(weft_cluster_resolve(&cluster, spec));
     *out = cluster;
     return WEFT_OK;
@@ -398,8 +406,11 @@ void weft_cluster_id(const weft_cluster *c, char text[20])
                               c->host.bandwidth,
                               c->host.latency,
                               c->hop_latency,
-                              c->hop_bandwidth};
+                              c->hop_bandwidth,
+                              (double)c->host_memory};
     hash = mix(hash, numbers, sizeof numbers);
+    for (int64_t i = 0; c->device.rates && i < c->device.rates->count; i++)
+        hash = mix(hash, &c->device.rates->item[i].seconds, sizeof(double));
     const weft_nic *nic = c->nics.item;
     for (int64_t i = 0; i < c->nics.count; i++) {
         const double n[] = {nic[i].bandwidth, nic[i].latency, (double)nic[i].leaf};

@@ -45,6 +45,7 @@ typedef struct weft_cluster {
     int64_t nodes, devices; /* devices: per node */
     weft_device_type device;
     weft_link link, host;
+    int64_t host_memory;        /* bytes of a node, for what devices offload */
     double hop_latency;         /* added per hop of device-NIC distance */
     double hop_bandwidth;       /* PCIe between device and NIC when the distance is not 0 */
     weft_section_list nics;     /* of weft_nic, the same in every node */
@@ -59,9 +60,9 @@ typedef struct weft_cluster_preset {
 } weft_cluster_preset;
 const weft_cluster_preset *weft_cluster_presets(int *count);
 
-/* `spec` is a preset's name, "preset:NODES", or a YAML file. Strings and lists live in `arena`.
- * Checks everything: WEFT_E_CONFIG names the file and what is missing (a switch that is not there,
- * a cycle of `up`, nodes that no path joins, zero devices). */
+/* `spec` is a preset's name, "preset:NODES", a YAML file, or the .json of `weft profile`. Strings
+ * and lists live in `arena`. Checks everything: WEFT_E_CONFIG names the file and what is missing (a
+ * switch that is not there, a cycle of `up`, nodes that no path joins, zero devices). */
 weft_status weft_cluster_load(weft_arena *arena, const char *spec, weft_cluster *out);
 /* The checks and the resolving of names, for clusters that were filled in otherwise. */
 weft_status weft_cluster_resolve(weft_cluster *cluster, const char *where);

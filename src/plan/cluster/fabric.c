@@ -8,6 +8,7 @@ weft_fabric weft_fabric_from_cluster(const weft_cluster *c)
                      .intra = c->link.bandwidth,
                      .intra_latency = c->link.latency,
                      .host = c->host.bandwidth,
+                     .host_memory = 0.8 * (double)c->host_memory / (double)c->devices,
                      .memory = (double)c->device.memory,
                      .flops = c->device.flops,
                      .gemm = c->device.gemm,

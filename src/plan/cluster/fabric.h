@@ -9,6 +9,7 @@ typedef struct weft_fabric {
     double intra, inter; /* B/s per device: to its neighbours in the node; its share of the NICs */
     double intra_latency, inter_latency;
     double host;                  /* B/s per device to host memory, 0: none */
+    double host_memory;           /* bytes there that a device may fill */
     double memory;                /* bytes per device */
     double flops;                 /* peak FLOP/s */
     double gemm, attention, conv; /* achieved fractions of it on large operands */

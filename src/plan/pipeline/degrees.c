@@ -224,12 +224,14 @@ static bool drop_activations(const pricing *p, double need, double window, weft_
             order[at] = order[at - 1];
         order[at] = i;
     }
-    const bool transfer = p->l.offload && p->f->host > 0;
+    /* what the host still has room for */
+    const double room = fmax(0, p->f->host_memory - t->host);
+    const bool transfer = p->l.offload && p->f->host > 0 && room > 0;
     if (need > free_bytes && !(transfer && need <= total))
         return false;
     double left = need, out = 0;
     if (transfer) {
-        out = fmin(need, window * p->f->host / 2);
+        out = fmin(fmin(need, room), window * p->f->host / 2);
         left -= out;
     }
     for (int k = 0; k < count && left > 0; k++) {
@@ -240,10 +242,13 @@ static bool drop_activations(const pricing *p, double need, double window, weft_
         left -= take;
     }
     if (left > 0) {
+        if (out + left > room)
+            return false;
         t->offload += 2 * left / p->f->host;
         out += left;
     }
     t->offload += transfer ? overlap_tax * 2 * out / p->f->host : 0;
+    t->host += out;
     t->dropped = total > 0 ? need / total : 0;
     return true;
 }
@@ -268,22 +273,25 @@ static bool price_memory(const pricing *p, double micro, weft_degrees_terms *t)
     t->activations = kept * p->in_flight;
     const double limit = weft_fabric_usable(f);
     double fixed = t->weights + t->gradients + t->states + t->workspace;
-    if (fixed + t->activations > limit && p->l.offload && f->host > 0) {
+    if (fixed + t->activations > limit && p->l.offload && f->host > 0 &&
+        t->states <= f->host_memory) {
         /* optimizer states live on the host between updates (Aquarius §5.2) */
         fixed -= t->states;
         t->offload += 2 * t->states / f->host;
+        t->host = t->states;
         t->states = 0;
     }
     const double need = fixed + t->activations - limit;
     bool fits = true;
     if (need > 0) {
         const double rounds = (double)p->l.accumulation * p->layers / p->in_flight;
-        weft_degrees_terms drop = {0};
+        weft_degrees_terms drop = {.host = t->host};
         fits = fixed < limit &&
                drop_activations(p, need, overlap_reach * micro * p->in_flight / p->layers, &drop);
         t->recompute += drop.recompute * rounds;
         t->offload += drop.offload * rounds;
         t->dropped = drop.dropped;
+        t->host = drop.host;
         if (fits)
             t->activations -= need;
     }
@@ -316,6 +324,10 @@ static weft_status check_layout(const model *m, const weft_fabric *f, int64_t ba
                          (long long)l->tp, (long long)m->list->heads);
     if (l->pp * l->interleave > m->list->layers)
         return weft_fail(WEFT_E_INFEASIBLE, "pp %lld x interleave %lld for %lld layers",
+                         (long long)l->pp, (long long)l->interleave, (long long)m->list->layers);
+    if (l->interleave > 1 && m->list->layers % (l->pp * l->interleave) != 0)
+        return weft_fail(WEFT_E_INFEASIBLE,
+                         "pp %lld x interleave %lld does not divide the %lld layers",
                          (long long)l->pp, (long long)l->interleave, (long long)m->list->layers);
     if (m->experts % l->ep != 0 || (l->dp * l->cp) % l->ep != 0)
         return weft_fail(WEFT_E_INFEASIBLE, "ep %lld must divide the %lld experts and dp x cp",
@@ -381,7 +393,8 @@ static void price(pricing *p, weft_degrees_terms *t, bool *fits)
     if (p->l.pp > 1) {
         const double bytes =
             p->b * (double)m->list->tokens / p->cp / p->tp * (double)m->list->hidden * m->wide;
-        const bool inside = p->l.tp * p->l.cp * p->l.dp < p->f->per_node;
+        /* stages are tp cp dp devices apart: one hop that leaves a node sets the pace */
+        const bool inside = p->l.tp * p->l.cp * p->l.dp * p->l.pp <= p->f->per_node;
         const double send = bytes / (inside ? p->f->intra : p->f->inter) +
                             (inside ? p->f->intra_latency : p->f->inter_latency);
         t->send = 2 * (p->pp - 1) * send + overlap_tax * 2 * M * v * send;
@@ -445,13 +458,22 @@ static int by_seconds(const void *left, const void *right)
     return memcmp(&a->layout, &b->layout, 6 * sizeof(int64_t));
 }
 
+/* What a layout needs beside the collectives of a layer: within a hundredth of the fastest, that
+ * decides. */
+static int complexity(const weft_degrees *l)
+{
+    return l->offload + (l->ep > 1) + (l->pp > 1) + (l->interleave > 1);
+}
+enum { COMPLEXITIES = 5 };
+static const double as_fast = 1.01;
+
 typedef struct search {
     const model *m;
     const weft_fabric *f;
     int64_t batch, tried;
     const weft_degrees_limits *limits;
-    weft_degrees_candidate *best; /* of the degrees at hand */
-    bool any;
+    weft_degrees_candidate best[COMPLEXITIES]; /* of the degrees at hand, by complexity */
+    bool any[COMPLEXITIES];
 } search;
 
 static void try_layout(search *s, weft_degrees l)
@@ -461,9 +483,10 @@ static void try_layout(search *s, weft_degrees l)
     weft_degrees_candidate c = {.layout = l};
     price_model(s->m, s->f, &l, &c.terms, &c.fits);
     s->tried++;
-    if (!s->any || by_seconds(&c, s->best) < 0)
-        *s->best = c;
-    s->any = true;
+    const int k = complexity(&l);
+    if (!s->any[k] || by_seconds(&c, &s->best[k]) < 0)
+        s->best[k] = c;
+    s->any[k] = true;
 }
 
 /* All microbatches, interleavings and offloads of the degrees. */
@@ -538,6 +561,9 @@ static const char *explain(weft_arena *arena, const weft_degrees_candidate *best
             arena, "needs %s per device with everything recomputed that can be, limit %s",
             weft_format_bytes((int64_t)fmin(c->terms.memory, 9e18), a),
             weft_format_bytes((int64_t)(weft_fabric_usable(f)), b));
+    if (c->terms.seconds < best->terms.seconds * (1 - 1e-9))
+        return weft_arena_printf(arena, "%.1f %% faster, but less simple",
+                                 100 * (1 - c->terms.seconds / best->terms.seconds));
     if (c->terms.seconds <= best->terms.seconds * (1 + 1e-9))
         return weft_arena_printf(arena, "as fast; the best comes first in the order of degrees");
     int most = 0;
@@ -552,6 +578,22 @@ static const char *explain(weft_arena *arena, const weft_degrees_candidate *best
     return weft_arena_printf(arena, "%.1f %% slower: %s more for %s",
                              100 * (c->terms.seconds / best->terms.seconds - 1),
                              weft_format_seconds(more, a), causes[most].name);
+}
+
+/* The simplest of those that are as fast as the fastest; false: there is none. */
+static bool simplest(const search *s, weft_degrees_candidate *out)
+{
+    int best = -1;
+    for (int k = 0; k < COMPLEXITIES; k++)
+        if (s->any[k] && (best < 0 || by_seconds(&s->best[k], &s->best[best]) < 0))
+            best = k;
+    for (int k = 0; k < best; k++)
+        if (s->any[k] && s->best[k].fits &&
+            s->best[k].terms.seconds <= as_fast * s->best[best].terms.seconds)
+            best = k;
+    if (best >= 0)
+        *out = s->best[best];
+    return best >= 0;
 }
 
 static bool over(int64_t value, int64_t limit)
@@ -585,13 +627,12 @@ weft_status weft_degrees_tune(weft_arena *arena, const weft_op_list *list, int64
                 for (int64_t ep = 1; ep <= m.experts && !over(ep, s.limits->ep); ep++)
                     for (int64_t zero = s.limits->zero_min; zero <= 3 && count < MOST_CANDIDATES;
                          zero++) {
-                        s.best = &c[count];
-                        s.any = false;
+                        memset(s.any, 0, sizeof s.any);
                         try_degrees(
                             &s,
                             (weft_degrees){
                                 .tp = tp, .cp = cp, .ep = ep, .pp = pp, .dp = dp, .zero = zero});
-                        count += s.any;
+                        count += simplest(&s, &c[count]);
                     }
             }
     if (count == 0)
@@ -599,6 +640,14 @@ weft_status weft_degrees_tune(weft_arena *arena, const weft_op_list *list, int64
                          "no degrees divide %lld devices, %lld heads and a batch of %lld",
                          (long long)devices, (long long)list->heads, (long long)batch);
     qsort(c, (size_t)count, sizeof *c, by_seconds);
+    int64_t pick = 0;
+    for (int64_t i = 1; i < count && c[i].fits; i++)
+        if (c[i].terms.seconds <= as_fast * c[0].terms.seconds &&
+            complexity(&c[i].layout) < complexity(&c[pick].layout))
+            pick = i;
+    const weft_degrees_candidate chosen = c[pick];
+    memmove(&c[1], &c[0], (size_t)pick * sizeof *c);
+    c[0] = chosen;
     if (!c[0].fits) {
         char need[32], limit[32], layout[96];
         weft_degrees_text(&c[0].layout, layout);

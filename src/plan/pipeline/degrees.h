@@ -25,6 +25,7 @@ typedef struct weft_degrees_terms {
     double seconds;
     /* bytes on the fullest device */
     double weights, gradients, states, activations, workspace, memory;
+    double host;    /* bytes of the host per device */
     double mfu;     /* model FLOPs (without recompute) per second over the peak */
     double dropped; /* share of the activations that is recomputed or offloaded */
 } weft_degrees_terms;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_CANDIDATES = 16 };
+enum { MOST_CANDIDATES = 24, MOST_DEVICES = 16384 };
 
 static const char *format_bytes(double bytes, char text[32])
 {
@@ -249,7 +249,10 @@ static weft_status finish(trial *t)
     p->stage_activation = t->activation;
     p->bandwidth = t->costs->bandwidth;
     p->latency = t->costs->latency;
-    p->bytes_per_microbatch = weft_pipeline_bytes(t->costs, &p->partition, p->schedule.device_of,
+    weft_pipe_costs counted = *t->costs;
+    if (p->partition.mode == WEFT_COLLOCATE_NONE) /* ignored in the times, and in the bytes */
+        counted.skip_count = 0;
+    p->bytes_per_microbatch = weft_pipeline_bytes(&counted, &p->partition, p->schedule.device_of,
                                                   false, p->boundary_bytes);
     p->lower_bound_steps = weft_schedule_lower_bound(p->schedule.device_of, p->partition.stages,
                                                      devices, p->schedule.microbatches);
@@ -290,9 +293,10 @@ static weft_status check_options(const weft_pipeline_options *o)
 {
     if (o->stages < 1)
         return weft_fail(WEFT_E_ARG, "--stages %lld: at least one is needed", (long long)o->stages);
-    if (o->devices < 0 || o->devices > 1000000)
-        return weft_fail(WEFT_E_ARG, "--devices %lld is not between 1 and 1000000",
-                         (long long)o->devices);
+    if (o->devices < 0 || o->devices > MOST_DEVICES)
+        return weft_fail(WEFT_E_ARG,
+                         "--devices %lld is not between 1 and %d, which one pipeline can have",
+                         (long long)o->devices, MOST_DEVICES);
     if (o->microbatches < 0)
         return weft_fail(WEFT_E_ARG, "--microbatches %lld: at least one is needed",
                          (long long)o->microbatches);
@@ -301,49 +305,82 @@ static weft_status check_options(const weft_pipeline_options *o)
     return WEFT_OK;
 }
 
-weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
-                                    const weft_pipeline_options *options, weft_pipeline_plan *out)
+/* Seconds of every boundary: the output, and the skips that pass it because their ends are on two
+ * devices. */
+static void boundary_seconds(trial *t)
 {
-    WEFT_TRY(check_options(options));
+    const weft_pipe_costs *c = t->costs;
+    const weft_partition *p = &t->plan->partition;
+    for (int64_t s = 0; s + 1 < p->stages && c->bandwidth > 0; s++) {
+        t->send[s] = c->latency + c->op[p->cut[s + 1] - 1].output_bytes / c->bandwidth;
+        for (int64_t k = 0; k < c->skip_count; k++) /* they travel with the rest */
+            if (!p->collocated[k] && c->skip[k].to > c->skip[k].from + 1 &&
+                c->skip[k].from < p->cut[s + 1] && c->skip[k].to >= p->cut[s + 1])
+                t->send[s] += c->skip[k].bytes / c->bandwidth;
+    }
+}
+
+/* Stages in sequence over all devices, cut as if there were no skips: those between two devices are
+ * sent, which the cuts do not know and the times do. */
+static weft_status send_all(trial *t)
+{
+    weft_partition *p = &t->plan->partition;
+    int32_t *device_of = weft_arena_alloc(t->plan->arena, p->stages * (int64_t)sizeof *device_of);
+    if (!device_of)
+        return no_room();
+    weft_stage_map_fill(WEFT_MAP_ROUND, p->stages, t->devices, device_of);
+    p->mode = WEFT_COLLOCATE_PRICE;
+    p->proved = false;
+    for (int64_t k = 0; k < t->costs->skip_count; k++)
+        p->collocated[k] = device_of[weft_partition_stage_of(p, t->costs->skip[k].from)] ==
+                           device_of[weft_partition_stage_of(p, t->costs->skip[k].to)];
+    return WEFT_OK;
+}
+
+/* One way to lay the stages: folded, so that mirrored stages share a device and their skips stay
+ * there, or in sequence over all devices. */
+static weft_status make_variant(const weft_pipe_costs *costs, const weft_pipeline_options *options,
+                                bool folded, weft_pipeline_plan *out)
+{
+    const bool skips = options->skips != WEFT_COLLOCATE_NONE && binding_skips(costs);
+    const bool sequence = skips && !folded;
+    const int64_t stages = options->stages, usable = skips && folded ? (stages + 1) / 2 : stages;
     weft_pipeline_plan plan = {0};
     weft_status_code status = WEFT_OK;
     plan.arena = weft_arena_create();
     if (!plan.arena)
         return no_room();
-    WEFT_GO(weft_partition_solve(costs, options->stages, options->skips, &plan.partition));
-    const bool mirrored = plan.partition.mode != WEFT_COLLOCATE_NONE && binding_skips(costs);
-    const int64_t stages = options->stages, usable = mirrored ? (stages + 1) / 2 : stages;
+    WEFT_GO(weft_partition_solve(costs, stages, sequence ? WEFT_COLLOCATE_NONE : options->skips,
+                                 &plan.partition));
     trial t = {.costs = costs, .options = options, .plan = &plan, .best = -1};
     t.devices = options->devices > 0 ? options->devices : usable;
     t.microbatches = options->microbatches > 0 ? options->microbatches
                      : t.devices < usable      ? t.devices
                                                : usable;
+    if (sequence)
+        WEFT_GO(send_all(&t));
     WEFT_GO(stage_sums(&t));
+    for (int64_t s = 0; s < stages && sequence; s++)
+        plan.partition.bottleneck = fmax(plan.partition.bottleneck, plan.stage_seconds[s]);
     plan.candidate =
         weft_arena_alloc(plan.arena, MOST_CANDIDATES * (int64_t)sizeof *plan.candidate);
     if (!plan.candidate)
         WEFT_GO(no_room());
-    for (int64_t s = 0; s + 1 < stages && costs->bandwidth > 0; s++) {
-        t.send[s] = costs->latency +
-                    costs->op[plan.partition.cut[s + 1] - 1].output_bytes / costs->bandwidth;
-        for (int64_t k = 0; k < costs->skip_count;
-             k++) /* skips that are sent travel with the rest */
-            if (!plan.partition.collocated[k] && costs->skip[k].to > costs->skip[k].from + 1 &&
-                costs->skip[k].from < plan.partition.cut[s + 1] &&
-                costs->skip[k].to >= plan.partition.cut[s + 1])
-                t.send[s] += costs->skip[k].bytes / costs->bandwidth;
-    }
+    boundary_seconds(&t);
     const weft_stage_times times = {.forward = t.forward,
                                     .backward = t.backward,
                                     .send = t.send,
                                     .send_back = t.send,
-                                    .blocking = options->blocking};
-    if (!mirrored)
+                                    .blocking = options->blocking,
+                                    .activation = t.activation,
+                                    .fixed = t.parameters,
+                                    .memory = options->memory};
+    if (!skips || sequence)
         WEFT_GO(try_kinds(&t, WEFT_MAP_ROUND, &times));
-    if (mirrored || t.devices < stages)
+    if (folded && (skips || t.devices < stages))
         WEFT_GO(try_kinds(&t, WEFT_MAP_FOLD, &times));
-    if (options->schedule < 0)
-        WEFT_GO(try_synthesis(&t, &times, mirrored));
+    if (options->schedule < 0 && !sequence)
+        WEFT_GO(try_synthesis(&t, &times, skips));
     if (t.best < 0)
         WEFT_GO(nothing_chosen(&plan, options));
     WEFT_GO(finish(&t));
@@ -352,6 +389,62 @@ weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
 out:
     weft_pipeline_plan_free(&plan);
     return status;
+}
+
+/* The loser's schedules stand among the candidates, each with why. */
+static weft_status adopt_candidates(weft_pipeline_plan *plan, const weft_pipeline_plan *loser)
+{
+    const double seconds = plan->timing.seconds;
+    for (int64_t i = 0; i < loser->candidate_count; i++) {
+        weft_pipeline_candidate c = loser->candidate[i];
+        char text[32];
+        c.why = c.why ? weft_arena_strdup(plan->arena, c.why)
+                      : weft_arena_printf(plan->arena, "%s slower",
+                                          weft_format_seconds(c.seconds - seconds, text));
+        if (!c.why)
+            return no_room();
+        if (plan->candidate_count < MOST_CANDIDATES)
+            plan->candidate[plan->candidate_count++] = c;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_pipeline_plan_make(const weft_pipe_costs *costs,
+                                    const weft_pipeline_options *options, weft_pipeline_plan *out)
+{
+    WEFT_TRY(check_options(options));
+    weft_pipeline_plan folded = {0}, sequence = {0};
+    const weft_status_code status = make_variant(costs, options, true, &folded);
+    if (status != WEFT_OK && status != WEFT_E_INFEASIBLE)
+        return status;
+    const bool idle = options->devices > (options->stages + 1) / 2; /* in the fold */
+    const bool both = binding_skips(costs) && (options->skips == WEFT_COLLOCATE_PRICE ||
+                                               (options->skips == WEFT_COLLOCATE_AUTO && idle));
+    if (!both) {
+        *out = folded;
+        return status;
+    }
+    /* a fold keeps skips where they are, on half as many devices; sending them may be faster */
+    const weft_status_code other = make_variant(costs, options, false, &sequence);
+    if (other != WEFT_OK && other != WEFT_E_INFEASIBLE) {
+        weft_pipeline_plan_free(&folded);
+        return other;
+    }
+    if (status != WEFT_OK && other != WEFT_OK)
+        return make_variant(costs, options, true, out); /* its message says what is missing */
+    /* at equal times the fold, which sends less */
+    const bool take =
+        status != WEFT_OK ||
+        (other == WEFT_OK && sequence.timing.seconds < folded.timing.seconds * (1 - 1e-9));
+    weft_pipeline_plan *winner = take ? &sequence : &folded, *loser = take ? &folded : &sequence;
+    const weft_status_code adopted = adopt_candidates(winner, loser);
+    weft_pipeline_plan_free(loser);
+    if (adopted != WEFT_OK) {
+        weft_pipeline_plan_free(winner);
+        return adopted;
+    }
+    *out = *winner;
+    return WEFT_OK;
 }
 
 void weft_pipeline_plan_free(weft_pipeline_plan *plan)

@@ -39,11 +39,35 @@ static void held_line(const weft_pipeline_plan *p, int64_t d, const weft_task *t
                     LEFT + p->timing.seconds * scale);
 }
 
+/* Round steps of seconds below the rows, at most ten. */
+static void time_axis(double seconds, double scale, double y, double top, weft_buf *out)
+{
+    if (!(seconds > 0))
+        return;
+    double step = pow(10, floor(log10(seconds / 10)));
+    while (seconds / step > 10)
+        step *= seconds / step > 20 ? 5 : 2;
+    weft_buf_printf(out,
+                    "<g class=\"axis\" fill=\"#555\"><line x1=\"%d\" y1=\"%.1f\" x2=\"%.1f\" "
+                    "y2=\"%.1f\" stroke=\"#555\"/>\n",
+                    LEFT, y, LEFT + seconds * scale, y);
+    for (int k = 0; k * step <= seconds * (1 + 1e-9); k++) {
+        char text[32];
+        const double x = LEFT + k * step * scale;
+        weft_buf_printf(out,
+                        "<line x1=\"%.2f\" y1=\"%.1f\" x2=\"%.2f\" y2=\"%.1f\" stroke=\"#bbb\" "
+                        "stroke-dasharray=\"2 4\"/><text x=\"%.2f\" y=\"%.1f\" "
+                        "text-anchor=\"middle\">%s</text>\n",
+                        x, top, x, y + 3, x, y + 14, k ? weft_format_seconds(k * step, text) : "0");
+    }
+    weft_buf_printf(out, "</g>\n");
+}
+
 void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out)
 {
     const weft_schedule *s = &plan->schedule;
     const double scale = plan->timing.seconds > 0 ? WIDE / plan->timing.seconds : 0;
-    const double height = (double)(TOP + s->devices * (ROW + GAP) + 40);
+    const double height = (double)(TOP + s->devices * (ROW + GAP) + 60);
     char time[32], bytes[32];
     double most = 0;
     for (int64_t d = 0; d < s->devices && plan->activation_peak; d++)
@@ -71,6 +95,8 @@ void weft_pipeline_plan_draw(const weft_pipeline_plan *plan, weft_buf *out)
         if (plan->activation_steps)
             held_line(plan, d, s->task + first, i - first, scale, y, most, out);
     }
+    time_axis(plan->timing.seconds, scale, (double)(TOP + s->devices * (ROW + GAP)) + 2, TOP - 4,
+              out);
     for (int k = 0; k < (s->split ? 3 : 2); k++)
         weft_buf_printf(out,
                         "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/><text "

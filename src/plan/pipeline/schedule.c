@@ -211,12 +211,14 @@ static void order_interleaved(order *o, int64_t stages, int64_t devices, int64_t
 
 /* ---- list scheduler ------------------------------------------------------------------------ */
 
+enum { NO_LIMIT = INT32_MAX };
+
 /* What a device prefers among the tasks that are ready, and how many microbatches a stage may hold.
  * In steady state a stage needs ceil(D (S - s) / S) of them to keep its device busy: that is the
  * D - d of 1F1B for S = D. `slack` adds to it. */
 typedef struct rule {
     bool forward_first, young_first; /* young: the stage nearest to the input */
-    int64_t slack;                   /* -1: no limit */
+    int64_t slack;                   /* NO_LIMIT: as many as there are */
 } rule;
 
 typedef struct machine {
@@ -269,7 +271,7 @@ static double ready_at(const machine *x, weft_task_kind kind, int64_t stage)
     const int64_t m = x->next[(int64_t)kind * s->stages + stage];
     if (m >= s->microbatches)
         return INFINITY;
-    if (kind == WEFT_TASK_F && x->rule.slack >= 0) {
+    if (kind == WEFT_TASK_F && x->rule.slack != NO_LIMIT) {
         const weft_task_kind last = s->split ? WEFT_TASK_W : WEFT_TASK_B;
         const int64_t held = m - x->next[(int64_t)last * s->stages + stage];
         if (held >= x->cap[stage])
@@ -408,7 +410,9 @@ static weft_status order_by_rule(weft_schedule *s, const weft_stage_times *times
     for (int64_t i = 0; i < 3 * stages * s->microbatches; i++)
         x.end[i] = NAN;
     for (int64_t i = 0; i < stages; i++) {
-        x.cap[i] = (devices * (stages - i) + stages - 1) / stages + r.slack;
+        x.cap[i] =
+            (devices * (stages - i) + stages - 1) / stages + (r.slack == NO_LIMIT ? 0 : r.slack);
+        x.cap[i] = x.cap[i] < 1 ? 1 : x.cap[i];
         x.first[s->device_of[i] + 2]++;
     }
     for (int64_t at = 0; at < 2 * x.leaves; at++)
@@ -439,6 +443,20 @@ static double highest(const double *values, int64_t count)
     return most;
 }
 
+/* Whether every device has room for what its stages hold at most; `peak` is scratch. */
+static weft_status within_memory(const weft_schedule *s, const weft_stage_times *t, double *peak,
+                                 bool *fits)
+{
+    *fits = true;
+    if (!t || !(t->memory > 0) || !t->activation)
+        return WEFT_OK;
+    WEFT_TRY(weft_schedule_memory(s, t->activation, NULL, peak));
+    for (int64_t stage = 0; t->fixed && stage < s->stages; stage++)
+        peak[s->device_of[stage]] += t->fixed[stage];
+    *fits = highest(peak, s->devices) <= t->memory;
+    return WEFT_OK;
+}
+
 /* Tries every rule, guided by the real times, by those without sends, and by unit steps (a list
  * scheduler may be led astray by small differences); keeps the shortest by the clock, then the one
  * that holds least. */
@@ -451,15 +469,18 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
     weft_status_code status = WEFT_OK;
     weft_schedule best = {0}, trial = {0};
     double best_seconds = INFINITY, best_peak = INFINITY;
-    const int64_t slacks[] = {0, 1, 2, 3, shape->devices - 1, -1};
+    bool best_fits = false;
+    /* those that hold less than keeps every device busy are for where memory is short */
+    const int64_t slacks[] = {0, 1, 2, 3, shape->devices - 1, NO_LIMIT, -1, -2, -3};
+    const int rules = 4 * (times && times->memory > 0 ? 9 : 6);
     weft_stage_times without = times ? *times : (weft_stage_times){0};
     without.send = without.send_back = NULL;
     const weft_stage_times *guides[] = {times, times ? &without : NULL, NULL};
     /* tables of many tasks are tried with fewer rules, the plain ones first */
     const double tasks = 3.0 * (double)shape->stages * (double)shape->microbatches;
-    int left = tasks < 4e5 ? 72 : tasks < 4e6 ? (int)(3e7 / tasks) : 4;
+    int left = tasks < 4e5 ? 3 * rules : tasks < 4e6 ? (int)(3e7 / tasks) : 4;
     for (int guide = 0; guide < (times ? 3 : 1); guide++)
-        for (int k = 0; k < 6 * 4 && left > 0; k++, left--) {
+        for (int k = 0; k < rules && left > 0; k++, left--) {
             const rule r = {k & 1, k >> 1 & 1, slacks[k / 4]};
             WEFT_GO(order_by_rule(shape, guides[guide], r, o));
             WEFT_GO(weft_schedule_from_order(name, shape->device_of, shape->stages, shape->devices,
@@ -470,8 +491,13 @@ static weft_status best_rule(const char *name, weft_schedule *shape, const weft_
             WEFT_GO(weft_schedule_memory(&trial, NULL, NULL, peak));
             const double held = highest(peak, shape->devices);
             const double tie = best_seconds * 1e-9;
-            if (timing.seconds < best_seconds - (isinf(tie) ? 0 : tie) ||
-                (timing.seconds <= best_seconds + tie && held < best_peak)) {
+            bool fits;
+            WEFT_GO(within_memory(&trial, times, peak, &fits));
+            if (fits != best_fits
+                    ? fits
+                    : timing.seconds < best_seconds - (isinf(tie) ? 0 : tie) ||
+                          (timing.seconds <= best_seconds + tie && held < best_peak)) {
+                best_fits = fits;
                 weft_schedule_free(&best);
                 best = trial;
                 trial = (weft_schedule){0};
@@ -530,8 +556,7 @@ static weft_status check_kind(weft_schedule_kind kind, const int32_t *device_of,
         for (int64_t s = 0; s < stages; s++)
             if (device_of[s] != s % devices)
                 return weft_fail(WEFT_E_INFEASIBLE,
-                                 "interleaved needs stage s on device s mod %lld; "
-                                 "collocated skips need the wave",
+                                 "interleaved needs stage s on device s mod %lld",
                                  (long long)devices);
     }
     if (kind == WEFT_SCHEDULE_WAVE)

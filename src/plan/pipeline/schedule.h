@@ -52,6 +52,10 @@ typedef struct weft_stage_times {
     const double *weight;             /* [stages]: W's part of backward; NULL: half of it */
     const double *send, *send_back;   /* [stages - 1]: activations down, gradients up */
     bool blocking; /* a send occupies its device (PULSE §VI: synchronised p2p) */
+    /* Bytes that a stage holds per microbatch and always, and what a device has: among the orders
+     * that the list scheduler tries, one that fits comes before one that is faster. 0: no limit. */
+    const double *activation, *fixed; /* [stages] */
+    double memory;
 } weft_stage_times;
 
 /* Builds a schedule over the map. `times` (may be NULL: every task one unit) guides the list

@@ -1,9 +1,17 @@
 #include "plan/simulate/gantt.h"
 
+#include <stdio.h>
+
 #include "format/svg.h"
 
 #include <math.h>
 #include <string.h>
+
+int weft_gantt_colour(const char *id, int index)
+{
+    int sample = index;
+    return sscanf(id, "s%d.", &sample) == 1 ? sample + 1 : index + 1;
+}
 
 /* 1, 2 or 5 times a power of ten, about ten of them in `span`. */
 static double tick_of(double span)

@@ -18,6 +18,9 @@ typedef struct weft_gantt_bar {
                text; LABEL: only the text */
 } weft_gantt_bar;
 
+/* Of a cascade, for plans and simulations alike: that of its sample ("s3.vae"), else of `index`. */
+int weft_gantt_colour(const char *id, int index);
+
 /* Rows are numbered; a line every `rows_per_node` (0: none). Later bars cover earlier ones. */
 weft_status weft_gantt_svg(const char *title, const weft_gantt_bar *bar, int64_t count,
                            int64_t rows, double seconds, int64_t rows_per_node, weft_buf *out);

@@ -1,0 +1,96 @@
+#include "plan/cluster/profile_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *rates, json_t *json)
+{
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    for (int64_t i = 0; ok && i < rates->count; i++) {
+        const weft_rate *r = &rates->item[i];
+        ok = !json_array_append_new(list,
+                                    json_pack("{s:s,s:f,s:f,s:f}", "node", r->key, "flops",
+                                              r->flops, "bytes", r->bytes, "seconds", r->seconds));
+    }
+    json_t *head =
+        json_pack("{s:s,s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT,
+                  "weft", WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads,
+                  "memory", (json_int_t)d->memory, "flops", d->flops, "gemm", d->gemm, "attention",
+                  d->attention, "conv", d->conv, "memory_bandwidth", d->memory_bandwidth);
+    ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list);
+    json_decref(head);
+    json_decref(list);
+    return ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the profile");
+}
+
+static weft_status read_rates(const json_t *list, const char *path, weft_arena *arena,
+                              weft_rates *out)
+{
+    weft_rates r = {.count = (int64_t)json_array_size(list)};
+    if (r.count < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"rates\", what was measured, is missing", path);
+    r.item = weft_arena_alloc(arena, r.count * (int64_t)sizeof *r.item);
+    if (!r.item)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    for (int64_t i = 0; i < r.count; i++) {
+        char where[256];
+        const char *key;
+        snprintf(where, sizeof where, "%.200s: rates[%lld]", path, (long long)i);
+        const json_t *one = json_array_get(list, (size_t)i);
+        WEFT_TRY(weft_json_get_string(one, "node", where, &key));
+        WEFT_TRY(weft_json_get_f64(one, "flops", where, &r.item[i].flops));
+        WEFT_TRY(weft_json_get_f64(one, "bytes", where, &r.item[i].bytes));
+        WEFT_TRY(weft_json_get_f64(one, "seconds", where, &r.item[i].seconds));
+        if (strlen(key) >= WEFT_RATE_KEY)
+            return weft_fail(WEFT_E_FORMAT, "%s: \"node\" is longer than any node's", where);
+        r.item[i].key = weft_arena_strdup(arena, key);
+        if (!r.item[i].key)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    WEFT_TRY(weft_rates_check(&r, path));
+    *out = r;
+    return WEFT_OK;
+}
+
+static weft_status read_profile(const json_t *json, const char *path, weft_arena *arena,
+                                weft_cluster *out)
+{
+    const char *text;
+    weft_cluster c = {.name = "profile", .nodes = 1, .devices = 1};
+    weft_device_type *d = &c.device;
+    weft_rates *rates = weft_arena_alloc(arena, sizeof *rates);
+    if (!rates)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(weft_json_get_string_or(json, "format", path, "", &text));
+    if (strcmp(text, WEFT_PROFILE_FORMAT))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"format\" is \"%.40s\", not \"" WEFT_PROFILE_FORMAT
+                         "\"; `weft profile --out` writes one",
+                         path, text);
+    WEFT_TRY(weft_json_get_string(json, "machine", path, &text));
+    d->type = weft_arena_strdup(arena, text);
+    WEFT_TRY(weft_json_get_i64(json, "memory", path, &d->memory));
+    WEFT_TRY(weft_json_get_f64(json, "flops", path, &d->flops));
+    WEFT_TRY(weft_json_get_f64(json, "gemm", path, &d->gemm));
+    WEFT_TRY(weft_json_get_f64(json, "attention", path, &d->attention));
+    WEFT_TRY(weft_json_get_f64(json, "conv", path, &d->conv));
+    WEFT_TRY(weft_json_get_f64(json, "memory_bandwidth", path, &d->memory_bandwidth));
+    WEFT_TRY(read_rates(json_object_get(json, "rates"), path, arena, rates));
+    WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));
+    d->memory_fraction = 1;
+    d->rates = rates;
+    /* within one device nothing is sent; between processes it is memory that is copied */
+    c.link = c.host = (weft_link){.bandwidth = d->memory_bandwidth / 2, .latency = 1e-6};
+    *out = c;
+    return WEFT_OK;
+}
+
+weft_status weft_profile_load(weft_arena *arena, const char *path, weft_cluster *out)
+{
+    json_t *json;
+    WEFT_TRY(weft_json_load(path, &json));
+    const weft_status_code status = read_profile(json, path, arena, out);
+    json_decref(json);
+    return status;
+}

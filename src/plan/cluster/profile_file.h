@@ -1,0 +1,22 @@
+/* A profile: one machine's figures and the measured seconds of weft's own kernels, in one file that
+ * plan, simulate and inspect read wherever they read a cluster.
+ *
+ *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 2, "memory": B,
+ *    "flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1, "memory_bandwidth": B/s,
+ *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...], ...} */
+#ifndef WEFT_PLAN_PROFILE_FILE_H
+#define WEFT_PLAN_PROFILE_FILE_H
+
+#include "base/json.h"
+#include "plan/cluster/cluster.h"
+#include "plan/cost/rates.h"
+
+#define WEFT_PROFILE_FORMAT "weft.profile/1"
+
+/* Adds the keys above to `json`. */
+weft_status weft_profile_to_json(const weft_device_type *device, const weft_rates *rates,
+                                 json_t *json);
+/* One node with one device. `arena` owns all of it. */
+weft_status weft_profile_load(weft_arena *arena, const char *path, weft_cluster *out);
+
+#endif
