@@ -52,7 +52,7 @@ static weft_program *make_program(weft_graph *g, weft_store *store)
     die(weft_graph_check(g));
     die(weft_store_init(store, g, 1));
     die(weft_program_compile(g, &(weft_program_options){.profile = true}, &program));
-    die(weft_program_bind(program, store));
+    die(weft_program_bind(program, store, NULL));
     return program;
 }
 

@@ -152,9 +152,10 @@ static void measure_step(weft_comm *comm, const weft_mesh *mesh, int64_t batch)
     die(comm, weft_store_init(store, g, 1));
     for (int k = 0; k < 2; k++) {
         die(comm,
-            weft_program_compile(
-                g, &(weft_program_options){.comm = comm, .mesh = mesh, .no_bundle = k}, &p[k]));
-        die(comm, weft_program_bind(p[k], store));
+            weft_program_compile(g, &(weft_program_options){.mesh = mesh, .no_bundle = k}, &p[k]));
+        weft_group *group;
+        die(comm, weft_comm_world(comm, &group));
+        die(comm, weft_program_bind(p[k], store, group));
         feed(p[k], g);
         die(comm, weft_program_run(p[k]));
     }

@@ -43,7 +43,7 @@ static weft_status train(weft_loader *loader)
     WEFT_GO(weft_program_compile(g, &(weft_program_options){0}, &program));
     printf("a step takes %s\n", weft_format_bytes(weft_program_bytes(program), bytes));
     WEFT_GO(weft_store_init(store, g, 1));
-    WEFT_GO(weft_program_bind(program, store));
+    WEFT_GO(weft_program_bind(program, store, NULL));
     WEFT_GO(weft_loader_next(loader, &batch));
     memcpy(weft_program_input(program, "video")->data, batch.video, sizeof(float) * BATCH * PIXELS);
     printf("a batch: \"%s\" and %d more\n", batch.caption[0], BATCH - 1);

@@ -234,7 +234,7 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_program_compile(
         p->graph, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
-    WEFT_GO(weft_program_bind(ref, p->store));
+    WEFT_GO(weft_program_bind(ref, p->store, NULL));
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
         const weft_node *node = weft_graph_node(p->graph, n);
         if (node->op != WEFT_OP_INPUT)
@@ -343,7 +343,7 @@ static weft_status finish_program(parity *p)
     WEFT_TRY(load_params(p));
     WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
                                   &p->program));
-    return weft_program_bind(p->program, p->store);
+    return weft_program_bind(p->program, p->store, NULL);
 }
 
 static weft_status size_of(const parity *p, const char *name, int rank,

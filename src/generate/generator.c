@@ -168,8 +168,7 @@ static weft_status finish_part(weft_generator *p, part *s)
                                    .recipe = &weft_recipe_dp};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
-    const weft_program_options options = {.comm = several ? p->comm : NULL,
-                                          .mesh = several ? &p->mesh : NULL,
+    const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .no_views =
                                               p->options.passes && !p->options.passes->views};
     return weft_program_compile(s->own, &options, &s->program);
@@ -348,7 +347,10 @@ weft_status weft_generator_bind(weft_generator *p)
     WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_folder));
     weft_program *programs[] = {p->encoder.program,
                                 p->denoiser.program}; /* the results of each are copied at once */
-    WEFT_TRY(weft_programs_bind(programs, 2, p->store));
+    weft_group *group = NULL;
+    if (p->comm)
+        WEFT_TRY(weft_comm_world(p->comm, &group));
+    WEFT_TRY(weft_programs_bind(programs, 2, p->store, group));
     return weft_vae_bind(p->vae);
 }
 

@@ -153,8 +153,8 @@ weft_status weft_vae_bind(weft_vae *v)
         WEFT_TRY(load_half(v, v->encode));
     if (v->decode[0].program)
         WEFT_TRY(load_half(v, v->decode));
-    return weft_programs_bind(programs, programs_of(v, programs),
-                              v->store); /* one runs at a time */
+    return weft_programs_bind(programs, programs_of(v, programs), v->store,
+                              NULL); /* one runs at a time */
 }
 
 static weft_status run_stage(stage *s, const float *in, const float **out)

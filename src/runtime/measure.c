@@ -21,7 +21,7 @@ weft_status weft_measure_gemm(const weft_backend *backend, double seconds, doubl
     weft_output(g, "c", weft_matmul(g, a, b, false, true));
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_program_compile(g, &(weft_program_options){.backend = backend}, &program));
-    WEFT_GO(weft_program_bind(program, store));
+    WEFT_GO(weft_program_bind(program, store, NULL));
     for (int i = 0; i < 2; i++) {
         float *x = weft_program_input(program, i ? "b" : "a")->data;
         for (int64_t k = 0; k < n * n; k++)

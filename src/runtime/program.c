@@ -335,20 +335,6 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
     p->memory_bytes = p->ports_at + ports_bytes;
 }
 
-static weft_status check_world(const weft_program *p)
-{
-    const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1;
-    if (!p->options.comm) /* to plan for a world that is not here; bind refuses */
-        return WEFT_OK;
-    if (p->mesh.axis_count && ranks != weft_comm_ranks(p->options.comm))
-        return weft_fail(WEFT_E_ARG, "the graph is for a mesh of %d ranks, but this job has %d",
-                         ranks, weft_comm_ranks(p->options.comm));
-    if (ranks > 1 && weft_graph_rank(p->graph) != weft_comm_rank(p->options.comm))
-        return weft_fail(WEFT_E_ARG, "the graph is for rank %d of the mesh, this is rank %d",
-                         weft_graph_rank(p->graph), weft_comm_rank(p->options.comm));
-    return WEFT_OK;
-}
-
 static weft_status compile(const weft_graph *graph, const weft_program_options *options,
                            weft_program **out)
 {
@@ -374,7 +360,9 @@ static weft_status compile(const weft_graph *graph, const weft_program_options *
         goto out;
     }
     WEFT_GO(weft_graph_check(graph));
-    WEFT_GO(check_world(p));
+    if (p->mesh.axis_count && weft_graph_rank(graph) >= weft_mesh_ranks(&p->mesh))
+        WEFT_GO(weft_fail(WEFT_E_ARG, "the graph is for rank %d of a mesh of %d",
+                          weft_graph_rank(graph), weft_mesh_ranks(&p->mesh)));
     if (p->wide && p->options.wide && p->options.double_inputs) {
         status = weft_fail(WEFT_E_UNSUPPORTED,
                            "two sets of inputs are not there for wide reference programs");
@@ -426,7 +414,8 @@ void weft_program_unbind(weft_program *p)
     if (p->bound)
         p->device->close(p->stream);
     p->stream = NULL;
-    p->bound = false;
+    p->bound = p->compared = false;
+    p->base = NULL;
     leave_passing(p->passing);
     p->passing = NULL;
 }
@@ -441,6 +430,13 @@ void weft_program_free(weft_program *p)
     weft_memory_plan_free(&p->plan);
     weft_arena_free(p->meta);
     weft_free(p);
+}
+
+int64_t weft_program_own_bytes(const weft_program *p)
+{
+    return (int64_t)sizeof *p + weft_arena_bytes(p->meta) +
+           p->plan.count * (int64_t)sizeof *p->plan.place +
+           p->plan.node_count * (int64_t)sizeof *p->plan.wait;
 }
 
 const weft_memory_plan *weft_program_plan(const weft_program *p)
@@ -488,7 +484,7 @@ static char *locate_root(const weft_program *p, int32_t root)
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
         return p->wide ? (p->memory + p->constants_at + place->offset)
-                      : (char *)(uintptr_t)constant->data;
+                       : (char *)(uintptr_t)constant->data;
     }
     return NULL;
 }
@@ -611,13 +607,9 @@ static weft_status prepare_kernels(weft_program *p)
     return WEFT_OK;
 }
 
-/* The mesh is laid over all ranks of the job. */
-static weft_status attach_exchanges(weft_program *p)
+/* The mesh is laid over the group: rank i of the mesh is member i. */
+static weft_status attach_exchanges(weft_program *p, weft_group *base)
 {
-    weft_group *base;
-    if (!p->options.comm || !p->mesh.axis_count)
-        return WEFT_OK;
-    WEFT_TRY(weft_comm_world(p->options.comm, &base));
     for (int axis = 0; axis < p->mesh.axis_count; axis++)
         WEFT_TRY(
             weft_comm_axis_group(base, &p->mesh, weft_graph_rank(p->graph), axis, &p->group[axis]));
@@ -642,20 +634,38 @@ weft_status weft_program_compare(weft_program *p)
     for (int32_t i = 0; i < p->code_count; i++)
         if (p->code[i].kind == INSTR_START)
             all[count++] = p->code[i].exchange;
-    if (count && p->options.comm) /* then every rank of the mesh has some */
+    if (count && p->base) /* then every rank of the mesh has some */
         status = weft_exchanges_check(all, count, p->group, p->mesh.axis_count);
     weft_free(all);
     p->compared = status == WEFT_OK;
     return status;
 }
 
-static weft_status bind_one(weft_program *p, weft_store *store, weft_passing *passing)
+static weft_status join_group(weft_program *p, weft_group *group)
 {
-    if (!p->options.comm && p->mesh.axis_count && weft_mesh_ranks(&p->mesh) > 1)
-        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a communicator to run",
-                         weft_mesh_ranks(&p->mesh));
+    const int ranks = p->mesh.axis_count ? weft_mesh_ranks(&p->mesh) : 1,
+              index = weft_graph_rank(p->graph);
+    if (ranks > 1 && !group)
+        return weft_fail(WEFT_E_ARG, "a program for %d ranks needs a group of as many to run",
+                         ranks);
+    if (p->mesh.axis_count == 0 || !group)
+        return WEFT_OK;
+    if (weft_group_count(group) != ranks)
+        return weft_fail(WEFT_E_ARG, "the program is for a mesh of %d ranks, the group has %d",
+                         ranks, weft_group_count(group));
+    if (ranks > 1 && weft_group_index(group) != index)
+        return weft_fail(WEFT_E_ARG,
+                         "the program is for rank %d of the mesh, this is number %d of the group",
+                         index, weft_group_index(group));
+    p->base = group;
+    return attach_exchanges(p, group);
+}
+
+static weft_status bind_one(weft_program *p, weft_store *store, weft_group *group,
+                            weft_passing *passing)
+{
     WEFT_TRY(connect(p, store));
-    WEFT_TRY(attach_exchanges(p));
+    WEFT_TRY(join_group(p, group));
     p->passing = passing;
     passing->users++;
     p->arena = passing->data;
@@ -694,7 +704,8 @@ static weft_status may_bind(const weft_program *p, const weft_device *device,
     return WEFT_OK;
 }
 
-weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store)
+weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
+                               weft_group *group)
 {
     const int64_t bytes = passing_bytes(programs, count);
     const weft_device *device = count ? programs[0]->device : &weft_device_host;
@@ -716,16 +727,16 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
     }
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count && status == WEFT_OK; i++)
-        status = bind_one(programs[i], store, passing);
+        status = bind_one(programs[i], store, group, passing);
     for (int i = 0; i < count && status != WEFT_OK; i++)
         weft_program_unbind(programs[i]);
     leave_passing(passing);
     return status;
 }
 
-weft_status weft_program_bind(weft_program *p, weft_store *store)
+weft_status weft_program_bind(weft_program *p, weft_store *store, weft_group *group)
 {
-    return weft_programs_bind(&p, 1, store);
+    return weft_programs_bind(&p, 1, store, group);
 }
 
 static weft_tensor *find_port(port *ports, int count, const char *name, int set)

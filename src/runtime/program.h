@@ -93,6 +93,7 @@ struct weft_program {
     int update_count;
 
     bool bound;
+    weft_group *base;           /* that the mesh is laid over; NULL: it has no collectives */
     weft_device_stream *stream; /* of the device, while bound */
     weft_passing *passing;      /* NULL: not bound */
     char *arena;                /* = passing->data */

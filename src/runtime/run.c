@@ -209,7 +209,8 @@ weft_status weft_program_run(weft_program *p)
         status = run_all(p);
     weft_host_set_threads(before);
     if (status != WEFT_OK) {
-        weft_comm_give_up(p->options.comm);
+        if (p->base)
+            weft_comm_give_up(weft_group_comm(p->base));
         return status;
     }
     p->runs++;

@@ -129,7 +129,6 @@ int64_t weft_store_bytes(const weft_store *store);
 typedef struct weft_program weft_program;
 typedef struct weft_program_options {
     const weft_backend *backend; /* NULL: cpu */
-    weft_comm *comm;             /* borrowed; NULL: one rank, or (mesh of several) only to plan */
     const weft_mesh *mesh;       /* the mesh the graph was sharded for */
 
     bool guard;         /* guard bytes around every buffer, checked after each run (tests) */
@@ -143,20 +142,27 @@ typedef struct weft_program_options {
                            and run with, whatever it has then */
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program.
- * Plans memory, allocates nothing yet. */
+ * The program is for one rank of a mesh, wherever that mesh is laid later. Plans memory, allocates
+ * nothing yet. */
 weft_status weft_program_compile(const weft_graph *graph, const weft_program_options *options,
                                  weft_program **out);
 void weft_program_free(weft_program *program);
+/* Bytes that the compiled program itself keeps, bound or not; its graph is not among them. */
+int64_t weft_program_own_bytes(const weft_program *program);
 const weft_memory_plan *weft_program_plan(const weft_program *program);
 /* Bytes that weft_program_bind reserves: arena, workspace, inputs, scratch of the collectives, and
  * for ref its f64 copies of sources, constants, inputs and outputs. */
 int64_t weft_program_bytes(const weft_program *program);
-/* Reserves the memory and connects params and states to the store, which must have all of them. */
-weft_status weft_program_bind(weft_program *program, weft_store *store);
+/* Reserves the memory, connects params and states to the store, which must have all of them, and
+ * collectives to the group: rank i of the mesh is its member i, and this rank's number in it is the
+ * one that the graph is for. Any such group will do, another one after each unbind; NULL for a
+ * program of one rank. */
+weft_status weft_program_bind(weft_program *program, weft_store *store, weft_group *group);
 /* The same for programs that run one at a time, as those of the buckets of one model: arena,
  * workspace and scratch are one for all, of the largest. Outputs are then valid until another of
  * them runs. Binds all or none. */
-weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store);
+weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
+                               weft_group *group);
 int64_t weft_programs_bytes(weft_program *const *programs, int count);
 /* Gives that memory back; the program can be bound again. */
 void weft_program_unbind(weft_program *program);

@@ -92,6 +92,7 @@ static weft_status open_loader(encoding *e)
 static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store *store)
 {
     weft_program **programs = weft_alloc(e->buckets * (int64_t)sizeof *programs);
+    weft_group *group = NULL;
     weft_status_code status =
         programs ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
     for (int i = 0; i < e->buckets; i++) {
@@ -108,7 +109,9 @@ static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store 
             weft_text_build(g, e->encoder, e->batch);
         WEFT_GO(weft_step_make(g, NULL, &e->here, store, 0, &e->text));
     }
-    WEFT_GO(weft_programs_bind(programs, e->buckets, store));
+    if (e->here.comm)
+        WEFT_GO(weft_comm_world(e->here.comm, &group));
+    WEFT_GO(weft_programs_bind(programs, e->buckets, store, group));
 out:
     weft_free(programs);
     return status;

@@ -107,7 +107,6 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
     if (status == WEFT_OK)
         status = apply_passes(&step, optimizer, place);
     const weft_program_options options = {.backend = place->backend,
-                                          .comm = place->comm,
                                           .mesh = &place->mesh,
                                           .no_views = place->passes && !place->passes->views,
                                           .profile = place->profile};
@@ -130,8 +129,11 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
     weft_step step;
     WEFT_TRY(weft_step_plan(whole, optimizer, place, &step));
     weft_status_code status = weft_store_init(store, step.graph, seed);
+    weft_group *group = NULL;
+    if (status == WEFT_OK && place->comm)
+        status = weft_comm_world(place->comm, &group);
     if (status == WEFT_OK)
-        status = weft_program_bind(step.program, store);
+        status = weft_program_bind(step.program, store, group);
     if (status == WEFT_OK)
         *out = step;
     else

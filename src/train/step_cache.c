@@ -1,37 +1,47 @@
 #include "train/step_cache.h"
 
 #include "base/rng.h"
+#include "runtime/program_cache.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-typedef struct entry {
-    uint64_t key;
-    weft_step step;
-} entry;
+/* Graphs and programs of so many bytes stay for stages that ask again. */
+static const int64_t max_bytes = (int64_t)1 << 30;
 
 struct weft_step_cache {
-    entry **entry; /* each of its own allocation: steps are handed out */
-    int64_t count, room;
+    weft_program_cache *cache; /* of weft_step, each of its own allocation: steps are handed out */
+    weft_comm *comm;           /* of the place for which steps were asked for */
+    weft_step **held;          /* handed out since the last bind, and those that are bound */
+    int64_t held_count, held_room;
     weft_program **bound;
     int bound_count;
-    int64_t made, found;
 };
+
+static void release(void *value)
+{
+    weft_step_free(value);
+    weft_free(value);
+}
 
 weft_step_cache *weft_step_cache_create(void)
 {
-    return weft_alloc(sizeof(weft_step_cache));
+    weft_step_cache *c = weft_alloc(sizeof *c);
+    if (c)
+        c->cache = weft_program_cache_create(max_bytes, release);
+    if (c && !c->cache) {
+        weft_free(c);
+        return NULL;
+    }
+    return c;
 }
 
 void weft_step_cache_free(weft_step_cache *c)
 {
     if (!c)
         return;
-    for (int64_t i = 0; i < c->count; i++) {
-        weft_step_free(&c->entry[i]->step);
-        weft_free(c->entry[i]);
-    }
-    weft_free(c->entry);
+    weft_program_cache_free(c->cache);
+    weft_free(c->held);
     weft_free(c->bound);
     weft_free(c);
 }
@@ -48,24 +58,50 @@ static uint64_t mix_number(uint64_t key, double number)
     return weft_seed_mix(key, bits);
 }
 
-static uint64_t key_of(const weft_graph *whole, const weft_optimizer_config *o,
-                       const weft_place_of_run *place)
+static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_config *o,
+                               const weft_place_of_run *place)
 {
-    uint64_t key = weft_graph_hash(whole);
-    const double numbers[] = {
-        o->beta1,        o->beta2,       o->eps,
-        o->weight_decay, o->clip_norm,   o->decay_all,
-        o->ema_decay,    place->profile, place->comm ? weft_comm_rank(place->comm) : 0,
-        place->kind};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        key = mix_number(key, numbers[i]);
-    for (int i = 0; i < place->mesh.axis_count; i++)
-        key = mix_number(mix_text(key, place->mesh.axis[i].name), place->mesh.axis[i].size);
-    for (int i = 0; i < place->recompute_count; i++)
-        key = mix_text(key, place->recompute[i]);
     const weft_pass_switches *passes = place->passes ? place->passes : &weft_pass_defaults;
-    key = weft_seed_mix(key, XXH3_64bits(passes, sizeof *passes));
-    return mix_text(key, place->backend->name);
+    const double numbers[] = {o->beta1,        o->beta2,       o->eps,
+                              o->weight_decay, o->clip_norm,   o->decay_all,
+                              o->ema_decay,    place->profile, place->kind};
+    weft_program_key key = {.graph = weft_graph_hash(whole),
+                            .options = XXH3_64bits(passes, sizeof *passes),
+                            .mesh = place->mesh,
+                            .index = place->comm ? weft_comm_rank(place->comm) : 0};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        key.options = mix_number(key.options, numbers[i]);
+    for (int i = 0; i < place->recompute_count; i++)
+        key.options = mix_text(key.options, place->recompute[i]);
+    key.options = mix_text(key.options, place->backend->name);
+    return key;
+}
+
+/* What a planned step keeps beside tensors. */
+static int64_t bytes_of(const weft_step *step)
+{
+    int64_t bytes = weft_arena_bytes(weft_graph_arena(step->whole));
+    if (step->graph != step->whole)
+        bytes += weft_arena_bytes(weft_graph_arena(step->graph));
+    return bytes + weft_program_own_bytes(step->program);
+}
+
+static weft_status plan(weft_step_cache *c, const weft_program_key *key, weft_graph *whole,
+                        const weft_optimizer_config *optimizer, const weft_place_of_run *place,
+                        weft_step **step)
+{
+    weft_step *made = weft_alloc(sizeof *made);
+    if (!made) {
+        weft_graph_free(whole);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a step");
+    }
+    const weft_status_code status = weft_step_plan(whole, optimizer, place, made);
+    if (status != WEFT_OK) {
+        weft_free(made);
+        return status;
+    }
+    *step = made;
+    return weft_program_cache_put(c->cache, key, made, bytes_of(made));
 }
 
 weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole,
@@ -74,31 +110,36 @@ weft_status weft_step_cache_get(weft_step_cache *c, weft_graph *whole,
 {
     if (!whole)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    const uint64_t key = key_of(whole, optimizer, place);
-    for (int64_t i = 0; i < c->count; i++)
-        if (c->entry[i]->key == key) {
-            weft_graph_free(whole);
-            c->found++;
-            *step = &c->entry[i]->step;
-            return WEFT_OK;
-        }
-    entry *made = weft_alloc(sizeof *made);
+    const weft_program_key key = key_of(whole, optimizer, place);
     weft_status_code status =
-        made ? weft_grow((void **)&c->entry, c->count, &c->room, sizeof *c->entry)
-             : weft_fail(WEFT_E_MEMORY, "out of memory for a step");
-    if (status != WEFT_OK)
+        weft_grow((void **)&c->held, c->held_count, &c->held_room, sizeof *c->held);
+    weft_step *found = status == WEFT_OK ? weft_program_cache_take(c->cache, &key) : NULL;
+    if (status != WEFT_OK || found)
         weft_graph_free(whole);
     else
-        status = weft_step_plan(whole, optimizer, place, &made->step);
-    if (status != WEFT_OK) {
-        weft_free(made);
+        status = plan(c, &key, whole, optimizer, place, &found);
+    if (status != WEFT_OK)
         return status;
-    }
-    made->key = key;
-    c->entry[c->count++] = made;
-    c->made++;
-    *step = &made->step;
+    c->comm = place->comm;
+    c->held[c->held_count++] = found;
+    *step = found;
     return WEFT_OK;
+}
+
+/* Lets go of all that are not among `steps`. */
+static void keep_only(weft_step_cache *c, weft_step *const *steps, int count)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c->held_count; i++) {
+        bool stays = false;
+        for (int k = 0; k < count; k++)
+            stays = stays || steps[k] == c->held[i];
+        if (stays)
+            c->held[kept++] = c->held[i];
+        else
+            weft_program_cache_drop(c->cache, c->held[i]);
+    }
+    c->held_count = kept;
 }
 
 static bool bound_already(const weft_step_cache *c, weft_step *const *steps, int count)
@@ -119,9 +160,11 @@ void weft_step_cache_unbind(weft_step_cache *c)
 weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, int count,
                                  weft_store *store, uint64_t seed)
 {
+    weft_group *group = NULL;
     if (bound_already(c, steps, count))
         return WEFT_OK;
     weft_step_cache_unbind(c);
+    keep_only(c, steps, count);
     weft_free(c->bound);
     c->bound = weft_alloc(count * (int64_t)sizeof *c->bound);
     if (!c->bound)
@@ -130,7 +173,9 @@ weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, in
         WEFT_TRY(weft_store_init(store, steps[i]->graph, seed));
         c->bound[i] = steps[i]->program;
     }
-    WEFT_TRY(weft_programs_bind(c->bound, count, store));
+    if (c->comm)
+        WEFT_TRY(weft_comm_world(c->comm, &group));
+    WEFT_TRY(weft_programs_bind(c->bound, count, store, group));
     c->bound_count = count;
     return WEFT_OK;
 }
@@ -142,6 +187,7 @@ int64_t weft_step_cache_bytes(const weft_step_cache *c)
 
 void weft_step_cache_counts(const weft_step_cache *c, int64_t *made, int64_t *found)
 {
-    *made = c->made;
-    *found = c->found;
+    const weft_program_cache_counts counts = weft_program_cache_count(c->cache);
+    *made = counts.added;
+    *found = counts.found;
 }

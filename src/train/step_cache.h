@@ -10,8 +10,9 @@
 typedef struct weft_step_cache weft_step_cache;
 weft_step_cache *weft_step_cache_create(void);     /* NULL: no memory */
 void weft_step_cache_free(weft_step_cache *cache); /* accepts NULL */
-/* The planned step of `whole` (taken, also on failure), made now or found; borrowed until the cache
- * is freed. Plans are small beside tensors and all stay. */
+/* The planned step of `whole` (taken, also on failure), made now or found; borrowed until the next
+ * bind of others. Of those that are in use no more, the last GiB of graphs and plans stays
+ * (runtime/program_cache.h). */
 weft_status weft_step_cache_get(weft_step_cache *cache, weft_graph *whole,
                                 const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place, weft_step **step);

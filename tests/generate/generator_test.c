@@ -172,7 +172,7 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK);
     cr_assert_eq(weft_weights_load(store, g, "", path, false), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_program_compile(g, &(weft_program_options){0}, &program), WEFT_OK);
-    cr_assert_eq(weft_program_bind(program, store), WEFT_OK);
+    cr_assert_eq(weft_program_bind(program, store, NULL), WEFT_OK);
     memcpy(weft_program_input(program, "video")->data, video, N * 4);
     memset(weft_program_input(program, "noise")->data, 0, L * 4);
     cr_assert_eq(weft_program_run(program), WEFT_OK);

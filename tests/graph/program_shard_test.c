@@ -88,10 +88,12 @@ static weft_status train(rank_job *j)
 {
     weft_program *p;
     WEFT_TRY(prepare(j));
-    const weft_program_options options = {
-        .backend = j->backend, .comm = j->comm, .mesh = &j->mesh, .guard = true};
+    const weft_program_options options = {.backend = j->backend, .mesh = &j->mesh, .guard = true};
     WEFT_TRY(weft_program_compile(j->graph, &options, &p));
-    weft_status_code status = weft_program_bind(p, j->store);
+    weft_group *group;
+    weft_status_code status = weft_comm_world(j->comm, &group);
+    if (status == WEFT_OK)
+        status = weft_program_bind(p, j->store, group);
     for (int step = 0; step < STEPS && status == WEFT_OK; step++) {
         fill_inputs(j, p, step);
         status = weft_program_run(p);

@@ -215,7 +215,7 @@ static result run_twice(const weft_graph *g, const weft_program_options *options
     weft_store *store = weft_store_create();
     cr_assert_eq(weft_store_init(store, g, 5), WEFT_OK);
     cr_assert_eq(weft_program_compile(g, options, &p), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_program_bind(p, store), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
     for (int run = 0; run < 2; run++) {
         for (int i = 0; i < 4 * 16; i++)
             ((float *)weft_program_input(p, "x")->data)[i] = 0.01f * (float)(i - 30 + run);

@@ -48,7 +48,7 @@ static outcome train(const weft_graph *g)
     cr_assert_eq(weft_program_compile(
                      g, &(weft_program_options){.backend = &weft_backend_ref, .guard = true}, &p),
                  WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_program_bind(p, o.store), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, o.store, NULL), WEFT_OK, "%s", weft_error_message());
     for (int s = 0; s < STEPS; s++) {
         fill(weft_program_input(p, "batch.latents"), 1 + (uint64_t)s);
         fill(weft_program_input(p, "batch.text"), 2);
@@ -225,7 +225,7 @@ Test(rewrite, fuse_is_close_and_leaves_training_alone)
         cr_assert_eq(weft_program_compile(
                          both[i], &(weft_program_options){.backend = &weft_backend_ref}, &p[i]),
                      WEFT_OK);
-        cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
+        cr_assert_eq(weft_program_bind(p[i], store, NULL), WEFT_OK);
         fill(weft_program_input(p[i], "batch.latents"), 1);
         fill(weft_program_input(p[i], "batch.text"), 2);
         for (int b = 0; b < 2; b++)

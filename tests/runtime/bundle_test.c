@@ -70,10 +70,12 @@ static weft_status run_once(rank_job *j, const weft_graph *g, bool no_bundle, we
 {
     weft_program *p = NULL;
     const weft_program_options options = {
-        .comm = j->comm, .backend = j->backend, .guard = true, .no_bundle = no_bundle};
+        .backend = j->backend, .guard = true, .no_bundle = no_bundle};
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_program_compile(g, &options, &p));
-    WEFT_GO(weft_program_bind(p, NULL));
+    weft_group *group;
+    WEFT_GO(weft_comm_world(j->comm, &group));
+    WEFT_GO(weft_program_bind(p, NULL, group));
     for (int run = 0; run < 2; run++) {
         for (int i = 0; i < SUMS; i++) {
             char name[32];

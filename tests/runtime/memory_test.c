@@ -36,7 +36,7 @@ static void count_one(const weft_backend *backend)
     cr_assert_eq(
         weft_program_compile(g, &(weft_program_options){.backend = backend, .profile = true}, &p),
         WEFT_OK);
-    cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK);
     feed(p, 2);
     cr_assert_eq(weft_program_run(p), WEFT_OK, "%s",
                  weft_error_message()); /* libraries make their buffers and threads */
@@ -77,7 +77,7 @@ Test(memory, reserved_is_predicted)
                 WEFT_OK);
             const weft_memory_plan *plan = weft_program_plan(p);
             allocations_begin();
-            cr_assert_eq(weft_program_bind(p, store), WEFT_OK);
+            cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK);
             cr_expect_eq(allocations_end().aligned, weft_program_bytes(p));
             if (b == 1)
                 cr_expect_eq(weft_program_bytes(p), plan->arena_bytes + plan->workspace_bytes +
@@ -112,9 +112,9 @@ Test(memory, bound_together)
             }
             allocations_begin();
             for (int i = 0; i < 2 && !together; i++)
-                cr_assert_eq(weft_program_bind(p[i], store), WEFT_OK);
+                cr_assert_eq(weft_program_bind(p[i], store, NULL), WEFT_OK);
             if (together)
-                cr_assert_eq(weft_programs_bind(p, 2, store), WEFT_OK);
+                cr_assert_eq(weft_programs_bind(p, 2, store, NULL), WEFT_OK);
             const int64_t predicted = together
                                           ? weft_programs_bytes(p, 2)
                                           : weft_program_bytes(p[0]) + weft_program_bytes(p[1]);
@@ -123,7 +123,7 @@ Test(memory, bound_together)
             if (together)
                 cr_expect_lt(predicted, alone);
             alone = predicted;
-            cr_expect_eq(weft_programs_bind(p, 2, store), WEFT_E_ARG, "bound already");
+            cr_expect_eq(weft_programs_bind(p, 2, store, NULL), WEFT_E_ARG, "bound already");
             for (int run = 0; run < 3; run++) {
                 weft_program *now = p[run % 2];
                 feed(now, 2 + run % 2);
@@ -155,7 +155,7 @@ Test(memory, every_allocation_may_fail)
             status =
                 weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p);
         if (status == WEFT_OK)
-            status = weft_program_bind(p, store);
+            status = weft_program_bind(p, store, NULL);
         weft_alloc_fail_at(0);
         weft_program_free(p);
         weft_store_free(store);
@@ -195,7 +195,7 @@ Test(memory, double_inputs)
             weft_program_compile(
                 g, &(weft_program_options){.backend = backends[b], .double_inputs = true}, &p),
             WEFT_OK);
-        cr_assert_eq(weft_program_bind(p, NULL), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_program_bind(p, NULL, NULL), WEFT_OK, "%s", weft_error_message());
         *(float *)weft_program_input(p, "x")->data = 1;
         for (int i = 1; i < 5; i++) {
             *(float *)weft_program_next_input(p, "x")->data = (float)(i + 1);

@@ -14,7 +14,7 @@ static weft_program *program_of(const weft_graph *g, weft_store *store,
     weft_program *p = NULL;
     options.backend = options.backend ? options.backend : &weft_backend_ref;
     cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_program_bind(p, store), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
     return p;
 }
 
@@ -151,10 +151,10 @@ Test(program, missing_and_wrong_tensors_are_named)
     weft_tensor *t;
     cr_assert_eq(weft_program_compile(g, &(weft_program_options){.backend = &weft_backend_ref}, &p),
                  WEFT_OK);
-    cr_expect_eq(weft_program_bind(p, store), WEFT_E_NOT_FOUND);
+    cr_expect_eq(weft_program_bind(p, store, NULL), WEFT_E_NOT_FOUND);
     cr_expect(strstr(weft_error_message(), "\"w\""));
     cr_assert_eq(weft_store_add(store, "w", WEFT_F32, WEFT_SHAPE(4), &t), WEFT_OK);
-    cr_expect_eq(weft_program_bind(p, store), WEFT_E_SHAPE);
+    cr_expect_eq(weft_program_bind(p, store, NULL), WEFT_E_SHAPE);
     cr_expect_eq(weft_program_run(p), WEFT_E_ARG);
     weft_program_free(p);
     weft_store_free(store);

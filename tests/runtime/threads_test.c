@@ -40,7 +40,7 @@ static outcome run(int option, int compile, int bind, int at_run)
     cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(weft_host_threads(), compile, "the caller's number stays");
     weft_host_set_threads(bind);
-    cr_assert_eq(weft_program_bind(p, store), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
     weft_host_set_threads(at_run);
     for (int i = 0; i < 2; i++) {
         feed(p);

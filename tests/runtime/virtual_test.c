@@ -57,14 +57,17 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     weft_program *p;
     weft_mesh mesh;
     WEFT_TRY(weft_mesh_parse("dp=2", &mesh));
-    const weft_program_options options = {.backend = j->backend, .comm = j->comm, .mesh = &mesh};
+    const weft_program_options options = {.backend = j->backend, .mesh = &mesh};
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (j->backend->kernel[weft_graph_node(g, n)->op].run)
             j->modelled += weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
                                                 weft_graph_node(g, n)->op, weft_node_cost(g, n));
     WEFT_TRY(weft_store_init(store, g, 1));
     WEFT_TRY(weft_program_compile(g, &options, &p));
-    weft_status_code status = weft_program_bind(p, store);
+    weft_group *group;
+    weft_status_code status = weft_comm_world(j->comm, &group);
+    if (status == WEFT_OK)
+        status = weft_program_bind(p, store, group);
     const double begin = weft_now();
     if (status == WEFT_OK)
         status = weft_program_run(p);
@@ -165,7 +168,7 @@ Test(virtual, time_is_scaled)
         cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK, "%s", weft_error_message());
         const weft_program_options options = {.backend = backend, .profile = true};
         cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK);
-        cr_assert_eq(weft_program_bind(p, store), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_program_bind(p, store, NULL), WEFT_OK, "%s", weft_error_message());
         double took = 1e9, profiled = 0;
         for (int run = 0; run < 3; run++) {
             const double begin = weft_now();
@@ -208,7 +211,7 @@ Test(virtual, stores_and_programs_share_a_device)
                      g, &(weft_program_options){.backend = weft_backend_find("virtual")}, &p),
                  WEFT_OK);
     weft_store *store = weft_store_create();
-    cr_expect_eq(weft_program_bind(p, store), WEFT_E_ARG);
+    cr_expect_eq(weft_program_bind(p, store, NULL), WEFT_E_ARG);
     cr_expect(strstr(weft_error_message(), "weft_store_create_on"), "%s", weft_error_message());
     weft_store_free(store);
     weft_program_free(p);

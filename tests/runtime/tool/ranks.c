@@ -136,13 +136,13 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
     weft_status_code status = WEFT_OK;
     if (ordered)
         WEFT_GO(weft_pass_order(g, &final));
-    const weft_program_options options = {.comm = comm,
-                                          .guard = !large,
-                                          .no_overlap = large && !ordered,
-                                          .backend = weft_backend_find("cpu")};
+    const weft_program_options options = {
+        .guard = !large, .no_overlap = large && !ordered, .backend = weft_backend_find("cpu")};
     WEFT_GO(weft_store_init(store, g, 3));
     WEFT_GO(weft_program_compile(ordered ? final : g, &options, &p));
-    WEFT_GO(weft_program_bind(p, store));
+    weft_group *group;
+    WEFT_GO(weft_comm_world(comm, &group));
+    WEFT_GO(weft_program_bind(p, store, group));
     for (int step = 1; step <= steps; step++) {
         WEFT_GO(trouble(mode, &s, comm, step));
         feed(p, &s, step);
