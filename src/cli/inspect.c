@@ -41,7 +41,8 @@ static const weft_option options[] = {
     {"--recompute", "PATTERN", NULL,
      "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
     {"--mesh", "AXES", "", "as rank 0 of a mesh sees it, e.g. dp=2"},
-    {"--backend", "NAME", "cpu", "whose kernels: cpu or ref"},
+    {"--backend", "NAME", "cpu",
+     "whose kernels: cpu, ref, or virtual, which also tells how long a modelled GPU runs"},
     {"--top", "N", "8",
      "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
     {"--graph", NULL, NULL,
@@ -171,6 +172,7 @@ typedef struct figures {
     weft_memory_plan plan; /* borrowed */
     int64_t peak;          /* arena + weights and states */
     double seconds;
+    double modelled; /* of one run on a virtual device; 0: not run */
 } figures;
 
 static void group_digits(int64_t n, char text[32])
@@ -222,6 +224,9 @@ static void print_figures(const request *r, const figures *f, const weft_model_s
                 "activations, workspace, inputs, collectives");
     print_bytes("predicted peak", f->peak, "that and the weights");
     printf("  %-22s %.2f s\n", "built and planned in", f->seconds);
+    if (f->modelled > 0)
+        printf("  %-22s %.4g s, modelled: kernels of a GPU, collectives left out\n",
+               "one run takes", f->modelled);
 }
 
 typedef struct ranked {
@@ -314,6 +319,8 @@ static weft_status print_json(const figures *f)
         (json_int_t)f->plan.live_bytes, "workspace_bytes", (json_int_t)f->plan.workspace_bytes,
         "program_bytes", (json_int_t)f->program_bytes, "peak_bytes", (json_int_t)f->peak, "seconds",
         f->seconds);
+    if (json && f->modelled > 0)
+        json_object_set_new(json, "modelled_seconds", json_real(f->modelled));
     char *line = json ? weft_json_line(json) : NULL;
     json_decref(json);
     if (!line)
@@ -430,6 +437,27 @@ static weft_status list_tensors(const weft_model *model, const char *path)
 
 /* ---- the verb ------------------------------------------------------------------------------ */
 
+/* Runs the kernels' modelled times through the executor; nothing is computed. */
+static weft_status run_virtual(const weft_graph *g, weft_program *program,
+                               const weft_backend *backend, double *seconds)
+{
+    const weft_mesh *mesh = weft_graph_mesh(g);
+    if (!backend->device->hollow || (mesh && mesh->axis_count && weft_mesh_ranks(mesh) > 1))
+        return WEFT_OK;
+    weft_store *store = weft_store_create_on(backend->device);
+    weft_status_code status =
+        store ? weft_store_init(store, g, 0) : weft_fail(WEFT_E_MEMORY, "no memory for a store");
+    if (status == WEFT_OK)
+        status = weft_program_bind(program, store, NULL);
+    const double begin = weft_now();
+    if (status == WEFT_OK)
+        status = weft_program_run(program);
+    *seconds = weft_now() - begin;
+    weft_program_unbind(program);
+    weft_store_free(store);
+    return status;
+}
+
 static weft_status inspect_model(const request *r, const weft_model *model, const char *path)
 {
     figures f = {0};
@@ -444,8 +472,8 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     WEFT_TRY(weft_args_i64(r->args, "--top", 0, 64, &top));
     const weft_backend *backend = weft_backend_find(weft_args_string(r->args, "--backend"));
     if (!backend)
-        return weft_fail(WEFT_E_ARG, "--backend %s: there are cpu and ref",
-                         weft_args_string(r->args, "--backend"));
+        return weft_fail(WEFT_E_ARG, "--backend %s: there are %s",
+                         weft_args_string(r->args, "--backend"), weft_backend_names());
     snprintf(name, sizeof name, "%s (%s)", weft_model_class(model), path);
     f.name = name;
     WEFT_GO(build(r, model, &g, &f.params, &f.forward));
@@ -456,6 +484,7 @@ static weft_status inspect_model(const request *r, const weft_model *model, cons
     f.program_bytes = weft_program_bytes(program);
     f.peak = f.program_bytes + f.plan.source_bytes;
     f.seconds = weft_now() - begin;
+    WEFT_GO(run_virtual(g, program, backend, &f.modelled));
     if (weft_args_flag(r->args, "--json")) {
         status = print_json(&f);
     } else {

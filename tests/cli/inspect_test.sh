@@ -36,6 +36,14 @@ grep -q '"blcks.\*" matches no scope (such as "' err || complain "a pattern that
 python3 -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||
     complain "a rank of two with four samples is not like one rank with two"
 
+# a training step of 14B on the modelled GPU: at least its arithmetic at 400 TFLOP/s, and no 230 GB
+"$WEFT" inspect model large.json --train --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || complain "virtual"
+python3 -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] < 20*least and t["weight_bytes"] > 200e9, t' ||
+    complain "a step on the virtual device: $(cat virtual.json)"
+"$WEFT" inspect model small.json --frames 9 --height 64 --width 64 --backend virtual | grep -q "one run takes .* modelled" || complain "virtual is not told"
+"$WEFT" inspect model small.json --backend cuda >out 2>err && complain "an unknown backend passes"
+grep -q "there are cpu, ref, virtual" err || complain "unknown backend: $(cat err)"
+
 mkdir -p pipeline/transformer pipeline/vae
 echo '{}' >pipeline/model_index.json
 cp small.json pipeline/transformer/config.json

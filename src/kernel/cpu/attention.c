@@ -2,8 +2,8 @@
  * attention.inc.
  *
  * Forward tasks are (segment, head, 384 queries), backward tasks (segment, head): pieces that write
- * disjoint rows, so there are no atomics and the result does not depend on the number of threads.
- */
+ * disjoint rows, so there are no atomics and the result does not depend on the number of
+ * threads. */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -201,8 +201,8 @@ weft_status_code cpu_attention_merge(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* w = e^(lse_part - lse): dout_part = w dout, dlse_part = w (sum_d dout (out_part - out) + dlse).
- */
+/* w = e^(lse_part - lse): dout_part = w dout,
+ *                         dlse_part = w (sum_d dout (out_part - out) + dlse). */
 weft_status_code cpu_attention_merge_grad(const weft_kernel_args *args)
 {
     const weft_shape *s = &args->in[0].shape;

@@ -29,8 +29,8 @@ weft_status_code cpu_fill(const weft_kernel_args *args)
 }
 
 /* Element (b, i) is a function of (key[b], purpose, index of i in the sample's global shape): the
- * scalar functions of base/rng.h, so that every backend and every sharding draws the same numbers.
- */
+ * scalar functions of base/rng.h, so that every backend and every sharding draws the same
+ * numbers. */
 static void random_fill(const weft_kernel_args *args,
                         float (*draw)(uint64_t seed, weft_rng_purpose purpose, uint64_t index))
 {

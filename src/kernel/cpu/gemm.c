@@ -1,12 +1,14 @@
 /* One GEMM for everything, behind it OpenBLAS and oneDNN.
  *
  * Which one is a function of shape, instruction set and library version alone, never of a timing:
- * the choice changes the rounding, and a run must repeat bitwise. Measured (share of the machine's
- * peak):
- * - AVX2 (Zen 3): OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is
- * small; oneDNN 90 % there.
- * - AVX-512: oneDNN's generated kernels 95-99 % at any K; OpenBLAS too, but only where it knows the
- *   processor. On a newer one than itself it falls back to AVX2 kernels, 49 %. */
+ * the choice changes the rounding, and a run must repeat bitwise. Measured, share of the machine's
+ * peak:
+ *
+ *   AVX2 (Zen 3)  OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is
+ *                 small; oneDNN 90 % there
+ *   AVX-512       oneDNN's generated kernels 95-99 % at any K; OpenBLAS too, but only where it
+ *                 knows the processor: on a newer one than itself it falls back to AVX2 kernels,
+ *                 49 % */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 

@@ -177,11 +177,10 @@ weft_status_code cpu_broadcast(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* ---- sum
- * -------------------------------------------------------------------------------------------- */
+/* ---- sum ----------------------------------------------------------------------------------- */
 
-/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is kept.
- */
+/* Runs of neighbouring dims that are all kept or all reduced, from the outside: sizes[0] is
+ * kept. */
 static int sum_runs(const weft_shape *s, uint32_t dims, int64_t sizes[WEFT_MAX_RANK + 2])
 {
     int count = 1;
@@ -207,8 +206,8 @@ static int64_t sum_parts(int64_t rows)
     return parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
 }
 
-/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in order.
- */
+/* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in
+ * order. */
 int64_t cpu_sum_workspace(const weft_kernel_args *args)
 {
     int64_t sizes[WEFT_MAX_RANK + 2];

@@ -345,8 +345,8 @@ weft_status_code ref_attention_merge(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-/* w = e^(lse_part - lse): dout_part = w dout, dlse_part = w (sum_d dout (out_part - out) + dlse).
- */
+/* w = e^(lse_part - lse): dout_part = w dout,
+ *                         dlse_part = w (sum_d dout (out_part - out) + dlse). */
 weft_status_code ref_attention_merge_grad(const weft_kernel_args *args)
 {
     const weft_view *part = &args->in[0], *out = &args->in[2], *dout = &args->in[4];
