@@ -1,7 +1,9 @@
 /* bench/ranks, under mpirun: what a collective costs, and a data-parallel training step with small
- * sums bundled and not. sums   seconds of an all_reduce by size: waited for at once, and 32 in a
- * row while the caller computes step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and
- * 2 pictures over the ranks: steps of both programs in turn */
+ * sums bundled and not.
+ *   sums   seconds of an all_reduce by size: waited for at once, and 32 in a row while the caller
+ *          computes
+ *   step   the DiT of examples/demo/dit.yaml, 16 videos of 13x64x64 and 2 pictures over the ranks:
+ *          steps of both programs in turn */
 #include "../tests/model_of.h"
 #include "base/log.h"
 #include "runtime/comm.h"

@@ -1,18 +1,18 @@
 /* Small sums travel together: all_reduces of one mesh axis and type are bundled into one exchange.
  *
- *   nodes    a1 . A . b1 . b2 . c .. w(a1)       a1 b1 b2: small, on axis dp    A: large, on dp c:
- * on axis tp starts   .. . A . .  . a1+b1+b2  c
+ *   nodes    a1 . A . b1 . b2 . c .. w(a1)       a1 b1 b2: small, on axis dp
+ *   starts   .. . A . .. . a1+b1+b2  c           A: large, on dp    c: on axis tp
  *
  * A bundle starts at the place of its last member. It takes no more members when
  *   - a member is waited for: what it delivers is needed now;
- *   - a collective of another axis comes. Ranks that share the one axis see the same sizes there
- * and so make the same bundles, but which sums are small can differ between ranks that meet on the
- * other axis only; so exchanges of two axes keep their order. Within an axis small ones may pass
- * large ones, for those who take part agree on it;
+ *   - a collective of another axis comes, which would otherwise wait behind it for its start;
  *   - it is full.
+ * Ranks that share an axis see the same sizes on it and so make the same bundles; what they make
+ * is compared before the first run. Within an axis small ones may pass large ones, for those who
+ * take part agree on it.
  * The memory plan is that of single collectives: what they read and write stays theirs from their
- * own place to their wait, and a bundle starts between the two. Sums are made element by element in
- * the order of the ranks, so bundled or not they are the same bits. */
+ * own place to their wait, and a bundle starts between the two. Sums are made element by element
+ * along the same tree of ranks, so bundled or not they are the same bits. */
 #include "runtime/program.h"
 
 typedef struct bundle {

@@ -1,8 +1,11 @@
 /* A data-parallel training loop of a small network under mpirun, written with the collectives by
- * hand: ranks train STEPS [plain|order]   prints every loss and a checksum of the weights, in
- * hexadecimal ranks overlap STEPS [plain|order] a larger one; prints how much of the communication
- * hides behind kernels ranks stall | kill | fail         what happens to the others when rank 1
- * sleeps, dies, or has an error */
+ * hand:
+ *   ranks train STEPS [plain|order]     prints every loss and a checksum of the weights, in
+ *                                       hexadecimal
+ *   ranks overlap STEPS [plain|order]   a larger one; prints how much of the communication hides
+ *                                       behind kernels
+ *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
+ *                                       an error */
 #include "base/log.h"
 #include "kernel/kernel.h"
 #include "runtime/runtime.h"
