@@ -136,17 +136,6 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
     return WEFT_OK;
 }
 
-static const weft_tensor *variant_of(weft_store *store, const char *variant, const weft_tensor *t)
-{
-    weft_buf name = {0};
-    if (!variant || !*variant)
-        return t;
-    weft_buf_printf(&name, "%s%s", variant, t->name);
-    const weft_tensor *v = name.data ? weft_store_find(store, name.data) : NULL;
-    weft_buf_free(&name);
-    return v ? v : t;
-}
-
 /* The file's type comes from the own type or from F32. */
 static weft_status write_whole(weft_tensors_writer *w, const weft_tensor *t, const char *name,
                                const void *data, weft_dtype dtype)
@@ -175,8 +164,8 @@ static weft_status write_param(weft_tensors_writer *w, weft_comm *comm, const we
 }
 
 weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *g,
-                              const char *prefix, const char *variant, const char *folder,
-                              const char *stem, weft_dtype dtype, int64_t max_shard_bytes)
+                              const char *prefix, const char *folder, const char *stem,
+                              weft_dtype dtype, int64_t max_shard_bytes)
 {
     weft_tensors_writer *w = NULL; /* on rank 0 */
     weft_status_code status = WEFT_OK;
@@ -189,7 +178,7 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
             if (!t)
                 continue;
             if (pass == 1)
-                WEFT_GO(write_param(w, comm, variant_of(store, variant, t), name, dtype));
+                WEFT_GO(write_param(w, comm, t, name, dtype));
             else if (w)
                 WEFT_GO(weft_tensors_writer_declare(w, name, dtype, t->whole.rank, t->whole.dim));
         }

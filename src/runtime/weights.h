@@ -18,12 +18,11 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const 
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
 
 /* Writes params of `graph` under `prefix`, whole, to <folder>/<stem>.safetensors (sharded beyond
- * max_shard_bytes; 0: one file). With `variant` ("ema.") the values come from <variant><name> where
- * the store has it. dtype F32, BF16 or F16. Collective when `comm` is there: tensor by tensor the
- * parts come to rank 0, which writes; all return when the files are there. `comm` NULL: this rank
- * writes what it has, and refuses a part (WEFT_E_ARG). */
+ * max_shard_bytes; 0: one file). dtype F32, BF16 or F16. Collective when `comm` is there: tensor by
+ * tensor the parts come to rank 0, which writes; all return when the files are there. `comm` NULL:
+ * this rank writes what it has, and refuses a part (WEFT_E_ARG). */
 weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *graph,
-                              const char *prefix, const char *variant, const char *folder,
-                              const char *stem, weft_dtype dtype, int64_t max_shard_bytes);
+                              const char *prefix, const char *folder, const char *stem,
+                              weft_dtype dtype, int64_t max_shard_bytes);
 
 #endif

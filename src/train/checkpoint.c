@@ -261,8 +261,8 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm
     const bool writes = !comm || weft_comm_rank(comm) == 0;
     if (writes)
         WEFT_TRY(weft_make_dirs(folder));
-    WEFT_TRY(weft_weights_save(store, comm, graph, prefix, "", folder, part->stem, dtype,
-                               (int64_t)4 << 30));
+    WEFT_TRY(
+        weft_weights_save(store, comm, graph, prefix, folder, part->stem, dtype, (int64_t)4 << 30));
     return writes ? weft_json_save(path, part->config) : WEFT_OK;
 }
 

@@ -29,8 +29,8 @@ static void make_part(const char *name, const char *config, weft_model_size size
             x[k] += 0.05f * weft_random_normal((uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
     }
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    cr_assert_eq(weft_weights_save(store, NULL, g, "", NULL, path, stem, WEFT_F32, 0), WEFT_OK,
-                 "%s", weft_error_message());
+    cr_assert_eq(weft_weights_save(store, NULL, g, "", path, stem, WEFT_F32, 0), WEFT_OK, "%s",
+                 weft_error_message());
     snprintf(path, sizeof path, "%s/%s/config.json", folder, name);
     cr_assert_eq(weft_file_write_atomic(path, config, (int64_t)strlen(config)), WEFT_OK);
     weft_store_free(store);

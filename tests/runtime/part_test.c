@@ -2,9 +2,9 @@
  * meshes of fake ranks against one rank. All bitwise. */
 #include "runtime/part_files.h"
 
+#include "base/convert.h"
 #include "base/fs.h"
 #include "format/safetensors.h"
-#include "base/convert.h"
 #include "runtime/weights.h"
 
 #include <criterion/criterion.h>
@@ -195,8 +195,8 @@ Test(part, initial_values_are_slices_of_one_ranks)
 static weft_status_code save_and_load(rank_job *j)
 {
     WEFT_TRY(make(j));
-    WEFT_TRY(weft_weights_save(j->store, j->comm, j->graph, "net.", NULL, j->folder, "model",
-                               WEFT_F32, 0));
+    WEFT_TRY(
+        weft_weights_save(j->store, j->comm, j->graph, "net.", j->folder, "model", WEFT_F32, 0));
     WEFT_TRY(parts_save(j->store, "adamw.", j->folder, "optimizer", j->rank, j->ranks));
     WEFT_TRY(weft_comm_barrier(j->comm));
     for (int64_t i = 0; i < weft_store_count(j->store); i++) {
@@ -308,7 +308,7 @@ Test(part, damage_is_named)
     const int ranks = on_ranks("fsdp=3", fresh_folder(folder), save_parts, many);
     weft_store *store = many[1].store;
     cr_expect_eq(
-        weft_weights_save(store, NULL, many[1].graph, "net.", NULL, folder, "model", WEFT_F32, 0),
+        weft_weights_save(store, NULL, many[1].graph, "net.", folder, "model", WEFT_F32, 0),
         WEFT_E_ARG, "a part under a whole name");
     cr_expect_eq(parts_load(store, "net.", folder, "all"), WEFT_E_FORMAT);
     cr_expect(strstr(weft_error_message(), "adamw.a"), "unknown: %s", weft_error_message());
