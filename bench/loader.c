@@ -27,6 +27,8 @@ static void fail(void)
 /* 8 shards of 64 samples of 1 MB, in `dir`. */
 static void make_shards(const char *dir)
 {
+    static const char meta[] =
+        "{\"caption\": \"x\", \"frames\": 9, \"width\": 64, \"height\": 64, \"fps\": 24}";
     const int64_t bytes = 1 << 20;
     unsigned char *data = weft_alloc(bytes);
     if (!data || weft_make_dirs(dir) != WEFT_OK)
@@ -44,7 +46,7 @@ static void make_shards(const char *dir)
             if (weft_tar_add(w, name, data, bytes) != WEFT_OK)
                 fail();
             snprintf(name, sizeof name, "s%d_%03d.json", shard, i);
-            if (weft_tar_add(w, name, "{\"caption\": \"x\"}", 16) != WEFT_OK)
+            if (weft_tar_add(w, name, meta, sizeof meta - 1) != WEFT_OK)
                 fail();
         }
         if (weft_tar_finish(w, NULL, NULL) != WEFT_OK)
