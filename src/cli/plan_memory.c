@@ -61,8 +61,7 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     weft_block_items(&shape, &rates, *item);
     *items = WEFT_BLOCK_PIECES;
-    /* transfers hide behind the forward pass on the way out and the backward pass on the way back
-     */
+    /* transfers hide behind the forward pass on the way out, the backward pass on the way back */
     *window = 0;
     for (int64_t i = 0; i < *items; i++)
         *window += 3 * (*item)[i].recompute * (double)(*item)[i].count;

@@ -35,6 +35,11 @@ awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \
 "$WEFT" inspect graph vae.yaml --frames 5 >once.txt
 awk -v a="$(bytes activations once.txt)" -v b="$(bytes activations again.txt)" 'BEGIN {exit !(b < a)}'
 
+# The seconds of a step on a cluster, every part of it.
+"$WEFT" inspect graph vae.yaml --cluster h100:1 | grep -q "^  predicted step .* forward .* backward .* update "
+if "$WEFT" inspect graph vae.yaml --cluster h1000 2>err; then exit 1; fi
+grep -q "neither a file nor a preset" err
+
 # What each pass changed; a pass that is off; a name that is none; starts and waits.
 "$WEFT" inspect graph vae.yaml --mesh dp=2 --batch 2 --passes --graph >passes.txt
 grep -q "^shard .*vary +" passes.txt

@@ -127,8 +127,7 @@ static weft_status dit(tracer *x, int32_t index, int32_t group, const weft_plan_
                          (double)(x->costs->model->hidden * clip->denoiser.dtype_bytes);
     const double held = d.bytes - weft_model_state_bytes(x->costs);
     x->t->step[at].memory += held;
-    /* forward, recompute and backward take 1 : 1 : 2 of dense products and 1 : 1 : 2.5 of attention
-     */
+    /* forward, recompute and backward: 1 : 1 : 2 of dense products, 1 : 1 : 2.5 of attention */
     WEFT_TRY(pass(x, index, group, false, &d, dense / 4, attention / 4.5, share, c->degree, &at));
     WEFT_TRY(pass(x, index, group, true, &d, dense * 3 / 4, attention * 3.5 / 4.5, share, c->degree,
                   &at));

@@ -7,8 +7,9 @@
 
 #define WEFT_CASCADE_FORMAT "weft.cascades/1"
 
-/* {"cascades": [{"id": "s0.vae", "after": ["s0.text"], "degrees": {"1": {"seconds": 4.0, "bytes":
- * 2e9}, ...}}, ...]} "after" and "bytes" may be missing. `name` begins the messages. */
+/* {"cascades": [{"id": "s0.vae", "after": ["s0.text"],
+ *                "degrees": {"1": {"seconds": 4.0, "bytes": 2e9}, ...}}, ...]}
+ * "after" and "bytes" may be missing. `name` begins the messages. */
 weft_status weft_cascade_list_from_json(const json_t *root, const char *name, weft_arena *arena,
                                         weft_cascade_list *out);
 weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cascade_list *out);

@@ -1,12 +1,16 @@
 /* An iteration's samples, and what each costs as cascades (Arachne §III, §IV-B Eq. 8-9).
  *
  * Seconds of a DiT cascade of `batch` clips of S tokens on k devices, forward and backward:
- *   compute: sum over operators of (forward + recompute + backward) / k, by device rates; with head
- *     parallelism (Ulysses) attention takes ceil(heads / k) k / heads of that, because a head is
- * not split communication: Ulysses: 4 all-to-alls of the activations per layer and pass; ring: keys
- * and values go round, hidden behind the attention of a block as far as that is longer and the
- * better of the two is taken. Memory is Eq. 8: model states by ZeRO stage, plus tokens / k. A VAE
- * cascade deals its tiles to k devices in turn. */
+ *
+ *   compute        sum over operators of (forward + recompute + backward) / k, by device rates;
+ *                  with head parallelism (Ulysses) attention takes ceil(heads / k) k / heads of
+ *                  that, because a head is not split
+ *   communication  Ulysses: 4 all-to-alls of the activations per layer and pass
+ *                  ring: keys and values go round, hidden behind the attention of a block as far as
+ *                  that is longer
+ *
+ * and the better of the two is taken. Memory is Eq. 8: model states by ZeRO stage, plus tokens / k.
+ * A VAE cascade deals its tiles to k devices in turn. */
 #ifndef WEFT_PLAN_WORKLOAD_H
 #define WEFT_PLAN_WORKLOAD_H
 
@@ -55,8 +59,7 @@ typedef struct weft_dit_cost {
 weft_status weft_dit_cost_of(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
                              int64_t degree, weft_sp_method method, int64_t per_node,
                              weft_dit_cost *out);
-/* Its compute seconds apart: dense products and the rest, and attention; all three passes together.
- */
+/* Its compute seconds apart: dense products and the rest, and attention; all three passes. */
 weft_status weft_dit_parts(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,
                            int64_t degree, weft_sp_method method, double *dense, double *attention);
 weft_status weft_vae_seconds(const weft_cascade_costs *costs, const weft_plan_bucket *bucket,

@@ -505,8 +505,7 @@ static weft_status solve_collocated(const problem *p, const bool *active, int64_
 typedef struct priced {
     const problem *p;
     /* when the skips are all collocated: stages stay within `bound`, states within the legal suffix
-     * starts of fold_init, and a pair counts as the sum of its stages (what its device has to do)
-     */
+     * starts of fold_init, and a pair counts as the sum of its stages, the work of its device */
     const fold *legal; /* NULL: skips may be sent */
     double bound;
     double *between; /* [n + 1][n + 1]: bytes of skips with from < x and to < y */
@@ -612,8 +611,7 @@ static void priced_level(priced *s, int64_t k, double limit)
         }
 }
 
-/* Looks for a plan better than `limit`; *found false: there is none. `legal` and `bound` as above.
- */
+/* Looks for a plan better than `limit`; *found false: none. `legal` and `bound` as above. */
 static weft_status solve_priced(const problem *p, const fold *legal, double bound, double limit,
                                 int64_t *cut, bool *found)
 {

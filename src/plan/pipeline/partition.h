@@ -43,8 +43,8 @@ typedef enum weft_collocation {
 typedef struct weft_partition {
     int64_t stages;
     int64_t *cut; /* [stages + 1], owned; cut[0] = 0, strictly rising, cut[stages] = op_count */
-    bool
-        *collocated; /* [skip_count], owned; NULL without skips. True too where no device is left */
+    /* [skip_count], owned; NULL without skips. True too where no device is left */
+    bool *collocated;
     double bottleneck;     /* seconds, the objective */
     weft_collocation mode; /* what was used: never AUTO */
     bool proved;           /* no partition of this mode is better */

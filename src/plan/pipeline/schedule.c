@@ -750,8 +750,7 @@ weft_status weft_schedule_memory(const weft_schedule *s, const double *activatio
 int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int64_t devices,
                                   int64_t microbatches)
 {
-    /* a microbatch alone; the first one's way, then one more device step per following microbatch
-     */
+    /* a microbatch alone; the first one's way, then a device step per following microbatch */
     int64_t bound = 2 * stages;
     for (int64_t d = 0; d < devices; d++) {
         int64_t first = stages, count = 0;
@@ -760,8 +759,7 @@ int64_t weft_schedule_lower_bound(const int32_t *device_of, int64_t stages, int6
                 first = s;
                 count++;
             }
-        /* the device waits for its first stage, and after its last B the gradient has as far to go
-         */
+        /* the device waits for its first stage; after its last B the gradient has as far to go */
         if (count > 0 && 2 * count * microbatches + 2 * first > bound)
             bound = 2 * count * microbatches + 2 * first;
     }

@@ -10,12 +10,8 @@ typedef struct weft_gantt_bar {
     int colour;        /* any number: equal numbers look alike */
     double shade;      /* 0: full colour .. 1: nearly white */
     const char *label; /* shown where it fits, and as tooltip */
-    enum {
-        WEFT_GANTT_BAR,
-        WEFT_GANTT_INNER,
-        WEFT_GANTT_LABEL
-    } part; /* INNER: part of a bar, neither outline nor
-               text; LABEL: only the text */
+    /* INNER: part of a bar, neither outline nor text; LABEL: only the text */
+    enum { WEFT_GANTT_BAR, WEFT_GANTT_INNER, WEFT_GANTT_LABEL } part;
 } weft_gantt_bar;
 
 /* Of a cascade, for plans and simulations alike: that of its sample ("s3.vae"), else of `index`. */

@@ -193,8 +193,8 @@ static int class_of(weft_trace_kind kind)
 }
 
 /* One ring per device of a node, each turned by one inside the nodes, so that every one crosses
- * between nodes over another rail; a message is split over them. Members of a node stand together.
- */
+ * between nodes over another rail; a message is split over them. Members of a node stand
+ * together. */
 static int64_t turned_rings(const weft_cluster *c, const int32_t *m, int64_t n, int32_t *from,
                             int32_t *to)
 {
@@ -532,8 +532,7 @@ static weft_status fill(simulator *s)
                 s->spare[f->path->link[k]] += f->most * f->path->count[k];
         }
     }
-    /* a heap of links by share; shares only grow while flows are fixed, so a stale one goes back in
-     */
+    /* a heap of links by share; shares only grow while flows are fixed: a stale one goes back */
     int64_t n = 0;
     for (int64_t i = 0; i < s->part_links.count; i++)
         if (s->weight[s->part_links.item[i]] > 0)
