@@ -59,8 +59,11 @@ static weft_status load(const parity *p, const char *name, bool video, float **o
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
     }
     weft_tensor_to_f32(t, raw);
-    if (video && t->rank == 5) {
-        swap_layout(raw, t->dim, true, ours);
+    if (video && (t->rank == 5 || t->rank == 4)) { /* an image is one frame */
+        const bool image = t->rank == 4;
+        const int64_t dim[5] = {t->dim[0], t->dim[1], image ? 1 : t->dim[2], t->dim[t->rank - 2],
+                                t->dim[t->rank - 1]};
+        swap_layout(raw, dim, true, ours);
         weft_free(raw);
         raw = ours;
     } else {

@@ -132,8 +132,12 @@ static weft_status check_frames(const weft_generator *p)
                      (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
 }
 
+/* What a denoiser is given. */
+static const weft_port needed[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+
 static weft_status check_sizes(weft_generator *p)
 {
+    WEFT_TRY(weft_model_accepts(&p->denoiser_model, needed, WEFT_COUNT(needed), "generate"));
     const weft_model_size one = {1, 1, 1, 1, 1};
     WEFT_TRY(check_frames(p));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
@@ -201,8 +205,6 @@ static weft_status build_parts(weft_generator *p)
     weft_output(g, "text", ports.at[WEFT_PORT_TEXT]);
     WEFT_TRY(finish_part(p, &p->encoder));
 
-    static const weft_port needed[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
-    WEFT_TRY(weft_model_accepts(&p->denoiser_model, needed, WEFT_COUNT(needed), "generate"));
     ports = weft_ports_none();
     for (int i = 0; i < WEFT_COUNT(needed); i++)
         ports.at[needed[i]] = weft_model_input(d, &p->denoiser_model, &size, needed[i], "batch.");

@@ -30,6 +30,7 @@ typedef enum weft_port {
     WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
     WEFT_PORT_FPS,            /* (B)          frames per second                                  */
+    WEFT_PORT_LABEL,          /* (B) i32      a class                                            */
     WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
     WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
     WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
@@ -85,6 +86,8 @@ typedef struct weft_grid {
     bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
     int64_t channels;  /* of the latents */
     int64_t out_channels;
+    int64_t
+        side; /* denoiser: the only height and width of latents that it has positions for; 0: any */
     double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS]; /* autoencoder: of its latents */
 } weft_grid;
 /* Frames that fit the grid: rounded to the nearest, at least one. */

@@ -20,6 +20,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
     [WEFT_PORT_FPS]            = {"fps",            WEFT_F32, false},
+    [WEFT_PORT_LABEL]          = {"label",          WEFT_I32, false},
     [WEFT_PORT_TOKENS]         = {"tokens",         WEFT_I32, false},
     [WEFT_PORT_VIDEO]          = {"video",          WEFT_F32, true},
     [WEFT_PORT_NOISE]          = {"noise",          WEFT_F32, true},
@@ -220,6 +221,10 @@ weft_status weft_model_read(const json_t *json, const char *where, weft_model *m
 
 weft_status weft_model_default(const char *class_name, weft_model *model)
 {
+    if (!class_name)
+        return weft_fail(
+            WEFT_E_UNSUPPORTED,
+            "no autoencoder that weft has belongs to this model; give sizes in latents");
     json_t *json = json_object();
     const weft_status_code status =
         weft_model_read_as(class_name, json, &(weft_places){.where = class_name}, model);
@@ -436,8 +441,8 @@ weft_model_size weft_model_smallest(const weft_model *model)
         return size;
     const weft_grid grid = weft_model_grid(model);
     size.frames = weft_grid_frames(&grid, 1);
-    size.height = grid.factor[1];
-    size.width = grid.factor[2];
+    size.height = grid.side ? grid.side : grid.factor[1];
+    size.width = grid.side ? grid.side : grid.factor[2];
     return size;
 }
 

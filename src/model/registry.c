@@ -1,11 +1,13 @@
 /* The families. To add one: its file, and its line here. */
 #include "model/family.h"
 
-extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder;
+extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
+    weft_family_uvit;
 
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit,       /* WanTransformer3DModel */
     &weft_family_wan_vae,       /* AutoencoderKLWan      */
     &weft_family_bytes_encoder, /* WeftBytesEncoder      */
+    &weft_family_uvit,          /* UViT                  */
     NULL,
 };

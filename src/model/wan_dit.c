@@ -39,26 +39,6 @@ static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* timestep (B) -> (B, freq_dim): cosines, then sines. The frequencies are rounded to f32 at each
- * step, as in the reference: at t near 1000 their last bit shows in the angle. */
-static weft_value sinusoid(weft_graph *g, int64_t freq_dim, weft_value timestep_b)
-{
-    const int64_t half = freq_dim / 2;
-    float *frequency = weft_alloc(half * (int64_t)sizeof(float));
-    if (!frequency)
-        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld frequencies",
-                               (long long)half);
-    for (int64_t i = 0; i < half; i++)
-        frequency[i] = expf((float)-9.210340371976184 * (float)i / (float)half);
-    const weft_value table = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, half), frequency);
-    weft_free(frequency);
-    const weft_value t = weft_reshape(g, timestep_b, WEFT_SHAPE(weft_dim(g, timestep_b, 0), 1));
-    const weft_value angle = weft_mul(g, t, table);
-    const weft_value parts[2] = {weft_unary(g, WEFT_OP_COS, angle),
-                                 weft_unary(g, WEFT_OP_SIN, angle)};
-    return weft_concat(g, parts, 2, 1);
-}
-
 /* One row of the modulation table: (B, rows, C) -> (B, 1, C). */
 static weft_value row(weft_graph *g, weft_value table_brc, int64_t index)
 {
@@ -144,8 +124,8 @@ static void condition(weft_graph *g, const wan_dit *c, weft_value timestep_b, we
     const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, timestep_b, 0);
     weft_graph_push(g, "condition_embedder");
     weft_graph_push(g, "time_embedder");
-    weft_value t = weft_nn_linear(g, "linear_1", sinusoid(g, c->freq_dim, timestep_b), width,
-                                  WEFT_LINEAR_XAVIER);
+    weft_value t = weft_nn_linear(g, "linear_1", weft_nn_sinusoid(g, c->freq_dim, timestep_b),
+                                  width, WEFT_LINEAR_XAVIER);
     t = weft_nn_linear(g, "linear_2", weft_unary(g, WEFT_OP_SILU, t), width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     *temb_bc = t;

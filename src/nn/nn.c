@@ -117,3 +117,33 @@ weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, 
     weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v}, 3, &attr, out);
     return weft_reshape(g, out[0], WEFT_SHAPE(weft_dim(g, q_bsc, 0), weft_dim(g, q_bsc, 1), c));
 }
+
+weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out)
+{
+    const int64_t in = last_dim(g, x);
+    const weft_init xavier = {.kind = WEFT_INIT_UNIFORM, .value = sqrt(6.0 / (double)(in + out))};
+    weft_graph_push(g, "%s", name);
+    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in), xavier);
+    const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
+    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, weight}, 2, &attr);
+    weft_graph_pop(g);
+    return y;
+}
+
+weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep_b)
+{
+    const int64_t half = width / 2;
+    float *frequency = weft_alloc(half * (int64_t)sizeof(float));
+    if (!frequency)
+        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld frequencies",
+                               (long long)half);
+    for (int64_t i = 0; i < half; i++)
+        frequency[i] = expf((float)-9.210340371976184 * (float)i / (float)half);
+    const weft_value table = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, half), frequency);
+    weft_free(frequency);
+    const weft_value t = weft_reshape(g, timestep_b, WEFT_SHAPE(weft_dim(g, timestep_b, 0), 1));
+    const weft_value angle = weft_mul(g, t, table);
+    const weft_value parts[2] = {weft_unary(g, WEFT_OP_COS, angle),
+                                 weft_unary(g, WEFT_OP_SIN, angle)};
+    return weft_concat(g, parts, 2, 1);
+}

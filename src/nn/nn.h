@@ -14,6 +14,12 @@ typedef enum weft_linear_init {
 /* x (..., C) -> (..., out) with bias. */
 weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out,
                           weft_linear_init init);
+/* The same without bias. */
+weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out);
+/* timestep (B) -> (B, width): cosines, then sines of width / 2 frequencies from 1 down to 1/10000.
+ * The frequencies are rounded to f32 at each step, as in the references: at t near 1000 their last
+ * bit shows in the angle. */
+weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep_b);
 /* Affine layer norm ("weight", "bias") over the last dim. */
 weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
 /* The same without parameters. */

@@ -155,8 +155,8 @@ static weft_status check_denoiser(const weft_run_models *m, const char *path)
 {
     static const weft_port given[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
     const weft_model_size one = {1, 1, 1, 1, 1};
-    const weft_shape text = weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT);
     WEFT_TRY(weft_model_accepts(&m->denoiser, given, WEFT_COUNT(given), "train"));
+    const weft_shape text = weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT);
     if (m->patch.channels != m->grid.channels || m->patch.out_channels != m->grid.channels)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: the autoencoder's latents have %lld channels, the transformer takes "

@@ -64,8 +64,9 @@ Test(sizes, configs_write_what_they_read)
         "\"temperal_downsample\":[true],"
         "\"latents_mean\":[1,2,3,4]}",
         "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
+        "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const weft_model model = model_of(texts[i]);
         json_t *json = weft_model_write(&model);
         cr_assert(json);

@@ -47,6 +47,7 @@ refuse "many.yaml:6: \"num_layers\" is 2000000000; it must lie in 0..1024" many.
 refuse "the autoencoder's latents have 4 channels, the transformer takes 8" dit.yaml --set transformer.config.in_channels=8
 refuse "transformer.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a denoiser is needed" dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
 refuse "runs/vae is the folder of a training run; its model is runs/vae/model" dit.yaml --set autoencoder.weights=runs/vae
+refuse 'UViT takes "label", which weft train has nothing for' dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
 # a run folder that holds another model's checkpoints
 refuse "encoder|decoder" vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
@@ -76,7 +77,7 @@ refuse "name: 1 of the model's .* missing: encoder.down_blocks.0.conv1.weight" d
 case $WEFT_BUILD in */asan | */tsan) room=unlimited ;; *) room=16000000 ;; esac # the shadow needs more
 for key in autoencoder.config.base_dim=4096 stages.0.batch=65536; do
     (ulimit -v $room; refuse "are needed, this machine has .* make the model or the batch smaller" vae.yaml --set out=runs/huge --set $key \
-        --set stages.0.height=512 --set stages.0.width=512) || exit 1
+        --set stages.0.height=64 --set stages.0.width=64) || exit 1
 done
 # a folder of several models where one is asked for
 mkdir -p several && echo '{}' >several/model_index.json

@@ -1,0 +1,221 @@
+/* U-ViT (Bao et al. 2023; baofff/U-ViT): a transformer over image patches with long skips, told a
+ * class label. Parameters have the names of the public checkpoints.
+ *
+ *   tokens: [label, time, patches], all with learned positions
+ *   in blocks --push--> mid block --> out blocks, each: x = linear(concat(x, what was pushed last))
+ *   --> norm, project, drop the two extra tokens, unpatch (and a 3x3 convolution)
+ *
+ *   block: x += attn(norm1 x);  x += mlp(norm2 x)
+ *
+ * Shape letters: B batch, S tokens, C width. */
+#include "model/model.h"
+#include "nn/nn.h"
+
+#include <math.h>
+
+enum { EXTRAS = 2, MAX_SKIPS = 128 };
+static const double eps = 1e-5;
+
+typedef struct uvit {
+    int64_t image, patch, channels, width, depth, heads, classes;
+    double mlp_ratio;
+    bool qkv_bias, conv;
+} uvit;
+_Static_assert(sizeof(uvit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+static weft_value attention(weft_graph *g, const uvit *c, weft_value x_bsc)
+{
+    const int64_t width = c->width;
+    weft_graph_push(g, "attn");
+    const weft_value qkv = c->qkv_bias
+                               ? weft_nn_linear(g, "qkv", x_bsc, 3 * width, WEFT_LINEAR_XAVIER)
+                               : weft_nn_linear_plain(g, "qkv", x_bsc, 3 * width);
+    const weft_value q = weft_slice(g, qkv, 2, 0, width), k = weft_slice(g, qkv, 2, width, width),
+                     v = weft_slice(g, qkv, 2, 2 * width, width);
+    const weft_value out = weft_nn_linear(g, "proj", weft_nn_attention(g, q, k, v, c->heads, NULL),
+                                          width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return out;
+}
+
+static weft_value mlp(weft_graph *g, const uvit *c, weft_value x_bsc)
+{
+    const int64_t inner = (int64_t)((double)c->width * c->mlp_ratio);
+    weft_graph_push(g, "mlp");
+    weft_value h = weft_nn_linear(g, "fc1", x_bsc, inner, WEFT_LINEAR_XAVIER);
+    h = weft_emit(g, WEFT_OP_GELU, &h, 1, &(weft_attr_gelu){.exact = true});
+    h = weft_nn_linear(g, "fc2", h, c->width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return h;
+}
+
+/* `skip` WEFT_NONE: none. */
+static weft_value block(weft_graph *g, const uvit *c, weft_value x_bsc, weft_value skip_bsc)
+{
+    if (weft_value_ok(skip_bsc))
+        x_bsc =
+            weft_nn_linear(g, "skip_linear", weft_concat(g, (weft_value[]){x_bsc, skip_bsc}, 2, 2),
+                           c->width, WEFT_LINEAR_XAVIER);
+    x_bsc = weft_add(g, x_bsc, attention(g, c, weft_nn_layer_norm(g, "norm1", x_bsc, eps)));
+    return weft_add(g, x_bsc, mlp(g, c, weft_nn_layer_norm(g, "norm2", x_bsc, eps)));
+}
+
+/* [label, time, patches] with positions. */
+static weft_value embed(weft_graph *g, const uvit *c, weft_value latents_btyxc,
+                        weft_value timestep_b, weft_value label_b)
+{
+    const int64_t batch = weft_dim(g, latents_btyxc, 0), side = c->image / c->patch;
+    const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
+    const weft_conv_shape patch = {.kernel = {1, c->patch, c->patch},
+                                   .stride = {1, c->patch, c->patch}};
+    const weft_value table =
+        weft_param(g, "label_emb.weight", WEFT_F32, WEFT_SHAPE(c->classes, c->width), small);
+    const weft_value label =
+        weft_emit(g, WEFT_OP_EMBED,
+                  (weft_value[]){table, weft_reshape(g, label_b, WEFT_SHAPE(batch, 1))}, 2, NULL);
+    const weft_value time =
+        weft_reshape(g, weft_nn_sinusoid(g, c->width, timestep_b), WEFT_SHAPE(batch, 1, c->width));
+    weft_value x = weft_nn_conv(g, "patch_embed.proj", latents_btyxc, c->width, patch, true);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, side * side, c->width));
+    x = weft_concat(g, (weft_value[]){label, time, x}, 3, 1);
+    return weft_add(
+        g, x,
+        weft_param(g, "pos_embed", WEFT_F32, WEFT_SHAPE(1, EXTRAS + side * side, c->width), small));
+}
+
+static weft_value forward(weft_graph *g, const uvit *c, weft_value latents_btyxc,
+                          weft_value timestep_b, weft_value label_b)
+{
+    const int64_t batch = weft_dim(g, latents_btyxc, 0), p = c->patch, side = c->image / p;
+    const int64_t half = c->depth / 2;
+    weft_value skip[MAX_SKIPS];
+    if (weft_dim(g, latents_btyxc, 1) != 1 || weft_dim(g, latents_btyxc, 2) != c->image ||
+        weft_dim(g, latents_btyxc, 3) != c->image)
+        return weft_graph_fail(
+            g, WEFT_E_SHAPE,
+            "a U-ViT has positions for one frame of %lldx%lld, not for %lld of "
+            "%lldx%lld",
+            (long long)c->image, (long long)c->image, (long long)weft_dim(g, latents_btyxc, 1),
+            (long long)weft_dim(g, latents_btyxc, 3), (long long)weft_dim(g, latents_btyxc, 2));
+    weft_value x = embed(g, c, latents_btyxc, timestep_b, label_b);
+    for (int64_t i = 0; i < half; i++) {
+        weft_graph_push(g, "in_blocks.%d", (int)i);
+        skip[i] = x = block(g, c, x, WEFT_NONE);
+        weft_graph_pop(g);
+    }
+    weft_graph_push(g, "mid_block");
+    x = block(g, c, x, WEFT_NONE);
+    weft_graph_pop(g);
+    for (int64_t i = 0; i < half; i++) {
+        weft_graph_push(g, "out_blocks.%d", (int)i);
+        x = block(g, c, x, skip[half - 1 - i]);
+        weft_graph_pop(g);
+    }
+    x = weft_nn_layer_norm(g, "norm", x, eps);
+    x = weft_nn_linear(g, "decoder_pred", x, p * p * c->channels, WEFT_LINEAR_XAVIER);
+    x = weft_slice(g, x, 1, EXTRAS, side * side);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, side, side, p, p * c->channels));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, 1, c->image, c->image, c->channels));
+    const weft_conv_shape same = {
+        .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .before = {0, 1, 1}, .after = {0, 1, 1}};
+    return c->conv ? weft_nn_conv(g, "final_layer", x, c->channels, same, true) : x;
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const uvit *c = config;
+    if (c->width % c->heads)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"embed_dim\" %lld does not divide into \"num_heads\" "
+                         "%lld",
+                         weft_places_of(places, "embed_dim"), (long long)c->width,
+                         (long long)c->heads);
+    if (c->image % c->patch)
+        return weft_fail(
+            WEFT_E_FORMAT, "%s: \"img_size\" %lld is no multiple of \"patch_size\" %lld",
+            weft_places_of(places, "img_size"), (long long)c->image, (long long)c->patch);
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const uvit *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->channels);
+    case WEFT_PORT_TIMESTEP:
+    case WEFT_PORT_LABEL: return WEFT_SHAPE(s->batch);
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] =
+        forward(g, config, ports->at[WEFT_PORT_LATENTS], ports->at[WEFT_PORT_TIMESTEP],
+                ports->at[WEFT_PORT_LABEL]);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const uvit *c = config;
+    grid->factor[0] = 1;
+    grid->factor[1] = grid->factor[2] = c->patch;
+    grid->channels = grid->out_channels = c->channels;
+    grid->side = c->image;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(uvit, member)
+static const weft_field fields[] = {
+    {"img_size", WEFT_FIELD_I64, AT(image), "32", 1, 1 << 14, .help = "side of the latents"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"in_chans", WEFT_FIELD_I64, AT(channels), "4", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels"},
+    {"embed_dim", WEFT_FIELD_I64, AT(width), "768", 2, 1 << 16, .help = "width, even"},
+    {"depth", WEFT_FIELD_I64, AT(depth), "12", 0, 2 * MAX_SKIPS,
+     .help = "half of them in blocks, half out blocks; one more is in the middle"},
+    {"num_heads", WEFT_FIELD_I64, AT(heads), "12", 1, 1024, .help = "attention heads"},
+    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4", 0.01, 64,
+     .help = "inner width of the feed-forward layer over embed_dim"},
+    {"qkv_bias", WEFT_FIELD_BOOL, AT(qkv_bias), "false", .help = "a bias on queries, keys, values"},
+    {"mlp_time_embed", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", 1, 1 << 24, .help = "labels"},
+    {"conv", WEFT_FIELD_BOOL, AT(conv), "true", .help = "a 3x3 convolution at the end"},
+    {"skip", WEFT_FIELD_FIXED, .fallback = "true"},
+    {"clip_dim", WEFT_FIELD_FIXED, .fallback = "null"}, /* text in the place of labels */
+    {"num_clip_token", WEFT_FIELD_FIXED, .fallback = "null"},
+};
+
+static const weft_named_config sizes[] = {
+    {"uvit-h", "{\"embed_dim\": 1152, \"depth\": 28, \"num_heads\": 16, \"conv\": false}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,    false, "x"},
+    {WEFT_PORT_TIMESTEP,   false, "timesteps"},
+    {WEFT_PORT_LABEL,      false, "y"},
+    {WEFT_PORT_PREDICTION, true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"original", "mid_block.attn.qkv.weight", NULL, 0},
+};
+
+const weft_family weft_family_uvit = {
+    .class_name = "UViT", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "weft", .pipeline = "UViTPipeline",
+    .marks = {"mlp_time_embed", "in_chans"},
+    .config_bytes = sizeof(uvit), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+};
+/* clang-format on */
