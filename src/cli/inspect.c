@@ -27,7 +27,7 @@ typedef struct request {
 
 static const weft_option options[] = {
     {"--batch", "N", "1", "samples in a step (of all ranks together)"},
-    {"--frames", "N", "81", "frames of the video: 1 + 4 n"},
+    {"--frames", "N", "81", "frames of the video that the autoencoder takes (Wan: 1 + 4 n)"},
     {"--height", "N", "480", "rows of the video"},
     {"--width", "N", "832", "columns of the video"},
     {"--text", "N", "512", "text tokens per sample"},

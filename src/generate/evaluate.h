@@ -8,7 +8,7 @@
 typedef struct weft_vae_eval_options {
     const char *vae; /* folder with config.json and weights */
     const char *shards, *split;
-    int64_t frames, height, width; /* of the clips; frames 1 + 4 n */
+    int64_t frames, height, width; /* of the clips; as the grid takes them */
     double fps;                    /* 0: each video's own */
     int64_t limit;                 /* clips at most; 0: all */
     const char *sheet;             /* PNG: originals over reconstructions; NULL: none */

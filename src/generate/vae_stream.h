@@ -10,8 +10,8 @@ typedef enum weft_vae_half { WEFT_VAE_ENCODER = 1, WEFT_VAE_DECODER = 2 } weft_v
 typedef struct weft_vae weft_vae;
 
 /* Builds and plans the programs of the wanted halves (bits of weft_vae_half) for one frame size in
- * pixels (multiples of 8); no memory of any size is reserved before weft_vae_bind. `folder` holds
- * config.json and weights. */
+ * pixels that its grid takes; no memory of any size is reserved before weft_vae_bind. `folder`
+ * holds config.json and weights. */
 weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width,
                           weft_vae **vae);
 void weft_vae_free(weft_vae *vae); /* accepts NULL */
@@ -21,8 +21,8 @@ int64_t weft_vae_bytes(const weft_vae *vae);
 /* Reserves memory and loads the weights. */
 weft_status weft_vae_bind(weft_vae *vae);
 
-/* video (frames, height, width, 3) in [-1,1]; frames must be 1 + 4n. latents: (1 + n, height/8,
- * width/8, z), the posterior's means, not normalised. */
+/* video (frames, height, width, 3) in [-1,1], frames as the grid takes them. latents: frames, rows,
+ * columns and channels that the grid makes of it: the posterior's means, not normalised. */
 weft_status weft_vae_encode(weft_vae *vae, const float *video, int64_t frames, float *latents);
 
 /* Frames as they come, clamped to [-1,1]: (count, height, width, 3), valid during the call. */
