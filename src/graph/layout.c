@@ -395,26 +395,75 @@ RULE(conv3d_dw) /* x, dy -> dw (O,I,...) */
     return count;
 }
 
-/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, or the queries against all keys. Segments
- * are rows of B*S of all samples, so only heads may be split beside them. */
+/* Every rank keeps its queries, and the blocks of keys and values go round (Liu et al., Ring
+ * Attention). What a rank's queries saw of each block is merged; block i + 1 is on its way while
+ * block i is attended to:
+ *
+ *     k, v --attention-----------------.
+ *      |                                |
+ *      `--ring_shift--k, v--attention--merge--.
+ *                      |                       |
+ *                      `--ring_shift--...  --merge-- out, lse
+ */
+static void emit_ring(weft_graph *to, const weft_graph *from, const weft_node *n, int axis,
+                      const weft_value *in, weft_value *out)
+{
+    const int ranks = to->mesh.axis[axis].size;
+    weft_attr_comm shift = {
+        .axis = axis, .dim = 1, .global = shape_of(from, n->in[1])->dim[1], .shift = 1};
+    weft_value k = in[1], v = in[2];
+    for (int i = 0; i < ranks && to->error == WEFT_OK; i++) {
+        const weft_value block[3] = {in[0], k, v};
+        weft_value part[WEFT_MAX_OUTPUTS];
+        shift.held = i;
+        if (i + 1 < ranks) {
+            k = weft_emit(to, WEFT_OP_RING_SHIFT, &k, 1, &shift);
+            v = weft_emit(to, WEFT_OP_RING_SHIFT, &v, 1, &shift);
+        }
+        weft_emit_all(to, WEFT_OP_ATTENTION, block, 3, n->attr, part);
+        if (i == 0)
+            out[0] = part[0], out[1] = part[1];
+        else
+            weft_emit_all(to, WEFT_OP_ATTENTION_MERGE,
+                          (weft_value[]){out[0], out[1], part[0], part[1]}, 4, NULL, out);
+    }
+}
+
+static const weft_expansion ring = {"ring", emit_ring};
+
+/* Own queries against blocks of the keys: as a step of a ring that is there (`ranks` 0), or all of
+ * it. */
+static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_layout_choice *choice,
+                     int *count)
+{
+    weft_layout_choice *row = add_row(choice, count);
+    row->need[0] = row->need[1] = row->need[2] = row->out[0] = split(1);
+    row->out[1] = split(2);
+    if (ranks == 0)
+        return;
+    row->expansion = &ring;
+    const weft_shape *k = shape_of(g, n->in[1]);
+    const int64_t block = (k->dim[1] + ranks - 1) / ranks;
+    row->wire_bytes = 2 * (double)(ranks - 1) * (double)(k->dim[0] * block * k->dim[2]) *
+                      (double)(k->dim[3] * weft_dtype_bytes(g->value[n->in[1].id].dtype));
+}
+
+/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, the queries against all keys, or a ring.
+ * Segments are rows of B*S of all samples, so only heads may be split beside them. */
 RULE(attention)
 {
-    (void)g;
+    const bool packed = has_input(n, 3), causal = ((const weft_attr_attention *)n->attr)->causal;
     int count = 0;
     for (int d = 0; d < 3; d++) {
-        if ((d < 2 && has_input(n, 3)) ||
-            (d == 1 && ((const weft_attr_attention *)n->attr)->causal))
+        if ((d < 2 && packed) || (d == 1 && causal))
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
         row->out[1] = split((int[]){0, 2, 1}[d]);
     }
-    if (ranks == 0) { /* own queries against a block of the keys: a step of a ring */
-        weft_layout_choice *row = add_row(choice, &count);
-        row->need[0] = row->need[1] = row->need[2] = row->out[0] = split(1);
-        row->out[1] = split(2);
-    }
+    if (!packed && !causal)
+        add_ring(g, n, ranks, choice, &count);
     return count;
 }
 
@@ -627,7 +676,8 @@ RULE(converted)
 {
     const weft_attr_comm *a = n->attr;
     const bool moves = n->op == WEFT_OP_ALL_GATHER || n->op == WEFT_OP_REDUCE_SCATTER ||
-                       n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL;
+                       n->op == WEFT_OP_SLICE_OWN || n->op == WEFT_OP_ALL_TO_ALL ||
+                       n->op == WEFT_OP_RING_SHIFT;
     int count = 0;
     for (int d = 0; d < shape_of(g, n->out[0])->rank; d++)
         if (!moves || ranks == 0 || (d != a->dim && (n->op != WEFT_OP_ALL_TO_ALL || d != a->dim2)))

@@ -216,7 +216,17 @@ typedef void weft_vjp_fn(weft_graph *graph, const weft_node *node, const weft_va
  * V. */
 typedef struct weft_layout_choice {
     weft_layout need[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    const struct weft_expansion *expansion; /* NULL: the op itself, on parts */
+    double wire_bytes; /* an expansion's, in the forward: what the rank with most of it sends */
 } weft_layout_choice;
+/* One node that becomes several on an axis, exchanges between them. `from` and `node`: as they are
+ * before the split. Emits into `to` from in[], laid out as the row needs them; out[o] lies as the
+ * row says. All ranks must emit the same nodes. The backward is that of the nodes emitted. */
+typedef struct weft_expansion {
+    const char *name; /* that recipes ask for it by */
+    void (*emit)(weft_graph *to, const weft_graph *from, const weft_node *node, int axis,
+                 const weft_value *in, weft_value *out);
+} weft_expansion;
 enum { WEFT_MAX_CHOICES = 48 };
 /* Lists them for an axis of `ranks` ranks, all that the op has except "everything R", which is
  * always legal; returns how many. Shapes in `graph` are those before the split; or with `ranks` 0

@@ -338,6 +338,14 @@ static const weft_recipe_row cp_rows[] = {
     {"*attn*:attention",         "cp", {WEFT_S, 1}},
 };
 
+/* Or keys and values go round (Liu et al., Ring Attention): heads stay whole, so ranks may be more
+ * than heads, and what is on the wire hides behind attention. The text's keys are on every rank. */
+static const weft_recipe_row ring_rows[] = {
+    {"*blocks.*:layer_norm",     "ring", {WEFT_S, 1}},
+    {"*attn1*:attention",        "ring", {WEFT_S, 1}, .by = "ring"},
+    {"*attn*:attention",         "ring", {WEFT_S, 1}},
+};
+
 /* Tensor parallel with sequence parallelism between (Korthikanti et al., MLSys'23): norms and
  * residuals work on the own tokens; the sum behind a row-split linear is scattered, and gathered
  * before the next. */
@@ -346,12 +354,15 @@ static const weft_recipe_row sp_rows[] = {
     {"*blocks.*:layer_norm",     "sp", {WEFT_S, 1}},
 };
 
-/* Where two split one dim, the first is outside: heads by tp, inside by cp. */
+/* Where two split one dim, the first is outside: heads by tp, inside by cp; tokens by ring, inside
+ * by cp, whose ranks then hold a block of the ring together. */
+#define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
-    tp = {"tp", "tensor parallel",                    tp_rows, sizeof tp_rows / sizeof *tp_rows},
-    cp = {"cp", "context parallel",                   cp_rows, sizeof cp_rows / sizeof *cp_rows},
-    sp = {"sp", "tensor parallel, tokens in between", sp_rows, sizeof sp_rows / sizeof *sp_rows};
-static const weft_recipe_list *const recipes[] = {&tp, &cp, &sp};
+    tp   = LIST("tp",   "tensor parallel",                     tp_rows),
+    ring = LIST("ring", "context parallel, keys go round",     ring_rows),
+    cp   = LIST("cp",   "context parallel, tokens into heads", cp_rows),
+    sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
+static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
 const weft_family weft_family_wan_dit = {
     .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,

@@ -24,6 +24,8 @@ typedef struct weft_recipe_row {
     bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
     bool optional;      /* recipes that several models share: the graph need not have such a name */
     bool params;        /* it is about params only, whatever else has such a name */
+    const char *by;     /* nodes: the expansion to compute them by, of those that the op's rule
+                           offers ("ring"); NULL: the cheapest of all that it lists */
 } weft_recipe_row;
 enum { WEFT_ANY_DIM = -1 };
 typedef struct weft_recipe {

@@ -169,6 +169,20 @@ static void emit_node(axis_pass *p, const weft_node *n, const weft_value *in,
         weft_graph_node_mut(p->to, weft_value_get(p->to, made[0])->node)->backward = n->backward;
 }
 
+static void expand_node(axis_pass *p, const weft_node *n, const weft_value *in,
+                        const weft_layout_choice *choice)
+{
+    weft_value made[WEFT_MAX_OUTPUTS] = {WEFT_NONE, WEFT_NONE, WEFT_NONE};
+    const int32_t first = weft_graph_node_count(p->to);
+    choice->expansion->emit(p->to, p->from, n, p->axis, in, made);
+    for (int o = 0; o < n->out_count; o++) {
+        put_version(p, n->out[o], choice->out[o], made[o]);
+        check_local_shape(p, n, n->out[o], choice->out[o], made[o]);
+    }
+    for (int32_t i = first; i < weft_graph_node_count(p->to); i++)
+        weft_graph_node_mut(p->to, i)->backward = n->backward;
+}
+
 /* ---- conversions --------------------------------------------------------------------------- */
 
 /* What each rank can make by itself in this split, from whole operands: constants, fills, tables,
@@ -324,7 +338,7 @@ static double choice_cost(const axis_pass *p, const weft_node *n, const weft_lay
     for (int o = 0; o < n->out_count; o++)
         if (c->out[o].kind == WEFT_P)
             cost += bytes_of(p, n->out[o]) * (p->ranks - 1) / p->ranks;
-    return cost;
+    return cost + c->wire_bytes * (1 + 1e-6);
 }
 
 /* Rules that look at how parts fit (reshape, windows of convolutions) hold for rank 0; along dims
@@ -343,14 +357,16 @@ static bool fits_all_ranks(const axis_pass *p, const weft_node *n, const weft_la
     return true;
 }
 
-static void choose(const axis_pass *p, const weft_node *n, weft_layout_choice *best)
+/* `by`: the expansion that the recipe asks for, or NULL. */
+static void choose(axis_pass *p, const weft_node *n, const char *by, weft_layout_choice *best)
 {
     weft_layout_choice choice[WEFT_MAX_CHOICES];
     const int count = weft_op_get(n->op)->layout(p->from, n, p->ranks, choice);
     *best = (weft_layout_choice){0}; /* everything R */
-    double least = choice_cost(p, n, best);
+    double least = by ? INFINITY : choice_cost(p, n, best);
     for (int i = 0; i < count; i++) {
-        if (!fits_all_ranks(p, n, &choice[i]))
+        const weft_expansion *e = choice[i].expansion;
+        if (!fits_all_ranks(p, n, &choice[i]) || (by && (!e || strcmp(e->name, by) != 0)))
             continue;
         mark_varying(n, &choice[i]);
         const double cost = choice_cost(p, n, &choice[i]);
@@ -359,6 +375,11 @@ static void choose(const axis_pass *p, const weft_node *n, weft_layout_choice *b
             *best = choice[i];
         }
     }
+    if (isinf(least))
+        weft_graph_fail(p->to, WEFT_E_UNSUPPORTED,
+                        "recipe %s: on axis %s %s cannot be computed by \"%s\": its layout rule "
+                        "does not offer that for these operands; take \"by\" out of the row",
+                        p->recipe->name, p->axis_name, weft_op_get(n->op)->name, by ? by : "");
 }
 
 /* ---- nodes --------------------------------------------------------------------------------- */
@@ -390,14 +411,17 @@ static void shard_source(axis_pass *p, const weft_node *n)
 static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *choice)
 {
     weft_value in[WEFT_MAX_INPUTS];
+    const weft_recipe_row *row = row_for_node(p, n);
     if (p->decides)
-        choose(p, n, choice);
+        choose(p, n, row ? row->by : NULL, choice);
     for (int i = 0; i < n->in_count; i++)
         in[i] = weft_value_ok(n->in[i]) ? convert(p, n->in[i], choice->need[i]) : WEFT_NONE;
     for (int o = 0; o < n->out_count; o++)
         p->home[n->out[o].id] = choice->out[o];
-    emit_node(p, n, in, choice->out);
-    const weft_recipe_row *row = row_for_node(p, n);
+    if (choice->expansion)
+        expand_node(p, n, in, choice);
+    else
+        emit_node(p, n, in, choice->out);
     if (row && weft_graph_check(p->to) == WEFT_OK &&
         check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
         convert(p, n->out[0], row->layout);

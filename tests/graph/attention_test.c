@@ -1,11 +1,12 @@
 /* Attention in parts: over pieces of the keys, merged, it is attention over all of them, forward
  * and backward, in f64 to rounding. It is what a ring of ranks computes. */
-#include "graph/graph.h"
-#include "lockstep.h"
+#include "ranks.h"
+#include "sharded.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { B = 2, SQ = 5, SK = 7, H = 3, W = 4 };
 
@@ -207,91 +208,135 @@ Test(attention, backward_of_parts_with_the_whole_lse)
 
 typedef struct ring_size {
     int64_t sq, sk;
+    bool causal, packed;
 } ring_size;
 
-/* This rank's part of a source of `n` tokens. */
-static weft_value own_tokens(weft_graph *g, const char *name, int rank, int ranks, int64_t n)
+/* The loss is the sum of out weighted by w. */
+static weft_graph *build(void *user)
 {
-    weft_attr_source a = {.dtype = WEFT_F32, .global = {4, {B, n, H, W}}};
-    a.shape = a.global;
-    weft_part(n, ranks, rank, &a.start[1], &a.shape.dim[1]);
-    const weft_value v = weft_source(g, WEFT_OP_INPUT, name, &a);
-    weft_graph_set_layout(g, v, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 1}});
-    return v;
-}
-
-/* Keys and values go round; each rank merges what its queries saw of every block. `ranks` 1: plain
- * attention. The loss is the sum of out weighted by w. */
-static weft_graph *ring_graph(int rank, int ranks, ring_size size)
-{
+    const ring_size *s = user;
     weft_graph *g = weft_graph_create();
-    const weft_mesh mesh = {1, {{"cp", ranks}}};
-    weft_graph_set_mesh(g, &mesh, rank);
-    const attended own = {.q = own_tokens(g, "q", rank, ranks, size.sq),
-                          .k = own_tokens(g, "k", rank, ranks, size.sk),
-                          .v = own_tokens(g, "v", rank, ranks, size.sk)};
-    attended sum = own, block = own;
-    for (int i = 0; i < ranks; i++) {
-        const weft_attr_comm next = {
-            .axis = 0, .dim = 1, .global = size.sk, .shift = 1, .held = i - 1};
-        if (i) {
-            block.k = weft_emit(g, WEFT_OP_RING_SHIFT, &block.k, 1, &next);
-            block.v = weft_emit(g, WEFT_OP_RING_SHIFT, &block.v, 1, &next);
-        }
-        attend(g, &block, WEFT_NONE);
-        sum = i ? merge(g, sum, block) : block;
-    }
-    const weft_value w = own_tokens(g, "w", rank, ranks, size.sq);
-    const weft_value term = weft_sum_all(g, weft_mul(g, sum.out, w));
-    const weft_value loss =
-        weft_emit(g, WEFT_OP_ALL_REDUCE, &term, 1, &(weft_attr_comm){.axis = 0});
-    const weft_value wrt[3] = {own.q, own.k, own.v};
-    weft_value grad[3];
-    weft_autodiff(g, loss, wrt, 3, grad);
-    weft_output(g, "out", sum.out);
-    weft_output(g, "dq", grad[0]);
-    weft_output(g, "dk", grad[1]);
-    weft_output(g, "dv", grad[2]);
-    cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s", weft_error_message());
+    const weft_attr_attention a = {.scale = 0.7, .causal = s->causal};
+    weft_value in[4] = {weft_input(g, "q", WEFT_F32, WEFT_SHAPE(B, s->sq, H, W)),
+                        weft_input(g, "k", WEFT_F32, WEFT_SHAPE(B, s->sk, H, W)),
+                        weft_input(g, "v", WEFT_F32, WEFT_SHAPE(B, s->sk, H, W))};
+    if (s->packed)
+        in[3] = weft_input(g, "s0", WEFT_I32, WEFT_SHAPE(2, 4));
+    const weft_value out = weft_emit(g, WEFT_OP_ATTENTION, in, s->packed ? 4 : 3, &a);
+    const weft_value w = weft_input(g, "w", WEFT_F32, WEFT_SHAPE(B, s->sq, H, W));
+    weft_output(g, "out", out);
+    weft_output(g, "loss", weft_sum_all(g, weft_mul(g, out, w)));
     return g;
 }
 
+static double fill_ring(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    (void)user;
+    return fill(NULL, name, dtype, index);
+}
+
+static const weft_recipe_row rows[] = {
+    {"q", "cp", {WEFT_S, 1}},
+    {"k", "cp", {WEFT_S, 1}},
+    {"v", "cp", {WEFT_S, 1}},
+    {"w", "cp", {WEFT_S, 1}},
+    {":attention", "cp", {WEFT_S, 1}, .by = "ring"},
+};
+static const weft_recipe recipe = {"ring", rows, sizeof rows / sizeof *rows};
+
 /* 5 or 7 tokens on 2, 3 and 4 ranks: blocks differ in size, the last may be empty. */
+static const ring_size sizes[] = {{5, 7, false, false}, {7, 5, false, false}};
+
 Test(attention, a_ring_of_uneven_blocks)
 {
-    static const ring_size sizes[] = {{5, 7}, {7, 5}};
-    static const char *const names[] = {"out", "dq", "dk", "dv"};
-    for (int s = 0; s < 2; s++) {
-        weft_graph *one = ring_graph(0, 1, sizes[s]), *part[4];
-        lockstep *whole = lockstep_run(1, &one, fill, NULL);
-        cr_assert_str_empty(whole->error, "%s", whole->error);
+    for (int s = 0; s < 2; s++)
         for (int ranks = 2; ranks <= 4; ranks++) {
-            for (int r = 0; r < ranks; r++)
-                part[r] = ring_graph(r, ranks, sizes[s]);
-            lockstep *ring = lockstep_run(ranks, part, fill, NULL);
-            cr_assert_str_empty(ring->error, "%d ranks: %s", ranks, ring->error);
-            for (int i = 0; i < 4; i++) {
-                const weft_view *all = &whole->value[0][weft_graph_find(one, names[i]).id];
-                const int64_t n = all->shape.dim[1];
-                for (int r = 0; r < ranks; r++) {
-                    const weft_view *own = &ring->value[r][weft_graph_find(part[r], names[i]).id];
-                    int64_t start, len;
-                    weft_part(n, ranks, r, &start, &len);
-                    cr_assert_eq(own->shape.dim[1], len);
-                    for (int64_t e = 0; e < view_count(own); e++) {
-                        const int64_t b = e / (len * H * W), rest = e % (len * H * W);
-                        const double got = view_get(own, e),
-                                     want = view_get(all, (b * n + start) * H * W + rest);
-                        cr_assert(fabs(got - want) <= 1e-12, "%s on %d of %d ranks: %g, not %g",
-                                  names[i], r, ranks, got, want);
-                    }
-                }
-            }
-            lockstep_free(ring);
-            for (int r = 0; r < ranks; r++)
-                weft_graph_free(part[r]);
+            const weft_mesh mesh = {1, {{"cp", ranks}}};
+            cr_expect(sharded_agrees(build, sharded_gradients, fill_ring,
+                                     (void *)(uintptr_t)&sizes[s], &mesh, &recipe, 1e-12));
         }
-        lockstep_free(whole);
+}
+
+/* As programs, in f32: the distance of what all ranks have to what one has, norm-wise. */
+static double ring_distance(ring_size size, int ranks, const weft_backend *backend)
+{
+    const weft_mesh mesh = {1, {{"cp", ranks}}};
+    weft_graph *one = build(&size), *part[4];
+    ranks_result whole, own[4];
+    for (int r = 0; r < ranks; r++) {
+        cr_assert_eq(weft_pass_shard(one, &mesh, r, &recipe, &part[r]), WEFT_OK, "%s",
+                     weft_error_message());
+        sharded_gradients(part[r]);
+        cr_assert_eq(weft_graph_verify(part[r]), WEFT_OK, "%s", weft_error_message());
+    }
+    sharded_gradients(one);
+    ranks_run(1, &one, backend, fill_ring, NULL, &whole);
+    ranks_run(ranks, part, backend, fill_ring, NULL, own);
+    double worst = 0;
+    static const char *const names[] = {"out", "part.q", "part.k", "part.v"};
+    for (int i = 0; i < 4; i++) {
+        const ranks_output *all = ranks_find(&whole, names[i]);
+        const int64_t n = all->shape.dim[1];
+        double error = 0, norm = 0;
+        for (int r = 0; r < ranks; r++) {
+            const ranks_output *mine = ranks_find(&own[r], names[i]);
+            int64_t start = 0, len = n;
+            if (i) /* the output is gathered */
+                weft_part(n, ranks, r, &start, &len);
+            cr_assert_eq(mine->shape.dim[1], len);
+            for (int64_t e = 0; e < weft_shape_count(&mine->shape); e++) {
+                const int64_t b = e / (len * H * W), rest = e % (len * H * W);
+                const double want = all->data[(b * n + start) * H * W + rest];
+                error += (mine->data[e] - want) * (mine->data[e] - want);
+                norm += want * want;
+            }
+        }
+        worst = fmax(worst, sqrt(error / norm));
+    }
+    ranks_free(1, &whole);
+    ranks_free(ranks, own);
+    weft_graph_free(one);
+    for (int r = 0; r < ranks; r++)
+        weft_graph_free(part[r]);
+    return worst;
+}
+
+Test(attention, a_ring_as_programs)
+{
+    for (int s = 0; s < 2; s++)
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            const double error = ring_distance(sizes[s], ranks, &weft_backend_cpu);
+            cr_expect(error <= 1e-6, "size %d on %d ranks: off by %g", s, ranks, error);
+        }
+}
+
+/* Where a block does not say which queries may see it no ring is offered. */
+Test(attention, a_ring_that_is_not_offered)
+{
+    static const ring_size without[] = {{5, 5, true, false}, {5, 7, false, true}};
+    const weft_mesh mesh = {1, {{"cp", 2}}};
+    for (int s = 0; s < 2; s++) {
+        weft_graph *one = build((void *)(uintptr_t)&without[s]), *part;
+        cr_expect_eq(weft_pass_shard(one, &mesh, 0, &recipe, &part), WEFT_E_UNSUPPORTED);
+        cr_expect(strstr(weft_error_message(), "\"ring\""), "%s", weft_error_message());
         weft_graph_free(one);
     }
+}
+
+/* The next block is under way before the one that is there is attended to. */
+Test(attention, a_ring_overlaps)
+{
+    const weft_mesh mesh = {1, {{"cp", 3}}};
+    weft_graph *one = build((void *)(uintptr_t)&sizes[0]), *part;
+    cr_assert_eq(weft_pass_shard(one, &mesh, 0, &recipe, &part), WEFT_OK);
+    int shifts = 0, attentions = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(part); n++) {
+        const weft_op op = weft_graph_node(part, n)->op;
+        shifts += op == WEFT_OP_RING_SHIFT;
+        attentions += op == WEFT_OP_ATTENTION;
+        cr_expect(op != WEFT_OP_ATTENTION || shifts == 2 * (attentions < 3 ? attentions : 2));
+    }
+    cr_expect_eq(attentions, 3);
+    weft_graph_free(part);
+    weft_graph_free(one);
 }

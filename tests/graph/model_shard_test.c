@@ -63,6 +63,21 @@ Test(model_shard, context_parallel)
     check("cp=4", single);
 }
 
+/* 8 and 45 tokens, the last rank has fewer. */
+Test(model_shard, ring_context_parallel)
+{
+    check("ring=2", even);
+    check("ring=3", even);
+    check("ring=2", odd);
+    check("ring=4", single);
+    check("tp=2,ring=2", odd);
+    check("dp=2,ring=2", odd);
+    check("ring=2,cp=2", even); /* heads inside of a ring */
+    check("ring=2,cp=2", odd);
+    check("ring=2,sp=2", even);
+    check("fsdp=2,ring=2", even);
+}
+
 Test(model_shard, pairs_and_three)
 {
     check("dp=2,tp=2", even);
@@ -151,6 +166,16 @@ Test(model_shard, context_parallel_moves_around_self_attention_only)
     cr_expect_eq(t.count[WEFT_OP_ALL_TO_ALL], 2 * 4, "q, k, v and the result, in two blocks");
     cr_expect_eq(t.count[WEFT_OP_ALL_GATHER], 1, "the tokens before they become video again");
     cr_expect_eq(t.count[WEFT_OP_ALL_REDUCE] + t.count[WEFT_OP_REDUCE_SCATTER], 0);
+}
+
+/* Keys and values go round in each of two blocks, and their gradients come back. */
+Test(model_shard, a_ring_moves_keys_and_values_only)
+{
+    const traffic t = traffic_of("ring=4", false, 500), both = traffic_of("ring=4", true, 500);
+    cr_expect_eq(t.count[WEFT_OP_RING_SHIFT], 2 * 2 * 3);
+    cr_expect_eq(t.count[WEFT_OP_ALL_TO_ALL], 0);
+    cr_expect_eq(t.count[WEFT_OP_ALL_GATHER], 1, "the tokens before they become video again");
+    cr_expect_eq(both.count[WEFT_OP_RING_SHIFT], 2 * 2 * 2 * 3);
 }
 
 /* The whole step: global norm, clipping, AdamW with its moments, the average. */

@@ -194,6 +194,7 @@ Test(program_shard, reference_backend)
     check(&weft_backend_ref, "tp=2", 1e-6);
     check(&weft_backend_ref, "sp=3", 1e-6);
     check(&weft_backend_ref, "cp=2", 1e-6);
+    check(&weft_backend_ref, "ring=3", 1e-6);
     check(&weft_backend_ref, "dp=2,tp=2,cp=2", 1e-6);
 }
 
@@ -205,6 +206,7 @@ Test(program_shard, cpu_backend)
     check(&weft_backend_cpu, "fsdp=2,tp=2", 1e-4);
     check(&weft_backend_cpu, "dp=2,tp=2", 1e-4);
     check(&weft_backend_cpu, "sp=2,cp=2", 1e-4);
+    check(&weft_backend_cpu, "tp=2,ring=2", 1e-4);
 }
 
 /* Gathering parameters a second time, starting collectives elsewhere and copying less changes no

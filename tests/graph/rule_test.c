@@ -45,6 +45,9 @@ static double fill(void *user, const char *name, weft_dtype dtype, int64_t index
 static weft_graph *local_graph(const trial *t, const weft_graph *whole, const weft_node *n)
 {
     weft_graph *g = weft_graph_create();
+    const weft_mesh mesh = {.axis_count = 1, .axis = {{"t", t->ranks}}};
+    if (t->choice->expansion)
+        weft_graph_set_mesh(g, &mesh, t->index);
     weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     const weft_op_info *info = weft_op_get(t->c->op);
     int64_t start, room[64] = {0};
@@ -60,6 +63,8 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
         if (t->choice->need[i].kind == WEFT_S)
             a.start[t->choice->need[i].dim] = start;
         in[i] = weft_source(g, WEFT_OP_INPUT, name, &a);
+        if (t->choice->expansion)
+            weft_graph_set_layout(g, in[i], (weft_layout[WEFT_MAX_AXES]){t->choice->need[i]});
     }
     const weft_layout l = t->choice->out[0];
     const weft_shape local =
@@ -69,23 +74,29 @@ static weft_graph *local_graph(const trial *t, const weft_graph *whole, const we
         memcpy(room, t->c->attr, (size_t)info->attr_bytes);
     if (l.kind == WEFT_S)
         info->local(g, room, l.dim, start, local.dim[l.dim]);
-    weft_emit_all(g, t->c->op, in, t->c->in_count, t->c->attr ? room : NULL, out);
+    if (t->choice->expansion)
+        t->choice->expansion->emit(g, whole, n, 0, in, out);
+    else
+        weft_emit_all(g, t->c->op, in, t->c->in_count, t->c->attr ? room : NULL, out);
     for (int o = 0; o < n->out_count; o++) {
         char name[16];
         snprintf(name, sizeof name, "out%d", o);
+        if (t->choice->expansion) /* what its nodes derive is what the row says */
+            cr_assert(memcmp(weft_value_get(g, out[o])->layout, &t->choice->out[o],
+                             sizeof t->choice->out[o]) == 0);
         weft_output(g, name, out[o]);
     }
     return g;
 }
 
 /* Element `at` of the whole output `o`, from the ranks' parts. */
-static double assemble(lockstep *const *part, const weft_value *v, weft_layout l, int ranks,
+static double assemble(const weft_view *const *part, weft_layout l, int ranks,
                        const weft_shape *whole, int64_t at)
 {
     if (l.kind != WEFT_S) {
         double sum = 0;
         for (int r = 0; r < (l.kind == WEFT_P ? ranks : 1); r++)
-            sum += view_get(&part[r]->value[0][v[r].id], at);
+            sum += view_get(part[r], at);
         return sum;
     }
     int64_t inner = 1, start, len;
@@ -94,8 +105,7 @@ static double assemble(lockstep *const *part, const weft_value *v, weft_layout l
     const int64_t n = whole->dim[l.dim], k = at / inner % n, outer = at / inner / n;
     const int owner = (int)(k / ((n + ranks - 1) / ranks));
     weft_part(n, ranks, owner, &start, &len);
-    return view_get(&part[owner]->value[0][v[owner].id],
-                    (outer * len + k - start) * inner + at % inner);
+    return view_get(part[owner], (outer * len + k - start) * inner + at % inner);
 }
 
 static void check_row(const op_case *c, const weft_layout_choice *choice, int ranks, int row)
@@ -111,26 +121,35 @@ static void check_row(const op_case *c, const weft_layout_choice *choice, int ra
         local[r] = local_graph(&t, whole, n);
         cr_assert_eq(weft_graph_check(local[r]), WEFT_OK, "%s row %d of %d ranks: %s", name, row,
                      ranks, weft_error_message());
-        part[r] = lockstep_run(1, &local[r], fill, &t);
-        cr_assert_str_empty(part[r]->error, "%s row %d: %s", name, row, part[r]->error);
+        part[r] = choice->expansion ? NULL : lockstep_run(1, &local[r], fill, &t);
     }
+    if (choice->expansion) { /* ranks exchange what they need */
+        trial t = {c, choice, ranks, 0};
+        part[0] = lockstep_run(ranks, local, fill, &t);
+    }
+    for (int r = 0; r < ranks; r++)
+        if (part[r])
+            cr_assert_str_empty(part[r]->error, "%s row %d: %s", name, row, part[r]->error);
     for (int o = 0; o < n->out_count; o++) {
         char output[16];
         snprintf(output, sizeof output, "out%d", o);
-        weft_value v[8];
+        const weft_view *view[8];
         for (int r = 0; r < ranks; r++)
-            v[r] = weft_graph_find(local[r], output);
+            view[r] =
+                &(choice->expansion ? part[0]->value[r]
+                                    : part[r]->value[0])[weft_graph_find(local[r], output).id];
         const weft_view *expected = &one->value[0][n->out[o].id];
         for (int64_t i = 0; i < view_count(expected); i++) {
             const double want = view_get(expected, i);
-            const double got = assemble(part, v, choice->out[o], ranks, &expected->shape, i);
+            const double got = assemble(view, choice->out[o], ranks, &expected->shape, i);
             cr_assert(got == want || fabs(got - want) <= 1e-9 * (1 + fabs(want)),
                       "%s row %d on %d ranks: %s[%lld] is %g, not %g", name, row, ranks, output,
                       (long long)i, got, want);
         }
     }
     for (int r = 0; r < ranks; r++) {
-        lockstep_free(part[r]);
+        if (part[r])
+            lockstep_free(part[r]);
         weft_graph_free(local[r]);
     }
     lockstep_free(one);
@@ -217,7 +236,7 @@ Test(rule, the_wanted_rows_are_there)
         {"batch, M, N, K, two pending", 6, batched_matmul},
         {"rows, columns, K, two pending", 5, plain_linear},
         {"B, S, columns", 3, linear_with_bias},
-        {"B, queries, heads", 3, plain_attention},
+        {"B, queries, heads, a ring", 4, plain_attention},
         {"B, heads", 2, causal_attention},
         {"heads", 1, packed_attention},
         {"B, S, heads", 3, merge},

@@ -1,0 +1,29 @@
+/* The graphs of all ranks of a mesh as programs on communicators of one process: what runs in
+ * earnest, where lockstep.h is what it means. Graphs have inputs and no store. */
+#ifndef TESTS_GRAPH_RANKS_H
+#define TESTS_GRAPH_RANKS_H
+
+#include "lockstep.h"
+#include "runtime/runtime.h"
+
+enum { RANKS_MAX = 8, RANKS_OUTPUTS = 12 };
+
+typedef struct ranks_output {
+    char name[64];
+    weft_shape shape;
+    double *data; /* owned */
+} ranks_output;
+typedef struct ranks_result {
+    int count;
+    ranks_output output[RANKS_OUTPUTS];
+    int64_t views; /* nodes that run nothing */
+    char error[300];
+} ranks_result;
+
+/* Floats as the backend computes them. Fails the test when a rank does. */
+void ranks_run(int ranks, weft_graph *const *graph, const weft_backend *backend,
+               lockstep_fill *fill, void *user, ranks_result *result);
+void ranks_free(int ranks, ranks_result *result);
+const ranks_output *ranks_find(const ranks_result *result, const char *name);
+
+#endif
