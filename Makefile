@@ -100,6 +100,7 @@ test-bin: $(O)/weft $(TESTBIN) $(O)/test-tools/ranks
 
 # `make test` is the whole thing from a fresh machine; `make check` runs what is built, T=pattern a part.
 test: test-deps
+	+$(MAKE) --no-print-directory format-check
 	+$(MAKE) --no-print-directory check
 	+$(MAKE) --no-print-directory asan-fast
 check: test-bin

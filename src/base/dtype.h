@@ -126,8 +126,8 @@ static inline uint8_t weft_f32_to_f8e4m3(float value)
     bits &= 0x7fffffff;
     if (bits > 0x43e80000) /* 464: halfway between 448 and the next, which does not exist */
         return (uint8_t)(sign | 0x7f);
-    if (bits <
-        0x3c800000) { /* below 2^-6: a multiple of 2^-9; adding 2^14 leaves the rounded fraction */
+    if (bits < 0x3c800000) {
+        /* below 2^-6: a multiple of 2^-9; adding 2^14 leaves the rounded fraction */
         float tiny;
         memcpy(&tiny, &bits, sizeof tiny);
         tiny += 16384.0f;

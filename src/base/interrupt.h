@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Called once by the program for verbs that ask weft_interrupted() often (twice a second or more).
- */
+/* Called once by the program for verbs that ask weft_interrupted() often (twice a second or
+ * more). */
 void weft_interrupt_catch(void);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */

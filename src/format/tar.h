@@ -17,8 +17,7 @@ typedef struct weft_tar_member {
 typedef struct weft_tar_index {
     weft_tar_member *member; /* owned */
     int64_t count, capacity;
-    /* Arena; NULL: whole. The first damage with its place; members before and behind it are good.
-     * */
+    /* Arena; NULL: whole. The first damage with its place; members before and behind are good. */
     char *damage;
     int64_t damaged_places;
 } weft_tar_index;

@@ -26,8 +26,8 @@ weft_status weft_tfevents_text(weft_tfevents *events, const char *tag, int64_t s
                                const char *text);
 /* Bytes to the file; also done by itself every few seconds of writing, and by close. */
 weft_status weft_tfevents_flush(weft_tfevents *events);
-weft_status
-weft_tfevents_close(weft_tfevents *events); /* accepts NULL; frees whatever the status is */
+/* Accepts NULL; frees whatever the status is. */
+weft_status weft_tfevents_close(weft_tfevents *events);
 
 /* CRC32C (Castagnoli) of bytes, and TensorFlow's mask of it. */
 uint32_t weft_crc32c(const void *data, int64_t bytes);

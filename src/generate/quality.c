@@ -23,8 +23,8 @@ static void luma_of(const uint8_t *rgb, int64_t count, float *luma)
         luma[i] = 0.299f * rgb[3 * i] + 0.587f * rgb[3 * i + 1] + 0.114f * rgb[3 * i + 2];
 }
 
-/* Five weighted means at once: of x, y, x^2, y^2, xy. Rows first into `rows` (5, height, width-10).
- */
+/* Five weighted means at once: of x, y, x^2, y^2, xy. Rows first into `rows` (5, height,
+ * width-10). */
 static double frame_ssim(const float *x, const float *y, int64_t height, int64_t width,
                          const float weight[WINDOW], float *rows)
 {

@@ -71,8 +71,8 @@ weft_status weft_trace_add_group(weft_trace *trace, const int32_t *member, int64
 /* `step`'s first_after and after_count are set here. */
 weft_status weft_trace_add_step(weft_trace *trace, weft_trace_step step, const int32_t *after,
                                 int64_t after_count, int32_t *out);
-/* Members in range and once per group, `after` earlier steps only, finite numbers. WEFT_E_FORMAT.
- */
+/* Members in range and once per group, `after` earlier steps only, finite numbers.
+ * WEFT_E_FORMAT. */
 weft_status weft_trace_check(const weft_trace *trace);
 const char *weft_trace_kind_name(weft_trace_kind kind);
 /* The steps at their times (seconds, by step; NaN: left out) in Chrome's trace format, which

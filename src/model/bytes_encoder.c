@@ -1,6 +1,6 @@
-/* A small byte-level transformer text encoder, trained together with the denoiser, for a machine
- * without any pretrained weights. Tokens are the UTF-8 bytes of the caption; 256 ends it, 257 pads.
- */
+/* A small byte-level transformer text encoder, trained together with the denoiser, for a
+ * machine without any pretrained weights. Tokens are the UTF-8 bytes of the caption; 256
+ * ends it, 257 pads. */
 #include "model/model.h"
 #include "nn/nn.h"
 

@@ -1,5 +1,5 @@
-/* A graph of one rank against the graphs of all ranks of a mesh: outputs, and gradients of "loss".
- */
+/* A graph of one rank against the graphs of all ranks of a mesh: outputs, and gradients of
+ * "loss". */
 #ifndef TESTS_GRAPH_SHARDED_H
 #define TESTS_GRAPH_SHARDED_H
 

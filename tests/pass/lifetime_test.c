@@ -333,8 +333,8 @@ Test(lifetime, collectives_update_in_place)
     }
 }
 
-/* Faults: a buffer moved onto another, a wait too late, an alias nobody allowed, a place outside.
- */
+/* Faults: a buffer moved onto another, a wait too late, an alias nobody allowed, a place
+ * outside. */
 Test(lifetime, checker_finds_faults)
 {
     int moved = 0, late = 0, aliased = 0;

@@ -1,6 +1,6 @@
-/* SimGrid as referee of the event simulator: the same random traces over the same random clusters,
- * every message of every round a SimGrid communication of its own, every rank going on by itself.
- */
+/* SimGrid as referee of the event simulator: the same random traces over the same random
+ * clusters, every message of every round a SimGrid communication of its own, every rank
+ * going on by itself. */
 #include "base/rng.h"
 #include "plan/simulate/simulator.h"
 

@@ -105,8 +105,8 @@ static void check(const char *path, double wanted[COLOURS][3], double tolerance,
             for (int k = 0; k < 3; k++) {
                 const double off =
                     255 * fabs(fmin(fmax(rgb[k], 0), 1) - fmin(fmax(wanted[i][k], 0), 1));
-                /* The second format is rounded once more, in codes that are worth up to 2.1 levels.
-                 */
+                /* The second format is rounded once more, in codes that are worth up to 2.1
+                 * levels. */
                 cr_expect(off <= tolerance + format,
                           "%s, %s, colour %d: %.1f %.1f %.1f, should be %.1f %.1f %.1f", what,
                           format ? "yuv" : "rgb", i, 255 * rgb[0], 255 * rgb[1], 255 * rgb[2],

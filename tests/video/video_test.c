@@ -196,8 +196,8 @@ Test(video, clips_come_cropped_resampled_and_scaled)
 
 enum { SIDE = 32, CELL = SIDE * SIDE * 3 };
 
-/* Windows of `path` at their own rate are slices of the frames that reading from the start gives.
- */
+/* Windows of `path` at their own rate are slices of the frames that reading from the start
+ * gives. */
 static void check_windows(const char *path, int windows)
 {
     const weft_video_options o = {
