@@ -1,5 +1,7 @@
 #include "base/convert.h"
 
+#include <stdbool.h>
+
 enum { CHUNK = 256 };
 
 /* Any type through f64, a chunk at a time; `from` and `to` need not be aligned. */
@@ -41,6 +43,30 @@ static void write_f64(void *to, weft_dtype dtype, const double *from, int64_t co
     memcpy(to, raw, (size_t)(count * weft_dtype_bytes(dtype)));
 }
 
+/* bf16 and f16 to f32 and back, as sums of ranks need them: the same values as through f64. */
+typedef uint16_t any_u16 __attribute__((aligned(1)));
+typedef float any_f32 __attribute__((aligned(1)));
+
+static bool convert_half(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype,
+                         int64_t count)
+{
+    if (to_dtype == WEFT_F32 && from_dtype == WEFT_BF16)
+        for (int64_t i = 0; i < count; i++)
+            ((any_f32 *)to)[i] = weft_bf16_to_f32(((const any_u16 *)from)[i]);
+    else if (to_dtype == WEFT_F32 && from_dtype == WEFT_F16)
+        for (int64_t i = 0; i < count; i++)
+            ((any_f32 *)to)[i] = weft_f16_to_f32(((const any_u16 *)from)[i]);
+    else if (to_dtype == WEFT_BF16 && from_dtype == WEFT_F32)
+        for (int64_t i = 0; i < count; i++)
+            ((any_u16 *)to)[i] = weft_f32_to_bf16(((const any_f32 *)from)[i]);
+    else if (to_dtype == WEFT_F16 && from_dtype == WEFT_F32)
+        for (int64_t i = 0; i < count; i++)
+            ((any_u16 *)to)[i] = weft_f32_to_f16(((const any_f32 *)from)[i]);
+    else
+        return false;
+    return true;
+}
+
 void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype from_dtype,
                   int64_t count)
 {
@@ -49,6 +75,8 @@ void weft_convert(void *to, weft_dtype to_dtype, const void *from, weft_dtype fr
         memmove(to, from, (size_t)(count * weft_dtype_bytes(to_dtype)));
         return;
     }
+    if (convert_half(to, to_dtype, from, from_dtype, count))
+        return;
     for (int64_t at = 0; at < count; at += CHUNK) {
         const int64_t n = count - at < CHUNK ? count - at : CHUNK;
         read_f64(chunk, (const char *)from + at * weft_dtype_bytes(from_dtype), from_dtype, n);

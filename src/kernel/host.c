@@ -4,6 +4,7 @@
 #include "base/convert.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "kernel/sums.h"
 
 #include <omp.h>
 
@@ -58,6 +59,20 @@ static void convert(weft_device_stream *stream, void *to, weft_dtype to_dtype, c
     weft_convert(to, to_dtype, from, from_dtype, count);
 }
 
+static void add(weft_device_stream *stream, weft_dtype dtype, void *out, const void *a,
+                const void *b, int64_t count)
+{
+    (void)stream;
+    weft_sum_two(dtype, out, a, b, count);
+}
+
+static void sum(weft_device_stream *stream, weft_dtype dtype, int k, const void *const *term,
+                void *const *slot, void *temp, void *out, int64_t count)
+{
+    (void)stream;
+    weft_sum_terms(dtype, k, term, slot, temp, out, count);
+}
+
 const weft_device weft_device_host = {
     .name = "host",
     .alloc = weft_alloc_aligned,
@@ -70,6 +85,8 @@ const weft_device weft_device_host = {
     .copy = copy,
     .fill = fill,
     .convert = convert,
+    .add = add,
+    .sum = sum,
 };
 
 int weft_host_threads(void)

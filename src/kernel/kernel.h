@@ -41,6 +41,12 @@ typedef struct weft_device {
     /* As weft_convert. */
     void (*convert)(weft_device_stream *stream, void *to, weft_dtype to_dtype, const void *from,
                     weft_dtype from_dtype, int64_t count);
+    /* As weft_sum_two and weft_sum_terms (kernel/sums.h), along the same tree. The lists of terms
+     * and slots are the host's, and need last until the call returns. */
+    void (*add)(weft_device_stream *stream, weft_dtype dtype, void *out, const void *a,
+                const void *b, int64_t count);
+    void (*sum)(weft_device_stream *stream, weft_dtype dtype, int k, const void *const *term,
+                void *const *slot, void *temp, void *out, int64_t count);
 } weft_device;
 
 /* The memory of this process; kernels run on the thread that calls them. */

@@ -419,9 +419,9 @@ void weft_exchange_start(weft_exchange *x)
     x->started = weft_now(); /* the progress thread puts the time at which its turn came */
     x->waited = 0;
     if (x->ranks == 1) {
-        weft_exchange_copy(x);
+        const weft_status_code status = weft_exchange_copy(x);
         x->finished = x->started;
-        atomic_store(&x->state, WEFT_EXCHANGE_DONE);
+        atomic_store(&x->state, status == WEFT_OK ? WEFT_EXCHANGE_DONE : WEFT_EXCHANGE_FAILED);
     } else if (!enqueue(x)) {
         atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
     }
@@ -442,6 +442,8 @@ weft_status weft_exchange_wait(weft_exchange *x)
     weft_comm *comm = x->comm;
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
         return WEFT_OK;
+    if (x->ranks == 1 && atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
+        return weft_fail_context(WEFT_E_COMM, "%s", x->what);
     if (!comm)
         return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
     weft_queue *q = x->queue;

@@ -46,6 +46,7 @@ typedef struct weft_message {
     bool receiving;
     void *data;
     int64_t bytes;
+    bool hollow; /* only the news that it came travels: `data` is not touched */
     atomic_bool done;
     bool taken; /* the poster's: done, not late, and counted */
     /* the transport's own: */
@@ -137,6 +138,12 @@ int64_t weft_exchange_scratch(const weft_exchange *exchange);
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
 weft_algorithm weft_exchange_algorithm(const weft_exchange *exchange);
+/* The device of its buffers, and a stream on which nothing else is put while the exchange is under
+ * way (the exchanges of a queue may share one); the host's if never called. What is copied and
+ * added is the device's work; messages leave when the stream has come to them. On a hollow device
+ * messages have their sizes, for link models and counts, and no content. */
+void weft_exchange_set_device(weft_exchange *exchange, const weft_device *device,
+                              weft_device_stream *stream);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
 /* The same for a bundle: its scratch, and then each piece. */

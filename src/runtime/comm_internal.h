@@ -2,6 +2,7 @@
 #ifndef WEFT_RUNTIME_COMM_INTERNAL_H
 #define WEFT_RUNTIME_COMM_INTERNAL_H
 
+#include "kernel/sums.h"
 #include "runtime/comm.h"
 
 #include <pthread.h>
@@ -20,7 +21,8 @@ enum { WEFT_LANES = 2 };
 /* A segment on its way through the rounds.
  *
  *   scratch of a lane  | work | terms: one slot per member, temp | staged messages of the round |
- */
+ *
+ * The scratch is the device's like the tensors; nothing else is kept there. */
 typedef struct weft_lane {
     bool running;
     int64_t step;        /* segment */
@@ -30,6 +32,7 @@ typedef struct weft_lane {
     int32_t *move; /* by message */
     char **staged; /* by message: its place in the scratch memory; NULL: where the data is */
     char *work, *term, *stage;
+    void **slot; /* [2 ranks]: by member, its slot in `term` and where its term is */
 } weft_lane;
 
 /* How one algorithm does it. */
@@ -70,6 +73,10 @@ struct weft_exchange {
     int64_t scratch_bytes; /* most of all algorithms */
     weft_lane lane[WEFT_LANES];
     int lanes;
+    /* Where the buffers are, and the order in which it copies and adds; the progress thread's while
+     * the exchange is under way. */
+    const weft_device *device;
+    weft_device_stream *stream;
     const void *in;
     void *out, *scratch;
     weft_piece *piece; /* of a bundle, whose `in` and `out` are one place in the scratch memory */
@@ -95,20 +102,7 @@ const char *weft_exchange_what(const weft_exchange *exchange);
 /* comm.c: nobody will wait; takes over the exchange, and frees it when it is done. */
 weft_status weft_exchange_start_forgotten(weft_exchange *x);
 /* One rank: what it brings is the result. */
-void weft_exchange_copy(weft_exchange *x);
-
-/* sums.c: out = a + b, where out may be a or b; and the sum of k terms along the tree. */
-void weft_sum_two(weft_dtype dtype, const void *a, const void *b, void *out, int64_t count);
-/* slot[i]: memory that may be written on the way, term[i]: where the term is (maybe there). Both
- * slots are used up. temp: weft_sum_temp_bytes. */
-enum { WEFT_SUM_BLOCK = 512 };
-int64_t weft_sum_temp_bytes(weft_dtype dtype, int k);
-void weft_sum_terms(weft_dtype dtype, int k, const void *const *term, void *const *slot, void *temp,
-                    int64_t count, void *out);
-weft_dtype weft_sum_dtype(weft_dtype dtype); /* f32 for bf16 and f16 */
-/* Between bf16 or f16 and f32. */
-void weft_sum_widen(weft_dtype dtype, const void *data, float *out, int64_t count);
-void weft_sum_narrow(weft_dtype dtype, const float *x, void *data, int64_t count);
+weft_status weft_exchange_copy(weft_exchange *x);
 
 /* ---- groups and queues --------------------------------------------------------------------- */
 

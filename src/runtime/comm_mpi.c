@@ -69,14 +69,19 @@ static MPI_Comm space_of(const mpi_transport *t, const weft_message *m)
 }
 
 /* Segments are a few MiB, so a count of bytes fits an int. */
+static int bytes_of(const weft_message *m)
+{
+    return m->hollow ? 0 : (int)m->bytes;
+}
+
 static weft_status mpi_post(void *self, weft_message *m)
 {
     mpi_transport *t = self;
     if (m->receiving)
-        return check(MPI_Irecv(m->data, (int)m->bytes, MPI_BYTE, m->peer, tag_of(t, m),
+        return check(MPI_Irecv(m->data, bytes_of(m), MPI_BYTE, m->peer, tag_of(t, m),
                                space_of(t, m), request_of(m)),
                      "receive");
-    return check(MPI_Isend(m->data, (int)m->bytes, MPI_BYTE, m->peer, tag_of(t, m), space_of(t, m),
+    return check(MPI_Isend(m->data, bytes_of(m), MPI_BYTE, m->peer, tag_of(t, m), space_of(t, m),
                            request_of(m)),
                  "send");
 }
@@ -92,10 +97,10 @@ static weft_status mpi_test(void *self, weft_message *m)
         return WEFT_OK;
     atomic_store(&m->done, true);
     if (m->receiving && MPI_Get_count(&status, MPI_BYTE, &count) == MPI_SUCCESS &&
-        count != m->bytes)
+        count != bytes_of(m))
         return weft_fail(WEFT_E_COMM,
                          "ranks %d and %d disagree about the size of a message: %lld and %d bytes",
-                         t->rank, m->peer, (long long)m->bytes, count);
+                         t->rank, m->peer, (long long)bytes_of(m), count);
     return WEFT_OK;
 }
 

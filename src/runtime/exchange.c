@@ -117,8 +117,7 @@ static void size_up(const weft_exchange *x, weft_plan *p)
         p->widest = messages > p->widest ? messages : p->widest;
     }
     if (s->sum_after >= 0)
-        p->term_bytes = x->ranks * p->slot_bytes + weft_sum_temp_bytes(x->dtype, x->ranks) +
-                        round_up(2 * x->ranks * (int64_t)sizeof(void *));
+        p->term_bytes = x->ranks * p->slot_bytes + weft_sum_temp_bytes(x->dtype, x->ranks);
     p->lane_bytes = p->work_bytes + p->term_bytes + p->stage_bytes;
 }
 
@@ -147,7 +146,8 @@ static weft_status take_plan(weft_exchange *x, weft_plan *plan)
         lane[i].message = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].message);
         lane[i].move = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].move);
         lane[i].staged = weft_arena_alloc(arena, n * (int64_t)sizeof *lane[i].staged);
-        if (!lane[i].message || !lane[i].move || !lane[i].staged) {
+        lane[i].slot = weft_arena_alloc(arena, 2 * x->ranks * (int64_t)sizeof *lane[i].slot);
+        if (!lane[i].message || !lane[i].move || !lane[i].staged || !lane[i].slot) {
             weft_arena_free(arena);
             arena = NULL;
         }
@@ -212,6 +212,7 @@ static weft_status begin(int ranks, int own, weft_comm_op op, weft_dtype dtype, 
                          .own = own,
                          .dtype = dtype,
                          .sum_dtype = dtype,
+                         .device = &weft_device_host,
                          .element = weft_dtype_bytes(dtype)};
     if (op == WEFT_COMM_ALL_REDUCE || op == WEFT_COMM_REDUCE_SCATTER)
         x->sum_dtype = weft_sum_dtype(dtype);
@@ -447,6 +448,13 @@ int64_t weft_exchange_wire_bytes(const weft_exchange *x)
         }
     }
     return elements * (s->partials ? x->sum_element : x->element);
+}
+
+void weft_exchange_set_device(weft_exchange *x, const weft_device *device,
+                              weft_device_stream *stream)
+{
+    x->device = device;
+    x->stream = stream;
 }
 
 /*   scratch   | bundle | lane 0: work | terms | staged | lane 1 ... |   */

@@ -9,33 +9,56 @@
 
 #include "base/log.h"
 
-#include <string.h>
-
 /* ---- where the bytes are ------------------------------------------------------------------- */
 
-/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory. */
-static void copy_block(const weft_block *b, int64_t begin, int64_t count, int64_t element,
-                       char *tensor, char *dense, bool pack)
+static void copy(const weft_exchange *x, char *to, const char *from, weft_rows rows)
+{
+    x->device->copy(x->stream, to, from, rows);
+}
+
+static void copy_dense(const weft_exchange *x, void *to, const void *from, int64_t bytes)
+{
+    if (bytes)
+        copy(x, to, from, (weft_rows){1, bytes, bytes, bytes});
+}
+
+/* Elements [begin, begin + count) of the block's row-major sequence, to or from dense memory:
+ *
+ *   |    begin...|  the rest of a row
+ *   |............|  whole rows: one strided copy
+ *   |...end      |  the beginning of one
+ */
+static void copy_block(const weft_exchange *x, const weft_block *b, int64_t begin, int64_t count,
+                       int64_t element, char *tensor, char *dense, bool pack)
 {
     int64_t row = count ? begin / b->row : 0, column = count ? begin % b->row : 0;
     while (count > 0) {
-        const int64_t n = b->row - column < count ? b->row - column : count;
+        const int64_t whole = column ? 0 : count / b->row, left = b->row - column,
+                      n = whole          ? b->row
+                          : left < count ? left
+                                         : count,
+                      bytes = n * element, stride = b->stride * element;
         char *at = tensor + (b->start + row * b->stride + column) * element;
-        memcpy(pack ? dense : at, pack ? at : dense, (size_t)(n * element));
-        dense += n * element;
-        count -= n;
+        const int64_t rows = whole ? whole : 1;
+        if (pack)
+            copy(x, dense, at, (weft_rows){rows, bytes, bytes, stride});
+        else
+            copy(x, at, dense, (weft_rows){rows, bytes, stride, bytes});
+        dense += rows * bytes;
+        count -= rows * n;
+        row += rows;
         column = 0;
-        row++;
     }
 }
 
-static void copy_between(const weft_block *from, const char *in, const weft_block *to, char *out,
-                         int64_t begin, int64_t count, int64_t element)
+static void copy_between(const weft_exchange *x, const weft_block *from, const char *in,
+                         const weft_block *to, char *out, int64_t begin, int64_t count,
+                         int64_t element)
 {
     while (count > 0) {
         const int64_t column = begin % from->row, left = from->row - column;
         const int64_t n = left < count ? left : count;
-        copy_block(to, begin, n, element, out,
+        copy_block(x, to, begin, n, element, out,
                    (char *)(uintptr_t)in +
                        (from->start + begin / from->row * from->stride + column) * element,
                    false);
@@ -130,7 +153,7 @@ static void pack(const weft_exchange *x, const weft_lane *lane, const weft_move 
 {
     for (int i = 0; i < pieces_of(x, m); i++) {
         const span s = piece_of(x, lane, m, i);
-        copy_block(&s.block, s.begin, s.count, s.element, s.base, to, true);
+        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, to, true);
         to += s.count * s.element;
     }
 }
@@ -141,9 +164,9 @@ static void unpack(const weft_exchange *x, const weft_lane *lane, const weft_mov
         const span s = piece_of(x, lane, m, i);
         if (m->kind == WEFT_MOVE_ADD) { /* partial sums are dense, in `out` or in `work` */
             char *at = s.base + s.block.start * s.element;
-            weft_sum_two(x->sum_dtype, at, from, at, s.count);
+            x->device->add(x->stream, x->sum_dtype, at, at, from, s.count);
         } else {
-            copy_block(&s.block, s.begin, s.count, s.element, s.base, from, false);
+            copy_block(x, &s.block, s.begin, s.count, s.element, s.base, from, false);
         }
         from += s.count * s.element;
     }
@@ -161,18 +184,18 @@ static void begin_segment(weft_exchange *x, weft_lane *lane)
         const int64_t at = lane->step * x->plan.segment;
         const int64_t n = flat_range(x, lane, 0, s->chunks, &start);
         if (x->plan.work_bytes)
-            weft_sum_widen(x->dtype, (const char *)x->in + at * x->element,
-                           (float *)(void *)lane->work, n);
+            x->device->convert(x->stream, lane->work, WEFT_F32,
+                               (const char *)x->in + at * x->element, x->dtype, n);
         else if (x->in != x->out)
-            memcpy((char *)x->out + at * x->element, (const char *)x->in + at * x->element,
-                   (size_t)(n * x->element));
+            copy_dense(x, (char *)x->out + at * x->element, (const char *)x->in + at * x->element,
+                       n * x->element);
     }
     for (int c = 0; s->copy_all && !x->flat && c < s->chunks; c++)
-        copy_block(&x->in_block[c], lane->step * x->plan.segment,
+        copy_block(x, &x->in_block[c], lane->step * x->plan.segment,
                    block_range(x, lane, &x->in_block[c]), x->element, (char *)(uintptr_t)x->in,
                    lane->work + c * x->plan.held * x->element, true);
     if (s->copy_own >= 0)
-        copy_between(&x->in_block[s->copy_own], x->in, &x->out_block[s->copy_own], x->out,
+        copy_between(x, &x->in_block[s->copy_own], x->in, &x->out_block[s->copy_own], x->out,
                      lane->step * x->plan.segment, block_range(x, lane, &x->in_block[s->copy_own]),
                      x->element);
 }
@@ -185,10 +208,10 @@ static void end_segment(weft_exchange *x, weft_lane *lane)
     if (x->flat) {
         int64_t start;
         const int64_t n = flat_range(x, lane, 0, x->plan.moves.chunks, &start);
-        weft_sum_narrow(x->dtype, (const float *)(const void *)lane->work,
-                        (char *)x->out + at * x->element, n);
+        x->device->convert(x->stream, (char *)x->out + at * x->element, x->dtype, lane->work,
+                           WEFT_F32, n);
     } else {
-        copy_block(&x->out_block[x->own], at, block_range(x, lane, &x->out_block[x->own]),
+        copy_block(x, &x->out_block[x->own], at, block_range(x, lane, &x->out_block[x->own]),
                    x->element, x->out, lane->work + x->own * x->plan.held * x->element, false);
     }
 }
@@ -199,12 +222,12 @@ static void sum_terms(weft_exchange *x, weft_lane *lane)
         .first = x->plan.moves.sum_chunk, .count = 1, .stride = 1, .from_in = true};
     const span s = piece_of(x, lane, &own, 0);
     char *temp = lane->term + x->ranks * x->plan.slot_bytes;
-    const void **term = (const void **)(temp + weft_sum_temp_bytes(x->dtype, x->ranks));
-    void **slots = (void **)term + x->ranks;
+    void **slots = lane->slot;
+    const void **term = (const void **)lane->slot + x->ranks;
     for (int r = 0; r < x->ranks; r++)
         term[r] = slots[r] = lane->term + r * x->plan.slot_bytes;
     if (s.block.rows > 1)
-        copy_block(&s.block, s.begin, s.count, s.element, s.base, slots[x->own], true);
+        copy_block(x, &s.block, s.begin, s.count, s.element, s.base, slots[x->own], true);
     else
         term[x->own] = s.base + (s.block.start + s.begin) * s.element;
     char *out = x->out;
@@ -213,13 +236,13 @@ static void sum_terms(weft_exchange *x, weft_lane *lane)
     else
         out += (x->out_block[x->own].start + s.begin) * x->element;
     if (s.count)
-        weft_sum_terms(x->dtype, x->ranks, term, slots, temp, s.count, out);
+        x->device->sum(x->stream, x->dtype, x->ranks, term, slots, temp, out, s.count);
 }
 
 /* ---- rounds -------------------------------------------------------------------------------- */
 
-static weft_status post_move(weft_comm *comm, weft_exchange *x, weft_lane *lane, int64_t index,
-                             char **stage)
+static void add_message(weft_comm *comm, weft_exchange *x, weft_lane *lane, int64_t index,
+                        char **stage)
 {
     const weft_move *m = &x->plan.moves.move[index];
     char *at;
@@ -232,7 +255,7 @@ static weft_status post_move(weft_comm *comm, weft_exchange *x, weft_lane *lane,
         count = measure(x, lane, m, &at, &element);
     }
     if (!count)
-        return WEFT_OK;
+        return;
     char *staged = NULL;
     if (!at || m->kind == WEFT_MOVE_ADD) {
         at = staged = *stage;
@@ -245,7 +268,8 @@ static weft_status post_move(weft_comm *comm, weft_exchange *x, weft_lane *lane,
                               .tag = x->tag | (lane->step & 1),
                               .receiving = m->kind != WEFT_MOVE_SEND,
                               .data = at,
-                              .bytes = count * element};
+                              .bytes = count * element,
+                              .hollow = x->device->hollow};
     lane->move[lane->count] = (int32_t)index;
     lane->staged[lane->count++] = staged;
     lane->left++;
@@ -253,7 +277,6 @@ static weft_status post_move(weft_comm *comm, weft_exchange *x, weft_lane *lane,
         atomic_fetch_add_explicit(&comm->messages, 1, memory_order_relaxed);
         atomic_fetch_add_explicit(&comm->bytes, count * element, memory_order_relaxed);
     }
-    return comm->transport.post(comm->transport.self, message);
 }
 
 static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lane)
@@ -264,8 +287,17 @@ static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lan
     lane->first = lane->next;
     lane->count = lane->left = 0;
     for (; lane->next < s->count && s->move[lane->next].round == round; lane->next++)
-        WEFT_TRY(post_move(comm, x, lane, lane->next, &stage));
-    return WEFT_OK;
+        add_message(comm, x, lane, lane->next, &stage);
+    /* What is sent is there, and what is received into is read no more. */
+    if (x->device->wait(x->stream) != WEFT_OK) {
+        lane->count = 0;
+        return weft_fail(WEFT_E_COMM, "%s: the device failed: %s", x->what, weft_error_message());
+    }
+    weft_status_code status = WEFT_OK;
+    const int made = lane->count;
+    for (lane->count = 0; lane->count < made && status == WEFT_OK; lane->count++)
+        status = comm->transport.post(comm->transport.self, &lane->message[lane->count]);
+    return status;
 }
 
 static void end_round(weft_exchange *x, weft_lane *lane)
@@ -321,7 +353,7 @@ weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x)
     x->started = x->last = weft_now();
     char *at = x->out;
     for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
-        memcpy(at, x->piece[i].in, (size_t)x->piece[i].bytes);
+        copy_dense(x, at, x->piece[i].in, x->piece[i].bytes);
     for (int i = 0; i < x->lanes; i++) {
         x->lane[i].step = i;
         x->lane[i].running = true;
@@ -346,8 +378,8 @@ weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved
     }
     char *at = x->out;
     for (int i = 0; *finished && i < x->piece_count; at += x->piece[i++].bytes)
-        memcpy(x->piece[i].out, at, (size_t)x->piece[i].bytes);
-    return WEFT_OK;
+        copy_dense(x, x->piece[i].out, at, x->piece[i].bytes);
+    return *finished ? x->device->wait(x->stream) : WEFT_OK;
 }
 
 void weft_exchange_cancel(weft_comm *comm, weft_exchange *x)
@@ -362,13 +394,14 @@ void weft_exchange_cancel(weft_comm *comm, weft_exchange *x)
     }
 }
 
-void weft_exchange_copy(weft_exchange *x)
+weft_status weft_exchange_copy(weft_exchange *x)
 {
     if (x->in == x->out)
-        return;
+        return WEFT_OK;
     if (x->flat)
-        memcpy(x->out, x->in, (size_t)(x->count * x->element));
+        copy_dense(x, x->out, x->in, x->count * x->element);
     else
-        copy_between(&x->in_block[0], x->in, &x->out_block[0], x->out, 0,
+        copy_between(x, &x->in_block[0], x->in, &x->out_block[0], x->out, 0,
                      weft_block_count(&x->in_block[0]), x->element);
+    return x->device->wait(x->stream);
 }

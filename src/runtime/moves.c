@@ -1,6 +1,8 @@
 /* The moves of every algorithm. */
 #include "runtime/moves.h"
 
+#include "kernel/sums.h"
+
 #include <string.h>
 
 const char *weft_comm_op_name(weft_comm_op op)
@@ -39,35 +41,9 @@ weft_span weft_span_of(const int *node, int ranks)
     return l;
 }
 
-/* ---- the tree of sums ---------------------------------------------------------------------- */
-
 static bool is_power(int n)
 {
     return (n & (n - 1)) == 0;
-}
-
-static int power_in(int n)
-{
-    int p = 1;
-    while (2 * p <= n)
-        p *= 2;
-    return p;
-}
-
-/* The member that stands for pair or single number v, when the first `extras` are pairs. */
-static int stand_in(int v, int extras)
-{
-    return v < extras ? 2 * v : v + extras;
-}
-
-void weft_sum_tree(int ranks, void (*add)(void *user, int to, int from), void *user)
-{
-    const int p = power_in(ranks), extras = ranks - p;
-    for (int i = 0; i < extras; i++)
-        add(user, 2 * i, 2 * i + 1);
-    for (int distance = 1; distance < p; distance *= 2)
-        for (int v = 0; v < p; v += 2 * distance)
-            add(user, stand_in(v, extras), stand_in(v + distance, extras));
 }
 
 /* ---- making lists -------------------------------------------------------------------------- */
@@ -145,7 +121,7 @@ static void reduce_pairwise(maker *m)
 /* The second of a pair gives all it has to the first, and gets the result from it at the end. */
 static bool fold(maker *m, int members, int scale, int own, int *v)
 {
-    const int p = power_in(members), extras = members - p;
+    const int p = weft_sum_power(members), extras = members - p;
     const int chunks = m->s->chunks;
     *v = own < 2 * extras ? own / 2 : own - extras;
     if (own < 2 * extras) {
@@ -160,7 +136,7 @@ static bool fold(maker *m, int members, int scale, int own, int *v)
 
 static void unfold(maker *m, int members, int scale, int own)
 {
-    const int extras = members - power_in(members);
+    const int extras = members - weft_sum_power(members);
     if (own < 2 * extras) {
         if (own % 2)
             emit(m, WEFT_MOVE_PLACE, (own - 1) * scale, 0, m->s->chunks, 1, false);
@@ -173,11 +149,11 @@ static void unfold(maker *m, int members, int scale, int own)
 /* Among members 0, scale, 2 scale, ... of the group; this one is number own of them. */
 static void double_up(maker *m, int members, int scale, int own)
 {
-    const int p = power_in(members), extras = members - p;
+    const int p = weft_sum_power(members), extras = members - p;
     int v;
     const bool rests = fold(m, members, scale, own, &v);
     for (int distance = 1; distance < p; distance *= 2, m->round++) {
-        const int peer = stand_in(v ^ distance, extras) * scale;
+        const int peer = weft_sum_stand_in(v ^ distance, extras) * scale;
         if (rests)
             continue;
         emit(m, WEFT_MOVE_ADD, peer, 0, 1, 1, false);
@@ -200,12 +176,12 @@ static void reduce_doubling(maker *m)
  *              .....-                                                                  */
 static void reduce_halving(maker *m)
 {
-    const int k = m->ranks, p = power_in(k), extras = k - p;
+    const int k = m->ranks, p = weft_sum_power(k), extras = k - p;
     int v, first = 0, size = p;
     m->s->chunks = p;
     const bool rests = fold(m, k, 1, m->own, &v);
     for (int distance = 1; distance < p; distance *= 2, m->round++) {
-        const int peer = stand_in(v ^ distance, extras);
+        const int peer = weft_sum_stand_in(v ^ distance, extras);
         const bool upper = (v & distance) != 0;
         size /= 2;
         const int keep = first + (upper ? size : 0), give = first + (upper ? 0 : size);
@@ -216,7 +192,7 @@ static void reduce_halving(maker *m)
         first = keep;
     }
     for (int distance = p / 2; distance >= 1; distance /= 2, m->round++) {
-        const int peer = stand_in(v ^ distance, extras);
+        const int peer = weft_sum_stand_in(v ^ distance, extras);
         const bool upper = (v & distance) != 0;
         if (!rests) {
             emit(m, WEFT_MOVE_PLACE, peer, upper ? first - size : first + size, size, 1, false);
@@ -246,7 +222,7 @@ static void reduce_hierarchical(maker *m, int per_node)
     if (inside == 0) {
         double_up(m, m->ranks / per_node, per_node, m->own / per_node);
     } else { /* the same number of rounds */
-        const int nodes = m->ranks / per_node, p = power_in(nodes);
+        const int nodes = m->ranks / per_node, p = weft_sum_power(nodes);
         for (int distance = 1; distance < p; distance *= 2)
             m->round++;
         m->round += nodes > p ? 2 : 0;
@@ -294,7 +270,7 @@ static void gather_ring(maker *m)
 static void broadcast_tree(maker *m, int root)
 {
     const int k = m->ranks, v = (m->own - root + k) % k;
-    int top = power_in(k);
+    int top = weft_sum_power(k);
     if (top < k)
         top *= 2;
     m->s->chunks = 1;

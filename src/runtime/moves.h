@@ -99,10 +99,6 @@ void weft_moves_free(weft_moves *schedule);
 const char *weft_comm_op_name(weft_comm_op op);
 const char *weft_algorithm_name(weft_algorithm algorithm);
 
-/* Calls add(user, to, from) for the additions `term[to] += term[from]` of the tree over `ranks`
- * terms, in an order that can be followed; the sum is then in term 0. */
-void weft_sum_tree(int ranks, void (*add)(void *user, int to, int from), void *user);
-
 /* ---- cost ---------------------------------------------------------------------------------- */
 
 /* Seconds per message and per byte, inside a node and between nodes, and per byte added up. */

@@ -1,6 +1,7 @@
 #include "runtime/part.h"
 
 #include "base/convert.h"
+#include "runtime/comm.h"
 
 #include <string.h>
 
@@ -98,24 +99,25 @@ typedef struct part_note {
     int64_t writes; /* bool, without padding */
 } part_note;
 
-/* The box of rank `rank` comes to `root` in messages of bounded size. Every rank takes part, and
- * drops what it hears. */
+/* The box of rank `rank` goes to `root`; called by these two only. */
 static weft_status bring(weft_comm *comm, int rank, int root, const void *own, char *box,
                          int64_t bytes)
 {
-    enum { MESSAGE = 4 << 20 };
-    const int self = weft_comm_rank(comm);
-    char *heard =
-        self == rank || self == root ? NULL : weft_alloc(bytes < MESSAGE ? bytes : MESSAGE);
-    weft_status_code status = WEFT_OK;
-    if (self != rank && self != root && !heard)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a message");
-    for (int64_t at = 0; at < bytes && status == WEFT_OK; at += MESSAGE) {
-        const int64_t n = bytes - at < MESSAGE ? bytes - at : MESSAGE;
-        void *data = self == rank ? (char *)(uintptr_t)own + at : self == root ? box + at : heard;
-        status = weft_comm_broadcast(comm, data, n, rank);
+    const int self = weft_comm_rank(comm), ranks = weft_comm_ranks(comm);
+    weft_exchange *x;
+    weft_group *world;
+    WEFT_TRY(weft_comm_world(comm, &world));
+    weft_status_code status =
+        self == rank ? weft_exchange_create_send(ranks, self, root, bytes, WEFT_U8, "a part", &x)
+                     : weft_exchange_create_recv(ranks, self, rank, bytes, WEFT_U8, "a part", &x);
+    WEFT_TRY(status);
+    status = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
+    if (status == WEFT_OK) {
+        weft_exchange_bind(x, own, box, NULL); /* a send looks at the one, a receive at the other */
+        weft_exchange_start(x);
+        status = weft_exchange_wait(x);
     }
-    weft_free(heard);
+    weft_exchange_free(x);
     return status;
 }
 
@@ -129,14 +131,14 @@ static weft_status gather_boxes(weft_comm *comm, int root, const weft_tensor *te
     for (int r = 0; r < weft_comm_ranks(comm) && status == WEFT_OK; r++) {
         const weft_box *box = &note[r].box;
         const int64_t bytes = weft_shape_count(&box->shape) * element;
-        if (!note[r].writes)
+        if (!note[r].writes || (self != r && self != root))
             continue;
         if (r == root) {
             if (self == root)
                 weft_box_copy(&all, whole, tensor->dtype, box, tensor->data, tensor->dtype);
             continue;
         }
-        char *data = self == root ? weft_alloc(bytes) : NULL;
+        char *data = self == root ? weft_alloc(bytes + 1) : NULL;
         if (self == root && !data)
             return weft_fail(WEFT_E_MEMORY, "out of memory for a part of \"%s\"", tensor->name);
         status = bring(comm, r, root, tensor->data, data, bytes);

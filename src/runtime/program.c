@@ -414,6 +414,10 @@ void weft_program_unbind(weft_program *p)
     if (p->bound)
         p->device->close(p->stream);
     p->stream = NULL;
+    for (int axis = 0; axis < WEFT_MAX_AXES; axis++) {
+        p->device->close(p->exchange_stream[axis]);
+        p->exchange_stream[axis] = NULL;
+    }
     p->bound = p->compared = false;
     p->base = NULL;
     leave_passing(p->passing);
@@ -521,6 +525,7 @@ static void point_exchange(weft_program *p, const instruction *code)
     char *scratch = p->arena + p->scratch_at[attr->axis];
     const bool bundle = p->joined[code->node] >= 0;
     int piece = 0;
+    weft_exchange_set_device(code->exchange, p->device, p->exchange_stream[attr->axis]);
     if (bundle)
         weft_exchange_bind_bundle(code->exchange, scratch);
     for (int32_t n = code->node; n >= 0; n = p->joined[n]) {
@@ -671,6 +676,8 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
     p->arena = passing->data;
     WEFT_TRY(p->device->open(p->backend, &p->stream));
     p->bound = true;
+    for (int axis = 0; axis < p->mesh.axis_count; axis++)
+        WEFT_TRY(p->device->open(p->backend, &p->exchange_stream[axis]));
     p->memory = p->device->alloc(p->memory_bytes);
     if (!p->memory) {
         char text[32];

@@ -95,9 +95,11 @@ struct weft_program {
     bool bound;
     weft_group *base;           /* that the mesh is laid over; NULL: it has no collectives */
     weft_device_stream *stream; /* of the device, while bound */
-    weft_passing *passing;      /* NULL: not bound */
-    char *arena;                /* = passing->data */
-    char *memory;               /* this program's own */
+    /* by axis: what its exchanges copy and add, beside the kernels */
+    weft_device_stream *exchange_stream[WEFT_MAX_AXES];
+    weft_passing *passing; /* NULL: not bound */
+    char *arena;           /* = passing->data */
+    char *memory;          /* this program's own */
 
     /* by instruction, of the last run; NULL: no profile */
     weft_event *moment; /* two of each: before it, after it */

@@ -4,6 +4,8 @@
 #include "runtime/comm.h"
 
 #include "base/log.h"
+#include "kernel/virtual/virtual.h"
+#include "runtime/part.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -442,4 +444,102 @@ Test(channel, a_modelled_link_takes_its_time)
     cr_expect_lt(m[1].seconds, 2 * modelled);
     cr_expect_eq(weft_link_model_parse("1 Gbit", &model), WEFT_E_ARG);
     cr_expect_eq(weft_link_model_parse("0 Gbit/s, 1 us", &model), WEFT_E_ARG);
+}
+
+/* ---- gathered tensors, hollow devices ------------------------------------------------------ */
+
+/* Rows of 1000 floats, split over the ranks; bitwise, and nobody hears what it does not need. */
+static weft_status gather_rows(member *m)
+{
+    enum { ROWS = 7, WIDTH = 1000, ROOT = 1 };
+    const int ranks = weft_comm_ranks(m->comm), self = weft_comm_rank(m->comm);
+    int64_t start, rows, messages, before, after;
+    weft_part(ROWS, ranks, self, &start, &rows);
+    float own[ROWS * WIDTH];
+    for (int64_t i = 0; i < rows * WIDTH; i++)
+        own[i] = (float)(start * WIDTH + i);
+    const weft_tensor tensor = {.name = "rows",
+                                .dtype = WEFT_F32,
+                                .shape = WEFT_SHAPE(rows, WIDTH),
+                                .whole = WEFT_SHAPE(ROWS, WIDTH),
+                                .start = {start},
+                                .data = own};
+    void *made;
+    weft_comm_sent(m->comm, &messages, &before);
+    WEFT_TRY(weft_tensor_gather(m->comm, ROOT, &tensor, &made));
+    weft_comm_sent(m->comm, &messages, &after);
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; self == ROOT && i < ROWS * WIDTH && status == WEFT_OK; i++)
+        if (((float *)made)[i] != (float)i)
+            status = weft_fail(WEFT_E_INTERNAL, "element %lld is %g", (long long)i,
+                               (double)((float *)made)[i]);
+    if (status == WEFT_OK && (self == ROOT) != (made != NULL))
+        status = weft_fail(WEFT_E_INTERNAL, "rank %d has%s a whole", self, made ? "" : " not");
+    /* Beside its own part, the notes of who holds what. */
+    const int64_t most = (self == ROOT ? 0 : rows * WIDTH * 4) + ranks * 256;
+    if (status == WEFT_OK && after - before > most)
+        status = weft_fail(WEFT_E_INTERNAL, "rank %d sent %lld bytes, its part has %lld", self,
+                           (long long)(after - before), (long long)rows * WIDTH * 4);
+    weft_free(made);
+    return status;
+}
+
+Test(channels, a_gathered_tensor_travels_to_its_root_only)
+{
+    member m[4];
+    run_ranks(4, NULL, 20, gather_rows, NULL, m);
+    expect_all_well(4, m);
+}
+
+/* All types of sums on a device whose memory is one window: exchanges keep nothing there that they
+ * read again, count what they would send, and leave it as it is. */
+static weft_status sum_hollow(member *m)
+{
+    static const weft_dtype type[] = {WEFT_F32, WEFT_BF16};
+    const weft_device *device = &weft_device_virtual;
+    const int ranks = weft_comm_ranks(m->comm), self = weft_comm_rank(m->comm);
+    const int64_t count[] = {1000, (int64_t)3 << 20};
+    weft_group *world;
+    weft_device_stream *stream;
+    WEFT_TRY(weft_comm_world(m->comm, &world));
+    WEFT_TRY(device->open(&weft_backend_virtual, &stream));
+    weft_status_code status = WEFT_OK;
+    for (int t = 0; t < 4 && status == WEFT_OK; t++) {
+        const weft_shape shape = WEFT_SHAPE(count[t / 2]);
+        weft_exchange *x;
+        int64_t messages, before, after;
+        WEFT_TRY(weft_exchange_create(ranks, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
+                                      &shape, type[t % 2], "a test", &x));
+        const int64_t bytes = count[t / 2] * weft_dtype_bytes(type[t % 2]);
+        char *data = device->alloc(bytes), *scratch = device->alloc(weft_exchange_scratch(x));
+        for (int64_t i = 0; i < 4096; i++)
+            scratch[i] = data[i] = 0x5a;
+        status = weft_exchange_attach(x, world, WEFT_CHANNEL_LAYERS);
+        weft_exchange_set_device(x, device, stream);
+        weft_exchange_bind(x, data, data, scratch);
+        weft_comm_sent(m->comm, &messages, &before);
+        if (status == WEFT_OK) {
+            weft_exchange_start(x);
+            status = weft_exchange_wait(x);
+        }
+        weft_comm_sent(m->comm, &messages, &after);
+        for (int64_t i = 0; i < 4096 && status == WEFT_OK; i++)
+            if (data[i] != 0x5a)
+                status = weft_fail(WEFT_E_INTERNAL, "memory was touched");
+        if (status == WEFT_OK && after - before < bytes)
+            status = weft_fail(WEFT_E_INTERNAL, "%lld bytes of %lld were sent",
+                               (long long)(after - before), (long long)bytes);
+        weft_exchange_free(x);
+        device->free(data);
+        device->free(scratch);
+    }
+    device->close(stream);
+    return status;
+}
+
+Test(channels, sums_on_a_hollow_device_touch_no_memory)
+{
+    member m[3];
+    run_ranks(3, NULL, 20, sum_hollow, NULL, m);
+    expect_all_well(3, m);
 }

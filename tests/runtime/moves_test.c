@@ -1,5 +1,6 @@
 /* Schedules of all ranks played in one thread: every receive meets its send, results are right and
  * of the same bits on all ranks and by all algorithms, messages are counted. */
+#include "kernel/sums.h"
 #include "runtime/moves.h"
 
 #include <criterion/criterion.h>

@@ -1,9 +1,32 @@
-/* Sums of what ranks send: vectors of one core, each element along the same tree (moves.h). */
-#include "runtime/comm_internal.h"
+#include "kernel/sums.h"
 
-#include <string.h>
+#include "base/convert.h"
 
-enum { BLOCK = 4096 }; /* elements that stay in the nearest cache on their way up the tree */
+/* Elements that stay in the nearest cache on their way up the tree; of those that are widened. */
+enum { BLOCK = 4096, NARROW_BLOCK = 512 };
+
+int weft_sum_power(int n)
+{
+    int p = 1;
+    while (2 * p <= n)
+        p *= 2;
+    return p;
+}
+
+int weft_sum_stand_in(int v, int extras)
+{
+    return v < extras ? 2 * v : v + extras;
+}
+
+void weft_sum_tree(int terms, void (*add)(void *user, int to, int from), void *user)
+{
+    const int p = weft_sum_power(terms), extras = terms - p;
+    for (int i = 0; i < extras; i++)
+        add(user, 2 * i, 2 * i + 1);
+    for (int distance = 1; distance < p; distance *= 2)
+        for (int v = 0; v < p; v += 2 * distance)
+            add(user, weft_sum_stand_in(v, extras), weft_sum_stand_in(v + distance, extras));
+}
 
 weft_dtype weft_sum_dtype(weft_dtype dtype)
 {
@@ -19,8 +42,7 @@ weft_dtype weft_sum_dtype(weft_dtype dtype)
     }                                                                                              \
     break
 
-/* Integers wrap around. */
-void weft_sum_two(weft_dtype dtype, const void *a, const void *b, void *out, int64_t count)
+void weft_sum_two(weft_dtype dtype, void *out, const void *a, const void *b, int64_t count)
 {
     switch (dtype) {
     case WEFT_F32: ADD(float, float);
@@ -33,7 +55,7 @@ void weft_sum_two(weft_dtype dtype, const void *a, const void *b, void *out, int
 
 int64_t weft_sum_temp_bytes(weft_dtype dtype, int k)
 {
-    const int64_t each = weft_sum_dtype(dtype) != dtype ? WEFT_SUM_BLOCK * (int64_t)sizeof(float)
+    const int64_t each = weft_sum_dtype(dtype) != dtype ? NARROW_BLOCK * (int64_t)sizeof(float)
                                                         : (int64_t)sizeof(char *);
     return (k * each + 63) / 64 * 64;
 }
@@ -51,52 +73,29 @@ static void add(void *user, int to, int from)
 {
     tree *t = user;
     char *into = --t->left ? t->slot[to] + t->at * t->element : t->out;
-    weft_sum_two(t->dtype, t->from[to], t->from[from], into, t->count);
+    weft_sum_two(t->dtype, into, t->from[to], t->from[from], t->count);
     t->from[to] = into;
-}
-
-void weft_sum_widen(weft_dtype dtype, const void *data, float *out, int64_t count)
-{
-    const uint16_t *x = data;
-    if (dtype == WEFT_BF16)
-        for (int64_t i = 0; i < count; i++)
-            out[i] = weft_bf16_to_f32(x[i]);
-    else
-        for (int64_t i = 0; i < count; i++)
-            out[i] = weft_f16_to_f32(x[i]);
-}
-
-void weft_sum_narrow(weft_dtype dtype, const float *x, void *data, int64_t count)
-{
-    uint16_t *out = data;
-    if (dtype == WEFT_BF16)
-        for (int64_t i = 0; i < count; i++)
-            out[i] = weft_f32_to_bf16(x[i]);
-    else
-        for (int64_t i = 0; i < count; i++)
-            out[i] = weft_f32_to_f16(x[i]);
 }
 
 static void add_floats(void *user, int to, int from)
 {
-    float *sum = user;
-    weft_sum_two(WEFT_F32, sum + (int64_t)to * WEFT_SUM_BLOCK, sum + (int64_t)from * WEFT_SUM_BLOCK,
-                 sum + (int64_t)to * WEFT_SUM_BLOCK, WEFT_SUM_BLOCK);
+    float *sum = user, *into = sum + (int64_t)to * NARROW_BLOCK;
+    weft_sum_two(WEFT_F32, into, into, sum + (int64_t)from * NARROW_BLOCK, NARROW_BLOCK);
 }
 
 void weft_sum_terms(weft_dtype dtype, int k, const void *const *term, void *const *slot, void *temp,
-                    int64_t count, void *out)
+                    void *out, int64_t count)
 {
     const int64_t e = weft_dtype_bytes(dtype);
     if (weft_sum_dtype(dtype) != dtype) {
-        float *narrow = temp;
-        for (int64_t at = 0; at < count; at += WEFT_SUM_BLOCK) {
-            const int64_t n = count - at < WEFT_SUM_BLOCK ? count - at : WEFT_SUM_BLOCK;
+        float *wide = temp;
+        for (int64_t at = 0; at < count; at += NARROW_BLOCK) {
+            const int64_t n = count - at < NARROW_BLOCK ? count - at : NARROW_BLOCK;
             for (int r = 0; r < k; r++)
-                weft_sum_widen(dtype, (const char *)term[r] + at * e,
-                               narrow + (int64_t)r * WEFT_SUM_BLOCK, n);
-            weft_sum_tree(k, add_floats, narrow);
-            weft_sum_narrow(dtype, narrow, (char *)out + at * e, n);
+                weft_convert(wide + (int64_t)r * NARROW_BLOCK, WEFT_F32,
+                             (const char *)term[r] + at * e, dtype, n);
+            weft_sum_tree(k, add_floats, wide);
+            weft_convert((char *)out + at * e, dtype, wide, WEFT_F32, n);
         }
         return;
     }
