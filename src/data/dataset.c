@@ -1,12 +1,12 @@
 #include "data/dataset.h"
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 typedef struct shard {
     const char *name; /* in the storage; arena */
@@ -257,30 +257,57 @@ uint64_t weft_dataset_fingerprint(const weft_dataset *ds)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-weft_status weft_dataset_read(const weft_dataset *ds, const weft_sample *sample,
-                              const weft_part_data *part, bool verify, weft_part_bytes *to)
+/* Checked data are hashed in pieces that are still in the cache which the read put them into. */
+enum { HOT_BYTES = 256 << 10 };
+
+static weft_status read_hot(const weft_dataset *ds, const shard *s, int64_t at, int64_t bytes,
+                            char *to, XXH3_state_t *state)
+{
+    for (int64_t done = 0; done < bytes;) {
+        const int64_t left = bytes - done, n = state && left > HOT_BYTES ? HOT_BYTES : left;
+        WEFT_TRY(weft_storage_read(ds->storage, s->name, at + done, n, to + done));
+        if (state)
+            XXH3_64bits_update(state, to + done, (size_t)n);
+        done += n;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_dataset_read_apart(const weft_dataset *ds, const weft_sample *sample,
+                                    const weft_part_data *part, bool verify, int64_t head,
+                                    weft_part_bytes *to, void *rest)
 {
     const shard *s = &ds->shard[sample->shard];
-    if (part->bytes + 1 > to->room) {
+    if (head + 1 > to->room) {
         weft_free(to->data);
-        *to = (weft_part_bytes){.data = weft_alloc_aligned(part->bytes + 1)};
+        *to = (weft_part_bytes){.data = weft_alloc_aligned(head + 1)};
         if (!to->data)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory for %lld bytes of %s.%s", s->path,
-                             (long long)part->bytes, sample->key, part->suffix);
-        to->room = part->bytes + 1;
+                             (long long)head, sample->key, part->suffix);
+        to->room = head + 1;
     }
-    to->bytes = part->bytes;
-    to->data[part->bytes] = 0;
-    const weft_status_code status =
-        weft_storage_read(ds->storage, s->name, part->at, part->bytes, to->data);
+    to->bytes = head;
+    to->data[head] = 0;
+    XXH3_state_t state, *sum = verify && part->sum ? &state : NULL;
+    if (sum)
+        XXH3_64bits_reset(sum);
+    weft_status_code status = read_hot(ds, s, part->at, head, to->data, sum);
+    if (status == WEFT_OK)
+        status = read_hot(ds, s, part->at + head, part->bytes - head, rest, sum);
     if (status != WEFT_OK)
         return weft_fail_context(status, "%s.%s", sample->key, part->suffix);
-    if (verify && part->sum && XXH3_64bits(to->data, (size_t)part->bytes) != part->sum)
+    if (sum && XXH3_64bits_digest(sum) != part->sum)
         return weft_fail(WEFT_E_FORMAT,
                          "%s: %s.%s: its bytes are not those that were written (checksum); if the "
                          "shard was changed on purpose, remove %s.index",
                          s->path, sample->key, part->suffix, s->path);
     return WEFT_OK;
+}
+
+weft_status weft_dataset_read(const weft_dataset *ds, const weft_sample *sample,
+                              const weft_part_data *part, bool verify, weft_part_bytes *to)
+{
+    return weft_dataset_read_apart(ds, sample, part, verify, part->bytes, to, NULL);
 }
 
 weft_status weft_dataset_caption(const weft_dataset *ds, const weft_sample *sample, bool verify,

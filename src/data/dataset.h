@@ -42,6 +42,11 @@ typedef struct weft_part_bytes {
  * is WEFT_E_FORMAT; a shard that was cut since it was opened is WEFT_E_IO. From any thread. */
 weft_status weft_dataset_read(const weft_dataset *dataset, const weft_sample *sample,
                               const weft_part_data *part, bool verify, weft_part_bytes *to);
+/* The same into two places: the first `head` bytes to to->data, what follows them to `rest`, which
+ * nobody copies then. After an error `rest` holds anything. */
+weft_status weft_dataset_read_apart(const weft_dataset *dataset, const weft_sample *sample,
+                                    const weft_part_data *part, bool verify, int64_t head,
+                                    weft_part_bytes *to, void *rest);
 /* The caption, from .txt, else from .json; "" where there is none. Ends with a NUL. */
 weft_status weft_dataset_caption(const weft_dataset *dataset, const weft_sample *sample,
                                  bool verify, weft_part_bytes *to);

@@ -525,14 +525,22 @@ static weft_status read_clip(const weft_loader *l, const weft_sample *s, const w
 static weft_status read_array(const weft_loader *l, const weft_sample *s, const char *suffix,
                               int64_t floats, reading *r, float *out)
 {
+    const weft_part_data *p = weft_sample_part(s, suffix);
+    const int64_t header = p->bytes - 4 * floats;
+    const bool whole = !p->shape || p->shape->dtype != WEFT_F32 || header < 0 || header > 65536;
     weft_npy npy;
-    WEFT_TRY(read_bytes(l, s, weft_sample_part(s, suffix), r));
-    WEFT_TRY(weft_npy_parse(r->bytes.data, r->bytes.bytes, s->key, &npy));
+    r->fault = WEFT_SAMPLE_CORRUPT;
+    /* f32 is read to where it is wanted: the index knows how long the header must be */
+    WEFT_TRY(weft_dataset_read_apart(l->dataset, s, p, l->config.verify, whole ? p->bytes : header,
+                                     &r->bytes, out));
+    r->fault = WEFT_SAMPLE_UNDECODABLE;
+    WEFT_TRY(weft_npy_parse_head(r->bytes.data, r->bytes.bytes, p->bytes, s->key, &npy));
     if (npy.count != floats || (npy.dtype != WEFT_F32 && npy.dtype != WEFT_F16))
         return weft_fail(WEFT_E_FORMAT, "%s.%s: not f32 or f16 of the bucket's size", s->key,
                          suffix);
     if (npy.dtype == WEFT_F32) {
-        memcpy(out, npy.data, (size_t)npy.count * 4);
+        if (whole)
+            memcpy(out, npy.data, (size_t)npy.count * 4);
         return WEFT_OK;
     }
     const unsigned char *from = npy.data;

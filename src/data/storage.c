@@ -1,10 +1,10 @@
 #include "data/storage.h"
 
 #include "base/config.h"
+#include "base/hash.h"
 
 #include <stdatomic.h>
 #include <string.h>
-#include <xxhash.h>
 
 struct weft_storage {
     const weft_storage_kind *kind;

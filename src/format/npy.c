@@ -43,16 +43,17 @@ static bool parse_dims(const char *at, weft_npy *npy)
     return *at == ')';
 }
 
-weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, weft_npy *npy)
+weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, const char *name,
+                                weft_npy *npy)
 {
     const unsigned char *p = bytes;
-    if (size < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3)
+    if (have < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || p[6] < 1 || p[6] > 3)
         return weft_fail(WEFT_E_FORMAT, "%s: not an .npy file", name);
     const int prefix = p[6] == 1 ? 10 : 12;
     int64_t header = p[8] | p[9] << 8;
-    if (p[6] > 1 && size >= 12)
+    if (p[6] > 1 && have >= 12)
         header |= (int64_t)p[10] << 16 | (int64_t)p[11] << 24;
-    if (header > size - prefix || header > 65536)
+    if (header > have - prefix || header > 65536)
         return weft_fail(WEFT_E_FORMAT, "%s: the .npy header reaches past the end", name);
     char *text = weft_alloc(header + 1);
     if (!text)
@@ -76,6 +77,11 @@ weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, we
                          (long long)(found.count * weft_dtype_bytes(found.dtype)));
     *npy = found;
     return WEFT_OK;
+}
+
+weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, weft_npy *npy)
+{
+    return weft_npy_parse_head(bytes, size, size, name, npy);
 }
 
 void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data,

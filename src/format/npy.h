@@ -17,6 +17,9 @@ typedef struct weft_npy {
 
 /* `name` stands in messages. */
 weft_status weft_npy_parse(const void *bytes, int64_t size, const char *name, weft_npy *npy);
+/* The same of a file of `size` bytes of which the first `have` are here: the whole header. */
+weft_status weft_npy_parse_head(const void *bytes, int64_t have, int64_t size, const char *name,
+                                weft_npy *npy);
 /* Appends header and data; `data` NULL: the header alone, for data that follows in pieces. */
 void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void *data,
                      weft_buf *out);

@@ -1,9 +1,9 @@
 #include "format/tar.h"
+#include "base/hash.h"
 #include "format/tar_header.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 struct weft_tar_writer {
     weft_tar_output output;

@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "runtime/part_files.h"
 #include "runtime/weights.h"
@@ -14,7 +15,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* What is known of a checkpoint in the folder. */
 typedef struct seen {

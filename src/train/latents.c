@@ -1,6 +1,7 @@
 #include "train/latents.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/loader.h"
@@ -17,7 +18,6 @@
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum {
     ENCODE_BATCH = 4,        /* samples in all ranks' programs together, about */

@@ -1,12 +1,12 @@
 #include "train/made_of.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 #include <omp.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- the data ------------------------------------------------------------------------------ */
 

@@ -5,6 +5,8 @@
 #include "data/loader.h"
 #include "data/order.h"
 #include "data/shard.h"
+#include "data/shard_file.h"
+#include "format/npy.h"
 #include "format/tar.h"
 #include "video/writer.h"
 
@@ -290,6 +292,57 @@ Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
     cr_assert_eq(weft_loader_fate(l, 2), WEFT_SAMPLE_CORRUPT);
     cr_assert_gt(r.replaced, 0);
     weft_loader_close(l);
+}
+
+/* f32 parts go to the batch without a copy between: the values are those that were written (bitwise),
+ * and a changed byte of a body longer than what is hashed at once, or of a header, costs the sample. */
+Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = teardown)
+{
+    enum { SAMPLES = 5, SIDES = 96, FLOATS = 4 * SIDES * SIDES * 4 };
+    float *value = malloc(sizeof *value * FLOATS);
+    weft_storage *storage;
+    weft_shard_file *f;
+    cr_assert_eq(weft_storage_open(root, &storage), WEFT_OK);
+    cr_assert_eq(weft_shard_file_create(storage, "train-000000.tar", &f), WEFT_OK);
+    for (int k = 0; k < SAMPLES; k++) {
+        weft_buf npy = {0};
+        char key[8];
+        snprintf(key, sizeof key, "s%d", k);
+        for (int i = 0; i < FLOATS; i++)
+            value[i] = (float)(i + k);
+        weft_npy_format(WEFT_F32, 4, (int64_t[]){4, SIDES, SIDES, 4}, value, &npy);
+        cr_assert_eq(weft_shard_file_add(f, key, "latent.npy", npy.data, npy.len), WEFT_OK);
+        weft_buf_free(&npy);
+    }
+    cr_assert_eq(weft_shard_file_finish(f, NULL, NULL), WEFT_OK);
+    weft_shard_file_free(f);
+    weft_storage_close(storage);
+    weft_dataset *ds = open_set();
+    const weft_part_data *body = weft_dataset_at(ds, 1)->part, *head = weft_dataset_at(ds, 3)->part;
+    const int64_t at = body->at + body->bytes - 5000, header = head->at + 14;
+    weft_dataset_close(ds);
+    weft_bucket size = {1, 4, SIDES, SIDES};
+    const weft_loader_config config = {
+        .shards = root, .split = "train", .buckets = {1, &size}, .threads = 1, .verify = true};
+    weft_loader *l;
+    weft_batch batch;
+    cr_assert_eq(weft_loader_open(&config, 0, 1, "latent.npy", 4, &l), WEFT_OK, "%s",
+                 weft_error_message());
+    spoil("train-000000.tar", at, 1);
+    spoil("train-000000.tar", header, 1);
+    for (int step = 0; step < 3 * SAMPLES; step++) {
+        cr_assert_eq(weft_loader_next(l, &batch), WEFT_OK, "%s", weft_error_message());
+        for (int i = 0; i < FLOATS; i++)
+            cr_assert_eq(batch.part[i], (float)(i + batch.sample[0]), "sample %lld, %d",
+                         (long long)batch.sample[0], i);
+    }
+    const weft_loader_report r = weft_loader_get_report(l);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_CORRUPT], 2);
+    cr_assert_eq(r.samples[WEFT_SAMPLE_USED], SAMPLES - 2);
+    cr_assert_eq(weft_loader_fate(l, 1), WEFT_SAMPLE_CORRUPT);
+    cr_assert_eq(weft_loader_fate(l, 3), WEFT_SAMPLE_CORRUPT);
+    weft_loader_close(l);
+    free(value);
 }
 
 /* The shard is cut while the loader has it open: what was behind the cut is dropped and counted. */

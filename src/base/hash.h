@@ -1,0 +1,13 @@
+/* XXH3 by the widest vectors that the processor has. Built for any x86-64, <xxhash.h> alone hashes
+ * with SSE2, at less than half of what AVX2 does: that is what reading checked data waits for. The
+ * values are the same. */
+#ifndef WEFT_HASH_H
+#define WEFT_HASH_H
+
+#define XXH_STATIC_LINKING_ONLY /* a state may stand on the stack */
+#include <xxhash.h>
+#ifdef __x86_64__
+#include <xxh_x86dispatch.h> /* of libxxhash too: its macros choose when they run */
+#endif
+
+#endif
