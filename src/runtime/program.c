@@ -92,6 +92,7 @@ static weft_status make_tables(weft_program *p)
     p->exchange = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->exchange);
     p->begins = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->begins);
     p->joined = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->joined);
+    p->channel = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->channel);
     p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
     p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
     p->seconds =
@@ -103,7 +104,8 @@ static weft_status make_tables(weft_program *p)
                     ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->moment)
                     : NULL;
     if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined ||
-        !p->cache || !p->code || (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
+        !p->channel || !p->cache || !p->code ||
+        (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
@@ -178,7 +180,8 @@ static weft_status compile_collective(weft_program *p, int32_t n)
     else
         WEFT_TRY(create_exchange(p, n, what));
     const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
-    p->scratch_bytes[axis] = scratch > p->scratch_bytes[axis] ? scratch : p->scratch_bytes[axis];
+    int64_t *most = &p->scratch_bytes[axis][p->channel[n]];
+    *most = scratch > *most ? scratch : *most;
     p->code[p->code_count++] =
         (instruction){.kind = INSTR_START, .node = n, .exchange = p->exchange[n]};
     return WEFT_OK;
@@ -220,6 +223,7 @@ static weft_status compile_node(weft_program *p, int32_t n)
 static weft_status compile_code(weft_program *p)
 {
     const int32_t nodes = weft_graph_node_count(p->graph);
+    WEFT_TRY(weft_program_choose_channels(p));
     weft_program_bundle(p);
     /* Collectives by the node before which they are waited for: a list per node. */
     int32_t *next = weft_alloc((int64_t)nodes * (int64_t)sizeof *next);
@@ -325,9 +329,10 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
     }
     p->workspace_at = p->plan.arena_bytes;
     p->passing_bytes = p->workspace_at + p->plan.workspace_bytes + (p->options.guard ? GUARD : 0);
-    for (int axis = 0; axis < WEFT_MAX_AXES; axis++) {
-        p->scratch_at[axis] = p->passing_bytes;
-        p->passing_bytes += p->scratch_bytes[axis];
+    for (int i = 0; i < WEFT_MAX_AXES * WEFT_CHANNEL_COUNT; i++) {
+        const int axis = i / WEFT_CHANNEL_COUNT, channel = i % WEFT_CHANNEL_COUNT;
+        p->scratch_at[axis][channel] = p->passing_bytes;
+        p->passing_bytes += p->scratch_bytes[axis][channel];
     }
     p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->wide ? 2 : 1);
     p->sources_at = p->constants_at + (p->wide ? p->plan.constant_bytes : 0);
@@ -522,7 +527,7 @@ static void point_ports(weft_program *p)
 static void point_exchange(weft_program *p, const instruction *code)
 {
     const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
-    char *scratch = p->arena + p->scratch_at[attr->axis];
+    char *scratch = p->arena + p->scratch_at[attr->axis][p->channel[code->node]];
     const bool bundle = p->joined[code->node] >= 0;
     int piece = 0;
     weft_exchange_set_device(code->exchange, p->device, p->exchange_stream[attr->axis]);
@@ -623,7 +628,8 @@ static weft_status attach_exchanges(weft_program *p, weft_group *base)
         if (code->kind != INSTR_START)
             continue;
         const weft_attr_comm *attr = weft_graph_node(p->graph, code->node)->attr;
-        WEFT_TRY(weft_exchange_attach(code->exchange, p->group[attr->axis], WEFT_CHANNEL_LAYERS));
+        WEFT_TRY(weft_exchange_attach(code->exchange, p->group[attr->axis],
+                                      (weft_channel)p->channel[code->node]));
     }
     p->compared = false;
     return WEFT_OK;

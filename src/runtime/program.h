@@ -67,8 +67,9 @@ struct weft_program {
 
     /* offsets in `passing` */
     int64_t workspace_at, passing_bytes;
-    /* by axis: collectives of several axes run at the same time */
-    int64_t scratch_at[WEFT_MAX_AXES], scratch_bytes[WEFT_MAX_AXES];
+    /* by axis and channel: those of several run at the same time */
+    int64_t scratch_at[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT],
+        scratch_bytes[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT];
     /* offsets in `memory`, which begins with the inputs */
     int64_t constants_at, sources_at, ports_at, memory_bytes;
 
@@ -81,6 +82,7 @@ struct weft_program {
     weft_exchange **exchange; /* of those that start one */
     int32_t *begins;          /* collectives: the node that starts their exchange, or themselves */
     int32_t *joined;          /* collectives: the one before it in its bundle; -1: none */
+    uint8_t *channel;         /* collectives: weft_channel */
     void **cache;             /* prepared kernels */
     double *seconds;          /* NULL: no profile */
 
@@ -108,8 +110,9 @@ struct weft_program {
 };
 
 weft_dtype weft_program_storage_type(const weft_program *program, weft_dtype dtype);
-/* Which all_reduces share an exchange: fills begins and joined, which are there
- * (runtime/bundle.c). */
+/* On which channel each collective goes, and which all_reduces share an exchange: fills channel,
+ * begins and joined, which are there (runtime/bundle.c). */
+weft_status weft_program_choose_channels(weft_program *program);
 void weft_program_bundle(weft_program *program);
 /* Before the first run after a bind, when all ranks of the mesh are here: WEFT_E_COMM with both
  * lists when two of them would exchange different things. */
