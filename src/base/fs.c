@@ -104,11 +104,11 @@ weft_status weft_remove_tree(const char *path)
     return unlink(path) == 0 ? WEFT_OK : weft_fail_errno("cannot remove %s", path);
 }
 
-weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name, void *user),
-                              void *user)
+static weft_status remove_files(const char *dir, bool deep,
+                                bool (*unwanted)(const char *name, void *user), void *user)
 {
     weft_names names = {0};
-    WEFT_TRY(weft_list_dir(dir, false, &names));
+    WEFT_TRY(weft_list_dir(dir, deep, &names));
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count; i++) {
         if (!unwanted(names.name[i], user))
@@ -122,6 +122,12 @@ weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name
     }
     weft_names_free(&names);
     return status;
+}
+
+weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name, void *user),
+                              void *user)
+{
+    return remove_files(dir, false, unwanted, user);
 }
 
 /* The number behind ".tmp." at the end of a name; -1: none is there. */
@@ -143,10 +149,26 @@ bool weft_is_temporary(const char *name)
     return temporary_writer(name) > 0;
 }
 
+bool weft_process_lives(long pid)
+{
+    char path[64], line[512];
+    if (kill((pid_t)pid, 0) != 0)
+        return errno != ESRCH;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return true;
+    const size_t n = fread(line, 1, sizeof line - 1, file);
+    fclose(file);
+    line[n] = 0;
+    const char *name_end = strrchr(line, ')'); /* "12 (name) Z ..." */
+    return !name_end || (strncmp(name_end, ") Z", 3) != 0 && strncmp(name_end, ") X", 3) != 0);
+}
+
 static bool writer_is_gone(const char *dir, const char *name)
 {
     const long pid = temporary_writer(name);
-    if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+    if (pid <= 0 || weft_process_lives(pid))
         return false;
     char *path = weft_path_join(dir, name);
     const int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
@@ -163,9 +185,9 @@ static bool is_leftover(const char *name, void *dir)
     return weft_is_temporary(name) && writer_is_gone(dir, name);
 }
 
-weft_status weft_remove_leftovers(const char *dir)
+weft_status weft_remove_leftovers(const char *dir, bool deep)
 {
-    return weft_remove_files(dir, is_leftover, (void *)(uintptr_t)dir);
+    return remove_files(dir, deep, is_leftover, (void *)(uintptr_t)dir);
 }
 
 static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)

@@ -20,10 +20,13 @@ weft_status weft_remove_files(const char *dir, bool (*unwanted)(const char *name
                               void *user);
 /* Whether the name is one of weft_file_begin's: "<...>.tmp.<pid>". */
 bool weft_is_temporary(const char *name);
-/* Removes the temporary files of `dir` whose writers were killed. Proof is that the lock which a
- * writer holds on its file is free, and that no process of this machine has its number; a file of
- * which this cannot be said stays. */
-weft_status weft_remove_leftovers(const char *dir);
+/* Whether a process of this machine has the number and can still write: one that ended is dead also
+ * while nobody has asked how it ended (ranks whose launcher was killed may stay so for ever). */
+bool weft_process_lives(long pid);
+/* Removes the temporary files of `dir`, or (`deep`) also below it, whose writers were killed. Proof
+ * is that the lock which a writer holds on its file is free, and that no process of this machine
+ * has its number; a file of which this cannot be said stays. */
+weft_status weft_remove_leftovers(const char *dir, bool deep);
 
 /* Whole file into a heap buffer with a NUL after it. More than `limit` bytes is WEFT_E_FORMAT. */
 weft_status weft_file_read(const char *path, int64_t limit, char **data, int64_t *bytes);

@@ -76,7 +76,8 @@ typedef struct permutation {
 
 typedef struct lane { /* a bucket and its samples */
     weft_bucket size;
-    int64_t *sample; /* in order of the dataset */
+    weft_item_range own; /* of a batch: what this rank gets */
+    int64_t *sample;     /* in order of the dataset */
     int64_t count, capacity;
     int64_t item_floats;
     permutation cache[2]; /* of this epoch and the next */
@@ -107,7 +108,7 @@ typedef struct slot {
 struct weft_loader {
     weft_loader_config config;
     weft_dataset *dataset;
-    int rank, ranks;
+    int rank;
     const char *part;
     int64_t channels;
     lane *lane;
@@ -441,8 +442,7 @@ static void plan_next(weft_loader *l)
     slot *s = &l->slots[l->plan_step % l->slot_count];
     const int b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, l->planned);
     const int64_t batch = l->lane[b].size.batch, at = l->planned[b] - batch;
-    int64_t start, count;
-    weft_part(batch, l->ranks, l->rank, &start, &count);
+    const int64_t start = l->lane[b].own.first, count = l->lane[b].own.count;
     s->bucket = b;
     s->count = count;
     s->first = start;
@@ -668,8 +668,7 @@ static weft_status allocate(weft_loader *l)
     int64_t items = 0, floats = 0;
     for (int i = 0; i < l->lanes; i++) {
         lane *a = &l->lane[i];
-        int64_t start, count;
-        weft_part(a->size.batch, l->ranks, 0, &start, &count); /* the largest part */
+        const int64_t count = a->own.count;
         items = count > items ? count : items;
         floats = count * a->item_floats > floats ? count * a->item_floats : floats;
         for (int e = 0; e < 2; e++) {
@@ -733,8 +732,8 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     l->config = *config;
+    l->config.own = NULL; /* is the caller's */
     l->rank = rank;
-    l->ranks = ranks;
     l->part = part;
     l->channels = part ? channels : 3;
     l->lanes = (int)config->buckets.count;
@@ -752,6 +751,10 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
         l->lane[i].size = ((const weft_bucket *)config->buckets.item)[i];
         l->lane[i].item_floats =
             l->lane[i].size.frames * l->lane[i].size.height * l->lane[i].size.width * l->channels;
+        weft_item_range *own = &l->lane[i].own;
+        weft_part(l->lane[i].size.batch, ranks, rank, &own->first, &own->count);
+        if (config->own)
+            *own = config->own[i];
     }
     WEFT_GO(weft_dataset_open(config->shards,
                               config->split && *config->split ? config->split : NULL,

@@ -5,7 +5,7 @@
  * permutation per epoch, one epoch after the other, so that every sample comes exactly once per
  * epoch and no partial batch is dropped; a batch may hold the end of one epoch and the beginning of
  * the next. Buckets take turns in proportion to their sizes. Batch `step` is the same whatever the
- * number of ranks; rank r of k gets items weft_part(batch, k, r). */
+ * number of ranks; rank r of k gets items weft_part(batch, k, r), or those of `own`. */
 #ifndef WEFT_DATA_LOADER_H
 #define WEFT_DATA_LOADER_H
 
@@ -19,10 +19,16 @@ typedef struct weft_bucket {
 } weft_bucket;
 extern const weft_section weft_bucket_section;
 
+/* Items of a batch. */
+typedef struct weft_item_range {
+    int64_t first, count;
+} weft_item_range;
+
 typedef struct weft_loader_config {
     const char *shards, *split;      /* as for weft_dataset_open */
     weft_section_list buckets;       /* of weft_bucket */
     double fps;                      /* of the clips; 0: each video's own */
+    const weft_item_range *own;      /* this rank's, by bucket; NULL: an even part (copied) */
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
     int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
     double caption_dropout;          /* share of captions replaced by "" (for guidance) */

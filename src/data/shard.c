@@ -601,7 +601,7 @@ weft_status weft_shard_run(const weft_shard_config *config, const char *in, cons
         goto out;
     }
     WEFT_GO(weft_make_dirs(out));
-    WEFT_GO(weft_remove_leftovers(out));
+    WEFT_GO(weft_remove_leftovers(out, false));
     WEFT_GO(weft_storage_open(out, &j.out));
     WEFT_GO(read_notes(&j));
     int64_t train = 0;

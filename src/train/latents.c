@@ -61,15 +61,21 @@ static weft_status open_loader(encoding *e)
     const weft_run_data *d = &e->run->data;
     const int ranks = weft_comm_ranks(e->place->comm);
     weft_bucket *size = weft_alloc(e->buckets * (int64_t)sizeof *size);
-    if (!size)
+    weft_item_range *own = weft_alloc(e->buckets * (int64_t)sizeof *own);
+    if (!size || !own) {
+        weft_free(size);
+        weft_free(own);
         return weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
+    }
     for (int i = 0; i < e->buckets; i++) {
         size[i] = e->size[i];
         size[i].batch = e->apart ? e->batch * ranks : e->batch;
+        own[i] = (weft_item_range){e->step[i].slice_first, e->step[i].slice_count};
     }
     const weft_loader_config config = {.shards = d->path,
                                        .split = d->split[0] ? d->split : NULL,
                                        .buckets = {e->buckets, size},
+                                       .own = e->apart ? NULL : own,
                                        .fps = d->fps,
                                        .threads = d->threads,
                                        .prefetch = d->prefetch,
@@ -77,10 +83,10 @@ static weft_status open_loader(encoding *e)
                                        .no_stand_ins = true,
                                        .skip = e->skip,
                                        .skip_user = e->skip_user};
-    const weft_status_code status = weft_loader_open(
-        &config, e->apart ? weft_comm_rank(e->place->comm) : (int)e->step->slice_index,
-        e->apart ? ranks : (int)e->step->slice_parts, NULL, 0, &e->loader);
+    const weft_status_code status =
+        weft_loader_open(&config, weft_comm_rank(e->place->comm), ranks, NULL, 0, &e->loader);
     weft_free(size);
+    weft_free(own);
     WEFT_TRY(status);
     for (int i = 0; i < e->buckets; i++)
         e->samples += weft_loader_bucket_samples(e->loader, i);
@@ -117,11 +123,27 @@ out:
     return status;
 }
 
+/* Where encoding programs run, and samples in each: see struct encoding. */
+static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart, int64_t *batch)
+{
+    weft_place_of_run here = *run;
+    const int ranks = weft_comm_ranks(run->comm);
+    *batch = ENCODE_BATCH;
+    if (apart) {
+        here.comm = NULL;
+        here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
+        *batch = ranks < ENCODE_BATCH ? ENCODE_BATCH / ranks : 1;
+    }
+    return here;
+}
+
 weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *stage,
                                const weft_place_of_run *place, int64_t *bytes)
 {
     const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
     const int count = weft_stage_bucket_count(stage);
+    int64_t batch;
+    const weft_place_of_run here = encoding_place(place, !trained, &batch);
     weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
     weft_step *steps = weft_alloc((count + 1) * (int64_t)sizeof *steps);
     weft_status_code status =
@@ -129,11 +151,11 @@ weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *
     int64_t sum = 0;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
         weft_bucket size = *weft_stage_bucket(stage, i);
-        size.batch = ENCODE_BATCH;
+        size.batch = batch;
         weft_graph *g = weft_graph_create();
         if (g)
             weft_encoder_build(g, &models->autoencoder, &size);
-        WEFT_GO(weft_step_plan(g, NULL, place, &steps[i]));
+        WEFT_GO(weft_step_plan(g, NULL, &here, &steps[i]));
         programs[i] = steps[i].program;
     }
     sum = weft_programs_bytes(programs, count);
@@ -142,8 +164,8 @@ weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *
     if (models->text_stays) {
         weft_graph *g = weft_graph_create();
         if (g)
-            weft_text_build(g, &models->text, ENCODE_BATCH);
-        WEFT_GO(weft_step_plan(g, NULL, place, &steps[count]));
+            weft_text_build(g, &models->text, batch);
+        WEFT_GO(weft_step_plan(g, NULL, &here, &steps[count]));
         sum += weft_program_bytes(steps[count].program) +
                weft_program_plan(steps[count].program)->source_bytes;
     }
@@ -160,15 +182,8 @@ out:
 static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_stage *s,
                                  weft_store *store)
 {
-    const int ranks = weft_comm_ranks(e->place->comm);
     e->buckets = weft_stage_bucket_count(s);
-    e->here = *e->place;
-    e->batch = ENCODE_BATCH;
-    if (e->apart) {
-        e->here.comm = NULL;
-        e->here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
-        e->batch = ranks < ENCODE_BATCH ? ENCODE_BATCH / ranks : 1;
-    }
+    e->here = encoding_place(e->place, e->apart, &e->batch);
     e->step = weft_alloc(e->buckets * (int64_t)sizeof *e->step);
     e->size = weft_alloc(e->buckets * (int64_t)sizeof *e->size);
     if (!store)
@@ -212,10 +227,14 @@ static weft_status share_samples(encoding *e, const weft_batch *batch)
         values[first + i] = batch->epoch[i] != 0 ? 0
                             : batch->replaced[i] ? -1
                                                  : (double)(batch->sample[i] + 1);
-    if (!e->apart && e->step->slice_parts > 1)
+    const int ranks = weft_comm_ranks(e->place->comm);
+    double alike = 1; /* ranks that hold the same items */
+    if (!e->apart && e->step->slice_parts > 1) {
         WEFT_TRY(weft_comm_sum(e->place->comm, values, ENCODE_BATCH));
+        alike = (double)ranks / (double)e->step->slice_parts;
+    }
     for (int i = 0; i < ENCODE_BATCH; i++)
-        e->global[i] = (int64_t)values[i] - 1;
+        e->global[i] = (int64_t)(values[i] / alike) - 1;
     return WEFT_OK;
 }
 
@@ -678,7 +697,7 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     WEFT_GO(take_lock(place, folder, &lock));
     WEFT_GO(weft_storage_open(folder, &storage));
     if (leads) {
-        WEFT_GO(weft_remove_leftovers(folder));
+        WEFT_GO(weft_remove_leftovers(folder, false));
         WEFT_GO(check_cache(storage, run->data.verify));
     }
     WEFT_GO(weft_comm_barrier(place->comm));

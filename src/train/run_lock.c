@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +61,7 @@ static bool may_live(const holder *h)
     own_host(host);
     if (h->pid <= 0)
         return false;
-    return strcmp(host, h->host) != 0 || kill((pid_t)h->pid, 0) == 0 || errno == EPERM;
+    return strcmp(host, h->host) != 0 || weft_process_lives(h->pid);
 }
 
 /* 1: taken, 0: somebody else has it, -1: an error that errno names. */
@@ -122,31 +121,4 @@ void weft_run_lock_release(weft_run_lock *lock)
         weft_warn("%s: %s", lock->path, strerror(errno));
     close(lock->fd);
     weft_free(lock);
-}
-
-/* "metrics.jsonl.tmp.123" of a process that is no more. */
-static bool is_leftover(const char *name)
-{
-    const char *at = NULL;
-    for (const char *next = name; (next = strstr(next, ".tmp.")); next++)
-        at = next;
-    if (!at || at[5] < '1' || at[5] > '9')
-        return false;
-    char *end;
-    const long pid = strtol(at + 5, &end, 10);
-    return !*end && pid > 0 && kill((pid_t)pid, 0) != 0 && errno == ESRCH;
-}
-
-weft_status weft_run_remove_leftovers(const char *folder)
-{
-    weft_names names = {0};
-    WEFT_TRY(weft_list_dir(folder, true, &names));
-    for (int64_t i = 0; i < names.count; i++) {
-        char *path = is_leftover(names.name[i]) ? weft_path_join(folder, names.name[i]) : NULL;
-        if (path && unlink(path) != 0 && errno != ENOENT)
-            weft_warn("%s: %s", path, strerror(errno));
-        weft_free(path);
-    }
-    weft_names_free(&names);
-    return WEFT_OK;
 }

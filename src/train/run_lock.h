@@ -16,8 +16,4 @@ typedef struct weft_run_lock weft_run_lock;
 weft_status weft_run_lock_take(const char *folder, double patience, weft_run_lock **lock);
 void weft_run_lock_release(weft_run_lock *lock); /* accepts NULL */
 
-/* Removes below `folder`, which is locked, the temporary files "*.tmp.PID" of processes that are
- * not alive: what runs that were killed could not. */
-weft_status weft_run_remove_leftovers(const char *folder);
-
 #endif

@@ -6,10 +6,7 @@
  */
 static void find_slice(weft_step *step, const weft_place_of_run *place)
 {
-    int coordinate[WEFT_MAX_AXES];
     step->slice_parts = 1;
-    step->slice_index = 0;
-    weft_mesh_coordinates(&place->mesh, place->comm ? weft_comm_rank(place->comm) : 0, coordinate);
     for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
         const weft_node *node = weft_graph_node(step->graph, n);
         const weft_value_info *info = weft_value_get(step->graph, node->out[0]);
@@ -18,15 +15,9 @@ static void find_slice(weft_step *step, const weft_place_of_run *place)
         const weft_attr_source *source = node->attr;
         step->slice_first = source->start[0];
         step->slice_count = info->shape.dim[0];
-        for (int axis = 0; axis < place->mesh.axis_count; axis++) {
-            if (info->layout[axis].kind != WEFT_S || info->layout[axis].dim != 0)
-                continue;
-            step->slice_parts *= place->mesh.axis[axis].size;
-            step->slice_index = step->slice_index * place->mesh.axis[axis].size + coordinate[axis];
-        }
-        /* The recipe's order of axes need not be the mesh's. */
-        if (step->slice_count * step->slice_parts == source->global.dim[0] && step->slice_count)
-            step->slice_index = step->slice_first / step->slice_count;
+        for (int axis = 0; axis < place->mesh.axis_count; axis++)
+            if (info->layout[axis].kind == WEFT_S && info->layout[axis].dim == 0)
+                step->slice_parts *= place->mesh.axis[axis].size;
         return;
     }
 }

@@ -34,7 +34,7 @@ typedef struct weft_step {
     weft_program *program;
     weft_cost cost;                   /* of one run on this rank */
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
-    int64_t slice_parts, slice_index; /* as weft_part(batch, parts, index) gives them */
+    int64_t slice_parts;              /* ranks that hold different items */
     double weight;                    /* elements of the whole batch that its loss is a mean of */
 } weft_step;
 

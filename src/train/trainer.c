@@ -118,7 +118,7 @@ static weft_status take_folder(trainer *t)
     enum { PATIENCE = 5 }; /* seconds that the processes of a killed run may take to die */
     WEFT_TRY(weft_make_dirs(t->run->out));
     WEFT_TRY(weft_run_lock_take(t->run->out, PATIENCE, &t->lock));
-    return weft_run_remove_leftovers(t->run->out);
+    return weft_remove_leftovers(t->run->out, true);
 }
 
 /* What a later stage cannot do with the data is said now, not days later. */
@@ -208,12 +208,16 @@ static weft_status open_loader(trainer *t)
     const weft_run_data *d = &t->run->data;
     const bool video = !weft_run_denoises(&t->models);
     weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
-    if (!buckets)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
+    weft_item_range *own = weft_alloc(t->buckets * (int64_t)sizeof *own);
     weft_status_code status = WEFT_OK;
+    if (!buckets || !own) {
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
+        goto out;
+    }
     weft_loader_config config = {.shards = d->path,
                                  .split = d->split[0] ? d->split : NULL,
                                  .buckets = {t->buckets, buckets},
+                                 .own = own,
                                  .fps = d->fps,
                                  .threads = d->threads,
                                  .prefetch = d->prefetch,
@@ -222,18 +226,21 @@ static weft_status open_loader(trainer *t)
                                  .shuffle = video ? d->shuffle : 0,
                                  .verify = d->verify};
     config.seed = (int64_t)(weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->stage_index) >> 1);
-    for (int i = 0; i < t->buckets; i++)
+    for (int i = 0; i < t->buckets; i++) {
+        const weft_step *step = t->programs.bucket[i];
         buckets[i] = *weft_stage_bucket(t->stage, i);
+        own[i] = (weft_item_range){step->slice_first, step->slice_count};
+    }
     if (!video)
         WEFT_GO(use_latents(t, &config, buckets));
-    WEFT_GO(weft_loader_open(&config, (int)t->programs.bucket[0]->slice_index,
-                             (int)t->programs.bucket[0]->slice_parts,
+    WEFT_GO(weft_loader_open(&config, weft_comm_rank(t->comm), weft_comm_ranks(t->comm),
                              video ? NULL : WEFT_LATENT_PART, t->models.grid.channels, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
     if (!video && t->leader)
         tell_captions(t);
 out:
+    weft_free(own);
     weft_free(buckets);
     return status;
 }

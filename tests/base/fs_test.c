@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,8 +131,8 @@ Test(fs, a_tree_without_memory_is_an_error)
     remove_tree(root);
 }
 
-/* A temporary file goes when its writer is provably dead: its lock is free and its process is gone.
- * */
+/* A temporary file goes when its writer is provably dead: its lock is free and its process is
+ * gone. */
 Test(fs, leftovers_of_killed_writers)
 {
     char root[] = "/tmp/weft-left-XXXXXX", path[128];
@@ -146,8 +147,9 @@ Test(fs, leftovers_of_killed_writers)
         (void)!weft_file_write(&w, "half", 4);
         _exit(0);
     }
-    int status;
-    cr_assert_eq(waitpid(child, &status, 0), child);
+    /* dead, although nobody has asked how it ended */
+    cr_assert_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(kill(child, 0), 0);
     snprintf(path, sizeof path, "killed.tmp.%ld", (long)child);
     cr_assert(weft_path_exists(path));
     touch("name.tmp.x");
@@ -156,7 +158,7 @@ Test(fs, leftovers_of_killed_writers)
     touch(path); /* the process is gone, but somebody holds the lock: another machine's writer */
     const int fd = open(path, O_RDONLY);
     cr_assert_eq(flock(fd, LOCK_EX), 0);
-    cr_assert_eq(weft_remove_leftovers("."), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_remove_leftovers(".", false), WEFT_OK, "%s", weft_error_message());
     weft_names names = {0};
     cr_assert_eq(weft_list_dir(".", false, &names), WEFT_OK);
     char *all = joined(&names), wanted[256];
@@ -166,6 +168,15 @@ Test(fs, leftovers_of_killed_writers)
     weft_free(all);
     weft_names_free(&names);
     close(fd);
+    cr_assert_eq(mkdir("below", 0777), 0);
+    snprintf(path, sizeof path, "below/killed.tmp.%ld", (long)child);
+    touch(path);
+    cr_assert_eq(weft_remove_leftovers(".", false), WEFT_OK);
+    cr_assert(weft_path_exists(path));
+    cr_assert_eq(weft_remove_leftovers(".", true), WEFT_OK);
+    cr_assert_not(weft_path_exists(path));
+    int status;
+    cr_assert_eq(waitpid(child, &status, 0), child);
     weft_file_abort(&alive);
     remove_tree(root);
 }
