@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/plan_models.h"
 #include "cli/verb.h"
+#include "plan/cost/op_list.h"
 
 weft_status weft_plan_cascades_run(const weft_args *args);
 weft_status weft_plan_pipeline_run(const weft_args *args);
@@ -30,6 +31,16 @@ typedef struct weft_plan_target {
     {"cluster", WEFT_KEY_STRING, offsetof(weft_plan_target, cluster), cluster_default, "", \
      "preset, preset:NODES, or a YAML file"}
 /* clang-format on */
+/* Sets what a plan of a model on a cluster says of both, and seals it: "cluster" {spec, id},
+ * "model" {name, id, costs and, where `target` names a model, frames, height, width}. */
+weft_status weft_plan_target_seal(json_t *plan, const char *format, const weft_plan_target *target,
+                                  const weft_cluster *cluster, const weft_op_list *list,
+                                  const char *source);
+/* Whether the plan's cluster (`spec`, NULL: the one that it names) and model are those that it was
+ * made for. A plan of bare numbers has neither: *cluster is set where there is a spec, and *known
+ * tells. */
+weft_status weft_plan_target_check(const json_t *plan, const char *path, const char *spec,
+                                   weft_arena *arena, weft_cluster *cluster, bool *known);
 /* The tail of every command: writes --svg and --out whole or not at all, prints `text` or --json.
  * NULL `json`: out of memory; NULL `svg`: there is no picture. Frees all three. */
 weft_status weft_plan_finish(const weft_args *args, json_t *json, weft_buf *text, weft_buf *svg);

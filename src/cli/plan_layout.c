@@ -79,9 +79,27 @@ static void why_pulse_lost(const weft_pulse_choice *best, const weft_pulse_choic
                  100 * (c->seconds_per_sample / best->seconds_per_sample - 1), names[most]);
 }
 
+/* Seals the plan, then as weft_plan_finish. */
+static weft_status finish(const weft_args *args, const char *format, const layout_config *config,
+                          const weft_op_list *model, const char *source,
+                          const weft_cluster *cluster, json_t *json, weft_buf *text, weft_buf *svg)
+{
+    const weft_status_code status =
+        json ? weft_plan_target_seal(json, format, &config->target, cluster, model, source)
+             : WEFT_OK; /* told below */
+    if (status == WEFT_OK)
+        return weft_plan_finish(args, json, text, svg);
+    json_decref(json);
+    weft_buf_free(text);
+    if (svg)
+        weft_buf_free(svg);
+    return status;
+}
+
 /* Models with collocated skips: (P, G, b) by PULSE's equations. */
 static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const layout_config *config,
-                              const weft_op_list *model, const weft_cluster *cluster)
+                              const weft_op_list *model, const char *source,
+                              const weft_cluster *cluster)
 {
     weft_pipe_costs costs;
     WEFT_TRY(weft_pipe_costs_from_list(arena, model, &cluster->device, 1, &costs));
@@ -132,9 +150,8 @@ static weft_status tune_pulse(const weft_args *args, weft_arena *arena, const la
                         weft_format_seconds(c->all_reduce, times[2]),
                         weft_format_bytes((int64_t)c->memory, a), why);
     }
-    json_t *json = json_pack("{s:s, s:s, s:o}", "format", "weft.pulse/1", "model", model->name,
-                             "candidates", list);
-    return weft_plan_finish(args, json, &text, NULL);
+    json_t *json = json_pack("{s:o}", "candidates", list);
+    return finish(args, WEFT_PULSE_FORMAT, config, model, source, cluster, json, &text, NULL);
 }
 
 static weft_status plan(const weft_args *args, weft_arena *arena, const char *path)
@@ -164,7 +181,7 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
         WEFT_TRY(weft_dit_costs(arena, &shape, &model));
     }
     if (model.skip_count > 0)
-        return tune_pulse(args, arena, &c, &model, &cluster);
+        return tune_pulse(args, arena, &c, &model, source, &cluster);
     const weft_fabric f = weft_fabric_from_cluster(&cluster);
     const weft_degrees_limits limits = {.tp = c.most_tp,
                                         .cp = c.most_cp,
@@ -182,7 +199,8 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_buf svg = {0};
     if (weft_args_string(args, "--svg"))
         weft_degrees_plan_draw(&made, OTHERS, &svg);
-    return weft_plan_finish(args, weft_degrees_plan_json(&made, OTHERS), &text, &svg);
+    return finish(args, WEFT_LAYOUT_FORMAT, &c, &model, source, &cluster,
+                  weft_degrees_plan_json(&made, OTHERS), &text, &svg);
 }
 
 weft_status weft_plan_layout_run(const weft_args *args)

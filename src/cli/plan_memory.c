@@ -3,6 +3,7 @@
 #include "cli/published/block_items.h"
 #include "plan/cluster/cluster.h"
 #include "plan/pipeline/keep_report.h"
+#include "plan/seal_file.h"
 
 #include <stdio.h>
 
@@ -91,8 +92,12 @@ static weft_status output(const weft_args *args, const weft_keep_item *item, int
     weft_keep_choice_print(item, items, limit, greedy, exact, &text);
     if (weft_args_string(args, "--svg"))
         weft_keep_choice_draw(item, items, exact, &svg);
-    return weft_plan_finish(args, weft_keep_choice_json(item, items, limit, greedy, exact), &text,
-                            &svg);
+    json_t *json = weft_keep_choice_json(item, items, limit, greedy, exact);
+    if (json && weft_plan_seal(json, WEFT_MEMORY_FORMAT) != WEFT_OK) {
+        json_decref(json);
+        json = NULL;
+    }
+    return weft_plan_finish(args, json, &text, &svg);
 }
 
 weft_status weft_plan_memory_run(const weft_args *args)

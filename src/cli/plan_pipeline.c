@@ -2,6 +2,7 @@
 #include "cli/plan.h"
 #include "plan/cluster/fabric.h"
 #include "plan/pipeline/pipeline_report.h"
+#include "plan/seal_file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,11 +72,12 @@ static weft_status read_options(const weft_args *args, weft_pipeline_options *o)
     return WEFT_OK;
 }
 
-/* The cluster that a plan is for goes into its file. */
+/* What a plan is made for goes into its file. */
 typedef struct made_for {
-    const char *spec;   /* NULL: bare costs */
+    weft_plan_target target; /* cluster NULL: bare costs */
+    weft_cluster cluster;
+    weft_op_list model;
     const char *source; /* of the model's costs */
-    char id[20];
 } made_for;
 
 static weft_status load_config(const weft_args *args, weft_arena *arena, const char *path,
@@ -85,23 +87,21 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
     const char *const *set = weft_args_list(args, "--set", &count);
     pipeline_config config;
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_plan_pipeline_section, &config));
-    weft_op_list model;
-    weft_cluster cluster;
-    WEFT_TRY(weft_cluster_load(arena, config.target.cluster, &cluster));
+    weft_cluster *cluster = &where->cluster;
+    weft_op_list *model = &where->model;
+    WEFT_TRY(weft_cluster_load(arena, config.target.cluster, cluster));
     WEFT_TRY(weft_plan_model_list(arena, config.target.model, config.target.frames,
-                                  config.target.height, config.target.width, &cluster.device,
-                                  &model, &where->source));
-    where->spec = config.target.cluster;
-    weft_cluster_id(&cluster, where->id);
-    if (config.devices > weft_cluster_devices(&cluster))
+                                  config.target.height, config.target.width, &cluster->device,
+                                  model, &where->source));
+    where->target = config.target;
+    if (config.devices > weft_cluster_devices(cluster))
         return weft_fail(WEFT_E_INFEASIBLE, "%s: a pipeline of %lld devices on a cluster of %lld",
-                         path, (long long)config.devices,
-                         (long long)weft_cluster_devices(&cluster));
-    WEFT_TRY(weft_pipe_costs_from_list(arena, &model, &cluster.device, (double)config.microbatch,
+                         path, (long long)config.devices, (long long)weft_cluster_devices(cluster));
+    WEFT_TRY(weft_pipe_costs_from_list(arena, model, &cluster->device, (double)config.microbatch,
                                        costs));
-    const weft_fabric f = weft_fabric_from_cluster(&cluster);
-    const bool inside = config.devices <= cluster.devices;
-    costs->bandwidth = inside ? f.intra : f.inter * (double)cluster.devices;
+    const weft_fabric f = weft_fabric_from_cluster(cluster);
+    const bool inside = config.devices <= cluster->devices;
+    costs->bandwidth = inside ? f.intra : f.inter * (double)cluster->devices;
     costs->latency = inside ? f.intra_latency : f.inter_latency;
     costs->lambda = config.lambda;
     o->devices = o->devices > 0 ? o->devices : config.devices;
@@ -112,7 +112,7 @@ static weft_status load_config(const weft_args *args, weft_arena *arena, const c
                                             : o->devices;
     if (o->memory <= 0)
         o->memory = weft_fabric_usable(&f);
-    const weft_state_bytes states = weft_state_bytes_of(model.dtype_bytes);
+    const weft_state_bytes states = weft_state_bytes_of(model->dtype_bytes);
     for (int64_t i = 0; i < costs->op_count; i++)
         costs->op[i].parameter_bytes *= weft_state_bytes_on(states, 0, 1) / states.weight;
     return WEFT_OK;
@@ -123,10 +123,16 @@ static weft_status output(const weft_args *args, const weft_pipe_costs *costs,
 {
     json_t *json = weft_pipeline_plan_json(costs, plan);
     weft_buf text = {0}, svg = {0};
-    if (json && where->spec) {
-        json_object_set_new(json, "cluster",
-                            json_pack("{s:s, s:s}", "spec", where->spec, "id", where->id));
-        json_object_set_new(json, "costs", json_string(where->source));
+    if (json) {
+        const weft_status_code status =
+            where->target.cluster
+                ? weft_plan_target_seal(json, WEFT_PIPELINE_FORMAT, &where->target, &where->cluster,
+                                        &where->model, where->source)
+                : weft_plan_seal(json, WEFT_PIPELINE_FORMAT);
+        if (status != WEFT_OK) {
+            json_decref(json);
+            return status;
+        }
     }
     if (where->source)
         weft_buf_printf(&text, "costs           %s\n", where->source);

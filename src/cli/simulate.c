@@ -1,9 +1,11 @@
 /* weft simulate: a plan on a clock. */
 #include "base/fs.h"
-#include "cli/plan_models.h"
-#include "cli/verb.h"
+#include "cli/plan.h"
 #include "plan/cascade/plan_file.h"
+#include "plan/pipeline/degrees_report.h"
+#include "plan/pipeline/keep_report.h"
 #include "plan/pipeline/pipeline_report.h"
+#include "plan/seal_file.h"
 #include "plan/simulate/gantt.h"
 #include "plan/simulate/simulator.h"
 
@@ -201,25 +203,15 @@ static weft_status pipeline_cluster(const weft_args *args, weft_arena *arena, co
                                     const weft_pipeline_plan *plan, const json_t *json,
                                     weft_cluster *c)
 {
-    const json_t *made_for = json_object_get(json, "cluster");
-    const char *spec = weft_args_string(args, "--cluster"), *own = NULL, *id = NULL;
-    char have[20];
-    if (made_for) {
-        WEFT_TRY(weft_json_get_string(made_for, "spec", path, &own));
-        WEFT_TRY(weft_json_get_string(made_for, "id", path, &id));
-    }
-    if (spec || own) {
-        WEFT_TRY(weft_cluster_load(arena, spec ? spec : own, c));
-        weft_cluster_id(c, have);
-        if (id && strcmp(id, have) != 0)
-            return weft_fail(WEFT_E_ARG,
-                             "%s was made for the cluster %s (%s), not for %s (%s); plan again",
-                             path, own, id, spec ? spec : own, have);
-        if (plan->schedule.devices > weft_cluster_devices(c))
-            return weft_fail(WEFT_E_ARG, "%s needs %lld devices, the cluster has %lld", path,
-                             (long long)plan->schedule.devices, (long long)weft_cluster_devices(c));
-        return WEFT_OK;
-    }
+    bool known;
+    WEFT_TRY(
+        weft_plan_target_check(json, path, weft_args_string(args, "--cluster"), arena, c, &known));
+    if (known)
+        return plan->schedule.devices > weft_cluster_devices(c)
+                   ? weft_fail(WEFT_E_ARG, "%s needs %lld devices, the cluster has %lld", path,
+                               (long long)plan->schedule.devices,
+                               (long long)weft_cluster_devices(c))
+                   : WEFT_OK;
     const double rate = plan->bandwidth > 0 ? plan->bandwidth : 1e15;
     *c = (weft_cluster){.name = "costs",
                         .nodes = 1,
@@ -264,6 +256,34 @@ out:
     return status;
 }
 
+/* Plans that say how much and not when: still, one that is not as it was made is told first. */
+static weft_status refuse_others(const weft_args *args, const char *path, const char *format,
+                                 const json_t *json)
+{
+    static const char *const known[] = {WEFT_LAYOUT_FORMAT, WEFT_PULSE_FORMAT, WEFT_MEMORY_FORMAT};
+    weft_cluster cluster;
+    bool described;
+    int k = 0;
+    while (k < WEFT_COUNT(known) && strcmp(known[k], format))
+        k++;
+    if (k == WEFT_COUNT(known))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"format\" is \"%.40s\", no plan of this weft (%s)",
+                         path, format, WEFT_VERSION);
+    WEFT_TRY(weft_plan_seal_check(json, format, path));
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code status = weft_plan_target_check(
+        json, path, weft_args_string(args, "--cluster"), arena, &cluster, &described);
+    weft_arena_free(arena);
+    return status != WEFT_OK
+               ? status
+               : weft_fail(WEFT_E_ARG,
+                           "%s: a plan of the kind %s has no steps to run; those of weft plan "
+                           "cascades and weft plan pipeline have",
+                           path, format);
+}
+
 static weft_status run_simulate(const weft_args *args)
 {
     int count;
@@ -271,8 +291,10 @@ static weft_status run_simulate(const weft_args *args)
     json_t *json;
     WEFT_TRY(weft_json_load(path, &json));
     const char *format = json_string_value(json_object_get(json, "format"));
-    if (format && strcmp(format, "weft.pipeline/1") == 0) {
-        const weft_status_code done = run_pipeline(args, path, json);
+    if (format && strcmp(format, WEFT_CASCADE_FORMAT) != 0) {
+        const weft_status_code done = strcmp(format, WEFT_PIPELINE_FORMAT) == 0
+                                          ? run_pipeline(args, path, json)
+                                          : refuse_others(args, path, format, json);
         json_decref(json);
         return done;
     }

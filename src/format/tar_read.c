@@ -295,6 +295,26 @@ static weft_status read_header(reader *r)
     return WEFT_OK;
 }
 
+/* Behind the two zero blocks at r->at that end an archive only zeros may stand. A block that a disk
+ * or a copy lost reads as zeros too and looks like an end: what lies behind is no less wanted. */
+static weft_status read_end(reader *r)
+{
+    enum { LONGEST_EMPTY = 20 * TAR_BLOCK }; /* what tar writes of no files at all */
+    static const unsigned char zero[WINDOW_LEAST];
+    const int64_t end = r->at;
+    for (int64_t at = end, bytes; at < r->input->bytes; at += bytes) {
+        const unsigned char *data;
+        bytes = r->input->bytes - at < WINDOW_LEAST ? r->input->bytes - at : WINDOW_LEAST;
+        WEFT_TRY(view(r, at, bytes, &data));
+        if (memcmp(data, zero, (size_t)bytes))
+            return note_damage(r, end, "other bytes stand behind what looks like its end");
+    }
+    if (r->found.count == 0 && r->input->bytes > LONGEST_EMPTY)
+        return note_damage(r, end, "it is nothing but zeros");
+    r->at = r->input->bytes;
+    return WEFT_OK;
+}
+
 static weft_status read_all(reader *r)
 {
     bool ended = false;
@@ -318,8 +338,10 @@ static weft_status read_all(reader *r)
                 break;
         } else {
             WEFT_TRY(view(r, r->at + TAR_BLOCK, TAR_BLOCK, &block));
-            if (block_is_zero(block))
-                break;
+            if (block_is_zero(block)) {
+                WEFT_TRY(read_end(r));
+                continue;
+            }
         }
         r->at += TAR_BLOCK;
     }

@@ -148,6 +148,35 @@ Test(tar, damaged_header)
     close_archive(&map, &index);
 }
 
+/* A lost block reads as zeros and looks like the end of the archive: it costs its member, not those
+ * behind it, and is told. So is a file that is zeros from end to end; an empty archive is none. */
+Test(tar, lost_blocks)
+{
+    weft_map map;
+    weft_tar_index index;
+    write_archive();
+    static const char zeros[16384];
+    FILE *f = fopen(path, "r+b");
+    fseek(f, 1024, SEEK_SET); /* header and data of b/c.bin */
+    fwrite(zeros, 1, 1024, f);
+    fclose(f);
+    open_archive(&map, &index);
+    cr_assert_eq(index.count, 3);
+    cr_assert_eq(index.damaged_places, 1);
+    cr_assert_str_eq(index.member[1].name, long_name);
+    cr_assert(strstr(index.damage, "other bytes stand behind what looks like its end at byte 1024"),
+              "%s", index.damage);
+    close_archive(&map, &index);
+    for (int64_t bytes = 10240; bytes <= 16384; bytes += 6144) {
+        const weft_map part = {.data = (void *)(uintptr_t)zeros, .bytes = bytes};
+        const weft_tar_input input = weft_tar_memory(&part);
+        const weft_status_code status = weft_tar_open(&input, path, arena, &index);
+        cr_assert_eq(status, bytes > 10240 ? WEFT_E_FORMAT : WEFT_OK);
+        if (status == WEFT_OK)
+            weft_tar_close(&index);
+    }
+}
+
 /* Every length of a cut: never a crash, never a member with bytes that are not there, and always
  * told. */
 Test(tar, cut_anywhere)

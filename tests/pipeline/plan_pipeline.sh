@@ -84,13 +84,47 @@ costs '{"ops":[{"forward":0},{"forward":0},{"forward":0},{"forward":0}],"skips":
 "$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" --out model.json >table
 ! "$WEFT" simulate model.json --cluster h100 2>err || fail "simulated on another cluster"
 grep -q 'was made for the cluster v100:1' err || fail "$(cat err)"
+"$WEFT" simulate model.json >simulated
+edit() { # edit TEXT FILE PYTHON: the plan of FILE after PYTHON on p is refused with TEXT
+    python3 - "$2" "$3" <<'PY'
+import json, sys
+p = json.load(open(sys.argv[1]))
+exec(sys.argv[2])
+json.dump(p, open("edited.json", "w"))
+PY
+    ! "$WEFT" simulate edited.json 2>err || fail "simulated after: $3"
+    grep -qF -- "$1" err || fail "$3: '$(cat err)' does not say '$1'"
+}
+edit 'not as it was made' model.json 'p["seconds"] *= 0.9'
+edit 'not as it was made' model.json 'p["memory"][0]["parameter_bytes"] = 1.0'
+edit 'not as it was made' model.json 'del p["candidates"]'
+edit 'not as it was made' model.json 'del p["cluster"]'
+edit 'not as it was made' plan.json 'del p["id"]'
+edit 'no plan of this weft' plan.json 'p["format"] = "weft.pipeline/9"'
+edit 'plan again with this weft' model.json 'del p["format"]'
 grep -q '24 of 24 skips stay on their device' table || fail "$(cat table)"
 "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --out layout.json --svg layout.svg >table
 grep -q '^tp 1 cp 4 ' table || fail "$(cat table)"
+edit 'has no steps to run' layout.json 'pass'
+edit 'not as it was made' layout.json 'p["best"]["tp"] = 2'
+! "$WEFT" simulate layout.json --cluster v100:1 2>err || fail "simulated a layout"
+grep -q 'was made for the cluster h100:8' err || fail "$(cat err)"
 [ "$(grep -c 'slower: ' table)" = 10 ] || fail "not ten reasons: $(cat table)"
 "$WEFT" plan layout "$SRC/examples/plan-layout.yaml" --set model=uvit-1b --set cluster=v100:1 >table
 grep -q 'samples/s' table || fail "$(cat table)"
 "$WEFT" plan memory "$SRC/examples/plan-memory.yaml" --set offload=false --set limit=20GiB --json --svg memory.svg >memory.json
+edit 'not as it was made' memory.json 'p["kept"] = 1'
+edit 'has no steps to run' memory.json 'pass'
+# a model that is another one now
+cat >tiny.json <<'JSON'
+{"_class_name": "WanTransformer3DModel", "num_layers": 4, "num_attention_heads": 2, "attention_head_dim": 24, "ffn_dim": 96, "text_dim": 32}
+JSON
+"$WEFT" plan pipeline "$SRC/examples/plan-pipeline.yaml" --set model=tiny.json --set devices=2 --set frames=5 --set height=64 --set width=64 \
+    --out tiny.plan >table
+"$WEFT" simulate tiny.plan >simulated
+sed -i 's/"ffn_dim": 96/"ffn_dim": 112/' tiny.json
+! "$WEFT" simulate tiny.plan 2>err || fail "simulated a plan of another model"
+grep -q 'was made for another tiny.json: its costs were' err || fail "$(cat err)"
 python3 -c "import xml.dom.minidom as x; x.parse('layout.svg'); x.parse('memory.svg')"
 python3 -c "import json; p = json.load(open('memory.json')); assert p['kept'] <= p['limit'] and p['seconds'] > 0, p"
 costs '{"items":[{"name":"a","bytes":20}]}'; refuse 1 'needs' memory --costs bad.json --memory 10

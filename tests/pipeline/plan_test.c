@@ -1,6 +1,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "plan/pipeline/pipeline_report.h"
+#include "plan/seal_file.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -64,6 +65,9 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
     cr_assert_eq(weft_pipeline_plan_make(&c, &o, &plan), WEFT_OK, "%s", weft_error_message());
     json_t *json = weft_pipeline_plan_json(&c, &plan);
     save(path, json);
+    cr_assert_eq(weft_pipeline_plan_load(path, &back), WEFT_E_FORMAT, "a plan without a seal");
+    cr_assert_eq(weft_plan_seal(json, WEFT_PIPELINE_FORMAT), WEFT_OK);
+    save(path, json);
     cr_assert_eq(weft_pipeline_plan_load(path, &back), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(back.schedule.task_count, plan.schedule.task_count);
     for (int64_t i = 0; i < plan.schedule.task_count; i++) {
@@ -74,7 +78,17 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
     }
     cr_assert_eq(back.partition.bottleneck, plan.partition.bottleneck);
     weft_pipeline_plan_free(&back);
-    /* every key that matters, taken away or spoiled */
+    /* what nothing else looks at is under the seal, too */
+    static const char *const sealed[] = {"idle", "candidates", "proved", "weft"};
+    for (size_t k = 0; k < sizeof sealed / sizeof *sealed; k++) {
+        json_t *bad = json_deep_copy(json);
+        json_object_set_new(bad, sealed[k], json_real(0.125));
+        save(path, bad);
+        cr_assert_eq(weft_pipeline_plan_load(path, &back), WEFT_E_FORMAT, "%s", sealed[k]);
+        cr_assert(strstr(weft_error_message(), "not as it was made"), "%s", weft_error_message());
+        json_decref(bad);
+    }
+    /* every key that matters, taken away or spoiled, under a seal that fits */
     static const char *const keys[] = {"format",       "stages",   "bottleneck",     "devices",
                                        "microbatches", "schedule", "device_of_stage"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -88,6 +102,8 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
                 json_decref(bad);
                 continue;
             }
+            if (strcmp(keys[k], "format"))
+                cr_assert_eq(weft_plan_seal(bad, WEFT_PIPELINE_FORMAT), WEFT_OK);
             save(path, bad);
             cr_assert_neq(weft_pipeline_plan_load(path, &back), WEFT_OK, "%s, %d", keys[k], spoil);
             json_decref(bad);
@@ -96,6 +112,7 @@ Test(plan, reads_back_what_it_wrote_and_nothing_else)
         json_t *bad = json_deep_copy(json);
         json_object_set_new(json_array_get(json_object_get(bad, "schedule"), i), "step",
                             json_integer(0));
+        cr_assert_eq(weft_plan_seal(bad, WEFT_PIPELINE_FORMAT), WEFT_OK);
         save(path, bad);
         const weft_status_code status = weft_pipeline_plan_load(path, &back);
         if (status == WEFT_OK)

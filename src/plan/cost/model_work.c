@@ -26,22 +26,6 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t mix_list(uint64_t hash, const weft_op_list *list)
-{
-    for (int64_t i = 0; i < list->count; i++) {
-        const weft_op_cost *o = &list->op[i];
-        const double n[] = {(double)o->kind,  o->forward_flops,   o->backward_flops,
-                            o->forward_bytes, o->backward_bytes,  o->param_bytes,
-                            o->output_bytes,  o->activation_bytes};
-        hash = mix(mix(hash, o->name, strlen(o->name)), n, sizeof n);
-    }
-    for (int64_t i = 0; i < list->skip_count; i++) {
-        const double n[] = {list->skip[i].from, list->skip[i].to, list->skip[i].bytes};
-        hash = mix(hash, n, sizeof n);
-    }
-    return hash;
-}
-
 void weft_model_work_id(const weft_model_work *m, char text[20])
 {
     const double facts[] = {(double)m->layers, (double)m->heads, (double)m->hidden, m->parameters,
@@ -52,7 +36,7 @@ void weft_model_work_id(const weft_model_work *m, char text[20])
         const double n[] = {(double)c->frames, (double)c->height, (double)c->width,
                             (double)c->tiles,  c->tile_flops,     c->tile_bytes,
                             c->text_flops,     c->latent_bytes,   c->text_bytes};
-        hash = mix_list(mix(hash, n, sizeof n), &c->denoiser);
+        hash = weft_op_list_hash(mix(hash, n, sizeof n), &c->denoiser);
     }
     snprintf(text, 20, "%016" PRIx64, hash);
 }

@@ -55,5 +55,9 @@ weft_status weft_op_list_add(weft_arena *arena, weft_op_list *list, weft_op_cost
 weft_status weft_op_list_skip(weft_arena *arena, weft_op_list *list, weft_skip skip);
 /* Sums over the list; `name` and `kind` are unset. */
 weft_op_cost weft_op_list_total(const weft_op_list *list);
+/* FNV-1a of names and costs, going on from `hash`. */
+uint64_t weft_op_list_hash(uint64_t hash, const weft_op_list *list);
+/* The same alone, as 16 hex digits: plans carry it. */
+void weft_op_list_id(const weft_op_list *list, char text[20]);
 
 #endif

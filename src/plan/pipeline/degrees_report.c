@@ -32,7 +32,7 @@ json_t *weft_degrees_plan_json(const weft_degrees_plan *plan, int64_t others)
     json_t *list = json_array();
     for (int64_t i = 0; i < plan->count && i <= others; i++)
         json_array_append_new(list, candidate_json(&plan->candidate[i]));
-    return json_pack("{s:s, s:I, s:o, s:o}", "format", "weft.layout/1", "tried",
+    return json_pack("{s:s, s:I, s:o, s:o}", "format", WEFT_LAYOUT_FORMAT, "tried",
                      (json_int_t)plan->tried, "best", candidate_json(&plan->candidate[0]),
                      "candidates", list);
 }

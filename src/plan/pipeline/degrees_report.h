@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "plan/pipeline/degrees.h"
 
+#define WEFT_LAYOUT_FORMAT "weft.layout/1"
+#define WEFT_PULSE_FORMAT  "weft.pulse/1"
 /* {"format": "weft.layout/1", "best": {...}, "candidates": [...]}: the best and `others` more. */
 json_t *weft_degrees_plan_json(const weft_degrees_plan *plan, int64_t others);
 void weft_degrees_plan_print(const weft_degrees_plan *plan, int64_t others, weft_buf *out);

@@ -61,8 +61,8 @@ json_t *weft_keep_choice_json(const weft_keep_item *item, int64_t items, double 
             json_object_set_new(one, "offload", json_real(item[i].offload));
         json_array_append_new(list, one);
     }
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:o}", "format", "weft.memory/1", "limit",
-                     limit, "kept", exact->kept, "seconds", exact->seconds, "lower_bound",
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:b, s:f, s:o}", "format", WEFT_MEMORY_FORMAT,
+                     "limit", limit, "kept", exact->kept, "seconds", exact->seconds, "lower_bound",
                      exact->lower_bound, "proved", exact->proved, "greedy_seconds", greedy->seconds,
                      "items", list);
 }

@@ -8,6 +8,7 @@
 /* {"items": [{"name", "bytes", "recompute", "offload", "count"}], "window": seconds} */
 weft_status weft_keep_items_from_json(weft_arena *arena, const json_t *json, const char *name,
                                       weft_keep_item **item, int64_t *items, double *window);
+#define WEFT_MEMORY_FORMAT "weft.memory/1"
 /* {"format": "weft.memory/1", "limit", "kept", "seconds", "proved", "items": [...]} */
 json_t *weft_keep_choice_json(const weft_keep_item *item, int64_t items, double limit,
                               const weft_keep_choice *greedy, const weft_keep_choice *exact);

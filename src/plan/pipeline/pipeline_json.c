@@ -2,6 +2,7 @@
 #include "plan/pipeline/pipeline_report.h"
 
 #include "base/config.h"
+#include "plan/seal_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -178,7 +179,7 @@ json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipelin
     json_t *json = json_pack(
         "{s:s, s:o, s:f, s:o, s:f, s:I, s:I, s:o, s:s, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:o, "
         "s:o, s:o, s:o}",
-        "format", "weft.pipeline/1", "stages", stages, "bottleneck", p->bottleneck, "schedule",
+        "format", WEFT_PIPELINE_FORMAT, "stages", stages, "bottleneck", p->bottleneck, "schedule",
         table, "bytes_per_microbatch", plan->bytes_per_microbatch, "devices",
         (json_int_t)s->devices, "microbatches", (json_int_t)s->microbatches, "device_of_stage", map,
         "schedule_kind", s->name, "steps", (json_int_t)s->steps, "steps_lower_bound",
@@ -295,8 +296,9 @@ static weft_status read_plan(const json_t *json, const char *path, weft_pipeline
 {
     const char *format;
     WEFT_TRY(weft_json_get_string(json, "format", path, &format));
-    if (strcmp(format, "weft.pipeline/1") != 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: format \"%s\" is not weft.pipeline/1", path, format);
+    if (strcmp(format, WEFT_PIPELINE_FORMAT) != 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: format \"%s\" is not " WEFT_PIPELINE_FORMAT, path,
+                         format);
     WEFT_TRY(read_stages(json_object_get(json, "stages"), path, &plan->partition));
     WEFT_TRY(weft_json_get_f64(json, "bottleneck", path, &plan->partition.bottleneck));
     weft_schedule *s = &plan->schedule;
@@ -340,7 +342,9 @@ weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out)
     json_t *json;
     weft_pipeline_plan plan = {0};
     WEFT_TRY(weft_json_load(path, &json));
-    const weft_status_code status = read_plan(json, path, &plan);
+    weft_status_code status = read_plan(json, path, &plan);
+    if (status == WEFT_OK)
+        status = weft_plan_seal_check(json, WEFT_PIPELINE_FORMAT, path);
     json_decref(json);
     if (status != WEFT_OK) {
         weft_pipeline_plan_free(&plan);

@@ -19,9 +19,12 @@ weft_status weft_pipe_costs_load(weft_arena *arena, const char *path, weft_pipe_
 weft_status weft_pipe_costs_from_json(weft_arena *arena, const json_t *json, const char *name,
                                       weft_pipe_costs *out);
 
-/* New reference; NULL: out of memory. */
+#define WEFT_PIPELINE_FORMAT "weft.pipeline/1"
+
+/* New reference; NULL: out of memory. Whoever writes it to a file seals it (plan/seal_file.h). */
 json_t *weft_pipeline_plan_json(const weft_pipe_costs *costs, const weft_pipeline_plan *plan);
-/* Reads a plan's stages and schedule back and checks that they are whole and legal. */
+/* Reads a plan's stages and schedule back and checks that they are whole, legal and as
+ * they were made. */
 weft_status weft_pipeline_plan_load(const char *path, weft_pipeline_plan *out);
 /* The table that people read; `explain` adds the candidates. */
 void weft_pipeline_plan_print(const weft_pipe_costs *costs, const weft_pipeline_plan *plan,
