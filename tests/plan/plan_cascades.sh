@@ -53,7 +53,7 @@ assert len([e for e in t["traceEvents"] if e["ph"] == "X"]) > 5
 PY
 grep -q '</svg>' chart.svg
 
-python3 "$SRC/tests/plan/check_cascades.py" "$WEFT" 100
+python3 "$SRC/tests/plan/check_cascades.py" "$WEFT" 40
 
 # no time at all: planned, drawn and run
 echo '{"cascades": [{"id": "a", "degrees": {"1": {"seconds": 0}, "4": {"seconds": 0}}}, {"id": "b", "after": ["a"], "degrees": {"2": {"seconds": 0}}}]}' >zero.json
@@ -151,21 +151,6 @@ assert hues("planned.svg") == hues("simulated.svg") - {"0"}, (hues("planned.svg"
 PY
 if grep -q 'memory, or' explained.txt; then fail "two causes in one phrase"; fi
 grep -q 'no faster than a smaller degree' explained.txt || fail "no cause: $(cat explained.txt)"
-
-# a profile of this machine is a cluster, for plan and simulate; another's plan is refused
-OMP_NUM_THREADS=1 "$WEFT" profile --seconds 0.2 --hidden 64 --out here.json >profiled.txt
-grep -q 'kinds of nodes' profiled.txt
-"$WEFT" topology here.json | grep -q '1 node x 1 '
-cat >tiny.json <<'JSON'
-{"_class_name": "WanTransformer3DModel", "num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 24, "ffn_dim": 96, "text_dim": 32}
-JSON
-"$WEFT" plan layout --set model=tiny.json --set cluster=here.json --set batch=4 --set frames=5 --set height=64 --set width=64 \
-    "$SRC/examples/plan-layout.yaml" >tiny.txt
-grep -q 'costs: graph' tiny.txt || fail "$(cat tiny.txt)"
-sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
-refuse 'seconds must be over 0' "$WEFT" topology bad.json
-sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
-refuse 'not "weft.profile/1"' "$WEFT" topology bad.json
 
 # clusters
 "$WEFT" topology h100:2 --yaml >mine.yaml

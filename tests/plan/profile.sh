@@ -1,0 +1,60 @@
+#!/bin/bash
+# weft profile: what it measured is a cluster for plan and simulate, and what it predicts of a training step of other sizes is
+# what the step takes. Node by node, each at its quicker rounds: a whole step's time tells the machine's other work, too.
+set -eu
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+fail() { echo "$*" >&2; exit 1; }
+refuse() { # refuse TEXT command...: must end with an error that holds TEXT
+    local text=$1; shift
+    if "$@" >out 2>err; then fail "accepted: $*"; fi
+    grep -qF -- "$text" err || fail "no \"$text\" in: $(cat err)   ($*)"
+}
+
+# without a config: a table of small models
+"$WEFT" profile --seconds 0.1 --hidden 64 --out here.json >profiled.txt
+grep -q 'kinds of nodes' profiled.txt
+"$WEFT" topology here.json | grep -q '1 node x 1 '
+cat >tiny.json <<'JSON'
+{"_class_name": "WanTransformer3DModel", "num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 24, "ffn_dim": 96, "text_dim": 32}
+JSON
+"$WEFT" plan layout --set model=tiny.json --set cluster=here.json --set batch=4 --set frames=5 --set height=64 --set width=64 \
+    "$SRC/examples/plan-layout.yaml" >tiny.txt
+grep -q 'costs: graph' tiny.txt || fail "$(cat tiny.txt)"
+sed 's/"seconds": [0-9.e-]*/"seconds": -1/' here.json >bad.json
+refuse 'seconds must be over 0' "$WEFT" topology bad.json
+sed 's/weft.profile.1/weft.profile.9/' here.json >bad.json
+refuse 'not "weft.profile/1"' "$WEFT" topology bad.json
+
+# a DiT, at the sizes that were profiled and at others
+mkdir vae
+echo '{"_class_name": "AutoencoderKLWan", "base_dim": 4, "dim_mult": [1, 1, 2, 2], "num_res_blocks": 1, "z_dim": 4}' >vae/config.json
+cat >dit.yaml <<'Y'
+out: runs/dit
+autoencoder: {weights: vae}
+data: {path: shards}
+transformer:
+  class: WanTransformer3DModel
+  config: {num_layers: 4, num_attention_heads: 4, attention_head_dim: 24, ffn_dim: 384, freq_dim: 32}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 32, num_heads: 2, num_layers: 1, ffn_dim: 64, max_length: 32}
+stages:
+  - {steps: 12, batch: 4, frames: 9, height: 64, width: 64, lr: 2e-3}
+Y
+sed 's/height: 64, width: 64/height: 80, width: 96/' dit.yaml >other.yaml
+together() { # together CONFIG: predicted and measured seconds of its step within 1.6 of each other
+    "$WEFT" profile "$1" --seconds 0.5 --hidden 64 --against dit.json >against.txt || fail "$(cat against.txt)"
+    python3 - <<'PY'
+import re
+line = open("against.txt").read().splitlines()[1]
+took, nodes, said = (float(x) for x in re.findall(r"([0-9.]+) ms", line)[:3])
+print(line, " predicted/measured", said / nodes)
+raise SystemExit(not (0.9 * nodes <= took and 1 / 1.6 < said / nodes < 1.6))
+PY
+}
+for try in 1 2 3 4; do # a machine that becomes busy or idle between the two is measured again
+    "$WEFT" profile dit.yaml --seconds 0.5 --hidden 64 --out dit.json >profiled.txt
+    if together dit.yaml && together other.yaml; then break; fi
+    [ $try -lt 4 ] || fail "prediction and measurement are apart: $(head -2 against.txt)"
+done
+grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are the same: $(head -2 against.txt)"
