@@ -611,15 +611,6 @@ static weft_status stop_together(trainer *t)
     return weft_fail(WEFT_E_CANCELLED, "%s", "");
 }
 
-/* True on all ranks when one was interrupted. */
-static weft_status anyone_interrupted(trainer *t, bool *stop)
-{
-    double flag = weft_interrupted();
-    WEFT_TRY(weft_comm_sum(t->comm, &flag, 1));
-    *stop = flag > 0;
-    return WEFT_OK;
-}
-
 static weft_status numeric_stop(trainer *t, weft_status_code status)
 {
     char reason[1024];
@@ -669,7 +660,7 @@ static weft_status run_steps(trainer *t)
         const weft_status_code status = run_step(t);
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
-        WEFT_TRY(anyone_interrupted(t, &stop));
+        WEFT_TRY(weft_comm_vote(t->comm, weft_interrupted(), &stop)); /* heard a step later */
         const bool due = (every > 0 && t->done % every == 0) || t->done == total || stop;
         if (due)
             WEFT_TRY(save(t));
