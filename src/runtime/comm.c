@@ -516,6 +516,8 @@ weft_status weft_comm_create(const weft_transport *transport, weft_comm **out)
         status = weft_fail(WEFT_E_MEMORY, "no memory for a communicator of %d ranks", comm->ranks);
         goto out;
     }
+    if (comm->ranks > 1)
+        WEFT_GO(weft_transport_number(&comm->transport));
     for (int r = 0; transport->node && r < comm->ranks; r++)
         comm->node[r] = transport->node[r];
     if (comm->ranks > 1)

@@ -9,7 +9,7 @@
  *     queue      of a group and channel: one exchange after the other (comm.c). The progress thread
  *        |       advances the first of every queue, so that none waits for another queue's
  *     transport  messages of bytes between ranks: MPI, threads of one process; a link model may be
- *                put over it (link.c)
+ *                put over it (link.c), and one that numbers groups where tags are short (number.c)
  *
  * A bundle is one all_reduce of several tensors, copied behind one another into the scratch memory
  * and back (bundle.c says which). */
@@ -30,6 +30,7 @@ enum {
     WEFT_COMM_BUNDLE = 1 << 20,    /* bytes of a bundle at most, */
     WEFT_COMM_BUNDLE_PIECES = 256, /* and tensors */
     WEFT_COMM_NOTE = 200,          /* bytes of a control message */
+    WEFT_TAG_BITS = 62,            /* of the tags of messages */
 };
 
 /* rows x row elements, each row `stride` elements after the one before, from element `start`. */
@@ -62,9 +63,9 @@ typedef struct weft_message {
  * arrive in the order of sending. */
 typedef struct weft_transport {
     int rank, ranks;
-    int tag_bits;    /* of a tag: the more, the more groups can be told from one another */
-    const int *node; /* by rank: the machine; NULL: one. Read when the communicator is made */
-    void *self;
+    int tag_bits;      /* of a tag; with fewer than WEFT_TAG_BITS groups are numbered (number.c) */
+    const int *node;   /* by rank: the machine; NULL: one. Read when the communicator is made */
+    void *self, *core; /* core: `self` of the innermost one, where others are put over it */
     weft_status (*post)(void *self, weft_message *m);
     weft_status (*test)(void *self, weft_message *m); /* sets done; not called after that */
     /* A message that is done is not to be taken as such yet (link model). NULL: none is. */
@@ -84,17 +85,32 @@ typedef struct weft_transport {
 /* Takes over `transport` (also when it fails). */
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
 
-/* Links between nodes of `per_node` ranks each, as they would be: a message is done when it would
- * be there. Inside a node nothing is delayed. Messages of a link follow one another. */
+typedef struct weft_link {
+    double bytes_per_second, latency; /* seconds; a speed of 0: nothing is delayed */
+} weft_link;
+
+enum { WEFT_LINK_PAIRS = 16 };
+
+/* Links of ranks on nodes of `per_node` each, as they would be: a message is done when it would be
+ * there. Messages between two nodes follow one another; inside a node those of one rank do. */
 typedef struct weft_link_model {
-    double bytes_per_second, latency; /* seconds */
+    weft_link between, inside;
     int per_node;
+    int pairs; /* of nodes that have another link than `between`, the same in both directions */
+    struct {
+        int node[2];
+        weft_link link;
+    } pair[WEFT_LINK_PAIRS];
 } weft_link_model;
-/* "1 Gbit/s, 50 us, 2 per node" (the last: default 1). */
+/* "1 Gbit/s, 50 us, 2 per node; inside 20 Gbit/s, 5 us; 0-2 0.1 Gbit/s, 1000 us": between nodes,
+ * then what differs. May be left out: the ranks of a node (1), `inside` (nothing is delayed), pairs
+ * of nodes. */
 weft_status weft_link_model_parse(const char *text, weft_link_model *model);
 /* Puts the model over `transports` of ranks of one process, or over one. */
 weft_status weft_transport_link(weft_transport *transport, int count, const weft_link_model *model);
 weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms);
+/* With tags of so few bits, as MPI has them. */
+weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comms);
 
 /* Costs that algorithms are chosen by; the same on all ranks, before exchanges are attached. */
 void weft_comm_set_costs(weft_comm *comm, const weft_link_costs *costs);

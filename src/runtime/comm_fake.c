@@ -22,7 +22,7 @@ typedef struct fake_rank {
 
 struct fake_world {
     pthread_mutex_t mutex;
-    int ranks, users;
+    int ranks, users, tag_bits;
     fake_rank rank[];
 };
 
@@ -46,6 +46,9 @@ static weft_status fake_post(void *self, weft_message *mine)
 {
     fake_rank *me = self;
     weft_status_code status = WEFT_OK;
+    if (mine->tag >> me->world->tag_bits)
+        return weft_fail(WEFT_E_INTERNAL, "tag %llx has more than %d bits",
+                         (unsigned long long)mine->tag, me->world->tag_bits);
     pthread_mutex_lock(&me->world->mutex);
     weft_message *other = me->dead ? NULL : take_match(me, mine);
     if (!other) {
@@ -135,7 +138,8 @@ static void fake_free(void *self, bool broken)
     }
 }
 
-static weft_status open_world(int ranks, const weft_link_model *model, weft_comm **comms)
+static weft_status open_world(int ranks, int tag_bits, const weft_link_model *model,
+                              weft_comm **comms)
 {
     fake_world *world =
         ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
@@ -148,6 +152,7 @@ static weft_status open_world(int ranks, const weft_link_model *model, weft_comm
     pthread_mutex_init(&world->mutex, NULL);
     world->ranks = ranks;
     world->users = ranks;
+    world->tag_bits = tag_bits;
     for (int r = 0; r < ranks; r++) {
         fake_rank *me = &world->rank[r];
         me->world = world;
@@ -155,8 +160,9 @@ static weft_status open_world(int ranks, const weft_link_model *model, weft_comm
         me->last = &me->first;
         transport[r] = (weft_transport){.rank = r,
                                         .ranks = ranks,
-                                        .tag_bits = 62,
+                                        .tag_bits = tag_bits,
                                         .self = me,
+                                        .core = me,
                                         .post = fake_post,
                                         .test = fake_test,
                                         .cancel = fake_cancel,
@@ -185,16 +191,21 @@ static weft_status open_world(int ranks, const weft_link_model *model, weft_comm
 
 weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
 {
-    return open_world(ranks, NULL, comms);
+    return open_world(ranks, WEFT_TAG_BITS, NULL, comms);
 }
 
 weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms)
 {
-    return open_world(ranks, model, comms);
+    return open_world(ranks, WEFT_TAG_BITS, model, comms);
+}
+
+weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comms)
+{
+    return open_world(ranks, tag_bits, NULL, comms);
 }
 
 void weft_comm_fake_kill(weft_comm *comm)
 {
-    fake_rank *me = comm->transport.self;
+    fake_rank *me = comm->transport.core;
     me->dead = true;
 }

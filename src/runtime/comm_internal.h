@@ -172,9 +172,11 @@ struct weft_comm {
 
 /* Tags carry what they belong to, so that what is mixed up never meets:
  *
- *   | group: 19 to 50 bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
+ *   | group: 50 bits | to one member: 1 | channel: 3 | sequence: 7 | segment: 1 |
  */
 enum { WEFT_TAG_LOW = 12 };
-int64_t weft_group_tag(uint64_t id, int tag_bits);
+int64_t weft_group_tag(uint64_t id);
+/* number.c: gives a transport of fewer bits tags of WEFT_TAG_BITS. */
+weft_status weft_transport_number(weft_transport *transport);
 
 #endif

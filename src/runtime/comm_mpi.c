@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NOTE_TAG = 1, NOTES_OUT = 64, SPACES = 5 /* bits of the number of tag spaces */ };
+enum { NOTE_TAG = 1, NOTES_OUT = 64 };
 
 /* A process that can be looked up by its peers on the same machine. */
 typedef struct identity {
@@ -30,10 +30,9 @@ typedef struct identity {
 } identity;
 
 typedef struct mpi_transport {
-    MPI_Comm data[1 << SPACES], notes; /* the highest bits of a tag are a communicator */
-    int bits;                          /* of a tag of MPI */
-    identity *peer;                    /* by rank */
-    int *node;                         /* by rank: the first rank of the same machine */
+    MPI_Comm data, notes;
+    identity *peer; /* by rank */
+    int *node;      /* by rank: the first rank of the same machine */
     int rank, ranks;
     MPI_Request note_request[NOTES_OUT];
     char note_text[NOTES_OUT][WEFT_COMM_NOTE];
@@ -58,16 +57,6 @@ static MPI_Request *request_of(weft_message *m)
     return (MPI_Request *)(void *)&m->handle;
 }
 
-static int tag_of(const mpi_transport *t, const weft_message *m)
-{
-    return (int)(m->tag & (((int64_t)1 << t->bits) - 1));
-}
-
-static MPI_Comm space_of(const mpi_transport *t, const weft_message *m)
-{
-    return t->data[m->tag >> t->bits & ((1 << SPACES) - 1)];
-}
-
 /* Segments are a few MiB, so a count of bytes fits an int. */
 static int bytes_of(const weft_message *m)
 {
@@ -78,12 +67,12 @@ static weft_status mpi_post(void *self, weft_message *m)
 {
     mpi_transport *t = self;
     if (m->receiving)
-        return check(MPI_Irecv(m->data, bytes_of(m), MPI_BYTE, m->peer, tag_of(t, m),
-                               space_of(t, m), request_of(m)),
-                     "receive");
-    return check(MPI_Isend(m->data, bytes_of(m), MPI_BYTE, m->peer, tag_of(t, m), space_of(t, m),
-                           request_of(m)),
-                 "send");
+        return check(
+            MPI_Irecv(m->data, bytes_of(m), MPI_BYTE, m->peer, (int)m->tag, t->data, request_of(m)),
+            "receive");
+    return check(
+        MPI_Isend(m->data, bytes_of(m), MPI_BYTE, m->peer, (int)m->tag, t->data, request_of(m)),
+        "send");
 }
 
 static weft_status mpi_test(void *self, weft_message *m)
@@ -242,8 +231,7 @@ static void mpi_free(void *self, bool broken)
     mpi_transport *t = self;
     /* With a rank missing MPI_Finalize would wait for it for ever. */
     if (!broken && all_here(t, 60)) {
-        for (int i = 0; i < 1 << SPACES; i++)
-            MPI_Comm_free(&t->data[i]);
+        MPI_Comm_free(&t->data);
         MPI_Comm_free(&t->notes);
         MPI_Finalize();
     } else if (!broken) {
@@ -305,12 +293,9 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     }
     identity me;
     who_am_i(&me);
-    for (int i = 0; i < 1 << SPACES; i++) {
-        WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->data[i]), "copy the communicator"));
-        MPI_Comm_set_errhandler(t->data[i], MPI_ERRORS_RETURN);
-    }
+    WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->data), "copy the communicator"));
+    MPI_Comm_set_errhandler(t->data, MPI_ERRORS_RETURN);
     WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->notes), "copy the communicator"));
-    t->bits = tag_bits(t->notes);
     MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
     WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->notes),
                   "exchange identities"));
@@ -319,7 +304,7 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
             t->node[r]++;
     weft_transport transport = {.rank = t->rank,
                                 .ranks = t->ranks,
-                                .tag_bits = t->bits + SPACES,
+                                .tag_bits = tag_bits(t->notes),
                                 .node = t->node,
                                 .self = t,
                                 .post = mpi_post,

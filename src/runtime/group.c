@@ -47,7 +47,7 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
     *g = (weft_group){.comm = comm,
                       .arena = arena,
                       .id = id,
-                      .tag = weft_group_tag(id, comm->transport.tag_bits),
+                      .tag = weft_group_tag(id),
                       .count = count,
                       .own = own,
                       .rank = copy,
@@ -58,14 +58,13 @@ static weft_group *create(weft_comm *comm, const int *ranks, int count, int own,
 }
 
 /* The bits of a tag that are left for the group. */
-int64_t weft_group_tag(uint64_t id, int tag_bits)
+int64_t weft_group_tag(uint64_t id)
 {
-    const int bits = tag_bits - WEFT_TAG_LOW;
-    return bits < 1 ? 0 : (int64_t)(id >> 5 & ((UINT64_C(1) << bits) - 1)) << WEFT_TAG_LOW;
+    return (int64_t)(id >> (64 - WEFT_TAG_BITS + WEFT_TAG_LOW)) << WEFT_TAG_LOW;
 }
 
 /* Two groups of the same tag that share another rank with this one would take each other's
- * messages. */
+ * messages. With 50 bits it is seen in one of 2,000 jobs of a million groups. */
 static const weft_group *clashing(const weft_comm *comm, const weft_group *made)
 {
     for (const weft_group *g = comm->groups; g; g = g->next)

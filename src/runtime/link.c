@@ -6,7 +6,7 @@
  *
  * Messages from one node to another follow one another on their link, in both books: that of what
  * leaves and that of what arrives. Ranks of one process share the books; with MPI each has its
- * own. Inside a node nothing is delayed. */
+ * own. Inside a node each rank has a link of its own to all the others, if there is any delay. */
 #include "runtime/comm_internal.h"
 
 #include "base/log.h"
@@ -16,13 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* When a link is free again: from node a to node b, as seen by a and by b. */
+/* When a link is free again: from node a to node b, as seen by a and by b; and what a rank sends
+ * and gets inside its node. */
 typedef struct book {
     pthread_mutex_t mutex;
     int users, nodes;
     int *node; /* by rank */
     weft_link_model model;
-    double *leaves, *arrives; /* [nodes x nodes] */
+    double *leaves, *arrives; /* [nodes x nodes], then [ranks] */
 } book;
 
 typedef struct coat {
@@ -44,32 +45,43 @@ static void close_book(book *b)
     weft_free(b);
 }
 
+/* NULL: nothing is delayed. */
+static const weft_link *link_to(const coat *c, int peer)
+{
+    const weft_link_model *m = &c->book->model;
+    const int own = c->book->node[c->below.rank], other = c->book->node[peer];
+    if (own == other)
+        return m->inside.bytes_per_second > 0 ? &m->inside : NULL;
+    for (int i = 0; i < m->pairs; i++) {
+        const int *node = m->pair[i].node;
+        if ((node[0] == own && node[1] == other) || (node[1] == own && node[0] == other))
+            return &m->pair[i].link;
+    }
+    return &m->between;
+}
+
 /* When a message that begins now has passed the link. */
-static double enter(coat *c, const weft_message *m)
+static double enter(coat *c, const weft_link *link, const weft_message *m)
 {
     book *b = c->book;
     const int own = b->node[c->below.rank], peer = b->node[m->peer];
-    double *free_at =
-        m->receiving ? &b->arrives[peer * b->nodes + own] : &b->leaves[own * b->nodes + peer];
+    const int at = own == peer    ? b->nodes * b->nodes + c->below.rank
+                   : m->receiving ? peer * b->nodes + own
+                                  : own * b->nodes + peer;
+    double *free_at = m->receiving ? &b->arrives[at] : &b->leaves[at];
     const double now = weft_now();
     pthread_mutex_lock(&b->mutex);
-    *free_at = (*free_at > now ? *free_at : now) + (double)m->bytes / b->model.bytes_per_second;
-    const double due = *free_at + (m->receiving ? b->model.latency : 0);
+    *free_at = (*free_at > now ? *free_at : now) + (double)m->bytes / link->bytes_per_second;
+    const double due = *free_at + (m->receiving ? link->latency : 0);
     pthread_mutex_unlock(&b->mutex);
     return due;
-}
-
-static bool is_far(const coat *c, int peer)
-{
-    return c->book->node[c->below.rank] != c->book->node[peer];
 }
 
 static weft_status link_post(void *self, weft_message *m)
 {
     coat *c = self;
-    m->due = 0;
-    if (is_far(c, m->peer) && !m->receiving)
-        m->due = enter(c, m);
+    const weft_link *link = link_to(c, m->peer);
+    m->due = link && !m->receiving ? enter(c, link, m) : 0;
     return c->below.post(c->below.self, m);
 }
 
@@ -82,10 +94,11 @@ static weft_status link_test(void *self, weft_message *m)
 static bool link_late(void *self, weft_message *m)
 {
     coat *c = self;
-    if (!is_far(c, m->peer))
+    const weft_link *link = link_to(c, m->peer);
+    if (!link)
         return false;
     if (m->due == 0)
-        m->due = enter(c, m);
+        m->due = enter(c, link, m);
     return weft_now() < m->due;
 }
 
@@ -131,6 +144,7 @@ static void link_free(void *self, bool broken)
 static book *open_book(int ranks, int users, const weft_link_model *model)
 {
     const int nodes = (ranks + model->per_node - 1) / model->per_node;
+    const int64_t books = (int64_t)nodes * nodes + ranks;
     book *b = weft_alloc(sizeof *b);
     if (!b)
         return NULL;
@@ -139,8 +153,8 @@ static book *open_book(int ranks, int users, const weft_link_model *model)
     b->nodes = nodes;
     b->model = *model;
     b->node = weft_alloc(ranks * (int64_t)sizeof *b->node);
-    b->leaves = weft_alloc((int64_t)nodes * nodes * (int64_t)sizeof *b->leaves);
-    b->arrives = weft_alloc((int64_t)nodes * nodes * (int64_t)sizeof *b->arrives);
+    b->leaves = weft_alloc(books * (int64_t)sizeof *b->leaves);
+    b->arrives = weft_alloc(books * (int64_t)sizeof *b->arrives);
     for (int r = 0; r < ranks && b->node; r++)
         b->node[r] = r / model->per_node;
     if (b->node && b->leaves && b->arrives)
@@ -166,6 +180,7 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
                                         .tag_bits = transport[i].tag_bits,
                                         .node = b->node,
                                         .self = coats[i],
+                                        .core = transport[i].core,
                                         .post = link_post,
                                         .test = link_test,
                                         .late = link_late,
@@ -186,21 +201,56 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
     return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a link model");
 }
 
+/* "SPEED Gbit/s, LATENCY us"; *rest: behind it, NULL when it is none. */
+static weft_link parse_link(const char *text, const char **rest)
+{
+    double speed, latency;
+    int used = 0;
+    *rest = NULL;
+    if (sscanf(text, "%lf Gbit/s , %lf us %n", &speed, &latency, &used) == 2 && used && speed > 0 &&
+        latency >= 0 && isfinite(speed) && isfinite(latency))
+        *rest = text + used;
+    else
+        speed = latency = 0;
+    return (weft_link){.bytes_per_second = speed * 1e9 / 8, .latency = latency * 1e-6};
+}
+
+/* "inside LINK" or "A-B LINK"; what is behind it, NULL: it is none of them. */
+static const char *parse_part(const char *text, weft_link_model *m)
+{
+    const char *rest;
+    int used = 0, a, b;
+    if (sscanf(text, " inside %n", &used) == 0 && used) {
+        m->inside = parse_link(text + used, &rest);
+        return rest;
+    }
+    if (sscanf(text, " %d - %d %n", &a, &b, &used) != 2 || !used || a < 0 || b < 0 || a == b ||
+        m->pairs == WEFT_LINK_PAIRS)
+        return NULL;
+    m->pair[m->pairs].node[0] = a;
+    m->pair[m->pairs].node[1] = b;
+    m->pair[m->pairs++].link = parse_link(text + used, &rest);
+    return rest;
+}
+
 weft_status weft_link_model_parse(const char *text, weft_link_model *model)
 {
     weft_link_model m = {.per_node = 1};
-    double speed, latency;
-    char end;
-    const int found =
-        sscanf(text, "%lf Gbit/s , %lf us , %d per node %c", &speed, &latency, &m.per_node, &end);
-    if ((found != 2 && found != 3) || !(speed > 0) || !(latency >= 0) || m.per_node < 1 ||
-        !isfinite(speed) || !isfinite(latency))
+    const char *at;
+    int used = 0;
+    m.between = parse_link(text, &at);
+    if (at && *at == ',') {
+        const bool found = sscanf(at, " , %d per node %n", &m.per_node, &used) == 1 && used;
+        at = found && m.per_node > 0 ? at + used : NULL;
+    }
+    while (at && *at == ';')
+        at = parse_part(at + 1, &m);
+    if (!at || *at)
         return weft_fail(WEFT_E_ARG,
                          "link model \"%s\": write speed, latency and ranks of a node as \"1 "
-                         "Gbit/s, 50 us, 2 per node\"",
-                         text);
-    m.bytes_per_second = speed * 1e9 / 8;
-    m.latency = latency * 1e-6;
+                         "Gbit/s, 50 us, 2 per node\", then what differs: \"; inside 20 Gbit/s, 5 "
+                         "us; 0-2 0.1 Gbit/s, 1000 us\" (0 and 2: nodes; at most %d pairs)",
+                         text, WEFT_LINK_PAIRS);
     *model = m;
     return WEFT_OK;
 }

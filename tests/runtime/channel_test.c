@@ -401,7 +401,7 @@ Test(channel, what_is_freed_while_under_way_is_cancelled)
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* 5 MB one way, alone on the link. */
+/* 5 MB one way from rank 0 to the last, alone on the link. */
 static weft_status send_one(member *m)
 {
     const int64_t bytes = 5000000;
@@ -412,8 +412,8 @@ static weft_status send_one(member *m)
     WEFT_GO(weft_comm_barrier(m->comm));
     const double begin = weft_now();
     if (m->rank == 0)
-        WEFT_GO(weft_group_send(world, WEFT_CHANNEL_STAGES, 1, data, bytes));
-    else
+        WEFT_GO(weft_group_send(world, WEFT_CHANNEL_STAGES, m->ranks - 1, data, bytes));
+    else if (m->rank == m->ranks - 1)
         WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_STAGES, 0, data, bytes));
     m->seconds = weft_now() - begin;
     WEFT_GO(weft_comm_barrier(m->comm));
@@ -428,22 +428,55 @@ Test(channel, a_modelled_link_takes_its_time)
     weft_link_model model;
     member m[2];
     cr_assert_eq(weft_link_model_parse("1 Gbit/s, 50 us", &model), WEFT_OK);
-    cr_expect_eq(model.bytes_per_second, 125e6);
+    cr_expect_eq(model.between.bytes_per_second, 125e6);
     cr_expect_eq(model.per_node, 1);
     run_ranks(2, &model, 60, send_one, NULL, m);
     expect_all_well(2, m);
-    const double modelled = 5e6 / model.bytes_per_second + model.latency, took = m[1].seconds;
+    const double modelled = 5e6 / model.between.bytes_per_second + model.between.latency,
+                 took = m[1].seconds;
     cr_expect(took > 0.8 * modelled && took < 6 * modelled, "%g s, modelled %g s", took, modelled);
-    model.bytes_per_second /= 4;
+    model.between.bytes_per_second /= 4;
     run_ranks(2, &model, 60, send_one, NULL, m);
     expect_all_well(2, m);
     cr_expect_gt(m[1].seconds, 3.2 * modelled);
-    model.per_node = 2; /* inside a node nothing is delayed */
+    model.per_node = 2; /* inside a node nothing is delayed: the 1.6 s that it would be else */
+    model.between.bytes_per_second /= 10;
     run_ranks(2, &model, 60, send_one, NULL, m);
     expect_all_well(2, m);
-    cr_expect_lt(m[1].seconds, 2 * modelled);
-    cr_expect_eq(weft_link_model_parse("1 Gbit", &model), WEFT_E_ARG);
-    cr_expect_eq(weft_link_model_parse("0 Gbit/s, 1 us", &model), WEFT_E_ARG);
+    cr_expect_lt(m[1].seconds, 40 * modelled);
+}
+
+/* Inside nodes, between nodes, and between nodes 0 and 2: each eight times slower or more. */
+Test(channel, links_differ_inside_nodes_and_between_pairs)
+{
+    weft_link_model model;
+    member m[6];
+    double took[3];
+    const char *text =
+        "1 Gbit/s, 50 us, 2 per node; inside 8 Gbit/s, 5 us; 2-0 0.1 Gbit/s, 1000 us";
+    cr_assert_eq(weft_link_model_parse(text, &model), WEFT_OK, "%s", weft_error_message());
+    for (int i = 0; i < 3; i++) { /* rank 0 to rank 1, 3, 5 */
+        const int ranks = 2 * (i + 1);
+        run_ranks(ranks, &model, 60, send_one, NULL, m);
+        expect_all_well(ranks, m);
+        took[i] = m[ranks - 1].seconds;
+        const weft_link *link = i == 0   ? &model.inside
+                                : i == 1 ? &model.between
+                                         : &model.pair[0].link;
+        const double modelled = 5e6 / link->bytes_per_second + link->latency;
+        cr_expect_gt(took[i], 0.8 * modelled);
+    }
+    cr_expect_lt(took[0], took[1]);
+    cr_expect_lt(took[1], took[2]);
+    const char *wrong[] = {"1 Gbit",
+                           "0 Gbit/s, 1 us",
+                           "1 Gbit/s, 1 us, 0 per node",
+                           "1 Gbit/s, 1 us; inside",
+                           "1 Gbit/s, 1 us; 1-1 1 Gbit/s, 1 us",
+                           "1 Gbit/s, 1 us; 1 Gbit/s, 1 us",
+                           "1 Gbit/s, 1 us more"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        cr_expect_eq(weft_link_model_parse(wrong[i], &model), WEFT_E_ARG, "%s", wrong[i]);
 }
 
 /* ---- gathered tensors, hollow devices ------------------------------------------------------ */

@@ -3,6 +3,8 @@
 #include "runtime/comm.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 static void open_world(int ranks, weft_comm **comm)
@@ -85,4 +87,103 @@ Test(group, an_axis_of_a_mesh_over_any_group)
     cr_expect(strstr(weft_error_message(), "a mesh of 6 ranks is laid over a group of 2"), "%s",
               weft_error_message());
     close_world(10, comm);
+}
+
+/* ---- tags that are short ------------------------------------------------------------------- */
+
+enum { SHORT_RANKS = 4, ORDERS = 24, ROUNDS = 3 };
+
+/* The n-th order of four ranks. */
+static void make_order(int n, int *ranks)
+{
+    int left[SHORT_RANKS] = {0, 1, 2, 3};
+    for (int i = 0; i < SHORT_RANKS; i++) {
+        const int at = n % (SHORT_RANKS - i);
+        n /= SHORT_RANKS - i;
+        ranks[i] = left[at];
+        for (int j = at; j < SHORT_RANKS - 1; j++)
+            left[j] = left[j + 1];
+    }
+}
+
+typedef struct short_rank {
+    weft_comm *comm;
+    int rank;
+    weft_status_code status;
+    char error[300];
+} short_rank;
+
+/* Sends in every group what it is and then receives in them, each rank in an order of its own, so
+ * that introductions come before they are asked for and after. */
+static weft_status cross_groups(const short_rank *s)
+{
+    for (int turn = 0; turn < 2 * ORDERS; turn++) {
+        const int i = turn % ORDERS, n = turn < ORDERS ? (i * 7 + 5 * s->rank) % ORDERS
+                                                       : (i * (s->rank % 2 ? 5 : 11)) % ORDERS;
+        int order[SHORT_RANKS];
+        weft_group *g;
+        make_order(n, order);
+        WEFT_TRY(weft_comm_group(s->comm, order, SHORT_RANKS, &g));
+        const int own = weft_group_index(g);
+        for (int peer = 0; peer < SHORT_RANKS; peer++) {
+            int what[2] = {n, s->rank};
+            if (peer == own)
+                continue;
+            if (turn < ORDERS) {
+                WEFT_TRY(weft_group_send(g, WEFT_CHANNEL_HANDOFF, peer, what, sizeof what));
+                continue;
+            }
+            WEFT_TRY(weft_group_recv(g, WEFT_CHANNEL_HANDOFF, peer, what, sizeof what));
+            if (what[0] != n || what[1] != order[peer])
+                return weft_fail(WEFT_E_INTERNAL, "group %d, rank %d: got %d from %d", n, s->rank,
+                                 what[0], what[1]);
+        }
+    }
+    return WEFT_OK;
+}
+
+static void *short_main(void *user)
+{
+    short_rank *s = user;
+    for (int round = 0; round < ROUNDS && s->status == WEFT_OK; round++)
+        s->status = cross_groups(s);
+    if (s->status == WEFT_OK)
+        s->status = weft_comm_barrier(s->comm);
+    if (s->status != WEFT_OK) {
+        snprintf(s->error, sizeof s->error, "%.290s", weft_error_message());
+        weft_comm_give_up(s->comm);
+    }
+    return NULL;
+}
+
+static void run_short(int tag_bits, short_rank *s)
+{
+    weft_comm *comm[SHORT_RANKS];
+    pthread_t thread[SHORT_RANKS];
+    cr_assert_eq(weft_comm_open_fake_narrow(SHORT_RANKS, tag_bits, comm), WEFT_OK);
+    for (int r = 0; r < SHORT_RANKS; r++) {
+        s[r] = (short_rank){.comm = comm[r], .rank = r};
+        weft_comm_set_deadline(comm[r], 30);
+        pthread_create(&thread[r], NULL, short_main, &s[r]);
+    }
+    for (int r = 0; r < SHORT_RANKS; r++)
+        pthread_join(thread[r], NULL);
+    close_world(SHORT_RANKS, comm);
+}
+
+/* 24 groups of the same four ranks and the world, 25 numbers of a pair: 17 bits of tag, of which
+ * five are for the number, are enough; four are not, and it is said. */
+Test(group, many_groups_are_told_apart_by_short_tags)
+{
+    short_rank s[SHORT_RANKS];
+    run_short(17, s);
+    for (int r = 0; r < SHORT_RANKS; r++)
+        cr_expect_eq(s[r].status, WEFT_OK, "rank %d: %s", r, s[r].error);
+    run_short(16, s);
+    int told = 0;
+    for (int r = 0; r < SHORT_RANKS; r++) {
+        cr_expect_eq(s[r].status == WEFT_OK, false, "rank %d", r);
+        told += strstr(s[r].error, "meet in more than 15 groups") != NULL;
+    }
+    cr_expect_gt(told, 0);
 }

@@ -4,6 +4,7 @@
  *                                       hexadecimal
  *   ranks overlap STEPS [plain|order]   a larger one; prints how much of the communication hides
  *                                       behind kernels
+ *   ranks link                          seconds that 4 MB take from the first rank to the last
  *   ranks stall | kill | fail           what happens to the others when rank 1 sleeps, dies, or has
  *                                       an error */
 #include "base/log.h"
@@ -174,6 +175,35 @@ out:
     return status;
 }
 
+/* The best of three. */
+static weft_status time_link(weft_comm *comm)
+{
+    enum { BYTES = 4000000 };
+    const int rank = weft_comm_rank(comm), last = weft_comm_ranks(comm) - 1;
+    char *data = weft_alloc(BYTES);
+    double best = 1e9;
+    weft_group *world;
+    weft_status_code status = data ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory");
+    if (status == WEFT_OK)
+        status = weft_comm_world(comm, &world);
+    for (int i = 0; i < 3 && status == WEFT_OK; i++) {
+        WEFT_GO(weft_comm_barrier(comm));
+        const double begin = weft_now();
+        if (rank == 0)
+            WEFT_GO(weft_group_send(world, WEFT_CHANNEL_STAGES, last, data, BYTES));
+        if (rank == last)
+            WEFT_GO(weft_group_recv(world, WEFT_CHANNEL_STAGES, 0, data, BYTES));
+        const double took = weft_now() - begin;
+        best = took < best ? took : best;
+    }
+    WEFT_GO(weft_comm_barrier(comm));
+    if (rank == last)
+        printf("%.6f\n", best);
+out:
+    weft_free(data);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     weft_comm *comm = NULL;
@@ -182,8 +212,11 @@ int main(int argc, char **argv)
     const double begin = weft_now();
     if (status == WEFT_OK) {
         weft_comm_set_deadline(comm, 3);
-        status =
-            train(mode, argc > 2 ? atoi(argv[2]) : 5, argc > 3 && !strcmp(argv[3], "order"), comm);
+        if (!strcmp(mode, "link"))
+            status = time_link(comm);
+        else
+            status = train(mode, argc > 2 ? atoi(argv[2]) : 5,
+                           argc > 3 && !strcmp(argv[3], "order"), comm);
     }
     if (status != WEFT_OK)
         fprintf(stderr, "rank %d after %.1f s: %s\n", weft_comm_rank(comm), weft_now() - begin,
