@@ -153,8 +153,10 @@ static weft_status read_notes(weft_comm *comm)
         if (peer < 0)
             return WEFT_OK;
         text[WEFT_COMM_NOTE - 1] = 0;
-        if (text[0] == '!')
+        if (text[0] == '!') {
+            comm->told_all = true;
             return weft_fail(WEFT_E_COMM, "rank %d gave up: %s", peer, text + 1);
+        }
         if (text[0] == '?')
             answer(comm, peer);
         else if (text[0] == ':')
@@ -601,15 +603,17 @@ void weft_comm_give_up(weft_comm *comm)
     snprintf(text, sizeof text, "!%s", weft_error_message());
     comm->gave_up = true;
     pthread_mutex_lock(&comm->mutex);
-    const bool told = comm->broken != WEFT_OK; /* the others find out as this rank did */
+    const bool broken = comm->broken != WEFT_OK;
     pthread_mutex_unlock(&comm->mutex);
     end_thread(comm);
-    if (!told) {
+    if (!broken) {
         pthread_mutex_lock(&comm->mutex);
         comm->broken = WEFT_E_COMM;
         snprintf(comm->message, sizeof comm->message, "this rank gave up before: %s", text + 1);
         pthread_mutex_unlock(&comm->mutex);
     }
+    /* Also what this rank found out by itself: another may wait for this one only. */
+    const bool told = comm->told_all;
     for (int peer = 0; peer < comm->ranks && !told; peer++)
         if (peer != comm->rank)
             comm->transport.note(comm->transport.self, peer, text);

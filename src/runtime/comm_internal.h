@@ -151,6 +151,7 @@ struct weft_comm {
     atomic_int waiters;
     atomic_bool stop, abandoned;
     bool running, gave_up;
+    bool told_all; /* the progress thread's: one that gave up has told this rank, and so all */
     pthread_t thread;
     pthread_mutex_t mutex; /* guards queues, fresh, groups, broken, message, busy */
     pthread_cond_t queued, finished;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST = 8 };
+enum { MOST = 16 };
 
 typedef struct member {
     weft_comm *comm;
@@ -229,8 +229,9 @@ static weft_status check_sum(const entry *e, const sum *s, int schedule, int ind
     return WEFT_OK;
 }
 
-/* Starts in the order of the list, waits in an order of its own. */
-static weft_status play(member *m, int schedule, const entry *list)
+/* Starts in the order of the list, waits in an order of its own. It is killed when it has started
+ * `lives` (negative: never). */
+static weft_status play(member *m, int schedule, const entry *list, int lives)
 {
     sum s[EXCHANGES] = {0};
     int mine[EXCHANGES], count = 0;
@@ -249,6 +250,10 @@ static weft_status play(member *m, int schedule, const entry *list)
             s[i].data[k] = value_of(schedule, i, m->rank, k);
         weft_exchange_start(s[i].x);
         mine[count++] = i;
+        if (count == lives) {
+            weft_comm_fake_kill(m->comm);
+            WEFT_GO(weft_fail(WEFT_E_COMM, "killed"));
+        }
     }
     while (count > 0) {
         const int at = (int)(draw(&state) % (uint64_t)count), i = mine[at];
@@ -269,7 +274,7 @@ static weft_status play_all(member *m)
     entry list[EXCHANGES];
     for (int schedule = 0; schedule < SCHEDULES; schedule++) {
         make_schedule(77 + (uint64_t)schedule, m->ranks, list);
-        WEFT_TRY(play(m, schedule, list));
+        WEFT_TRY(play(m, schedule, list, -1));
     }
     return WEFT_OK;
 }
@@ -277,7 +282,62 @@ static weft_status play_all(member *m)
 Test(channel, random_schedules_on_overlapping_groups)
 {
     member m[MOST];
-    run_ranks(MOST, NULL, 60, play_all, NULL, m);
+    run_ranks(8, NULL, 60, play_all, NULL, m);
+    expect_all_well(8, m);
+}
+
+typedef struct murder {
+    int victim, schedule, lives;
+} murder;
+
+static weft_status play_until_killed(member *m)
+{
+    const murder *what = m->task;
+    entry list[EXCHANGES];
+    for (int schedule = 0; schedule < SCHEDULES; schedule++) {
+        make_schedule(1000 * (uint64_t)what->schedule + (uint64_t)schedule, m->ranks, list);
+        const bool now = m->rank == what->victim && schedule >= what->schedule;
+        WEFT_TRY(play(m, schedule, list, now ? what->lives : -1));
+    }
+    return WEFT_OK;
+}
+
+static void kill_one(int ranks, const murder *what)
+{
+    member m[MOST];
+    char dead[32];
+    snprintf(dead, sizeof dead, "rank %d is gone", what->victim);
+    run_ranks(ranks, NULL, 60, play_until_killed, what, m);
+    for (int r = 0; r < ranks; r++) {
+        cr_expect_eq(m[r].status, WEFT_E_COMM, "rank %d of %d ended well", r, ranks);
+        if (r != what->victim)
+            cr_expect(strstr(m[r].error, dead), "%s: %s", dead, m[r].error);
+    }
+}
+
+/* Long before the deadline, and whoever hears of it from others says the same. */
+Test(channel, a_rank_that_dies_between_random_exchanges_is_named_by_all)
+{
+    for (int ranks = 2; ranks <= 8; ranks++)
+        kill_one(ranks, &(murder){.victim = ranks * 5 % 3 % ranks,
+                                  .schedule = ranks % 4,
+                                  .lives = 1 + ranks % 3});
+}
+
+static void *other_job(void *argument)
+{
+    run_ranks(MOST, NULL, 120, play_all, NULL, argument);
+    return NULL;
+}
+
+/* A job of 16 ranks goes on beside one that loses a rank. */
+Test(channel, two_jobs_at_once_do_not_meet)
+{
+    member m[MOST];
+    pthread_t thread;
+    pthread_create(&thread, NULL, other_job, m);
+    kill_one(5, &(murder){.victim = 2, .schedule = 3, .lives = 2});
+    pthread_join(thread, NULL);
     expect_all_well(MOST, m);
 }
 
