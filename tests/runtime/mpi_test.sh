@@ -39,12 +39,12 @@ mpi -n 3 "$ranks" kill >out 2>err && complain "kill: exit code 0"
 mpi -n 3 --enable-recovery "$ranks" kill >out 2>err
 [ "$(grep -c 'rank [02] .*rank 1 is gone (process' err)" = 2 ] || { cat err; complain "kill: the others do not say who is gone"; }
 
-# modelled links: a tenth of the speed takes about ten times as long, between nodes and inside one
+# modelled links: 4 MB take no less than modelled, 0.32 s at a tenth of the speed, between nodes and inside one
 link() { WEFT_LINK=$1 mpi -n 4 "$ranks" link; }
 for place in ", 1 per node" ", 4 per node; inside SPEED, 5 us" ", 1 per node; 3-0 SPEED, 5 us"; do
     fast=$(link "1 Gbit/s, 5 us${place/SPEED/1 Gbit/s}")
     slow=$(link "$([[ $place == *SPEED* ]] && echo 1 || echo 0.1) Gbit/s, 5 us${place/SPEED/0.1 Gbit/s}")
-    awk -v a="$fast" -v b="$slow" 'BEGIN { exit !(a > 0 && b > 5 * a && b < 20 * a) }' || complain "links$place: $fast s and $slow s"
+    awk -v a="$fast" -v b="$slow" 'BEGIN { exit !(a > 0 && a > 0.03 && b > 0.3 && b > a) }' || complain "links$place: $fast s and $slow s"
 done
 WEFT_LINK="1 Gbit" mpi -n 2 "$ranks" link 2>err && complain "a link model that is none"
 grep -q 'link model "1 Gbit": write speed' err || { cat err; complain "a link model that is none: no message"; }

@@ -67,6 +67,7 @@ void plain_skip(const char *message, ...) __attribute__((format(printf, 1, 2), n
 #define cr_assert_str_eq(a, b, ...) CHECK(!strcmp(a, b), true, #a " is " #b, __VA_ARGS__)
 #define cr_expect_str_eq(a, b, ...) CHECK(!strcmp(a, b), false, #a " is " #b, __VA_ARGS__)
 #define cr_assert_str_empty(a, ...) CHECK(!*(a), true, #a " is empty", __VA_ARGS__)
+#define cr_expect_str_empty(a, ...) CHECK(!*(a), false, #a " is empty", __VA_ARGS__)
 #define cr_assert_arr_eq(a, b, bytes, ...)                                                         \
     CHECK(!memcmp(a, b, bytes), true, #a " is " #b, __VA_ARGS__)
 #define cr_expect_arr_eq(a, b, bytes, ...)                                                         \
