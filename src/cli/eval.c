@@ -1,6 +1,7 @@
 #include "base/fs.h"
 #include "cli/verb.h"
 #include "generate/evaluate.h"
+#include "generate/gallery.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,8 @@ static weft_status eval_vae(const weft_args *args)
         return weft_fail(WEFT_E_ARG, "eval vae needs --shards DIR, the clips to reconstruct");
     if (o.split && !*o.split)
         o.split = NULL;
+    if (o.sheet)
+        WEFT_TRY(weft_gallery_check_sheet(o.sheet));
     WEFT_TRY(weft_args_i64(args, "--frames", 1, 100000, &o.frames));
     WEFT_TRY(weft_args_i64(args, "--height", 8, 16384, &o.height));
     WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.width));

@@ -37,6 +37,7 @@ static weft_status add_file(prompts *p, const char *path)
     int64_t bytes;
     WEFT_TRY(weft_file_read(path, 1 << 24, &data, &bytes));
     weft_status_code status = WEFT_OK;
+    const int64_t before = p->count;
     char *line = data;
     if (bytes >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) /* an editor's byte order mark is no text */
         line += 3;
@@ -49,6 +50,8 @@ static weft_status add_file(prompts *p, const char *path)
         line += len + 1;
     }
     weft_free(data);
+    if (status == WEFT_OK && p->count == before)
+        return weft_fail(WEFT_E_FORMAT, "%s: no prompt in it: empty, or only comments", path);
     return status;
 }
 
@@ -136,6 +139,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
     char bytes[32];
     double fps;
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
+    if (fps > 0 && fps < 0.01)
+        return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained", fps);
     show s = {.count = p->count,
               .batch = o->batch,
               .steps = o->steps,

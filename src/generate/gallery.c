@@ -27,6 +27,14 @@ struct weft_gallery {
     weft_buf list;          /* prompts.jsonl */
 };
 
+weft_status weft_gallery_check_sheet(const char *sheet)
+{
+    if (weft_path_is_dir(sheet) || strcmp(weft_path_extension(sheet), "png"))
+        return weft_fail(WEFT_E_ARG, "%s: a contact sheet is a file that is written as .png",
+                         sheet);
+    return WEFT_OK;
+}
+
 weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
                               const char *const *prompts, const uint64_t *seeds, int64_t count,
                               const weft_generator_options *settings, double fps,
@@ -37,6 +45,11 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
     for (int i = 0; i < WEFT_COUNT(others); i++)
         if (!strcmp(weft_path_extension(out), others[i]) && !weft_path_is_dir(out))
             return weft_fail(WEFT_E_ARG, "%s: a video is written as .mp4, not .%s", out, others[i]);
+    if (!folder && weft_path_is_dir(out))
+        return weft_fail(WEFT_E_ARG, "%s is a folder, and a video of this name cannot be written",
+                         out);
+    if (sheet)
+        WEFT_TRY(weft_gallery_check_sheet(sheet));
     if (!folder && count != 1)
         return weft_fail(WEFT_E_ARG, "%s is one file, but there are %lld prompts; name a folder",
                          out, (long long)count);

@@ -6,6 +6,9 @@
 
 typedef struct weft_gallery weft_gallery;
 
+/* WEFT_E_ARG: `sheet` is no name for a .png. */
+weft_status weft_gallery_check_sheet(const char *sheet);
+
 /* One file when `out` ends in .mp4 (then count must be 1), else a folder with 0000.mp4 ... and
  * prompts.jsonl. `sheet` may be NULL. `raw`: beside each video also the model's own numbers, f32
  * (frames, height, width, 3) in [-1,1], as .npy. Prompts and seeds are borrowed. */

@@ -43,6 +43,13 @@ rm -rf part && cp -r $model part && rm part/weft.json
 refuse 'no weft.json .*--frames, --height and --width' --model part
 refuse '--width 30: this model makes multiples of 16; the nearest is 32' --model $model --width 30
 refuse '--height 3: .*the nearest is 16' --model $model --height 3
+refuse '--fps 1e-09: at least 0.01' --model $model --fps 1e-9
+refuse 'x.jpg: a contact sheet is a file that is written as .png' --model $model --sheet x.jpg
+printf '# no prompt\n\n' >none.txt
+refuse 'none.txt: no prompt in it' --model $model --prompts none.txt
+mkdir folder.mp4
+"$WEFT" generate --model $model --prompt x --steps 1 --out folder.mp4 >folder.log 2>&1 && fail "--out folder.mp4"
+grep -q 'folder.mp4 is a folder' folder.log && ! grep -q 'denoising step' folder.log || { cat folder.log; fail "a folder as video"; }
 refuse '--frames 6: this model makes 1 \+ 4 n; the nearest is 5' --model $model --frames 6
 refuse '--sampler foo: known are euler, heun' --model $model --sampler foo
 refuse "--guidance: 'nan' is not a number from 0 to 100" --model $model --guidance nan
