@@ -154,8 +154,8 @@ int64_t weft_exchange_scratch(const weft_exchange *exchange);
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
 weft_algorithm weft_exchange_algorithm(const weft_exchange *exchange);
-/* The device of its buffers, and a stream on which nothing else is put while the exchange is under
- * way (the exchanges of a queue may share one); the host's if never called. What is copied and
+/* The device of its buffers, and a stream that nobody else uses while the exchange is under way
+ * (exchanges of one communicator may share one); the host's if never called. What is copied and
  * added is the device's work; messages leave when the stream has come to them. On a hollow device
  * messages have their sizes, for link models and counts, and no content. */
 void weft_exchange_set_device(weft_exchange *exchange, const weft_device *device,

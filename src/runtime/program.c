@@ -89,6 +89,7 @@ static weft_status make_tables(weft_program *p)
     p->view = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->view);
     p->source_offset = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->source_offset);
     p->stored = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->stored);
+    p->constant = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->constant);
     p->exchange = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->exchange);
     p->begins = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->begins);
     p->joined = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->joined);
@@ -103,8 +104,8 @@ static weft_status make_tables(weft_program *p)
     p->moment = p->options.profile
                     ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->moment)
                     : NULL;
-    if (!p->view || !p->source_offset || !p->stored || !p->exchange || !p->begins || !p->joined ||
-        !p->channel || !p->cache || !p->code ||
+    if (!p->view || !p->source_offset || !p->stored || !p->constant || !p->exchange || !p->begins ||
+        !p->joined || !p->channel || !p->cache || !p->code ||
         (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
@@ -334,8 +335,7 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
         p->scratch_at[axis][channel] = p->passing_bytes;
         p->passing_bytes += p->scratch_bytes[axis][channel];
     }
-    p->constants_at = p->plan.input_bytes * (p->options.double_inputs && !p->wide ? 2 : 1);
-    p->sources_at = p->constants_at + (p->wide ? p->plan.constant_bytes : 0);
+    p->sources_at = p->plan.input_bytes * (p->options.double_inputs && !p->wide ? 2 : 1);
     p->ports_at = p->sources_at + sources;
     p->memory_bytes = p->ports_at + ports_bytes;
 }
@@ -414,6 +414,10 @@ void weft_program_unbind(weft_program *p)
             p->code[i].kernel->release(*cache);
         *cache = p->code[i].args.cache = NULL;
     }
+    for (int32_t v = 0; p->constant && v < p->plan.count; v++) {
+        weft_constant_release(p->constant[v]);
+        p->constant[v] = NULL;
+    }
     p->device->free(p->memory);
     p->memory = p->arena = NULL;
     if (p->bound)
@@ -448,6 +452,11 @@ int64_t weft_program_own_bytes(const weft_program *p)
            p->plan.node_count * (int64_t)sizeof *p->plan.wait;
 }
 
+const weft_backend *weft_program_backend(const weft_program *p)
+{
+    return p->backend;
+}
+
 const weft_memory_plan *weft_program_plan(const weft_program *p)
 {
     return &p->plan;
@@ -462,9 +471,43 @@ static int64_t passing_bytes(weft_program *const *programs, int count)
     return bytes;
 }
 
+/* A constant that is kept in another type than the graph's; NULL: none. */
+static const weft_attr_constant *constant_of(const weft_program *p, int32_t value)
+{
+    const weft_value_info *info = weft_value_get(p->graph, (weft_value){value});
+    const weft_node *node = weft_graph_node(p->graph, info->node);
+    return node->op == WEFT_OP_CONSTANT && weft_program_storage_type(p, info->dtype) != info->dtype
+               ? node->attr
+               : NULL;
+}
+
+/* True: an earlier value of program i, or a program before it, has these bytes as a constant. */
+static bool met_before(weft_program *const *programs, int i, int32_t value)
+{
+    const void *data = constant_of(programs[i], value)->data;
+    for (int k = 0; k <= i; k++)
+        for (int32_t v = 0; v < (k < i ? programs[k]->plan.count : value); v++) {
+            const weft_attr_constant *other = constant_of(programs[k], v);
+            if (other && other->data == data)
+                return true;
+        }
+    return false;
+}
+
+/* Of constants that are kept in f64, each once. */
+static int64_t constant_bytes(weft_program *const *programs, int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        for (int32_t v = 0; v < programs[i]->plan.count; v++)
+            if (constant_of(programs[i], v) && !met_before(programs, i, v))
+                bytes += round_up(value_bytes(programs[i], v, true));
+    return bytes;
+}
+
 int64_t weft_programs_bytes(weft_program *const *programs, int count)
 {
-    int64_t bytes = passing_bytes(programs, count);
+    int64_t bytes = passing_bytes(programs, count) + constant_bytes(programs, count);
     for (int i = 0; i < count; i++)
         bytes += programs[i]->memory_bytes;
     return bytes;
@@ -472,7 +515,8 @@ int64_t weft_programs_bytes(weft_program *const *programs, int count)
 
 int64_t weft_program_bytes(const weft_program *p)
 {
-    return p->passing_bytes + p->memory_bytes;
+    weft_program *one = (weft_program *)(uintptr_t)p;
+    return weft_programs_bytes(&one, 1);
 }
 
 /* ---- bind ---------------------------------------------------------------------------------- */
@@ -492,8 +536,8 @@ static char *locate_root(const weft_program *p, int32_t root)
                    : p->stored[root]->data;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
-        return p->wide ? (p->memory + p->constants_at + place->offset)
-                       : (char *)(uintptr_t)constant->data;
+        return p->constant[root] ? weft_constant_data(p->constant[root])
+                                 : (char *)(uintptr_t)constant->data;
     }
     return NULL;
 }
@@ -585,20 +629,26 @@ static weft_status connect(weft_program *p, weft_store *store)
     return WEFT_OK;
 }
 
-/* ref: f64 copies of constants and sources. */
+/* ref: its f64 constants, */
+static weft_status hold_constants(weft_program *p)
+{
+    for (int32_t v = 0; v < p->plan.count; v++) {
+        const weft_attr_constant *attr = constant_of(p, v);
+        if (attr)
+            WEFT_TRY(weft_constant_hold(p->device, attr->data, attr->dtype, p->view[v].dtype,
+                                        weft_shape_count(&attr->shape), &p->constant[v]));
+    }
+    return WEFT_OK;
+}
+
+/* and its f64 copies of sources. */
 static void widen(weft_program *p)
 {
     for (int32_t v = 0; v < p->plan.count; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
-        const weft_node *node = weft_graph_node(p->graph, info->node);
-        const int64_t count = weft_shape_count(&info->shape);
-        const weft_view *to = &p->view[v];
-        if (node->op == WEFT_OP_CONSTANT)
-            p->device->convert(p->stream, to->data, to->dtype,
-                               ((const weft_attr_constant *)node->attr)->data, info->dtype, count);
-        else if (p->stored[v] && p->source_offset[v] >= 0)
-            p->device->convert(p->stream, to->data, WEFT_F64, p->stored[v]->data, info->dtype,
-                               count);
+        if (p->stored[v] && p->source_offset[v] >= 0)
+            p->device->convert(p->stream, p->view[v].data, WEFT_F64, p->stored[v]->data,
+                               info->dtype, weft_shape_count(&info->shape));
     }
 }
 
@@ -690,7 +740,8 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
         return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give",
                          weft_format_bytes(p->memory_bytes, text));
     }
-    p->device->fill(p->stream, p->memory, 0, p->constants_at); /* the inputs */
+    p->device->fill(p->stream, p->memory, 0, p->sources_at); /* the inputs */
+    WEFT_TRY(hold_constants(p));
     weft_program_point_views(p);
     if (p->wide)
         widen(p);

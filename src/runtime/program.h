@@ -11,6 +11,7 @@
 #define WEFT_RUNTIME_PROGRAM_H
 
 #include "runtime/comm.h"
+#include "runtime/constants.h"
 
 /* JOIN: a collective that starts later, with the last of its bundle. */
 typedef enum instruction_kind {
@@ -71,11 +72,12 @@ struct weft_program {
     int64_t scratch_at[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT],
         scratch_bytes[WEFT_MAX_AXES][WEFT_CHANNEL_COUNT];
     /* offsets in `memory`, which begins with the inputs */
-    int64_t constants_at, sources_at, ports_at, memory_bytes;
+    int64_t sources_at, ports_at, memory_bytes;
 
     /* by value */
-    int64_t *source_offset; /* f64 copies of params and states */
-    weft_tensor **stored;   /* the store's tensor of params and states */
+    int64_t *source_offset;        /* f64 copies of params and states */
+    weft_tensor **stored;          /* the store's tensor of params and states */
+    weft_constant_copy **constant; /* while bound, of constants that are kept in f64 */
     weft_view *view;
 
     /* by node */

@@ -149,9 +149,11 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
 void weft_program_free(weft_program *program);
 /* Bytes that the compiled program itself keeps, bound or not; its graph is not among them. */
 int64_t weft_program_own_bytes(const weft_program *program);
+const weft_backend *weft_program_backend(const weft_program *program);
 const weft_memory_plan *weft_program_plan(const weft_program *program);
 /* Bytes that weft_program_bind reserves: arena, workspace, inputs, scratch of the collectives, and
- * for ref its f64 copies of sources, constants, inputs and outputs. */
+ * for ref its f64 copies of sources, constants, inputs and outputs. A constant that other bound
+ * programs have too, which share it, is counted all the same. */
 int64_t weft_program_bytes(const weft_program *program);
 /* Reserves the memory, connects params and states to the store, which must have all of them, and
  * collectives to the group: rank i of the mesh is its member i, and this rank's number in it is the

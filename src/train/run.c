@@ -190,7 +190,8 @@ static const weft_key run_keys[] = {
      "keeping"},
     {"passes", WEFT_KEY_SECTION, offsetof(weft_run, passes), .section = &weft_pass_section},
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
-     "cpu, or ref: the slow f64 reference"},
+     "cpu; ref: the slow f64 reference; virtual: a rehearsal on a modelled GPU, which computes and "
+     "writes nothing and tells step time and memory"},
     {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "",
      "axes of ranks as dp=2,fsdp=4; dp and fsdp split samples (fsdp parameters too), others are "
      "the "

@@ -16,6 +16,7 @@
 #include "train/latents.h"
 #include "train/made_of.h"
 #include "train/meter.h"
+#include "train/rehearsal.h"
 #include "train/run_lock.h"
 #include "train/stage_steps.h"
 
@@ -30,6 +31,7 @@ typedef struct trainer {
     weft_place_of_run place;
     weft_comm *comm;
     bool leader;         /* rank 0: writes files */
+    bool hollow;         /* on a device without values: the run is only rehearsed */
     weft_run_lock *lock; /* the leader's, of run->out */
     weft_store *store;
     weft_step_cache *steps;
@@ -101,10 +103,11 @@ static weft_status open_ranks(trainer *t)
                          weft_mesh_ranks(&t->place.mesh));
     t->place.backend = weft_backend_find(run->backend);
     if (!t->place.backend)
-        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of cpu, ref", t->path,
-                         run->backend);
+        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", t->path, run->backend,
+                         weft_backend_names());
+    t->hollow = t->place.backend->device->hollow;
     t->place.comm = t->comm;
-    t->place.profile = run->trace;
+    t->place.profile = run->trace && !t->hollow;
     t->place.recompute = run->recompute.item;
     t->place.recompute_count = (int)run->recompute.count;
     t->place.passes = &run->passes;
@@ -140,14 +143,16 @@ static weft_status begin(trainer *t)
     WEFT_TRY(read_models(t));
     weft_config_dump(&weft_run_section, t->run, &t->yaml);
     WEFT_TRY(weft_buf_check(&t->yaml));
-    if (t->leader)
+    if (t->leader && !t->hollow)
         WEFT_TRY(take_folder(t));
     WEFT_TRY(weft_comm_barrier(t->comm));
     t->guard = weft_guard_make(&t->run->guard);
-    t->store = weft_store_create();
+    t->store = weft_store_create_on(t->place.backend->device);
     t->steps = weft_step_cache_create();
     if (!t->store || !t->steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (t->hollow)
+        return WEFT_OK;
     WEFT_TRY(weft_measure_gemm(t->place.backend, 0.1, &t->peak_gflops));
     return weft_comm_sum(t->comm, &t->peak_gflops, 1);
 }
@@ -320,10 +325,11 @@ static weft_status fill_store(trainer *t)
         for (int k = 0; k < s.count && status == WEFT_OK; k++)
             status = weft_store_init(t->store, s.bucket[k]->graph, (uint64_t)t->run->seed);
     }
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && !t->hollow)
         status = begin_weights(t, s.bucket[0]->whole);
     weft_stage_steps_free(&s);
-    weft_step_begin_averages(t->store);
+    if (status == WEFT_OK && !t->hollow)
+        weft_step_begin_averages(t->store);
     return status;
 }
 
@@ -782,6 +788,61 @@ static weft_status run_stage(trainer *t, int64_t index)
     return tell_data(t, "data at the end of the stage");
 }
 
+/* ---- rehearsal ----------------------------------------------------------------------------- */
+
+/* The step's programs, as run_step calls them, on whatever their inputs hold. */
+static weft_status rehearse_step(trainer *t, int64_t step, weft_rehearsal *r)
+{
+    const weft_stage_steps *s = &t->programs;
+    const int64_t count = s->update ? t->stage->accumulate : 1;
+    const double started = weft_now();
+    for (int64_t i = 0; i < count; i++)
+        WEFT_TRY(weft_rehearsal_run(r, s->bucket[(step * count + i) % s->buckets]));
+    if (s->update)
+        WEFT_TRY(weft_rehearsal_run(r, s->update));
+    r->executed += weft_now() - started;
+    r->steps++;
+    return WEFT_OK;
+}
+
+static weft_status rehearse_stage(trainer *t, int64_t index)
+{
+    t->stage_index = index;
+    t->stage = (const weft_stage *)t->run->stages.item + index;
+    WEFT_TRY(open_stage(t));
+    WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
+                                  (uint64_t)t->run->seed));
+    if (t->leader)
+        tell_stage(t);
+    weft_rehearsal r = {0};
+    const int64_t few = WEFT_REHEARSED > t->programs.buckets ? WEFT_REHEARSED : t->programs.buckets,
+                  steps = t->stage->steps < few ? t->stage->steps : few;
+    for (int64_t i = 0; i < steps && !weft_interrupted(); i++)
+        WEFT_TRY(rehearse_step(t, i, &r));
+    WEFT_TRY(weft_comm_barrier(t->comm));
+    if (t->leader)
+        weft_rehearsal_tell(&r, index,
+                            weft_step_cache_bytes(t->steps) + weft_store_bytes(t->store));
+    return WEFT_OK;
+}
+
+/* Some steps of every stage where nothing has a value: what they take and how long is said, and
+ * nothing is read or written. */
+static weft_status rehearse(trainer *t)
+{
+    weft_status_code status = fill_store(t);
+    if (status == WEFT_OK && t->leader)
+        weft_info("backend %s: a rehearsal of at most %d steps a stage (one of each bucket). "
+                  "Nothing is computed, so there are no losses, and no data is read; no "
+                  "checkpoints, metrics or models are written",
+                  t->place.backend->name, WEFT_REHEARSED);
+    if (status == WEFT_OK)
+        status = tell_memory(t);
+    for (int64_t i = 0; i < t->run->stages.count && status == WEFT_OK; i++)
+        status = rehearse_stage(t, i);
+    return status;
+}
+
 /* ---- the end ------------------------------------------------------------------------------- */
 
 /* Of a run whose stages were all done before it was started: as the first clip has it. */
@@ -835,14 +896,16 @@ weft_status weft_train(const weft_run *run, const char *path)
 {
     trainer t = {.run = run, .path = path};
     weft_status_code status = begin(&t);
-    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
+    if (status == WEFT_OK && t.hollow)
+        status = rehearse(&t);
+    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK && !t.hollow; i++) {
         close_stage(&t);
         status = run_stage(&t, i);
     }
     const weft_status_code closed = weft_meter_close(t.meter);
     if (status == WEFT_OK)
         status = closed;
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && !t.hollow)
         status = finish(&t);
     close_stage(&t);
     weft_checkpoints_close(t.checkpoints, status != WEFT_OK);

@@ -141,6 +141,44 @@ Test(memory, bound_together)
     }
 }
 
+/* Programs of graphs that share a constant share its f64 copy, bound together or one by one; the
+ * last that lets go of it takes it along. */
+Test(memory, constants_are_kept_once)
+{
+    enum { COUNT = 100000 };
+    float *table = weft_alloc(COUNT * (int64_t)sizeof *table);
+    for (int i = 0; i < COUNT; i++)
+        table[i] = (float)i;
+    weft_graph *g[2] = {weft_graph_create()};
+    weft_program *p[2];
+    const weft_value c = weft_constant(g[0], WEFT_F32, WEFT_SHAPE(COUNT), table);
+    weft_output(g[0], "y", weft_sum_all(g[0], weft_mul(g[0], c, c)));
+    cr_assert_eq(weft_pass_order(g[0], &g[1]), WEFT_OK, "%s", weft_error_message());
+    const weft_program_options options = {.backend = &weft_backend_ref};
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(weft_program_compile(g[i], &options, &p[i]), WEFT_OK);
+    const int64_t one = weft_program_bytes(p[0]), two = weft_program_bytes(p[1]);
+    const int64_t both = weft_programs_bytes(p, 2);
+    cr_expect_geq(one, (int64_t)COUNT * 8);
+    cr_expect_leq(both, one + two - (int64_t)COUNT * 8);
+    allocations_begin();
+    cr_assert_eq(weft_programs_bind(p, 2, NULL, NULL), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(allocations_end().aligned, COUNTS_ALLOCATIONS ? both : 0);
+    weft_program_unbind(p[0]);
+    cr_assert_eq(weft_program_run(p[1]), WEFT_OK);
+    const float still = *(const float *)weft_program_output(p[1], "y")->data;
+    allocations_begin();
+    cr_assert_eq(weft_program_bind(p[0], NULL, NULL), WEFT_OK);
+    cr_expect_lt(allocations_end().aligned, one - (int64_t)COUNT * 8 + 1, "it is there already");
+    cr_assert_eq(weft_program_run(p[0]), WEFT_OK);
+    cr_expect_eq(*(const float *)weft_program_output(p[0], "y")->data, still);
+    for (int i = 0; i < 2; i++) {
+        weft_program_free(p[i]);
+        weft_graph_free(g[i]);
+    }
+    weft_free(table);
+}
+
 Test(memory, every_allocation_may_fail)
 {
     weft_graph *g = training_graph(1, 4);

@@ -1,0 +1,85 @@
+#include "runtime/constants.h"
+
+#include "base/memory.h"
+
+#include <pthread.h>
+
+struct weft_constant_copy {
+    const weft_device *device;
+    const void *from;
+    weft_dtype to;
+    int64_t count;
+    int users;
+    void *data;
+    weft_constant_copy *next;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the list and its users */
+static weft_constant_copy *list;
+
+static weft_constant_copy *find(const weft_device *device, const void *data, weft_dtype to,
+                                int64_t count)
+{
+    weft_constant_copy *c = list;
+    while (c && (c->device != device || c->from != data || c->to != to || c->count != count))
+        c = c->next;
+    return c;
+}
+
+static weft_status make(const weft_device *device, const void *data, weft_dtype from, weft_dtype to,
+                        int64_t count, weft_constant_copy **copy)
+{
+    weft_constant_copy *c = weft_alloc(sizeof *c);
+    void *own = device->alloc((count * weft_dtype_bytes(to) + 63) / 64 * 64);
+    if (!c || !own) {
+        char text[32];
+        device->free(own);
+        weft_free(c);
+        return weft_fail(WEFT_E_MEMORY, "no memory for a constant of %s",
+                         weft_format_bytes(count * weft_dtype_bytes(to), text));
+    }
+    *c = (weft_constant_copy){
+        .device = device, .from = data, .to = to, .count = count, .data = own, .next = list};
+    device->convert(NULL, own, to, data, from, count);
+    list = c;
+    *copy = c;
+    return WEFT_OK;
+}
+
+weft_status weft_constant_hold(const weft_device *device, const void *data, weft_dtype from,
+                               weft_dtype to, int64_t count, weft_constant_copy **copy)
+{
+    weft_status_code status = WEFT_OK;
+    pthread_mutex_lock(&mutex);
+    weft_constant_copy *c = find(device, data, to, count);
+    if (!c)
+        status = make(device, data, from, to, count, &c);
+    if (c)
+        c->users++;
+    pthread_mutex_unlock(&mutex);
+    *copy = c;
+    return status;
+}
+
+void *weft_constant_data(const weft_constant_copy *copy)
+{
+    return copy->data;
+}
+
+void weft_constant_release(weft_constant_copy *copy)
+{
+    if (!copy)
+        return;
+    pthread_mutex_lock(&mutex);
+    const bool last = --copy->users == 0;
+    weft_constant_copy **at = &list;
+    while (last && *at != copy)
+        at = &(*at)->next;
+    if (last)
+        *at = copy->next;
+    pthread_mutex_unlock(&mutex);
+    if (!last)
+        return;
+    copy->device->free(copy->data);
+    weft_free(copy);
+}
