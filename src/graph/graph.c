@@ -180,8 +180,11 @@ weft_value weft_graph_find(const weft_graph *g, const char *name)
 
 void weft_value_set_name(weft_graph *g, weft_value v, const char *name)
 {
-    if (g->error == WEFT_OK && weft_value_ok(v))
-        g->value[v.id].name = weft_arena_strdup(g->arena, name);
+    if (g->error != WEFT_OK || !weft_value_ok(v))
+        return;
+    g->value[v.id].name = weft_arena_strdup(g->arena, name);
+    if (!g->value[v.id].name)
+        out_of_memory(g);
 }
 
 /* ---- nodes --------------------------------------------------------------------------------- */
@@ -669,8 +672,8 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
                sizeof to->value[out[i].id].layout);
         const char *name = from->value[node->out[i].id].name;
         if (name) {
-            to->value[out[i].id].name = weft_arena_strdup(to->arena, name);
-            if (weft_op_has(node->op, WEFT_TRAIT_NAMED) && to->value[out[i].id].name)
+            weft_value_set_name(to, out[i], name);
+            if (weft_op_has(node->op, WEFT_TRAIT_NAMED) && to->error == WEFT_OK)
                 name_add(to, out[i]);
         }
     }

@@ -65,7 +65,8 @@ static int missing_peers(const weft_exchange *x, int peers[MISSING])
     return count;
 }
 
-static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double waited)
+static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double since,
+                                double waited)
 {
     char who[640] = "";
     int peers[MISSING];
@@ -73,7 +74,7 @@ static weft_status fail_missing(weft_comm *comm, const weft_exchange *x, double 
     for (int i = 0; i < count && i < 16; i++) {
         const int peer = peers[i];
         append(who, sizeof who, "%s rank %d", i ? "," : "", peer);
-        if (comm->answer[peer].asked)
+        if (comm->answer[peer].asked >= since)
             append(who, sizeof who, " (%s)",
                    comm->answer[peer].text[0] ? comm->answer[peer].text : "gives no answer");
     }
@@ -170,7 +171,8 @@ static weft_status read_notes(weft_comm *comm)
     }
 }
 
-static weft_status check_alive(weft_comm *comm, const weft_exchange *x, bool ask)
+/* `ask`: those that were not asked since then; 0: nobody. */
+static weft_status check_alive(weft_comm *comm, const weft_exchange *x, double ask)
 {
     int peers[MISSING];
     const int count = missing_peers(x, peers);
@@ -182,8 +184,8 @@ static weft_status check_alive(weft_comm *comm, const weft_exchange *x, bool ask
                              "rank %d is gone (%s) while rank %d waits for it in %s; start the job "
                              "again from its last checkpoint",
                              peer, who, comm->rank, x->what);
-        if (ask && !comm->answer[peer].asked) {
-            comm->answer[peer].asked = true;
+        if (ask > 0 && comm->answer[peer].asked < ask) {
+            comm->answer[peer] = (weft_answer){.asked = weft_now()};
             char question[WEFT_COMM_NOTE] = "?"; /* transports send whole notes */
             comm->transport.note(comm->transport.self, peer, question);
         }
@@ -216,9 +218,9 @@ static weft_status look_around(weft_comm *comm)
     for (const weft_queue *q = comm->active; q; q = q->next) {
         const double waited = waited_for(comm, q, now);
         if (check && q->head->begun)
-            WEFT_TRY(check_alive(comm, q->head, waited > deadline / 2));
+            WEFT_TRY(check_alive(comm, q->head, waited > deadline / 2 ? now - waited : 0));
         if (waited > deadline)
-            return fail_missing(comm, q->head, waited);
+            return fail_missing(comm, q->head, now - waited, waited);
     }
     return WEFT_OK;
 }

@@ -137,8 +137,9 @@ void weft_groups_free(weft_group *group);
 
 /* ---- the communicator ---------------------------------------------------------------------- */
 
+/* What a rank says that it does, when it is asked. */
 typedef struct weft_answer {
-    bool asked;
+    double asked; /* when; what was said before a wait began is no answer in it */
     char text[WEFT_COMM_NOTE];
 } weft_answer;
 

@@ -538,6 +538,32 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
         cr_expect_eq(weft_link_model_parse(wrong[i], &model), WEFT_E_ARG, "%s", wrong[i]);
 }
 
+/* ---- what missing ranks say ---------------------------------------------------------------- */
+
+/* Rank 1 is late, says so when it is asked, and comes. In the next wait it is somewhere else: what
+ * it said before is no answer to that. */
+static weft_status answer_late(member *m)
+{
+    weft_group *world;
+    char byte = 0;
+    WEFT_TRY(weft_comm_world(m->comm, &world));
+    weft_comm_set_deadline(m->comm, m->rank ? 60 : 3);
+    if (m->rank)
+        sleep_for(2.4);
+    WEFT_TRY(weft_group_barrier(world));
+    return m->rank ? weft_group_recv(world, WEFT_CHANNEL_STAGES, 0, &byte, 1)
+                   : weft_group_barrier(world);
+}
+
+Test(channels, an_answer_is_one_to_the_wait_that_asked)
+{
+    member m[2];
+    run_ranks(2, NULL, 60, answer_late, NULL, m);
+    cr_expect_eq(m[0].status, WEFT_E_COMM);
+    cr_expect(strstr(m[0].error, "rank 1 (alive, in recv"), "%s", m[0].error);
+    cr_expect_null(strstr(m[0].error, "not in a collective"), "%s", m[0].error);
+}
+
 /* ---- gathered tensors, hollow devices ------------------------------------------------------ */
 
 /* Rows of 1000 floats, split over the ranks; bitwise, and nobody hears what it does not need. */
