@@ -571,7 +571,9 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     a->reject = reject_header(a->config, info);
     if (a->reject)
         return weft_fail(WEFT_E_CANCELLED, "rejected by its header");
-    return weft_shot_detector_create(&a->shot_options, &a->detector);
+    weft_shot_options o = a->shot_options;
+    o.fps = info->fps;
+    return weft_shot_detector_create(&o, &a->detector);
 }
 
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,

@@ -4,12 +4,15 @@
  * change of light, unless the picture from before comes back within a few frames (a flash, an
  * occlusion).
  *
- * Gradual transitions: two frames up to 80 frames apart whose structure differs as much as across a
- * cut, though no cut lies between, and a reason other than motion for it:
+ * Gradual transitions: two frames up to 110 frames (of 30 a second) apart whose structure differs
+ * as much as across a cut, though no cut lies between, and a reason other than motion for it:
  *   - a straight path: what changes goes from the old to the new value without detours, so that the
  *     sum of the steps is not much longer than the whole way. It holds for dissolves and for every
  *     kind of mask (wipes, irises, pixel dissolves), and not for moving pictures;
- *   - a dip: between them the picture loses its contrast (fades through a colour, blurs);
+ *   - an even path: at each quarter of the span a quarter of the way is behind (long dissolves of
+ *     moving pictures, whose path is not straight);
+ *   - a dip: between them the picture loses its contrast (fades through a colour, blurs). Its ends
+ *     are where the ramp of the frames' distance from that colour goes over into a level;
  *   - a push: the frames between are the two pictures, shifted, side by side. */
 #include "curate/shots.h"
 
@@ -18,18 +21,24 @@
 #include "curate/shots_match.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-    RING = 256,                 /* frames that are kept; more than twice the longest span */
+    RING = 256,                 /* frames that are kept for spans; more than twice the longest */
+    FINE = 32,                  /* frames that are kept for cuts */
     LOOK = WEFT_SHOT_LEAVE_OUT, /* frames that a flash may last, and the delay of the decision about
                                    a cut */
     HOLD = 8,                   /* frames of a uniform run that are kept */
-    SPANS = 7,
+    SPANS = 8,
     CANDIDATES = 512,
-    GAP = 12, /* frames between two gradual transitions, at least */
+    GAP = 12,   /* frames between two gradual transitions, at least */
+    AFTER = 40, /* frames behind a transition that are seen before it is settled */
+    FADE = 90,  /* frames of a fade to its colour, at most */
 };
-static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80};
+static const int span_of[SPANS] = {6, 10, 16, 24, 36, 54, 80, 110};
+/* Spans are made of so many frames a second, so that they are long enough in time. */
+static const double span_rate = 30;
 
 /* Thresholds; options.threshold scales the first two. */
 static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
@@ -39,12 +48,14 @@ static const float same_picture = 0.6f, alike_mismatch = 0.4f;
 /* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in
  * dissolves. */
 static const float mixed_way = 1.5f;
+static const float even_residue = 0.25f, even_share = 0.15f, even_bonus = 1.5f;
+static const float mask_residue = 0.22f, mask_share = 0.06f, mask_bonus = 1.5f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
     weft_shot_frame f;
     int64_t index;  /* frame number in the video */
-    double path;    /* sum of step differences up to here; restarts nowhere */
+    double path;    /* of spans: sum of step differences up to here; restarts nowhere */
     float mismatch; /* to the frame before */
     float step;     /* difference to the frame before */
     bool cut;       /* a new shot begins here */
@@ -55,16 +66,29 @@ typedef struct candidate {
     int64_t start, end; /* positions: last old and first new frame */
     float score;
     bool dip;
+    /* Of the choice among them: the best sum up to this one, and which comes before it. */
+    float sum;
+    int before;
 } candidate;
 
 struct weft_shot_detector {
     weft_shot_options options;
     float factor;
-    slot *ring;
-    int64_t count;       /* positions pushed; position p lies in ring[p % RING] */
+    slot *fine;          /* of every frame, for cuts */
+    int64_t fine_count;  /* positions pushed; position p lies in fine[p % FINE] */
     int64_t frames;      /* frames of the video */
     int64_t uniform_run; /* length of the current run of uniform frames */
-    int64_t decided;     /* cuts are decided for positions below this */
+    int64_t decided;     /* cuts are decided for fine positions below this */
+    int64_t last_cut;    /* frame; -1: none */
+    slot *ring;          /* of every `stride`-th frame since the last cut, for spans */
+    int64_t stride, since;
+    int64_t count;  /* as fine_count */
+    int64_t looked; /* spans that end below this were tried */
+    int64_t gap;
+    int64_t settled; /* position up to which transitions were told */
+    /* The fade that was measured last. */
+    int64_t fade_low, fade_count, fade_start, fade_end;
+    float fade_mismatch; /* of its two ends */
     candidate *candidate;
     int64_t candidate_count;
     weft_boundary *boundary;
@@ -82,6 +106,11 @@ static slot *at(const weft_shot_detector *d, int64_t position)
     return &d->ring[position % RING];
 }
 
+static slot *fine_at(const weft_shot_detector *d, int64_t position)
+{
+    return &d->fine[position % FINE];
+}
+
 weft_status weft_shot_detector_create(const weft_shot_options *options, weft_shot_detector **out)
 {
     weft_shot_detector *d = weft_alloc(sizeof *d);
@@ -90,11 +119,13 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
     if (options)
         d->options = *options;
     if (d->options.method < 0 || d->options.method >= WEFT_SHOTS_METHODS ||
-        !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0)) {
+        !(d->options.threshold >= 0) || d->options.min_frames < 0 || !(d->options.mix >= 0) ||
+        !(d->options.fps >= 0)) {
         weft_free(d);
-        return weft_fail(WEFT_E_ARG,
-                         "shot detector: method, threshold, shortest shot or mix is outside its "
-                         "range");
+        return weft_fail(
+            WEFT_E_ARG,
+            "shot detector: method, threshold, shortest shot, mix or rate is outside its "
+            "range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {
         weft_status_code status = weft_classic_shots_create(&d->options, &d->classic);
@@ -106,9 +137,15 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
         d->factor = factor_of(&d->options);
         if (d->options.min_frames == 0)
             d->options.min_frames = 4;
+        const double fps = d->options.fps > 0 ? d->options.fps : 25;
+        d->last_cut = -1;
+        d->settled = -GAP;
+        d->stride = (int64_t)fmax(1, floor(fmin(fps, 1000) / span_rate + 0.5));
+        d->gap = (int64_t)fmin(GAP, fmax(3, fps / (double)d->stride / 2));
+        d->fine = weft_alloc(FINE * (int64_t)sizeof *d->fine);
         d->ring = weft_alloc(RING * (int64_t)sizeof *d->ring);
         d->candidate = weft_alloc(CANDIDATES * (int64_t)sizeof *d->candidate);
-        if (!d->ring || !d->candidate) {
+        if (!d->fine || !d->ring || !d->candidate) {
             weft_shot_detector_free(d);
             return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
         }
@@ -122,6 +159,7 @@ void weft_shot_detector_free(weft_shot_detector *d)
     if (!d)
         return;
     weft_classic_shots_free(d->classic);
+    weft_free(d->fine);
     weft_free(d->ring);
     weft_free(d->candidate);
     weft_free(d->boundary);
@@ -145,11 +183,33 @@ static bool uniform(const slot *s)
     return s->f.spread < uniform_spread;
 }
 
+/* Whether the contrast goes up or down evenly over the frames from `first` on one side of a step
+ * (way +1: the step leads to `first`; -1: from it), and the step is one of these: part of a fade,
+ * of which coding leaves little structure. */
+static bool is_ramp(const weft_shot_detector *d, int64_t first, int way)
+{
+    enum { RAMP = 4 };
+    const int64_t last = first + way * RAMP, other = first - way;
+    if (last < 0 || last <= d->fine_count - FINE || last >= d->fine_count)
+        return false;
+    const float whole = fine_at(d, last)->f.spread - fine_at(d, first)->f.spread;
+    const float step = fine_at(d, first)->f.spread - fine_at(d, other)->f.spread;
+    float high = 0;
+    for (int64_t p = first; p != last; p += way) {
+        if ((fine_at(d, p + way)->f.spread - fine_at(d, p)->f.spread) / whole < -0.1f)
+            return false;
+        high = fmaxf(high, fine_at(d, p)->f.spread);
+    }
+    high = fmaxf(high, fine_at(d, last)->f.spread);
+    const float share = step * RAMP / whole;
+    return fabsf(whole) > 0.2f * high && share > -0.3f && share < 1.8f;
+}
+
 /* Whether the frame at `position` begins a shot; the frames up to position + LOOK are there, or
  * the video ends. */
 static bool is_cut(const weft_shot_detector *d, int64_t position)
 {
-    const slot *now = at(d, position), *before = at(d, position - 1);
+    const slot *now = fine_at(d, position), *before = fine_at(d, position - 1);
     const float threshold = cut_mismatch * d->factor;
     if (now->mismatch < threshold || now->step < least_difference || uniform(now) ||
         uniform(before))
@@ -158,52 +218,48 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
     float high_before = 0, high_after = 0;
     for (int64_t k = 0; k <= LOOK; k++) {
         if (position - 1 - k >= 0)
-            high_before = fmaxf(high_before, at(d, position - 1 - k)->f.spread);
-        if (position + k < d->count)
-            high_after = fmaxf(high_after, at(d, position + k)->f.spread);
+            high_before = fmaxf(high_before, fine_at(d, position - 1 - k)->f.spread);
+        if (position + k < d->fine_count)
+            high_after = fmaxf(high_after, fine_at(d, position + k)->f.spread);
     }
     if (before->f.spread < 0.6f * high_before && now->f.spread < 0.6f * high_after)
+        return false;
+    if (is_ramp(d, position, 1) || is_ramp(d, position - 1, -1))
         return false;
     /* Material that never matches (noise, water) must stand out of itself. */
     float usual = 0;
     int n = 0;
-    for (int64_t p = position - 1; p > 0 && p > position - 13 && !at(d, p)->cut; p--, n++)
-        usual += at(d, p)->mismatch;
+    for (int64_t p = position - 1; p > 0 && p > position - 13 && !fine_at(d, p)->cut; p--, n++)
+        usual += fine_at(d, p)->mismatch;
     if (n >= 4 && now->mismatch < 1.6f * usual / (float)n)
         return false;
     for (int64_t k = 1; k <= LOOK; k++) {
-        if (position + k < d->count && !uniform(at(d, position + k)) &&
-            weft_shot_mismatch(&before->f, &at(d, position + k)->f, 6, 4) <
+        if (position + k < d->fine_count && !uniform(fine_at(d, position + k)) &&
+            weft_shot_mismatch(&before->f, &fine_at(d, position + k)->f, 6, 4) <
                 same_picture * threshold)
             return false; /* what was before comes back */
         const int64_t p = position - 1 - k;
-        if (p < 0 || p <= d->count - RING || at(d, p + 1)->cut)
+        if (p < 0 || p <= d->fine_count - FINE || fine_at(d, p + 1)->cut)
             break;
-        if (weft_shot_mismatch(&at(d, p)->f, &now->f, 6, 4) < same_picture * threshold)
+        if (weft_shot_mismatch(&fine_at(d, p)->f, &now->f, 6, 4) < same_picture * threshold)
             return false; /* it has come back */
     }
     return true;
 }
 
-static weft_status decide_cuts(weft_shot_detector *d, bool all)
+/* Decides about one frame. */
+static weft_status decide_cut(weft_shot_detector *d, int64_t p)
 {
-    for (; d->decided < d->count && (all || d->decided + LOOK < d->count); d->decided++) {
-        const int64_t p = d->decided;
-        if (p == 0 || !is_cut(d, p))
-            continue;
-        const weft_boundary *last = d->boundary_count ? &d->boundary[d->boundary_count - 1] : NULL;
-        bool near = false;
-        for (int64_t q = p - 1; q > 0 && q > p - d->options.min_frames; q--)
-            near |= at(d, q)->cut;
-        if (near ||
-            (last && !last->gradual && at(d, p)->index - last->start < d->options.min_frames))
-            continue; /* a flash over the first frames of the new shot */
-        at(d, p)->cut = true;
-        WEFT_TRY(add_boundary(d, (weft_boundary){.start = at(d, p)->index,
-                                                 .end = at(d, p)->index,
-                                                 .score = at(d, p)->mismatch / cut_mismatch}));
-    }
-    return WEFT_OK;
+    if (p == 0 || !is_cut(d, p))
+        return WEFT_OK;
+    const int64_t index = fine_at(d, p)->index;
+    if (d->last_cut >= 0 && index - d->last_cut < d->options.min_frames)
+        return WEFT_OK; /* a flash over the first frames of the new shot */
+    d->last_cut = index;
+    fine_at(d, p)->cut = true;
+    return add_boundary(d, (weft_boundary){.start = index,
+                                           .end = index,
+                                           .score = fine_at(d, p)->mismatch / cut_mismatch});
 }
 
 /* Lowest contrast between two positions, relative to the lower of the two. */
@@ -278,12 +334,14 @@ static bool cut_between(const weft_shot_detector *d, int64_t from, int64_t to)
     return false;
 }
 
-/* How badly the middle is a mixture of the two ends: the part of the way that is not along the
- * straight line between them, relative to its length (squared). 0: exactly on it. */
-static float mixture_residue(const weft_shot_detector *d, int64_t from, int64_t to)
+/* Where the frame at `p` lies between the two ends: the share of the way that is behind, and the
+ * part of its own way that is not along the straight line between them, relative to its length
+ * (squared). 0: it is a mixture of the ends. */
+static float mixture_residue(const weft_shot_detector *d, int64_t from, int64_t to, int64_t p,
+                             float *share)
 {
     const uint8_t *a = at(d, from)->f.coarse, *b = at(d, to)->f.coarse;
-    const uint8_t *m = at(d, (from + to) / 2)->f.coarse;
+    const uint8_t *m = at(d, p)->f.coarse;
     double dd = 0, cd = 0, cc = 0;
     for (int i = 0; i < 3 * COARSE_AREA; i++) {
         const double v = b[i] - a[i], c = m[i] - a[i];
@@ -291,7 +349,45 @@ static float mixture_residue(const weft_shot_detector *d, int64_t from, int64_t 
         cd += c * v;
         cc += c * c;
     }
+    *share = dd > 0 ? (float)(cd / dd) : 0;
     return dd > 0 ? (float)((cc - cd * cd / dd) / dd) : 1;
+}
+
+/* Long dissolves of moving pictures are not straight, but they go on evenly: at each quarter of the
+ * span a quarter of the way is behind. What a camera does leaves the first picture at once. */
+static bool is_even(const weft_shot_detector *d, int64_t from, int64_t to)
+{
+    for (int k = 1; k < 4; k++) {
+        float share;
+        if (mixture_residue(d, from, to, from + k * (to - from) / 4, &share) > even_residue ||
+            fabsf(share - 0.25f * (float)k) > even_share)
+            return false;
+    }
+    return true;
+}
+
+/* Wipes and irises: the frames between are made of parts of the two ends, more and more of the
+ * second. */
+static bool is_mask(const weft_shot_detector *d, int64_t from, int64_t to)
+{
+    const uint8_t *a = at(d, from)->f.coarse, *b = at(d, to)->f.coarse;
+    float before = 0;
+    for (int k = 1; k < 4; k++) {
+        const uint8_t *m = at(d, from + k * (to - from) / 4)->f.coarse;
+        int64_t whole = 0, left = 0, old = 0;
+        for (int i = 0; i < 3 * COARSE_AREA; i++) {
+            const int to_a = abs(m[i] - a[i]), to_b = abs(m[i] - b[i]), ab = abs(a[i] - b[i]);
+            whole += ab;
+            left += to_a < to_b ? to_a : to_b;
+            old += to_b < to_a ? ab : 0;
+        }
+        const float share = (float)old / (float)(whole + 1);
+        if ((float)left > mask_residue * (float)whole || share < before + mask_share ||
+            share > 1 - mask_share)
+            return false;
+        before = share;
+    }
+    return true;
 }
 
 /* Mean steps around a span: the LOOK frames before it, those after it, and inside. */
@@ -352,8 +448,12 @@ static void try_span(weft_shot_detector *d, int64_t to, int span)
         return;
     const float straight = difference / fmaxf((float)(b->path - a->path), 1e-3f);
     const bool dips = contrast_dip(d, from, to) <= 0.35f;
-    const bool goes_straight = straight >= 0.33f && !dips;
-    if ((!goes_straight && !dips && span > 54) || cut_between(d, from, to))
+    if (cut_between(d, from, to))
+        return;
+    const bool even =
+        span >= 24 && straight < 0.33f && straight > 0.12f && !dips && is_even(d, from, to);
+    const bool goes_straight = (straight >= 0.33f || even) && !dips;
+    if (!goes_straight && !dips && span > 54)
         return;
     const activity act = activity_of(d, from, to, difference);
     if (!act.steady)
@@ -364,14 +464,18 @@ static void try_span(weft_shot_detector *d, int64_t to, int span)
     float score;
     if (goes_straight) {
         const float excess = logf((act.inside + 0.3f) / (fminf(act.before, act.after) + 0.3f));
-        score = evidence(mismatch, straight, mixture_residue(d, from, to), difference, excess);
-        score += 4 * (1 - d->factor);
+        float share;
+        const float residue = mixture_residue(d, from, to, (from + to) / 2, &share);
+        score = evidence(mismatch, straight, residue, difference, excess);
+        score += 4 * (1 - d->factor) + (even ? even_bonus : 0);
+        if (score <= 0 && score > -mask_bonus && is_mask(d, from, to))
+            score += mask_bonus;
     } else {
         if (mismatch < span_mismatch * d->factor)
             return;
         if (!dips && (fmaxf(act.before, act.after) > 0.35f * act.inside || !is_push(d, from, to)))
             return;
-        score = 1 + 4 * (mismatch - span_mismatch) + 8.0f / (float)span;
+        score = (dips ? 4.5f : 1) + 4 * (mismatch - span_mismatch) + 8.0f / (float)span;
     }
     if (score <= 0)
         return;
@@ -379,9 +483,69 @@ static void try_span(weft_shot_detector *d, int64_t to, int span)
         (candidate){.start = from, .end = to, .score = score, .dip = dips};
 }
 
-/* Narrows a span to its mixed frames: by the share of the way that is behind, or for a dip by the
- * contrast. Positions `start` (last pure old) and `end` (first pure new). */
-static void refine(const weft_shot_detector *d, candidate *c)
+/* How far a frame is from one colour: in a fade it is the share of the picture that is left. */
+static float away(const slot *s, const int colour[3])
+{
+    int64_t sum = 0;
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; i < COARSE_AREA; i++) {
+            const int v = s->f.coarse[p * COARSE_AREA + i] - colour[p];
+            sum += v < 0 ? -v : v;
+        }
+    return (float)sum / COARSE_AREA;
+}
+
+static int median_of(const uint8_t plane[COARSE_AREA])
+{
+    int histogram[256] = {0}, seen = 0, median = 0;
+    for (int i = 0; i < COARSE_AREA; i++)
+        histogram[plane[i]]++;
+    while (median < 255 && (seen += histogram[median]) * 2 < COARSE_AREA)
+        median++;
+    return median;
+}
+
+/* Of a fade that is deepest at `low` the first position in direction `way` that is not dimmed any
+ * more: where a ramp that goes over into a level fits best. At most until `end`, which the frames
+ * must reach. */
+static int64_t fade_edge(const weft_shot_detector *d, int64_t low, int way, int64_t end,
+                         const int colour[3])
+{
+    float value[FADE + LOOK];
+    int n = 0;
+    for (int64_t p = low; n < FADE + LOOK && way * (end - p) >= 0; p += way)
+        value[n++] = away(at(d, p), colour);
+    for (int k = n - 1; k >= 0; k--)
+        value[k] = fmaxf(0, value[k] - value[0]);
+    int best = n - 1;
+    float least = 1e30f;
+    for (int top = 2; top < n; top++) {
+        const int behind = n - top < 2 * LOOK ? n - top : 2 * LOOK;
+        float level = 0, over = 0;
+        for (int k = top; k < top + behind; k++)
+            level += value[k];
+        level /= (float)behind;
+        for (int k = top; k < top + behind; k++)
+            over += fabsf(value[k] - level);
+        const float scale = fmaxf(level, 1) * (float)(top + behind);
+        for (int foot = 0; foot < top; foot++) {
+            float error = over;
+            for (int k = 0; k < top && error < least * scale; k++)
+                error +=
+                    fabsf(value[k] - level * fmaxf(0, (float)(k - foot) / (float)(top - foot)));
+            if (error < least * scale) {
+                least = error / scale;
+                best = top;
+            }
+        }
+    }
+    return low + way * best;
+}
+
+/* Narrows or widens a span to its mixed frames: by the share of the way that is behind, or for a
+ * dip by how far the colour is away. Positions `start` (last pure old) and `end` (first pure new).
+ */
+static void refine(weft_shot_detector *d, candidate *c)
 {
     const int64_t from = c->start, to = c->end;
     if (c->dip) {
@@ -389,10 +553,25 @@ static void refine(const weft_shot_detector *d, candidate *c)
         for (int64_t p = from; p <= to; p++)
             if (at(d, p)->f.spread < at(d, low)->f.spread)
                 low = p;
-        while (c->start < low && at(d, c->start + 1)->f.spread > 0.93f * at(d, from)->f.spread)
-            c->start++;
-        while (c->end > low && at(d, c->end - 1)->f.spread > 0.93f * at(d, to)->f.spread)
-            c->end--;
+        if (d->fade_low == low && d->fade_count == d->count) { /* as of the span before */
+            c->start = d->fade_start;
+            c->end = d->fade_end;
+            return;
+        }
+        int colour[3];
+        for (int p = 0; p < 3; p++) /* the median: bars are of another colour */
+            colour[p] = median_of(at(d, low)->f.coarse + p * COARSE_AREA);
+        int64_t first = low, last = low;
+        while (first > 0 && first > d->count - RING + 1 && first > low - FADE - LOOK &&
+               !at(d, first)->cut)
+            first--;
+        while (last + 1 < d->count && last < low + FADE + LOOK && !at(d, last + 1)->cut)
+            last++;
+        c->start = d->fade_start = fade_edge(d, low, -1, first, colour);
+        c->end = d->fade_end = fade_edge(d, low, 1, last, colour);
+        d->fade_low = low;
+        d->fade_count = d->count;
+        d->fade_mismatch = weft_shot_mismatch(&at(d, c->start)->f, &at(d, c->end)->f, 8, 5);
         return;
     }
     const double whole = weft_shot_difference(&at(d, from)->f, &at(d, to)->f);
@@ -404,57 +583,115 @@ static void refine(const weft_shot_detector *d, candidate *c)
         c->end--;
 }
 
-/* Emits the best of each group of overlapping candidates, once nothing that may still come can
- * overlap: everything that ends before `limit`. */
-static weft_status settle(weft_shot_detector *d, int64_t limit)
+static weft_status tell(weft_shot_detector *d, const candidate *c)
 {
-    int64_t last_end = -1, first_start = limit;
+    weft_boundary b = {.start = at(d, c->start)->index + 1,
+                       .end = at(d, c->end)->index - 1,
+                       .gradual = true,
+                       .score = c->score};
+    if (b.end < b.start)
+        b.end = b.start;
+    d->settled = c->end;
+    return add_boundary(d, b);
+}
+
+static int by_end(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Tells the transitions of the candidates once nothing that may still come can overlap them. Of all
+ * sets whose members lie apart it is the one of the greatest sum of scores, so that a span over two
+ * transitions does not swallow the shot between them. */
+static weft_status settle(weft_shot_detector *d, bool all)
+{
+    int64_t last_end = -1, first_start = d->looked;
     for (int64_t i = 0; i < d->candidate_count; i++) {
         last_end = d->candidate[i].end > last_end ? d->candidate[i].end : last_end;
         first_start = d->candidate[i].start < first_start ? d->candidate[i].start : first_start;
     }
-    /* Wait while a longer span could still cover these, as long as the ring holds them. */
-    if (d->candidate_count == 0 || (limit - last_end < 24 && limit - first_start < RING - 24 &&
-                                    d->candidate_count < CANDIDATES))
+    if (d->candidate_count == 0 ||
+        (!all && d->looked - last_end < AFTER && d->looked - first_start < RING - 24 &&
+         d->candidate_count < CANDIDATES))
         return WEFT_OK;
-    while (d->candidate_count > 0) {
-        int64_t best = 0;
-        for (int64_t i = 1; i < d->candidate_count; i++)
-            if (d->candidate[i].score > d->candidate[best].score)
-                best = i;
-        candidate c = d->candidate[best];
+    int64_t count = 0;
+    for (int64_t i = 0; i < d->candidate_count; i++) {
+        candidate c = d->candidate[i];
         refine(d, &c);
-        const weft_boundary b = {.start = at(d, c.start)->index + 1,
-                                 .end = at(d, c.end)->index - 1,
-                                 .gradual = true,
-                                 .score = c.score};
-        WEFT_TRY(add_boundary(
-            d, b.end >= b.start
-                   ? b
-                   : (weft_boundary){.start = b.start, .end = b.start, .score = c.score}));
-        /* Whose mixed frames overlap these, or lie closer than a shot can be short, is the same
-         * transition. */
-        int64_t kept = 0;
-        for (int64_t i = 0; i < d->candidate_count; i++) {
-            candidate other = d->candidate[i];
-            refine(d, &other);
-            if (i != best && (other.end + GAP <= c.start || other.start >= c.end + GAP))
-                d->candidate[kept++] = d->candidate[i];
-        }
-        d->candidate_count = kept;
+        if (c.dip && d->fade_mismatch < cut_mismatch * d->factor)
+            continue; /* a flash, or a camera that was covered: what was before comes back */
+        if (c.start >= d->settled + d->gap)
+            d->candidate[count++] = c;
+    }
+    qsort(d->candidate, (size_t)count, sizeof *d->candidate, by_end);
+    d->candidate_count = 0;
+    int best = -1;
+    for (int i = 0; i < count; i++) {
+        candidate *c = &d->candidate[i];
+        c->sum = c->score;
+        c->before = -1;
+        for (int k = 0; k < i; k++)
+            if (d->candidate[k].end + d->gap <= c->start &&
+                d->candidate[k].sum + c->score > c->sum) {
+                c->sum = d->candidate[k].sum + c->score;
+                c->before = k;
+            }
+        if (best < 0 || c->sum > d->candidate[best].sum)
+            best = i;
+    }
+    int after = -1;
+    for (int i = best; i >= 0;) { /* turns the chain around */
+        const int before = d->candidate[i].before;
+        d->candidate[i].before = after;
+        after = i;
+        i = before;
+    }
+    for (int i = after; i >= 0; i = d->candidate[i].before)
+        WEFT_TRY(tell(d, &d->candidate[i]));
+    return WEFT_OK;
+}
+
+/* Tries the spans whose surroundings are known. */
+static weft_status look_back(weft_shot_detector *d, bool all)
+{
+    for (; d->looked < d->count && (all || d->looked + LOOK < d->count); d->looked++) {
+        if (at(d, d->looked)->cut) /* nothing spans a cut */
+            WEFT_TRY(settle(d, true));
+        for (int k = 0; k < SPANS; k++)
+            try_span(d, d->looked, span_of[k]);
+        WEFT_TRY(settle(d, false));
     }
     return WEFT_OK;
 }
 
-static weft_status look_back(weft_shot_detector *d, int64_t from, int64_t to)
+/* Hands a decided frame on to where spans are looked for. */
+static weft_status pass_on(weft_shot_detector *d, const slot *s)
 {
-    for (int64_t p = from; p < to; p++) {
-        for (int k = 0; k < SPANS; k++)
-            try_span(d, p, span_of[k]);
-        if (at(d, p)->cut) /* nothing spans a cut */
-            WEFT_TRY(settle(d, p + RING));
-        else
-            WEFT_TRY(settle(d, p));
+    if (s->cut)
+        d->since = 0;
+    if (d->since++ % d->stride != 0)
+        return WEFT_OK;
+    slot *to = at(d, d->count);
+    *to = *s;
+    to->path = 0;
+    if (d->count > 0) {
+        const slot *before = at(d, d->count - 1);
+        if (d->stride > 1)
+            to->step = weft_shot_difference(&before->f, &to->f);
+        to->path = before->path + to->step * (to->mixed || before->mixed ? mixed_way : 1);
+    }
+    d->count++;
+    return look_back(d, false);
+}
+
+static weft_status decide_cuts(weft_shot_detector *d, bool all)
+{
+    for (; d->decided < d->fine_count && (all || d->decided + LOOK < d->fine_count); d->decided++) {
+        WEFT_TRY(decide_cut(d, d->decided));
+        WEFT_TRY(pass_on(d, fine_at(d, d->decided)));
     }
     return WEFT_OK;
 }
@@ -468,37 +705,32 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     const int64_t number = d->frames++;
     if (d->classic)
         return weft_classic_shots_push(d->classic, frame);
-    slot *s = at(d, d->count);
+    slot *s = fine_at(d, d->fine_count);
     weft_shot_frame_fill(&s->f, frame);
     s->index = number;
     s->cut = false;
     s->mixed = frame->mixed;
     s->mismatch = s->step = 0;
-    s->path = 0;
     d->uniform_run = uniform(s) ? d->uniform_run + 1 : 0;
-    if (d->uniform_run > HOLD)
+    if (d->uniform_run > HOLD * d->stride)
         return WEFT_OK; /* however long the black lasts, the window sees both sides of it */
-    if (d->count > 0) {
-        const slot *before = at(d, d->count - 1);
+    if (d->fine_count > 0) {
+        const slot *before = fine_at(d, d->fine_count - 1);
         s->step = weft_shot_difference(&before->f, &s->f);
-        s->path = before->path + s->step * (s->mixed || before->mixed ? mixed_way : 1);
         if (s->step >= 0.75f)
             s->mismatch = weft_shot_mismatch(&before->f, &s->f, 6, 4);
     }
-    d->count++;
-    const int64_t from = d->decided;
-    WEFT_TRY(decide_cuts(d, false));
-    return look_back(d, from, d->decided);
+    d->fine_count++;
+    return decide_cuts(d, false);
 }
 
 weft_status weft_shot_detector_finish(weft_shot_detector *d)
 {
     if (d->classic)
         return weft_classic_shots_finish(d->classic, &d->boundary, &d->boundary_count);
-    const int64_t from = d->decided;
     WEFT_TRY(decide_cuts(d, true));
-    WEFT_TRY(look_back(d, from, d->decided));
-    return settle(d, d->count + RING);
+    WEFT_TRY(look_back(d, true));
+    return settle(d, true);
 }
 
 bool weft_shot_alike(const void *shot_options, const weft_video_frame *before,

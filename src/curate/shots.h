@@ -23,6 +23,7 @@ typedef struct weft_shot_options {
     int64_t min_frames; /* shortest shot; 0: structure 4, others 15 */
     double mix; /* levels: what lies between two pictures that differ by less may be mixed of them;
                    0: every frame is decoded, as for the named methods always */
+    double fps; /* frames a second: how long transitions are in frames; 0: 25 */
 } weft_shot_options;
 
 /* A hard cut has start == end == the first frame of the new shot. A gradual transition covers the

@@ -6,17 +6,65 @@
 
 enum { BLOCK = 8 };
 
+/* The part of the picture inside black bars: rows and columns that are dark in both frames are
+ * taken off from each side, as far as a third. */
+typedef struct area {
+    int x, y, w, h;
+} area;
+
+static bool dark_line(const weft_shot_frame *a, const weft_shot_frame *b, int first, int step,
+                      int n)
+{
+    for (int i = 0; i < n; i++)
+        if (a->plane[0][first + i * step] > 26 || b->plane[0][first + i * step] > 26)
+            return false;
+    return true;
+}
+
+static area active_area(const weft_shot_frame *a, const weft_shot_frame *b)
+{
+    int top = 0, bottom = 0, left = 0, right = 0;
+    while (top < SHOT_H / 3 && dark_line(a, b, top * SHOT_W, 1, SHOT_W))
+        top++;
+    while (bottom < SHOT_H / 3 && dark_line(a, b, (SHOT_H - 1 - bottom) * SHOT_W, 1, SHOT_W))
+        bottom++;
+    while (left < SHOT_W / 3 && dark_line(a, b, left, SHOT_W, SHOT_H))
+        left++;
+    while (right < SHOT_W / 3 && dark_line(a, b, SHOT_W - 1 - right, SHOT_W, SHOT_H))
+        right++;
+    /* Half a line of a bar's edge may be blended with it. */
+    top += top > 0, bottom += bottom > 0, left += left > 0, right += right > 0;
+    return (area){left, top, SHOT_W - left - right, SHOT_H - top - bottom};
+}
+
+/* Inside the bars, which stay when the picture fades to white. */
+static float spread_of(const weft_shot_frame *f)
+{
+    area in = active_area(f, f);
+    if (in.w < SHOT_W / 2 || in.h < SHOT_H / 2) /* a dark picture: nothing tells what is a bar */
+        in = (area){0, 0, SHOT_W, SHOT_H};
+    const int count = in.w * in.h;
+    int64_t spread = 0;
+    for (int p = 0; p < 3; p++) {
+        int histogram[256] = {0}, seen = 0, median = 0;
+        for (int y = in.y; y < in.y + in.h; y++)
+            for (int x = in.x; x < in.x + in.w; x++)
+                histogram[f->plane[p][y * SHOT_W + x]]++;
+        while (median < 255 && (seen += histogram[median]) * 2 < count)
+            median++;
+        for (int v = 0; v < 256; v++)
+            spread += (int64_t)histogram[v] * abs(v - median);
+    }
+    return (float)spread / (float)count;
+}
+
 static void fill_statistics(weft_shot_frame *f)
 {
     int64_t sum = 0, square = 0, edges = 0;
-    int histogram[3][256] = {{0}};
     for (int i = 0; i < SHOT_AREA; i++) {
         const int y = f->plane[0][i];
         sum += y;
         square += y * y;
-        histogram[0][y]++;
-        histogram[1][f->plane[1][i]]++;
-        histogram[2][f->plane[2][i]]++;
         if (i % SHOT_W)
             edges += abs(y - f->plane[0][i - 1]);
         if (i >= SHOT_W)
@@ -25,15 +73,7 @@ static void fill_statistics(weft_shot_frame *f)
     f->mean = (float)sum / SHOT_AREA;
     f->deviation = sqrtf(fmaxf(0, (float)square / SHOT_AREA - f->mean * f->mean));
     f->edges = (float)edges / (2 * SHOT_AREA);
-    double spread = 0;
-    for (int p = 0; p < 3; p++) {
-        int seen = 0, median = 0;
-        while (median < 255 && (seen += histogram[p][median]) * 2 < SHOT_AREA)
-            median++;
-        for (int v = 0; v < 256; v++)
-            spread += (double)histogram[p][v] * abs(v - median);
-    }
-    f->spread = (float)(spread / SHOT_AREA);
+    f->spread = spread_of(f);
 }
 
 void weft_shot_frame_fill(weft_shot_frame *f, const weft_video_frame *from)
@@ -90,37 +130,6 @@ static float block_mean(const uint8_t *plane, int x, int y)
 
 /* Variance (times 64) that a block needs to count as textured: a deviation of 3.5 levels. */
 #define TEXTURE (12.0f * BLOCK * BLOCK)
-
-/* The part of the picture inside black bars: rows and columns that are dark in both frames are
- * taken off from each side, as far as a third. */
-typedef struct area {
-    int x, y, w, h;
-} area;
-
-static bool dark_line(const weft_shot_frame *a, const weft_shot_frame *b, int first, int step,
-                      int n)
-{
-    for (int i = 0; i < n; i++)
-        if (a->plane[0][first + i * step] > 26 || b->plane[0][first + i * step] > 26)
-            return false;
-    return true;
-}
-
-static area active_area(const weft_shot_frame *a, const weft_shot_frame *b)
-{
-    int top = 0, bottom = 0, left = 0, right = 0;
-    while (top < SHOT_H / 3 && dark_line(a, b, top * SHOT_W, 1, SHOT_W))
-        top++;
-    while (bottom < SHOT_H / 3 && dark_line(a, b, (SHOT_H - 1 - bottom) * SHOT_W, 1, SHOT_W))
-        bottom++;
-    while (left < SHOT_W / 3 && dark_line(a, b, left, SHOT_W, SHOT_H))
-        left++;
-    while (right < SHOT_W / 3 && dark_line(a, b, SHOT_W - 1 - right, SHOT_W, SHOT_H))
-        right++;
-    /* Half a line of a bar's edge may be blended with it. */
-    top += top > 0, bottom += bottom > 0, left += left > 0, right += right > 0;
-    return (area){left, top, SHOT_W - left - right, SHOT_H - top - bottom};
-}
 
 /* Per block the best normalised correlation within reach, which no change of gain or offset
  * disturbs. Flat blocks have no structure and compare their colours instead, but these count only

@@ -17,7 +17,9 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     weft_shot_detector_free(p->detector);
     p->detector = NULL;
     p->fps = info->fps;
-    return weft_shot_detector_create(p->options, &p->detector);
+    weft_shot_options o = *p->options;
+    o.fps = info->fps;
+    return weft_shot_detector_create(&o, &p->detector);
 }
 
 static weft_status_code take(void *user, const weft_video_frame *frame,
