@@ -637,23 +637,32 @@ void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard)
     index->sum = shard;
 }
 
-/* Checksums of the old index, where the shard's members are still where they were. */
+/* Checksums of the old index for parts that are still where they were: what else was lost or came
+ * does not take them from the others. Samples are in the order of the shard in both. */
 static void inherit_sums(weft_index *index, const weft_index *old)
 {
-    bool same = index->count == old->count && index->parts == old->parts;
-    for (int64_t i = 0; i < index->count && same; i++) {
-        const weft_sample *a = &index->sample[i], *b = &old->sample[i];
-        same = !strcmp(a->key, b->key) && a->part_count == b->part_count;
-        for (int k = 0; k < a->part_count && same; k++)
-            same = a->part[k].at == b->part[k].at && a->part[k].bytes == b->part[k].bytes &&
-                   !strcmp(a->part[k].suffix, b->part[k].suffix);
+    int64_t inherited = 0;
+    for (int64_t i = 0, from = 0; i < index->count; i++) {
+        const weft_sample *a = &index->sample[i];
+        int64_t at = from;
+        while (at < old->count &&
+               (old->sample[at].id != a->id || strcmp(old->sample[at].key, a->key)))
+            at++;
+        if (at == old->count) /* a new one */
+            continue;
+        from = at + 1;
+        const weft_sample *b = &old->sample[at];
+        weft_part_data *part = (weft_part_data *)a->part; /* of the arena: ours */
+        for (int k = 0; k < a->part_count; k++)
+            for (int m = 0; m < b->part_count; m++)
+                if (part[k].at == b->part[m].at && part[k].bytes == b->part[m].bytes &&
+                    !strcmp(part[k].suffix, b->part[m].suffix)) {
+                    part[k].sum = b->part[m].sum;
+                    inherited++;
+                }
     }
-    if (!same || index->count == 0)
-        return;
-    weft_part_data *parts = (weft_part_data *)index->sample[0].part; /* of the arena: ours */
-    for (int64_t i = 0; i < index->parts; i++)
-        parts[i].sum = old->sample[0].part[i].sum;
-    index->sum = old->sum;
+    if (inherited > 0 && inherited == index->parts && inherited == old->parts)
+        index->sum = old->sum;
 }
 
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
@@ -671,7 +680,7 @@ weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena 
         return WEFT_OK;
     }
     WEFT_TRY(weft_index_make(storage, shard, arena, index));
-    if (found && old.facts.bytes == facts.bytes)
+    if (found && (old.facts.bytes == facts.bytes || index->damage))
         inherit_sums(index, &old);
     if (made)
         *made = true;

@@ -294,8 +294,9 @@ Test(loader_reading, changed_bytes_are_found, .init = setup, .fini = teardown)
     weft_loader_close(l);
 }
 
-/* f32 parts go to the batch without a copy between: the values are those that were written (bitwise),
- * and a changed byte of a body longer than what is hashed at once, or of a header, costs the sample. */
+/* f32 parts go to the batch without a copy between: the values are those that were written
+ * (bitwise), and a changed byte of a body longer than what is hashed at once, or of a header, costs
+ * the sample. */
 Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = teardown)
 {
     enum { SAMPLES = 5, SIDES = 96, FLOATS = 4 * SIDES * SIDES * 4 };
@@ -319,7 +320,8 @@ Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = 
     weft_storage_close(storage);
     weft_dataset *ds = open_set();
     const weft_part_data *body = weft_dataset_at(ds, 1)->part, *head = weft_dataset_at(ds, 3)->part;
-    const int64_t at = body->at + body->bytes - 5000, header = head->at + 14;
+    const int64_t at = body->at + body->bytes - 5000, header = head->at + 14,
+                  last = weft_dataset_at(ds, 4)->part->at;
     weft_dataset_close(ds);
     weft_bucket size = {1, 4, SIDES, SIDES};
     const weft_loader_config config = {
@@ -341,6 +343,16 @@ Test(loader_reading, latents_are_checked_where_they_lie, .init = setup, .fini = 
     cr_assert_eq(r.samples[WEFT_SAMPLE_USED], SAMPLES - 2);
     cr_assert_eq(weft_loader_fate(l, 1), WEFT_SAMPLE_CORRUPT);
     cr_assert_eq(weft_loader_fate(l, 3), WEFT_SAMPLE_CORRUPT);
+    weft_loader_close(l);
+    /* a member that is lost takes the checksums of no other with it */
+    spoil("train-000000.tar", last - 512, 100);
+    cr_assert_eq(weft_loader_open(&config, 0, 1, "latent.npy", 4, &l), WEFT_OK);
+    for (int step = 0; step < 3 * SAMPLES; step++)
+        cr_assert_eq(weft_loader_next(l, &batch), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_loader_get_report(l).damaged_shards, 1);
+    cr_assert_eq(weft_loader_get_report(l).samples[WEFT_SAMPLE_CORRUPT], 1);
+    cr_assert_eq(weft_loader_get_report(l).samples[WEFT_SAMPLE_UNREADABLE], 1); /* its header */
+    cr_assert_eq(weft_loader_get_report(l).samples[WEFT_SAMPLE_USED], SAMPLES - 3);
     weft_loader_close(l);
     free(value);
 }
