@@ -7,6 +7,8 @@
 typedef struct tape {
     bool *needed;     /* by value: a gradient of it is wanted or leads to one */
     weft_value *grad; /* by value of the forward */
+    weft_value *dx;   /* of the node under way, by input */
+    bool *wanted;
 } tape;
 
 /* Marks values that depend on one of wrt[]. */
@@ -80,13 +82,14 @@ static void check_gradient(weft_graph *g, const weft_node *node, int i, weft_val
 
 static void step_back(weft_graph *g, const weft_node *node, tape *t)
 {
-    weft_value dy[WEFT_MAX_OUTPUTS], dx[WEFT_MAX_INPUTS];
-    bool wanted[WEFT_MAX_INPUTS] = {false}, any_dy = false, any_wanted = false;
+    weft_value dy[WEFT_MAX_OUTPUTS], *dx = t->dx;
+    bool *wanted = t->wanted, any_dy = false, any_wanted = false;
+    const int slots = node->in_count > WEFT_MAX_INPUTS ? node->in_count : WEFT_MAX_INPUTS;
     for (int i = 0; i < WEFT_MAX_OUTPUTS; i++) {
         dy[i] = i < node->out_count ? t->grad[node->out[i].id] : WEFT_NONE;
         any_dy |= weft_value_ok(dy[i]);
     }
-    for (int i = 0; i < WEFT_MAX_INPUTS; i++) {
+    for (int i = 0; i < slots; i++) {
         dx[i] = WEFT_NONE;
         wanted[i] = i < node->in_count && weft_value_ok(node->in[i]) && t->needed[node->in[i].id];
         any_wanted |= wanted[i];
@@ -120,8 +123,12 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
         return;
     }
     const int64_t values = g->value_count, last = g->value[loss.id].node;
-    tape t = {.needed = weft_alloc(values), .grad = weft_alloc(values * (int64_t)sizeof *t.grad)};
-    if (!t.needed || !t.grad) {
+    const int64_t slots = weft_graph_most_inputs(g);
+    tape t = {.needed = weft_alloc(values),
+              .grad = weft_alloc(values * (int64_t)sizeof *t.grad),
+              .dx = weft_alloc(slots * (int64_t)sizeof *t.dx),
+              .wanted = weft_alloc(slots)};
+    if (!t.needed || !t.grad || !t.dx || !t.wanted) {
         weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for the gradients of %lld values",
                         (long long)values);
         goto out;
@@ -141,4 +148,6 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
 out:
     weft_free(t.needed);
     weft_free(t.grad);
+    weft_free(t.dx);
+    weft_free(t.wanted);
 }

@@ -248,11 +248,13 @@ static bool hold_constant(weft_graph *g, weft_attr_constant *a)
 static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, int in_count,
                               const void *attr, const weft_op_out *outs, int out_count)
 {
+    const int slots = in_count > WEFT_MAX_INPUTS ? in_count : WEFT_MAX_INPUTS;
     weft_node *node = weft_arena_alloc(g->arena, sizeof *node);
+    weft_value *own_in = weft_arena_alloc(g->arena, slots * (int64_t)sizeof *own_in);
     const weft_op_info *info = weft_op_get(op);
     void *own_attr = weft_arena_alloc(g->arena, info->attr_bytes);
     const char *scope = scope_name(g);
-    if (!node || !own_attr || !scope ||
+    if (!node || !own_in || !own_attr || !scope ||
         weft_grow((void **)&g->node, g->node_count, &g->node_capacity, sizeof *g->node) !=
             WEFT_OK) {
         out_of_memory(g);
@@ -265,10 +267,11 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
     *node = (weft_node){.op = op,
                         .in_count = in_count,
                         .out_count = out_count,
+                        .in = own_in,
                         .attr = own_attr,
                         .scope = scope,
                         .backward = g->building_backward};
-    for (int i = 0; i < WEFT_MAX_INPUTS; i++)
+    for (int i = 0; i < slots; i++)
         node->in[i] = i < in_count ? in[i] : WEFT_NONE;
     for (int i = 0; i < WEFT_MAX_OUTPUTS; i++)
         node->out[i] = WEFT_NONE;
@@ -285,6 +288,7 @@ static weft_node *append_node(weft_graph *g, weft_op op, const weft_value *in, i
                                                        .output = i};
     }
     g->node[g->node_count++] = node;
+    g->most_inputs = in_count > g->most_inputs ? in_count : g->most_inputs;
     return node;
 }
 
@@ -321,7 +325,7 @@ static bool fits_row(const weft_graph *g, const weft_node *n, int axis,
     for (int i = 0; i < n->in_count; i++) {
         if (!weft_value_ok(n->in[i]))
             continue;
-        const weft_layout is = g->value[n->in[i].id].layout[axis], need = row->need[i];
+        const weft_layout is = g->value[n->in[i].id].layout[axis], need = weft_layout_need(row, i);
         if (need.kind == WEFT_R ? !is_whole(is) : !weft_layout_same(is, need))
             return false;
     }
@@ -569,6 +573,11 @@ int32_t weft_graph_value_count(const weft_graph *g)
     return (int32_t)g->value_count;
 }
 
+int weft_graph_most_inputs(const weft_graph *g)
+{
+    return g->most_inputs > WEFT_MAX_INPUTS ? g->most_inputs : WEFT_MAX_INPUTS;
+}
+
 const weft_value_info *weft_value_get(const weft_graph *g, weft_value v)
 {
     assert(v.id >= 0 && v.id < g->value_count);
@@ -655,13 +664,21 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
     const weft_node *node = from->node[index];
     if (to->error != WEFT_OK)
         return;
-    weft_value in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_value few[WEFT_MAX_INPUTS], *in = few, out[WEFT_MAX_OUTPUTS];
+    if (node->in_count > WEFT_MAX_INPUTS)
+        in = weft_alloc(node->in_count * (int64_t)sizeof *in);
+    if (!in) {
+        out_of_memory(to);
+        return;
+    }
     for (int i = 0; i < node->in_count; i++)
         in[i] = weft_value_ok(node->in[i]) ? map[node->in[i].id] : WEFT_NONE;
     const bool was_backward = to->building_backward;
     weft_graph_push(to, "%s", node->scope);
     to->building_backward = node->backward;
     weft_emit_all(to, node->op, in, node->in_count, node->attr, out);
+    if (in != few)
+        weft_free(in);
     to->building_backward = was_backward;
     weft_graph_pop(to);
     for (int i = 0; i < node->out_count; i++) {

@@ -14,7 +14,8 @@
 struct weft_node {
     weft_op op;
     int in_count, out_count;
-    weft_value in[WEFT_MAX_INPUTS]; /* WEFT_NONE: absent */
+    weft_value
+        *in; /* graph arena; WEFT_NONE: absent, as all up to WEFT_MAX_INPUTS that are not given */
     weft_value out[WEFT_MAX_OUTPUTS];
     const void *attr;  /* graph arena, type by op */
     const char *scope; /* "blocks.3.attn1", "" at the top */
@@ -121,6 +122,8 @@ weft_status weft_graph_check(const weft_graph *g);
 int32_t weft_graph_node_count(const weft_graph *g);
 const weft_node *weft_graph_node(const weft_graph *g, int32_t index);
 int32_t weft_graph_value_count(const weft_graph *g);
+/* The most inputs of a node, WEFT_MAX_INPUTS at least: room for those of each in turn. */
+int weft_graph_most_inputs(const weft_graph *g);
 const weft_value_info *weft_value_get(const weft_graph *g, weft_value v);
 typedef struct weft_named {
     const char *name;

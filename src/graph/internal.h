@@ -10,6 +10,7 @@ struct weft_graph {
     weft_arena *arena;
     weft_node **node; /* [node_count], topological; each in the arena, so pointers stay valid */
     int64_t node_count, node_capacity;
+    int most_inputs;        /* of a node */
     weft_value_info *value; /* [value_count] */
     int64_t value_count, value_capacity;
     weft_named *output;

@@ -268,7 +268,7 @@ static int beside_rows(const weft_graph *g, const weft_node *n, int dim, weft_la
         if (d == dim)
             continue;
         weft_layout_choice *row = add_row(choice, &count);
-        for (int i = 0; i < n->in_count; i++)
+        for (int i = 0; i < n->in_count && i < WEFT_MAX_INPUTS; i++)
             row->need[i] = last ? partial : split(d);
         row->out[0] = last ? partial : split(d);
     }

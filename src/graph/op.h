@@ -15,7 +15,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* An op has WEFT_MAX_INPUTS at most, or says WEFT_ANY_INPUTS, as concat does: its inputs are then of
+ * one kind, of which masks and layout rows describe the first WEFT_MAX_INPUTS. */
 enum { WEFT_MAX_RANK = 6, WEFT_MAX_INPUTS = 8, WEFT_MAX_OUTPUTS = 3, WEFT_MAX_AXES = 6 };
+enum { WEFT_ANY_INPUTS = INT32_MAX };
 
 typedef struct weft_shape {
     int rank; /* 0: scalar */
@@ -219,6 +222,11 @@ typedef struct weft_layout_choice {
     const struct weft_expansion *expansion; /* NULL: the op itself, on parts */
     double wire_bytes; /* an expansion's, in the forward: what the rank with most of it sends */
 } weft_layout_choice;
+/* Of input i; those behind the last that a row has room for are as that one. */
+static inline weft_layout weft_layout_need(const weft_layout_choice *row, int i)
+{
+    return row->need[i < WEFT_MAX_INPUTS ? i : WEFT_MAX_INPUTS - 1];
+}
 /* One node that becomes several on an axis, exchanges between them. `from` and `node`: as they are
  * before the split. Emits into `to` from in[], laid out as the row needs them; out[o] lies as the
  * row says. All ranks must emit the same nodes. The backward is that of the nodes emitted. */
@@ -295,6 +303,11 @@ const weft_op_info *weft_op_get(weft_op op);
 static inline bool weft_op_has(weft_op op, uint32_t trait)
 {
     return (weft_op_get(op)->traits & trait) != 0;
+}
+/* Bit i of a mask over inputs. */
+static inline bool weft_mask_has(uint32_t mask, int i)
+{
+    return i < WEFT_MAX_INPUTS && (mask >> i & 1);
 }
 /* reshape, vary */
 static inline bool weft_op_is_alias(weft_op op)

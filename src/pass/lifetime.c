@@ -194,7 +194,7 @@ static bool allows_over(const lifetime *l, int32_t n, int o, int32_t root)
     const weft_shape *shape = &weft_value_get(l->graph, node->out[o])->shape;
     for (int i = 0; i < node->in_count; i++)
         if (weft_value_ok(node->in[i]) && root_of(l, node->in[i]) == root &&
-            (!(slots >> i & 1) ||
+            (!weft_mask_has(slots, i) ||
              !weft_shape_equal(&weft_value_get(l->graph, node->in[i])->shape, shape)))
             return false;
     return true;
@@ -241,7 +241,7 @@ static void share_output(lifetime *l, int32_t n, int o)
     }
     const uint32_t slots = in_place_slots(l, n, o);
     for (int i = 0; i < node->in_count; i++) {
-        if (!(slots >> i & 1) || !weft_value_ok(node->in[i]))
+        if (!weft_mask_has(slots, i) || !weft_value_ok(node->in[i]))
             continue;
         const int32_t root = root_of(l, node->in[i]);
         if (l->plan->place[root].region == WEFT_REGION_ARENA && may_overwrite(l, n, o, root)) {

@@ -145,7 +145,8 @@ static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
             continue;
         span in;
         WEFT_TRY(span_of(c, node->in[i].id, &in));
-        if (overlap(&in, at) && (!(slots >> i & 1) || in.low != at->low || in.high != at->high))
+        if (overlap(&in, at) &&
+            (!weft_mask_has(slots, i) || in.low != at->low || in.high != at->high))
             return weft_fail(WEFT_E_INTERNAL,
                              "memory plan: node %d (%s) writes output %d over its input %d", (int)n,
                              weft_op_get(node->op)->name, o, i);

@@ -29,6 +29,7 @@ typedef struct order {
     int32_t *unready;           /* by node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
     /* By collective: work until it counts as finished; 0: finished, or not started. */
+    int32_t *producer; /* of the node that is looked at */
     int32_t *left;
     int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
     int32_t *queue;  /* collectives under way, oldest first */
@@ -70,8 +71,9 @@ static void mark_alive(order *o)
 }
 
 /* The distinct producer of a node's inputs. */
-static int producers(const order *o, const weft_node *node, int32_t producer[WEFT_MAX_INPUTS])
+static int producers(const order *o, const weft_node *node)
 {
+    int32_t *producer = o->producer;
     int count = 0;
     for (int i = 0; i < node->in_count; i++) {
         if (!weft_value_ok(node->in[i]))
@@ -88,10 +90,10 @@ static int producers(const order *o, const weft_node *node, int32_t producer[WEF
 
 static void link_users(order *o)
 {
-    int32_t producer[WEFT_MAX_INPUTS];
+    const int32_t *producer = o->producer;
     for (int32_t n = 0; n < o->nodes; n++) {
         const weft_node *node = weft_graph_node(o->from, n);
-        const int count = o->alive[n] ? producers(o, node, producer) : 0;
+        const int count = o->alive[n] ? producers(o, node) : 0;
         o->unready[n] = count;
         o->early[n] =
             weft_op_has(node->op, WEFT_TRAIT_GIVEN) ||
@@ -105,7 +107,7 @@ static void link_users(order *o)
         o->first_user[n + 1] += o->first_user[n];
     int32_t *at = o->left; /* borrowed as a cursor, cleared below */
     for (int32_t n = 0; n < o->nodes; n++) {
-        const int count = o->alive[n] ? producers(o, weft_graph_node(o->from, n), producer) : 0;
+        const int count = o->alive[n] ? producers(o, weft_graph_node(o->from, n)) : 0;
         for (int k = 0; k < count; k++)
             o->user[o->first_user[producer[k]] + at[producer[k]]++] = n;
     }
@@ -248,6 +250,14 @@ static void schedule(order *o)
     }
 }
 
+static int64_t count_inputs(const weft_graph *g)
+{
+    int64_t count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        count += weft_graph_node(g, n)->in_count;
+    return count;
+}
+
 weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
 {
     order o = {.from = g, .nodes = weft_graph_node_count(g)};
@@ -260,13 +270,14 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
     o.early = weft_alloc(nodes);
     o.unready = weft_alloc(nodes * word);
     o.first_user = weft_alloc(nodes * word);
-    o.user = weft_alloc(nodes * WEFT_MAX_INPUTS * word);
+    o.user = weft_alloc((count_inputs(g) + 1) * word);
+    o.producer = weft_alloc(weft_graph_most_inputs(g) * word);
     o.left = weft_alloc(nodes * word);
     o.behind = weft_alloc(values * word);
     o.queue = weft_alloc(nodes * word);
     o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
-    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.left ||
-        !o.behind || !o.queue || !o.ahead) {
+    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.producer ||
+        !o.left || !o.behind || !o.queue || !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
@@ -286,6 +297,7 @@ out:
     weft_free(o.unready);
     weft_free(o.first_user);
     weft_free(o.user);
+    weft_free(o.producer);
     weft_free(o.left);
     weft_free(o.behind);
     weft_free(o.queue);

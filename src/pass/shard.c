@@ -30,6 +30,7 @@ typedef struct axis_pass {
     int axis, ranks, index;       /* index: this rank's coordinate */
     weft_value (*version)[SLOTS]; /* by value of `from`: values of `to` */
     weft_layout *home;            /* by value of `from`: the layout it is made in */
+    weft_value *in;               /* of the node under way, in `to` */
     bool *gather;                 /* by value of `from`: a parameter split in memory only */
     const weft_graph *smallest;   /* like `from`, of the last rank */
     weft_layout_choice *plan;     /* by node of `from` */
@@ -321,10 +322,10 @@ static void mark_varying(const weft_node *n, weft_layout_choice *c)
 {
     bool differs = false;
     for (int i = 0; i < n->in_count; i++)
-        differs |= weft_value_ok(n->in[i]) && c->need[i].kind != WEFT_R;
+        differs |= weft_value_ok(n->in[i]) && weft_layout_need(c, i).kind != WEFT_R;
     for (int o = 0; o < n->out_count; o++)
         differs |= c->out[o].kind != WEFT_R;
-    for (int i = 0; differs && i < n->in_count; i++)
+    for (int i = 0; differs && i < n->in_count && i < WEFT_MAX_INPUTS; i++)
         if (c->need[i].kind == WEFT_R)
             c->need[i].kind = WEFT_V;
 }
@@ -334,7 +335,7 @@ static double choice_cost(const axis_pass *p, const weft_node *n, const weft_lay
     double cost = 0;
     for (int i = 0; i < n->in_count; i++)
         if (weft_value_ok(n->in[i]))
-            cost += conversion_cost(p, n->in[i], c->need[i]);
+            cost += conversion_cost(p, n->in[i], weft_layout_need(c, i));
     for (int o = 0; o < n->out_count; o++)
         if (c->out[o].kind == WEFT_P)
             cost += bytes_of(p, n->out[o]) * (p->ranks - 1) / p->ranks;
@@ -349,7 +350,7 @@ static bool fits_all_ranks(const axis_pass *p, const weft_node *n, const weft_la
         return true;
     for (int i = 0; i < n->in_count + n->out_count; i++) {
         const weft_value v = i < n->in_count ? n->in[i] : n->out[i - n->in_count];
-        const weft_layout l = i < n->in_count ? c->need[i] : c->out[i - n->in_count];
+        const weft_layout l = i < n->in_count ? weft_layout_need(c, i) : c->out[i - n->in_count];
         if (weft_value_ok(v) && l.kind == WEFT_S &&
             info_of(p, v)->shape.dim[l.dim] != weft_value_get(p->smallest, v)->shape.dim[l.dim])
             return false;
@@ -410,12 +411,13 @@ static void shard_source(axis_pass *p, const weft_node *n)
 
 static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *choice)
 {
-    weft_value in[WEFT_MAX_INPUTS];
+    weft_value *in = p->in;
     const weft_recipe_row *row = row_for_node(p, n);
     if (p->decides)
         choose(p, n, row ? row->by : NULL, choice);
     for (int i = 0; i < n->in_count; i++)
-        in[i] = weft_value_ok(n->in[i]) ? convert(p, n->in[i], choice->need[i]) : WEFT_NONE;
+        in[i] =
+            weft_value_ok(n->in[i]) ? convert(p, n->in[i], weft_layout_need(choice, i)) : WEFT_NONE;
     for (int o = 0; o < n->out_count; o++)
         p->home[n->out[o].id] = choice->out[o];
     if (choice->expansion)
@@ -457,7 +459,8 @@ static weft_status shard_axis(axis_pass *p)
     p->version = weft_alloc(values * (int64_t)sizeof *p->version);
     p->home = weft_alloc(values * (int64_t)sizeof *p->home);
     p->gather = weft_alloc(values);
-    if (!p->version || !p->home || !p->gather) {
+    p->in = weft_alloc(weft_graph_most_inputs(p->from) * (int64_t)sizeof *p->in);
+    if (!p->version || !p->home || !p->gather || !p->in) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph of %lld values",
                            (long long)values);
         goto out;
@@ -483,6 +486,7 @@ out:
     weft_free(p->version);
     weft_free(p->home);
     weft_free(p->gather);
+    weft_free(p->in);
     return status;
 }
 

@@ -41,12 +41,12 @@ static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
     const weft_program *p = user;
     const weft_node *node = weft_graph_node(g, n);
     const weft_kernel *kernel = &p->backend->kernel[node->op];
-    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_view out[WEFT_MAX_OUTPUTS];
     if (!kernel->workspace)
         return 0;
-    fill_views(p, node, in, out);
+    fill_views(p, node, p->asked, out);
     return kernel->workspace(&(weft_kernel_args){.op = node->op,
-                                                 .in = in,
+                                                 .in = p->asked,
                                                  .in_count = node->in_count,
                                                  .out = out,
                                                  .out_count = node->out_count,
@@ -87,6 +87,8 @@ static weft_status make_tables(weft_program *p)
     const int64_t values = weft_graph_value_count(p->graph),
                   nodes = weft_graph_node_count(p->graph);
     p->view = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->view);
+    p->asked =
+        weft_arena_alloc(p->meta, weft_graph_most_inputs(p->graph) * (int64_t)sizeof *p->asked);
     p->source_offset = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->source_offset);
     p->stored = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->stored);
     p->constant = weft_arena_alloc(p->meta, values * (int64_t)sizeof *p->constant);
@@ -104,8 +106,8 @@ static weft_status make_tables(weft_program *p)
     p->moment = p->options.profile
                     ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->moment)
                     : NULL;
-    if (!p->view || !p->source_offset || !p->stored || !p->constant || !p->exchange || !p->begins ||
-        !p->joined || !p->channel || !p->cache || !p->code ||
+    if (!p->view || !p->asked || !p->source_offset || !p->stored || !p->constant || !p->exchange ||
+        !p->begins || !p->joined || !p->channel || !p->cache || !p->code ||
         (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {

@@ -78,6 +78,7 @@ struct weft_program {
     int64_t *source_offset;        /* f64 copies of params and states */
     weft_tensor **stored;          /* the store's tensor of params and states */
     weft_constant_copy **constant; /* while bound, of constants that are kept in f64 */
+    weft_view *asked;              /* room for the inputs of a node */
     weft_view *view;
 
     /* by node */

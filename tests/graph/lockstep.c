@@ -42,7 +42,11 @@ static void fill_source(const weft_graph *g, const weft_node *n, weft_view *out,
 
 static void run_kernel(lockstep *l, const weft_node *n, weft_view *values)
 {
-    weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
+    weft_view in[256], out[WEFT_MAX_OUTPUTS];
+    if (n->in_count > (int)(sizeof in / sizeof *in)) {
+        fail(l, n, "more inputs than lockstep has room for");
+        return;
+    }
     for (int i = 0; i < n->in_count; i++)
         in[i] = weft_value_ok(n->in[i]) ? values[n->in[i].id] : (weft_view){.shape = {.rank = -1}};
     for (int o = 0; o < n->out_count; o++)

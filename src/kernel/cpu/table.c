@@ -34,7 +34,7 @@ static bool is_narrow(const weft_view *v)
 
 static bool widens_input(const cpu_row *row, const weft_kernel_args *args, int i)
 {
-    return !(row->native >> i & 1) && is_narrow(&args->in[i]);
+    return row->native != ALL && !(row->native >> i & 1) && is_narrow(&args->in[i]);
 }
 
 static bool widens_output(const cpu_row *row, const weft_kernel_args *args, int o)
