@@ -110,6 +110,99 @@ static weft_status verify_conversion(const weft_graph *g, int64_t index)
     return node_error(g, index, why);
 }
 
+/* ---- blocks that go round: which one each rank holds --------------------------------------- */
+
+/* Behind ring_shift a layout S says no longer that a rank holds its own block: rank r holds block
+ * r - turn. What is gathered, exchanged or kept must have turn 0, and operands that meet must have
+ * turned alike. Only attention reads blocks of keys that turned beside queries that did not. */
+enum { ANY_BLOCK = -1 }; /* the same whatever block it is */
+
+/* Joins the turn of input i into *turn; false: another one is there. */
+static bool join_turn(const weft_graph *g, const weft_node *n, int i, int axis, const int32_t *held,
+                      int32_t *turn)
+{
+    if (i >= n->in_count || !weft_value_ok(n->in[i]) ||
+        g->value[n->in[i].id].layout[axis].kind != WEFT_S || held[n->in[i].id] == ANY_BLOCK)
+        return true;
+    const int32_t is = held[n->in[i].id];
+    if (*turn != ANY_BLOCK && *turn != is)
+        return false;
+    *turn = is;
+    return true;
+}
+
+static int32_t modulo(int64_t a, int k)
+{
+    return (int32_t)((a % k + k) % k);
+}
+
+static bool turn_converted(const weft_node *n, int ranks, int32_t *turn)
+{
+    const weft_attr_comm *a = n->attr;
+    if (n->op == WEFT_OP_RING_SHIFT) {
+        const bool fits = *turn == ANY_BLOCK || *turn == modulo(a->held, ranks);
+        *turn = modulo((int64_t)a->held + a->shift, ranks);
+        return fits;
+    }
+    const bool fits = *turn == ANY_BLOCK || *turn == 0;
+    *turn = 0;
+    return fits;
+}
+
+static weft_status verify_turn(const weft_graph *g, int64_t index, int axis, int32_t *held)
+{
+    const weft_node *n = g->node[index];
+    const int ranks = g->mesh.axis[axis].size;
+    const bool attends = (n->op == WEFT_OP_ATTENTION || n->op == WEFT_OP_ATTENTION_GRAD) &&
+                         g->value[n->in[1].id].layout[axis].dim == 1;
+    const bool addressed = n->in_count == 0 && n->op != WEFT_OP_FILL; /* it is made as its part */
+    int32_t own = addressed ? 0 : ANY_BLOCK, keys = ANY_BLOCK;
+    bool fits = true;
+    for (int i = 0; i < n->in_count; i++)
+        fits = join_turn(g, n, i, axis, held, attends && (i == 1 || i == 2) ? &keys : &own) && fits;
+    if (weft_op_has(n->op, WEFT_TRAIT_CONVERTS) && ((const weft_attr_comm *)n->attr)->axis == axis)
+        fits = turn_converted(n, ranks, &own) && fits;
+    for (int o = 0; o < n->out_count; o++)
+        held[n->out[o].id] = attends && o > 0 && n->op == WEFT_OP_ATTENTION_GRAD ? keys : own;
+    if (fits)
+        return WEFT_OK;
+    char why[96];
+    snprintf(why, sizeof why, "a block that went round axis %s is taken for another",
+             g->mesh.axis[axis].name);
+    return node_error(g, index, why);
+}
+
+static bool goes_round(const weft_graph *g, int axis)
+{
+    for (int64_t i = 0; i < g->node_count; i++)
+        if (g->node[i]->op == WEFT_OP_RING_SHIFT &&
+            ((const weft_attr_comm *)g->node[i]->attr)->axis == axis)
+            return true;
+    return false;
+}
+
+static weft_status verify_turns(const weft_graph *g)
+{
+    weft_status_code status = WEFT_OK;
+    int32_t *held = weft_alloc((g->value_count + 1) * (int64_t)sizeof *held);
+    if (!held)
+        return weft_fail(WEFT_E_MEMORY, "out of memory verifying a graph");
+    for (int axis = 0; axis < g->mesh.axis_count && status == WEFT_OK; axis++) {
+        if (!goes_round(g, axis))
+            continue;
+        for (int64_t i = 0; i < g->node_count && status == WEFT_OK; i++)
+            status = verify_turn(g, i, axis, held);
+        for (int64_t i = 0; i < g->update_count && status == WEFT_OK; i++) {
+            const weft_value v = g->update[i].value;
+            if (g->value[v.id].layout[axis].kind == WEFT_S && held[v.id] > 0)
+                status = node_error(g, g->value[v.id].node,
+                                    "a state would keep a block that went round as its own");
+        }
+    }
+    weft_free(held);
+    return status;
+}
+
 weft_status weft_graph_verify(const weft_graph *g)
 {
     WEFT_TRY(weft_graph_check(g));
@@ -118,6 +211,7 @@ weft_status weft_graph_verify(const weft_graph *g)
     for (int64_t i = 0; i < g->node_count; i++)
         WEFT_TRY(verify_conversion(g, i));
     WEFT_TRY(verify_layouts(g));
+    WEFT_TRY(verify_turns(g));
     for (int64_t i = 0; i < g->output_count; i++)
         if (g->output[i].value.id < 0 || g->output[i].value.id >= g->value_count)
             return weft_fail(WEFT_E_INTERNAL, "illegal graph: output \"%s\" is no value",

@@ -340,3 +340,38 @@ Test(attention, a_ring_overlaps)
     weft_graph_free(part);
     weft_graph_free(one);
 }
+
+/* A block that went round is not this rank's own: it is not gathered as if it were, meets no other,
+ * and comes to itself again when it is back. */
+Test(attention, a_block_that_went_round_is_not_the_own)
+{
+    for (int what = 0; what < 5; what++) {
+        const weft_mesh mesh = {1, {{"cp", 3}}};
+        weft_graph *g = weft_graph_create();
+        weft_graph_set_mesh(g, &mesh, 1);
+        weft_attr_source a = {
+            .dtype = WEFT_F32, .shape = {1, {2}}, .global = {1, {6}}, .start = {2}};
+        const weft_value own = weft_source(g, WEFT_OP_STATE, "x", &a);
+        weft_graph_set_layout(g, own, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 0}});
+        weft_attr_comm shift = {.axis = 0, .global = 6, .shift = 1},
+                       gather = {.axis = 0, .global = 6};
+        weft_value turned = weft_emit(g, WEFT_OP_RING_SHIFT, &own, 1, &shift);
+        if (what == 0)
+            weft_emit(g, WEFT_OP_ALL_GATHER, &turned, 1, &gather);
+        if (what == 1)
+            weft_add(g, turned, own);
+        if (what == 2)
+            weft_update(g, own, turned);
+        if (what == 3) /* it says that it is the own one */
+            weft_emit(g, WEFT_OP_RING_SHIFT, &turned, 1, &shift);
+        if (what == 4) {
+            shift.held = 1, shift.shift = 2;
+            turned = weft_emit(g, WEFT_OP_RING_SHIFT, &turned, 1, &shift);
+            weft_update(g, own, weft_add(g, turned, own));
+            weft_emit(g, WEFT_OP_ALL_GATHER, &turned, 1, &gather);
+        }
+        cr_expect_eq(weft_graph_verify(g), what == 4 ? WEFT_OK : WEFT_E_INTERNAL, "%d: %s", what,
+                     weft_error_message());
+        weft_graph_free(g);
+    }
+}
