@@ -53,8 +53,17 @@ static bool solve3(double m[3][4])
     return true;
 }
 
+/* Whether pixel i lies in the rim, a sixteenth of the picture, which an object seldom reaches. */
+static bool in_rim(const analysis *a, int64_t i)
+{
+    const int64_t x = i % a->width, y = i / a->width;
+    const int64_t wide = a->width / 16 + 1, high = a->height / 16 + 1;
+    return x < wide || y < high || x >= a->width - wide || y >= a->height - high;
+}
+
 /* A plane a + b x + c y per channel, by least squares with weights 1 / (1 + (d / s)^4), iterated:
- * the object is an outlier of the background. Leaves the colour distance in a->distance and returns
+ * the object is an outlier of the background. The first round sees the rim only, so that a large
+ * object does not draw the plane to itself. Leaves the colour distance in a->distance and returns
  * its scale on the background. */
 static double fit_background(analysis *a, const uint8_t *rgb)
 {
@@ -65,7 +74,7 @@ static double fit_background(analysis *a, const uint8_t *rgb)
         memset(m, 0, sizeof m);
         for (int64_t i = 0; i < n; i++) {
             const double x = (double)(i % w) / (double)w, y = (double)(i / w) / (double)h;
-            double weight = 1;
+            double weight = in_rim(a, i);
             if (round) {
                 const double q = a->distance[i] / scale;
                 weight = 1 / (1 + q * q * q * q);
@@ -92,7 +101,8 @@ static double fit_background(analysis *a, const uint8_t *rgb)
                 d2 += d * d;
             }
             a->distance[i] = (float)sqrt(d2);
-            const double q = a->distance[i] / scale, weight = 1 / (1 + q * q * q * q);
+            const double q = a->distance[i] / scale;
+            const double weight = round || in_rim(a, i) ? 1 / (1 + q * q * q * q) : 0;
             sum += weight * d2;
             total += weight;
         }

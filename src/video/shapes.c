@@ -71,7 +71,7 @@ weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, in
 {
     const double unit = (double)size / 64;
     weft_shape_scene s = {.words = words};
-    s.radius = (8.5 + 3 * weft_rng_f64(rng)) * unit;
+    s.radius = (13.5 + 3.5 * weft_rng_f64(rng)) * unit;
     /* The centre's range keeps the whole shape two pixels inside. */
     const double low = s.radius + 2 * unit, high = (double)size - s.radius - 2 * unit;
     const double room = high - low;

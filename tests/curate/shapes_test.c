@@ -83,14 +83,14 @@ Test(shapes, sharp_scenes_are_read)
 
 Test(shapes, blurred_scenes_are_read)
 {
-    expect(1.5, 0, 17, 46);
-    expect(2.5, 0, 9, 42);
+    expect(1.5, 0, 17, 48);
+    expect(2.5, 0, 9, 46);
 }
 
 Test(shapes, noisy_scenes_are_read)
 {
-    expect(0, 12, 17, 46);
-    expect(1.2, 8, 9, 46);
+    expect(0, 12, 17, 48);
+    expect(1.2, 8, 9, 48);
 }
 
 Test(shapes, nothing_is_not_found)
