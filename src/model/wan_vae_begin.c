@@ -190,7 +190,7 @@ static bool is_wide(const weft_weight *weight, int64_t count, int64_t z_dim)
 }
 
 /* Too narrow to carry the colours: channel 0 carries a constant. Without it rows come near to 0
- * where the picture is flat, and the norm's gradient, 1 / |row|, makes large numbers of rounding. */
+ * where the picture is flat, and the norm's gradient, 1 / |row|, enlarges rounding. */
 static void begin_narrow(const conv *c, const char *name)
 {
     const bool through = has(name, "conv_shortcut") || has(name, "resample.1") ||
