@@ -161,6 +161,11 @@ out:
     return status;
 }
 
+int64_t weft_part_stream_bytes(const weft_part_stream *stream)
+{
+    return stream->bytes;
+}
+
 void weft_part_stream_free(weft_part_stream *s)
 {
     if (!s)

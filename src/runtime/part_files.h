@@ -41,7 +41,8 @@ typedef struct weft_part_stream weft_part_stream;
  * `store` is borrowed until feed has returned. */
 weft_status weft_part_stream_create(weft_store *store, const weft_part_set *sets, int count,
                                     const weft_part_writer *writer, weft_part_stream **stream);
-void weft_part_stream_free(weft_part_stream *stream); /* accepts NULL */
+int64_t weft_part_stream_bytes(const weft_part_stream *stream); /* that it will write in all */
+void weft_part_stream_free(weft_part_stream *stream);           /* accepts NULL */
 /* Returns when the store may change again, also when the writer has failed. */
 void weft_part_stream_feed(weft_part_stream *stream);
 /* Writes the files below `folder`; its folders must be there. No messages are exchanged. */

@@ -650,6 +650,22 @@ weft_status weft_checkpoints_open(const weft_checkpoint_spec *spec, weft_checkpo
     return status;
 }
 
+weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *bytes)
+{
+    weft_checkpoints c = {.spec = *spec};
+    const int64_t staging = spec->staging > 0 ? spec->staging : WEFT_CHECKPOINT_STAGING;
+    const weft_part_writer who = {.rank = spec->comm ? weft_comm_rank(spec->comm) : 0,
+                                  .ranks = spec->comm ? weft_comm_ranks(spec->comm) : 1,
+                                  .shard_bytes = (int64_t)4 << 30,
+                                  .staging = 1};
+    list_sets(&c);
+    WEFT_TRY(weft_part_stream_create(spec->store, c.set, c.sets, &who, &c.stream));
+    *bytes = weft_part_stream_bytes(c.stream);
+    *bytes = *bytes < staging ? *bytes : staging;
+    weft_part_stream_free(c.stream);
+    return WEFT_OK;
+}
+
 void weft_checkpoints_close(weft_checkpoints *c, bool abandon)
 {
     if (!c)

@@ -67,6 +67,8 @@ weft_status weft_checkpoints_wait(weft_checkpoints *checkpoints);
  * warnings and passed over. *state is NULL when there is none at all. Where there are some and none
  * is whole, WEFT_E_FORMAT lists what each lacks. `path` (512 bytes) is the folder. */
 weft_status weft_checkpoints_load(weft_checkpoints *checkpoints, json_t **state, char path[512]);
+/* What a save reserves on this rank beside the store, once that is filled. */
+weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *bytes);
 /* Step of the last one written or loaded, -1 if none. Rank 0 knows. */
 int64_t weft_checkpoints_last(const weft_checkpoints *checkpoints);
 

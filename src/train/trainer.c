@@ -333,23 +333,43 @@ static weft_status fill_store(trainer *t)
     return status;
 }
 
+static weft_checkpoint_spec checkpoint_spec(const trainer *t)
+{
+    weft_checkpoint_spec spec = {.run = t->run->out,
+                                 .store = t->store,
+                                 .comm = t->comm,
+                                 .parts = t->parts,
+                                 .config_yaml = t->yaml.data,
+                                 .keep = t->run->checkpoint.keep,
+                                 .deadline = t->run->deadline};
+    memcpy(spec.part, t->part, sizeof t->part);
+    return spec;
+}
+
+static weft_status open_checkpoints(trainer *t)
+{
+    const weft_checkpoint_spec spec = checkpoint_spec(t);
+    return weft_checkpoints_open(&spec, &t->checkpoints);
+}
+
 /* What each phase of the run reserves, and the most of them: said before the first one begins. */
 static weft_status tell_memory(trainer *t)
 {
     const weft_stage *stages = t->run->stages.item;
     const int64_t weights = weft_store_bytes(t->store), count = t->run->stages.count;
     const bool denoises = weft_run_denoises(&t->models);
-    char text[32];
-    int64_t most = 0, bytes = 0;
+    const weft_checkpoint_spec spec = checkpoint_spec(t);
+    char text[32], staging_text[32];
+    int64_t most = 0, bytes = 0, staging = 0; /* a checkpoint is written while a stage runs */
     weft_buf phases = {0};
-    weft_status_code status = WEFT_OK;
+    weft_status_code status = weft_checkpoints_bytes(&spec, &staging);
     for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
         weft_stage_steps s = {0};
         status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
         if (status == WEFT_OK)
             status = weft_stage_steps_bytes(&s, &bytes);
         weft_stage_steps_free(&s);
-        most = bytes > most ? bytes : most;
+        most = bytes + staging > most ? bytes + staging : most;
         weft_buf_printf(&phases, ", stage %lld %s", (long long)i, weft_format_bytes(bytes, text));
         if (status != WEFT_OK || (!denoises && i + 1 < count))
             continue;
@@ -361,10 +381,11 @@ static weft_status tell_memory(trainer *t)
     if (status == WEFT_OK)
         status = weft_buf_check(&phases);
     if (status == WEFT_OK && t->leader)
-        weft_info("memory%s: at most %s: weights and optimizer %s%s",
+        weft_info("memory%s: at most %s: weights and optimizer %s, copies for checkpoints %s%s",
                   weft_comm_ranks(t->comm) > 1 ? " of a rank" : "",
                   weft_format_bytes(weights + most, (char[32]){0}),
-                  weft_format_bytes(weights, text), phases.data);
+                  weft_format_bytes(weights, text), weft_format_bytes(staging, staging_text),
+                  phases.data);
     weft_buf_free(&phases);
     return status;
 }
@@ -416,19 +437,6 @@ static void close_stage(trainer *t)
 {
     weft_loader_close(t->loader);
     t->loader = NULL;
-}
-
-static weft_status open_checkpoints(trainer *t)
-{
-    weft_checkpoint_spec spec = {.run = t->run->out,
-                                 .store = t->store,
-                                 .comm = t->comm,
-                                 .parts = t->parts,
-                                 .config_yaml = t->yaml.data,
-                                 .keep = t->run->checkpoint.keep,
-                                 .deadline = t->run->deadline};
-    memcpy(spec.part, t->part, sizeof t->part);
-    return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
 /* ---- steps --------------------------------------------------------------------------------- */
