@@ -1,5 +1,5 @@
-#include "generate/report.h"
 #include "cli/verb.h"
+#include "generate/run_report.h"
 
 #include <stdio.h>
 

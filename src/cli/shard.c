@@ -1,5 +1,5 @@
-#include "data/shard.h"
 #include "cli/verb.h"
+#include "data/shard_write.h"
 
 #include <stdio.h>
 

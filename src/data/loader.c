@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "data/order.h"
+#include "data/shuffle.h"
 #include "format/npy.h"
 #include "graph/mesh.h"
 #include "video/clip.h"

@@ -1,5 +1,5 @@
-#include "format/tar.h"
 #include "base/hash.h"
+#include "format/tar.h"
 #include "format/tar_header.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Inside a program: shared by program.c (compile, bind) and run.c (the step loop).
+/* Inside a program: shared by program.c (compile, bind) and execute.c (the step loop).
  *
  * Two pieces of memory, areas in this order, each a multiple of 64 bytes. The first is shared by
  * programs that are bound together, since nothing in it outlives a run (but outputs, until another

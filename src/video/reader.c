@@ -3,7 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "video/convert.h"
+#include "video/pixels.h"
 #include "video/rate.h"
 #include "video/reader_inside.h"
 #include "video/tone.h"

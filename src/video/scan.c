@@ -1,7 +1,7 @@
 #include "video/scan.h"
 
 #include "base/memory.h"
-#include "video/convert.h"
+#include "video/pixels.h"
 #include "video/reader_inside.h"
 
 #include <libavcodec/avcodec.h>

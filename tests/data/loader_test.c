@@ -1,7 +1,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "data/loader.h"
-#include "data/shard.h"
+#include "data/shard_write.h"
 #include "format/tar.h"
 #include "video/image.h"
 #include "video/writer.h"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
-# has at most 1,500 lines, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
+# has at most 1,500 lines and a name of its own, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
 # know numbers only: JSON, config files and pictures are in files whose names say so.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
@@ -16,6 +16,7 @@ NEVER = {"graph": {"runtime", "kernel"}, "nn": {"runtime", "kernel"}, "model": {
          "pass": {"runtime", "kernel"}, "plan": {"runtime", "kernel", "model"}, "kernel": {"model"}}
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 1500, 150, 100
 problems = []
+named = {}  # basename to path
 
 
 def includes(path):
@@ -24,6 +25,14 @@ def includes(path):
             match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
             if match:
                 yield number, match.group(1)
+
+
+def check_name(name, relative):
+    # a basename is one file; but a verb's file is called as its verb, and ref and cpu mirror each other
+    if relative.startswith(("src/cli/", "src/kernel/ref/", "src/kernel/cpu/")):
+        return
+    if named.setdefault(name, relative) != relative:
+        problems.append(f"{relative}: is called as {named[name]}")
 
 
 def check_floor(path, relative):
@@ -88,6 +97,7 @@ for folder, _, files in os.walk(os.path.join(root, "src")):
         if name.endswith((".c", ".h", ".cu", ".def", ".inc")):
             count += 1
             check_floor(path, relative)
+            check_name(name, relative)
             check_numbers_only(path, relative)
             check_length(path, relative)
 for problem in sorted(problems):

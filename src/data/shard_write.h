@@ -8,8 +8,8 @@
  * goes to depends on its id and on nothing else, so running again over the same clips writes the
  * same bytes. Each shard is written under a temporary name and renamed; index.json, which lists
  * shards with counts, bytes and XXH3 checksums, comes last. */
-#ifndef WEFT_DATA_SHARD_H
-#define WEFT_DATA_SHARD_H
+#ifndef WEFT_DATA_SHARD_WRITE_H
+#define WEFT_DATA_SHARD_WRITE_H
 
 #include "base/config.h"
 

@@ -1,6 +1,6 @@
 /* The order of samples: a pure function of (seed, sizes, step). */
-#ifndef WEFT_DATA_ORDER_H
-#define WEFT_DATA_ORDER_H
+#ifndef WEFT_DATA_SHUFFLE_H
+#define WEFT_DATA_SHUFFLE_H
 
 #include "base/memory.h"
 

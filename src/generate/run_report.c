@@ -1,4 +1,4 @@
-#include "generate/report.h"
+#include "generate/run_report.h"
 
 #include "base/fs.h"
 #include "base/json.h"

@@ -1,4 +1,4 @@
-#include "video/convert.h"
+#include "video/pixels.h"
 
 #include "base/memory.h"
 #include "video/deinterlace.h"

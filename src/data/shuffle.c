@@ -1,4 +1,4 @@
-#include "data/order.h"
+#include "data/shuffle.h"
 
 #include "base/rng.h"
 

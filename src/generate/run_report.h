@@ -1,6 +1,6 @@
 /* report.html: what a run did, in one self-contained page. */
-#ifndef WEFT_GENERATE_REPORT_H
-#define WEFT_GENERATE_REPORT_H
+#ifndef WEFT_GENERATE_RUN_REPORT_H
+#define WEFT_GENERATE_RUN_REPORT_H
 
 #include "base/config.h"
 

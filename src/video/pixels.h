@@ -1,6 +1,6 @@
 /* From a decoder's frame to what the reader delivers: crop, scale, colour, rotation, 8 bits. */
-#ifndef WEFT_VIDEO_CONVERT_H
-#define WEFT_VIDEO_CONVERT_H
+#ifndef WEFT_VIDEO_PIXELS_H
+#define WEFT_VIDEO_PIXELS_H
 
 #include "video/reader.h"
 

@@ -1,4 +1,4 @@
-#include "data/shard.h"
+#include "data/shard_write.h"
 
 #include "base/fs.h"
 #include "base/json.h"
