@@ -31,9 +31,11 @@ static const weft_key bucket_keys[] = {
     {"width", WEFT_KEY_I64, offsetof(weft_bucket, width), NULL, "pixels", "clip width", .min = 1,
      .max = 16384},
 };
-const weft_section weft_bucket_section = {
-    "buckets", "clip sizes that are trained on; each sample goes to the longest that it fills",
-    sizeof(weft_bucket), bucket_keys, WEFT_COUNT(bucket_keys)};
+const weft_section weft_bucket_section = {"buckets",
+                                          "clip sizes that are trained on; each sample goes to the "
+                                          "nearest in aspect that it fills, then the longest",
+                                          sizeof(weft_bucket), bucket_keys,
+                                          WEFT_COUNT(bucket_keys)};
 
 static const weft_key loader_keys[] = {
     {"shards", WEFT_KEY_STRING, offsetof(weft_loader_config, shards), "", "",
@@ -140,14 +142,29 @@ static int64_t frames_of(const weft_sample *s, double fps)
     return s->frames;
 }
 
-/* The longest bucket that the clip fills, then the one nearest in aspect, then the largest. -1:
- * none. */
+static double aspect_apart(const weft_bucket *b, int64_t w, int64_t h)
+{
+    return fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
+}
+
+/* Of the buckets that the clip fills those nearest in aspect (5 % more is as near: sizes are
+ * rounded), of these the longest, then the nearest, then the largest. -1: none. */
 static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t h,
                        bool *long_enough)
 {
     int best = -1;
-    double best_aspect = 0;
+    double best_aspect = 0, nearest = INFINITY;
+    bool moves = false; /* a clip goes to a bucket of pictures only where it fills no other */
     *long_enough = false;
+    for (int i = 0; i < l->lanes; i++) {
+        const weft_bucket *b = &l->lane[i].size;
+        moves |= b->frames > 1 && frames >= b->frames && w >= b->width && h >= b->height;
+    }
+    for (int i = 0; i < l->lanes; i++) {
+        const weft_bucket *b = &l->lane[i].size;
+        if (frames >= b->frames && w >= b->width && h >= b->height && (!moves || b->frames > 1))
+            nearest = fmin(nearest, aspect_apart(b, w, h));
+    }
     for (int i = 0; i < l->lanes; i++) {
         const weft_bucket *b = &l->lane[i].size;
         if (frames < b->frames)
@@ -155,8 +172,9 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
         *long_enough = true;
         if (w < b->width || h < b->height)
             continue;
-        const double aspect =
-            fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
+        const double aspect = aspect_apart(b, w, h);
+        if (aspect > nearest + 0.05 || (moves && b->frames == 1))
+            continue;
         const weft_bucket *c = best >= 0 ? &l->lane[best].size : NULL;
         if (!c || b->frames > c->frames ||
             (b->frames == c->frames &&

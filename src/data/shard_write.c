@@ -38,7 +38,7 @@ typedef struct clip {
     char *video;   /* path, owned */
     char *meta;    /* path, owned */
     uint64_t rank; /* random place, by id */
-    double draw;   /* 0 to 1, of the id */
+    double draw;   /* 0 to 1, of the source, so that no film is on both sides */
     bool heldout;
     int64_t bytes;  /* of the video file */
     uint64_t stamp; /* of sizes and times of change of both files */
@@ -116,7 +116,41 @@ static char *path_of(const char *root, const char *folder, const char *id, const
     return buf.data;
 }
 
-static weft_status add_clip(job *j, const char *id)
+/* The film of each clip by its id, from the manifest that weft curate writes; {} without one. */
+static weft_status read_sources(const job *j, json_t **sources)
+{
+    char *path = weft_path_join(j->in, "manifest.jsonl"), *text = NULL;
+    int64_t bytes = 0;
+    weft_status_code status = WEFT_OK;
+    *sources = json_object();
+    if (!path || !*sources)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for the list of clips");
+    else if (weft_path_exists(path))
+        status = weft_file_read(path, INT64_MAX - 1, &text, &bytes);
+    for (char *at = text, *end; status == WEFT_OK && at && (end = strchr(at, '\n')); at = end + 1) {
+        json_t *line;
+        status = weft_json_parse(at, end - at, path, &line);
+        if (status != WEFT_OK)
+            break;
+        const char *id = json_string_value(json_object_get(line, "id"));
+        json_t *source = json_object_get(line, "source_video");
+        if (id && json_is_string(source))
+            json_object_set(*sources, id, source);
+        json_decref(line);
+    }
+    weft_free(text);
+    weft_free(path);
+    return status;
+}
+
+static double draw_of(const job *j, const char *name)
+{
+    const uint64_t seed = (uint64_t)j->config->seed;
+    return (double)weft_random_uniform(seed, WEFT_RNG_SHUFFLE,
+                                       weft_seed_mix(seed, XXH3_64bits(name, strlen(name))));
+}
+
+static weft_status add_clip(job *j, const char *id, const json_t *sources)
 {
     WEFT_TRY(weft_grow((void **)&j->clip, j->count, &j->capacity, sizeof *j->clip));
     clip c = {.id = weft_strdup(id),
@@ -126,7 +160,8 @@ static weft_status add_clip(job *j, const char *id)
         return weft_fail(WEFT_E_MEMORY, "out of memory for clip %s", id);
     const uint64_t seed = (uint64_t)j->config->seed;
     c.rank = weft_seed_mix(seed, XXH3_64bits(id, strlen(id)));
-    c.draw = (double)weft_random_uniform(seed, WEFT_RNG_SHUFFLE, c.rank);
+    const char *source = json_string_value(json_object_get(sources, id));
+    c.draw = draw_of(j, source ? source : id);
     c.heldout = c.draw < j->config->heldout;
     j->clip[j->count++] = c;
     return WEFT_OK;
@@ -140,29 +175,39 @@ static int by_place(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Of a few clips chance may hold out none, and then there is nothing to judge by: the next one it
- * would take is held out. */
+/* Of a few films chance may hold out none, and then there is nothing to judge by: the next one it
+ * would take is held out. Of a single film some clips are, since there is no other way. */
 static void hold_out_one(job *j)
 {
     int64_t least = 0;
+    bool one = j->count > 1;
+    for (int64_t i = 1; i < j->count && one; i++)
+        one = !(j->clip[i].draw < j->clip[0].draw) && !(j->clip[i].draw > j->clip[0].draw);
+    for (int64_t i = 0; i < j->count && one; i++) {
+        j->clip[i].draw = draw_of(j, j->clip[i].id);
+        j->clip[i].heldout = j->clip[i].draw < j->config->heldout;
+    }
     for (int64_t i = 0; i < j->count; i++) {
         if (j->clip[i].heldout)
             return;
         least = j->clip[i].draw < j->clip[least].draw ? i : least;
     }
-    if (j->count > 1 && j->config->heldout > 0)
-        j->clip[least].heldout = true;
+    for (int64_t i = 0; i < j->count && j->count > 1 && j->config->heldout > 0; i++)
+        j->clip[i].heldout = j->clip[i].draw <= j->clip[least].draw;
 }
 
 static weft_status list_clips(job *j)
 {
     char *folder = weft_path_join(j->in, "clips");
+    json_t *sources = NULL;
     weft_names names = {0};
     weft_status_code status =
         folder ? weft_list_dir(folder, false, &names) : weft_fail(WEFT_E_MEMORY, "out of memory");
     if (status != WEFT_OK)
         status = weft_fail_context(
             status, "%s is not a folder of curated clips (weft curate makes one)", j->in);
+    if (status == WEFT_OK)
+        status = read_sources(j, &sources);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char *name = names.name[i];
         const size_t len = strlen(name);
@@ -176,12 +221,13 @@ static weft_status list_clips(job *j)
             drop(j, name, WEFT_SHARD_DOT, 0);
             continue;
         }
-        status = add_clip(j, name);
+        status = add_clip(j, name, sources);
     }
     hold_out_one(j);
     if (j->count > 1)
         qsort(j->clip, (size_t)j->count, sizeof *j->clip, by_place);
     weft_names_free(&names);
+    json_decref(sources);
     weft_free(folder);
     return status;
 }

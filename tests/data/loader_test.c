@@ -121,6 +121,19 @@ Test(loader, each_sample_once_per_epoch, .init = setup, .fini = teardown)
     weft_loader_close(loader);
 }
 
+/* A longer bucket of another aspect does not take clips from the one of their own. */
+Test(loader, aspect_comes_before_length, .init = setup, .fini = teardown)
+{
+    weft_bucket two[2] = {{2, 5, 32, 32}, {2, 6, 32, 16}};
+    weft_loader_config config = config_of(1);
+    config.buckets = (weft_section_list){2, two};
+    weft_loader *loader = NULL;
+    cr_assert_eq(weft_loader_open(&config, 0, 1, NULL, 0, &loader), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_loader_bucket_samples(loader, 0), CLIPS);
+    weft_loader_close(loader);
+}
+
 Test(loader, batches_do_not_depend_on_ranks_or_threads, .init = setup, .fini = teardown)
 {
     weft_loader *whole = open_loader(1, 0, 1);

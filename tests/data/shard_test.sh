@@ -96,6 +96,26 @@ PY
 mkdir -p few/clips few/metas
 for i in 12 13 14; do cp in/clips/v$i.mp4 few/clips/; cp in/metas/v$i.json few/metas/; done
 check "shard of three" "$WEFT" shard --in few --out three --set heldout=1e-9
+python3 - <<'PY'
+import json, os
+for i in range(30):
+    os.makedirs("films/clips", exist_ok=True), os.makedirs("films/metas", exist_ok=True)
+    open(f"films/clips/c{i}.mp4", "wb").write(b"video" * 100)
+    json.dump({"caption": "a clip", "frames": 8}, open(f"films/metas/c{i}.json", "w"))
+with open("films/manifest.jsonl", "w") as f:
+    for i in range(30):
+        f.write(json.dumps({"id": f"c{i}", "source_video": f"film{i % 6}.mp4"}) + "\n")
+PY
+check "shard of films" "$WEFT" shard --in films --out by-film --set heldout=0.3
+check "no film is on both sides" python3 - <<'PY'
+import glob, re, tarfile
+films = {"train": set(), "heldout": set()}
+for path in glob.glob("by-film/*.tar"):
+    for name in tarfile.open(path).getnames():
+        if name.endswith(".mp4"):
+            films["train" if "train-" in path else "heldout"].add(int(re.search(r"\d+", name)[0]) % 6)
+assert films["train"] and films["heldout"] and not films["train"] & films["heldout"], films
+PY
 check "one of three is held out" [ "$(tar tf three/heldout-000000.tar | grep -c mp4)" = 1 ]
 check "two of three are for training" [ "$(tar tf three/train-000000.tar | grep -c mp4)" = 2 ]
 check "shard of three, none held out" "$WEFT" shard --in few --out none --set heldout=0
