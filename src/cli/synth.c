@@ -7,6 +7,7 @@ static const weft_option options[] = {
     {"--out", "DIR", NULL, "folder to write; must not hold an earlier set", .required = true},
     {"--shots", "N", "480", "shots in the training set"},
     {"--size", "PIXELS", "64", "width and height, even"},
+    {"--radius", "R", "8.5", "least radius of a shape in 64ths of the size; the most is 3 more"},
     {"--min-frames", "N", "26", "shortest shot"},
     {"--max-frames", "N", "40", "longest shot"},
     {"--fps", "RATE", "24", "frames per second"},
@@ -24,6 +25,7 @@ static weft_status run(const weft_args *args)
     int64_t seed;
     WEFT_TRY(weft_args_i64(args, "--shots", 1, 1000000, &o.shots));
     WEFT_TRY(weft_args_i64(args, "--size", 32, 1024, &o.size));
+    WEFT_TRY(weft_args_f64(args, "--radius", 4, 20, &o.radius));
     WEFT_TRY(weft_args_i64(args, "--min-frames", 5, 10000, &o.min_frames));
     WEFT_TRY(weft_args_i64(args, "--max-frames", 5, 10000, &o.max_frames));
     WEFT_TRY(weft_args_f64(args, "--fps", 1, 240, &o.fps));

@@ -44,7 +44,7 @@ static void score(double sigma, double noise, int64_t frames, uint64_t seed, int
         const weft_shape_words words = weft_shape_words_of(i);
         cr_assert_eq(weft_shape_combination(words), i);
         const weft_shape_scene scene =
-            weft_shape_scene_make(&rng, words, SIZE, frames, 50 + 150 * weft_rng_f64(&rng));
+            weft_shape_scene_make(&rng, words, SIZE, frames, 50 + 150 * weft_rng_f64(&rng), 13.5);
         for (int64_t t = 0; t < frames; t++) {
             uint8_t *frame = rgb + t * SIZE * SIZE * 3;
             weft_shape_scene_draw(&scene, SIZE, (double)t, frame);
@@ -111,7 +111,7 @@ Test(shapes, a_shape_that_rests_has_no_direction)
     uint8_t *rgb = weft_alloc(8 * SIZE * SIZE * 3);
     weft_rng rng = weft_rng_make(3, WEFT_RNG_TEST);
     const weft_shape_scene scene =
-        weft_shape_scene_make(&rng, (weft_shape_words){1, 1, 1}, SIZE, 17, 90);
+        weft_shape_scene_make(&rng, (weft_shape_words){1, 1, 1}, SIZE, 17, 90, 13.5);
     for (int t = 0; t < 8; t++)
         weft_shape_scene_draw(&scene, SIZE, 4, rgb + t * SIZE * SIZE * 3);
     weft_shape_reading reading;
