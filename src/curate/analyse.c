@@ -16,7 +16,8 @@
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
 /* Mean luma: a frame below BLACK does not tell where the picture is; a shot below DARK may not. */
 enum { BLACK = 16, DARK = 32, FILM_FRAMES = 24 };
-enum { FLAT = 4 }; /* sharpness of a luma that does not tell what is to be seen */
+enum { REORDER = 4 }; /* pictures that may be shown before one that was decoded earlier */
+enum { FLAT = 4 };    /* sharpness of a luma that does not tell what is to be seen */
 #define KEY_SECONDS                                                                                \
     0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
 #define PAUSE_SECONDS                                                                              \
@@ -28,6 +29,7 @@ enum { FLAT = 4 }; /* sharpness of a luma that does not tell what is to be seen 
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
+    bool damaged, jump; /* as of weft_video_frame */
     uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
     int64_t hashes; /* how many there were before this frame */
 } frame_stat;
@@ -248,7 +250,8 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     analysis *a = user;
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
     frame_stat *s = &a->frame[a->frames];
-    *s = (frame_stat){.seconds = f->seconds, .hashes = a->hashes};
+    *s = (frame_stat){
+        .seconds = f->seconds, .hashes = a->hashes, .damaged = tiny->damaged, .jump = tiny->jump};
     WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
     for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
         memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0],
@@ -257,7 +260,11 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
         s->motion = codec_motion(tiny, &a->info);
     else if (a->frames > 0)
         s->motion = pixel_motion(a->small, a->last);
-    a->concealed += tiny->damaged;
+    /* What is shown before a damaged picture may have been predicted from it. */
+    for (int64_t t = a->frames; tiny->damaged && t >= 0 && t > a->frames - REORDER; t--) {
+        a->concealed += t == a->frames || !a->frame[t].damaged;
+        a->frame[t].damaged = true;
+    }
     a->vectors |= tiny->motion_count > 0;
     slow_motion(a, f);
     memcpy(a->last, a->small, sizeof a->last);
@@ -305,7 +312,8 @@ static json_t *reject_header(const weft_curate_config *c, const weft_video_info 
 
 static bool pause_after(const analysis *a, int64_t t)
 {
-    return t + 1 < a->frames && a->frame[t + 1].seconds - a->frame[t].seconds > PAUSE_SECONDS;
+    return t + 1 < a->frames &&
+           (a->frame[t + 1].jump || a->frame[t + 1].seconds - a->frame[t].seconds > PAUSE_SECONDS);
 }
 
 /* When the frame after t is shown; the last one and one before a pause last as long as the mean. */
@@ -468,27 +476,40 @@ static void add_clips(const analysis *a, int64_t start, int64_t end, json_t *sho
     }
 }
 
-/* Adds the shot of frames start .. end; pauses of the recording divide it. */
-static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
-{
-    for (int64_t t = start; t <= end; t++)
-        if (t == end || pause_after(a, t)) {
-            add_clips(a, start, t, shots);
-            start = t + 1;
-        }
-}
-
-/* Frames between two shots: of no clip, and told like a rejected shot. */
-static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)
+/* Frames of no clip, told like a rejected shot. */
+static void add_hole(const analysis *a, int64_t start, int64_t end, const char *operator_name,
+                     const char *reason, json_t *shots)
 {
     if (start > end)
         return;
     json_t *gap = json_pack(
         "{s:I,s:I,s:f,s:f,s:b,s:o}", "start", (json_int_t)start, "end", (json_int_t)end,
         "start_seconds", a->frame[start].seconds, "end_seconds", end_of(a, end), "gap", 1, "reject",
-        weft_curate_reject("transition", (double)(end - start + 1), 0,
-                           "frames between two shots: a transition, or trimmed beside a cut"));
+        weft_curate_reject(operator_name, (double)(end - start + 1), 0, reason));
     json_array_append_new(shots, gap);
+}
+
+static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    add_hole(a, start, end, "transition",
+             "frames between two shots: a transition, or trimmed beside a cut", shots);
+}
+
+/* Adds the shot of frames start .. end; pauses of the recording divide it, and so do damaged
+ * pictures, which are no part of a clip. */
+static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
+{
+    for (int64_t t = start; t <= end; t++) {
+        const bool damaged = a->frame[t].damaged;
+        if (t < end && !pause_after(a, t) && a->frame[t + 1].damaged == damaged)
+            continue;
+        if (damaged)
+            add_hole(a, start, t, "damaged",
+                     "pictures that are damaged or predicted from damaged ones", shots);
+        else
+            add_clips(a, start, t, shots);
+        start = t + 1;
+    }
 }
 
 static json_t *cut_into_shots(const analysis *a)
@@ -527,6 +548,7 @@ static json_t *conclude(analysis *a, json_t *record)
     }
     const double seconds = a->frames ? end_of(a, a->frames - 1) : 0;
     json_object_set_new(record, "video", info_json(info, a->fps, a->frames, errors, seconds));
+    json_object_set_new(json_object_get(record, "video"), "damaged", json_integer(a->concealed));
     if (a->seen.truncated)
         json_object_set_new(record, "promised_seconds", json_real(info->seconds));
     if (a->frames == 0)

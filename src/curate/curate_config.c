@@ -17,10 +17,10 @@ static const weft_key video_keys[] = {
      "width / height, at least", .min = 0, .max = 100},
     {"max_aspect", WEFT_KEY_F64, AT(video.max_aspect) - AT(video), "3.5", "",
      "width / height, at most", .min = 0, .max = 1000},
-    {"max_damaged", WEFT_KEY_F64, AT(video.max_damaged) - AT(video), "0.02", "",
+    {"max_damaged", WEFT_KEY_F64, AT(video.max_damaged) - AT(video), "0.2", "",
      "share of the packets that the decoder may refuse", .min = 0, .max = 1},
-    {"max_concealed", WEFT_KEY_F64, AT(video.max_concealed) - AT(video), "0.1", "",
-     "share of the frames in which the decoder may hide damage", .min = 0, .max = 1},
+    {"max_concealed", WEFT_KEY_F64, AT(video.max_concealed) - AT(video), "0.5", "",
+     "share of the frames that may be damaged; these are cut out", .min = 0, .max = 1},
 };
 static const weft_section video_section = {"video", "what a file must be to be looked at",
                                            sizeof(((weft_curate_config *)0)->video), video_keys,

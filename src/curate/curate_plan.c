@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 7 };
+enum { STATE_VERSION = 8 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -56,10 +56,10 @@ void weft_curate_plan_free(weft_curate_plan *p)
  */
 static weft_curate_kind kind_of(const char *name)
 {
-    static const char *const other[] = {
-        "md",  "csv", "tsv",  "srt", "vtt", "ass",  "jpg", "jpeg", "png", "gif",   "webp",
-        "bmp", "tif", "tiff", "mp3", "wav", "flac", "ogg", "m4a",  "aac", "jsonl", "yaml",
-        "yml", "xml", "html", "pdf", "zip", "tar",  "gz",  "py",   "sh",  "log",   NULL};
+    static const char *const other[] = {"md",  "csv",  "tsv", "srt",   "vtt",  "ass", "jpg", "jpeg",
+                                        "png", "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac",
+                                        "ogg", "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html",
+                                        "pdf", "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
     const char *extension = weft_path_extension(name);
     if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
         return WEFT_CURATE_SIDECAR;
@@ -482,6 +482,7 @@ static json_t *make_meta(const weft_curate_source *s, json_t *shot, const char *
     if (meta) {
         json_object_set(meta, "frames_source", json_object_get(video, "frames"));
         json_object_set(meta, "damaged_packets_source", json_object_get(video, "damaged_packets"));
+        json_object_set(meta, "damaged_source", json_object_get(video, "damaged"));
         json_object_set(meta, "interlaced_source", json_object_get(video, "interlaced"));
         json_object_set(meta, "variable_rate", json_object_get(shot, "variable_rate"));
         json_object_set(meta, "frame_seconds", json_object_get(shot, "frame_seconds"));

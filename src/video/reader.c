@@ -18,7 +18,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IO_BUFFER 65536
+#define IO_BUFFER    65536
+#define JUMP_SECONDS 1.0 /* that a time may go back by as damage; more is another stream */
 
 typedef struct memory_source {
     const uint8_t *data;
@@ -45,6 +46,9 @@ struct weft_video_reader {
     int64_t skip_before; /* frames of smaller index are decoded, not delivered */
     int64_t start_pts;   /* of the first frame; AV_NOPTS_VALUE: not seen yet */
     double last_seconds;
+    bool broken; /* pictures from time broken_from on are damaged until the next key picture */
+    int64_t broken_from;
+    int64_t key_time; /* of the last packet that the container calls a key picture */
     int64_t errors;
     int consecutive_errors;
     double deadline;
@@ -289,6 +293,7 @@ static void begin_reading(weft_video_reader *r)
     r->next_index = 0;
     r->skip_before = 0;
     r->last_seconds = -1;
+    r->broken = false;
     r->consecutive_errors = 0;
 }
 
@@ -456,6 +461,13 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
     }
 }
 
+/* A packet or picture is damaged of which those at `time` and later may have been predicted. */
+static void break_from(weft_video_reader *r, int64_t time)
+{
+    r->broken_from = r->broken && r->broken_from < time ? r->broken_from : time;
+    r->broken = true;
+}
+
 /* Gives the decoder its next packet; *more is false when everything was given. */
 static weft_status feed(weft_video_reader *r, bool *more)
 {
@@ -467,7 +479,11 @@ static weft_status feed(weft_video_reader *r, bool *more)
             r->draining = true;
             return WEFT_OK;
         }
+        if (r->packet->flags & AV_PKT_FLAG_KEY)
+            r->key_time = r->packet->pts;
         const int error = avcodec_send_packet(r->decoder, r->packet);
+        if (error < 0 || (r->packet->flags & AV_PKT_FLAG_CORRUPT))
+            break_from(r, r->packet->dts != AV_NOPTS_VALUE ? r->packet->dts : r->packet->pts);
         av_packet_unref(r->packet);
         if (error == AVERROR(ENOMEM))
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory in the decoder", r->name);
@@ -513,7 +529,23 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
     return WEFT_OK;
 }
 
-static double frame_seconds(weft_video_reader *r)
+/* Whether the frame in hand is damaged: by itself or by what it was predicted from. */
+static bool is_damaged(weft_video_reader *r)
+{
+    const AVFrame *f = r->frame;
+    const int64_t time = f->best_effort_timestamp;
+    if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT)) {
+        break_from(r, time);
+        return true;
+    }
+    if (!r->broken || (time != AV_NOPTS_VALUE && time < r->broken_from))
+        return false;
+    /* Damage can make a picture look like a key picture; the container's list is not in it. */
+    r->broken = !f->key_frame || time != r->key_time;
+    return r->broken;
+}
+
+static double frame_seconds(weft_video_reader *r, bool *jump)
 {
     const AVStream *s = r->demux->streams[r->stream];
     const int64_t pts = r->frame->best_effort_timestamp;
@@ -526,8 +558,14 @@ static double frame_seconds(weft_video_reader *r)
             r->start_pts = pts;
         seconds = (double)(pts - r->start_pts) * av_q2d(s->time_base);
     }
-    if (seconds <= r->last_seconds && r->last_seconds >= 0) /* times that go back are damage */
+    if (seconds <
+        r->last_seconds - JUMP_SECONDS) { /* another stream was joined: its time begins anew */
+        *jump = true;
+        seconds = r->last_seconds + tick;
+        r->start_pts = pts - (int64_t)llround(seconds / av_q2d(s->time_base));
+    } else if (seconds <= r->last_seconds && r->last_seconds >= 0) { /* damage */
         seconds = r->last_seconds + tick * 1e-3;
+    }
     r->last_seconds = seconds;
     return seconds;
 }
@@ -541,11 +579,12 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
             *got = false;
             return WEFT_OK;
         }
-        weft_video_frame out = {.index = r->next_index++, .seconds = frame_seconds(r)};
+        weft_video_frame out = {.index = r->next_index++};
+        out.seconds = frame_seconds(r, &out.jump);
+        out.damaged = is_damaged(r);
         if (out.index < r->skip_before)
             continue;
         out.key = r->frame->key_frame;
-        out.damaged = r->frame->decode_error_flags || (r->frame->flags & AV_FRAME_FLAG_CORRUPT);
         weft_status_code status = weft_converter_run(r->converter, r->frame, &out);
         if (status != WEFT_OK)
             return weft_fail_context(status, "%s: frame %lld", r->name, (long long)out.index);
@@ -572,6 +611,7 @@ static weft_status build_index(weft_video_reader *r)
     if (!r->fresh)
         WEFT_TRY(open_input(r));
     r->fresh = false;
+    const int64_t back = llround(JUMP_SECONDS / av_q2d(r->demux->streams[r->stream]->time_base));
     bool usable = true;
     for (;;) {
         reset_deadline(r);
@@ -581,6 +621,7 @@ static weft_status build_index(weft_video_reader *r)
             break;
         }
         if (r->packet->stream_index == r->stream && !(r->packet->flags & AV_PKT_FLAG_DISCARD)) {
+            usable &= count == 0 || r->packet->pts > times[count - 1] - back;
             usable &= r->packet->pts != AV_NOPTS_VALUE && !(r->packet->flags & AV_PKT_FLAG_CORRUPT);
             if (weft_grow((void **)&times, count, &capacity, sizeof *times) != WEFT_OK) {
                 weft_free(times);

@@ -44,7 +44,7 @@ assert files == kept | {r["source"] for r in rejects}, files ^ (kept | {r["sourc
 spans = collections.defaultdict(list)
 for c in clips:
     spans[c["source_video"]].append(c["frame_span"])
-whole = {r["source"] for r in rejects if not r.get("frame_span")}
+whole = {r["source"] for r in rejects if not r.get("frame_span") and r["operator"] not in ("truncated", "stream")}
 for r in rejects:
     if r.get("frame_span"):
         spans[r["source"]].append(r["frame_span"])

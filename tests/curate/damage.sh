@@ -1,0 +1,52 @@
+#!/bin/bash
+# Damaged pictures, and those predicted from them, are in no clip; the rest of the film is. Time that goes back splits a shot.
+set -eu
+mkdir raw joined
+ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=24" -t 10 -colorspace bt709 -color_primaries bt709 -color_trc bt709 -c:v libx264 -preset veryfast -crf 18 \
+    -g 24 -pix_fmt yuv420p whole.mp4
+python3 - <<'PY'
+import random
+data = bytearray(open('whole.mp4', 'rb').read())
+first = data.index(b'mdat') + 4000
+for k, count in enumerate((60, 1000, 20000)):
+    r, copy = random.Random(k), bytearray(data)
+    at = r.randrange(first, len(data) // 2)
+    copy[at:at + count] = r.randbytes(count)
+    open(f'raw/noise{k}.mp4', 'wb').write(copy[:len(data)])
+PY
+$WEFT curate --in raw --out out --set workers=2 --set duplicates.on=false --set clips.min_seconds=0.5 --set clips.min_frames=8 \
+    --set quality.max_motion=9 --set quality.min_motion=0 --set quality.min_sharpness=0 >/dev/null 2>log
+ffmpeg -v error -nostdin -i whole.mp4 -f rawvideo -pix_fmt gray whole.gray
+python3 - <<'PY'
+import json, math, subprocess
+whole, size = open('whole.gray', 'rb').read(), 320 * 240
+lines = [json.loads(l) for l in open('out/manifest.jsonl')]
+rejects = [json.loads(l) for l in open('out/rejects.jsonl')]
+kept, bad = {}, []
+for line in lines:
+    clip = subprocess.run(['ffmpeg', '-v', 'error', '-nostdin', '-i', 'out/' + line['clip'], '-f', 'rawvideo', '-pix_fmt', 'gray', '-'],
+                          capture_output=True).stdout
+    start = round(line['duration_span'][0] * 24)  # lost pictures do not count as frames
+    kept[line['source_video']] = kept.get(line['source_video'], 0) + len(clip) // size
+    for i in range(len(clip) // size):
+        now, then = clip[i * size:(i + 1) * size:7], whole[(start + i) * size:(start + i + 1) * size:7]
+        error = sum((a - b) ** 2 for a, b in zip(now, then)) / len(now)
+        if error > 255 ** 2 / 1000:
+            bad.append((line['source_video'], start + i, 10 * math.log10(255 ** 2 / error)))
+print(kept, 'bad', bad[:3], bad[-3:], len(bad))
+assert len(kept) == 3 and all(n > 150 for n in kept.values()), kept
+assert not bad
+assert any(r.get('operator') == 'damaged' and 'frame_span' in r for r in rejects)
+PY
+# two transport streams of five seconds, joined as files are
+ffmpeg -v error -nostdin -i whole.mp4 -t 5 -c copy -bsf:v h264_mp4toannexb a.ts
+cat a.ts a.ts >joined/twice.ts
+$WEFT curate --in joined --out two --set workers=1 --set duplicates.on=false --set quality.max_motion=9 --set quality.min_sharpness=0 >/dev/null 2>>log
+python3 - <<'PY'
+import json
+lines = [json.loads(l) for l in open('two/manifest.jsonl')]
+spans = [(l['duration_span'], l['frame_span'], l['fps']) for l in lines]
+print(spans)
+assert len(lines) >= 2 and all(abs(fps - 24) < 0.5 for _, _, fps in spans), spans
+assert 9 < sum(b - a for (a, b), _, _ in spans) < 11, spans
+PY
