@@ -7,12 +7,12 @@ static const weft_option options[] = {
     {"--out", "DIR", NULL, "folder to write; must not hold an earlier set", .required = true},
     {"--shots", "N", "480", "shots in the training set"},
     {"--size", "PIXELS", "64", "width and height, even"},
-    {"--radius", "R", "8.5", "least radius of a shape in 64ths of the size; the most is 3 more"},
     {"--min-frames", "N", "26", "shortest shot"},
     {"--max-frames", "N", "40", "longest shot"},
     {"--fps", "RATE", "24", "frames per second"},
     {"--per-video", "N", "8", "most shots cut together into one video"},
     {"--single-share", "SHARE", "0.15", "share of the shots that get a file of their own"},
+    {"--radius", "R", "10", "mean radius of the shapes, in 64ths of the side"},
     {"--gradual-share", "SHARE", "0.2", "share of the boundaries that are dissolves or fades"},
     {"--held-out", "N", "8", "combinations of colour, shape and direction kept out of training"},
     {"--held-out-clips", "N", "2", "clips of each held-out combination"},
@@ -25,12 +25,12 @@ static weft_status run(const weft_args *args)
     int64_t seed;
     WEFT_TRY(weft_args_i64(args, "--shots", 1, 1000000, &o.shots));
     WEFT_TRY(weft_args_i64(args, "--size", 32, 1024, &o.size));
-    WEFT_TRY(weft_args_f64(args, "--radius", 4, 20, &o.radius));
     WEFT_TRY(weft_args_i64(args, "--min-frames", 5, 10000, &o.min_frames));
     WEFT_TRY(weft_args_i64(args, "--max-frames", 5, 10000, &o.max_frames));
     WEFT_TRY(weft_args_f64(args, "--fps", 1, 240, &o.fps));
     WEFT_TRY(weft_args_i64(args, "--per-video", 1, 1000, &o.max_per_video));
     WEFT_TRY(weft_args_f64(args, "--single-share", 0, 1, &o.single_share));
+    WEFT_TRY(weft_args_f64(args, "--radius", 4, 20, &o.radius));
     WEFT_TRY(weft_args_f64(args, "--gradual-share", 0, 1, &o.gradual_share));
     WEFT_TRY(weft_args_i64(args, "--held-out", 0, 40, &o.held_out));
     WEFT_TRY(weft_args_i64(args, "--held-out-clips", 0, 1000, &o.held_out_clips));

@@ -121,7 +121,7 @@ static weft_status write_single(synth *s, const char *folder, const char *name,
 {
     const int64_t frames = shot_frames(s);
     const weft_shape_scene scene =
-        weft_shape_scene_make(&s->rng, words, s->o->size, frames, luma, s->o->radius);
+        weft_shape_scene_make(&s->rng, words, s->o->size, s->o->radius, frames, luma);
     weft_buf path = {0}, text = {0};
     char caption[64];
     weft_video_writer *writer = NULL;
@@ -206,7 +206,7 @@ static weft_status write_reel(synth *s, const char *name, int64_t count)
             kind == JOINT_CUT ? 0
                               : (kind == JOINT_FADE ? 12 : 6) + (int64_t)weft_rng_below(&s->rng, 9);
         /* Inside the picture during its own frames; in a transition it may move out. */
-        scene = weft_shape_scene_make(&s->rng, words, s->o->size, frames, luma, s->o->radius);
+        scene = weft_shape_scene_make(&s->rng, words, s->o->size, s->o->radius, frames, luma);
         if (k > 0) {
             for (int64_t m = 1; m <= mixed; m++) {
                 draw_joint(s, kind, &last, (double)(last_frames + m - 1), &scene,
@@ -315,16 +315,13 @@ static weft_status check_options(const weft_synth_options *o)
     if (o->size < 32 || o->size > 1024 || o->size % 2)
         return weft_fail(WEFT_E_ARG, "synth: size %lld: an even number of 32 .. 1024 pixels",
                          (long long)o->size);
-    if (!(o->radius >= 4 && o->radius <= 20))
-        return weft_fail(WEFT_E_ARG, "synth: shapes of radius %g; 4 .. 20 64ths of the size",
-                         o->radius);
     if (o->min_frames < 5 || o->max_frames < o->min_frames || o->max_frames > 10000)
         return weft_fail(WEFT_E_ARG,
                          "synth: shots of %lld to %lld frames; 5 <= min <= max <= 10000",
                          (long long)o->min_frames, (long long)o->max_frames);
     if (o->shots < 1 || o->shots > 1000000 || o->max_per_video < 1 || o->held_out < 0 ||
-        o->held_out_clips < 0 || !(o->fps > 0 && o->fps <= 240) ||
-        !(o->single_share >= 0 && o->single_share <= 1) ||
+        o->held_out_clips < 0 || !(o->radius >= 4 && o->radius <= 20) ||
+        !(o->fps > 0 && o->fps <= 240) || !(o->single_share >= 0 && o->single_share <= 1) ||
         !(o->gradual_share >= 0 && o->gradual_share <= 1))
         return weft_fail(WEFT_E_ARG, "synth: a count, rate or share is outside its range");
     return WEFT_OK;

@@ -10,7 +10,7 @@
 typedef struct weft_synth_options {
     int64_t shots;                  /* in all, without the held-out ones */
     int64_t size;                   /* pixels of a side */
-    double radius;                  /* of the shapes, least, in 64ths of the size: 4 .. 20 */
+    double radius;                  /* mean radius of the shapes, in 64ths of the side, 4 .. 20 */
     int64_t min_frames, max_frames; /* of a shot, without the frames of a gradual transition */
     double fps;
     int64_t max_per_video;  /* longest video, shots; videos have 2 .. max */

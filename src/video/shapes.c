@@ -67,11 +67,11 @@ weft_shape_words weft_shape_parse(const char *caption)
 }
 
 weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, int64_t size,
-                                       int64_t frames, double back_luma, double radius)
+                                       double radius, int64_t frames, double back_luma)
 {
     const double unit = (double)size / 64;
     weft_shape_scene s = {.words = words};
-    s.radius = (radius + 3 * weft_rng_f64(rng)) * unit;
+    s.radius = radius * (0.85 + 0.3 * weft_rng_f64(rng)) * unit;
     /* The centre's range keeps the whole shape two pixels inside. */
     const double low = s.radius + 2 * unit, high = (double)size - s.radius - 2 * unit;
     const double room = high - low;

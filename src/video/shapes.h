@@ -45,10 +45,10 @@ typedef struct weft_shape_scene {
 } weft_shape_scene;
 
 /* A scene for `frames` frames of size x size that keeps the shape inside. `back_luma` is the mean
- * luma of the background (0 .. 255). `radius`: the least, in
- * 64ths of the size; the most is 3 of them more. */
+ * luma of the background (0 .. 255); `radius` the mean radius in 64ths of the side, drawn within
+ * 15 percent. */
 weft_shape_scene weft_shape_scene_make(weft_rng *rng, weft_shape_words words, int64_t size,
-                                       int64_t frames, double back_luma, double radius);
+                                       double radius, int64_t frames, double back_luma);
 /* Frame `t` as u8 [size, size, 3], anti-aliased. */
 void weft_shape_scene_draw(const weft_shape_scene *scene, int64_t size, double t, uint8_t *rgb);
 

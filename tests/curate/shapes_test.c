@@ -35,7 +35,8 @@ static void blur(uint8_t *rgb, double sigma)
 }
 
 /* Right answers of (colour, shape, direction) over all 48 combinations. */
-static void score(double sigma, double noise, int64_t frames, uint64_t seed, int right[3])
+static void score(double radius, double sigma, double noise, int64_t frames, uint64_t seed,
+                  int right[3])
 {
     uint8_t *rgb = weft_alloc(frames * SIZE * SIZE * 3);
     weft_rng rng = weft_rng_make(seed, WEFT_RNG_TEST);
@@ -44,7 +45,7 @@ static void score(double sigma, double noise, int64_t frames, uint64_t seed, int
         const weft_shape_words words = weft_shape_words_of(i);
         cr_assert_eq(weft_shape_combination(words), i);
         const weft_shape_scene scene =
-            weft_shape_scene_make(&rng, words, SIZE, frames, 50 + 150 * weft_rng_f64(&rng), 13.5);
+            weft_shape_scene_make(&rng, words, SIZE, radius, frames, 50 + 150 * weft_rng_f64(&rng));
         for (int64_t t = 0; t < frames; t++) {
             uint8_t *frame = rgb + t * SIZE * SIZE * 3;
             weft_shape_scene_draw(&scene, SIZE, (double)t, frame);
@@ -65,10 +66,10 @@ static void score(double sigma, double noise, int64_t frames, uint64_t seed, int
     weft_free(rgb);
 }
 
-static void expect(double sigma, double noise, int64_t frames, int least_shape)
+static void expect(double radius, double sigma, double noise, int64_t frames, int least_shape)
 {
     int right[3];
-    score(sigma, noise, frames, 7, right);
+    score(radius, sigma, noise, frames, 7, right);
     cr_log_info("sigma %.1f noise %.0f: %d %d %d", sigma, noise, right[0], right[1], right[2]);
     cr_expect_eq(right[0], 48, "sigma %.1f noise %.0f: colour %d of 48", sigma, noise, right[0]);
     cr_expect(right[1] >= least_shape, "sigma %.1f noise %.0f: shape %d of 48", sigma, noise,
@@ -78,19 +79,23 @@ static void expect(double sigma, double noise, int64_t frames, int least_shape)
 
 Test(shapes, sharp_scenes_are_read)
 {
-    expect(0, 0, 17, 48);
+    expect(10, 0, 0, 17, 48);
+    expect(15, 0, 0, 17, 48);
 }
 
 Test(shapes, blurred_scenes_are_read)
 {
-    expect(1.5, 0, 17, 48);
-    expect(2.5, 0, 9, 46);
+    expect(10, 1.5, 0, 17, 46);
+    expect(10, 2.5, 0, 9, 42);
+    expect(15, 2.5, 0, 9, 46);
 }
 
 Test(shapes, noisy_scenes_are_read)
 {
-    expect(0, 12, 17, 48);
-    expect(1.2, 8, 9, 48);
+    expect(10, 0, 12, 17, 46);
+    expect(10, 1.2, 8, 9, 46);
+    expect(15, 0, 12, 17, 46);
+    expect(15, 1.2, 8, 9, 46);
 }
 
 Test(shapes, nothing_is_not_found)
@@ -111,7 +116,7 @@ Test(shapes, a_shape_that_rests_has_no_direction)
     uint8_t *rgb = weft_alloc(8 * SIZE * SIZE * 3);
     weft_rng rng = weft_rng_make(3, WEFT_RNG_TEST);
     const weft_shape_scene scene =
-        weft_shape_scene_make(&rng, (weft_shape_words){1, 1, 1}, SIZE, 17, 90, 13.5);
+        weft_shape_scene_make(&rng, (weft_shape_words){1, 1, 1}, SIZE, 10, 17, 90);
     for (int t = 0; t < 8; t++)
         weft_shape_scene_draw(&scene, SIZE, 4, rgb + t * SIZE * SIZE * 3);
     weft_shape_reading reading;

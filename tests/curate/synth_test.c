@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const weft_synth_options small = {.shots = 30,
-                                         .radius = 8.5,
+                                         .radius = 10,
                                          .size = 64,
                                          .min_frames = 18,
                                          .max_frames = 24,
