@@ -212,7 +212,7 @@ typedef struct result {
 
 static result measure(const row *r)
 {
-    const weft_kernel *k = &weft_backend_cpu.kernel[r->op];
+    const weft_kernel *k = weft_backend_cpu.kernel[r->op];
     const weft_op_info *info = weft_op_get(r->op);
     weft_view in[WEFT_MAX_INPUTS], out[WEFT_MAX_OUTPUTS];
     weft_value value[WEFT_MAX_INPUTS], made[WEFT_MAX_OUTPUTS];

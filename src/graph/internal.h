@@ -59,7 +59,6 @@ void weft_grad_set_layout(weft_graph *g, weft_value grad, weft_value of);
     weft_local_fn weft_local_##local;                                                              \
     weft_cost_fn weft_cost_##cost;
 #include "graph/op.def"
-#undef WEFT_OP
 
 /* Shape of an input; scalar for absent ones. */
 static inline const weft_value_info *weft_in_info(const weft_graph *g, weft_value v)

@@ -28,7 +28,6 @@ typedef struct weft_shape {
 typedef enum weft_op {
 #define WEFT_OP(ENUM, ...) WEFT_OP_##ENUM,
 #include "graph/op.def"
-#undef WEFT_OP
     WEFT_OP_COUNT
 } weft_op;
 
@@ -295,7 +294,7 @@ typedef struct weft_op_info {
     weft_layout_fn *layout;
     weft_local_fn *local; /* weft_local_none: the attribute is the same for every part */
     weft_cost_fn *cost;
-    uint32_t traits;
+    uint32_t traits, over;
     double tolerance_f32, tolerance_bf16; /* relative to the f64 reference, norm-wise; 0: bitwise */
 } weft_op_info;
 /* Never NULL for a legal op. */
@@ -303,6 +302,11 @@ const weft_op_info *weft_op_get(weft_op op);
 static inline bool weft_op_has(weft_op op, uint32_t trait)
 {
     return (weft_op_get(op)->traits & trait) != 0;
+}
+/* Bit i: output o may be written over input i, when they have one shape. */
+static inline uint32_t weft_op_over(weft_op op, int o)
+{
+    return weft_op_get(op)->over >> 8 * o & 0xff;
 }
 /* Bit i of a mask over inputs. */
 static inline bool weft_mask_has(uint32_t mask, int i)

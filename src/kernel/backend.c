@@ -46,7 +46,7 @@ weft_status weft_backend_add(const weft_backend *backend)
 {
     weft_status_code status = WEFT_OK;
     for (int op = 0; op < WEFT_OP_COUNT; op++)
-        if (weft_backend_cpu.kernel[op].run && !backend->kernel[op].run)
+        if (weft_backend_cpu.kernel[op] && !backend->kernel[op])
             return weft_fail(WEFT_E_ARG, "backend \"%s\" has no kernel for %s", backend->name,
                              weft_op_get((weft_op)op)->name);
     pthread_mutex_lock(&mutex);

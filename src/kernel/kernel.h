@@ -68,7 +68,7 @@ typedef struct weft_kernel_args {
     weft_op op;
     const weft_view *in; /* absent inputs have data NULL and rank -1 */
     int in_count;
-    weft_view *out; /* may alias an input where weft_kernel.in_place says so */
+    weft_view *out; /* may alias an input where weft_op_over says so */
     int out_count;
     const void *attr;
     int threads;                /* the workspace is for so many, and so many run */
@@ -79,16 +79,12 @@ typedef struct weft_kernel_args {
 } weft_kernel_args;
 
 typedef struct weft_kernel {
-    /* NULL: sources and layout conversions, which the runtime does itself. */
     weft_status_code (*run)(const weft_kernel_args *args);
     /* Scratch bytes for these shapes and threads; NULL: none. data pointers are NULL here. */
     int64_t (*workspace)(const weft_kernel_args *args);
     /* Once per node when a program is made (library primitives and such); NULL: none. */
     weft_status_code (*prepare)(const weft_kernel_args *args, void **cache);
     void (*release)(void *cache);
-    /* Bit i: output 0 may be the storage of input i. For adamw: output o may be input
-     * {0,2,3}[o]. */
-    uint32_t in_place;
 } weft_kernel;
 
 struct weft_backend {
@@ -98,7 +94,9 @@ struct weft_backend {
      * keeps the f64 values of which it holds the rounding. */
     void (*refresh)(double *wide, const void *stored, weft_dtype dtype, int64_t count);
     const void *self; /* the backend's own */
-    weft_kernel kernel[WEFT_OP_COUNT];
+    /* By op; NULL: sources, views and layout conversions, which the runtime does itself
+     * (WEFT_OWN in op.def). */
+    const weft_kernel *kernel[WEFT_OP_COUNT];
 };
 
 /* ref computes in f64 on f64 storage (every f32 value of a graph is f64 there), one loop nest per

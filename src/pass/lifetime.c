@@ -169,20 +169,11 @@ static weft_status find_goals(lifetime *l)
     return WEFT_OK;
 }
 
-/* Which inputs' storage output o of the node may be. */
-static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
+/* Which inputs' storage output o of the node may be. An all_reduce has no kernel: every term is
+ * sent before it is overwritten. */
+static uint32_t over_inputs(const lifetime *l, const weft_node *node, int o)
 {
-    const weft_node *node = weft_graph_node(l->graph, n);
-    if (node->op == WEFT_OP_ALL_REDUCE) /* every term is sent before it is overwritten */
-        return 1;
-    if (weft_op_is_collective(node->op) || !l->options->in_place)
-        return 0;
-    const uint32_t slots = l->options->in_place(l->options->user, l->graph, n);
-    if (node->op == WEFT_OP_ADAMW) {
-        static const uint32_t slot[3] = {1 << 0, 1 << 2, 1 << 3};
-        return slots ? slot[o] : 0;
-    }
-    return o == 0 ? slots : 0;
+    return l->options->in_place || weft_op_is_collective(node->op) ? weft_op_over(node->op, o) : 0;
 }
 
 /* The node reads nothing of root's storage, or only as inputs that its kernel may write over, in
@@ -190,7 +181,7 @@ static uint32_t in_place_slots(const lifetime *l, int32_t n, int o)
 static bool allows_over(const lifetime *l, int32_t n, int o, int32_t root)
 {
     const weft_node *node = weft_graph_node(l->graph, n);
-    const uint32_t slots = in_place_slots(l, n, o);
+    const uint32_t slots = over_inputs(l, node, o);
     const weft_shape *shape = &weft_value_get(l->graph, node->out[o])->shape;
     for (int i = 0; i < node->in_count; i++)
         if (weft_value_ok(node->in[i]) && root_of(l, node->in[i]) == root &&
@@ -239,7 +230,7 @@ static void share_output(lifetime *l, int32_t n, int o)
         }
         l->life[v].pinned = true; /* kept to the end and copied then */
     }
-    const uint32_t slots = in_place_slots(l, n, o);
+    const uint32_t slots = over_inputs(l, node, o);
     for (int i = 0; i < node->in_count; i++) {
         if (!weft_mask_has(slots, i) || !weft_value_ok(node->in[i]))
             continue;

@@ -131,15 +131,9 @@ static void land(checker *c, int32_t collective)
 /* An output over an input of its own node needs the kernel's leave, and the very same bytes. */
 static weft_status check_in_place(checker *c, int32_t n, int o, const span *at)
 {
-    static const uint32_t adamw_slot[3] = {1 << 0, 1 << 2, 1 << 3};
     const weft_node *node = weft_graph_node(c->graph, n);
-    uint32_t slots = c->options->in_place ? c->options->in_place(c->options->user, c->graph, n) : 0;
-    if (node->op == WEFT_OP_ADAMW)
-        slots = slots ? adamw_slot[o] : 0;
-    else if (node->op == WEFT_OP_ALL_REDUCE)
-        slots = 1;
-    else if (o > 0)
-        slots = 0;
+    const uint32_t slots =
+        c->options->in_place || node->op == WEFT_OP_ALL_REDUCE ? weft_op_over(node->op, o) : 0;
     for (int i = 0; i < node->in_count; i++) {
         if (!weft_value_ok(node->in[i]))
             continue;

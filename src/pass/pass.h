@@ -127,12 +127,10 @@ typedef struct weft_lifetime_options {
     void *user;
     /* Bytes of scratch that the kernel for `node` needs. */
     int64_t (*workspace)(void *user, const weft_graph *g, int32_t node);
-    /* Bit i: output 0 may be the storage of input i. adamw: any bit allows output o in input
-     * {0,2,3}[o]. */
-    uint32_t (*in_place)(void *user, const weft_graph *g, int32_t node);
     /* Bytes of one element in storage (ref keeps floats as f64); NULL: weft_dtype_bytes. */
     int64_t (*element_bytes)(void *user, weft_dtype dtype);
     int64_t guard; /* bytes kept free before and after every arena buffer, a multiple of 64 */
+    bool in_place; /* kernels write over their inputs where the op's row allows it */
     bool no_views; /* slices and concats copy */
     bool no_alias; /* no sharing except reshape and vary: each value is seen after the run
                       (debugging) */

@@ -123,7 +123,6 @@ static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value 
 typedef union local_attr {
 #define WEFT_OP(ENUM, stem, in_min, in_max, out_max, attr, ...) weft_attr_##attr of_##stem;
 #include "graph/op.def"
-#undef WEFT_OP
 } local_attr;
 
 /* The attribute of the node when its output is split along out.dim; most ops have none that depends

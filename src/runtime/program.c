@@ -40,9 +40,9 @@ static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
 {
     const weft_program *p = user;
     const weft_node *node = weft_graph_node(g, n);
-    const weft_kernel *kernel = &p->backend->kernel[node->op];
+    const weft_kernel *kernel = p->backend->kernel[node->op];
     weft_view out[WEFT_MAX_OUTPUTS];
-    if (!kernel->workspace)
+    if (!kernel || !kernel->workspace)
         return 0;
     fill_views(p, node, p->asked, out);
     return kernel->workspace(&(weft_kernel_args){.op = node->op,
@@ -54,12 +54,6 @@ static int64_t ask_workspace(void *user, const weft_graph *g, int32_t n)
                                                  .threads = p->threads});
 }
 
-static uint32_t ask_in_place(void *user, const weft_graph *g, int32_t n)
-{
-    const weft_program *p = user;
-    return p->backend->kernel[weft_graph_node(g, n)->op].in_place;
-}
-
 static int64_t ask_element_bytes(void *user, weft_dtype dtype)
 {
     return weft_dtype_bytes(weft_program_storage_type(user, dtype));
@@ -69,7 +63,7 @@ static weft_lifetime_options lifetime_options(const weft_program *p)
 {
     return (weft_lifetime_options){.user = (void *)(uintptr_t)p,
                                    .workspace = ask_workspace,
-                                   .in_place = ask_in_place,
+                                   .in_place = true,
                                    .element_bytes = ask_element_bytes,
                                    .no_views = p->options.no_views,
                                    .guard = p->options.guard ? GUARD : 0};
@@ -202,7 +196,7 @@ static weft_status compile_node(weft_program *p, int32_t n)
         weft_arena_alloc(p->meta, (node->in_count + node->out_count) * (int64_t)sizeof *view);
     if (!view)
         return no_memory();
-    *code = (instruction){.kind = INSTR_KERNEL, .node = n, .kernel = &p->backend->kernel[node->op]};
+    *code = (instruction){.kind = INSTR_KERNEL, .node = n, .kernel = p->backend->kernel[node->op]};
     code->args = (weft_kernel_args){.op = node->op,
                                     .cost = weft_node_cost(p->graph, n),
                                     .threads = p->threads,
@@ -216,7 +210,7 @@ static weft_status compile_node(weft_program *p, int32_t n)
         code->kind = INSTR_SLICE;
         return slice_start(p, node, &code->slice_start);
     }
-    if (!code->kernel->run)
+    if (!code->kernel)
         return weft_fail(WEFT_E_UNSUPPORTED, "backend \"%s\" has no kernel for %s (at %s)",
                          p->backend->name, weft_op_get(node->op)->name,
                          node->scope ? node->scope : "");

@@ -10,7 +10,7 @@ static double predicted(const weft_backend *backend, const weft_graph *g)
     double seconds = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_op op = weft_graph_node(g, n)->op;
-        if (backend->kernel[op].run)
+        if (backend->kernel[op])
             seconds += rates->scale * weft_virtual_seconds(rates, op, weft_node_cost(g, n));
     }
     return seconds;

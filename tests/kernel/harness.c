@@ -131,12 +131,10 @@ static void fill_attention_inputs(const op_case *c, run *r, bool ref);
 /* The input whose storage output `o` takes; NULL: none. */
 static weft_view *place_of(const op_case *c, run *r, int o)
 {
-    static const int adamw[] = {0, 2, 3};
-    if (r->place < 0)
+    const uint32_t over = weft_op_over(c->op, o);
+    if (r->place < 0 || !over)
         return NULL;
-    if (c->op == WEFT_OP_ADAMW)
-        return &r->in[adamw[o]];
-    return o == 0 ? &r->in[r->place] : NULL;
+    return &r->in[o == 0 ? r->place : __builtin_ctz(over)];
 }
 
 static bool is_replaced(const op_case *c, run *r, const weft_view *input)
@@ -150,7 +148,7 @@ static bool is_replaced(const op_case *c, run *r, const weft_view *input)
 static void execute(const op_case *c, const weft_backend *backend, run *r)
 {
     const bool ref = backend == &weft_backend_ref;
-    const weft_kernel *k = &backend->kernel[c->op];
+    const weft_kernel *k = backend->kernel[c->op];
     infer(c, r);
     r->args.in = r->in;
     r->args.out = r->out;
@@ -290,27 +288,36 @@ static void check_outputs(const op_case *c, const run *cpu, const run *ref)
     }
 }
 
+static void check_run(const op_case *c, const weft_backend *backend, const char *isa, int place,
+                      const run *ref)
+{
+    op_case labelled = *c;
+    run r = {.place = place};
+    char label[160];
+    snprintf(label, sizeof label, "%s (%s, in place of %d)", c->label, isa, place);
+    labelled.label = label;
+    execute(&labelled, backend, &r);
+    check_outputs(&labelled, &r, ref);
+    finish(&r);
+}
+
 void check_case(const op_case *c)
 {
     static const char *const isas[] = {"base", "avx2",
                                        "avx512"}; /* what the processor lacks runs as its widest */
     run ref = {.place = -1};
     execute(c, &weft_backend_ref, &ref);
-    const uint32_t places = weft_backend_cpu.kernel[c->op].in_place;
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-        for (int place = -1; place < 2; place++) {
-            run cpu = {.place = place};
-            op_case labelled = *c;
-            char label[160];
-            if (place >= 0 && (!(places >> place & 1) || c->in[place].dtype != c->in[0].dtype))
-                continue;
-            snprintf(label, sizeof label, "%s (%s, in place of %d)", c->label, isas[i], place);
-            labelled.label = label;
+    const uint32_t over = weft_op_over(c->op, 0);
+    for (int place = -1; place < WEFT_MAX_INPUTS; place++) {
+        if (place >= 0 && (!weft_mask_has(over, place) || c->in[place].dtype != c->in[0].dtype))
+            continue;
+        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
             setenv("WEFT_CPU_ISA", isas[i], 1);
-            execute(&labelled, &weft_backend_cpu, &cpu);
-            check_outputs(&labelled, &cpu, &ref);
-            finish(&cpu);
+            check_run(c, &weft_backend_cpu, isas[i], place, &ref);
         }
-    unsetenv("WEFT_CPU_ISA");
+        unsetenv("WEFT_CPU_ISA");
+        if (place >= 0)
+            check_run(c, &weft_backend_ref, "ref", place, &ref);
+    }
     finish(&ref);
 }

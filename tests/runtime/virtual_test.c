@@ -59,7 +59,7 @@ static weft_status run_step(rank_job *j, weft_graph *g, weft_store *store)
     WEFT_TRY(weft_mesh_parse("dp=2", &mesh));
     const weft_program_options options = {.backend = j->backend, .mesh = &mesh};
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
-        if (j->backend->kernel[weft_graph_node(g, n)->op].run)
+        if (j->backend->kernel[weft_graph_node(g, n)->op])
             j->modelled += weft_virtual_seconds(weft_backend_virtual_rates(j->backend),
                                                 weft_graph_node(g, n)->op, weft_node_cost(g, n));
     WEFT_TRY(weft_store_init(store, g, 1));
@@ -162,7 +162,7 @@ Test(virtual, time_is_scaled)
         double modelled = 0;
         cr_assert_eq(add_gradients(g), WEFT_OK, "%s", weft_error_message());
         for (int32_t n = 0; n < weft_graph_node_count(g); n++)
-            if (backend->kernel[weft_graph_node(g, n)->op].run)
+            if (backend->kernel[weft_graph_node(g, n)->op])
                 modelled +=
                     weft_virtual_seconds(&rates, weft_graph_node(g, n)->op, weft_node_cost(g, n));
         cr_assert_eq(weft_store_init(store, g, 1), WEFT_OK, "%s", weft_error_message());
@@ -232,7 +232,7 @@ Test(virtual, backends_are_found_by_name)
     static weft_backend lacking;
     lacking = other;
     lacking.name = "lacking";
-    lacking.kernel[WEFT_OP_MATMUL].run = NULL;
+    lacking.kernel[WEFT_OP_MATMUL] = NULL;
     cr_expect_eq(weft_backend_add(&lacking), WEFT_E_ARG);
     cr_expect(strstr(weft_error_message(), "matmul"), "%s", weft_error_message());
 }

@@ -28,12 +28,12 @@ static int64_t align(int64_t floats)
     return (floats + 63) & ~(int64_t)63;
 }
 
-int64_t cpu_attention_workspace(const weft_kernel_args *args)
+static int64_t attention_workspace(const weft_kernel_args *args)
 {
     return args->threads * align(forward_scratch(args->in[0].shape.dim[3])) * 4;
 }
 
-int64_t cpu_attention_grad_workspace(const weft_kernel_args *args)
+static int64_t attention_grad_workspace(const weft_kernel_args *args)
 {
     return args->threads * align(backward_scratch(args->in[0].shape.dim[3])) * 4;
 }
@@ -118,7 +118,7 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
     };
 }
 
-weft_status_code cpu_attention(const weft_kernel_args *args)
+CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
 {
     const attention_job job = job_of(args, 3);
     const cpu_isa *isa = cpu_isa_get();
@@ -147,7 +147,7 @@ weft_status_code cpu_attention(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_attention_grad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace)
 {
     const attention_job job = job_of(args, 6);
     const cpu_isa *isa = cpu_isa_get();
@@ -181,7 +181,7 @@ static double share(double part, double whole)
 }
 
 /* Rows of D floats of (B,S,H,D), three streams of memory; each is one task. */
-weft_status_code cpu_attention_merge(const weft_kernel_args *args)
+CPU_KERNEL(attention_merge)
 {
     const weft_shape *s = &args->in[0].shape;
     const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3], rows = s->dim[0] * S * H;
@@ -203,7 +203,7 @@ weft_status_code cpu_attention_merge(const weft_kernel_args *args)
 
 /* w = e^(lse_part - lse): dout_part = w dout,
  *                         dlse_part = w (sum_d dout (out_part - out) + dlse). */
-weft_status_code cpu_attention_merge_grad(const weft_kernel_args *args)
+CPU_KERNEL(attention_merge_grad)
 {
     const weft_shape *s = &args->in[0].shape;
     const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3], rows = s->dim[0] * S * H;

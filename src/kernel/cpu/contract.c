@@ -18,7 +18,7 @@ static void multiply(const product_batch *all, int64_t g)
              all->C + g * all->M * all->N, all->N);
 }
 
-weft_status_code cpu_matmul(const weft_kernel_args *args)
+CPU_KERNEL(matmul)
 {
     const weft_attr_matmul *attr = args->attr;
     const weft_view *a = &args->in[0], *b = &args->in[1], *out = &args->out[0];
@@ -57,7 +57,7 @@ static int64_t panel_rows(const weft_shape *w)
     return rows < 16 ? 16 : rows < w->dim[0] ? rows : w->dim[0];
 }
 
-int64_t cpu_linear_workspace(const weft_kernel_args *args)
+static int64_t linear_workspace(const weft_kernel_args *args)
 {
     const weft_view *w = &args->in[1];
     const int64_t panel = w->dtype == WEFT_F32 ? 0 : panel_rows(&w->shape) * w->shape.dim[1] * 4;
@@ -101,7 +101,7 @@ static void linear_run(const linear_job *job)
         linear_rows(job, job->M * b / blocks, job->M * (b + 1) / blocks);
 }
 
-weft_status_code cpu_linear(const weft_kernel_args *args)
+CPU_KERNEL_WITH(linear, .workspace = linear_workspace, .narrow = 1 << 1 | 1 << 2)
 {
     const weft_attr_linear *attr = args->attr;
     const weft_view *x = &args->in[0], *w = &args->in[1], *out = &args->out[0];

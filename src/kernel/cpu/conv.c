@@ -164,7 +164,7 @@ static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
     return w_bytes + scratch_bytes;
 }
 
-void cpu_conv_release(void *cache)
+static void conv_release(void *cache)
 {
     conv_cache *c = cache;
     if (!c)
@@ -249,7 +249,7 @@ static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kin
 out:
     if (desc)
         dnnl_primitive_desc_destroy(desc);
-    cpu_conv_release(c);
+    conv_release(c);
     return status;
 }
 
@@ -288,6 +288,19 @@ static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kin
     return dnnl_check(dnnl_stream_wait(c->stream), "wait");
 }
 
+#define ENTRIES(name, kind)                                                                        \
+    static int64_t name##_workspace(const weft_kernel_args *args)                                  \
+    {                                                                                              \
+        return conv_workspace(args, kind);                                                         \
+    }                                                                                              \
+    static weft_status_code name##_prepare(const weft_kernel_args *args, void **cache)             \
+    {                                                                                              \
+        return conv_prepare(args, kind, cache);                                                    \
+    }
+ENTRIES(conv3d, CONV_FORWARD)
+ENTRIES(conv3d_dx, CONV_DATA)
+ENTRIES(conv3d_dw, CONV_WEIGHTS)
+
 /* What an empty operand leaves: zeros, plus the bias. */
 static void conv_of_nothing(const weft_view *out, const float *bias)
 {
@@ -297,7 +310,8 @@ static void conv_of_nothing(const weft_view *out, const float *bias)
         y[i] = bias ? bias[i % O] : 0;
 }
 
-weft_status_code cpu_conv3d(const weft_kernel_args *args)
+CPU_KERNEL_WITH(conv3d, .workspace = conv3d_workspace, .prepare = conv3d_prepare,
+                .kernel.release = conv_release)
 {
     const conv_shape s = conv_of(args, CONV_FORWARD);
     float *bias = s.bias ? args->in[2].data : NULL;
@@ -311,7 +325,7 @@ weft_status_code cpu_conv3d(const weft_kernel_args *args)
             in[2] = args->in[2];
         in[1].shape = (weft_shape){2, {s.d.w.dim[0], s.d.w.dim[1]}};
         const weft_attr_linear attr = {WEFT_ACT_NONE};
-        return cpu_linear(&(weft_kernel_args){
+        return cpu_linear.run(&(weft_kernel_args){
             .in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1, .attr = &attr});
     }
     if (is_own(&s)) {
@@ -323,7 +337,8 @@ weft_status_code cpu_conv3d(const weft_kernel_args *args)
                         bias);
 }
 
-weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
+CPU_KERNEL_WITH(conv3d_dx, .workspace = conv3d_dx_workspace, .prepare = conv3d_dx_prepare,
+                .kernel.release = conv_release)
 {
     const conv_shape s = conv_of(args, CONV_DATA);
     if (is_empty(&s)) {
@@ -340,7 +355,8 @@ weft_status_code cpu_conv3d_dx(const weft_kernel_args *args)
                         NULL);
 }
 
-weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
+CPU_KERNEL_WITH(conv3d_dw, .workspace = conv3d_dw_workspace, .prepare = conv3d_dw_prepare,
+                .kernel.release = conv_release)
 {
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
     if (is_empty(&s)) {
@@ -360,16 +376,3 @@ weft_status_code cpu_conv3d_dw(const weft_kernel_args *args)
     return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data,
                         NULL);
 }
-
-#define ENTRIES(name, kind)                                                                        \
-    int64_t cpu_##name##_workspace(const weft_kernel_args *args)                                   \
-    {                                                                                              \
-        return conv_workspace(args, kind);                                                         \
-    }                                                                                              \
-    weft_status_code cpu_##name##_prepare(const weft_kernel_args *args, void **cache)              \
-    {                                                                                              \
-        return conv_prepare(args, kind, cache);                                                    \
-    }
-ENTRIES(conv3d, CONV_FORWARD)
-ENTRIES(conv3d_dx, CONV_DATA)
-ENTRIES(conv3d_dw, CONV_WEIGHTS)

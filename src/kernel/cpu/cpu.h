@@ -10,25 +10,43 @@
 #include "base/memory.h"
 #include "kernel/view.h"
 
-#define OWN(op)
-#define KERNEL(op, f, ...) weft_status_code cpu_##f(const weft_kernel_args *args);
-#include "kernel/cpu/kernels.def"
+/* What is known of a kernel stands at its head and nowhere else:
+ *
+ *     CPU_KERNEL_WITH(sum, .workspace = sum_workspace)
+ *     {
+ *         ... args ...
+ *     }
+ *
+ * defines cpu_sum, which table.c finds by the stem of the op's row. */
+typedef struct cpu_kernel {
+    weft_kernel kernel; /* what the runtime calls: widens around the functions below */
+    weft_status_code (*run)(const weft_kernel_args *args);
+    int64_t (*workspace)(const weft_kernel_args *args);                      /* as in weft_kernel */
+    weft_status_code (*prepare)(const weft_kernel_args *args, void **cache); /* as in weft_kernel */
+    int narrow; /* bit i: takes input i in narrow storage itself; CPU_ALL: outputs too */
+} cpu_kernel;
+enum { CPU_ALL = -1 };
 
-int64_t cpu_linear_workspace(const weft_kernel_args *args);
-int64_t cpu_sum_workspace(const weft_kernel_args *args);
-int64_t cpu_sum_squares_workspace(const weft_kernel_args *args);
-int64_t cpu_norm_grad_workspace(const weft_kernel_args *args);
-int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args);
-int64_t cpu_rope_table_workspace(const weft_kernel_args *args);
-int64_t cpu_attention_workspace(const weft_kernel_args *args);
-int64_t cpu_attention_grad_workspace(const weft_kernel_args *args);
-int64_t cpu_conv3d_workspace(const weft_kernel_args *args);
-int64_t cpu_conv3d_dx_workspace(const weft_kernel_args *args);
-int64_t cpu_conv3d_dw_workspace(const weft_kernel_args *args);
-weft_status_code cpu_conv3d_prepare(const weft_kernel_args *args, void **cache);
-weft_status_code cpu_conv3d_dx_prepare(const weft_kernel_args *args, void **cache);
-weft_status_code cpu_conv3d_dw_prepare(const weft_kernel_args *args, void **cache);
-void cpu_conv_release(void *cache);
+/* clang-format off */
+#define CPU_KERNEL(stem) CPU_KERNEL_WITH(stem, .narrow = 0)
+#define CPU_KERNEL_WITH(stem, ...)                                                                 \
+    static weft_status_code stem##_kernel(const weft_kernel_args *args);                           \
+    const cpu_kernel cpu_##stem = {                                                                \
+        .kernel.run = cpu_widened_run,                                                             \
+        .kernel.workspace = cpu_widened_workspace,                                                 \
+        .kernel.prepare = cpu_widened_prepare,                                                     \
+        .run = stem##_kernel,                                                                      \
+        __VA_ARGS__};                                                                              \
+    static weft_status_code stem##_kernel(const weft_kernel_args *args)
+
+#define WEFT_OWN(...)
+#define WEFT_OP(ENUM, stem, ...) extern const cpu_kernel cpu_##stem;
+#include "graph/op.def"
+/* clang-format on */
+
+weft_status_code cpu_widened_run(const weft_kernel_args *args);
+int64_t cpu_widened_workspace(const weft_kernel_args *args);
+weft_status_code cpu_widened_prepare(const weft_kernel_args *args, void **cache);
 
 /* C (M,N) = alpha op(A) op(B) + beta C, row major; op(A) is (M,K), op(B) (K,N). Inside a parallel
  * region it runs on the calling thread. beta 0 does not read C. gemm.c says which library serves

@@ -13,7 +13,7 @@ enum { PIECE = 8192 }; /* elements: three operands fit in the first-level cache 
 /* clang-format on */
 #define PIECE_LEN(count) ((count)-at < PIECE ? (count)-at : PIECE)
 
-weft_status_code cpu_fill(const weft_kernel_args *args)
+CPU_KERNEL_WITH(fill, .narrow = CPU_ALL)
 {
     const weft_attr_fill *attr = args->attr;
     const weft_view *out = &args->out[0];
@@ -56,31 +56,33 @@ static void random_fill(const weft_kernel_args *args,
     }
 }
 
-weft_status_code cpu_random_normal(const weft_kernel_args *args)
+CPU_KERNEL(random_normal)
 {
     random_fill(args, weft_random_normal);
     return WEFT_OK;
 }
 
-weft_status_code cpu_random_uniform(const weft_kernel_args *args)
+CPU_KERNEL(random_uniform)
 {
     random_fill(args, weft_random_uniform);
     return WEFT_OK;
 }
 
-static weft_status_code cpu_gelu_tanh(const weft_kernel_args *args);
-static weft_status_code cpu_gelu_erf(const weft_kernel_args *args);
+static weft_status_code vector_unary(const weft_kernel_args *args, enum cpu_unary which)
+{
+    const int64_t count = view_count(&args->out[0]);
+    const float *x = args->in[0].data;
+    float *y = args->out[0].data;
+    void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[which];
+    EACH_PIECE(count)
+    run(x + at, y + at, PIECE_LEN(count));
+    return WEFT_OK;
+}
 
 #define VECTOR_UNARY(name, ENUM)                                                                   \
-    weft_status_code cpu_##name(const weft_kernel_args *args)                                      \
+    CPU_KERNEL(name)                                                                               \
     {                                                                                              \
-        const int64_t count = view_count(&args->out[0]);                                           \
-        const float *x = args->in[0].data;                                                         \
-        float *y = args->out[0].data;                                                              \
-        void (*run)(const float *, float *, int64_t) = cpu_isa_get()->unary[ENUM];                 \
-        EACH_PIECE(count)                                                                          \
-        run(x + at, y + at, PIECE_LEN(count));                                                     \
-        return WEFT_OK;                                                                            \
+        return vector_unary(args, ENUM);                                                           \
     }
 
 VECTOR_UNARY(exp, CPU_EXP)
@@ -90,12 +92,11 @@ VECTOR_UNARY(silu, CPU_SILU)
 VECTOR_UNARY(sqrt, CPU_SQRT)
 VECTOR_UNARY(rsqrt, CPU_RSQRT)
 VECTOR_UNARY(square, CPU_SQUARE)
-VECTOR_UNARY(gelu_tanh, CPU_GELU)
 
 /* log, sin, cos are used on scalars and on embeddings of time; erf by text encoders: libm is
  * enough. */
 #define SCALAR_UNARY(name, expression)                                                             \
-    weft_status_code cpu_##name(const weft_kernel_args *args)                                      \
+    CPU_KERNEL(name)                                                                               \
     {                                                                                              \
         const int64_t count = view_count(&args->out[0]);                                           \
         const float *in = args->in[0].data;                                                        \
@@ -111,14 +112,21 @@ VECTOR_UNARY(gelu_tanh, CPU_GELU)
 SCALAR_UNARY(log, (float)log((double)x))
 SCALAR_UNARY(sin, (float)sin((double)x))
 SCALAR_UNARY(cos, (float)cos((double)x))
-SCALAR_UNARY(gelu_erf, 0.5f * x * erfcf(-0.70710678f * x))
 
-weft_status_code cpu_gelu(const weft_kernel_args *args)
+CPU_KERNEL(gelu)
 {
-    return ((const weft_attr_gelu *)args->attr)->exact ? cpu_gelu_erf(args) : cpu_gelu_tanh(args);
+    const int64_t count = view_count(&args->out[0]);
+    const float *x = args->in[0].data;
+    float *y = args->out[0].data;
+    if (!((const weft_attr_gelu *)args->attr)->exact)
+        return vector_unary(args, CPU_GELU);
+    EACH_PIECE(count)
+    for (int64_t i = at, stop = at + PIECE_LEN(count); i < stop; i++)
+        y[i] = 0.5f * x[i] * erfcf(-0.70710678f * x[i]);
+    return WEFT_OK;
 }
 
-weft_status_code cpu_silu_grad(const weft_kernel_args *args)
+CPU_KERNEL(silu_grad)
 {
     const int64_t count = view_count(&args->out[0]);
     const float *x = args->in[0].data, *dy = args->in[1].data;
@@ -129,7 +137,7 @@ weft_status_code cpu_silu_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_gelu_grad(const weft_kernel_args *args)
+CPU_KERNEL(gelu_grad)
 {
     const int64_t count = view_count(&args->out[0]);
     const float *x = args->in[0].data, *dy = args->in[1].data;
@@ -157,20 +165,20 @@ static void affine(const weft_kernel_args *args, float scale, float offset)
     isa->affine(x + at, y + at, PIECE_LEN(count), scale, offset);
 }
 
-weft_status_code cpu_affine(const weft_kernel_args *args)
+CPU_KERNEL(affine)
 {
     const weft_attr_affine *a = args->attr;
     affine(args, (float)a->scale, (float)a->offset);
     return WEFT_OK;
 }
 
-weft_status_code cpu_neg(const weft_kernel_args *args)
+CPU_KERNEL(neg)
 {
     affine(args, -1, -0.0f);
     return WEFT_OK;
 }
 
-weft_status_code cpu_clamp(const weft_kernel_args *args)
+CPU_KERNEL(clamp)
 {
     const weft_attr_clamp *a = args->attr;
     const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data;
@@ -182,7 +190,7 @@ weft_status_code cpu_clamp(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_clamp_grad(const weft_kernel_args *args)
+CPU_KERNEL(clamp_grad)
 {
     const weft_attr_clamp *a = args->attr;
     const float lo = (float)a->lo, hi = (float)a->hi, *x = args->in[0].data, *dy = args->in[1].data;
@@ -194,7 +202,7 @@ weft_status_code cpu_clamp_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_cast(const weft_kernel_args *args)
+CPU_KERNEL_WITH(cast, .narrow = CPU_ALL)
 {
     const weft_view *x = &args->in[0], *y = &args->out[0];
     const int64_t count = view_count(y);
@@ -281,22 +289,22 @@ static weft_status_code binary(const weft_kernel_args *args, int op)
     return WEFT_OK;
 }
 
-weft_status_code cpu_add(const weft_kernel_args *args)
+CPU_KERNEL(add)
 {
     return binary(args, CPU_ADD);
 }
 
-weft_status_code cpu_sub(const weft_kernel_args *args)
+CPU_KERNEL(sub)
 {
     return binary(args, CPU_SUB);
 }
 
-weft_status_code cpu_mul(const weft_kernel_args *args)
+CPU_KERNEL(mul)
 {
     return binary(args, CPU_MUL);
 }
 
-weft_status_code cpu_div(const weft_kernel_args *args)
+CPU_KERNEL(div)
 {
     return binary(args, CPU_DIV);
 }

@@ -39,7 +39,7 @@ static rows_of rows_in(const weft_view *x)
 #define CHUNK_START(r) ((r).rows * chunk / (r).chunks)
 #define CHUNK_ROWS(r)  ((r).rows * (chunk + 1) / (r).chunks - (r).rows * chunk / (r).chunks)
 
-weft_status_code cpu_layer_norm(const weft_kernel_args *args)
+CPU_KERNEL(layer_norm)
 {
     const weft_attr_norm *attr = args->attr;
     const rows_of r = rows_in(&args->in[0]);
@@ -54,7 +54,7 @@ weft_status_code cpu_layer_norm(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_rms_norm(const weft_kernel_args *args)
+CPU_KERNEL(rms_norm)
 {
     const weft_attr_norm *attr = args->attr;
     const rows_of r = rows_in(&args->in[0]);
@@ -70,7 +70,7 @@ weft_status_code cpu_rms_norm(const weft_kernel_args *args)
 }
 
 /* Partial sums: [chunk][2][C], and out[k] = sum over chunks. */
-int64_t cpu_norm_grad_workspace(const weft_kernel_args *args)
+static int64_t norm_grad_workspace(const weft_kernel_args *args)
 {
     const rows_of r = rows_in(&args->in[0]);
     return r.chunks * 2 * r.C * 4;
@@ -111,12 +111,12 @@ static weft_status_code norm_grad(const weft_kernel_args *args, bool layer)
     return WEFT_OK;
 }
 
-weft_status_code cpu_layer_norm_grad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(layer_norm_grad, .workspace = norm_grad_workspace)
 {
     return norm_grad(args, true);
 }
 
-weft_status_code cpu_rms_norm_grad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(rms_norm_grad, .workspace = norm_grad_workspace)
 {
     return norm_grad(args, false);
 }
@@ -191,7 +191,7 @@ static int64_t place(const weft_view *v, const int64_t *index)
     return sum;
 }
 
-weft_status_code cpu_modulate(const weft_kernel_args *args)
+CPU_KERNEL(modulate)
 {
     const weft_view *x = &args->in[0], *scale = &args->in[1], *shift = &args->in[2];
     const float *px = x->data, *ps = scale->data, *pt = shift->data;
@@ -212,7 +212,7 @@ weft_status_code cpu_modulate(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_gated_add(const weft_kernel_args *args)
+CPU_KERNEL(gated_add)
 {
     const weft_view *x = &args->in[0], *gate = &args->in[2];
     const float *px = x->data, *py = args->in[1].data, *pg = gate->data;
@@ -235,7 +235,7 @@ weft_status_code cpu_gated_add(const weft_kernel_args *args)
 
 /* Partial sums [group][chunk][2][C] of modulate_grad and gated_add_grad; in[1] is the small
  * operand. */
-int64_t cpu_modulate_grad_workspace(const weft_kernel_args *args)
+static int64_t modulate_grad_workspace(const weft_kernel_args *args)
 {
     groups_of g;
     return groups_in(&args->in[0].shape, &args->in[1].shape, &g) ? g.groups * g.chunks * 2 * g.C * 4
@@ -249,7 +249,7 @@ static void gather_groups(const groups_of *g, const float *partial, int k, float
                         out + group * g->C);
 }
 
-weft_status_code cpu_modulate_grad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(modulate_grad, .workspace = modulate_grad_workspace)
 {
     const weft_view *x = &args->in[0], *scale = &args->in[1];
     const float *px = x->data, *ps = scale->data, *dy = args->in[2].data;
@@ -283,7 +283,7 @@ weft_status_code cpu_modulate_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_gated_add_grad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(gated_add_grad, .workspace = modulate_grad_workspace)
 {
     const weft_view *y = &args->in[0], *gate = &args->in[1];
     const float *py = y->data, *pg = gate->data, *dout = args->in[2].data;
@@ -314,7 +314,7 @@ weft_status_code cpu_gated_add_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_rope(const weft_kernel_args *args)
+CPU_KERNEL(rope)
 {
     const weft_attr_rope *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
@@ -338,14 +338,14 @@ static int64_t rope_table_floats(const weft_attr_rope_table *a)
     return floats;
 }
 
-int64_t cpu_rope_table_workspace(const weft_kernel_args *args)
+static int64_t rope_table_workspace(const weft_kernel_args *args)
 {
     return 2 * rope_table_floats(args->attr) * (int64_t)sizeof(float);
 }
 
 /* The angles of a token are those of its row, column and frame: the functions are taken once per
  * place of a dim, and a token copies three runs. */
-weft_status_code cpu_rope_table(const weft_kernel_args *args)
+CPU_KERNEL_WITH(rope_table, .workspace = rope_table_workspace)
 {
     const weft_attr_rope_table *a = args->attr;
     float *cosine = args->workspace, *sine = cosine + rope_table_floats(a);

@@ -17,12 +17,12 @@ static int64_t piece_len(int64_t count, int64_t at)
     return count - at < PIECE ? count - at : PIECE;
 }
 
-int64_t cpu_sum_squares_workspace(const weft_kernel_args *args)
+static int64_t sum_squares_workspace(const weft_kernel_args *args)
 {
     return pieces_of(view_count(&args->in[0])) * 8;
 }
 
-weft_status_code cpu_sum_squares(const weft_kernel_args *args)
+CPU_KERNEL_WITH(sum_squares, .workspace = sum_squares_workspace)
 {
     const int64_t count = view_count(&args->in[0]), pieces = pieces_of(count);
     const float *x = args->in[0].data;
@@ -37,7 +37,7 @@ weft_status_code cpu_sum_squares(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_clip_scale(const weft_kernel_args *args)
+CPU_KERNEL(clip_scale)
 {
     const double norm = sqrt(view_get(&args->in[0], 0)), loss = view_get(&args->in[1], 0);
     const double max_norm = view_get(&args->in[2], 0);
@@ -57,7 +57,7 @@ static void keep(const weft_view *from, const weft_view *to)
 
 /* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). A NaN scale leaves everything as it
  * is. */
-weft_status_code cpu_adamw(const weft_kernel_args *args)
+CPU_KERNEL(adamw)
 {
     const weft_attr_adamw *a = args->attr;
     const float *p = args->in[0].data, *g = args->in[1].data, *m = args->in[2].data,
@@ -90,7 +90,7 @@ weft_status_code cpu_adamw(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_ema(const weft_kernel_args *args)
+CPU_KERNEL(ema)
 {
     const float *e = args->in[0].data, *p = args->in[1].data;
     float *out = args->out[0].data;

@@ -16,7 +16,7 @@ static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_
         memcpy(to + r * to_step, from + r * from_step, (size_t)bytes);
 }
 
-weft_status_code cpu_slice(const weft_kernel_args *args)
+CPU_KERNEL_WITH(slice, .narrow = CPU_ALL)
 {
     const weft_attr_slice *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
@@ -27,7 +27,7 @@ weft_status_code cpu_slice(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_pad(const weft_kernel_args *args)
+CPU_KERNEL_WITH(pad, .narrow = CPU_ALL)
 {
     const weft_attr_pad *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
@@ -47,7 +47,7 @@ weft_status_code cpu_pad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_concat(const weft_kernel_args *args)
+CPU_KERNEL_WITH(concat, .narrow = CPU_ALL)
 {
     const weft_attr_concat *attr = args->attr;
     const weft_shape *s = &args->out[0].shape;
@@ -158,7 +158,7 @@ static void strided_copy(const weft_kernel_args *args, const int64_t *strides)
     }
 }
 
-weft_status_code cpu_permute(const weft_kernel_args *args)
+CPU_KERNEL_WITH(permute, .narrow = CPU_ALL)
 {
     const weft_attr_permute *attr = args->attr;
     int64_t own[WEFT_MAX_RANK], stride[WEFT_MAX_RANK];
@@ -169,7 +169,7 @@ weft_status_code cpu_permute(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code cpu_broadcast(const weft_kernel_args *args)
+CPU_KERNEL_WITH(broadcast, .narrow = CPU_ALL)
 {
     int64_t stride[WEFT_MAX_RANK];
     shape_strides(&args->in[0].shape, stride);
@@ -208,7 +208,7 @@ static int64_t sum_parts(int64_t rows)
 
 /* Kept K, reduced R, kept C: partial sums of runs of R in a fixed number of parts, added in
  * order. */
-int64_t cpu_sum_workspace(const weft_kernel_args *args)
+static int64_t sum_workspace(const weft_kernel_args *args)
 {
     int64_t sizes[WEFT_MAX_RANK + 2];
     const int runs = sum_runs(&args->in[0].shape, ((const weft_attr_sum *)args->attr)->dims, sizes);
@@ -253,7 +253,7 @@ static void sum_columns(const float *x, int64_t K, int64_t R, int64_t C, float *
         isa->column_sums(partial + k * parts * C, parts, C, y + k * C);
 }
 
-weft_status_code cpu_sum(const weft_kernel_args *args)
+CPU_KERNEL_WITH(sum, .workspace = sum_workspace)
 {
     const weft_view *in = &args->in[0], *out = &args->out[0];
     const float *x = in->data;
@@ -284,7 +284,7 @@ weft_status_code cpu_sum(const weft_kernel_args *args)
 /* ---- embedding
  * ----------------------------------------------------------------------------------------- */
 
-weft_status_code cpu_embed(const weft_kernel_args *args)
+CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
 {
     const weft_view *table = &args->in[0], *ids = &args->in[1];
     const int64_t count = view_count(ids), width = table->shape.dim[1],
@@ -298,7 +298,7 @@ weft_status_code cpu_embed(const weft_kernel_args *args)
 }
 
 /* In the order of the ids; threads own columns, so nothing is written twice at once. */
-weft_status_code cpu_embed_grad(const weft_kernel_args *args)
+CPU_KERNEL(embed_grad)
 {
     const weft_view *ids = &args->in[0], *out = &args->out[0];
     const int64_t count = view_count(ids), rows = out->shape.dim[0], width = out->shape.dim[1];

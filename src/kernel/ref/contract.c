@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-weft_status_code ref_matmul(const weft_kernel_args *args)
+REF_KERNEL(matmul)
 {
     const weft_attr_matmul *attr = args->attr;
     const weft_view *a = &args->in[0], *b = &args->in[1], *out = &args->out[0];
@@ -27,7 +27,7 @@ weft_status_code ref_matmul(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_linear(const weft_kernel_args *args)
+REF_KERNEL(linear)
 {
     const weft_attr_linear *attr = args->attr;
     const weft_view *x = &args->in[0], *w = &args->in[1], *out = &args->out[0];
@@ -120,7 +120,7 @@ static void visit_dw(const weft_kernel_args *args, int64_t xi, int64_t wi, int64
     accumulate(&args->out[0], wi, view_get(&args->in[0], xi) * view_get(&args->in[1], yi));
 }
 
-weft_status_code ref_conv3d(const weft_kernel_args *args)
+REF_KERNEL(conv3d)
 {
     const weft_shape *w = &args->in[1].shape;
     const weft_view *out = &args->out[0];
@@ -135,7 +135,7 @@ weft_status_code ref_conv3d(const weft_kernel_args *args)
 }
 
 /* dy, w -> dx */
-weft_status_code ref_conv3d_dx(const weft_kernel_args *args)
+REF_KERNEL(conv3d_dx)
 {
     const weft_shape *w = &args->in[1].shape;
     const weft_view *out = &args->out[0];
@@ -149,7 +149,7 @@ weft_status_code ref_conv3d_dx(const weft_kernel_args *args)
 }
 
 /* x, dy -> dw */
-weft_status_code ref_conv3d_dw(const weft_kernel_args *args)
+REF_KERNEL(conv3d_dw)
 {
     const weft_view *out = &args->out[0];
     const weft_shape *w = &out->shape;
@@ -226,13 +226,13 @@ static double dot(const weft_view *a, int64_t ia, const weft_view *b, int64_t ib
     return sum;
 }
 
-int64_t ref_attention_workspace(const weft_kernel_args *args)
+static int64_t attention_workspace(const weft_kernel_args *args)
 {
     const weft_shape *k = &args->in[1].shape;
     return k->dim[0] * k->dim[1] * 8; /* the scores of one query */
 }
 
-weft_status_code ref_attention(const weft_kernel_args *args)
+REF_KERNEL_WITH(attention, .workspace = attention_workspace)
 {
     const weft_attr_attention *attr = args->attr;
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
@@ -272,15 +272,9 @@ weft_status_code ref_attention(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-int64_t ref_attention_grad_workspace(const weft_kernel_args *args)
-{
-    (void)args;
-    return 0;
-}
-
 /* With P = softmax(S), S = scale q k^T: dv = P^T dout; dP = dout v^T; dS = P (dP - sum_d dout out +
  * dlse); dq = scale dS k; dk = scale dS^T q. P is rebuilt from the log-sum-exp. */
-weft_status_code ref_attention_grad(const weft_kernel_args *args)
+REF_KERNEL(attention_grad)
 {
     const weft_attr_attention *attr = args->attr;
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2], *out = &args->in[3];
@@ -323,7 +317,7 @@ static double share(double part, double whole)
     return whole == -INFINITY ? 0 : exp(part - whole);
 }
 
-weft_status_code ref_attention_merge(const weft_kernel_args *args)
+REF_KERNEL(attention_merge)
 {
     const weft_view *a = &args->in[0], *lse_a = &args->in[1], *b = &args->in[2],
                     *lse_b = &args->in[3];
@@ -347,7 +341,7 @@ weft_status_code ref_attention_merge(const weft_kernel_args *args)
 
 /* w = e^(lse_part - lse): dout_part = w dout,
  *                         dlse_part = w (sum_d dout (out_part - out) + dlse). */
-weft_status_code ref_attention_merge_grad(const weft_kernel_args *args)
+REF_KERNEL(attention_merge_grad)
 {
     const weft_view *part = &args->in[0], *out = &args->in[2], *dout = &args->in[4];
     const weft_view *dlse = args->in_count > 5 && view_present(&args->in[5]) ? &args->in[5] : NULL;

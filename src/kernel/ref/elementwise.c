@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-weft_status_code ref_fill(const weft_kernel_args *args)
+REF_KERNEL(fill)
 {
     const weft_attr_fill *attr = args->attr;
     const int64_t count = view_count(&args->out[0]);
@@ -29,20 +29,20 @@ static void random_fill(const weft_kernel_args *args,
     }
 }
 
-weft_status_code ref_random_normal(const weft_kernel_args *args)
+REF_KERNEL(random_normal)
 {
     random_fill(args, weft_random_normal);
     return WEFT_OK;
 }
 
-weft_status_code ref_random_uniform(const weft_kernel_args *args)
+REF_KERNEL(random_uniform)
 {
     random_fill(args, weft_random_uniform);
     return WEFT_OK;
 }
 
 #define UNARY(name, expression)                                                                    \
-    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    REF_KERNEL(name)                                                                               \
     {                                                                                              \
         const int64_t count = view_count(&args->out[0]);                                           \
         for (int64_t i = 0; i < count; i++) {                                                      \
@@ -72,7 +72,7 @@ UNARY(cast, x)
 
 /* Unary maths with attributes, and gradients in (x, dy). */
 #define WITH_ATTR(name, type, expression)                                                          \
-    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    REF_KERNEL(name)                                                                               \
     {                                                                                              \
         const type *a = args->attr;                                                                \
         (void)a;                                                                                   \
@@ -120,7 +120,7 @@ WITH_ATTR(clamp_grad, weft_attr_clamp, x<a->lo || x> a->hi ? 0 : dy)
 
 /* NumPy's rule on equal ranks: a dim is equal or 1. */
 #define BINARY(name, expression)                                                                   \
-    weft_status_code ref_##name(const weft_kernel_args *args)                                      \
+    REF_KERNEL(name)                                                                               \
     {                                                                                              \
         const weft_view *out = &args->out[0];                                                      \
         const int64_t count = view_count(out);                                                     \

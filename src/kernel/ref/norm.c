@@ -13,7 +13,7 @@ static double gamma_at(const weft_view *gamma, int64_t c)
     return gamma ? view_get(gamma, c) : 1;
 }
 
-weft_status_code ref_layer_norm(const weft_kernel_args *args)
+REF_KERNEL(layer_norm)
 {
     const weft_attr_norm *attr = args->attr;
     const weft_view *x = &args->in[0], *gamma = optional(args, 1), *beta = optional(args, 2);
@@ -46,7 +46,7 @@ static void accumulate(const weft_view *v, int64_t i, double value)
 
 /* With h = (x - mean) r, r = 1/sqrt(var + eps), g = dy gamma:
  * dx = r (g - mean(g) - h mean(g h)), dgamma = sum dy h, dbeta = sum dy. */
-weft_status_code ref_layer_norm_grad(const weft_kernel_args *args)
+REF_KERNEL(layer_norm_grad)
 {
     const weft_attr_norm *attr = args->attr;
     const weft_view *x = &args->in[0], *dy = &args->in[1], *gamma = optional(args, 2);
@@ -94,7 +94,7 @@ static double rms_factor(const weft_view *x, int64_t row, int64_t C, const weft_
     return f;
 }
 
-weft_status_code ref_rms_norm(const weft_kernel_args *args)
+REF_KERNEL(rms_norm)
 {
     const weft_view *x = &args->in[0], *gamma = optional(args, 1);
     const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
@@ -108,7 +108,7 @@ weft_status_code ref_rms_norm(const weft_kernel_args *args)
 }
 
 /* y_c = f x_c gamma_c: dx_c = f g_c + slope x_c sum(g x), dgamma = sum dy f x. */
-weft_status_code ref_rms_norm_grad(const weft_kernel_args *args)
+REF_KERNEL(rms_norm_grad)
 {
     const weft_view *x = &args->in[0], *dy = &args->in[1], *gamma = optional(args, 2);
     const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
@@ -138,7 +138,7 @@ static int64_t place(const weft_view *v, const int64_t *index)
     return sum;
 }
 
-weft_status_code ref_modulate(const weft_kernel_args *args)
+REF_KERNEL(modulate)
 {
     const weft_view *x = &args->in[0], *scale = &args->in[1], *shift = &args->in[2];
     int64_t index[WEFT_MAX_RANK] = {0};
@@ -149,7 +149,7 @@ weft_status_code ref_modulate(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_modulate_grad(const weft_kernel_args *args)
+REF_KERNEL(modulate_grad)
 {
     const weft_view *x = &args->in[0], *scale = &args->in[1], *dy = &args->in[2];
     const weft_view *dscale = &args->out[1], *dshift = &args->out[2];
@@ -164,7 +164,7 @@ weft_status_code ref_modulate_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_gated_add(const weft_kernel_args *args)
+REF_KERNEL(gated_add)
 {
     const weft_view *x = &args->in[0], *y = &args->in[1], *gate = &args->in[2];
     int64_t index[WEFT_MAX_RANK] = {0};
@@ -174,7 +174,7 @@ weft_status_code ref_gated_add(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_gated_add_grad(const weft_kernel_args *args)
+REF_KERNEL(gated_add_grad)
 {
     const weft_view *y = &args->in[0], *gate = &args->in[1], *dout = &args->in[2],
                     *dgate = &args->out[1];
@@ -188,7 +188,7 @@ weft_status_code ref_gated_add_grad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_rope(const weft_kernel_args *args)
+REF_KERNEL(rope)
 {
     const weft_attr_rope *attr = args->attr;
     const weft_view *x = &args->in[0], *cosine = &args->in[1], *sine = &args->in[2];
@@ -204,7 +204,7 @@ weft_status_code ref_rope(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_rope_table(const weft_kernel_args *args)
+REF_KERNEL(rope_table)
 {
     const weft_attr_rope_table *a = args->attr;
     int64_t at = 0;

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-weft_status_code ref_sum_squares(const weft_kernel_args *args)
+REF_KERNEL(sum_squares)
 {
     double sum = 0;
     for (int64_t i = 0, n = view_count(&args->in[0]); i < n; i++)
@@ -12,7 +12,7 @@ weft_status_code ref_sum_squares(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_clip_scale(const weft_kernel_args *args)
+REF_KERNEL(clip_scale)
 {
     const double norm = sqrt(view_get(&args->in[0], 0)), loss = view_get(&args->in[1], 0);
     const double max_norm = view_get(&args->in[2], 0);
@@ -25,7 +25,7 @@ weft_status_code ref_clip_scale(const weft_kernel_args *args)
 }
 
 /* Decoupled weight decay (Loshchilov & Hutter, Algorithm 2). */
-weft_status_code ref_adamw(const weft_kernel_args *args)
+REF_KERNEL(adamw)
 {
     const weft_attr_adamw *a = args->attr;
     const weft_view *p = &args->in[0], *g = &args->in[1], *m = &args->in[2], *v = &args->in[3];
@@ -47,7 +47,7 @@ weft_status_code ref_adamw(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_ema(const weft_kernel_args *args)
+REF_KERNEL(ema)
 {
     const double decay = view_get(&args->in[2], 0), scale = view_get(&args->in[3], 0);
     for (int64_t i = 0, n = view_count(&args->in[0]); i < n; i++) {

@@ -5,11 +5,18 @@
 
 #include "kernel/view.h"
 
-#define OWN(op)
-#define KERNEL(op, f, ...) weft_status_code ref_##f(const weft_kernel_args *args);
-#include "kernel/ref/kernels.def"
+/* REF_KERNEL(exp) { ... args ... } defines ref_exp, which table.c finds by the stem of the op's
+ * row; _WITH: other members of weft_kernel. */
+/* clang-format off */
+#define REF_KERNEL(stem) REF_KERNEL_WITH(stem, .workspace = NULL)
+#define REF_KERNEL_WITH(stem, ...)                                                                 \
+    static weft_status_code stem##_kernel(const weft_kernel_args *args);                           \
+    const weft_kernel ref_##stem = {.run = stem##_kernel, __VA_ARGS__};                            \
+    static weft_status_code stem##_kernel(const weft_kernel_args *args)
 
-int64_t ref_attention_workspace(const weft_kernel_args *args);
-int64_t ref_attention_grad_workspace(const weft_kernel_args *args);
+#define WEFT_OWN(...)
+#define WEFT_OP(ENUM, stem, ...) extern const weft_kernel ref_##stem;
+#include "graph/op.def"
+/* clang-format on */
 
 #endif

@@ -1,7 +1,7 @@
 /* Reductions and data movement. */
 #include "kernel/ref/ref.h"
 
-weft_status_code ref_sum(const weft_kernel_args *args)
+REF_KERNEL(sum)
 {
     const weft_view *x = &args->in[0], *out = &args->out[0];
     const int64_t count = view_count(x), out_count = view_count(out);
@@ -18,7 +18,7 @@ weft_status_code ref_sum(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_broadcast(const weft_kernel_args *args)
+REF_KERNEL(broadcast)
 {
     const weft_view *out = &args->out[0];
     const int64_t count = view_count(out);
@@ -33,7 +33,7 @@ weft_status_code ref_broadcast(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_permute(const weft_kernel_args *args)
+REF_KERNEL(permute)
 {
     const weft_attr_permute *attr = args->attr;
     const weft_view *x = &args->in[0], *out = &args->out[0];
@@ -50,7 +50,7 @@ weft_status_code ref_permute(const weft_kernel_args *args)
 }
 
 /* Seen as (outer, dim, inner), the ops along one dim are three loops. */
-weft_status_code ref_slice(const weft_kernel_args *args)
+REF_KERNEL(slice)
 {
     const weft_attr_slice *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
@@ -65,7 +65,7 @@ weft_status_code ref_slice(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_pad(const weft_kernel_args *args)
+REF_KERNEL(pad)
 {
     const weft_attr_pad *attr = args->attr;
     const weft_shape *s = &args->in[0].shape;
@@ -83,7 +83,7 @@ weft_status_code ref_pad(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_concat(const weft_kernel_args *args)
+REF_KERNEL(concat)
 {
     const weft_attr_concat *attr = args->attr;
     const weft_shape *s = &args->out[0].shape;
@@ -102,7 +102,7 @@ weft_status_code ref_concat(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
-weft_status_code ref_embed(const weft_kernel_args *args)
+REF_KERNEL(embed)
 {
     const weft_view *table = &args->in[0], *ids = &args->in[1];
     const int64_t count = view_count(ids), width = table->shape.dim[1];
@@ -115,7 +115,7 @@ weft_status_code ref_embed(const weft_kernel_args *args)
 }
 
 /* ids (...), dy (..., C) -> (rows, C) */
-weft_status_code ref_embed_grad(const weft_kernel_args *args)
+REF_KERNEL(embed_grad)
 {
     const bool ids_first = dtype_is_int(args->in[0].dtype);
     const weft_view *ids = &args->in[!ids_first], *dy = &args->in[ids_first], *out = &args->out[0];

@@ -188,6 +188,7 @@ static weft_status_code run(const weft_kernel_args *args)
     return WEFT_OK;
 }
 
+static const weft_kernel any = {.run = run};
 static const weft_virtual_rates usual = {
     .flops = 400e12, .bytes = 2e12, .launch = 5e-6, .scale = 1};
 
@@ -196,12 +197,10 @@ const weft_backend weft_backend_virtual = {
     .name = "virtual",
     .device = &weft_device_virtual,
     .self = &usual,
-    /* In place where `cpu` is, so that memory is planned alike. */
     .kernel = {
-#define OWN(op)
-#define KERNEL(op, f, space, make, unmake, places, narrow)                                         \
-    [WEFT_OP_##op] = {.run = run, .in_place = places},
-#include "kernel/cpu/kernels.def"
+#define WEFT_OWN(...)
+#define WEFT_OP(ENUM, ...) [WEFT_OP_##ENUM] = &any,
+#include "graph/op.def"
     },
 };
 /* clang-format on */
