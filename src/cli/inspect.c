@@ -1,5 +1,6 @@
 /* weft inspect: what a model or a run costs, before anything is allocated. */
 #include "cli/inspect_run.h"
+#include "cli/plan_models.h"
 #include "cli/verb.h"
 
 #include "base/fs.h"
@@ -108,20 +109,6 @@ static weft_recipe by_sample(const weft_model *model, weft_recipe_row row[WEFT_P
     return (weft_recipe){"samples", row, count};
 }
 
-/* The mean square of the last output stands for the loss: what the real one adds is small beside
- * the model. */
-static void add_loss(weft_graph *g)
-{
-    int count;
-    const weft_named *output = weft_graph_outputs(g, &count);
-    if (weft_graph_check(g) != WEFT_OK || count == 0)
-        return;
-    const weft_value y = output[count - 1].value;
-    const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, y)->shape);
-    weft_output(g, "model_loss",
-                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
-}
-
 static void add_step(weft_graph *g)
 {
     weft_optimizer_build(
@@ -150,7 +137,7 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     *params = weft_graph_param_count(g);
     *forward = weft_graph_cost(g);
     if (r->train)
-        add_loss(g);
+        weft_add_square_loss(g);
     WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
     if (r->train)
         add_step(g);

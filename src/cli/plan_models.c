@@ -46,7 +46,7 @@ static weft_status no_such_model(const char *word)
 }
 
 /* The mean square of the last output stands for the loss. */
-static void add_training(weft_graph *g)
+void weft_add_square_loss(weft_graph *g)
 {
     int count;
     const weft_named *output = weft_graph_outputs(g, &count);
@@ -54,9 +54,15 @@ static void add_training(weft_graph *g)
         return;
     const weft_value y = output[count - 1].value;
     const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, y)->shape);
-    const weft_value loss = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target)));
+    weft_output(g, "model_loss",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
+}
+
+static void add_training(weft_graph *g)
+{
+    weft_add_square_loss(g);
     weft_optimizer_build(
-        g, loss,
+        g, weft_graph_find(g, "model_loss"),
         &(weft_optimizer_config){.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1});
 }
 

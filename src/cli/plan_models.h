@@ -12,6 +12,10 @@
 weft_status weft_plan_model_graph(const char *model, int64_t frames, int64_t height, int64_t width,
                                   weft_graph **out);
 
+/* The output "model_loss": the mean square of the last output stands for the loss, because what the
+ * real one adds is small beside the model. */
+void weft_add_square_loss(weft_graph *g);
+
 /* The operators of a model for one clip. *source: "graph" or "hand-made list". A wrong name lists
  * what there is. */
 weft_status weft_plan_model_list(weft_arena *arena, const char *model, int64_t frames,

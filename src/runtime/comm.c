@@ -571,11 +571,6 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds)
     atomic_store(&comm->deadline, seconds);
 }
 
-void weft_comm_set_costs(weft_comm *comm, const weft_link_costs *costs)
-{
-    comm->costs = *costs;
-}
-
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes)
 {
     *messages = atomic_load(&comm->messages);

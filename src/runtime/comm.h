@@ -112,12 +112,9 @@ weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, 
 /* With tags of so few bits, as MPI has them. */
 weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comms);
 
-/* Costs that algorithms are chosen by; the same on all ranks, before exchanges are attached. */
-void weft_comm_set_costs(weft_comm *comm, const weft_link_costs *costs);
 /* Measured between ranks 0 and 1 and the first of another node, by all ranks together; what is not
  * there to be measured keeps its default. */
 weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs);
-const weft_span *weft_group_span(const weft_group *group);
 /* Messages and bytes that this rank has sent so far. */
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes);
 
@@ -153,7 +150,6 @@ void weft_exchange_free(weft_exchange *exchange);
 int64_t weft_exchange_scratch(const weft_exchange *exchange);
 /* Bytes that this rank sends in one run. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
-weft_algorithm weft_exchange_algorithm(const weft_exchange *exchange);
 /* The device of its buffers, and a stream that nobody else uses while the exchange is under way
  * (exchanges of one communicator may share one); the host's if never called. What is copied and
  * added is the device's work; messages leave when the stream has come to them. On a hollow device

@@ -426,11 +426,6 @@ int64_t weft_exchange_scratch(const weft_exchange *x)
     return x->ranks == 1 ? 0 : x->bundle_bytes + x->scratch_bytes;
 }
 
-weft_algorithm weft_exchange_algorithm(const weft_exchange *x)
-{
-    return x->plan.algorithm;
-}
-
 /* Segments are cut in chunks one by one, but their sizes add up to those of the whole, about. */
 int64_t weft_exchange_wire_bytes(const weft_exchange *x)
 {

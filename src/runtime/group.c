@@ -178,11 +178,6 @@ uint64_t weft_group_id(const weft_group *group)
     return group->id;
 }
 
-const weft_span *weft_group_span(const weft_group *group)
-{
-    return &group->span;
-}
-
 weft_queue *weft_group_queue(weft_group *group, weft_channel channel, int peer, bool receiving)
 {
     if (peer < 0)

@@ -2,6 +2,7 @@
  * of one process, against the program of one rank. */
 #include "dit.h"
 #include "pass/passes.h"
+#include "ranks.h"
 #include "runtime/runtime.h"
 #include "train/optimizer.h"
 
@@ -31,18 +32,6 @@ static const weft_attr_source *source_attr(const weft_graph *g, const char *name
     return weft_graph_node(g, weft_value_get(g, weft_graph_find(g, name))->node)->attr;
 }
 
-/* Offset in the whole tensor of element i of this rank's part. */
-static int64_t place(const weft_attr_source *a, int64_t i)
-{
-    int64_t at = 0, step = 1;
-    for (int d = a->shape.rank - 1; d >= 0; d--) {
-        at += (i % a->shape.dim[d] + a->start[d]) * step;
-        i /= a->shape.dim[d];
-        step *= a->global.dim[d];
-    }
-    return at;
-}
-
 static void fill_inputs(rank_job *j, weft_program *p, int step)
 {
     static const char *const names[] = {
@@ -55,7 +44,7 @@ static void fill_inputs(rank_job *j, weft_program *p, int step)
         for (int64_t i = 0; i < weft_shape_count(&t->shape); i++) {
             const double value =
                 n >= 3 ? (n == 4 ? step + 1 : scalars[n])
-                       : dit_fill(NULL, names[n], a->dtype, place(a, i) + 1000 * step);
+                       : dit_fill(NULL, names[n], a->dtype, ranks_place(a, i) + 1000 * step);
             if (t->dtype == WEFT_I64)
                 ((int64_t *)t->data)[i] = (int64_t)value;
             else
@@ -154,9 +143,9 @@ static double distance(const rank_job *one, const rank_job *many, char name[200]
         for (int64_t i = 0; i < weft_shape_count(&all->shape); i++)
             largest = fmax(largest, fabs((double)((float *)all->data)[i]));
         for (int64_t i = 0; i < weft_shape_count(&part->shape); i++) {
-            const double error =
-                fabs((double)((float *)part->data)[i] - (double)((float *)all->data)[place(a, i)]) /
-                largest;
+            const double error = fabs((double)((float *)part->data)[i] -
+                                      (double)((float *)all->data)[ranks_place(a, i)]) /
+                                 largest;
             if (!(error <= worst)) {
                 worst = error;
                 snprintf(name, 200, "%s", part->name);

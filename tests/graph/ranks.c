@@ -37,8 +37,7 @@ static void set_element(weft_tensor *t, int64_t i, double value)
     }
 }
 
-/* Offset in the whole tensor of element i of this rank's part. */
-static int64_t place(const weft_attr_source *a, int64_t i)
+int64_t ranks_place(const weft_attr_source *a, int64_t i)
 {
     int64_t at = 0, step = 1;
     for (int d = a->shape.rank - 1; d >= 0; d--) {
@@ -59,7 +58,7 @@ static void fill_inputs(rank_job *j, weft_program *p)
         const char *name = weft_value_get(j->graph, node->out[0])->name;
         weft_tensor *t = weft_program_input(p, name);
         for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
-            set_element(t, i, j->fill(j->user, name, a->dtype, place(a, i)));
+            set_element(t, i, j->fill(j->user, name, a->dtype, ranks_place(a, i)));
     }
 }
 
