@@ -103,8 +103,10 @@ void *weft_arena_alloc(weft_arena *arena, int64_t bytes)
         if (!b)
             return NULL;
         b->capacity = capacity;
-        b->next = arena->head;
-        arena->head = b;
+        /* a large one stands behind the head, whose room small ones go on to use */
+        block **link = capacity > BLOCK_BYTES && arena->head ? &arena->head->next : &arena->head;
+        b->next = *link;
+        *link = b;
         arena->reserved += (int64_t)sizeof(block) + capacity;
     }
     void *result = b->data + b->used;

@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/id_table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 typedef struct shard {
     const char *name; /* in the storage; arena */
     const char *path; /* for messages; arena */
+    uint64_t id;      /* of the name */
     weft_sample *sample;
     int64_t first, count; /* of its samples in the dataset */
 } shard;
@@ -22,13 +24,16 @@ struct weft_dataset {
     int64_t shards, capacity;
     int64_t count, damaged, bytes, made;
     uint64_t fingerprint;
+    weft_index_room room; /* while it is opened */
+    int32_t *guide;       /* shard of every 2^GUIDE_SHIFT'th sample */
 };
+enum { GUIDE_SHIFT = 6 };
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
-static uint64_t mix_shard(uint64_t fingerprint, const char *name, const weft_index *index)
+static uint64_t mix_shard(uint64_t fingerprint, uint64_t id, const weft_index *index)
 {
-    fingerprint = weft_seed_mix(fingerprint, XXH3_64bits(name, strlen(name)));
+    fingerprint = weft_seed_mix(fingerprint, id);
     if (index->sum)
         return weft_seed_mix(fingerprint, index->sum);
     return weft_seed_mix(weft_seed_mix(fingerprint, (uint64_t)index->facts.bytes),
@@ -44,10 +49,11 @@ static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
     *s =
         (shard){.name = weft_arena_strdup(ds->arena, name),
                 .path = weft_arena_printf(ds->arena, "%s/%s", weft_storage_root(ds->storage), name),
+                .id = XXH3_64bits(name, strlen(name)),
                 .first = ds->count};
     if (!s->name || !s->path)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
-    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &index, &made));
+    WEFT_TRY(weft_index_get(ds->storage, name, ds->arena, &ds->room, &index, &made));
     if (index.damage) {
         if (strict)
             return weft_fail(WEFT_E_FORMAT, "%s", index.damage);
@@ -58,7 +64,7 @@ static weft_status add_shard(weft_dataset *ds, const char *name, bool strict)
     ds->shards++;
     ds->made += made;
     ds->bytes += index.facts.bytes;
-    ds->fingerprint = mix_shard(ds->fingerprint, name, &index);
+    ds->fingerprint = mix_shard(ds->fingerprint, s->id, &index);
     for (int64_t i = 0; i < index.count; i++)
         index.sample[i].shard = (int32_t)ds->shards - 1;
     s->sample = index.sample;
@@ -119,33 +125,57 @@ static weft_status no_memory(const weft_dataset *ds)
     return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)ds->count);
 }
 
-/* By a table of the keys' hashes: an entry is the number of a sample, from 1. */
+/* For weft_dataset_at: the shard that a stretch of samples begins in. */
+static weft_status make_guide(weft_dataset *ds)
+{
+    const int64_t stretches = (ds->count >> GUIDE_SHIFT) + 1;
+    ds->guide = weft_alloc(stretches * (int64_t)sizeof *ds->guide);
+    if (!ds->guide)
+        return no_memory(ds);
+    int64_t s = 0;
+    for (int64_t i = 0; i < stretches; i++) {
+        while (s + 1 < ds->shards && ds->shard[s + 1].first <= i << GUIDE_SHIFT)
+            s++;
+        ds->guide[i] = (int32_t)s;
+    }
+    return WEFT_OK;
+}
+
+typedef struct same_key {
+    const weft_dataset *dataset;
+    const weft_sample *sample;
+} same_key;
+
+static bool has_same_key(const void *user, int64_t number)
+{
+    const same_key *s = user;
+    const weft_sample *other = weft_dataset_at(s->dataset, number);
+    return other->id == s->sample->id && !strcmp(other->key, s->sample->key);
+}
+
 static weft_status check_keys(const weft_dataset *ds)
 {
-    int64_t slots = 64;
-    while (slots < 2 * ds->count)
-        slots *= 2;
-    int64_t *table = weft_alloc(slots * (int64_t)sizeof *table);
-    if (!table)
-        return no_memory(ds);
+    enum { AHEAD = 12 }; /* samples whose places in the table are on their way */
+    weft_id_table table;
+    WEFT_TRY(weft_id_table_create(ds->count, &table));
     weft_status_code status = WEFT_OK;
-    for (int64_t i = 0; i < ds->shards && status == WEFT_OK; i++)
-        for (int64_t k = 0; k < ds->shard[i].count && status == WEFT_OK; k++) {
-            const weft_sample *s = &ds->shard[i].sample[k], *other = NULL;
-            int64_t at = (int64_t)(s->id & (uint64_t)(slots - 1));
-            for (; table[at]; at = (at + 1) & (slots - 1)) {
-                other = weft_dataset_at(ds, table[at] - 1);
-                if (other->id == s->id && !strcmp(other->key, s->key))
-                    break;
-            }
-            if (table[at])
+    for (int64_t i = 0; i < ds->shards && status == WEFT_OK; i++) {
+        const shard *own = &ds->shard[i];
+        for (int64_t k = 0; k < own->count && status == WEFT_OK; k++) {
+            const same_key s = {ds, &own->sample[k]};
+            if (k + AHEAD < own->count)
+                weft_id_table_expect(&table, own->sample[k + AHEAD].id);
+            const int64_t other = weft_id_table_find(&table, s.sample->id, has_same_key, &s);
+            if (other >= 0)
                 status = weft_fail(WEFT_E_FORMAT,
                                    "%s: the key \"%s\" stands for another sample in %s; rename one "
                                    "of them, or write the members of a sample side by side",
-                                   ds->shard[i].path, s->key, ds->shard[other->shard].path);
-            table[at] = ds->shard[i].first + k + 1;
+                                   own->path, s.sample->key,
+                                   ds->shard[weft_dataset_at(ds, other)->shard].path);
+            weft_id_table_put(&table, s.sample->id, own->first + k);
         }
-    weft_free(table);
+    }
+    weft_id_table_free(&table);
     return status;
 }
 
@@ -180,6 +210,9 @@ weft_status weft_dataset_open(const char *path, const char *split, bool strict,
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     }
     weft_status_code status = add_path(ds, path, split, strict);
+    weft_free(ds->room.data);
+    if (status == WEFT_OK)
+        status = make_guide(ds);
     if (status == WEFT_OK)
         status = check_keys(ds);
     if (status != WEFT_OK) {
@@ -199,6 +232,7 @@ void weft_dataset_close(weft_dataset *ds)
         return;
     weft_storage_close(ds->storage);
     weft_free(ds->shard);
+    weft_free(ds->guide);
     weft_arena_free(ds->arena);
     weft_free(ds);
 }
@@ -212,22 +246,20 @@ int64_t weft_dataset_count(const weft_dataset *ds)
 
 const weft_sample *weft_dataset_at(const weft_dataset *ds, int64_t index)
 {
-    int64_t low = 0, high = ds->shards;
-    while (high - low > 1) { /* shard[low].first <= index < shard[high].first */
-        const int64_t middle = (low + high) / 2;
-        *(ds->shard[middle].first <= index ? &low : &high) = middle;
-    }
-    return &ds->shard[low].sample[index - ds->shard[low].first];
-}
-
-int64_t weft_dataset_shards(const weft_dataset *ds)
-{
-    return ds->shards;
+    const shard *s = &ds->shard[ds->guide[index >> GUIDE_SHIFT]];
+    while (index - s->first >= s->count)
+        s++;
+    return &s->sample[index - s->first];
 }
 
 const char *weft_dataset_shard(const weft_dataset *ds, int64_t index)
 {
     return ds->shard[index].path;
+}
+
+uint64_t weft_dataset_shard_id(const weft_dataset *ds, int64_t index)
+{
+    return ds->shard[index].id;
 }
 
 int64_t weft_dataset_damaged(const weft_dataset *ds)
@@ -242,7 +274,8 @@ int64_t weft_dataset_bytes(const weft_dataset *ds)
 
 int64_t weft_dataset_resident(const weft_dataset *ds)
 {
-    return weft_arena_bytes(ds->arena) + ds->capacity * (int64_t)sizeof *ds->shard;
+    return weft_arena_bytes(ds->arena) + ds->capacity * (int64_t)sizeof *ds->shard +
+           ((ds->count >> GUIDE_SHIFT) + 1) * (int64_t)sizeof *ds->guide;
 }
 
 const weft_storage *weft_dataset_storage(const weft_dataset *ds)

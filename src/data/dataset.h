@@ -21,9 +21,10 @@ void weft_dataset_close(weft_dataset *dataset); /* accepts NULL */
 int64_t weft_dataset_count(const weft_dataset *dataset);
 /* In order of shards and members. */
 const weft_sample *weft_dataset_at(const weft_dataset *dataset, int64_t index);
-int64_t weft_dataset_shards(const weft_dataset *dataset);
 /* Name of the file of a shard, with the path of the storage. */
 const char *weft_dataset_shard(const weft_dataset *dataset, int64_t index);
+/* XXH3-64 of that name without the path: the shard's address for random numbers. */
+uint64_t weft_dataset_shard_id(const weft_dataset *dataset, int64_t index);
 /* Shards that were damaged. */
 int64_t weft_dataset_damaged(const weft_dataset *dataset);
 int64_t weft_dataset_bytes(const weft_dataset *dataset);    /* of all shards */

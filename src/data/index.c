@@ -2,6 +2,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "data/id_table.h"
 #include "format/npy.h"
 #include "format/tar.h"
 #include "video/reader.h"
@@ -604,26 +605,30 @@ weft_status weft_index_save(weft_storage *storage, const char *shard, const weft
 
 /* *found is false where there is none, or one that cannot be used: it is made again. */
 static weft_status load(weft_storage *storage, const char *shard, weft_arena *arena,
-                        weft_index *index, bool *found)
+                        weft_index_room *room, weft_index *index, bool *found)
 {
-    char *name = index_name(shard), *data = NULL;
+    char *name = index_name(shard);
     weft_storage_facts facts;
     *found = false;
     if (!name)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
     weft_status_code status = weft_storage_facts_of(storage, name, &facts);
     if (status == WEFT_OK) {
-        data = weft_alloc_aligned(facts.bytes + 8);
-        status = data ? weft_storage_read(storage, name, 0, facts.bytes, data)
-                      : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
+        if (facts.bytes > room->bytes) {
+            weft_free(room->data);
+            room->bytes = facts.bytes + facts.bytes / 8; /* shards are about as large as others */
+            room->data = weft_alloc_aligned(room->bytes);
+        }
+        status = room->data || !room->bytes
+                     ? weft_storage_read(storage, name, 0, facts.bytes, room->data)
+                     : weft_fail(WEFT_E_MEMORY, "%s: out of memory", shard);
     }
     if (status == WEFT_OK) {
-        status = weft_index_decode(data, facts.bytes, name, arena, index);
+        status = weft_index_decode(room->data, facts.bytes, name, arena, index);
         if (status == WEFT_E_FORMAT)
             weft_warn("%s; it is made again", weft_error_message());
         *found = status == WEFT_OK;
     }
-    weft_free(data);
     weft_free(name);
     return status == WEFT_E_MEMORY ? status : WEFT_OK;
 }
@@ -637,20 +642,33 @@ void weft_index_set_sums(weft_index *index, const uint64_t *sum, uint64_t shard)
     index->sum = shard;
 }
 
+typedef struct same_sample {
+    const weft_index *index;
+    const weft_sample *sample;
+} same_sample;
+
+static bool is_same_sample(const void *user, int64_t number)
+{
+    const same_sample *s = user;
+    const weft_sample *other = &s->index->sample[number];
+    return other->id == s->sample->id && !strcmp(other->key, s->sample->key);
+}
+
 /* Checksums of the old index for parts that are still where they were: what else was lost or came
- * does not take them from the others. Samples are in the order of the shard in both. */
-static void inherit_sums(weft_index *index, const weft_index *old)
+ * does not take them from the others. */
+static weft_status inherit_sums(weft_index *index, const weft_index *old)
 {
     int64_t inherited = 0;
-    for (int64_t i = 0, from = 0; i < index->count; i++) {
+    weft_id_table table;
+    WEFT_TRY(weft_id_table_create(old->count, &table));
+    for (int64_t i = 0; i < old->count; i++)
+        weft_id_table_put(&table, old->sample[i].id, i);
+    for (int64_t i = 0; i < index->count; i++) {
         const weft_sample *a = &index->sample[i];
-        int64_t at = from;
-        while (at < old->count &&
-               (old->sample[at].id != a->id || strcmp(old->sample[at].key, a->key)))
-            at++;
-        if (at == old->count) /* a new one */
+        const int64_t at =
+            weft_id_table_find(&table, a->id, is_same_sample, &(same_sample){old, a});
+        if (at < 0) /* a new one */
             continue;
-        from = at + 1;
         const weft_sample *b = &old->sample[at];
         weft_part_data *part = (weft_part_data *)a->part; /* of the arena: ours */
         for (int k = 0; k < a->part_count; k++)
@@ -663,10 +681,12 @@ static void inherit_sums(weft_index *index, const weft_index *old)
     }
     if (inherited > 0 && inherited == index->parts && inherited == old->parts)
         index->sum = old->sum;
+    weft_id_table_free(&table);
+    return WEFT_OK;
 }
 
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index *index, bool *made)
+                           weft_index_room *room, weft_index *index, bool *made)
 {
     weft_storage_facts facts;
     weft_index old;
@@ -674,14 +694,14 @@ weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena 
     if (made)
         *made = false;
     WEFT_TRY(weft_storage_facts_of(storage, shard, &facts));
-    WEFT_TRY(load(storage, shard, arena, &old, &found));
+    WEFT_TRY(load(storage, shard, arena, room, &old, &found));
     if (found && old.facts.bytes == facts.bytes && old.facts.stamp == facts.stamp) {
         *index = old;
         return WEFT_OK;
     }
     WEFT_TRY(weft_index_make(storage, shard, arena, index));
     if (found && (old.facts.bytes == facts.bytes || index->damage))
-        inherit_sums(index, &old);
+        WEFT_TRY(inherit_sums(index, &old));
     if (made)
         *made = true;
     if (index->count > 0 && weft_index_save(storage, shard, index) != WEFT_OK)

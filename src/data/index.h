@@ -65,10 +65,16 @@ const weft_part_data *weft_sample_video(const weft_sample *sample);
  * WEFT_E_FORMAT: a sample has two parts of one suffix, or too many. */
 weft_status weft_index_make(weft_storage *storage, const char *shard, weft_arena *arena,
                             weft_index *index);
+/* Room that the stored form of one index after the other is read into; zero-initialise, and free
+ * what it has in the end. */
+typedef struct weft_index_room {
+    char *data; /* weft_free */
+    int64_t bytes;
+} weft_index_room;
 /* The stored one where it fits, else made and, where the storage lets one, stored. *made (NULL: of
  * no interest) is set where it was made. */
 weft_status weft_index_get(weft_storage *storage, const char *shard, weft_arena *arena,
-                           weft_index *index, bool *made);
+                           weft_index_room *room, weft_index *index, bool *made);
 weft_status weft_index_save(weft_storage *storage, const char *shard, const weft_index *index);
 
 /* The checksums, which whoever wrote the shard knows: sum[index->parts] of the parts in order, and

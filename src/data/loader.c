@@ -37,40 +37,6 @@ const weft_section weft_bucket_section = {"buckets",
                                           sizeof(weft_bucket), bucket_keys,
                                           WEFT_COUNT(bucket_keys)};
 
-static const weft_key loader_keys[] = {
-    {"shards", WEFT_KEY_STRING, offsetof(weft_loader_config, shards), "", "",
-     "folder of WebDataset shards, a shard, or a {000..012} pattern"},
-    {"split", WEFT_KEY_STRING, offsetof(weft_loader_config, split), "train", "",
-     "only shards named <split>-*.tar"},
-    {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_loader_config, buckets), NULL, "",
-     "clip sizes", .section = &weft_bucket_section},
-    {"fps", WEFT_KEY_F64, offsetof(weft_loader_config, fps), "0", "frames/s",
-     "frame rate of the clips; 0 keeps each video's own", .min = 0, .max = 1000},
-    {"seed", WEFT_KEY_I64, offsetof(weft_loader_config, seed), "0", "",
-     "of the order, crops and caption dropout", .min = 0, .max = 9e15},
-    {"threads", WEFT_KEY_I64, offsetof(weft_loader_config, threads), "1", "", "decoder threads",
-     .min = 1, .max = 256},
-    {"prefetch", WEFT_KEY_I64, offsetof(weft_loader_config, prefetch), "3", "batches",
-     "batches decoded ahead", .min = 1, .max = 1024},
-    {"shuffle", WEFT_KEY_I64, offsetof(weft_loader_config, shuffle), "65536", "samples",
-     "shards come in random order, and samples are shuffled inside a window of so many; a bucket "
-     "of "
-     "no more, and 0, as a whole",
-     .min = 0, .max = 1e12},
-    {"caption_dropout", WEFT_KEY_F64, offsetof(weft_loader_config, caption_dropout), "0", "",
-     "share of captions replaced by the empty prompt, for guidance", .min = 0, .max = 1},
-    {"strict", WEFT_KEY_BOOL, offsetof(weft_loader_config, strict), "false", "",
-     "stop at damaged shards instead of using what is whole"},
-    {"verify", WEFT_KEY_BOOL, offsetof(weft_loader_config, verify), "true", "",
-     "hold what is read against the checksums that weft shard wrote"},
-    {"random_crop", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_crop), "false", "",
-     "crop anywhere instead of the centre"},
-    {"random_start", WEFT_KEY_BOOL, offsetof(weft_loader_config, random_start), "true", "",
-     "begin anywhere in the clip instead of at its first frame"},
-};
-const weft_section weft_loader_section = {"data", "the training data", sizeof(weft_loader_config),
-                                          loader_keys, WEFT_COUNT(loader_keys)};
-
 typedef struct permutation {
     int64_t epoch; /* -1: none yet */
     weft_order_item *item;
@@ -79,16 +45,18 @@ typedef struct permutation {
 typedef struct lane { /* a bucket and its samples */
     weft_bucket size;
     weft_item_range own; /* of a batch: what this rank gets */
+    double aspect;       /* logarithm of width / height */
     int64_t *sample;     /* in order of the dataset */
-    int64_t count, capacity;
+    int64_t count;
     int64_t item_floats;
     permutation cache[2]; /* of this epoch and the next */
 } lane;
 
-typedef struct fate {
-    int64_t frames;
-    int lane; /* of a used one */
-    weft_sample_fate what;
+typedef struct fate { /* eight bytes: there is one for each sample of the set */
+    int32_t frames;
+    int16_t lane; /* of a used one; -1: none */
+    uint8_t what; /* weft_sample_fate */
+    bool skipped; /* it counts as used and never comes */
 } fate;
 
 typedef struct slot {
@@ -142,11 +110,6 @@ static int64_t frames_of(const weft_sample *s, double fps)
     return s->frames;
 }
 
-static double aspect_apart(const weft_bucket *b, int64_t w, int64_t h)
-{
-    return fabs(log((double)w / (double)h) - log((double)b->width / (double)b->height));
-}
-
 /* Of the buckets that the clip fills those nearest in aspect (5 % more is as near: sizes are
  * rounded), of these the longest, then the nearest, then the largest. -1: none. */
 static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t h,
@@ -154,6 +117,7 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
 {
     int best = -1;
     double best_aspect = 0, nearest = INFINITY;
+    const double own = log((double)w / (double)h);
     bool moves = false; /* a clip goes to a bucket of pictures only where it fills no other */
     *long_enough = false;
     for (int i = 0; i < l->lanes; i++) {
@@ -163,7 +127,7 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
     for (int i = 0; i < l->lanes; i++) {
         const weft_bucket *b = &l->lane[i].size;
         if (frames >= b->frames && w >= b->width && h >= b->height && (!moves || b->frames > 1))
-            nearest = fmin(nearest, aspect_apart(b, w, h));
+            nearest = fmin(nearest, fabs(own - l->lane[i].aspect));
     }
     for (int i = 0; i < l->lanes; i++) {
         const weft_bucket *b = &l->lane[i].size;
@@ -172,7 +136,7 @@ static int choose_lane(const weft_loader *l, int64_t frames, int64_t w, int64_t 
         *long_enough = true;
         if (w < b->width || h < b->height)
             continue;
-        const double aspect = aspect_apart(b, w, h);
+        const double aspect = fabs(own - l->lane[i].aspect);
         if (aspect > nearest + 0.05 || (moves && b->frames == 1))
             continue;
         const weft_bucket *c = best >= 0 ? &l->lane[best].size : NULL;
@@ -200,7 +164,7 @@ static weft_sample_fate deal_part(const weft_loader *l, const weft_sample *s, fa
         const weft_bucket *b = &l->lane[i].size;
         if (shape->dim[0] == b->frames && shape->dim[1] == b->height && shape->dim[2] == b->width &&
             shape->dim[3] == l->channels)
-            f->lane = i;
+            f->lane = (int16_t)i;
     }
     return f->lane < 0 ? WEFT_SAMPLE_OTHER_SIZE : WEFT_SAMPLE_USED;
 }
@@ -212,10 +176,11 @@ static weft_sample_fate deal_video(const weft_loader *l, const weft_sample *s, f
         return WEFT_SAMPLE_NO_PART;
     if (s->unreadable)
         return WEFT_SAMPLE_UNREADABLE;
-    f->frames = frames_of(s, l->config.fps);
+    const int64_t frames = frames_of(s, l->config.fps);
+    f->frames = (int32_t)(frames < INT32_MAX ? frames : INT32_MAX);
     if (s->damaged)
         return WEFT_SAMPLE_DAMAGED;
-    f->lane = choose_lane(l, f->frames, s->width, s->height, &long_enough);
+    f->lane = (int16_t)choose_lane(l, frames, s->width, s->height, &long_enough);
     return f->lane >= 0  ? WEFT_SAMPLE_USED
            : long_enough ? WEFT_SAMPLE_TOO_SMALL
                          : WEFT_SAMPLE_TOO_SHORT;
@@ -235,6 +200,38 @@ static void warn_of_repetition(const lane *a)
                   (long long)a->count, (long long)a->size.batch);
 }
 
+/* The fate of every sample, and how many each lane has. */
+static void deal_all(weft_loader *l, int64_t count, int64_t *usable)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const weft_sample *s = weft_dataset_at(l->dataset, i);
+        fate *f = &l->fate[i];
+        f->lane = -1;
+        f->what = (uint8_t)(l->part ? deal_part(l, s, f) : deal_video(l, s, f));
+        *usable += f->lane >= 0;
+        f->skipped = f->lane >= 0 && l->config.skip && l->config.skip(l->config.skip_user, s);
+        if (f->lane >= 0)
+            l->lane[f->lane].count += !f->skipped;
+    }
+}
+
+static weft_status list_lanes(weft_loader *l, int64_t count)
+{
+    for (int i = 0; i < l->lanes; i++) {
+        lane *a = &l->lane[i];
+        a->sample = weft_alloc(a->count * (int64_t)sizeof *a->sample);
+        if (!a->sample)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)a->count);
+        a->count = 0;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const fate *f = &l->fate[i];
+        if (f->lane >= 0 && !f->skipped)
+            l->lane[f->lane].sample[l->lane[f->lane].count++] = i;
+    }
+    return WEFT_OK;
+}
+
 static weft_status deal(weft_loader *l)
 {
     const int64_t count = weft_dataset_count(l->dataset);
@@ -242,18 +239,8 @@ static weft_status deal(weft_loader *l)
     if (!l->fate)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld samples", (long long)count);
     int64_t usable = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const weft_sample *s = weft_dataset_at(l->dataset, i);
-        fate *f = &l->fate[i];
-        *f = (fate){.lane = -1};
-        f->what = l->part ? deal_part(l, s, f) : deal_video(l, s, f);
-        usable += f->lane >= 0;
-        if (f->lane < 0 || (l->config.skip && l->config.skip(l->config.skip_user, s)))
-            continue;
-        lane *to = &l->lane[f->lane];
-        WEFT_TRY(weft_grow((void **)&to->sample, to->count, &to->capacity, sizeof *to->sample));
-        to->sample[to->count++] = i;
-    }
+    deal_all(l, count, &usable);
+    WEFT_TRY(list_lanes(l, count));
     for (int i = 0; i < l->lanes; i++) {
         l->lane_samples[i] = l->lane[i].count;
         l->lane_batch[i] = l->lane[i].size.batch;
@@ -336,7 +323,7 @@ weft_sample_fate weft_loader_fate(const weft_loader *l, int64_t sample)
 void weft_loader_mark(weft_loader *l, int64_t sample, weft_sample_fate what)
 {
     pthread_mutex_lock(&l->lock);
-    l->fate[sample].what = what;
+    l->fate[sample].what = (uint8_t)what;
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -405,9 +392,7 @@ static uint64_t id_of(const void *dataset, int64_t sample)
 
 static uint64_t shard_of(const void *dataset, int64_t sample)
 {
-    const char *name =
-        weft_path_base(weft_dataset_shard(dataset, weft_dataset_at(dataset, sample)->shard));
-    return XXH3_64bits(name, strlen(name));
+    return weft_dataset_shard_id(dataset, weft_dataset_at(dataset, sample)->shard);
 }
 
 /* The order of `epoch` in a lane. Two epochs are kept: batches reach over the border of one to the
@@ -473,28 +458,24 @@ static void plan_next(weft_loader *l)
     s->step = l->plan_step++;
 }
 
-weft_status weft_loader_peek(weft_loader *l, int64_t step, weft_item *out, int64_t *count)
+weft_status weft_loader_peek(weft_loader *l, int64_t ahead, int *bucket, weft_item *out,
+                             int64_t *count)
 {
     int64_t *taken = weft_alloc(l->lanes * (int64_t)sizeof *taken);
     if (!taken)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a look ahead");
-    weft_status_code status = WEFT_OK;
     pthread_mutex_lock(&l->lock);
-    if (step < l->next_step) {
-        status = weft_fail(WEFT_E_ARG, "step %lld was handed over: the next is %lld",
-                           (long long)step, (long long)l->next_step);
-    } else {
-        int b = 0;
-        memcpy(taken, l->returned, (size_t)l->lanes * sizeof *taken);
-        for (int64_t s = l->next_step; s <= step; s++)
-            b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
-        *count = l->lane[b].size.batch;
+    memcpy(taken, l->returned, (size_t)l->lanes * sizeof *taken);
+    for (int64_t i = 0; i <= ahead; i++)
+        *bucket = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
+    if (out) {
+        *count = l->lane[*bucket].size.batch;
         for (int64_t i = 0; i < *count; i++)
-            out[i] = item_at(l, b, taken[b] - *count + i);
+            out[i] = item_at(l, *bucket, taken[*bucket] - *count + i);
     }
     pthread_mutex_unlock(&l->lock);
     weft_free(taken);
-    return status;
+    return WEFT_OK;
 }
 
 /* ---- decoding ------------------------------------------------------------------------------ */
@@ -617,7 +598,7 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i, reading *r)
                           ? "the sample is left out"
                           : "another sample takes its place, whenever its turn comes");
         l->report.replaced++;
-        l->fate[s->sample[i]].what = r->fault;
+        l->fate[s->sample[i]].what = (uint8_t)r->fault;
         pthread_mutex_unlock(&l->lock);
         s->replaced[i] = true;
         if (l->config.no_stand_ins) {
@@ -739,10 +720,11 @@ static weft_status start_workers(weft_loader *l)
 weft_status weft_loader_open(const weft_loader_config *config, int rank, int ranks,
                              const char *part, int64_t channels, weft_loader **loader)
 {
-    if (config->buckets.count < 1)
+    if (config->buckets.count < 1 || config->buckets.count > INT16_MAX)
         return weft_fail(
             WEFT_E_CONFIG,
-            "data.buckets: at least one bucket {batch, frames, height, width} is needed");
+            "data.buckets: %lld buckets {batch, frames, height, width}; 1 to %d can be",
+            (long long)config->buckets.count, INT16_MAX);
     weft_loader *l = weft_alloc(sizeof *l);
     if (!l)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
@@ -766,7 +748,9 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
         goto out;
     }
     for (int i = 0; i < l->lanes; i++) {
-        l->lane[i].size = ((const weft_bucket *)config->buckets.item)[i];
+        const weft_bucket *size = &((const weft_bucket *)config->buckets.item)[i];
+        l->lane[i].size = *size;
+        l->lane[i].aspect = log((double)size->width / (double)size->height);
         l->lane[i].item_floats =
             l->lane[i].size.frames * l->lane[i].size.height * l->lane[i].size.width * l->channels;
         weft_item_range *own = &l->lane[i].own;
@@ -839,6 +823,16 @@ const weft_dataset *weft_loader_dataset(const weft_loader *l)
     return l->dataset;
 }
 
+int64_t weft_loader_resident(const weft_loader *l)
+{
+    int64_t bytes = weft_dataset_resident(l->dataset) +
+                    weft_dataset_count(l->dataset) * (int64_t)sizeof *l->fate;
+    for (int i = 0; i < l->lanes; i++)
+        bytes +=
+            l->lane[i].count * (int64_t)(sizeof *l->lane[i].sample + 2 * sizeof(weft_order_item));
+    return bytes;
+}
+
 int64_t weft_loader_bucket_samples(const weft_loader *l, int bucket)
 {
     return l->lane_samples[bucket];
@@ -886,18 +880,6 @@ weft_status weft_loader_next(weft_loader *l, weft_batch *batch)
     }
     pthread_mutex_unlock(&l->lock);
     return status;
-}
-
-weft_status weft_loader_bucket_ahead(const weft_loader *l, int64_t ahead, int *bucket)
-{
-    int64_t *taken = weft_alloc(l->lanes * 8);
-    if (!taken)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
-    memcpy(taken, l->returned, (size_t)l->lanes * 8);
-    for (int64_t i = 0; i <= ahead; i++)
-        *bucket = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
-    weft_free(taken);
-    return WEFT_OK;
 }
 
 /* ---- state --------------------------------------------------------------------------------- */

@@ -45,7 +45,6 @@ typedef struct weft_loader_config {
     bool (*skip)(const void *user, const weft_sample *sample);
     const void *skip_user;
 } weft_loader_config;
-extern const weft_section weft_loader_section;
 
 /* Everything is valid until the next call of weft_loader_next. */
 typedef struct weft_batch {
@@ -103,6 +102,8 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
                              const char *part, int64_t channels, weft_loader **loader);
 void weft_loader_close(weft_loader *loader); /* accepts NULL */
 const weft_dataset *weft_loader_dataset(const weft_loader *loader);
+/* Bytes that it holds of the samples, the dataset's included: all but the slots of batches. */
+int64_t weft_loader_resident(const weft_loader *loader);
 /* Samples of a bucket; their sum is what is left of the dataset. */
 int64_t weft_loader_bucket_samples(const weft_loader *loader, int bucket);
 weft_loader_report weft_loader_get_report(const weft_loader *loader);
@@ -126,16 +127,15 @@ typedef struct weft_item {
     int64_t epoch, place;
     int bucket;
 } weft_item;
-/* The items of step `step`, which must not lie behind the next one, in out[*count]; out has room
- * for the largest batch of the config. A sample that turns out unusable is replaced later. */
-weft_status weft_loader_peek(weft_loader *loader, int64_t step, weft_item *out, int64_t *count);
+/* The bucket of the batch that comes `ahead` batches after the next one and, where `out` is not
+ * NULL, its items in out[*count]; out has room for the largest batch of the config. A sample that
+ * turns out unusable is replaced later. */
+weft_status weft_loader_peek(weft_loader *loader, int64_t ahead, int *bucket, weft_item *out,
+                             int64_t *count);
 /* Decodes one item now, in the caller's thread, into `to` (a bucket's floats): on the rank that
  * needs it, whichever that is. The same floats that weft_loader_next gives; a sample that cannot be
  * used is an error. */
 weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to);
-
-/* The bucket of the batch that comes `ahead` batches after the next one. */
-weft_status weft_loader_bucket_ahead(const weft_loader *loader, int64_t ahead, int *bucket);
 
 /* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
  * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */

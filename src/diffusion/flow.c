@@ -38,12 +38,6 @@ weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_
     return weft_add(g, clean, weft_mul(g, noise, sigma));
 }
 
-weft_value weft_flow_loss(weft_graph *g, weft_value prediction, weft_value data, weft_value noise)
-{
-    const weft_value error = weft_sub(g, prediction, weft_sub(g, noise, data));
-    return weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
-}
-
 void weft_flow_schedule(int64_t steps, double shift, double *sigma)
 {
     const double last = weft_flow_shift(shift, 0.001);

@@ -1,4 +1,4 @@
-/* Flow matching (rectified flow): the path, the training objective, the noise schedule.
+/* Flow matching (rectified flow): the path, the noise levels of training, the schedule of sampling.
  *
  *   x(sigma) = (1 - sigma) data + sigma noise,   sigma in [0, 1]
  *   velocity = dx/dsigma = noise - data          what the model predicts
@@ -21,8 +21,6 @@ double weft_flow_shift(double shift, double sigma);
 weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b);
 /* data, noise (B,...), sigma (B) -> x(sigma). */
 weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b);
-/* Mean over all elements of (prediction - (noise - data))^2; scalar. */
-weft_value weft_flow_loss(weft_graph *g, weft_value prediction, weft_value data, weft_value noise);
 
 /* Noise levels for `steps` sampler steps: sigma[0] = 1 ... sigma[steps] = 0, into an array of steps
  * + 1. The spacing is that of diffusers' FlowMatchEulerDiscreteScheduler: even between the ends of

@@ -530,10 +530,11 @@ static weft_status reserve_known(known *k, int64_t count)
 static weft_status check_shard(weft_storage *storage, const char *name, bool read, bool *whole)
 {
     weft_arena *arena = weft_arena_create();
+    weft_index_room room = {0};
     weft_index index;
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", name);
-    weft_status_code status = weft_index_get(storage, name, arena, &index, NULL);
+    weft_status_code status = weft_index_get(storage, name, arena, &room, &index, NULL);
     *whole = status == WEFT_OK && !index.damage;
     if (*whole && read && index.sum) {
         uint64_t sum = 0;
@@ -541,6 +542,7 @@ static weft_status check_shard(weft_storage *storage, const char *name, bool rea
         *whole = status == WEFT_OK && sum == index.sum;
     }
     weft_arena_free(arena);
+    weft_free(room.data);
     return status == WEFT_E_MEMORY ? status : WEFT_OK;
 }
 

@@ -550,7 +550,7 @@ static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
     double all = 0;
     int bucket = 0;
     for (int64_t i = 0; i < count; i++) {
-        WEFT_TRY(weft_loader_bucket_ahead(t->loader, i, &bucket));
+        WEFT_TRY(weft_loader_peek(t->loader, i, &bucket, NULL, NULL));
         all += t->programs.bucket[bucket]->weight;
     }
     for (int64_t i = 0; i < count; i++) {

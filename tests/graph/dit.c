@@ -26,7 +26,9 @@ weft_graph *dit_build(void *user)
     const weft_value mixed = weft_flow_mix(g, data, noise, sigma);
     const weft_value prediction = denoise(g, &config, mixed, weft_affine(g, sigma, 1000, 0), text);
     weft_output(g, "prediction", prediction);
-    weft_output(g, s->loss ? s->loss : "loss", weft_flow_loss(g, prediction, data, noise));
+    const weft_value error = weft_sub(g, prediction, weft_sub(g, noise, data));
+    weft_output(g, s->loss ? s->loss : "loss",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error)));
     return g;
 }
 
