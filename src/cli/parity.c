@@ -730,7 +730,7 @@ const weft_verb weft_verb_parity = {
                "run (data, text, noise, t):\n"
                "every loss must agree within 1e-4 relative.\n\n"
                "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
-    .examples = "weft parity tests/golden/wan_t2v_tiny.json\n",
+    .examples = "weft parity tests/golden/FILE.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

@@ -37,10 +37,10 @@ void weft_xml_escape(weft_buf *out, const char *text);
 typedef struct weft_plot_series {
     const char *name;
     int64_t count;
-    const double *x, *y; /* [count], borrowed; points that are not finite, or <= 0 on a log axis,
-                            break the line */
-    bool faint;          /* thin and pale, as of raw values behind their average */
-    bool dots;           /* marks on the points */
+    /* [count], borrowed; points that are not finite, or <= 0 on a log axis, break the line */
+    const double *x, *y;
+    bool faint; /* thin and pale, as of raw values behind their average */
+    bool dots;  /* marks on the points */
 } weft_plot_series;
 
 typedef struct weft_plot {

@@ -23,8 +23,8 @@ typedef struct weft_generator_options {
     const weft_sampler *sampler;      /* NULL: the first of weft_samplers */
     int64_t batch;                    /* prompts denoised together */
     const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
-    int weights; /* weft_weights_kind: how the transformer's and the text encoder's matrices are
-                        kept */
+    /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
+    int weights;
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;

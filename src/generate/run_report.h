@@ -12,9 +12,9 @@ typedef struct weft_report_sources {
     const char *const *pictures;        /* "title=file.png" */
     int picture_count;
     const char *videos; /* folder of weft generate, with prompts.jsonl; NULL: none */
-    const char *truth;  /* folder searched for <name>.mp4 with <name>.txt: real videos of the same
-                           caption; NULL: none */
-    const char *times;  /* JSON lines {"step": "synth", "seconds": 12.3}; NULL: none */
+    /* Folder searched for <name>.mp4 with <name>.txt: real videos, same caption; NULL: none */
+    const char *truth;
+    const char *times; /* JSON lines {"step": "synth", "seconds": 12.3}; NULL: none */
 } weft_report_sources;
 
 weft_status weft_report_write(const weft_report_sources *sources, const char *path);

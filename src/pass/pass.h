@@ -19,13 +19,15 @@
 typedef struct weft_recipe_row {
     const char *pattern;
     const char *axis;
-    weft_layout layout; /* R or S; S(WEFT_ANY_DIM) of a parameter: the first dim of the whole tensor
-                           that the ranks divide, or else the longest; a scalar stays whole */
-    bool gather;        /* params: split in memory only, gathered where they are used (FSDP) */
-    bool optional;      /* recipes that several models share: the graph need not have such a name */
-    bool params;        /* it is about params only, whatever else has such a name */
-    const char *by;     /* nodes: the expansion to compute them by, of those that the op's rule
-                           offers ("ring"); NULL: the cheapest of all that it lists */
+    /* R or S; S(WEFT_ANY_DIM) of a parameter: the first dim of the whole tensor that the ranks
+     * divide, or else the longest; a scalar stays whole */
+    weft_layout layout;
+    bool gather;   /* params: split in memory only, gathered where they are used (FSDP) */
+    bool optional; /* recipes that several models share: the graph need not have such a name */
+    bool params;   /* it is about params only, whatever else has such a name */
+    /* Nodes: the expansion to compute them by, of those that the op's rule offers ("ring"); NULL:
+     * the cheapest of all that it lists */
+    const char *by;
 } weft_recipe_row;
 enum { WEFT_ANY_DIM = -1 };
 typedef struct weft_recipe {
@@ -112,14 +114,15 @@ typedef enum weft_region {
 } weft_region;
 
 typedef struct weft_place {
-    weft_region region;  /* of the storage; for an alias that of its root */
-    int64_t offset;      /* bytes in the region; -1: in the store, or an alias */
-    int64_t bytes;       /* of the storage as kept by the backend, rounded up to 64 */
-    int32_t alias_of;    /* value id that this one shares storage with, or -1 */
-    int64_t shift;       /* of an alias: bytes behind the beginning of alias_of */
-    int32_t first, last; /* node indices between which it is live, inclusive; last = node count: to
-                            the end of the run and until the next one. A storage that parts of a
-                            concat are made in lives from the first of them */
+    weft_region region; /* of the storage; for an alias that of its root */
+    int64_t offset;     /* bytes in the region; -1: in the store, or an alias */
+    int64_t bytes;      /* of the storage as kept by the backend, rounded up to 64 */
+    int32_t alias_of;   /* value id that this one shares storage with, or -1 */
+    int64_t shift;      /* of an alias: bytes behind the beginning of alias_of */
+    /* Node indices between which it is live, inclusive; last = node count: to the end of the run
+     * and until the next one. A storage that parts of a concat are made in lives from the first of
+     * them */
+    int32_t first, last;
 } weft_place;
 
 /* What the pass has to know about a backend; all members may be 0. */
@@ -132,16 +135,16 @@ typedef struct weft_lifetime_options {
     int64_t guard; /* bytes kept free before and after every arena buffer, a multiple of 64 */
     bool in_place; /* kernels write over their inputs where the op's row allows it */
     bool no_views; /* slices and concats copy */
-    bool no_alias; /* no sharing except reshape and vary: each value is seen after the run
-                      (debugging) */
+    bool no_alias; /* no sharing except reshape and vary: each value is seen after the run */
 } weft_lifetime_options;
 
 typedef struct weft_memory_plan {
     weft_place *place; /* by value id; owned */
     int32_t count;
     int32_t *wait; /* by node index, as weft_schedule_waits has it; owned */
-    bool *view;    /* by node index: nothing runs, its result is bytes that are there: reshape,
-                          vary, and slices and concats that need not copy; owned */
+    /* By node index: nothing runs, its result is bytes that are there: reshape, vary, and slices
+     * and concats that need not copy; owned */
+    bool *view;
     int32_t node_count;
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
     int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */

@@ -138,8 +138,9 @@ typedef struct weft_program_options {
     bool no_overlap;    /* wait for every collective where it starts (to measure) */
     bool no_views;      /* every slice and concat copies */
     bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
-    int threads;        /* of kernels; 0: as many as the calling thread has. Planned for, bound for
-                           and run with, whatever it has then */
+    /* Of kernels; 0: as many as the calling thread has. Planned for, bound for and run with,
+     * whatever it has then */
+    int threads;
 } weft_program_options;
 /* Takes a graph that passes have finished with; `graph` is borrowed and must outlive the program.
  * The program is for one rank of a mesh, wherever that mesh is laid later. Plans memory, allocates

@@ -55,8 +55,8 @@ typedef struct trainer {
     weft_stage_steps programs; /* of `steps` */
     double *flops;             /* of a step over all ranks, by bucket */
     char latents[512];         /* folder of a denoiser's */
-    float *no_text; /* (L,D): in the place of captions that are left away; NULL: captions are
-                           encoded in the step */
+    /* (L,D): in the place of captions that are left away; NULL: captions are encoded in the step */
+    float *no_text;
     weft_loader *loader;
     weft_meter *meter;
 } trainer;

@@ -30,9 +30,8 @@ typedef struct op_case {
     const char *label;
     weft_op op;
     const void *attr;
-    operand in[WEFT_MAX_INPUTS]; /* up to the first with rank 0, dim[0] 0 and fill 0, unless `count`
-                                    says */
-    int count;
+    operand in[WEFT_MAX_INPUTS];
+    int count; /* of `in`; 0: up to the first with rank 0, dim[0] 0 and fill 0 */
     uint64_t seed;
     double tolerance; /* 0: the op row's */
 } op_case;
