@@ -10,4 +10,9 @@
 #include <xxh_x86dispatch.h> /* of libxxhash too: its macros choose when they run */
 #endif
 
+#include "base/memory.h"
+
+/* The file's bytes into the state: read in pieces, so that a large one takes no memory. */
+weft_status weft_hash_file(XXH3_state_t *state, const char *path);
+
 #endif

@@ -1,9 +1,11 @@
 #include "base/memory.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
+#include <unistd.h>
 
 static _Thread_local int64_t fail_at;
 static _Thread_local int64_t allocation_count;
@@ -72,7 +74,8 @@ struct weft_arena {
     int64_t reserved;
 };
 
-enum { BLOCK_BYTES = 64 * 1024 };
+/* Blocks are as large as all before them: there are many arenas of a few objects. */
+enum { LEAST_BLOCK = 1024, BLOCK_BYTES = 64 * 1024 };
 
 weft_arena *weft_arena_create(void)
 {
@@ -98,13 +101,16 @@ void *weft_arena_alloc(weft_arena *arena, int64_t bytes)
     const int64_t rounded = (bytes + 15) / 16 * 16;
     block *b = arena->head;
     if (!b || b->capacity - b->used < rounded) {
-        const int64_t capacity = rounded > BLOCK_BYTES ? rounded : BLOCK_BYTES;
+        const bool large = rounded > BLOCK_BYTES;
+        int64_t capacity = arena->reserved < BLOCK_BYTES ? arena->reserved : BLOCK_BYTES;
+        capacity = capacity < LEAST_BLOCK ? LEAST_BLOCK : capacity;
+        capacity = capacity < rounded ? rounded : capacity;
         b = weft_alloc((int64_t)sizeof(block) + capacity);
         if (!b)
             return NULL;
         b->capacity = capacity;
         /* a large one stands behind the head, whose room small ones go on to use */
-        block **link = capacity > BLOCK_BYTES && arena->head ? &arena->head->next : &arena->head;
+        block **link = large && arena->head ? &arena->head->next : &arena->head;
         b->next = *link;
         *link = b;
         arena->reserved += (int64_t)sizeof(block) + capacity;
@@ -269,4 +275,23 @@ const char *weft_format_seconds(double seconds, char text[32])
         snprintf(text, 32, "%.0f h %02d min", (double)((int64_t)seconds / 3600),
                  (int)((int64_t)seconds / 60 % 60));
     return text;
+}
+
+void weft_memory_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+int64_t weft_memory_resident(void)
+{
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file)
+        return 0;
+    if (fscanf(file, "%*s %lld", &pages) != 1)
+        pages = 0;
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
 }

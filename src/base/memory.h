@@ -53,6 +53,12 @@ void weft_buf_free(weft_buf *buf);
  *   WEFT_TRY(weft_grow((void **)&list, count, &capacity, sizeof *list)); list[count++] = ...; */
 weft_status weft_grow(void **array, int64_t count, int64_t *capacity, int64_t element_bytes);
 
+/* Gives back to the machine what was freed: behind a phase that needed much for a while, and whose
+ * holes the next one would stand beside. */
+void weft_memory_trim(void);
+/* Bytes of this process that are in memory now; 0: not known. */
+int64_t weft_memory_resident(void);
+
 /* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises
  * what it does not have and kills at random later. `what` begins the message ("the weights of the
  * model"). */

@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "plan/cost/graph_list.h"
-#include "train/stage_steps.h"
+#include "train/run_memory.h"
 
 #include <stdio.h>
 
@@ -91,18 +91,21 @@ static weft_status inspect_peak(const weft_stage_steps *s)
 /* The programs of a stage share their arena. */
 static weft_status inspect_stage(const weft_run *run, const weft_run_models *models,
                                  const weft_stage *stage, weft_place_of_run *place,
-                                 const weft_cluster *cluster, const weft_args *args)
+                                 weft_step_cache *cache, const weft_cluster *cluster,
+                                 const weft_args *args)
 {
     const double begin = weft_now();
     const bool print = weft_args_flag(args, "--graph");
+    const bool logs = weft_args_flag(args, "--passes");
     weft_stage_steps s = {0};
-    weft_step_cache *cache = weft_step_cache_create();
-    weft_status_code status =
-        cache ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the steps of a stage");
-    while (status == WEFT_OK && s.count < weft_stage_steps_count(stage)) {
+    weft_status_code status = WEFT_OK;
+    weft_step_cache *own = logs ? weft_step_cache_create() : cache; /* what is found logs nothing */
+    if (!own)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the steps of a stage");
+    while (s.count < weft_stage_steps_count(stage)) {
         weft_pass_log log = {0};
-        place->log = weft_args_flag(args, "--passes") ? &log : NULL;
-        WEFT_GO(weft_stage_steps_next(cache, run, models, stage, place, &s));
+        place->log = logs ? &log : NULL;
+        WEFT_GO(weft_stage_steps_next(own, run, models, stage, place, &s));
         const weft_step *step = s.bucket[s.count - 1];
         if (s.update)
             WEFT_GO(inspect_update(step, print));
@@ -112,12 +115,39 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
         if (place->log)
             WEFT_GO(print_passes(&log));
     }
-    if (status == WEFT_OK)
-        status = inspect_peak(&s);
+    status = inspect_peak(&s);
     printf("  planned in %.2f s\n", weft_now() - begin);
 out:
+    place->log = NULL;
     weft_stage_steps_free(&s);
-    weft_step_cache_free(cache);
+    if (logs)
+        weft_step_cache_free(own);
+    return status;
+}
+
+/* The line that `weft train` begins with: its weights stand on a device that has no memory. */
+static weft_status inspect_memory(const weft_run *run, const weft_run_models *models,
+                                  const weft_place_of_run *place, weft_step_cache *cache,
+                                  int64_t process)
+{
+    weft_store *store = weft_store_create_on(weft_backend_find("virtual")->device);
+    weft_status_code status = store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_buf told = {0};
+    int64_t peak;
+    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
+        weft_stage_steps s = {0};
+        status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
+                                       place, &s);
+        for (int k = 0; k < s.count && status == WEFT_OK; k++)
+            status = weft_store_init(store, s.bucket[k]->graph, 0);
+        weft_stage_steps_free(&s);
+    }
+    if (status == WEFT_OK)
+        status = weft_run_memory(run, models, place, cache, store, process, &peak, &told);
+    if (status == WEFT_OK)
+        printf("%s\n", told.data);
+    weft_buf_free(&told);
+    weft_store_free(store);
     return status;
 }
 
@@ -150,12 +180,14 @@ static weft_status override_sizes(const weft_args *args, weft_run *run)
 weft_status weft_inspect_run(const weft_args *args, const char *path)
 {
     weft_arena *arena = weft_arena_create();
+    weft_step_cache *cache = weft_step_cache_create();
+    const int64_t process = weft_memory_resident();
     weft_cluster cluster;
     weft_run run;
     weft_run_models models;
     weft_status_code status = WEFT_OK;
-    if (!arena)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (!arena || !cache)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     WEFT_GO(weft_args_config(args, arena, path, &run));
     if (weft_args_string(args, "--cluster"))
         WEFT_GO(weft_cluster_load(arena, weft_args_string(args, "--cluster"), &cluster));
@@ -174,9 +206,11 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
     for (int64_t i = 0; i < run.stages.count; i++)
-        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place,
+        WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, cache,
                               weft_args_string(args, "--cluster") ? &cluster : NULL, args));
+    status = inspect_memory(&run, &models, &place, cache, process);
 out:
+    weft_step_cache_free(cache);
     weft_arena_free(arena);
     return status;
 }

@@ -47,10 +47,10 @@ struct weft_checkpoints {
 
 static weft_status checksum(const char *path, char text[20])
 {
-    weft_map map;
-    WEFT_TRY(weft_map_open(path, &map));
-    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits(map.data, (size_t)map.bytes));
-    weft_map_close(&map);
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    WEFT_TRY(weft_hash_file(&state, path));
+    snprintf(text, 20, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
     return WEFT_OK;
 }
 

@@ -127,7 +127,7 @@ out:
 static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart, int64_t *batch)
 {
     weft_place_of_run here = *run;
-    const int ranks = weft_comm_ranks(run->comm);
+    const int ranks = weft_mesh_ranks(&run->mesh);
     *batch = ENCODE_BATCH;
     if (apart) {
         here.comm = NULL;
@@ -137,8 +137,9 @@ static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart
     return here;
 }
 
-weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *stage,
-                               const weft_place_of_run *place, int64_t *bytes)
+weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
+                               const weft_stage *stage, const weft_place_of_run *place,
+                               int64_t *bytes)
 {
     const bool trained = !weft_run_denoises(models); /* its weights are in the store already */
     const int count = weft_stage_bucket_count(stage);
@@ -148,17 +149,20 @@ weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *
     weft_step *steps = weft_alloc((count + 1) * (int64_t)sizeof *steps);
     weft_status_code status =
         programs && steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
-    int64_t sum = 0;
+    int64_t sum = 0, clips = 0;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
         weft_bucket size = *weft_stage_bucket(stage, i);
+        const int64_t floats = 3 * size.frames * size.height * size.width;
         size.batch = batch;
         weft_graph *g = weft_graph_create();
         if (g)
             weft_encoder_build(g, &models->autoencoder, &size);
         WEFT_GO(weft_step_plan(g, NULL, &here, &steps[i]));
         programs[i] = steps[i].program;
+        clips = floats * steps[i].slice_count > clips ? floats * steps[i].slice_count : clips;
     }
-    sum = weft_programs_bytes(programs, count);
+    sum = weft_programs_bytes(programs, count) +
+          (run->data.prefetch + 1) * clips * (int64_t)sizeof(float);
     if (!trained)
         sum += weft_program_plan(programs[0])->source_bytes;
     if (models->text_stays) {
@@ -405,16 +409,11 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
     weft_status_code status = weft_list_dir(folder, false, &names);
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         char path[1200];
-        weft_map map;
         const char *kind = weft_path_extension(names.name[i]);
         if (strcmp(kind, "safetensors") && strcmp(kind, "json"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, names.name[i]);
-        status = weft_map_open(path, &map);
-        if (status != WEFT_OK)
-            break;
-        XXH3_64bits_update(state, map.data, (size_t)map.bytes);
-        weft_map_close(&map);
+        status = weft_hash_file(state, path);
     }
     weft_names_free(&names);
     return status;

@@ -37,9 +37,10 @@ weft_status weft_latents_measure(const weft_run *run, const weft_model *autoenco
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],
                                  double deviation[WEFT_MAX_CHANNELS]);
 
-/* Bytes that encoding for a stage reserves on this rank, beside what the store has: programs, and
- * the weights of encoders that are not trained. */
-weft_status weft_latents_bytes(const weft_run_models *models, const weft_stage *stage,
-                               const weft_place_of_run *place, int64_t *bytes);
+/* Bytes that encoding for a stage reserves on this rank, beside what the store has: programs, clips
+ * that are decoded ahead, and the weights of encoders that are not trained. */
+weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *models,
+                               const weft_stage *stage, const weft_place_of_run *place,
+                               int64_t *bytes);
 
 #endif

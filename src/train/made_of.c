@@ -80,16 +80,14 @@ static weft_status hash_model(const char *folder, json_t **hash)
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
         const char *extension = weft_path_extension(names.name[i]);
-        weft_map map;
+        XXH3_state_t state;
         if (strcmp(extension, "safetensors") && strcmp(names.name[i], "config.json"))
             continue;
         char *path = weft_path_join(folder, names.name[i]);
-        status = path ? weft_map_open(path, &map) : weft_fail(WEFT_E_MEMORY, "out of memory");
+        XXH3_64bits_reset_withSeed(&state, all);
+        status = path ? weft_hash_file(&state, path) : weft_fail(WEFT_E_MEMORY, "out of memory");
         weft_free(path);
-        if (status != WEFT_OK)
-            break;
-        all = XXH3_64bits_withSeed(map.data ? map.data : (const void *)"", (size_t)map.bytes, all);
-        weft_map_close(&map);
+        all = XXH3_64bits_digest(&state);
     }
     weft_names_free(&names);
     *hash = hash_text(all);

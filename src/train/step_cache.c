@@ -185,6 +185,11 @@ int64_t weft_step_cache_bytes(const weft_step_cache *c)
     return weft_programs_bytes(c->bound, c->bound_count);
 }
 
+int64_t weft_step_cache_kept(const weft_step_cache *c)
+{
+    return weft_program_cache_count(c->cache).bytes;
+}
+
 void weft_step_cache_counts(const weft_step_cache *c, int64_t *made, int64_t *found)
 {
     const weft_program_cache_counts counts = weft_program_cache_count(c->cache);

@@ -21,10 +21,12 @@ weft_status weft_step_cache_get(weft_step_cache *cache, weft_graph *whole,
  * memory back first, unless it is the same. */
 weft_status weft_step_cache_bind(weft_step_cache *cache, weft_step *const *steps, int count,
                                  weft_store *store, uint64_t seed);
-/* What is reserved. */
 /* Gives back the memory of those that are bound. */
 void weft_step_cache_unbind(weft_step_cache *cache);
+/* What they reserve. */
 int64_t weft_step_cache_bytes(const weft_step_cache *cache);
+/* What graphs and programs take beside that. */
+int64_t weft_step_cache_kept(const weft_step_cache *cache);
 /* Times that get planned a step, and that it found one. */
 void weft_step_cache_counts(const weft_step_cache *cache, int64_t *made, int64_t *found);
 

@@ -18,6 +18,7 @@
 #include "train/meter.h"
 #include "train/rehearsal.h"
 #include "train/run_lock.h"
+#include "train/run_memory.h"
 #include "train/stage_steps.h"
 
 #include <math.h>
@@ -48,6 +49,7 @@ typedef struct trainer {
     double fps;            /* of the clips; 0: no stage has run yet */
     bool stopped_together; /* all ranks left at the same step, with nothing under way */
     double peak_gflops;
+    int64_t process; /* bytes of it that were resident before it reserved any */
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -151,10 +153,11 @@ static weft_status begin(trainer *t)
     t->steps = weft_step_cache_create();
     if (!t->store || !t->steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    if (t->hollow)
-        return WEFT_OK;
-    WEFT_TRY(weft_measure_gemm(t->place.backend, 0.1, &t->peak_gflops));
-    return weft_comm_sum(t->comm, &t->peak_gflops, 1);
+    if (!t->hollow)
+        WEFT_TRY(weft_measure_gemm(t->place.backend, 0.1, &t->peak_gflops));
+    weft_memory_trim();
+    t->process = weft_memory_resident();
+    return t->hollow ? WEFT_OK : weft_comm_sum(t->comm, &t->peak_gflops, 1);
 }
 
 /* ---- a stage ------------------------------------------------------------------------------- */
@@ -327,13 +330,14 @@ static weft_status fill_store(trainer *t)
     }
     if (status == WEFT_OK && !t->hollow)
         status = begin_weights(t, s.bucket[0]->whole);
+    weft_memory_trim();
     weft_stage_steps_free(&s);
     if (status == WEFT_OK && !t->hollow)
         weft_step_begin_averages(t->store);
     return status;
 }
 
-static weft_checkpoint_spec checkpoint_spec(const trainer *t)
+static weft_status open_checkpoints(trainer *t)
 {
     weft_checkpoint_spec spec = {.run = t->run->out,
                                  .store = t->store,
@@ -343,50 +347,18 @@ static weft_checkpoint_spec checkpoint_spec(const trainer *t)
                                  .keep = t->run->checkpoint.keep,
                                  .deadline = t->run->deadline};
     memcpy(spec.part, t->part, sizeof t->part);
-    return spec;
-}
-
-static weft_status open_checkpoints(trainer *t)
-{
-    const weft_checkpoint_spec spec = checkpoint_spec(t);
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
-/* What each phase of the run reserves, and the most of them: said before the first one begins. */
 static weft_status tell_memory(trainer *t)
 {
-    const weft_stage *stages = t->run->stages.item;
-    const int64_t weights = weft_store_bytes(t->store), count = t->run->stages.count;
-    const bool denoises = weft_run_denoises(&t->models);
-    const weft_checkpoint_spec spec = checkpoint_spec(t);
-    char text[32], staging_text[32];
-    int64_t most = 0, bytes = 0, staging = 0; /* a checkpoint is written while a stage runs */
-    weft_buf phases = {0};
-    weft_status_code status = weft_checkpoints_bytes(&spec, &staging);
-    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
-        weft_stage_steps s = {0};
-        status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
-        if (status == WEFT_OK)
-            status = weft_stage_steps_bytes(&s, &bytes);
-        weft_stage_steps_free(&s);
-        most = bytes + staging > most ? bytes + staging : most;
-        weft_buf_printf(&phases, ", stage %lld %s", (long long)i, weft_format_bytes(bytes, text));
-        if (status != WEFT_OK || (!denoises && i + 1 < count))
-            continue;
-        status = weft_latents_bytes(&t->models, &stages[i], &t->place, &bytes);
-        most = bytes > most ? bytes : most;
-        weft_buf_printf(&phases, ", %s %s", denoises ? "its latents" : "latent statistics",
-                        weft_format_bytes(bytes, text));
-    }
-    if (status == WEFT_OK)
-        status = weft_buf_check(&phases);
+    weft_buf told = {0};
+    int64_t peak;
+    const weft_status_code status = weft_run_memory(t->run, &t->models, &t->place, t->steps,
+                                                    t->store, t->process, &peak, &told);
     if (status == WEFT_OK && t->leader)
-        weft_info("memory%s: at most %s: weights and optimizer %s, copies for checkpoints %s%s",
-                  weft_comm_ranks(t->comm) > 1 ? " of a rank" : "",
-                  weft_format_bytes(weights + most, (char[32]){0}),
-                  weft_format_bytes(weights, text), weft_format_bytes(staging, staging_text),
-                  phases.data);
-    weft_buf_free(&phases);
+        weft_info("%s", told.data);
+    weft_buf_free(&told);
     return status;
 }
 
@@ -420,6 +392,7 @@ static weft_status bind_stage(trainer *t)
     if (weft_run_denoises(&t->models)) {
         weft_step_cache_unbind(t->steps);
         WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, t->latents));
+        weft_memory_trim();
     }
     return weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
                                 (uint64_t)t->run->seed);

@@ -1,0 +1,25 @@
+#include "base/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+weft_status weft_hash_file(XXH3_state_t *state, const char *path)
+{
+    enum { PIECE = 256 << 10 }; /* is still in the cache when it is hashed */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return weft_fail_errno("cannot open %s", path);
+    char *piece = weft_alloc_aligned(PIECE);
+    weft_status_code status = piece ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    for (ssize_t n = 1; n != 0 && status == WEFT_OK;) {
+        n = read(fd, piece, PIECE);
+        if (n > 0)
+            XXH3_64bits_update(state, piece, (size_t)n);
+        else if (n < 0 && errno != EINTR)
+            status = weft_fail_errno("cannot read %s", path);
+    }
+    weft_free(piece);
+    close(fd);
+    return status;
+}

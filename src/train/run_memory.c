@@ -1,0 +1,108 @@
+#include "train/run_memory.h"
+
+#include "train/checkpoint.h"
+#include "train/latents.h"
+
+/* What libraries take when they are first used, decoders above all: measured. */
+enum { FIRST_USE = 20 << 20 };
+
+/* Batches that are decoded ahead, and the one that the step has. */
+static int64_t batches_bytes(const weft_run *run, const weft_run_models *models,
+                             const weft_stage *stage, const weft_stage_steps *s)
+{
+    int64_t most = 0;
+    for (int i = 0; i < s->buckets; i++) {
+        const weft_bucket *b = weft_stage_bucket(stage, i);
+        int64_t floats = 3 * b->frames * b->height * b->width;
+        if (weft_run_denoises(models)) {
+            const weft_model_size z = weft_run_latent_size(models, b);
+            floats = z.frames * z.height * z.width * models->grid.channels;
+            if (models->text_stays)
+                floats += models->words.length * models->words.width;
+        }
+        floats *= s->bucket[i]->slice_count;
+        most = floats > most ? floats : most;
+    }
+    return (run->data.prefetch + 1) * most * (int64_t)sizeof(float);
+}
+
+/* Where ranks have parts, a model that the family begins is made whole first and cut. */
+static int64_t beginning_bytes(const weft_run *run, const weft_run_models *models,
+                               const weft_place_of_run *place, const weft_stage_steps *s)
+{
+    const bool denoises = weft_run_denoises(models);
+    const weft_run_model *from = denoises ? &run->transformer : &run->autoencoder;
+    const weft_model *model = denoises ? &models->denoiser : &models->autoencoder;
+    if (weft_mesh_ranks(&place->mesh) == 1 || from->weights[0] || !model->family->begin)
+        return 0;
+    return weft_graph_param_count(s->bucket[0]->whole) * (int64_t)sizeof(float);
+}
+
+/* A stage, and the latents that are made before it (of a transformer) or measured behind it (of an
+ * autoencoder, after the last). */
+static weft_status stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                               const weft_place_of_run *place, weft_step_cache *steps,
+                               int64_t staging, int64_t *most, weft_buf *terms)
+{
+    const weft_stage *stage = (const weft_stage *)run->stages.item + index;
+    const bool denoises = weft_run_denoises(models);
+    weft_stage_steps s = {0};
+    int64_t programs = 0, batches = 0, bytes = 0;
+    char text[2][32];
+    WEFT_TRY(weft_stage_steps_plan(steps, run, models, stage, place, &s));
+    weft_status_code status = weft_stage_steps_bytes(&s, &programs);
+    batches = batches_bytes(run, models, stage, &s);
+    bytes = programs + batches + staging; /* a checkpoint is written while a stage runs */
+    *most = bytes > *most ? bytes : *most;
+    if (index == 0 && (bytes = beginning_bytes(run, models, place, &s)) > 0) {
+        *most = bytes > *most ? bytes : *most;
+        weft_buf_printf(terms, ", a whole model to begin with %s",
+                        weft_format_bytes(bytes, text[0]));
+    }
+    weft_stage_steps_free(&s);
+    weft_buf_printf(terms, ", stage %lld %s and batches %s", (long long)index,
+                    weft_format_bytes(programs, text[0]), weft_format_bytes(batches, text[1]));
+    if (status != WEFT_OK || (!denoises && index + 1 < run->stages.count))
+        return status;
+    WEFT_TRY(weft_latents_bytes(run, models, stage, place, &bytes));
+    *most = bytes > *most ? bytes : *most;
+    weft_buf_printf(terms, ", %s %s", denoises ? "its latents" : "latent statistics",
+                    weft_format_bytes(bytes, text[0]));
+    return WEFT_OK;
+}
+
+weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
+                            const weft_place_of_run *place, weft_step_cache *steps,
+                            weft_store *store, int64_t process, int64_t *peak, weft_buf *told)
+{
+    weft_checkpoint_spec spec = {.store = store, .comm = place->comm};
+    const weft_model *trained[] = {
+        weft_run_denoises(models) ? &models->denoiser : &models->autoencoder,
+        weft_run_denoises(models) && !models->text_stays ? &models->text : NULL};
+    for (int i = 0; i < 2 && trained[i]; i++)
+        spec.part[spec.parts++] =
+            (weft_checkpoint_part){trained[i]->family->scope, trained[i]->family->stem, NULL};
+    const int64_t weights = weft_store_bytes(store);
+    int64_t most = 0, staging = 0;
+    char text[4][32];
+    weft_buf terms = {0};
+    weft_status_code status = weft_checkpoints_bytes(&spec, &staging);
+    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++)
+        status = stage_bytes(run, models, i, place, steps, staging, &most, &terms);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&terms);
+    process += weft_step_cache_kept(steps) + FIRST_USE;
+    if (status == WEFT_OK) {
+        *peak = process + weights + most;
+        weft_buf_printf(told,
+                        "memory%s: at most %s: program and libraries %s, weights and optimizer %s, "
+                        "copies for checkpoints %s%s",
+                        weft_mesh_ranks(&place->mesh) > 1 ? " of a rank" : "",
+                        weft_format_bytes(*peak, text[0]), weft_format_bytes(process, text[1]),
+                        weft_format_bytes(weights, text[2]), weft_format_bytes(staging, text[3]),
+                        terms.data);
+        status = weft_buf_check(told);
+    }
+    weft_buf_free(&terms);
+    return status;
+}
