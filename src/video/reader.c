@@ -13,6 +13,8 @@
 #include <libavutil/dovi_meta.h>
 #include <libavutil/pixdesc.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -48,9 +50,16 @@ struct weft_video_reader {
     double last_seconds;
     bool broken; /* pictures from time broken_from on are damaged until the next key picture */
     int64_t broken_from;
-    int64_t key_time; /* of the last packet that the container calls a key picture */
+    int64_t key_time;  /* of the last packet that the container calls a key picture */
+    int64_t last_time; /* of the last picture that came out; AV_NOPTS_VALUE: none has */
+    bool lost;         /* packets are missing before the next one of the stream */
+    bool hole; /* packets are missing between the pictures before hole_time and those from it */
+    int64_t hole_time;
+    bool cut_off; /* the file ends where something was to follow */
     int64_t errors;
     int consecutive_errors;
+    atomic_int demux_complaints, decoder_complaints; /* see on_log */
+    int demux_heard, decoder_heard;                  /* how many of them were taken notice of */
     double deadline;
     weft_motion *motion;
     int64_t motion_capacity;
@@ -213,6 +222,7 @@ static weft_status open_demuxer(weft_video_reader *r)
     r->demux = avformat_alloc_context();
     if (!r->demux)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
+    r->demux->opaque = r;
     r->demux->interrupt_callback = (AVIOInterruptCB){stall_callback, r};
     if (r->from_memory) {
         uint8_t *buffer = av_malloc(IO_BUFFER);
@@ -272,6 +282,7 @@ static weft_status open_decoder(weft_video_reader *r)
     if (!r->decoder)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", r->name);
     int error = avcodec_parameters_to_context(r->decoder, s->codecpar);
+    r->decoder->opaque = r;
     r->decoder->pkt_timebase = s->time_base;
     r->decoder->thread_count = r->options.threads > 0 ? r->options.threads : 1;
     if (r->options.fast) {
@@ -287,8 +298,53 @@ static weft_status open_decoder(weft_video_reader *r)
     return WEFT_OK;
 }
 
+/* Some damage is told by a line in FFmpeg's log and nowhere else: a demuxer that searches for the
+ * next place it understands, HEVC pictures whose references are missing. The line's context says
+ * whose it is; `opaque` is copied to the contexts of decoding threads. */
+static void on_log(void *context, int level, const char *format, va_list arguments)
+{
+    const AVClass *class = context && level <= AV_LOG_ERROR ? *(const AVClass **)context : NULL;
+    if (class && class == avformat_get_class()) {
+        const AVFormatContext *demux = context;
+        weft_video_reader *r = demux->opaque;
+        if (r)
+            atomic_fetch_add(&r->demux_complaints, 1);
+    } else if (class && class == avcodec_get_class()) {
+        const AVCodecContext *decoder = context;
+        weft_video_reader *r = decoder->codec_id == AV_CODEC_ID_HEVC ? decoder->opaque : NULL;
+        if (r && decoder->codec_type == AVMEDIA_TYPE_VIDEO)
+            atomic_fetch_add(&r->decoder_complaints, 1);
+    }
+    av_log_default_callback(context, level, format, arguments);
+}
+
+/* Whether there are complaints that nobody has taken notice of; there are none afterwards. */
+static bool complained(atomic_int *complaints, int *heard)
+{
+    const int count = atomic_load(complaints), before = *heard;
+    *heard = count;
+    return count != before;
+}
+
+/* A packet or picture is damaged of which those at `time` and later may have been predicted. */
+static void break_from(weft_video_reader *r, int64_t time)
+{
+    r->broken_from = r->broken && r->broken_from < time ? r->broken_from : time;
+    r->broken = true;
+}
+
+/* Something behind the last picture that came out is damaged. */
+static void break_behind(weft_video_reader *r)
+{
+    break_from(r, r->last_time == AV_NOPTS_VALUE ? AV_NOPTS_VALUE : r->last_time + 1);
+}
+
 static void begin_reading(weft_video_reader *r)
 {
+    complained(&r->demux_complaints, &r->demux_heard);
+    complained(&r->decoder_complaints, &r->decoder_heard);
+    r->last_time = AV_NOPTS_VALUE;
+    r->lost = r->hole = r->cut_off = false;
     r->draining = r->ended = r->held = false;
     r->next_index = 0;
     r->skip_before = 0;
@@ -303,7 +359,15 @@ static weft_status open_input(weft_video_reader *r)
     close_input(r);
     WEFT_TRY(open_demuxer(r));
     WEFT_TRY(open_decoder(r));
+    bool lost = complained(&r->demux_complaints, &r->demux_heard);
+    if (lost) { /* among packets that were looked at and wait to be read: read them anew */
+        const int64_t start = r->demux->streams[r->stream]->start_time;
+        lost = av_seek_frame(r->demux, r->stream, start == AV_NOPTS_VALUE ? 0 : start,
+                             AVSEEK_FLAG_BACKWARD) < 0;
+    }
     begin_reading(r);
+    if (lost)
+        break_behind(r);
     r->fresh = true;
     return WEFT_OK;
 }
@@ -358,6 +422,7 @@ static weft_status open_reader(weft_video_reader *r, const weft_video_options *o
 {
     const char *level = getenv("WEFT_LOG");
     av_log_set_level(level && strcmp(level, "debug") == 0 ? AV_LOG_VERBOSE : AV_LOG_QUIET);
+    av_log_set_callback(on_log);
     if (options)
         r->options = *options;
     r->start_pts = AV_NOPTS_VALUE;
@@ -450,22 +515,23 @@ weft_status weft_video_reader_packet(weft_video_reader *r, AVPacket *packet, boo
         if (error < 0 && error != AVERROR_EOF)
             r->errors++;
         *got = error >= 0;
-        if (!*got)
+        const bool lost = complained(&r->demux_complaints, &r->demux_heard);
+        if (!*got) {
+            r->cut_off |= lost || error != AVERROR_EOF;
+            r->errors += lost && error == AVERROR_EOF;
             return WEFT_OK;
+        }
         if (packet->stream_index == r->stream) {
+            if (lost || r->lost)
+                packet->flags |= AV_PKT_FLAG_CORRUPT; /* something before it is missing */
+            r->lost = false;
             if (packet->flags & AV_PKT_FLAG_CORRUPT)
                 r->errors++;
             return WEFT_OK;
         }
+        r->lost |= lost;
         av_packet_unref(packet);
     }
-}
-
-/* A packet or picture is damaged of which those at `time` and later may have been predicted. */
-static void break_from(weft_video_reader *r, int64_t time)
-{
-    r->broken_from = r->broken && r->broken_from < time ? r->broken_from : time;
-    r->broken = true;
 }
 
 /* Gives the decoder its next packet; *more is false when everything was given. */
@@ -482,6 +548,10 @@ static weft_status feed(weft_video_reader *r, bool *more)
         if (r->packet->flags & AV_PKT_FLAG_KEY)
             r->key_time = r->packet->pts;
         const int error = avcodec_send_packet(r->decoder, r->packet);
+        if (r->packet->flags & AV_PKT_FLAG_CORRUPT) {
+            r->hole = true;
+            r->hole_time = r->packet->pts;
+        }
         if (error < 0 || (r->packet->flags & AV_PKT_FLAG_CORRUPT))
             break_from(r, r->packet->dts != AV_NOPTS_VALUE ? r->packet->dts : r->packet->pts);
         av_packet_unref(r->packet);
@@ -513,6 +583,7 @@ static weft_status decode_frame(weft_video_reader *r, bool *got)
         }
         if (error != AVERROR(EAGAIN)) {
             r->errors++;
+            break_behind(r);
             if (++r->consecutive_errors > 1000)
                 return weft_fail(WEFT_E_FORMAT, "%s: the decoder fails again and again", r->name);
             if (!r->draining)
@@ -534,6 +605,9 @@ static bool is_damaged(weft_video_reader *r)
 {
     const AVFrame *f = r->frame;
     const int64_t time = f->best_effort_timestamp;
+    if (complained(&r->decoder_complaints, &r->decoder_heard))
+        break_behind(r);
+    r->last_time = time;
     if (f->decode_error_flags || (f->flags & AV_FRAME_FLAG_CORRUPT)) {
         break_from(r, time);
         return true;
@@ -582,6 +656,10 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
         weft_video_frame out = {.index = r->next_index++};
         out.seconds = frame_seconds(r, &out.jump);
         out.damaged = is_damaged(r);
+        if (r->hole && r->frame->best_effort_timestamp >= r->hole_time) {
+            out.jump = true;
+            r->hole = false;
+        }
         if (out.index < r->skip_before)
             continue;
         out.key = r->frame->key_frame;
@@ -727,10 +805,16 @@ int64_t weft_video_reader_errors(const weft_video_reader *r)
     return r->errors;
 }
 
+bool weft_video_ended_early(const weft_video_info *info, double last_seconds, bool cut_off)
+{
+    const double tick = info->fps > 0 ? 1 / info->fps : 0.04;
+    const double promised = cut_off ? info->seconds - tick : info->seconds * 0.9 - 0.5;
+    return info->seconds > 0 && last_seconds + tick < promised;
+}
+
 bool weft_video_reader_truncated(const weft_video_reader *r)
 {
-    const double tick = r->info.fps > 0 ? 1 / r->info.fps : 0.04;
-    return r->ended && r->info.seconds > 0 && r->last_seconds + tick < r->info.seconds * 0.9 - 0.5;
+    return r->ended && weft_video_ended_early(&r->info, r->last_seconds, r->cut_off);
 }
 
 void weft_video_reader_close(weft_video_reader *r)

@@ -65,13 +65,15 @@ typedef struct weft_video_frame {
     int64_t index;  /* from 0, all frames counted */
     double seconds; /* presentation time; the first frame need not be at 0 */
     int64_t width, height;
-    const uint8_t *plane[3];   /* borrowed: valid until the next call on the reader */
-    int64_t stride[3];         /* bytes between rows */
-    bool key;                  /* intra coded random access point */
-    bool damaged;              /* the decoder concealed errors, or a picture before it since the
-                                  last key picture is damaged or missing */
-    bool jump;                 /* the container's time went back here (joined streams): `seconds`
-                                  goes on as if it had not */
+    const uint8_t *plane[3]; /* borrowed: valid until the next call on the reader */
+    int64_t stride[3];       /* bytes between rows */
+    bool key;                /* intra coded random access point */
+    /* The decoder concealed errors, or a picture before it since the last key picture is damaged or
+     * missing. */
+    bool damaged;
+    /* The container's time went back here (joined streams; `seconds` goes on as if it had not), or
+     * pictures before this one are missing. */
+    bool jump;
     bool mixed;                /* not decoded, but mixed of its neighbours (video/scan.h) */
     const weft_motion *motion; /* borrowed; motion_count 0: none (intra frame, or not known) */
     int64_t motion_count;

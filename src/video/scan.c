@@ -640,12 +640,6 @@ static void tell_all(scan *s)
     }
 }
 
-static bool ended_early(const weft_video_info *info, double last_seconds)
-{
-    const double tick = info->fps > 0 ? 1 / info->fps : 0.04;
-    return info->seconds > 0 && last_seconds + tick < info->seconds * 0.9 - 0.5;
-}
-
 /* By parts. *unusual: it must be done by the reader. */
 static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
 {
@@ -687,7 +681,7 @@ static weft_status scan_parts(scan *s, weft_scan_result *out, bool *must_read)
     *out = (weft_scan_result){.frames = s->index,
                               .decoded = s->decoded,
                               .most_waiting = s->most_queued,
-                              .truncated = ended_early(info, s->last_seconds)};
+                              .truncated = weft_video_ended_early(info, s->last_seconds, false)};
     for (int64_t k = 0; k < s->ring_size; k++)
         free_pictures(s->ring[k].first);
     free_pictures(s->before);
