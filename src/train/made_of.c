@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,7 +122,6 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
     for (int64_t i = 0; i < run->stages.count; i++)
         json_array_append_new(stages, hash_stage((const weft_stage *)run->stages.item + i));
     json_object_set(m, "stages", stages);
-    json_object_set_new(m, "threads", json_integer(omp_get_max_threads()));
     *made_of = json_incref(m);
 out:
     json_decref(stages);
@@ -171,10 +169,5 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
     else if (status == WEFT_OK && changes.len > 0)
         weft_warn("%s: going on although this is not the run that it was:%s", where, changes.data);
     weft_buf_free(&changes);
-    const json_t *a = json_object_get(before, "threads"), *b = json_object_get(now, "threads");
-    if (status == WEFT_OK && json_is_integer(a) && !json_equal(a, b))
-        weft_warn("%s was made with %lld threads, now there are %lld: sums may differ in their "
-                  "last bits",
-                  where, (long long)json_integer_value(a), (long long)json_integer_value(b));
     return status;
 }

@@ -1,6 +1,7 @@
 /* What a run is made of beside its config: hashes of the data, of the encoders' weights, of every
- * stage's sizes; and how many threads compute. It stands in each checkpoint, so that nobody goes on
- * with another data set, autoencoder or length of clips without knowing. */
+ * stage's sizes. It stands in each checkpoint, so that nobody goes on with another data set,
+ * autoencoder or length of clips without knowing. The number of threads is not in it: it changes no
+ * bit. */
 #ifndef WEFT_TRAIN_MADE_OF_H
 #define WEFT_TRAIN_MADE_OF_H
 
@@ -10,13 +11,11 @@
 /* Every stage against the data: each needs samples that fit. Says which stage does not, and which
  * repeats samples inside of a step. `fingerprint`: of the data set. */
 weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint);
-/* {"data", "autoencoder", "text_encoder", "stages": [...]: hashes, "threads": number}. Reads the
- * encoders' weights. */
+/* {"data", "autoencoder", "text_encoder", "stages": [...]}: hashes. Reads the encoders' weights. */
 weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
                          json_t **made_of);
 /* What of `now` is not as it was `before` (NULL: not known): WEFT_E_CONFIG lists it, or, when
- * changes are allowed, warnings. Stages may have been added. Another number of threads only changes
- * bits: a warning. `where` names the checkpoint. */
+ * changes are allowed, warnings. Stages may have been added. `where` names the checkpoint. */
 weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
                                  const char *where);
 

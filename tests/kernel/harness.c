@@ -301,6 +301,30 @@ static void check_run(const op_case *c, const weft_backend *backend, const char 
     finish(&r);
 }
 
+static void same_bits(const op_case *c, const run *one, const run *other, int threads)
+{
+    for (int o = 0; o < one->args.out_count; o++)
+        cr_assert_eq(memcmp(one->out[o].data, other->out[o].data, (size_t)bytes_of(&one->out[o])),
+                     0, "%s: output %d: %d threads give other bits than one", c->label, o, threads);
+}
+
+void check_threads(const op_case *c)
+{
+    static const int counts[] = {2, 3, 5};
+    run one = {.place = -1};
+    const int before = weft_host_set_threads(1);
+    execute(c, &weft_backend_cpu, &one);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        run other = {.place = -1};
+        weft_host_set_threads(counts[i]);
+        execute(c, &weft_backend_cpu, &other);
+        same_bits(c, &one, &other, counts[i]);
+        finish(&other);
+    }
+    weft_host_set_threads(before);
+    finish(&one);
+}
+
 void check_case(const op_case *c)
 {
     static const char *const isas[] = {"base", "avx2",

@@ -37,8 +37,10 @@ typedef struct op_case {
 } op_case;
 
 /* Fails the running test with label, output and error when cpu and ref disagree, when a guard byte
- * or an input changed, or when a result is not finite. */
+ * or an input changed, when a result is not finite, or when the number of threads changes a bit. */
 void check_case(const op_case *c);
+/* The last alone: cpu on 1, 2, 3 and 5 threads, for cases too large for ref. */
+void check_threads(const op_case *c);
 /* The outputs of one backend as f64 arrays (caller frees with weft_free); returns their number. */
 int run_case(const op_case *c, const weft_backend *backend, double **out, int64_t *count);
 

@@ -15,28 +15,24 @@
     {                                                                                              \
         D(__VA_ARGS__)                                                                             \
     }
+#define NONE                                                                                       \
+    {                                                                                              \
+        .rank = -1                                                                                 \
+    }
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static bool same_results(const op_case *c, int threads_a, int threads_b)
-{
-    double *a[WEFT_MAX_OUTPUTS], *b[WEFT_MAX_OUTPUTS];
-    int64_t count_a[WEFT_MAX_OUTPUTS], count_b[WEFT_MAX_OUTPUTS];
-    omp_set_num_threads(threads_a);
-    const int n = run_case(c, &weft_backend_cpu, a, count_a);
-    omp_set_num_threads(threads_b);
-    run_case(c, &weft_backend_cpu, b, count_b);
-    bool same = true;
-    for (int i = 0; i < n; i++) {
-        same &= memcmp(a[i], b[i], (size_t)count_a[i] * 8) == 0;
-        weft_free(a[i]);
-        weft_free(b[i]);
-    }
-    return same;
-}
-
-/* Own kernels: the same bits whatever the number of threads. */
+/* Large enough to be cut into several parts, which the cases of cases_test.c are not: the same bits
+ * whatever the number of threads. */
 Test(kernel_rules, threads_do_not_change_bits)
 {
+    const weft_attr_conv conv = {
+        .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
+    weft_attr_conv conv_x = conv;
+    conv_x.x_shape = (weft_shape){5, {2, 4, 20, 20, 24}};
+    const weft_attr_conv point = {.stride = {1, 1, 1}, .kernel = {1, 1, 1}};
+    const weft_attr_matmul nn = {false, false}, nt = {false, true}, tn = {true, false},
+                           tt = {true, true};
+    const weft_attr_linear plain = {WEFT_ACT_NONE}, gelu = {WEFT_ACT_GELU_TANH};
     static const int32_t packed[] = {0, 100, 0, 90, 100, 390, 90, 391, 395, 400, 391, 400};
     const operand q = X(1, 400, 3, 24),
                   segments = {D(3, 4), .fill = LISTED, .dtype = WEFT_I32, .list = packed};
@@ -80,41 +76,58 @@ Test(kernel_rules, threads_do_not_change_bits)
                                      .shape = {2, {2, 30001}},
                                      .global = {2, {2, 30001}}},
          .in = {{D(2), .fill = KEYS, .dtype = WEFT_I64}}},
-        {.label = "gelu", .op = WEFT_OP_GELU, .attr = &(weft_attr_gelu){false}, .in = {X(70001)}},
-    };
-    for (size_t i = 0; i < COUNT(cases); i++)
-        for (int threads = 2; threads <= 3; threads++)
-            cr_expect(same_results(&cases[i], 1, threads),
-                      "%s: %d threads give other bits than one", cases[i].label, threads);
-}
-
-/* Products and convolutions: the same bits at the same number of threads. */
-Test(kernel_rules, runs_repeat)
-{
-    const weft_attr_conv conv = {
-        .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
-    const op_case cases[] = {
-        {.label = "linear",
+        {.label = "nn", .op = WEFT_OP_MATMUL, .attr = &nn, .in = {X(1000, 333), X(333, 271)}},
+        {.label = "nt", .op = WEFT_OP_MATMUL, .attr = &nt, .in = {X(1000, 333), X(271, 333)}},
+        {.label = "tn", .op = WEFT_OP_MATMUL, .attr = &tn, .in = {X(1111, 777), X(1111, 77)}},
+        {.label = "tt", .op = WEFT_OP_MATMUL, .attr = &tt, .in = {X(500, 399), X(300, 500)}},
+        {.label = "few rows", .op = WEFT_OP_MATMUL, .attr = &nt, .in = {X(5, 600), X(1500, 600)}},
+        {.label = "long", .op = WEFT_OP_MATMUL, .attr = &tn, .in = {X(70000, 12), X(70000, 24)}},
+        {.label = "batch", .op = WEFT_OP_MATMUL, .attr = &nn, .in = {X(4, 300, 65), X(4, 65, 200)}},
+        {.label = "linear, few rows",
          .op = WEFT_OP_LINEAR,
-         .attr = &(weft_attr_linear){WEFT_ACT_GELU_TANH},
-         .in = {X(700, 65), X(130, 65), X(130)}},
-        {.label = "matmul",
-         .op = WEFT_OP_MATMUL,
-         .attr = &(weft_attr_matmul){true, false},
-         .in = {X(700, 65), X(700, 130)}},
+         .attr = &gelu,
+         .in = {X(16, 300), X(900, 300), X(900)}},
+        {.label = "linear, some rows",
+         .op = WEFT_OP_LINEAR,
+         .attr = &gelu,
+         .in = {X(3, 211, 192), X(333, 192), X(333)}},
+        {.label = "linear, panels",
+         .op = WEFT_OP_LINEAR,
+         .attr = &plain,
+         .in = {X(700, 2050), X(1030, 2050), NONE},
+         .count = 3},
+        {.label = "linear, bf16",
+         .op = WEFT_OP_LINEAR,
+         .attr = &gelu,
+         .in = {X(700, 300), {D(500, 300), .dtype = WEFT_BF16}, {D(500), .dtype = WEFT_BF16}}},
         {.label = "conv3d",
          .op = WEFT_OP_CONV3D,
          .attr = &conv,
          .in = {X(1, 4, 20, 20, 32), X(32, 32, 3, 3, 3), X(32)}},
+        {.label = "conv3d_dx",
+         .op = WEFT_OP_CONV3D_DX,
+         .attr = &conv_x,
+         .in = {X(2, 4, 20, 20, 40), X(40, 24, 3, 3, 3)}},
         {.label = "conv3d_dw",
          .op = WEFT_OP_CONV3D_DW,
          .attr = &conv,
          .in = {X(1, 4, 20, 20, 32), X(1, 4, 20, 20, 32)}},
+        {.label = "conv3d_dw, many channels",
+         .op = WEFT_OP_CONV3D_DW,
+         .attr = &conv,
+         .in = {X(2, 3, 12, 12, 128), X(2, 3, 12, 12, 128)}},
+        {.label = "conv3d 1x1x1",
+         .op = WEFT_OP_CONV3D,
+         .attr = &point,
+         .in = {X(2, 5, 40, 40, 12), X(24, 12, 1, 1, 1), X(24)}},
+        {.label = "conv3d_dw 1x1x1",
+         .op = WEFT_OP_CONV3D_DW,
+         .attr = &point,
+         .in = {X(2, 5, 40, 40, 12), X(2, 5, 40, 40, 24)}},
+        {.label = "gelu", .op = WEFT_OP_GELU, .attr = &(weft_attr_gelu){false}, .in = {X(70001)}},
     };
     for (size_t i = 0; i < COUNT(cases); i++)
-        for (int threads = 1; threads <= 2; threads++)
-            cr_expect(same_results(&cases[i], threads, threads),
-                      "%s: a second run gives other bits", cases[i].label);
+        check_threads(&cases[i]);
 }
 
 /* random_normal is the scalar function of base/rng.h, at the global index, whatever the shard. */

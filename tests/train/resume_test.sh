@@ -93,8 +93,6 @@ grep -q "the autoencoder is another one" other.log && grep -q "checkpoint.allow_
 grep -q "stages.1 has another batch or size" other.log || { cat other.log; fail "the message of another batch"; }
 "$WEFT" train dit.yaml $more --set stages.1.steps=3 --set stages.1.batch=4 --set checkpoint.allow_changes=true >other.log 2>&1 || { cat other.log; fail "an allowed change"; }
 grep -q "going on although this is not the run that it was" other.log || { cat other.log; fail "an allowed change is not told"; }
-OMP_NUM_THREADS=2 "$WEFT" train dit.yaml $more --set stages.1.steps=4 --set stages.1.batch=4 >threads.log 2>&1 || { cat threads.log; fail "more threads"; }
-grep -q "was made with 1 threads, now there are 2" threads.log || { cat threads.log; fail "another number of threads is not told"; }
 
 # the stage that no sample fits, and a batch of more samples than there are, are told before the first step
 "$WEFT" train dit.yaml --set out=runs/late --set stages.1.frames=101 >late.log 2>&1 && fail "a stage that no sample fits"

@@ -146,23 +146,101 @@ static weft_status_code conv_plan(const conv_shape *s, dnnl_engine_t engine,
     return WEFT_OK;
 }
 
-static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
+/* ---- 1x1x1 --------------------------------------------------------------------------------- */
+
+/* A convolution as the linear layer that it is. */
+typedef struct pointwise {
+    weft_view in[3];
+    weft_attr_linear attr;
+    weft_kernel_args args;
+} pointwise;
+
+static void pointwise_of(const conv_shape *s, const weft_kernel_args *args, pointwise *p)
 {
-    const conv_shape s = conv_of(args, kind);
-    dnnl_engine_t engine;
-    dnnl_primitive_desc_t desc;
-    int64_t w_bytes = 0, scratch_bytes = 0;
-    if (is_empty(&s) || is_pointwise(&s))
-        return 0;
-    if (is_own(&s))
-        return kind == CONV_FORWARD ? conv_own_few_workspace(&s.d) : conv_own_dw_workspace(&s.d);
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
-        return 0;
-    if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
-        dnnl_primitive_desc_destroy(desc);
-    dnnl_engine_destroy(engine);
-    return w_bytes + scratch_bytes;
+    *p = (pointwise){.in = {args->in[0], args->in[1]}, .attr = {WEFT_ACT_NONE}, .args = *args};
+    if (s->bias)
+        p->in[2] = args->in[2];
+    p->in[1].shape = (weft_shape){2, {s->d.w.dim[0], s->d.w.dim[1]}};
+    p->args.in = p->in;
+    p->args.in_count = s->bias ? 3 : 2;
+    p->args.attr = &p->attr;
 }
+
+/* The weight gradient has few elements and long sums: those are cut into parts by the shape, and
+ * the parts added in order. */
+enum { PART_POSITIONS = 4096, MAX_PARTS = 16, FEW_OUTPUTS = 192 };
+
+static int64_t pointwise_parts(const conv_shape *s)
+{
+    const int64_t parts = shape_span(&s->d.x, 0, 4) / PART_POSITIONS;
+    return s->d.w.dim[0] >= FEW_OUTPUTS || parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
+}
+
+static int64_t pointwise_workspace(const conv_shape *s, const weft_kernel_args *args)
+{
+    if (s->kind == CONV_WEIGHTS)
+        return pointwise_parts(s) * s->d.w.dim[0] * s->d.w.dim[1] * 4;
+    if (s->kind == CONV_DATA)
+        return 0;
+    pointwise p;
+    pointwise_of(s, args, &p);
+    return cpu_linear.workspace(&p.args);
+}
+
+static void pointwise_dx(const conv_shape *s, const weft_kernel_args *args)
+{
+    const int64_t O = s->d.w.dim[0], I = s->d.w.dim[1];
+    cpu_gemm(&(cpu_product){.M = shape_span(&s->d.x, 0, 4),
+                            .N = I,
+                            .K = O,
+                            .lda = O,
+                            .ldb = I,
+                            .ldc = I,
+                            .A = args->in[0].data,
+                            .B = args->in[1].data,
+                            .C = args->out[0].data});
+}
+
+/* dw (O,I) of positions [from, to). */
+static void pointwise_dw_part(int64_t O, int64_t I, int64_t from, int64_t to, const float *x,
+                              const float *dy, float *dw)
+{
+    cpu_gemm(&(cpu_product){.trans_a = true,
+                            .M = O,
+                            .N = I,
+                            .K = to - from,
+                            .lda = O,
+                            .ldb = I,
+                            .ldc = I,
+                            .A = dy + from * O,
+                            .B = x + from * I,
+                            .C = dw});
+}
+
+static void pointwise_dw(const conv_shape *s, const weft_kernel_args *args)
+{
+    const int64_t O = s->d.w.dim[0], I = s->d.w.dim[1], positions = shape_span(&s->d.x, 0, 4),
+                  parts = pointwise_parts(s);
+    const float *x = args->in[0].data, *dy = args->in[1].data;
+    float *dw = args->out[0].data, *partial = parts > 1 ? args->workspace : dw;
+    const int threads = parts > 1 ? cpu_threads(positions * O) : 1;
+    if (threads == 1) { /* no region of one thread around a product: see matmul */
+        for (int64_t i = 0; i < parts; i++)
+            pointwise_dw_part(O, I, positions * i / parts, positions * (i + 1) / parts, x, dy,
+                              partial + i * O * I);
+    } else {
+#pragma omp parallel for schedule(static) num_threads(threads)
+        for (int64_t i = 0; i < parts; i++)
+            pointwise_dw_part(O, I, positions * i / parts, positions * (i + 1) / parts, x, dy,
+                              partial + i * O * I);
+    }
+    if (parts > 1) {
+        memset(dw, 0, (size_t)(O * I) * sizeof *dw);
+        cpu_isa_get()->column_sums(partial, parts, O * I, dw);
+    }
+}
+
+/* ---- oneDNN -------------------------------------------------------------------------------- */
 
 static void conv_release(void *cache)
 {
@@ -227,23 +305,20 @@ static weft_status_code conv_memories(conv_cache *c, const conv_shape *s,
     return dnnl_check(status, "weight reorder");
 }
 
-static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kind, void **cache)
+static weft_status_code conv_open(const conv_shape *s, conv_cache **cache)
 {
-    const conv_shape s = conv_of(args, kind);
     weft_status_code status = WEFT_OK;
     dnnl_primitive_desc_t desc = NULL;
     *cache = NULL;
-    if (is_empty(&s) || is_pointwise(&s) || is_own(&s))
-        return WEFT_OK;
     conv_cache *c = weft_alloc(sizeof *c);
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "conv3d: no memory for its primitives");
     WEFT_GO(dnnl_check(dnnl_engine_create(&c->engine, dnnl_cpu, 0), "engine"));
     WEFT_GO(
         dnnl_check(dnnl_stream_create(&c->stream, c->engine, dnnl_stream_default_flags), "stream"));
-    WEFT_GO(conv_plan(&s, c->engine, &desc, &c->w_bytes, &c->scratch_bytes));
+    WEFT_GO(conv_plan(s, c->engine, &desc, &c->w_bytes, &c->scratch_bytes));
     WEFT_GO(dnnl_check(dnnl_primitive_create(&c->conv, desc), "primitive"));
-    WEFT_GO(conv_memories(c, &s, desc));
+    WEFT_GO(conv_memories(c, s, desc));
     *cache = c;
     c = NULL;
 out:
@@ -253,18 +328,26 @@ out:
     return status;
 }
 
+static weft_status_code conv_prepare(const weft_kernel_args *args, conv_kind kind, void **cache)
+{
+    const conv_shape s = conv_of(args, kind);
+    conv_cache *c = NULL;
+    if (!is_empty(&s) && !is_pointwise(&s) && !is_own(&s))
+        WEFT_TRY(conv_open(&s, &c));
+    *cache = c;
+    return WEFT_OK;
+}
+
 static weft_status_code reorder_weights(const conv_cache *c, dnnl_memory_t from, dnnl_memory_t to)
 {
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     return dnnl_check(dnnl_primitive_execute(c->reorder, c->stream, 2, list), "weight reorder");
 }
 
-/* x, w, y by their place in the convolution, whichever is the result. */
-static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kind, void *x, void *w,
-                                     void *y, void *bias)
+/* x, w, y by their place in the convolution, whichever is the result. `space` is scratch. */
+static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x,
+                                     void *w, void *y, void *bias)
 {
-    const conv_cache *c = args->cache;
-    char *space = args->workspace;
     dnnl_memory_set_data_handle(c->x, x);
     dnnl_memory_set_data_handle(c->y, y);
     dnnl_memory_set_data_handle(c->plain, w);
@@ -288,18 +371,221 @@ static weft_status_code conv_execute(const weft_kernel_args *args, conv_kind kin
     return dnnl_check(dnnl_stream_wait(c->stream), "wait");
 }
 
-#define ENTRIES(name, kind)                                                                        \
+/* ---- oneDNN's weight gradient -------------------------------------------------------------- */
+
+/* oneDNN adds over samples and frames in as many partial sums as it has threads. So it gets runs of
+ * samples, or of frames of one sample, as convolutions of their own on one thread each; the runs
+ * are a function of the shape, and their gradients are added in order. */
+enum {
+    DW_BYTES = 48 << 20, /* of partial gradients */
+    DW_POSITIONS = 2048, /* of a part at least: what amortises its own gradient */
+};
+
+typedef struct dw_part {
+    conv_shape s;
+    weft_attr_conv attr;
+    int64_t x_at, y_at; /* first element */
+    conv_cache *c;      /* NULL: this part sees padding alone */
+} dw_part;
+
+typedef struct dw_cache {
+    int64_t parts, space; /* bytes of scratch of a part, its gradient behind it */
+    dw_part part[MAX_PARTS];
+} dw_cache;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t dw_floats(const conv_shape *s)
+{
+    return (shape_span(&s->d.w, 0, 5) + 15) & ~(int64_t)15;
+}
+
+static int64_t dw_parts(const conv_shape *s)
+{
+    const int64_t frames = s->d.y.dim[0] * s->d.y.dim[1], fit = DW_BYTES / (dw_floats(s) * 4),
+                  most = fit < 1           ? 1
+                         : fit < MAX_PARTS ? fit
+                                           : MAX_PARTS;
+    const int64_t parts = shape_span(&s->d.y, 0, 4) / DW_POSITIONS;
+    return parts < 1 || frames < 1 ? 1 : least(parts, least(frames, most));
+}
+
+/* Part `i` of parts_of(): `samples` of them, or one sample in `chunks` runs of frames. */
+static void dw_part_of(const conv_shape *whole, int64_t chunks, int64_t i, dw_part *p)
+{
+    const int64_t B = whole->d.x.dim[0], T = whole->d.x.dim[1], out = whole->d.y.dim[1],
+                  x_frame = shape_span(&whole->d.x, 2, 5), y_frame = shape_span(&whole->d.y, 2, 5);
+    const int64_t stride = whole->d.attr->stride[0], before = whole->d.attr->before[0];
+    int64_t b0 = i / chunks, b1 = b0 + 1;
+    if (chunks == 1) {
+        const int64_t parts = B < dw_parts(whole) ? B : dw_parts(whole);
+        b0 = B * i / parts;
+        b1 = B * (i + 1) / parts;
+    }
+    const int64_t t0 = out * (i % chunks) / chunks, t1 = out * (i % chunks + 1) / chunks;
+    const int64_t from = t0 * stride - before, to = (t1 - 1) * stride - before + whole->d.w.dim[2];
+    const int64_t first = from < 0 ? 0 : from, last = to > T ? T : to;
+    p->s = *whole;
+    p->attr = *whole->d.attr;
+    p->attr.before[0] = first - from;
+    p->attr.after[0] = to - last;
+    p->s.d.attr = &p->attr;
+    p->s.d.x.dim[0] = p->s.d.y.dim[0] = b1 - b0;
+    p->s.d.x.dim[1] = last > first ? last - first : 0;
+    p->s.d.y.dim[1] = t1 - t0;
+    p->x_at = (b0 * T + first) * x_frame;
+    p->y_at = (b0 * out + t0) * y_frame;
+}
+
+/* Runs of frames per sample; 1: parts are samples. */
+static int64_t dw_chunks(const conv_shape *s)
+{
+    const int64_t chunks = dw_parts(s) / s->d.x.dim[0];
+    return chunks < 1 ? 1 : chunks;
+}
+
+static int64_t dw_count(const conv_shape *s)
+{
+    const int64_t B = s->d.x.dim[0], chunks = dw_chunks(s);
+    return chunks > 1 || B < dw_parts(s) ? B * chunks : dw_parts(s);
+}
+
+static void dw_release(void *cache)
+{
+    dw_cache *c = cache;
+    for (int64_t i = 0; c && i < c->parts; i++)
+        conv_release(c->part[i].c);
+    weft_free(c);
+}
+
+static weft_status_code dw_open(const conv_shape *s, dw_cache **cache)
+{
+    weft_status_code status = WEFT_OK;
+    dw_cache *c = weft_alloc(sizeof *c);
+    *cache = NULL;
+    if (!c)
+        return weft_fail(WEFT_E_MEMORY, "conv3d_dw: no memory for its primitives");
+    c->parts = dw_count(s);
+    const int before = weft_host_set_threads(1); /* what the primitives are made for */
+    for (int64_t i = 0; i < c->parts; i++) {
+        dw_part *p = &c->part[i];
+        dw_part_of(s, dw_chunks(s), i, p);
+        if (is_empty(&p->s))
+            continue;
+        WEFT_GO(conv_open(&p->s, &p->c));
+        const int64_t space = (p->c->w_bytes + p->c->scratch_bytes + 63) & ~(int64_t)63;
+        c->space = space > c->space ? space : c->space;
+    }
+    *cache = c;
+    c = NULL;
+out:
+    weft_host_set_threads(before);
+    dw_release(c);
+    return status;
+}
+
+static int64_t dw_workspace(const conv_shape *s)
+{
+    dw_cache *c;
+    if (dw_open(s, &c) != WEFT_OK)
+        return 0;
+    const int64_t bytes = c->parts * (c->space + dw_floats(s) * 4);
+    dw_release(c);
+    return bytes;
+}
+
+static weft_status_code dw_prepare(const weft_kernel_args *args, void **cache)
+{
+    const conv_shape s = conv_of(args, CONV_WEIGHTS);
+    dw_cache *c = NULL;
+    if (!is_empty(&s) && !is_pointwise(&s) && !is_own(&s))
+        WEFT_TRY(dw_open(&s, &c));
+    *cache = c;
+    return WEFT_OK;
+}
+
+static weft_status_code dw_run_part(const weft_kernel_args *args, const dw_part *p, char *space,
+                                    float *dw, int64_t floats)
+{
+    float *x = args->in[0].data, *dy = args->in[1].data;
+    if (!p->c) {
+        memset(dw, 0, (size_t)floats * sizeof *dw);
+        return WEFT_OK;
+    }
+    return conv_execute(p->c, CONV_WEIGHTS, space, x + p->x_at, dw, dy + p->y_at, NULL);
+}
+
+static weft_status_code dw_execute(const weft_kernel_args *args, const conv_shape *s)
+{
+    const dw_cache *c = args->cache;
+    const int64_t floats = dw_floats(s), count = view_count(&args->out[0]);
+    char *space = args->workspace;
+    float *partial = (float *)(space + c->parts * c->space), *dw = args->out[0].data;
+    const int threads = cpu_threads(view_count(&args->in[0]) + view_count(&args->in[1]));
+    int failed = WEFT_OK;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(max : failed)
+    for (int64_t i = 0; i < c->parts; i++) {
+        const int status =
+            dw_run_part(args, &c->part[i], space + i * c->space, partial + i * floats, floats);
+        failed = status > failed ? status : failed;
+    }
+    if (failed != WEFT_OK)
+        return (weft_status_code)failed;
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(c->parts *count))
+    for (int64_t at = 0; at < count; at += 4096) {
+        const int64_t n = count - at < 4096 ? count - at : 4096;
+        memcpy(dw + at, partial + at, (size_t)n * sizeof *dw);
+        for (int64_t i = 1; i < c->parts; i++)
+            cpu_isa_get()->column_sums(partial + i * floats + at, 1, n, dw + at);
+    }
+    return WEFT_OK;
+}
+
+/* ---- the kernels --------------------------------------------------------------------------- */
+
+static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
+{
+    const conv_shape s = conv_of(args, kind);
+    dnnl_engine_t engine;
+    dnnl_primitive_desc_t desc;
+    int64_t w_bytes = 0, scratch_bytes = 0;
+    if (is_empty(&s))
+        return 0;
+    if (is_pointwise(&s))
+        return pointwise_workspace(&s, args);
+    if (is_own(&s))
+        return kind == CONV_FORWARD ? conv_own_few_workspace(&s.d) : conv_own_dw_workspace(&s.d);
+    if (kind == CONV_WEIGHTS)
+        return dw_workspace(&s);
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+        return 0;
+    if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
+        dnnl_primitive_desc_destroy(desc);
+    dnnl_engine_destroy(engine);
+    return w_bytes + scratch_bytes;
+}
+
+#define WORKSPACE(name, kind)                                                                      \
     static int64_t name##_workspace(const weft_kernel_args *args)                                  \
     {                                                                                              \
         return conv_workspace(args, kind);                                                         \
-    }                                                                                              \
-    static weft_status_code name##_prepare(const weft_kernel_args *args, void **cache)             \
-    {                                                                                              \
-        return conv_prepare(args, kind, cache);                                                    \
     }
-ENTRIES(conv3d, CONV_FORWARD)
-ENTRIES(conv3d_dx, CONV_DATA)
-ENTRIES(conv3d_dw, CONV_WEIGHTS)
+WORKSPACE(conv3d, CONV_FORWARD)
+WORKSPACE(conv3d_dx, CONV_DATA)
+WORKSPACE(conv3d_dw, CONV_WEIGHTS)
+
+static weft_status_code conv3d_prepare(const weft_kernel_args *args, void **cache)
+{
+    return conv_prepare(args, CONV_FORWARD, cache);
+}
+
+static weft_status_code conv3d_dx_prepare(const weft_kernel_args *args, void **cache)
+{
+    return conv_prepare(args, CONV_DATA, cache);
+}
 
 /* What an empty operand leaves: zeros, plus the bias. */
 static void conv_of_nothing(const weft_view *out, const float *bias)
@@ -320,21 +606,17 @@ CPU_KERNEL_WITH(conv3d, .workspace = conv3d_workspace, .prepare = conv3d_prepare
         return WEFT_OK;
     }
     if (is_pointwise(&s)) {
-        weft_view in[3] = {args->in[0], args->in[1]};
-        if (s.bias)
-            in[2] = args->in[2];
-        in[1].shape = (weft_shape){2, {s.d.w.dim[0], s.d.w.dim[1]}};
-        const weft_attr_linear attr = {WEFT_ACT_NONE};
-        return cpu_linear.run(&(weft_kernel_args){
-            .in = in, .in_count = s.bias ? 3 : 2, .out = args->out, .out_count = 1, .attr = &attr});
+        pointwise p;
+        pointwise_of(&s, args, &p);
+        return cpu_linear.run(&p.args);
     }
     if (is_own(&s)) {
         conv_own_few(&s.d, args->in[0].data, args->in[1].data, bias, args->out[0].data,
                      args->workspace);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_FORWARD, args->in[0].data, args->in[1].data, args->out[0].data,
-                        bias);
+    return conv_execute(args->cache, CONV_FORWARD, args->workspace, args->in[0].data,
+                        args->in[1].data, args->out[0].data, bias);
 }
 
 CPU_KERNEL_WITH(conv3d_dx, .workspace = conv3d_dx_workspace, .prepare = conv3d_dx_prepare,
@@ -346,17 +628,15 @@ CPU_KERNEL_WITH(conv3d_dx, .workspace = conv3d_dx_workspace, .prepare = conv3d_d
         return WEFT_OK;
     }
     if (is_pointwise(&s)) {
-        const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
-        cpu_gemm(false, false, shape_span(&s.d.x, 0, 4), I, O, 1, args->in[0].data, O,
-                 args->in[1].data, I, 0, args->out[0].data, I);
+        pointwise_dx(&s, args);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_DATA, args->out[0].data, args->in[1].data, args->in[0].data,
-                        NULL);
+    return conv_execute(args->cache, CONV_DATA, args->workspace, args->out[0].data,
+                        args->in[1].data, args->in[0].data, NULL);
 }
 
-CPU_KERNEL_WITH(conv3d_dw, .workspace = conv3d_dw_workspace, .prepare = conv3d_dw_prepare,
-                .kernel.release = conv_release)
+CPU_KERNEL_WITH(conv3d_dw, .workspace = conv3d_dw_workspace, .prepare = dw_prepare,
+                .kernel.release = dw_release)
 {
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
     if (is_empty(&s)) {
@@ -364,15 +644,12 @@ CPU_KERNEL_WITH(conv3d_dw, .workspace = conv3d_dw_workspace, .prepare = conv3d_d
         return WEFT_OK;
     }
     if (is_pointwise(&s)) {
-        const int64_t O = s.d.w.dim[0], I = s.d.w.dim[1];
-        cpu_gemm(true, false, O, I, shape_span(&s.d.x, 0, 4), 1, args->in[1].data, O,
-                 args->in[0].data, I, 0, args->out[0].data, I);
+        pointwise_dw(&s, args);
         return WEFT_OK;
     }
     if (is_own(&s)) {
         conv_own_dw(&s.d, args->in[0].data, args->in[1].data, args->out[0].data, args->workspace);
         return WEFT_OK;
     }
-    return conv_execute(args, CONV_WEIGHTS, args->in[0].data, args->out[0].data, args->in[1].data,
-                        NULL);
+    return dw_execute(args, &s);
 }

@@ -48,12 +48,19 @@ weft_status_code cpu_widened_run(const weft_kernel_args *args);
 int64_t cpu_widened_workspace(const weft_kernel_args *args);
 weft_status_code cpu_widened_prepare(const weft_kernel_args *args, void **cache);
 
-/* C (M,N) = alpha op(A) op(B) + beta C, row major; op(A) is (M,K), op(B) (K,N). Inside a parallel
- * region it runs on the calling thread. beta 0 does not read C. gemm.c says which library serves
- * what. */
-void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha,
-              const float *A, int64_t lda, const float *B, int64_t ldb, float beta, float *C,
-              int64_t ldc);
+/* C (M,N) = act(op(A) op(B) + bias), row major; op(A) is (M,K), op(B) (K,N), bias (N) or NULL. */
+typedef struct cpu_product {
+    bool trans_a, trans_b;
+    int64_t M, N, K, lda, ldb, ldc;
+    const float *A, *B;
+    float *C;
+    const float *bias;
+    weft_act act;
+} cpu_product;
+
+/* The same bits on any number of threads; inside a parallel region on the calling thread. gemm.c
+ * says which library serves what. */
+void cpu_gemm(const cpu_product *product);
 
 /* Threads that a parallel loop over `elements` f32 is worth: 1 below the cost of waking others. */
 int cpu_threads(int64_t elements);

@@ -1,14 +1,15 @@
 /* One GEMM for everything, behind it OpenBLAS and oneDNN.
  *
- * Which one is a function of shape, instruction set and library version alone, never of a timing:
- * the choice changes the rounding, and a run must repeat bitwise. Measured, share of the machine's
- * peak:
+ * Which one, and into which parts a product is cut, are functions of shape, instruction set and
+ * library version alone, never of a timing or of the number of threads: both libraries add in
+ * another order where a size passes a threshold or a tile of the kernel is cut, so the choice
+ * changes the rounding, and a run must repeat bitwise on any number of threads. Threads take parts,
+ * and each part is computed by the library on one thread. Measured, share of the machine's peak:
  *
- *   AVX2 (Zen 3)  OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is
- *                 small; oneDNN 90 % there
- *   AVX-512       oneDNN's generated kernels 95-99 % at any K; OpenBLAS too, but only where it
- *                 knows the processor: on a newer one than itself it falls back to AVX2 kernels,
- *                 49 % */
+ *   AVX2     OpenBLAS 83-97 % on large products, 46-70 % where K or the whole product is small;
+ *            oneDNN 90 % there (Zen 3)
+ *   AVX-512  oneDNN's generated kernels 93-99 % at any K; OpenBLAS 85-90 % where it knows the
+ *            processor (Zen 4), and on a newer one than itself 49 %: its AVX2 kernels (Zen 5) */
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -16,47 +17,44 @@
 #include <dnnl.h>
 #include <omp.h>
 
-/* Not in cblas.h of every version. */
-char *openblas_get_corename(void);
-
 static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 {
 #if defined(__x86_64__)
-    if (cpu_isa_get() == &cpu_isa_avx512) {
-        const char *core = openblas_get_corename();
-        const bool blas_knows = !strcmp(core, "SkylakeX") || !strcmp(core, "Cooperlake") ||
-                                !strcmp(core, "SapphireRapids");
-        if (!blas_knows)
-            return true;
-    }
-    return K <= 128 || M * N * K <= 256 * 256 * 256;
+    return cpu_isa_get() == &cpu_isa_avx512 || K <= 128 || M * N * K <= 256 * 256 * 256;
 #else
     (void)M, (void)N, (void)K; /* oneDNN's sgemm is plain C elsewhere */
     return false;
 #endif
 }
 
-typedef struct product {
-    bool trans_a, trans_b;
-    int64_t M, N, K, lda, ldb, ldc;
-    float alpha, beta;
-    const float *A, *B;
-    float *C;
-} product;
-
-static void by_library(const product *p, bool dnnl)
+static void by_library(const cpu_product *p, bool dnnl)
 {
-    if (dnnl &&
-        dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, p->alpha, p->A,
-                   p->lda, p->B, p->ldb, p->beta, p->C, p->ldc) == dnnl_success)
+    if (dnnl && dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, 1,
+                           p->A, p->lda, p->B, p->ldb, 0, p->C, p->ldc) == dnnl_success)
         return;
     cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
                 p->trans_b ? CblasTrans : CblasNoTrans, (blasint)p->M, (blasint)p->N, (blasint)p->K,
-                p->alpha, p->A, (blasint)p->lda, p->B, (blasint)p->ldb, p->beta, p->C,
-                (blasint)p->ldc);
+                1, p->A, (blasint)p->lda, p->B, (blasint)p->ldb, 0, p->C, (blasint)p->ldc);
 }
 
-/* Rows and columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay
+/* So many parts, edges of so many rows or columns at least, and so many multiplications in each:
+ * what packing the other operand again for every part costs, and waking a thread for it. */
+static const struct {
+    int64_t most, edge, work;
+} limits[] = {{4, 96, 1 << 19}, {16, 192, 1 << 25}, {64, 192, 1 << 28}};
+
+/* A power of two, so that 2, 4, 8 threads have equal shares. */
+static int64_t parts_along(int64_t n, int64_t work)
+{
+    int64_t parts = 1;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+        while (2 * parts <= limits[i].most && n / (2 * parts) >= limits[i].edge &&
+               work / (2 * parts) >= limits[i].work)
+            parts *= 2;
+    return parts;
+}
+
+/* Rows or columns of C that part `i` of `parts` begins at: multiples of 16, so that vectors stay
  * whole. */
 static int64_t cut(int64_t n, int64_t parts, int64_t i)
 {
@@ -64,58 +62,50 @@ static int64_t cut(int64_t n, int64_t parts, int64_t i)
     return i == 0 ? 0 : i == parts || at > n ? n : at;
 }
 
-/* C in a grid of blocks, one per thread: K is never split, so an element's sum does not depend on
- * the threads, and no barrier is waited for inside the product. */
-static void by_blocks(const product *p, bool dnnl, int64_t rows, int64_t columns)
+/* Rows [m0, m1) and columns [n0, n1) of C, with bias and activation while they are in the cache. */
+static void one_part(const cpu_product *p, bool dnnl, int64_t m0, int64_t m1, int64_t n0,
+                     int64_t n1)
 {
-#pragma omp parallel for schedule(static) num_threads((int)(rows * columns))
-    for (int64_t block = 0; block < rows * columns; block++) {
-        const int64_t m0 = cut(p->M, rows, block / columns),
-                      m1 = cut(p->M, rows, block / columns + 1);
-        const int64_t n0 = cut(p->N, columns, block % columns),
-                      n1 = cut(p->N, columns, block % columns + 1);
-        if (m1 <= m0 || n1 <= n0)
-            continue;
-        product part = *p;
-        part.M = m1 - m0;
-        part.N = n1 - n0;
-        part.A += p->trans_a ? m0 : m0 * p->lda;
-        part.B += p->trans_b ? n0 * p->ldb : n0;
-        part.C += m0 * p->ldc + n0;
+    cpu_product part = *p;
+    part.M = m1 - m0;
+    part.N = n1 - n0;
+    part.A += p->trans_a ? m0 : m0 * p->lda;
+    part.B += p->trans_b ? n0 * p->ldb : n0;
+    part.C += m0 * p->ldc + n0;
+    if (part.M <= 0 || part.N <= 0)
+        return;
+    if (p->K > 0)
         by_library(&part, dnnl);
-    }
+    else
+        for (int64_t m = 0; m < part.M; m++)
+            memset(part.C + m * p->ldc, 0, (size_t)part.N * sizeof *part.C);
+    if (!p->bias && p->act == WEFT_ACT_NONE)
+        return;
+    const cpu_isa *isa = cpu_isa_get();
+    for (int64_t m = 0; m < part.M; m++)
+        isa->bias_act(p->bias ? p->bias + n0 : NULL, part.C + m * p->ldc, part.N, p->act);
 }
 
-void cpu_gemm(bool trans_a, bool trans_b, int64_t M, int64_t N, int64_t K, float alpha,
-              const float *A, int64_t lda, const float *B, int64_t ldb, float beta, float *C,
-              int64_t ldc)
+void cpu_gemm(const cpu_product *p)
 {
-    if (M == 0 || N == 0)
-        return;
-    if (K == 0) {
-        for (int64_t m = 0; m < M; m++)
-            for (int64_t n = 0; n < N; n++)
-                C[m * ldc + n] = beta == 0 ? 0 : beta * C[m * ldc + n];
+    const int64_t work = p->M * p->N * p->K, parts = parts_along(p->M < p->N ? p->N : p->M, work),
+                  columns = p->M < p->N ? parts : 1, rows = parts / columns;
+    const bool dnnl = prefer_dnnl(p->M, p->N, p->K), alone = omp_in_parallel();
+    const int threads = alone ? 1 : omp_get_max_threads();
+    if (parts == 1 || threads == 1) {
+        if (threads > 1) /* the library's own threads stay asleep */
+            omp_set_num_threads(1);
+        for (int64_t i = 0; i < parts; i++)
+            one_part(p, dnnl, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
+                     cut(p->N, columns, i % columns), cut(p->N, columns, i % columns + 1));
+        if (threads > 1)
+            omp_set_num_threads(threads);
         return;
     }
-    const product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
-    const bool dnnl = prefer_dnnl(M, N, K);
-    const int threads =
-        omp_in_parallel() || M * N * K < (int64_t)1 << 18 ? 1 : omp_get_max_threads();
-    /* The grid whose blocks have the least edge: what is packed and read again. */
-    int64_t best = 0, least = INT64_MAX;
-    for (int64_t rows = 1; rows <= threads; rows++)
-        if (threads % rows == 0 && M / rows >= 16 && N / (threads / rows) >= 16) {
-            const int64_t edge = M / rows + N / (threads / rows);
-            if (edge < least) {
-                least = edge;
-                best = rows;
-            }
-        }
-    if (threads == 1 || best == 0)
-        by_library(&p, dnnl);
-    else
-        by_blocks(&p, dnnl, best, threads / best);
+#pragma omp parallel for schedule(static) num_threads(parts < threads ? (int)parts : threads)
+    for (int64_t i = 0; i < parts; i++)
+        one_part(p, dnnl, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
+                 cut(p->N, columns, i % columns), cut(p->N, columns, i % columns + 1));
 }
 
 int cpu_threads(int64_t elements)

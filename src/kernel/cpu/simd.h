@@ -53,6 +53,9 @@ typedef struct cpu_isa {
     void (*binary[4])(const float *a, int a_step, const float *b, int b_step, float *y, int64_t n);
     /* sums[c] += x[r][c] over `rows` rows */
     void (*column_sums)(const float *x, int64_t rows, int64_t C, float *sums);
+    /* x (rows, columns) to (columns, rows); strides in floats */
+    void (*transpose)(const float *x, int64_t stride, int64_t rows, int64_t columns, float *to,
+                      int64_t to_stride);
     double (*total)(const float *x, int64_t n);
     double (*sum_squares)(const float *x, int64_t n);
     void (*layer_norm)(const float *x, const float *gamma, const float *beta, float *y,
