@@ -152,15 +152,6 @@ weft_status weft_json_get_f64_or(const json_t *object, const char *key, const ch
     return WEFT_OK;
 }
 
-weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where,
-                                  bool fallback, bool *out)
-{
-    if (member(object, key))
-        return weft_json_get_bool(object, key, where, out);
-    *out = fallback;
-    return WEFT_OK;
-}
-
 weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where,
                                     const char *fallback, const char **out)
 {

@@ -35,8 +35,6 @@ weft_status weft_json_get_i64_or(const json_t *object, const char *key, const ch
                                  int64_t fallback, int64_t *out);
 weft_status weft_json_get_f64_or(const json_t *object, const char *key, const char *where,
                                  double fallback, double *out);
-weft_status weft_json_get_bool_or(const json_t *object, const char *key, const char *where,
-                                  bool fallback, bool *out);
 weft_status weft_json_get_string_or(const json_t *object, const char *key, const char *where,
                                     const char *fallback, const char **out);
 

@@ -751,8 +751,3 @@ const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *d, 
     *count = d->boundary_count;
     return d->boundary;
 }
-
-int64_t weft_shot_detector_frames(const weft_shot_detector *d)
-{
-    return d->frames;
-}

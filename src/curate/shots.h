@@ -47,7 +47,6 @@ weft_status weft_shot_detector_finish(weft_shot_detector *detector);
 /* Ascending; complete after finish; borrowed until free. */
 const weft_boundary *weft_shot_detector_boundaries(const weft_shot_detector *detector,
                                                    int64_t *count);
-int64_t weft_shot_detector_frames(const weft_shot_detector *detector);
 void weft_shot_detector_free(weft_shot_detector *detector); /* accepts NULL */
 
 /* For weft_video_scan with these options (a weft_shot_options): whether the frames between two,

@@ -45,11 +45,6 @@ void weft_html_heading(weft_buf *page, const char *text)
     element(page, "h2", text);
 }
 
-void weft_html_paragraph(weft_buf *page, const char *text)
-{
-    element(page, "p", text);
-}
-
 /* "12", "-0.5", "3e4", "98 %", "1.2 s": begins as a number. */
 static bool looks_numeric(const char *text)
 {

@@ -8,7 +8,6 @@
 /* Appends the page's head: title, style for light and dark, and the title as its heading. */
 void weft_html_begin(weft_buf *page, const char *title);
 void weft_html_heading(weft_buf *page, const char *text);
-void weft_html_paragraph(weft_buf *page, const char *text);
 /* cell[rows * columns] row by row; `head` may be NULL. Cells that read as numbers are set to the
  * right. */
 void weft_html_table(weft_buf *page, const char *const *head, const char *const *cell, int rows,

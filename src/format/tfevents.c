@@ -189,48 +189,11 @@ static weft_status append_value(weft_tfevents *e, int64_t step, weft_buf *value)
     return status;
 }
 
-/* SummaryMetadata {plugin_data {plugin_name}}. */
-static void put_plugin(weft_buf *value, const char *name)
-{
-    weft_buf data = {0}, metadata = {0};
-    put_text(&data, 1, name);
-    put_message(&metadata, 1, &data);
-    put_message(value, 9, &metadata);
-}
-
 weft_status weft_tfevents_scalar(weft_tfevents *e, const char *tag, int64_t step, double number)
 {
     weft_buf value = {0};
     put_text(&value, 1, tag);
     put_float(&value, 2, (float)number);
-    return append_value(e, step, &value);
-}
-
-weft_status weft_tfevents_image(weft_tfevents *e, const char *tag, int64_t step, const void *png,
-                                int64_t bytes, int64_t width, int64_t height)
-{
-    weft_buf image = {0}, value = {0};
-    put_integer(&image, 1, height);
-    put_integer(&image, 2, width);
-    put_integer(&image, 3, 3); /* RGB */
-    put_bytes(&image, 4, png, bytes);
-    put_text(&value, 1, tag);
-    put_message(&value, 4, &image);
-    return append_value(e, step, &value);
-}
-
-weft_status weft_tfevents_text(weft_tfevents *e, const char *tag, int64_t step, const char *text)
-{
-    /* TensorProto {dtype: DT_STRING, tensor_shape {dim {size: 1}}, string_val} */
-    weft_buf dim = {0}, shape = {0}, tensor = {0}, value = {0};
-    put_integer(&dim, 1, 1);
-    put_message(&shape, 2, &dim);
-    put_integer(&tensor, 1, 7);
-    put_message(&tensor, 2, &shape);
-    put_text(&tensor, 8, text);
-    put_text(&value, 1, tag);
-    put_message(&value, 8, &tensor);
-    put_plugin(&value, "text");
     return append_value(e, step, &value);
 }
 

@@ -1,4 +1,4 @@
-/* TensorBoard event files: scalars, pictures and text over steps.
+/* TensorBoard event files: scalars over steps.
  *
  * A file is a row of records (u64 length | masked CRC32C of it | bytes | masked CRC32C of them),
  * each a protocol-buffer Event (tensorflow/core/util/event.proto), which is encoded by hand here.
@@ -19,11 +19,6 @@ typedef struct weft_tfevents weft_tfevents;
 weft_status weft_tfevents_open(const char *folder, weft_tfevents **events);
 weft_status weft_tfevents_scalar(weft_tfevents *events, const char *tag, int64_t step,
                                  double value);
-/* `png`: a whole PNG file of that size. */
-weft_status weft_tfevents_image(weft_tfevents *events, const char *tag, int64_t step,
-                                const void *png, int64_t bytes, int64_t width, int64_t height);
-weft_status weft_tfevents_text(weft_tfevents *events, const char *tag, int64_t step,
-                               const char *text);
 /* Bytes to the file; also done by itself every few seconds of writing, and by close. */
 weft_status weft_tfevents_flush(weft_tfevents *events);
 /* Accepts NULL; frees whatever the status is. */

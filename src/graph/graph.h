@@ -14,8 +14,8 @@
 struct weft_node {
     weft_op op;
     int in_count, out_count;
-    weft_value
-        *in; /* graph arena; WEFT_NONE: absent, as all up to WEFT_MAX_INPUTS that are not given */
+    /* graph arena; WEFT_NONE: absent, as all up to WEFT_MAX_INPUTS that are not given */
+    weft_value *in;
     weft_value out[WEFT_MAX_OUTPUTS];
     const void *attr;  /* graph arena, type by op */
     const char *scope; /* "blocks.3.attn1", "" at the top */

@@ -37,8 +37,8 @@ typedef struct weft_trace_step {
     int32_t group; /* index into groups */
     int32_t owner; /* cascade, stage or -1: for tables and colours */
     double seconds, bytes;
-    double
-        repeat; /* the operation so many times one after the other (layers folded into one); >= 1 */
+    /* the operation so many times one after the other (layers folded into one); >= 1 */
+    double repeat;
     double memory; /* bytes that each member holds from the step's start on: plus or minus */
     int32_t first_after, after_count; /* into `after` */
 } weft_trace_step;

@@ -86,8 +86,8 @@ typedef struct weft_grid {
     bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
     int64_t channels;  /* of the latents */
     int64_t out_channels;
-    int64_t
-        side; /* denoiser: the only height and width of latents that it has positions for; 0: any */
+    /* denoiser: the only height and width of latents that it has positions for; 0: any */
+    int64_t side;
     double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS]; /* autoencoder: of its latents */
 } weft_grid;
 /* Frames that fit the grid: rounded to the nearest, at least one. */

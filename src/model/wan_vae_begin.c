@@ -32,8 +32,8 @@ static float *at(const conv *c, int64_t o, int64_t i, int64_t t, int64_t y, int6
 /* Random features of the present frame that leave the constant out. */
 static void fill_random(const conv *c, const char *name, double gain, uint64_t seed)
 {
-    char
-        whole[520]; /* the key has the name with its scope: earlier runs began with the same bits */
+    /* the key has the name with its scope: earlier runs began with the same bits */
+    char whole[520];
     const int length = snprintf(whole, sizeof whole, "vae.%s", name);
     const uint64_t key = weft_seed_mix(seed, XXH64(whole, (size_t)length, 0));
     const double deviation = gain / sqrt((double)(c->in * c->ky * c->kx));

@@ -1,6 +1,6 @@
 /* Passes: named functions from graph to graph. Each leaves its input alone and returns a new graph
- * in *out (freed by the caller), or says in weft_pass_report what it changed. The verifier runs
- * behind each in tests and debug builds. Any pass can be switched off by name. */
+ * in *out, freed by the caller. The verifier runs behind each in tests and debug builds. The list
+ * of them, with names, switches and what each changed, is pass/passes.h. */
 #ifndef WEFT_PASS_PASS_H
 #define WEFT_PASS_PASS_H
 

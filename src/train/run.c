@@ -415,14 +415,6 @@ int64_t weft_run_first_step(const weft_run *run, int64_t index)
     return first;
 }
 
-int64_t weft_run_stage_at(const weft_run *run, int64_t step)
-{
-    int64_t index = 0;
-    while (index + 1 < run->stages.count && weft_run_first_step(run, index + 1) <= step)
-        index++;
-    return index;
-}
-
 /* ---- models -------------------------------------------------------------------------------- */
 
 /* Fields that the config leaves out and the models beside it decide. */

@@ -112,7 +112,5 @@ int weft_stage_largest(const weft_stage *stage);
 double weft_stage_lr(const weft_stage *stage, int64_t step);
 /* Steps before stage `index`, or of all for index = count. */
 int64_t weft_run_first_step(const weft_run *run, int64_t index);
-/* The stage of global step `step`. */
-int64_t weft_run_stage_at(const weft_run *run, int64_t step);
 
 #endif

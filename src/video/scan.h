@@ -27,8 +27,8 @@ typedef struct weft_scan_options {
     int64_t width, height;             /* of the frames, WEFT_VIDEO_SMALL */
     int64_t large_width, large_height; /* of a second form of each frame; 0: none */
     int threads;                       /* 0: 1 */
-    int64_t
-        leave_out; /* frames in a row that may be left out, at most; 0: every frame is decoded */
+    /* frames in a row that may be left out, at most; 0: every frame is decoded */
+    int64_t leave_out;
     bool motion_vectors;
     double stall_seconds; /* 0: 30 */
 } weft_scan_options;

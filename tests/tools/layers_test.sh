@@ -1,7 +1,7 @@
 #!/bin/bash
 # The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
 # has at most 1,500 lines and a name of its own, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
-# know numbers only: JSON, config files and pictures are in files whose names say so.
+# know numbers only: JSON, config files and pictures are in files whose names say so. No function is called by nobody.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
 
@@ -89,7 +89,38 @@ def check_numbers_only(path, relative):
                             f"{header} belongs into a file named *_json, *_report, *_svg ...")
 
 
+def check_split(path, relative):
+    # what a formatter leaves of a member whose comment did not fit beside it
+    with open(path, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            if re.match(r"\s+(const |unsigned |struct )*(char|bool|int|float|double|u?int\d+_t|size_t|weft_\w+|json_t)$",
+                        line.rstrip("\n")):
+                problems.append(f"{relative}:{number}: a declaration is split; its comment goes above it")
+
+
+def check_called():
+    # a function that is named where it is declared and defined, and nowhere else, is called by nobody
+    declared, named = {}, {}
+    for top in ("src", "include", "tests", "bench", "examples"):
+        for folder, _, files in os.walk(os.path.join(root, top)):
+            for name in files:
+                if not name.endswith((".c", ".h", ".def", ".inc")):
+                    continue
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as f:
+                    text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+                for word in re.findall(r"\bweft_\w+", text):
+                    named[word] = named.get(word, 0) + 1
+                if top == "src" and name.endswith(".h"):
+                    for function in re.findall(r"^(?!typedef|static)[a-z][\w *]*?\b(weft_\w+)\(", text, re.M):
+                        declared[function] = os.path.relpath(path, root)
+    for function, relative in declared.items():
+        if named[function] <= 2:
+            problems.append(f"{relative}: nobody calls {function}")
+
+
 count = 0
+check_called()
 for folder, _, files in os.walk(os.path.join(root, "src")):
     for name in sorted(files):
         path = os.path.join(folder, name)
@@ -100,6 +131,7 @@ for folder, _, files in os.walk(os.path.join(root, "src")):
             check_name(name, relative)
             check_numbers_only(path, relative)
             check_length(path, relative)
+            check_split(path, relative)
 for problem in sorted(problems):
     print(problem)
 print(f"{count} files, {len(problems)} problems")

@@ -26,9 +26,6 @@ Test(schedule, stages_follow_each_other)
     const weft_run run = {.stages = {2, stage}};
     cr_assert_eq(weft_run_first_step(&run, 1), 3);
     cr_assert_eq(weft_run_first_step(&run, 2), 7);
-    cr_assert_eq(weft_run_stage_at(&run, 2), 0);
-    cr_assert_eq(weft_run_stage_at(&run, 3), 1);
-    cr_assert_eq(weft_run_stage_at(&run, 9), 1);
 }
 
 Test(guard, limits_after_the_window_and_patience)

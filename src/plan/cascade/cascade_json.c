@@ -152,35 +152,6 @@ weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cas
     return status;
 }
 
-weft_status weft_cascade_list_to_json(const weft_cascade_list *list, json_t **out)
-{
-    json_t *root = json_object(), *array = json_array();
-    bool ok = root && array && !json_object_set(root, "cascades", array);
-    for (int64_t i = 0; ok && i < list->count; i++) {
-        const weft_cascade *c = &list->item[i];
-        json_t *after = json_array(), *degrees = json_object();
-        for (int32_t k = 0; k < c->after_count; k++)
-            ok &= !json_array_append_new(after, json_string(list->item[c->after[k]].id));
-        for (int32_t k = 0; k < c->option_count; k++) {
-            char key[24];
-            snprintf(key, sizeof key, "%lld", (long long)c->option[k].degree);
-            ok &= !json_object_set_new(degrees, key,
-                                       json_pack("{s:f,s:f}", "seconds", c->option[k].seconds,
-                                                 "bytes", c->option[k].bytes));
-        }
-        ok &= !json_array_append_new(
-            array, json_pack("{s:s,s:o,s:o}", "id", c->id, "after", after, "degrees", degrees));
-    }
-    json_decref(array);
-    if (!ok) {
-        json_decref(root);
-        return weft_fail(WEFT_E_MEMORY, "out of memory writing %lld cascades",
-                         (long long)list->count);
-    }
-    *out = root;
-    return WEFT_OK;
-}
-
 weft_status weft_cascade_plan_to_json(const weft_cascade_list *list, const weft_cascade_problem *p,
                                       const weft_cascade_result *r, const int32_t *first,
                                       const int32_t *devices, json_t **out)

@@ -13,8 +13,6 @@
 weft_status weft_cascade_list_from_json(const json_t *root, const char *name, weft_arena *arena,
                                         weft_cascade_list *out);
 weft_status weft_cascade_list_load(const char *path, weft_arena *arena, weft_cascade_list *out);
-/* The same the other way; the caller owns *out. */
-weft_status weft_cascade_list_to_json(const weft_cascade_list *list, json_t **out);
 
 /* {"makespan", "lower_bound", "gap", "proved", "devices", "cascades": [{"id", "degree", "start",
  * "end", "devices"}, ...]}; the caller owns *out. */

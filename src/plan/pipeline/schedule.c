@@ -229,9 +229,9 @@ typedef struct machine {
     int64_t *cap;       /* [S] */
     double *end;        /* [3][S][M]; NAN: not yet */
     double *free_at;    /* [D] */
-    weft_task *planned; /* [D] what a device does next, */
-    double
-        *start; /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
+    weft_task *planned; /* [D] what a device does next */
+    /* [2 * leaves] and when, as a tree of minima over the devices; INFINITY: unknown */
+    double *start;
     int64_t leaves; /* power of two, >= D */
     int64_t *first; /* [D + 1] into `local` */
     int64_t *local; /* [S] stages by device */
