@@ -1,5 +1,5 @@
 /* Near-duplicate search: time by number of shots, beside comparing all pairs (measured on the first
- * few, scaled up). */
+ * few, scaled up), and with the search by parts of pictures. */
 #include "curate/near.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -7,11 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    HASHES = 40,
-    DRIFT = 5,
-    FEW = 1500
-}; /* shots of 5 s; bits from one eighth of a second to the next */
+/* Shots of 5 s with points of three pictures and looks that are made when asked for; bits from one
+ * eighth of a second to the next, and in points of a copy. */
+enum { HASHES = 40, DRIFT = 5, FEW = 1500, PICTURES = 3, LOOKS = 20, POINT_BITS = 5 };
 
 static uint64_t state;
 static uint64_t next_random(void)
@@ -35,7 +33,7 @@ static void make_shots(weft_near_shot *shots, weft_phash *hash, int64_t count)
 {
     for (int64_t s = 0; s < count; s++) {
         weft_phash *own = hash + s * HASHES;
-        shots[s] = (weft_near_shot){own, HASHES};
+        shots[s] = (weft_near_shot){.hash = own, .hashes = HASHES};
         const weft_phash *from =
             s % 10 == 9 ? hash + (int64_t)(next_random() % (uint64_t)s) * HASHES : NULL;
         weft_phash h = {0};
@@ -49,40 +47,99 @@ static void make_shots(weft_near_shot *shots, weft_phash *hash, int64_t count)
     }
 }
 
+/* Points at random, for copies (every tenth shot, of the one before) those of the other with a few
+ * bits turned. */
+static void make_parts(weft_parts *parts, weft_points *points, int64_t count)
+{
+    for (int64_t s = 0; s < count; s++) {
+        parts[s] = (weft_parts){.aspect = 1.7778,
+                                .points = points + s * PICTURES,
+                                .pictures = PICTURES,
+                                .points_step = 2 * WEFT_POINTS_STEP,
+                                .looks = LOOKS};
+        for (int k = 0; k < PICTURES; k++) {
+            weft_points *to = &points[s * PICTURES + k];
+            to->count = WEFT_POINTS;
+            for (int i = 0; i < WEFT_POINTS; i++) {
+                weft_point *p = &to->point[i];
+                const uint64_t r = next_random();
+                *p = (weft_point){{(uint32_t)r | 1, (uint32_t)(r >> 33)},
+                                  (uint8_t)(r >> 8),
+                                  (uint8_t)(r >> 16),
+                                  (uint8_t)(i % 5),
+                                  0};
+                if (s % 10 != 9)
+                    continue;
+                *p = to[-PICTURES].point[i];
+                for (int b = 0; b < POINT_BITS; b++)
+                    p->word[next_random() & 1] ^= 2u << next_random() % 30;
+            }
+        }
+    }
+}
+
+/* The same for all: what is compared costs what it does. */
+static weft_status_code make_looks(void *user, int64_t shot, weft_look *to)
+{
+    (void)user;
+    (void)shot;
+    for (int t = 0; t < LOOKS; t++)
+        for (int y = 0; y < WEFT_LOOK_HEIGHT; y++)
+            for (int x = 0; x < WEFT_LOOK_WIDTH; x++)
+                to[t].luma[y][x] = (uint8_t)((x + t) * 37 ^ y * 91);
+    return WEFT_OK;
+}
+
+static void measure(const weft_near_shot *shots, int64_t most, double share_of_parts,
+                    double seconds_a_pair)
+{
+    weft_near_result *result = weft_alloc(most * (int64_t)sizeof *result);
+    const weft_near_limits limits = {
+        .frames = {32, 10}, .share = 0.7, .parts = share_of_parts, .looks = make_looks};
+    for (int64_t count = 1000; result && count <= most; count *= 10) {
+        int64_t pairs, found = 0;
+        const double begin = weft_now();
+        if (weft_near_find(shots, count, &limits, result, &pairs) != WEFT_OK) {
+            fprintf(stderr, "%s\n", weft_error_message());
+            exit(1);
+        }
+        const double seconds = weft_now() - begin;
+        for (int64_t i = 0; i < count; i++)
+            found += result[i].of >= 0;
+        printf("%10lld %7s %12.2f %12lld %14lld %14.0f s\n", (long long)count,
+               share_of_parts > 0 ? "yes" : "no", seconds, (long long)found, (long long)pairs,
+               2 * seconds_a_pair * (double)count * (double)(count - 1) / 2);
+        fflush(stdout);
+    }
+    weft_free(result);
+}
+
 int main(int argc, char **argv)
 {
     const int64_t most = argc > 1 ? atoll(argv[1]) : 100000;
     const weft_phash_limits limits = {32, 10};
     weft_phash *hash = weft_alloc(most * HASHES * (int64_t)sizeof *hash);
     weft_near_shot *shots = weft_alloc(most * (int64_t)sizeof *shots);
-    weft_near_result *result = weft_alloc(most * (int64_t)sizeof *result);
-    if (!hash || !shots || !result)
+    weft_parts *parts = weft_alloc(most * (int64_t)sizeof *parts);
+    weft_points *points = weft_alloc(most * PICTURES * (int64_t)sizeof *points);
+    if (!hash || !shots || !parts || !points)
         return 1;
     make_shots(shots, hash, most);
+    make_parts(parts, points, most);
     double begin = weft_now(), sum = 0;
     for (int64_t i = 0; i < FEW && i < most; i++)
         for (int64_t k = 0; k < i; k++)
             sum += weft_phash_overlap(shots[i].hash, HASHES, shots[k].hash, HASHES, limits);
     const double pair = (weft_now() - begin) / (FEW * (FEW - 1) / 2);
-    printf("%10s %12s %12s %14s %16s   (%.0f)\n", "shots", "seconds", "duplicates",
+    printf("%10s %7s %12s %12s %14s %16s   (%.0f)\n", "shots", "parts", "seconds", "duplicates",
            "pairs compared", "all pairs, about", sum);
-    for (int64_t count = 1000; count <= most; count *= 10) {
-        int64_t pairs, found = 0;
-        begin = weft_now();
-        if (weft_near_find(shots, count, limits, 0.7, result, &pairs) != WEFT_OK) {
-            fprintf(stderr, "%s\n", weft_error_message());
-            return 1;
-        }
-        const double seconds = weft_now() - begin;
-        for (int64_t i = 0; i < count; i++)
-            found += result[i].of >= 0;
-        printf("%10lld %12.2f %12lld %14lld %14.0f s\n", (long long)count, seconds,
-               (long long)found, (long long)pairs,
-               2 * pair * (double)count * (double)(count - 1) / 2);
-        fflush(stdout);
-    }
+    measure(shots, most, 0, pair);
+    for (int64_t i = 0; i < most; i++)
+        shots[i].parts = &parts[i];
+    measure(shots, most, 0.6, pair);
+    weft_free(parts);
+    weft_free(points);
     weft_free(hash);
     weft_free(shots);
-    weft_free(result);
     return 0;
 }

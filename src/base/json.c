@@ -30,6 +30,31 @@ weft_status weft_json_load(const char *path, json_t **json)
     return status;
 }
 
+weft_status weft_json_lines(const char *path, weft_status_code (*each)(void *user, json_t *value),
+                            void *user)
+{
+    char *text;
+    int64_t bytes, number = 1;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_file_read(path, INT64_MAX - 1, &text, &bytes));
+    for (const char *at = text, *end = text + bytes; status == WEFT_OK && at < end; number++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        const int64_t length = (stop ? stop : end) - at;
+        json_error_t error;
+        json_t *value = NULL;
+        if (strspn(at, " \t\r") < (size_t)length) {
+            value = json_loadb(at, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+            status = value ? each(user, value)
+                           : weft_fail(WEFT_E_FORMAT, "%s:%lld:%d: not valid JSON: %s", path,
+                                       (long long)number, error.column, error.text);
+        }
+        json_decref(value);
+        at += length + 1;
+    }
+    weft_free(text);
+    return status;
+}
+
 weft_status weft_json_save(const char *path, const json_t *json)
 {
     char *text = json_dumps(json, JSON_INDENT(1));

@@ -46,6 +46,8 @@ typedef struct analysis {
     int64_t frames, frame_capacity;
     weft_phash *hash;
     int64_t hashes, hash_capacity;
+    weft_curate_parts parts;
+    int64_t look_capacity, points_capacity;
     double next_key;
     double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and
                          how long the last frame lasts */
@@ -182,6 +184,24 @@ static void find_bars(const weft_video_frame *f, uint8_t bar[4])
         bar[3]++;
 }
 
+/* What tells copies by their parts, of every second and of every eighth hash; of the whole frame,
+ * since bars are but what one picture has and its copy may not. */
+static weft_status add_parts_of(analysis *a, const weft_video_frame *f)
+{
+    weft_curate_parts *p = &a->parts;
+    if (a->hashes % WEFT_LOOK_STEP == 0) {
+        WEFT_TRY(weft_grow((void **)&p->look, p->looks, &a->look_capacity, sizeof *p->look));
+        weft_look_make(f->plane, f->stride, WIDE, HIGH, &p->look[p->looks++]);
+    }
+    if (a->hashes % WEFT_POINTS_STEP == 0) {
+        WEFT_TRY(
+            weft_grow((void **)&p->points, p->pictures, &a->points_capacity, sizeof *p->points));
+        weft_points_make(f->plane[0], f->stride[0], WIDE, HIGH,
+                         (double)a->info.width / (double)a->info.height, &p->points[p->pictures++]);
+    }
+    return WEFT_OK;
+}
+
 /* One hash for every KEY_SECONDS that have passed: frames that are shown for long have several. */
 static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const frame_stat *s)
 {
@@ -200,6 +220,7 @@ static weft_status add_hashes_of(analysis *a, const weft_video_frame *f, const f
         a->next_key = f->seconds;
     while (f->seconds >= a->next_key) {
         WEFT_TRY(weft_grow((void **)&a->hash, a->hashes, &a->hash_capacity, sizeof *a->hash));
+        WEFT_TRY(add_parts_of(a, f));
         a->hash[a->hashes++] = hash;
         a->next_key += KEY_SECONDS;
     }
@@ -453,6 +474,7 @@ static void add_hashes(const analysis *a, int64_t start, int64_t end, json_t *sh
         json_array_append_new(list, json_string(text));
     }
     json_object_set_new(shot, "hashes", list);
+    json_object_set_new(shot, "hash_from", json_integer(a->frame[start].hashes));
 }
 
 /* Adds frames start .. end, cut into clips of equal time when they are too long. */
@@ -585,6 +607,7 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     a->fps = info->fps;
     a->tick = info->fps > 0 ? 1 / info->fps : 0.04;
     a->frames = a->hashes = a->concealed = a->rest_at = 0;
+    a->parts.looks = a->parts.pictures = 0;
     a->next_key = 0;
     a->vectors = false;
     weft_shot_detector_free(a->detector);
@@ -598,8 +621,15 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     return weft_shot_detector_create(&o, &a->detector);
 }
 
+void weft_curate_parts_free(weft_curate_parts *p)
+{
+    weft_free(p->look);
+    weft_free(p->points);
+    *p = (weft_curate_parts){0};
+}
+
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
-                                const weft_heartbeat *heart, json_t **out)
+                                const weft_heartbeat *heart, json_t **out, weft_curate_parts *parts)
 {
     analysis *a = weft_alloc(sizeof *a);
     json_t *record = json_object(), *reject = NULL;
@@ -647,13 +677,17 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         json_object_set_new(record, "reject", reject);
     weft_shot_detector_free(a->detector);
     json_decref(a->reject);
+    *parts = a->parts;
     weft_free(a->frame);
     weft_free(a->hash);
     weft_free(a);
     if (status != WEFT_OK) {
         json_decref(record);
+        weft_curate_parts_free(parts);
         return status;
     }
+    json_object_set_new(record, "looks", json_integer(parts->looks));
+    json_object_set_new(record, "pictures", json_integer(parts->pictures));
     *out = record;
     return WEFT_OK;
 }

@@ -170,10 +170,16 @@ static weft_status_code analyse_job(void *context, int64_t job, int threads,
     run *r = context;
     weft_curate_source *s = &r->plan.source[r->job[job]];
     json_t *record;
-    weft_status_code status = weft_curate_analyse(s->path, r->config, threads, heart, &record);
+    weft_curate_parts parts;
+    weft_status_code status =
+        weft_curate_analyse(s->path, r->config, threads, heart, &record, &parts);
     if (status != WEFT_OK)
         return status;
-    status = weft_curate_state_save(&r->plan, s, record);
+    status =
+        weft_curate_parts_save(s, &parts); /* before the record, which says that all is there */
+    if (status == WEFT_OK)
+        status = weft_curate_state_save(&r->plan, s, record);
+    weft_curate_parts_free(&parts);
     json_decref(record);
     return status;
 }
@@ -248,7 +254,7 @@ static weft_status run_phase(run *r, const char *title, bool (*wants)(const weft
 
 static bool wants_analysis(const weft_curate_source *s)
 {
-    return s->kind == WEFT_CURATE_VIDEO && !s->record && !s->same_as;
+    return s->kind == WEFT_FOOTAGE_VIDEO && !s->record && !s->same_as;
 }
 
 static bool wants_clips(const weft_curate_source *s)

@@ -41,7 +41,7 @@ typedef struct weft_curate_config {
     weft_curate_quality quality;
     struct {
         bool on;
-        double distance, share;
+        double distance, share, parts;
         int64_t colour; /* levels */
     } duplicates;
 } weft_curate_config;

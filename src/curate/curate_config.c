@@ -98,6 +98,11 @@ static const weft_key duplicate_keys[] = {
      "share of the shorter shot's key frames that must be in the other, and of a shot's that kept "
      "ones show",
      .min = 0.01, .max = 1},
+    {"parts", WEFT_KEY_F64, AT(duplicates.parts) - AT(duplicates), "0.6", "",
+     "share of the smaller picture, and of what moves in it, that the other must show to be taken "
+     "for the same: finds crops, overlays, captions, grades and copies without colours; 0: these "
+     "are not looked for",
+     .min = 0, .max = 1},
 };
 static const weft_section duplicate_section = {"duplicates", "which shots show the same",
                                                sizeof(((weft_curate_config *)0)->duplicates),

@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 8 };
+enum { STATE_VERSION = 9 };
 
 static weft_status_code out_of_memory(void)
 {
@@ -46,27 +47,11 @@ void weft_curate_plan_free(weft_curate_plan *p)
         weft_free(s->name);
         weft_free(s->path);
         weft_free(s->state_path);
+        weft_free(s->parts_path);
     }
     weft_free(p->source);
     p->source = NULL;
     p->sources = 0;
-}
-
-/* Text, pictures and sound beside videos; everything else is tried as a video, whatever its name.
- */
-static weft_curate_kind kind_of(const char *name)
-{
-    static const char *const other[] = {"md",  "csv",  "tsv", "srt",   "vtt",  "ass", "jpg", "jpeg",
-                                        "png", "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac",
-                                        "ogg", "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html",
-                                        "pdf", "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
-    const char *extension = weft_path_extension(name);
-    if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
-        return WEFT_CURATE_SIDECAR;
-    for (int i = 0; other[i]; i++)
-        if (strcasecmp(extension, other[i]) == 0)
-            return WEFT_CURATE_OTHER;
-    return WEFT_CURATE_VIDEO;
 }
 
 /* "stem-0123456789abcdef": readable, safe in file names and tar keys, one for each path: 64 bits,
@@ -85,16 +70,18 @@ static weft_status add_source(weft_curate_plan *p, const char *name)
 {
     WEFT_TRY(weft_grow((void **)&p->source, p->sources, &p->capacity, sizeof *p->source));
     weft_curate_source *s = &p->source[p->sources];
-    weft_buf state = {0};
+    weft_buf state = {0}, parts = {0};
     struct stat st;
-    *s = (weft_curate_source){.kind = kind_of(name)};
+    *s = (weft_curate_source){.kind = weft_footage_of(name)};
     make_id(name, s->id);
     weft_buf_printf(&state, "%s/state/%s.json", p->out, s->id);
     s->name = weft_utf8_escape(name); /* JSON knows no other */
     s->path = weft_path_join(p->in, name);
     s->state_path = state.data;
+    weft_buf_printf(&parts, "%s/state/%s.parts", p->out, s->id);
+    s->parts_path = parts.data;
     p->sources++;
-    if (!s->name || !s->path || state.failed)
+    if (!s->name || !s->path || state.failed || parts.failed)
         return out_of_memory();
     if (stat(s->path, &st) == 0) {
         s->bytes = st.st_size;
@@ -129,7 +116,7 @@ static const weft_curate_source *sidecar_of(const weft_curate_plan *p, const wef
     }
     for (; low < p->sources && strncmp(p->source[low].path, s->path, stem) == 0; low++) {
         const weft_curate_source *found = &p->source[low];
-        if (found->kind == WEFT_CURATE_SIDECAR && found->path[stem] == '.' &&
+        if (found->kind == WEFT_FOOTAGE_SIDECAR && found->path[stem] == '.' &&
             strcasecmp(found->path + stem + 1, extension) == 0)
             return found;
     }
@@ -176,7 +163,7 @@ static weft_status find_same_bytes(weft_curate_plan *p)
     if (!file)
         return out_of_memory();
     for (int64_t i = 0; i < p->sources; i++)
-        if (p->source[i].kind == WEFT_CURATE_VIDEO && p->source[i].bytes > 0)
+        if (p->source[i].kind == WEFT_FOOTAGE_VIDEO && p->source[i].bytes > 0)
             file[count++] = (sized){.bytes = p->source[i].bytes, .source = i};
     qsort(file, (size_t)count, sizeof *file, by_size);
     for (int64_t i = 0; i < count; i++) {
@@ -208,7 +195,7 @@ static weft_status add_other(weft_curate_plan *p, const char *name)
     struct stat st;
     WEFT_TRY(add_source(p, name));
     weft_curate_source *s = &p->source[p->sources - 1];
-    s->kind = WEFT_CURATE_OTHER;
+    s->kind = WEFT_FOOTAGE_OTHER;
     if (stat(s->path, &st) != 0)
         s->why_other = errno == ELOOP ? "a link that leads to itself" : "a link to nothing";
     else if (S_ISDIR(st.st_mode))
@@ -258,6 +245,47 @@ weft_status weft_curate_state_save(const weft_curate_plan *p, const weft_curate_
     return status;
 }
 
+weft_status weft_curate_parts_save(const weft_curate_source *s, const weft_curate_parts *parts)
+{
+    weft_buf all = {0};
+    weft_buf_append(&all, parts->look, parts->looks * (int64_t)sizeof *parts->look);
+    weft_buf_append(&all, parts->points, parts->pictures * (int64_t)sizeof *parts->points);
+    weft_status_code status = weft_buf_check(&all);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(s->parts_path, all.data ? all.data : "", all.len);
+    weft_buf_free(&all);
+    return status;
+}
+
+static int64_t looks_bytes(const weft_curate_source *s)
+{
+    return json_integer_value(json_object_get(s->record, "looks")) * (int64_t)sizeof(weft_look);
+}
+
+/* Whether the parts that belong to the record are there. */
+static bool has_parts(const weft_curate_source *s)
+{
+    struct stat st;
+    const int64_t pictures = json_integer_value(json_object_get(s->record, "pictures"));
+    return stat(s->parts_path, &st) == 0 &&
+           st.st_size == looks_bytes(s) + pictures * (int64_t)sizeof(weft_points);
+}
+
+static weft_status read_parts(const weft_curate_source *s, int64_t at, int64_t bytes, int64_t step,
+                              int64_t count, void *to)
+{
+    const int file = open(s->parts_path, O_RDONLY | O_CLOEXEC);
+    bool whole = file >= 0;
+    for (int64_t i = 0; whole && i < count; i++)
+        whole = pread(file, (char *)to + i * bytes, (size_t)bytes, at + i * step * bytes) == bytes;
+    if (file >= 0)
+        close(file);
+    if (!whole)
+        return weft_fail_errno("%s: cannot be read; remove %s to have the video looked at again",
+                               s->parts_path, s->state_path);
+    return WEFT_OK;
+}
+
 /* The hashes of a record in binary, out of its text: they are most of it. "hash_at" and
  * "hash_count" are left in the shots. */
 static weft_status take_hashes(weft_curate_source *s)
@@ -302,7 +330,7 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
         json_t *state;
         json_decref(s->record);
         s->record = NULL;
-        if (s->kind != WEFT_CURATE_VIDEO || s->same_as || !weft_path_exists(s->state_path))
+        if (s->kind != WEFT_FOOTAGE_VIDEO || s->same_as || !weft_path_exists(s->state_path))
             continue;
         if (weft_json_load(s->state_path, &state) != WEFT_OK)
             continue; /* it is made again */
@@ -312,6 +340,10 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
             !(begin && json_is_true(json_object_get(json_object_get(state, "record"), "again"))))
             s->record = json_incref(json_object_get(state, "record"));
         json_decref(state);
+        if (s->record && !has_parts(s)) {
+            json_decref(s->record);
+            s->record = NULL;
+        }
         if (s->record) {
             judge_shots(p->config, s->record);
             WEFT_TRY(take_hashes(s));
@@ -319,6 +351,8 @@ weft_status weft_curate_plan_load(weft_curate_plan *p, bool begin)
     }
     return WEFT_OK;
 }
+
+enum { POINT_PICTURES = 4 }; /* of a shot, at most */
 
 /* A shot that may be kept, with what decides between copies. */
 typedef struct entry {
@@ -328,6 +362,9 @@ typedef struct entry {
     int64_t start, frames;
     const weft_phash *hash; /* borrowed from the source */
     int64_t hashes;
+    weft_parts parts;
+    weft_points points[POINT_PICTURES];
+    int64_t first_look; /* of the source's */
 } entry;
 
 /* Bits of H.264 that a bit of this codec stands for, about. */
@@ -378,6 +415,43 @@ static int better(const void *a, const void *b)
     return names ? names : (x->start > y->start) - (x->start < y->start);
 }
 
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Looks and points lie at multiples of their steps in the source's hashes. Of a long shot points of
+ * every second, fourth ... picture are taken, those of even numbers in the source, so that copies
+ * have the same ones. */
+static weft_status take_parts(entry *e, const json_t *video)
+{
+    const weft_curate_source *s = e->source;
+    const int64_t from = json_integer_value(json_object_get(e->shot, "hash_from")),
+                  to = from + e->hashes,
+                  height = json_integer_value(json_object_get(video, "height"));
+    const double width = json_number_value(json_object_get(video, "width"));
+    int64_t step = WEFT_POINTS_STEP;
+    e->first_look = round_up(from, WEFT_LOOK_STEP) / WEFT_LOOK_STEP;
+    e->parts = (weft_parts){.aspect = height > 0 ? width / (double)height : 1,
+                            .looks = round_up(to, WEFT_LOOK_STEP) / WEFT_LOOK_STEP - e->first_look,
+                            .looks_at = e->first_look * WEFT_LOOK_STEP - from};
+    while ((round_up(to, step) - round_up(from, step)) / step > POINT_PICTURES)
+        step *= 2;
+    e->parts.pictures = (round_up(to, step) - round_up(from, step)) / step;
+    e->parts.points_at = round_up(from, step) - from;
+    e->parts.points_step = step;
+    return read_parts(
+        s, looks_bytes(s) + round_up(from, step) / WEFT_POINTS_STEP * (int64_t)sizeof *e->points,
+        sizeof *e->points, step / WEFT_POINTS_STEP, e->parts.pictures, e->points);
+}
+
+static weft_status_code read_looks(void *user, int64_t shot, weft_look *to)
+{
+    const entry *e = (const entry *)user + shot;
+    return read_parts(e->source, e->first_look * (int64_t)sizeof *to,
+                      e->parts.looks * (int64_t)sizeof *to, 1, 1, to);
+}
+
 static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
 {
     entry *list = NULL;
@@ -405,6 +479,10 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
             e->worth = worth_of(s, video, shot);
             e->start = json_integer_value(json_object_get(shot, "start"));
             e->frames = json_integer_value(json_object_get(shot, "end")) - e->start + 1;
+            if (p->config->duplicates.parts > 0 && take_parts(e, video) != WEFT_OK) {
+                weft_free(list);
+                return WEFT_E_IO;
+            }
         }
     }
     if (n)
@@ -414,18 +492,41 @@ static weft_status collect(weft_curate_plan *p, entry **out, int64_t *count)
     return WEFT_OK;
 }
 
+/* What is otherwise in a copy that is the same in parts: its place, what lies over it, colours. */
+static void tell_parts(const weft_parts_match *m, weft_buf *to)
+{
+    const double area = m->map.scale_x * m->map.scale_y;
+    if (m->map.mirrored)
+        weft_buf_printf(to, ", mirrored");
+    if (area > 1.05)
+        weft_buf_printf(to, ", which is cropped to %.0f %% of it", 100 / area);
+    else if (area < 0.95)
+        weft_buf_printf(to, ", of which it is cropped to %.0f %%", 100 * area);
+    if (m->common < 0.98)
+        weft_buf_printf(to, ", with something else in %.0f %% of the picture",
+                        100 * (1 - m->common));
+    weft_buf_printf(to, m->gain < 0.2 ? ", one of them without colours" : "");
+}
+
 /* Each shot, the better first, against those kept so far. */
 static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int64_t count)
 {
-    const weft_phash_limits limits = {.bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5),
-                                      .colour = (int)c->duplicates.colour};
+    const weft_near_limits limits = {
+        .frames = {.bits = (int)(c->duplicates.distance * WEFT_PHASH_BITS + 0.5),
+                   .colour = (int)c->duplicates.colour},
+        .share = c->duplicates.share,
+        .parts = c->duplicates.parts,
+        .looks = read_looks,
+        .user = list};
     weft_near_shot *shots = weft_alloc((count + 1) * (int64_t)sizeof *shots);
     weft_near_result *result = weft_alloc((count + 1) * (int64_t)sizeof *result);
     weft_status_code status = shots && result ? WEFT_OK : out_of_memory();
     for (int64_t i = 0; status == WEFT_OK && i < count; i++)
-        shots[i] = (weft_near_shot){list[i].hash, list[i].hashes};
+        list[i].parts.points = list[i].points; /* where sorting left them */
+    for (int64_t i = 0; status == WEFT_OK && i < count; i++)
+        shots[i] = (weft_near_shot){list[i].hash, list[i].hashes, &list[i].parts};
     if (status == WEFT_OK)
-        status = weft_near_find(shots, count, limits, c->duplicates.share, result, NULL);
+        status = weft_near_find(shots, count, &limits, result, NULL);
     for (int64_t i = 0; status == WEFT_OK && i < count; i++) {
         if (result[i].of < 0)
             continue;
@@ -433,6 +534,8 @@ static weft_status mark_duplicates(const weft_curate_config *c, entry *list, int
         weft_buf reason = {0};
         weft_buf_printf(&reason, "shows the same as %s, frames %lld to %lld", kept->source->name,
                         (long long)kept->start, (long long)(kept->start + kept->frames - 1));
+        if (result[i].in_parts)
+            tell_parts(&result[i].match, &reason);
         json_object_set_new(list[i].shot, "reject",
                             weft_curate_reject("duplicate", result[i].share, c->duplicates.share,
                                                reason.data ? reason.data : ""));

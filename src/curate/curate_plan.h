@@ -4,18 +4,15 @@
 #define WEFT_CURATE_PLAN_H
 
 #include "curate/curate_work.h"
+#include "curate/footage.h"
 #include "curate/phash.h"
 
-typedef enum weft_curate_kind {
-    WEFT_CURATE_VIDEO,
-    WEFT_CURATE_SIDECAR,
-    WEFT_CURATE_OTHER
-} weft_curate_kind;
-
 typedef struct weft_curate_source {
-    char *name, *path, *state_path; /* owned; name is relative to the input folder, made UTF-8 */
+    /* Owned. name is relative to the input folder, made UTF-8; parts_path has the looks and then
+     * the points of the whole video, as many as its record says (weft_curate_parts). */
+    char *name, *path, *state_path, *parts_path;
     char id[64];
-    weft_curate_kind kind;
+    weft_footage kind;
     int64_t bytes, mtime_ns;
     const char *why_other;  /* why a file is no video; static; NULL: by its name */
     const char *same_as;    /* name of the file with the same bytes that is kept; borrowed */
@@ -42,6 +39,8 @@ weft_status weft_curate_plan_choose(weft_curate_plan *plan);
 weft_status weft_curate_plan_publish(weft_curate_plan *plan, weft_curate_report *report);
 weft_status weft_curate_state_save(const weft_curate_plan *plan, const weft_curate_source *source,
                                    json_t *record);
+weft_status weft_curate_parts_save(const weft_curate_source *source,
+                                   const weft_curate_parts *parts);
 void weft_curate_plan_free(weft_curate_plan *plan);
 
 #endif

@@ -138,7 +138,7 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
     weft_names stems = {0};
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < p->sources; i++)
-        if (p->source[i].kind == WEFT_CURATE_VIDEO) {
+        if (p->source[i].kind == WEFT_FOOTAGE_VIDEO) {
             WEFT_GO(
                 weft_grow((void **)&stems.name, stems.count, &stems.capacity, sizeof *stems.name));
             if (!(stems.name[stems.count] = stem_of(p->source[i].name))) {
@@ -151,7 +151,7 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
         qsort(stems.name, (size_t)stems.count, sizeof *stems.name, compare_stems);
     for (int64_t i = 0; i < p->sources; i++) {
         weft_buf why = {0};
-        if (p->source[i].kind != WEFT_CURATE_SIDECAR)
+        if (p->source[i].kind != WEFT_FOOTAGE_SIDECAR)
             continue;
         why_unused(&p->source[i], &stems, &why);
         if (why.len > 0) {
@@ -191,13 +191,13 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
 {
     weft_curate_report *r = &l->report;
     r->files++;
-    if (s->kind == WEFT_CURATE_SIDECAR) {
+    if (s->kind == WEFT_FOOTAGE_SIDECAR) {
         r->sidecars++;
         return WEFT_OK;
     }
     json_t *reject = NULL;
     weft_status_code status = WEFT_OK;
-    if (s->kind == WEFT_CURATE_OTHER) {
+    if (s->kind == WEFT_FOOTAGE_OTHER) {
         r->other_files++;
         reject = weft_curate_reject("type", 0, 0,
                                     s->why_other ? s->why_other : "not a video, by its name");
@@ -265,26 +265,22 @@ static bool is_planned(const strays *s, const char *id)
     return s->ids && bsearch(&id, s->id, (size_t)s->ids, sizeof *s->id, compare_ids);
 }
 
+static weft_status_code add_listed(void *listed, json_t *line)
+{
+    const char *id = json_string_value(json_object_get(line, "id"));
+    if (id)
+        json_object_set(listed, id, line);
+    return WEFT_OK;
+}
+
 static weft_status read_manifest(const weft_curate_plan *p, json_t *listed)
 {
-    char *path = weft_path_join(p->out, "manifest.jsonl"), *text = NULL;
-    int64_t bytes;
+    char *path = weft_path_join(p->out, "manifest.jsonl");
     weft_status_code status = WEFT_OK;
     if (!path)
         return weft_fail(WEFT_E_MEMORY, "curate: out of memory");
     if (weft_path_exists(path))
-        status = weft_file_read(path, INT64_MAX - 1, &text, &bytes);
-    for (char *at = text, *end; status == WEFT_OK && at && (end = strchr(at, '\n')); at = end + 1) {
-        json_t *line;
-        status = weft_json_parse(at, end - at, path, &line);
-        if (status != WEFT_OK)
-            break;
-        const char *id = json_string_value(json_object_get(line, "id"));
-        if (id)
-            json_object_set(listed, id, line);
-        json_decref(line);
-    }
-    weft_free(text);
+        status = weft_json_lines(path, add_listed, listed);
     weft_free(path);
     return status;
 }

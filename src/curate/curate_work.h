@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "curate/curate.h"
+#include "curate/parts.h"
 
 #include <stdint.h>
 
@@ -13,13 +14,22 @@ typedef struct weft_heartbeat {
 } weft_heartbeat;
 void weft_heartbeat_beat(const weft_heartbeat *heart);
 
+/* What tells copies by parts of their pictures, in the order of time (parts.h). */
+typedef struct weft_curate_parts {
+    weft_look *look;
+    weft_points *points;
+    int64_t looks, pictures;
+} weft_curate_parts;
+void weft_curate_parts_free(weft_curate_parts *parts);
+
 /* Decodes the video once and writes its record: what it is, its shots with what their bars leave of
  * the picture, their scores and hashes; where an operator rejects the video, or a transition is
  * between shots, "reject": {operator, value, threshold, reason}; "again" where the fault may be
- * gone in the next run. The caller owns *record. A video that cannot be read is a record with a
+ * gone in the next run. The caller owns *record and *parts. A video that cannot be read is a record with a
  * reject, not an error; errors are those of this machine (memory). */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
-                                const weft_heartbeat *heart, json_t **record);
+                                const weft_heartbeat *heart, json_t **record,
+                                weft_curate_parts *parts);
 
 /* Why a shot of a record is not taken, by its scores; new reference, NULL: it is. */
 json_t *weft_curate_judge(const weft_curate_config *config, const json_t *shot);

@@ -1,6 +1,7 @@
 #include "curate/near.h"
 
 #include "base/memory.h"
+#include "curate/near_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,6 +35,10 @@ typedef struct search {
     uint32_t *met;  /* by shot: 1 + the shot that asked for it last */
     uint64_t *pair; /* later shot << 32 | earlier one */
     int64_t pairs, pair_capacity, unique;
+    const weft_near_limits *wanted;
+    weft_near_pair *part; /* those that may show the same in parts, sorted as the pairs are */
+    int64_t parts;
+    weft_look *look[2]; /* of the later shot, of the earlier one */
 } search;
 
 static int band_bits(int bands, int band)
@@ -254,51 +259,144 @@ static double overlap(const weft_near_shot *a, const weft_near_shot *b, const we
                 weft_phash_overlap(mirrored, a->hashes, b->hash, b->hashes, limits));
 }
 
-/* The pairs, sorted by the later shot and then by the earlier one, decide as all pairs would. */
-static weft_status decide(const search *s, weft_near_result *result)
+/* One shot against another by their looks; those of the first are there. The way in which they lie
+ * best over each other decides: in another one a shape may hide its colour. */
+static weft_status compare_parts(const search *s, int64_t i, int64_t k, weft_parts_match *best)
 {
-    int64_t at = 0, longest = 0;
-    for (int64_t i = 0; i < s->shots; i++)
-        longest = s->shot[i].hashes > longest ? s->shot[i].hashes : longest;
-    weft_phash *mirrored = weft_alloc((longest + 1) * (int64_t)sizeof *mirrored);
-    if (!mirrored)
-        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
-    for (int64_t i = 0; i < s->shots; i++) {
-        double covered = 0, most = 0; /* hashes */
-        int64_t most_of = -1;
-        result[i] = (weft_near_result){.of = -1};
-        if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
-            for (int64_t t = 0; t < s->shot[i].hashes; t++)
-                mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
-        for (; at < s->pairs && (int64_t)(s->pair[at] >> 32) == i; at++) {
-            const int64_t k = (int64_t)(s->pair[at] & UINT32_MAX), own = s->shot[i].hashes,
-                          other = s->shot[k].hashes;
-            if (result[i].of >= 0 || result[k].of >= 0)
-                continue;
-            const double share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
-            if (share < s->share)
-                continue;
-            const double part = share * (double)(own < other ? own : other);
-            covered += part;
-            if (part > most)
-                most = part, most_of = k;
-            if (covered >= s->share * (double)own)
-                result[i] =
-                    (weft_near_result){.of = most_of, .share = fmin(covered / (double)own, 1)};
+    weft_parts_map maps[WEFT_PARTS_MAPS];
+    weft_parts a = *s->shot[i].parts, b = *s->shot[k].parts;
+    const int count = weft_parts_maps(&a, &b, maps);
+    double most = 0;
+    *best = (weft_parts_match){0};
+    if (count == 0)
+        return WEFT_OK;
+    WEFT_TRY(s->wanted->looks(s->wanted->user, k, s->look[1]));
+    a.look = s->look[0];
+    b.look = s->look[1];
+    for (int m = 0; m < count; m++) {
+        const weft_parts_match match = weft_parts_compare(&a, &b, &maps[m]);
+        const double fit = match.common * match.moving * maps[m].points;
+        if (match.share >= s->share && match.common >= s->wanted->parts &&
+            match.moving >= s->wanted->parts && fit > most) {
+            *best = match;
+            most = fit;
         }
     }
-    weft_free(mirrored);
+    if (best->colour > s->limits.colour)
+        *best = (weft_parts_match){0};
     return WEFT_OK;
 }
 
-weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phash_limits limits,
-                           double share, weft_near_result *result, int64_t *pairs)
+typedef struct cover {
+    double hashes, most;
+    weft_near_result *result;
+} cover;
+
+static void add_cover(const search *s, int64_t i, int64_t k, double share,
+                      const weft_parts_match *match, cover *c)
 {
-    search s = {.shot = shots, .shots = count, .limits = limits, .share = share};
+    const int64_t own = s->shot[i].hashes, other = s->shot[k].hashes;
+    const double part = share * (double)(own < other ? own : other);
+    c->hashes += part;
+    if (part > c->most) {
+        c->most = part;
+        *c->result = (weft_near_result){.of = k, .in_parts = match != NULL};
+        if (match)
+            c->result->match = *match;
+    }
+    c->result->share = fmin(c->hashes / (double)own, 1);
+}
+
+/* The pairs of one shot: by whole pictures, and those that are not the same by parts. */
+static weft_status decide_one(const search *s, int64_t i, int64_t *at, int64_t *part_at,
+                              const weft_phash *mirrored, weft_near_result *result)
+{
+    weft_near_result found = {.of = -1};
+    cover c = {.result = &found};
+    bool looks = false, done = false;
+    for (;;) {
+        const bool whole = *at < s->pairs && (int64_t)(s->pair[*at] >> 32) == i,
+                   part = *part_at < s->parts && s->part[*part_at].later == i;
+        const int64_t by_frames = whole ? (int64_t)(s->pair[*at] & UINT32_MAX) : INT64_MAX,
+                      by_parts = part ? s->part[*part_at].earlier : INT64_MAX,
+                      k = by_frames < by_parts ? by_frames : by_parts;
+        double share = 0;
+        if (!whole && !part)
+            break;
+        *at += by_frames == k;
+        *part_at += by_parts == k;
+        if (done || result[k].of >= 0)
+            continue;
+        if (by_frames == k)
+            share = overlap(&s->shot[i], &s->shot[k], mirrored, s->limits);
+        if (share >= s->share) {
+            add_cover(s, i, k, share, NULL, &c);
+        } else if (by_parts == k) {
+            weft_parts_match match;
+            if (!looks)
+                WEFT_TRY(s->wanted->looks(s->wanted->user, i, s->look[0]));
+            looks = true;
+            WEFT_TRY(compare_parts(s, i, k, &match));
+            if (match.share > 0)
+                add_cover(s, i, k, match.share, &match, &c);
+        }
+        done = c.hashes > 0 && c.hashes >= s->share * (double)s->shot[i].hashes;
+    }
+    result[i] = done ? found : (weft_near_result){.of = -1};
+    return WEFT_OK;
+}
+
+/* The pairs, sorted by the later shot and then by the earlier one, decide as all pairs would. */
+static weft_status decide(search *s, weft_near_result *result)
+{
+    int64_t at = 0, part_at = 0, longest = 0, looks = 0;
+    for (int64_t i = 0; i < s->shots; i++) {
+        const weft_parts *parts = s->shot[i].parts;
+        longest = s->shot[i].hashes > longest ? s->shot[i].hashes : longest;
+        looks = parts && parts->looks > looks ? parts->looks : looks;
+    }
+    weft_phash *mirrored = weft_alloc((longest + 1) * (int64_t)sizeof *mirrored);
+    for (int k = 0; k < 2; k++)
+        s->look[k] = weft_alloc((looks + 1) * (int64_t)sizeof **s->look);
+    weft_status_code status = mirrored && s->look[0] && s->look[1]
+                                  ? WEFT_OK
+                                  : weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+    for (int64_t i = 0; status == WEFT_OK && i < s->shots; i++) {
+        if (at < s->pairs && (int64_t)(s->pair[at] >> 32) == i)
+            for (int64_t t = 0; t < s->shot[i].hashes; t++)
+                mirrored[t] = weft_phash_mirror(&s->shot[i].hash[t]);
+        status = decide_one(s, i, &at, &part_at, mirrored, result);
+    }
+    weft_free(mirrored);
+    return status;
+}
+
+static weft_status find_parts(search *s)
+{
+    const weft_parts **list = weft_alloc((s->shots + 1) * (int64_t)sizeof *list);
+    if (!list)
+        return weft_fail(WEFT_E_MEMORY, "near-duplicates: out of memory");
+    for (int64_t i = 0; i < s->shots; i++)
+        list[i] = s->shot[i].parts;
+    const weft_status_code status = weft_near_parts(list, s->shots, &s->part, &s->parts);
+    weft_free(list);
+    return status;
+}
+
+weft_status weft_near_find(const weft_near_shot *shots, int64_t count,
+                           const weft_near_limits *limits, weft_near_result *result, int64_t *pairs)
+{
+    search s = {.shot = shots,
+                .shots = count,
+                .limits = limits->frames,
+                .share = limits->share,
+                .wanted = limits};
     double work;
     weft_status_code status = WEFT_OK;
+    if (limits->parts > 0)
+        WEFT_GO(find_parts(&s));
     WEFT_GO(list_entries(&s));
-    s.split = best_split(limits.bits, s.entries, &work);
+    s.split = best_split(s.limits.bits, s.entries, &work);
     if (work >
         (double)s.entries) { /* so wide a limit, or so few shots, that looking up is no less work */
         WEFT_GO(all_pairs(&s));
@@ -309,7 +407,7 @@ weft_status weft_near_find(const weft_near_shot *shots, int64_t count, weft_phas
     }
     status = decide(&s, result);
     if (pairs)
-        *pairs = s.pairs;
+        *pairs = s.pairs + s.parts;
 out:
     weft_free(s.entry);
     weft_free(s.start);
@@ -317,5 +415,8 @@ out:
     weft_free(s.mask);
     weft_free(s.met);
     weft_free(s.pair);
+    weft_free(s.part);
+    weft_free(s.look[0]);
+    weft_free(s.look[1]);
     return status;
 }

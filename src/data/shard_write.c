@@ -117,28 +117,24 @@ static char *path_of(const char *root, const char *folder, const char *id, const
 }
 
 /* The film of each clip by its id, from the manifest that weft curate writes; {} without one. */
+static weft_status_code add_source(void *sources, json_t *line)
+{
+    const char *id = json_string_value(json_object_get(line, "id"));
+    json_t *source = json_object_get(line, "source_video");
+    if (id && json_is_string(source))
+        json_object_set(sources, id, source);
+    return WEFT_OK;
+}
+
 static weft_status read_sources(const job *j, json_t **sources)
 {
-    char *path = weft_path_join(j->in, "manifest.jsonl"), *text = NULL;
-    int64_t bytes = 0;
+    char *path = weft_path_join(j->in, "manifest.jsonl");
     weft_status_code status = WEFT_OK;
     *sources = json_object();
     if (!path || !*sources)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for the list of clips");
     else if (weft_path_exists(path))
-        status = weft_file_read(path, INT64_MAX - 1, &text, &bytes);
-    for (char *at = text, *end; status == WEFT_OK && at && (end = strchr(at, '\n')); at = end + 1) {
-        json_t *line;
-        status = weft_json_parse(at, end - at, path, &line);
-        if (status != WEFT_OK)
-            break;
-        const char *id = json_string_value(json_object_get(line, "id"));
-        json_t *source = json_object_get(line, "source_video");
-        if (id && json_is_string(source))
-            json_object_set(*sources, id, source);
-        json_decref(line);
-    }
-    weft_free(text);
+        status = weft_json_lines(path, add_source, *sources);
     weft_free(path);
     return status;
 }

@@ -57,8 +57,13 @@ static void make_shots(weft_near_shot *shots, weft_phash (*hash)[LONGEST], int d
                 hash[s][t].cb[below(WEFT_PHASH_CELLS)] += (uint8_t)colour;
             }
         }
-        shots[s] = (weft_near_shot){hash[s], count};
+        shots[s] = (weft_near_shot){.hash = hash[s], .hashes = count};
     }
+}
+
+static weft_near_limits within(weft_phash_limits frames, double share)
+{
+    return (weft_near_limits){.frames = frames, .share = share};
 }
 
 /* The definition. */
@@ -106,11 +111,12 @@ Test(near, the_index_finds_what_all_pairs_do, .timeout = 120)
     for (int run = 0; run < 32; run++) {
         const weft_phash_limits limits = {bits[run % 8], run % 3 ? 10 : 255};
         const double share = shares[run / 8];
+        const weft_near_limits wanted_limits = within(limits, share);
         int64_t pairs, duplicates = 0;
         state = (uint64_t)run;
         make_shots(shots, hash, run % 2 ? 12 : 3, limits.bits);
         all_pairs(shots, SHOTS, limits, share, wanted);
-        cr_assert_eq(weft_near_find(shots, SHOTS, limits, share, found, &pairs), WEFT_OK, "%s",
+        cr_assert_eq(weft_near_find(shots, SHOTS, &wanted_limits, found, &pairs), WEFT_OK, "%s",
                      weft_error_message());
         for (int i = 0; i < SHOTS; i++) {
             cr_assert(found[i].of == wanted[i].of &&
@@ -135,17 +141,17 @@ Test(near, a_long_shot_is_given_up_for_all_its_excerpts_only)
     for (int t = 0; t < 40; t++)
         for (int w = 0; w < WEFT_PHASH_WORDS; w++)
             whole[t].word[w] = hash[t].word[w] = next_random();
-    const weft_near_shot shots[3] = {{hash, 20}, {hash + 20, 16}, {whole, 40}};
-    const weft_phash_limits limits = {10, 10};
-    cr_assert_eq(weft_near_find(shots, 3, limits, 0.7, result, NULL), WEFT_OK);
+    const weft_near_shot shots[3] = {{hash, 20, NULL}, {hash + 20, 16, NULL}, {whole, 40, NULL}};
+    const weft_near_limits limits = within((weft_phash_limits){10, 10}, 0.7);
+    cr_assert_eq(weft_near_find(shots, 3, &limits, result, NULL), WEFT_OK);
     cr_assert(result[0].of == -1 && result[1].of == -1 && result[2].of == 0, "%d %d %d",
               (int)result[0].of, (int)result[1].of, (int)result[2].of);
     cr_assert_float_eq(result[2].share, 0.9, 1e-9);
-    const weft_near_shot part[2] = {{hash, 20}, {whole, 40}};
-    cr_assert_eq(weft_near_find(part, 2, limits, 0.7, result, NULL), WEFT_OK);
+    const weft_near_shot part[2] = {{hash, 20, NULL}, {whole, 40, NULL}};
+    cr_assert_eq(weft_near_find(part, 2, &limits, result, NULL), WEFT_OK);
     cr_assert_eq(result[1].of, -1);
-    const weft_near_shot turned[2] = {{whole, 40}, {hash, 20}};
-    cr_assert_eq(weft_near_find(turned, 2, limits, 0.7, result, NULL), WEFT_OK);
+    const weft_near_shot turned[2] = {{whole, 40, NULL}, {hash, 20, NULL}};
+    cr_assert_eq(weft_near_find(turned, 2, &limits, result, NULL), WEFT_OK);
     cr_assert_eq(result[1].of, 0);
 }
 
@@ -153,10 +159,10 @@ Test(near, no_shots_and_no_hashes)
 {
     weft_near_result result[2];
     int64_t pairs;
-    const weft_near_shot none[2] = {{NULL, 0}, {NULL, 0}};
-    cr_assert_eq(weft_near_find(NULL, 0, (weft_phash_limits){32, 10}, 0.7, NULL, &pairs), WEFT_OK);
-    cr_assert_eq(weft_near_find(none, 2, (weft_phash_limits){32, 10}, 0.7, result, &pairs),
-                 WEFT_OK);
+    const weft_near_shot none[2] = {{NULL, 0, NULL}, {NULL, 0, NULL}};
+    const weft_near_limits limits = within((weft_phash_limits){32, 10}, 0.7);
+    cr_assert_eq(weft_near_find(NULL, 0, &limits, NULL, &pairs), WEFT_OK);
+    cr_assert_eq(weft_near_find(none, 2, &limits, result, &pairs), WEFT_OK);
     cr_assert(result[0].of == -1 && result[1].of == -1);
 }
 
@@ -167,11 +173,11 @@ Test(near, an_allocation_that_fails_is_an_error)
     weft_near_result result[SHOTS];
     state = 7;
     make_shots(shots, hash, 3, 20);
-    const weft_phash_limits limits = {20, 10};
+    const weft_near_limits limits = within((weft_phash_limits){20, 10}, 0.7);
     int64_t n = 1;
     for (;; n++) {
         weft_alloc_fail_at(n);
-        const weft_status_code status = weft_near_find(shots, SHOTS, limits, 0.7, result, NULL);
+        const weft_status_code status = weft_near_find(shots, SHOTS, &limits, result, NULL);
         weft_alloc_fail_at(0);
         if (status == WEFT_OK)
             break;

@@ -49,7 +49,7 @@ for i in range(4):
 for name, other in twin.items():
     assert name[:2] == other[:2] and hue(name) == hue(other), (name, other)
 assert len([n for n in twin if n[0] == "s" and n[1].isdigit()]) == 4 * 4, twin
-assert {"red.mp4", "green.mp4", "gray.mp4"} <= kept and base(twin["red-low.mp4"]) == "red" and base(twin["green-low.mp4"]) == "green", (kept, twin)
+assert {"red.mp4", "green.mp4"} <= kept and base(twin["gray.mp4"]) in ("red", "green") and base(twin["red-low.mp4"]) == "red" and base(twin["green-low.mp4"]) == "green", (kept, twin)
 kept, twin = look("blind")  # without colours all of a family are one
 assert len([n for n in kept if n[0] == "s" and n[1].isdigit()]) == 4 and "gray.mp4" in twin, kept
 EOF

@@ -64,6 +64,23 @@ grep -q 'did you mean content' error
 ! $WEFT shots empty.mp4 set/train/v0000.mp4 >one.jsonl 2>error || exit 1
 grep -q 'empty.mp4: the file is empty' error
 [ -s one.jsonl ]
+# A folder: every video in it and in its folders, one list each; what is none by its name is passed by, what is damaged named.
+mkdir -p tree/deep
+cp set/train/v0000.mp4 tree/deep/
+cp set/train/v0001.mp4 tree/
+cp set/train/v0001.mp4 tree/v0001.mkv
+echo text >tree/notes.txt
+$WEFT shots tree >tree.jsonl
+for f in deep/v0000.mp4 v0001.mkv v0001.mp4; do $WEFT shots tree/$f; done | cmp - tree.jsonl
+: >tree/empty.mp4
+! $WEFT shots tree --csv --out lists >printed 2>error || exit 1
+grep -q 'empty.mp4: the file is empty' error && grep -q '1 of 4 files could not be read' error && [ ! -s printed ]
+[ "$(cd lists && find . -type f | sort | tr '\n' ' ')" = "./deep/v0000-Scenes.csv ./v0001.mkv-Scenes.csv ./v0001.mp4-Scenes.csv " ] || exit 1
+$WEFT shots --csv tree/v0001.mp4 | cmp - lists/v0001.mp4-Scenes.csv
+! $WEFT shots --csv tree 2>error || exit 1
+grep -q 'give --out DIR' error
+! $WEFT shots set/train/v0000.mp4 nothing-there 2>error >/dev/null || exit 1
+grep -q 'nothing-there' error
 
 videos=$WEFT_SHARED/videos
 [ -d "$videos/shots" ] || { echo "no shared footage: only the synthetic set was tried"; exit 77; }

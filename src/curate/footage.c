@@ -1,0 +1,21 @@
+#include "curate/footage.h"
+
+#include "base/fs.h"
+
+#include <stddef.h>
+#include <strings.h>
+
+weft_footage weft_footage_of(const char *name)
+{
+    static const char *const other[] = {"md",  "csv",  "tsv", "srt",   "vtt",  "ass", "jpg", "jpeg",
+                                        "png", "webp", "bmp", "tif",   "tiff", "mp3", "wav", "flac",
+                                        "ogg", "m4a",  "aac", "jsonl", "yaml", "yml", "xml", "html",
+                                        "pdf", "zip",  "tar", "gz",    "py",   "sh",  "log", NULL};
+    const char *extension = weft_path_extension(name);
+    if (strcasecmp(extension, "txt") == 0 || strcasecmp(extension, "json") == 0)
+        return WEFT_FOOTAGE_SIDECAR;
+    for (int i = 0; other[i]; i++)
+        if (strcasecmp(extension, other[i]) == 0)
+            return WEFT_FOOTAGE_OTHER;
+    return WEFT_FOOTAGE_VIDEO;
+}
