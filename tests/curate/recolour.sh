@@ -47,7 +47,7 @@ for i in range(4):
     family = [n for n in kept if n.startswith(f"s{i}")]
     assert sorted(map(hue, family)) == ["", "hue180", "hue60"], family  # one of each colour
 for name, other in twin.items():
-    assert name[:2] == other[:2] and hue(name) == hue(other), (name, other)
+    assert name == "gray.mp4" or (name[:2] == other[:2] and hue(name) == hue(other)), (name, other)
 assert len([n for n in twin if n[0] == "s" and n[1].isdigit()]) == 4 * 4, twin
 assert {"red.mp4", "green.mp4"} <= kept and base(twin["gray.mp4"]) in ("red", "green") and base(twin["red-low.mp4"]) == "red" and base(twin["green-low.mp4"]) == "green", (kept, twin)
 kept, twin = look("blind")  # without colours all of a family are one
