@@ -25,8 +25,8 @@ void weft_curate_parts_free(weft_curate_parts *parts);
 /* Decodes the video once and writes its record: what it is, its shots with what their bars leave of
  * the picture, their scores and hashes; where an operator rejects the video, or a transition is
  * between shots, "reject": {operator, value, threshold, reason}; "again" where the fault may be
- * gone in the next run. The caller owns *record and *parts. A video that cannot be read is a record with a
- * reject, not an error; errors are those of this machine (memory). */
+ * gone in the next run. The caller owns *record and *parts. A video that cannot be read is a record
+ * with a reject, not an error; errors are those of this machine (memory). */
 weft_status weft_curate_analyse(const char *path, const weft_curate_config *config, int threads,
                                 const weft_heartbeat *heart, json_t **record,
                                 weft_curate_parts *parts);
