@@ -1,6 +1,6 @@
 # Checks beside the test suite: style, sanitizers, data races, fuzzing, and another processor.
 
-.PHONY: format format-check asan asan-fast asan-fast-check tsan tsan-check fuzz fuzz-needs check-arm64 test-arm64 arm64-needs
+.PHONY: format format-check asan asan-fast asan-fast-check tsan tsan-check fuzz fuzz-needs fuzz-links check-arm64 test-arm64 arm64-needs
 
 # ---- style ------------------------------------------------------------------------------------
 CLANG_FORMAT ?= $(firstword $(shell command -v clang-format-14 clang-format 2>/dev/null) clang-format-14)
@@ -36,8 +36,8 @@ tsan-check: test-bin
 FUZZ_TARGETS := safetensors tar index npy config json metrics
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= $(firstword $(shell command -v clang-14 clang 2>/dev/null) clang)
-FUZZ_SRC     := $(wildcard src/base/*.c src/format/*.c src/video/*.c src/data/storage*.c) src/data/index.c src/data/dataset.c \
-                tests/fuzz/targets.c
+FUZZ_SRC     := $(wildcard src/base/*.c src/format/*.c src/video/*.c src/data/storage*.c) src/data/id_table.c src/data/index.c \
+                src/data/dataset.c tests/fuzz/targets.c
 FUZZ_OBJ     := $(FUZZ_SRC:%.c=build/fuzz/%.o)
 FUZZ_FLAGS   := $(CSTD) -O1 -g -Isrc -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
                 $(shell pkg-config --cflags $(PKG) 2>/dev/null)
@@ -49,6 +49,10 @@ build/fuzz/%.o: %.c
 build/fuzz/fuzz_%: $(FUZZ_OBJ) tests/fuzz/libfuzzer.c
 	@echo "  LINK $@"; $(FUZZ_CC) $(FUZZ_FLAGS) -fsanitize=fuzzer -DFUZZ_TARGET=fuzz_$* -o $@ $(FUZZ_OBJ) \
 		tests/fuzz/libfuzzer.c $(FUZZ_LIBS)
+
+# Whether the sources above are all that the targets need, told without clang: tests/fuzz/links_test.sh.
+fuzz-links: $(FUZZ_SRC:%.c=$(O)/%.o)
+	@$(CC) -shared -fopenmp -Wl,-z,defs -o $(O)/fuzz-links.so $^ $(FUZZ_LIBS)
 
 fuzz-needs:
 	@command -v $(FUZZ_CC) >/dev/null || { echo "make fuzz needs clang: apt-get install clang-14 libclang-rt-14-dev"; exit 1; }

@@ -5,6 +5,9 @@ PUBLIC_HEADERS = $(sort $(filter %.h,$(shell $(CC) -std=c17 -D_GNU_SOURCE -Isrc 
 # quoted: folders may have blanks in their names
 ROOT = "$(DESTDIR)$(PREFIX)"
 
+# Installed headers find one another from where they lie: a program may have a base/status.h of its own.
+RELATIVE := s,^\(\# *include "\)\([a-z]*/\),\1../\2,
+
 # written anew each time: PREFIX may be another
 .PHONY: always
 $(O)/weft.pc: always
@@ -23,10 +26,9 @@ install: $(O)/weft $(O)/libweft.a $(O)/weft.pc $(O)/weft.1 $(O)/weft.bash
 	@install -m 644 $(O)/weft.pc $(ROOT)/lib/pkgconfig/weft.pc
 	@install -m 644 $(O)/weft.1 $(ROOT)/share/man/man1/weft.1
 	@install -m 644 $(O)/weft.bash $(ROOT)/share/bash-completion/completions/weft
-	@for h in $(filter src/%,$(PUBLIC_HEADERS)); do \
-		install -D -m 644 $$h $(ROOT)/include/weft/$${h#src/} || exit 1; done
-	@for h in $(filter src/%.def,$(wildcard src/graph/*.def)); do \
-		install -D -m 644 $$h $(ROOT)/include/weft/$${h#src/} || exit 1; done
+	@for h in $(filter src/%,$(PUBLIC_HEADERS)) $(wildcard src/graph/*.def); do \
+		install -D -m 644 $$h $(ROOT)/include/weft/$${h#src/} && \
+		sed -i '$(RELATIVE)' $(ROOT)/include/weft/$${h#src/} || exit 1; done
 	@install -D -m 644 include/weft/weft.h $(ROOT)/include/weft/weft.h
 	@echo installed in $(ROOT)
 uninstall:

@@ -390,9 +390,8 @@ static weft_status add_part(making *m, weft_sample *s, const char *suffix,
     const char *own = lower_copy(m->names, suffix);
     if (!own)
         return out_of_memory(m);
-    const weft_part_data *own_parts = m->part + m->parts - s->part_count;
     for (int i = 0; i < s->part_count; i++)
-        if (!strcmp(own_parts[i].suffix, own))
+        if (!strcmp(m->part[m->parts - s->part_count + i].suffix, own))
             return weft_fail(WEFT_E_FORMAT, "%s: sample \"%s\" has the suffix .%s twice", m->path,
                              s->key, own);
     if (s->part_count == WEFT_SAMPLE_MAX_PARTS)

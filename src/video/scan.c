@@ -101,7 +101,8 @@ static void stop_scan(scan *s, weft_status_code status)
 static bool unusual(scan *s)
 {
     pthread_mutex_lock(&s->lock);
-    s->unusual = s->stop = true;
+    s->unusual = true;
+    s->stop = true;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     return false;

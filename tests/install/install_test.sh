@@ -7,6 +7,10 @@ make -s -C "$SRC" O="${WEFT_BUILD#"$SRC"/}" PREFIX="$root" install
 "$root/bin/weft" --version | grep -q "^weft $(cat "$SRC/VERSION")$"
 export PKG_CONFIG_PATH=$root/lib/pkgconfig
 eval cc -std=c17 -Wall -Wextra -Werror "$SRC/examples/embed/embed.c" -o embed "$(pkg-config --cflags --libs weft)"
+# a program's own headers may be called as weft's, and stand before them
+mkdir -p own/base own/graph
+echo '#error "not that one"' | tee own/base/status.h own/base/log.h own/base/memory.h >own/graph/graph.h
+eval cc -std=c17 -Iown -fsyntax-only "$SRC/examples/embed/embed.c" "$(pkg-config --cflags weft)"
 # the example says what is missing, and does with shards and a model what it promises
 ! ./embed nowhere nowhere out.mp4 >embed.log 2>&1
 grep -q '^embed: .*nowhere' embed.log || { cat embed.log; exit 1; }
