@@ -21,8 +21,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- weight gradient
- * ---------------------------------------------------------------------------------- */
+/* ---- weight gradient ------------------------------------------------------------------------- */
 
 typedef struct dw_plan {
     int64_t rows, blocks_per_frame, blocks, parts;
@@ -140,8 +139,7 @@ void conv_own_dw(const conv_dims *c, const float *x, const float *dy, float *dw,
                     }
 }
 
-/* ---- forward with few outputs
- * -------------------------------------------------------------------------- */
+/* ---- forward with few outputs ---------------------------------------------------------------- */
 
 enum { FEW_ROWS = 8, FEW_LANES = 16 };
 

@@ -223,8 +223,7 @@ CPU_KERNEL_WITH(cast, .narrow = CPU_ALL)
     return WEFT_OK;
 }
 
-/* ---- two inputs with broadcast
- * ------------------------------------------------------------------- */
+/* ---- two inputs with broadcast --------------------------------------------------------------- */
 
 /* The dims of `out` with neighbours joined where both inputs walk through them as through one. */
 typedef struct walk {

@@ -121,8 +121,7 @@ CPU_KERNEL_WITH(rms_norm_grad, .workspace = norm_grad_workspace)
     return norm_grad(args, false);
 }
 
-/* ---- modulation
- * ---------------------------------------------------------------------------------------- */
+/* ---- modulation ------------------------------------------------------------------------------ */
 
 /* x seen as (groups, rows, C) where the small operand is (groups, 1, C): (B,1,C) on (B,S,C),
  * (1,1,C), and the whole size (rows = 1). */

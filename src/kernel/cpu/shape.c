@@ -2,8 +2,7 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
-/* ---- one dim: (outer, dim, inner)
- * ---------------------------------------------------------------- */
+/* ---- one dim: (outer, dim, inner) ------------------------------------------------------------ */
 
 /* Copies `rows` runs of `bytes`, from and to with their own distances. */
 static void copy_rows(const char *from, int64_t from_step, char *to, int64_t to_step, int64_t bytes,
@@ -64,8 +63,7 @@ CPU_KERNEL_WITH(concat, .narrow = CPU_ALL)
     return WEFT_OK;
 }
 
-/* ---- strided copies: permute and broadcast
- * -------------------------------------------------------- */
+/* ---- strided copies: permute and broadcast --------------------------------------------------- */
 
 /* The out dims, joined where the input walks through two as through one; strides in elements. */
 typedef struct walk {
@@ -281,8 +279,7 @@ CPU_KERNEL_WITH(sum, .workspace = sum_workspace)
     return WEFT_OK;
 }
 
-/* ---- embedding
- * ----------------------------------------------------------------------------------------- */
+/* ---- embedding ------------------------------------------------------------------------------- */
 
 CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
 {
