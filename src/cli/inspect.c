@@ -20,7 +20,7 @@ typedef struct request {
     const weft_args *args;
     weft_model_size video;  /* pixels, or latents with --latents */
     weft_model autoencoder; /* beside a denoiser; family NULL: there is none */
-    bool latents, train, print;
+    bool latents, train, print, pipeline;
     const char *const *recompute;
     int recompute_count;
     weft_mesh mesh;
@@ -41,7 +41,8 @@ static const weft_option options[] = {
      "a whole training step: forward, backward, AdamW with clipping and EMA"},
     {"--recompute", "PATTERN", NULL,
      "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
-    {"--mesh", "AXES", "", "as rank 0 of a mesh sees it, e.g. dp=2"},
+    {"--mesh", "AXES", "",
+     "as rank 0 of a mesh sees it, e.g. dp=2,tp=4: axes as in a config of weft train"},
     {"--backend", "NAME", "cpu",
      "whose kernels: cpu, ref, or virtual, which also tells how long a modelled GPU runs"},
     {"--top", "N", "8",
@@ -94,19 +95,53 @@ static weft_status model_size(const request *r, const weft_model *model, weft_mo
     return WEFT_OK;
 }
 
-/* Samples over the ranks, everything else whole: all ports have the batch as their first dim. */
-static weft_recipe by_sample(const weft_model *model, weft_recipe_row row[WEFT_PORT_COUNT + 1])
+/* The rows of one port: as those of "batch.*" in a training step; the target lies beside them. */
+static void add_port(weft_recipe *r, weft_recipe_row *row, const char *port,
+                     const weft_recipe_row *batch)
+{
+    row[r->count] = *batch;
+    row[r->count].pattern = port;
+    row[r->count++].optional = true;
+}
+
+/* The family's own, where the model stands alone: its inputs have the names of ports. */
+static weft_status recipe_of(const weft_model *model, const weft_mesh *mesh, weft_recipe *out)
 {
     const weft_family *f = model->family;
-    int count = 0;
-    for (int i = 0; i < f->ports; i++)
-        row[count++] = (weft_recipe_row){.pattern = weft_port_name(f->port[i].port),
-                                         .axis = "dp",
-                                         .layout = {WEFT_S, 0},
-                                         .optional = true};
-    row[count++] = (weft_recipe_row){
-        .pattern = "target", .axis = "dp", .layout = {WEFT_S, 0}, .optional = true};
-    return (weft_recipe){"samples", row, count};
+    weft_recipe composed;
+    WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, mesh, &composed));
+    weft_recipe_row *row =
+        weft_alloc((int64_t)(composed.count + 1) * (f->ports + 1) * (int64_t)sizeof *row);
+    weft_recipe r = {.name = composed.name, .row = row};
+    for (int i = 0; i < composed.count && row; i++) {
+        const weft_recipe_row *from = &composed.row[i];
+        if (strcmp(from->pattern, "batch.*")) {
+            row[r.count++] = *from;
+            continue;
+        }
+        for (int k = 0; k < f->ports; k++)
+            add_port(&r, row, weft_port_name(f->port[k].port), from);
+        add_port(&r, row, "target", from);
+    }
+    composed.name = NULL; /* is the other's now */
+    weft_recipe_free(&composed);
+    *out = r;
+    return row ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+}
+
+/* Of a model beside others in a pipeline: along axes that only the others know its ranks all do the
+ * same. */
+static weft_mesh own_axes(const weft_model *model, const weft_mesh *mesh)
+{
+    weft_mesh own = {0};
+    for (int a = 0; a < mesh->axis_count; a++) {
+        bool known = !strcmp(mesh->axis[a].name, "dp") || !strcmp(mesh->axis[a].name, "fsdp");
+        for (int i = 0; i < model->family->recipes; i++)
+            known |= !strcmp(model->family->recipe[i]->axis, mesh->axis[a].name);
+        if (known)
+            own.axis[own.axis_count++] = mesh->axis[a];
+    }
+    return own;
 }
 
 static void add_step(weft_graph *g)
@@ -121,17 +156,18 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
                          int64_t *params, weft_cost *forward)
 {
     weft_model_size size;
-    weft_recipe_row row[WEFT_PORT_COUNT + 1];
-    const weft_recipe data_parallel = by_sample(model, row);
+    weft_recipe recipe;
+    const weft_mesh mesh = r->pipeline ? own_axes(model, &r->mesh) : r->mesh;
     WEFT_TRY(model_size(r, model, &size));
+    WEFT_TRY(recipe_of(model, &mesh, &recipe));
     weft_graph *g = weft_graph_create();
-    const weft_pass_setup setup = {.mesh = &r->mesh,
-                                   .recipe = &data_parallel,
+    const weft_pass_setup setup = {.mesh = &mesh,
+                                   .recipe = &recipe,
                                    .recompute = r->recompute,
                                    .recompute_count = r->train ? r->recompute_count : 0};
     weft_status_code status = WEFT_OK;
     if (!g)
-        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for a graph"));
     weft_model_build(g, model, &size, true);
     WEFT_GO(weft_graph_check(g));
     *params = weft_graph_param_count(g);
@@ -144,8 +180,9 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     WEFT_GO(weft_graph_check(g));
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
     *out = g;
-    return WEFT_OK;
+    g = NULL;
 out:
+    weft_recipe_free(&recipe);
     weft_graph_free(g);
     return status;
 }
@@ -513,6 +550,7 @@ static weft_status inspect_path(request *r, const char *path)
         WEFT_TRY(weft_model_open(path, &model));
         return inspect_model(r, &model, path);
     }
+    r->pipeline = true;
     if (weft_model_open_in(path, WEFT_ROLE_AUTOENCODER, &folder, &r->autoencoder) == WEFT_OK)
         weft_free(folder);
     else

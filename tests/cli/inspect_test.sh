@@ -36,6 +36,14 @@ grep -q '"blcks.\*" matches no scope (such as "' err || complain "a pattern that
 python3 -c 'import json; a=json.load(open("dp.json")); b=json.load(open("one.json")); assert abs(a["arena_bytes"]/b["arena_bytes"]-1)<0.02 and a["wire_bytes"]>=4*a["parameters"] and b["wire_bytes"]==0' ||
     complain "a rank of two with four samples is not like one rank with two"
 
+# every axis that the trainer takes, alone and together: less of what it splits, and none of what nothing splits
+for mesh in fsdp=2 tp=2 cp=2 sp=2 dp=2,tp=2 fsdp=2,cp=2; do
+    "$WEFT" inspect model small.json --train --frames 9 --height 64 --width 64 --batch 2 --mesh $mesh --json >mesh.json || complain "--mesh $mesh"
+    "$WEFT" inspect model small.json --train --frames 9 --height 64 --width 64 --batch 2 --json >alone.json
+    python3 -c 'import json,sys; a=json.load(open("mesh.json")); b=json.load(open("alone.json")); m=sys.argv[1]; cut=any(x in m for x in ("fsdp","tp","sp")); assert a["wire_bytes"] > 0 and a["flops_step"] < 0.8*b["flops_step"] and (a["weight_bytes"] < 0.75*b["weight_bytes"]) == cut, (m, a, b)' $mesh ||
+        complain "figures of --mesh $mesh"
+done
+
 # a training step of 14B on the modelled GPU: at least its arithmetic at 400 TFLOP/s, and no 230 GB
 "$WEFT" inspect model large.json --train --frames 9 --height 256 --width 256 --backend virtual --json >virtual.json || complain "virtual"
 python3 -c 'import json; t=json.load(open("virtual.json")); least=t["flops_step"]/400e12; assert least <= t["modelled_seconds"] < 20*least and t["weight_bytes"] > 200e9, t' ||
@@ -63,6 +71,8 @@ echo '{"_class_name":"Nobody"}' >other.json
 refuse 'Nobody' model other.json
 refuse 'first word' shape small.json
 refuse 'mesh' model small.json --mesh dp=x
+refuse 'known are dp (.*tp (' model small.json --mesh pd=2
+refuse 'known are dp (' model vae.json --mesh tp=2
 refuse 'frames' model vae.json --frames 6
 refuse 'height 100 .*multiples of 8x8' model small.json --height 100 # nothing is rounded in silence
 echo '{"_class_name":"WanTransformer3DModel","num_layers":2e9}' >many.json
