@@ -919,6 +919,17 @@ weft_status weft_loader_restore(weft_loader *l, const json_t *state, const char 
             return weft_fail(WEFT_E_FORMAT, "%s: the loader took no number of samples of bucket %d",
                              where, i);
     }
+    int64_t batches = 0; /* each of them was some bucket's */
+    for (int i = 0; i < l->lanes; i++) {
+        const int64_t count = json_integer_value(json_array_get(taken, (size_t)i));
+        batches += count % l->lane_batch[i] ? -step - 1 : count / l->lane_batch[i];
+        if (batches < 0 || batches > step)
+            break;
+    }
+    if (batches != step)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: the samples that the loader took are not those of its %lld batches",
+                         where, (long long)step);
     pthread_mutex_lock(&l->lock);
     for (int64_t i = 0; i < l->slot_count; i++)
         l->slots[i].taken = l->slots[i].count; /* nobody begins another item */

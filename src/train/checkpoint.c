@@ -123,7 +123,18 @@ static weft_status save_state(const char *path, json_t *state)
     return weft_json_save(path, state);
 }
 
-static weft_status check_state(const json_t *state, const char *path)
+/* Of a checkpoint's folder; -1: it is none. */
+static int64_t step_of(const char *name)
+{
+    char *end;
+    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
+        return -1;
+    const long long step = strtoll(name + 5, &end, 10);
+    return *end ? -1 : step;
+}
+
+/* `wanted`: the step that its folder is named after. */
+static weft_status check_state(const json_t *state, int64_t wanted, const char *path)
 {
     int64_t format, step;
     char text[20];
@@ -139,8 +150,9 @@ static weft_status check_state(const json_t *state, const char *path)
                              path, text, self ? self : "none");
     }
     WEFT_TRY(weft_json_get_i64(state, "step", path, &step));
-    if (step < 0)
-        return weft_fail(WEFT_E_FORMAT, "%s: damaged: step %lld", path, (long long)step);
+    if (step != wanted)
+        return weft_fail(WEFT_E_FORMAT, "%s: damaged: step %lld in the checkpoint of step %lld",
+                         path, (long long)step, (long long)wanted);
     if (!json_is_object(json_object_get(state, "checksums")))
         return weft_fail(WEFT_E_FORMAT, "%s: damaged: it has no checksums", path);
     return WEFT_OK;
@@ -156,7 +168,7 @@ static weft_status verify_folder(const char *folder, int rank, int ranks, json_t
     int64_t index = 0;
     snprintf(path, sizeof path, "%s/state.json", folder);
     WEFT_TRY(weft_json_load(path, &state));
-    weft_status_code status = check_state(state, path);
+    weft_status_code status = check_state(state, step_of(weft_path_base(folder)), path);
     json_object_foreach(json_object_get(state, "checksums"), name, sum)
     {
         if (status != WEFT_OK)
@@ -178,15 +190,6 @@ static weft_status verify_folder(const char *folder, int rank, int ranks, json_t
 }
 
 /* ---- pruning ------------------------------------------------------------------------------- */
-
-static int64_t step_of(const char *name)
-{
-    char *end;
-    if (strncmp(name, "step-", 5) || name[5] < '0' || name[5] > '9')
-        return -1;
-    const long long step = strtoll(name + 5, &end, 10);
-    return *end ? -1 : step;
-}
 
 static void remember(weft_checkpoints *c, int64_t step, bool whole)
 {

@@ -54,7 +54,9 @@ weft_status weft_guard_restore(weft_guard *guard, const json_t *state, const cha
     WEFT_TRY(weft_json_get_i64(state, "accepted", where, &g.accepted));
     WEFT_TRY(weft_json_get_i64(state, "skipped", where, &g.skipped));
     WEFT_TRY(weft_json_get_i64(state, "in_a_row", where, &g.in_a_row));
-    if (g.accepted < 0 || g.skipped < 0 || g.in_a_row < 0 || !isfinite(g.loss) || !isfinite(g.norm))
+    const int64_t most = INT64_C(1) << 52; /* sums of two are no overflow */
+    if (g.accepted < 0 || g.accepted > most || g.skipped < 0 || g.skipped > most ||
+        g.in_a_row < 0 || g.in_a_row > g.skipped || !isfinite(g.loss) || !isfinite(g.norm))
         return weft_fail(WEFT_E_FORMAT,
                          "%s: the guard counted %lld, %lld and %lld steps with a loss of %g and a "
                          "norm of %g, which cannot be",

@@ -459,6 +459,26 @@ static weft_status from_nothing(const weft_run_model *m, weft_role role, const c
     return status == WEFT_E_FORMAT ? WEFT_E_CONFIG : status;
 }
 
+/* The folder of a run or of its finished models is easily taken for that of one of them. */
+static weft_status look_beneath(const char *folder, weft_role role, const char *path,
+                                const char *key)
+{
+    static const char *const beneath[] = {"", "model/"};
+    for (int i = 0; weft_families[i]; i++)
+        for (int k = 0; k < WEFT_COUNT(beneath) && weft_families[i]->role == role; k++) {
+            char config[1024];
+            const char *scope = weft_families[i]->scope;
+            snprintf(config, sizeof config, "%s/%s%s/config.json", folder, beneath[k], scope);
+            if (weft_path_exists(config))
+                return weft_fail(
+                    WEFT_E_CONFIG,
+                    "%s: %s.weights: %s is not the folder of a %s; there is one in it: "
+                    "write %s/%s%s",
+                    path, key, folder, weft_role_name(role), folder, beneath[k], scope);
+        }
+    return WEFT_OK;
+}
+
 weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,
                                 const char *key, int64_t channels, int64_t text_width,
                                 weft_model *model)
@@ -466,7 +486,10 @@ weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const c
     if (!m->weights[0])
         return from_nothing(m, role, path, key, channels, text_width, model);
     const weft_status_code status = weft_model_open_as(m->weights, role, model);
-    return status == WEFT_OK ? status : weft_fail_context(status, "%s: %s.weights", path, key);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    WEFT_TRY(look_beneath(m->weights, role, path, key));
+    return weft_fail_context(status, "%s: %s.weights", path, key);
 }
 
 const weft_process *weft_run_process(const weft_run *run)

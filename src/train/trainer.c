@@ -138,6 +138,17 @@ static weft_status look_at_data(trainer *t)
     return status;
 }
 
+/* What is no error and hardly meant. */
+static void tell_oddities(const weft_run *run)
+{
+    const weft_stage *stage = run->stages.item;
+    for (int64_t i = 0; i < run->stages.count; i++)
+        if (stage[i].warmup > stage[i].steps)
+            weft_warn("stages.%lld: a warmup of %lld steps is longer than the stage, %lld steps: "
+                      "the rate rises to its end, and lr is reached in its last step",
+                      (long long)i, (long long)stage[i].warmup, (long long)stage[i].steps);
+}
+
 static weft_status begin(trainer *t)
 {
     WEFT_TRY(weft_run_check(t->run, t->path));
@@ -145,6 +156,8 @@ static weft_status begin(trainer *t)
     WEFT_TRY(read_models(t));
     weft_config_dump(&weft_run_section, t->run, &t->yaml);
     WEFT_TRY(weft_buf_check(&t->yaml));
+    if (t->leader)
+        tell_oddities(t->run);
     if (t->leader && !t->hollow)
         WEFT_TRY(take_folder(t));
     WEFT_TRY(weft_comm_barrier(t->comm));
@@ -648,7 +661,9 @@ static weft_status run_steps(trainer *t)
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
         WEFT_TRY(weft_comm_vote(t->comm, weft_interrupted(), &stop)); /* heard a step later */
-        const bool due = (every > 0 && t->done % every == 0) || t->done == total || stop;
+        /* the next stage's latents may take long: what is trained is kept before */
+        const bool border = t->done == end && weft_run_denoises(&t->models);
+        const bool due = (every > 0 && t->done % every == 0) || t->done == total || border || stop;
         if (due)
             WEFT_TRY(save(t));
         if (stop)
@@ -677,6 +692,30 @@ static void tell_changes(const trainer *t, const char *folder)
     weft_free(before);
 }
 
+/* What stands beside the guard in a state, and what it must come to. */
+static weft_status read_rest(trainer *t, const json_t *state, const char *where)
+{
+    int64_t stage, seed;
+    WEFT_TRY(weft_json_get_f64_or(state, "fps", where, 0, &t->fps));
+    WEFT_TRY(weft_json_get_i64_or(state, "stage", where, 0, &stage));
+    WEFT_TRY(weft_json_get_i64_or(state, "seed", where, t->run->seed, &seed));
+    if (!(t->fps >= 0 && t->fps <= 1e6))
+        return weft_fail(WEFT_E_FORMAT, "%s: fps is %g, which cannot be", where, t->fps);
+    if (stage < 0 || seed < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: stage %lld, seed %lld, which cannot be", where,
+                         (long long)stage, (long long)seed);
+    if (t->guard.accepted + t->guard.skipped != t->done)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: the guard counted %lld steps and %lld that were skipped, and the "
+                         "checkpoint is of step %lld",
+                         where, (long long)t->guard.accepted, (long long)t->guard.skipped,
+                         (long long)t->done);
+    const json_t *made_of = json_object_get(state, "made_of");
+    if (made_of && !json_is_object(made_of))
+        return weft_fail(WEFT_E_FORMAT, "%s: made_of does not say what the run is made of", where);
+    return WEFT_OK;
+}
+
 /* Before the first stage that runs: the newest checkpoint fills the store. Every rank reads it. */
 static weft_status resume(trainer *t)
 {
@@ -688,8 +727,8 @@ static weft_status resume(trainer *t)
         return WEFT_OK;
     t->resume = state;
     WEFT_TRY(weft_json_get_i64(state, "step", folder, &t->done));
-    WEFT_TRY(weft_json_get_f64_or(state, "fps", folder, 0, &t->fps));
     WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
+    WEFT_TRY(read_rest(t, state, folder));
     if (t->leader) {
         WEFT_TRY(weft_made_of_compare(json_object_get(state, "made_of"), t->made_of,
                                       t->run->checkpoint.allow_changes, folder));

@@ -1,0 +1,83 @@
+#!/bin/bash
+# state.json of a checkpoint with each of its values gone, negative, huge or of another type, behind a checksum that fits: what
+# cannot be is refused with its name and nothing is trained; what is taken trains with the same losses. And what a run says of
+# a file in the place of its folder, of weights that lie one folder deeper, of a warmup longer than its stage.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+run() { "$WEFT" train vae.yaml "$@" --set stages.0.warmup=0 --set checkpoint.keep=9; }
+run --set checkpoint.every=4 --set out=runs/vae >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+grep -q warmup vae.log && { cat vae.log; fail "a warmup of 0 is told of"; }
+cat >variants.py <<'PY'
+import copy, json, os, shutil, subprocess, sys
+weft, losses = os.environ["WEFT"], {}
+for line in open("runs/vae/metrics.jsonl"):
+    d = json.loads(line)
+    losses[d["step"]] = d["loss"]
+base = "runs/bad"
+shutil.rmtree(base, ignore_errors=True)
+shutil.copytree("runs/vae", base)
+shutil.rmtree(base + "/model")
+shutil.rmtree(base + "/checkpoints/step-00000008")
+path = base + "/checkpoints/step-00000004/state.json"
+good = json.load(open(path))
+good.pop("self")
+good["format"] = 1  # the one that has no checksum of its own
+def paths(node, at=()):
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        if at + (key,) == ("checksums",):
+            continue
+        yield at + (key,)
+        yield from paths(value, at + (key,))
+def put(at, value):
+    state = copy.deepcopy(good)
+    node = state
+    for key in at[:-1]:
+        node = node[key]
+    if value is GONE:
+        node.pop(at[-1])
+    else:
+        node[at[-1]] = value
+    return state
+GONE = object()
+values = [("gone", GONE), ("-1", -1), ("huge", 2**62), ("null", None), ("text", "x"), ("list", []), ("object", {}), ("1.5", 1.5)]
+metrics = open("runs/vae/metrics.jsonl").read().splitlines(True)[:4]
+told = taken = 0
+bad = []
+few = os.environ.get("FEW", "")
+variants = [(at, name, value) for at in paths(good) for name, value in values]
+for at, name, value in variants[::3] if few else variants:
+    json.dump(put(at, value), open(path, "w"))
+    open(base + "/metrics.jsonl", "w").writelines(metrics)
+    run = subprocess.run([weft, "train", "vae.yaml", "--set", "out=" + base, "--set", "stages.0.warmup=0", "--set", "checkpoint.every=0",
+                          "--set", "checkpoint.keep=9"], capture_output=True, text=True, timeout=60)
+    text = run.stdout + run.stderr
+    after = [json.loads(l) for l in open(base + "/metrics.jsonl")]
+    if run.returncode == 0:
+        taken += 1
+        if len(after) != 8 or any(d["loss"] != losses[d["step"]] for d in after):
+            bad.append((at, name, "trained on with other losses"))
+    else:
+        told += 1
+        if run.returncode < 0 or "step-00000004" not in text and "state.json" not in text or len(after) != 4:
+            bad.append((at, name, run.returncode, text[-200:]))
+    shutil.rmtree(base + "/model", ignore_errors=True)
+    shutil.rmtree(base + "/checkpoints/step-00000008", ignore_errors=True)
+print(f"{told} refused, {taken} the same losses, {len(bad)} wrong")
+for b in bad:
+    print(b)
+sys.exit(bool(bad))
+PY
+FEW=${FEW-1} python3 variants.py || fail "damaged states"
+
+touch runs/file
+run --set out=runs/file >file.log 2>&1 && fail "a file as out is taken"
+grep -q 'runs/file is a file, and a folder is wanted there' file.log || { cat file.log; fail "out= on a file"; }
+for folder in runs/vae runs/vae/model; do
+    "$WEFT" train dit.yaml --set autoencoder.weights=$folder >deep.log 2>&1 && fail "$folder as a VAE is taken"
+    grep -q 'there is one in it: write runs/vae/model/vae' deep.log || { cat deep.log; fail "no hint at the VAE beneath $folder"; }
+done
+"$WEFT" train vae.yaml --set out=runs/warm --set stages.0.steps=2 --set stages.0.warmup=3 >warm.log 2>&1 || { cat warm.log; fail "a long warmup"; }
+grep -q 'stages.0: a warmup of 3 steps is longer than the stage, 2 steps' warm.log || { cat warm.log; fail "a long warmup is not told"; }
+exit 0
