@@ -30,7 +30,8 @@ struct weft_checkpoints {
     char prefix[WEFT_CHECKPOINT_MAX_PARTS][64];
     int sets;
     int64_t last; /* step of the last whole one; -1: none */
-    seen *seen;   /* verified by this process, or written by it */
+    double seconds;
+    seen *seen; /* verified by this process, or written by it */
     int64_t seen_count, seen_room;
     /* of the one that is being written */
     weft_part_stream *stream;
@@ -38,6 +39,7 @@ struct weft_checkpoints {
     int64_t step;
     pthread_t thread;
     bool writing;
+    double took; /* seconds, of the last one that was written */
     atomic_bool abandon;
     weft_status_code status;
     char message[1024];
@@ -432,7 +434,9 @@ static weft_status write_share(weft_checkpoints *c)
 static void *writer_main(void *user)
 {
     weft_checkpoints *c = user;
+    const double began = weft_now();
     c->status = write_share(c);
+    c->took = weft_now() - began;
     snprintf(c->message, sizeof c->message, "%s", c->status == WEFT_OK ? "" : weft_error_message());
     return NULL;
 }
@@ -465,6 +469,7 @@ static weft_status join(weft_checkpoints *c)
     c->state = NULL;
     if (c->status == WEFT_OK)
         c->last = c->step;
+    c->seconds = c->took;
     return c->status;
 }
 
@@ -684,4 +689,9 @@ void weft_checkpoints_close(weft_checkpoints *c, bool abandon)
 int64_t weft_checkpoints_last(const weft_checkpoints *c)
 {
     return c->last;
+}
+
+double weft_checkpoints_seconds(const weft_checkpoints *c)
+{
+    return c->seconds;
 }

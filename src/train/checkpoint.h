@@ -71,5 +71,7 @@ weft_status weft_checkpoints_load(weft_checkpoints *checkpoints, json_t **state,
 weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *bytes);
 /* Step of the last one written or loaded, -1 if none. Rank 0 knows. */
 int64_t weft_checkpoints_last(const weft_checkpoints *checkpoints);
+/* How long this rank wrote at the last one that is no longer under way; 0: none. */
+double weft_checkpoints_seconds(const weft_checkpoints *checkpoints);
 
 #endif

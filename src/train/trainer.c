@@ -23,6 +23,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct trainer {
@@ -49,6 +50,8 @@ typedef struct trainer {
     double fps;            /* of the clips; 0: no stage has run yet */
     bool stopped_together; /* all ranks left at the same step, with nothing under way */
     double peak_gflops;
+    double longest; /* step, in seconds */
+    bool told_patience;
     int64_t process; /* bytes of it that were resident before it reserved any */
     /* of the stage that runs */
     const weft_stage *stage;
@@ -575,6 +578,7 @@ static weft_status run_step(trainer *t)
     const weft_status_code verdict = weft_guard_note(&t->guard, f.loss, f.grad_norm, f.skipped);
     f.skipped_total = t->guard.skipped;
     f.seconds = weft_now() - started;
+    t->longest = fmax(t->longest, f.seconds);
     if (t->leader)
         WEFT_TRY(weft_meter_note(t->meter, &f));
     return verdict;
@@ -650,6 +654,26 @@ static weft_status write_trace(const trainer *t)
     return status;
 }
 
+/* After a signal a launcher waits a while and then kills: what a run needs until then is known when
+ * its first checkpoint is written. */
+static void tell_patience(trainer *t)
+{
+    const double save = t->checkpoints ? weft_checkpoints_seconds(t->checkpoints) : 0;
+    const char *set = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    const double patience = set ? atof(set) : 1; /* seconds: Open MPI's own */
+    char text[3][32];
+    if (t->told_patience || save <= 0 || !t->leader || weft_comm_ranks(t->comm) == 1)
+        return;
+    t->told_patience = true;
+    if (t->longest + save > patience)
+        weft_warn("a step takes %s and writing a checkpoint %s, and mpirun kills ranks %s after it "
+                  "was told to end: Ctrl-C would lose what was trained since the last checkpoint. "
+                  "Start it as `mpirun --mca odls_base_sigkill_timeout %.0f ...`, or lower "
+                  "checkpoint.every",
+                  weft_format_seconds(t->longest, text[0]), weft_format_seconds(save, text[1]),
+                  weft_format_seconds(patience, text[2]), ceil(2 * (t->longest + save)) + 1);
+}
+
 static weft_status run_steps(trainer *t)
 {
     const int64_t end = weft_run_first_step(t->run, t->stage_index + 1);
@@ -668,10 +692,13 @@ static weft_status run_steps(trainer *t)
             WEFT_TRY(save(t));
         if (stop)
             return stop_together(t);
+        tell_patience(t);
     }
     if (t->run->trace)
         WEFT_TRY(write_trace(t));
-    return weft_checkpoints_wait(t->checkpoints);
+    WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
+    tell_patience(t);
+    return WEFT_OK;
 }
 
 /* ---- resuming ------------------------------------------------------------------------------ */

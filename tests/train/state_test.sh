@@ -1,7 +1,8 @@
 #!/bin/bash
 # state.json of a checkpoint with each of its values gone, negative, huge or of another type, behind a checksum that fits: what
 # cannot be is refused with its name and nothing is trained; what is taken trains with the same losses. And what a run says of
-# a file in the place of its folder, of weights that lie one folder deeper, of a warmup longer than its stage.
+# a file in the place of its folder, of weights that lie one folder deeper, of a warmup longer than its stage, a launcher that waits too
+# briefly.
 source "$SRC/tests/train/common.sh"
 make_shards
 write_configs
@@ -70,6 +71,13 @@ for b in bad:
 sys.exit(bool(bad))
 PY
 FEW=${FEW-1} python3 variants.py || fail "damaged states"
+
+# what a step and a save need is held against the launcher's patience, once
+for patience in 0 1000; do
+    OMPI_MCA_odls_base_sigkill_timeout=$patience ranks 2 "$WEFT" train vae.yaml --set out=runs/patient$patience --set stages.0.steps=6 \
+        --set checkpoint.every=1 >patient.log 2>&1 || { cat patient.log; fail "patience $patience"; }
+    [ "$(grep -c 'odls_base_sigkill_timeout' patient.log)" = $((patience == 0)) ] || { cat patient.log; fail "patience of $patience s"; }
+done
 
 touch runs/file
 run --set out=runs/file >file.log 2>&1 && fail "a file as out is taken"
