@@ -18,14 +18,13 @@ enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH
 enum { BLACK = 16, DARK = 32, FILM_FRAMES = 24 };
 enum { REORDER = 4 }; /* pictures that may be shown before one that was decoded earlier */
 enum { FLAT = 4 };    /* sharpness of a luma that does not tell what is to be seen */
-#define KEY_SECONDS                                                                                \
-    0.125 /* between hashes, whatever the frame rate is: copies are compared in time */
-#define PAUSE_SECONDS                                                                              \
-    1.0 /* a frame that is shown for longer ends its shot: the recording stood still */
-#define REST_SECONDS 0.25 /* between frames that tell slow motion */
+/* Between hashes, whatever the frame rate is: copies are compared in time. */
+#define KEY_SECONDS 0.125
+/* A frame that is shown for longer ends its shot: the recording stood still. */
+#define PAUSE_SECONDS 1.0
+#define REST_SECONDS  0.25 /* between frames that tell slow motion */
 
-/* Of every frame, 32 bytes; the only thing that grows with the video's length, besides the hashes.
- */
+/* Of every frame, 32 bytes; what grows with the video's length besides are hashes and parts. */
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
@@ -49,16 +48,17 @@ typedef struct analysis {
     weft_curate_parts parts;
     int64_t look_capacity, points_capacity;
     double next_key;
-    double fps, tick; /* mean rate by the header until all is read, then by the frames' times; and
-                         how long the last frame lasts */
-    uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT],
-        last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma */
+    /* The mean rate, by the header until all is read, then by the frames' times; and how long the
+     * last frame lasts. */
+    double fps, tick;
+    uint8_t small[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT]; /* luma of this frame */
+    uint8_t last[WEFT_SHOT_WIDTH * WEFT_SHOT_HEIGHT];  /* and of the one before */
     double analysed_seconds;
-    int64_t concealed;         /* frames in which the decoder hid errors */
-    bool vectors;              /* the decoder tells motion vectors */
-    uint8_t rest[WIDE * HIGH]; /* luma of frame `rest_at`, which later ones are held against without
-                                  them */
-    uint8_t rest_mix[WIDE * HIGH]; /* its colours, where rest_flat */
+    int64_t concealed; /* frames in which the decoder hid errors */
+    bool vectors;      /* the decoder tells motion vectors */
+    /* Luma of frame `rest_at`, which later ones are held against without vectors, and its colours
+     * where it is flat. */
+    uint8_t rest[WIDE * HIGH], rest_mix[WIDE * HIGH];
     bool rest_flat;
     int64_t rest_at;
     bool has_film_bars;
@@ -344,8 +344,8 @@ static double end_of(const analysis *a, int64_t t)
                                                    : a->frame[t].seconds + a->tick;
 }
 
-/* Frames of a rate: all but a quarter of it (and what whole milliseconds hide) equally far apart.
- */
+/* Of frames: a rate is even where no interval differs from the mean one by more than a quarter of
+ * it (and by what whole milliseconds hide). */
 typedef struct pace {
     double shortest, longest, fps; /* seconds from frame to frame; the mean rate */
     bool variable;

@@ -1,5 +1,5 @@
-/* What is known about every file of a curation, what is kept, and the lists that say so. Private.
- */
+/* What is known about every file of a curation, what is kept, and the lists that say so. Private to
+ * curate/. */
 #ifndef WEFT_CURATE_PLAN_H
 #define WEFT_CURATE_PLAN_H
 

@@ -74,8 +74,7 @@ double weft_block_motion(const uint8_t *now, int64_t now_stride, const uint8_t *
                 }
             double fx, fy;
             const double structure = refine(&p, x, y, best_x, best_y, &fx, &fy);
-            /* a mean difference beyond noise and what half a pixel of the structure makes: no match
-             */
+            /* no match: a mean difference beyond noise and what half a pixel of structure makes */
             if (difference(&p, x, y, best_x, best_y, INT_MAX) > SIDE * SIDE * (6 + structure / 2))
                 continue;
             matched++;

@@ -145,15 +145,15 @@ static weft_status index_band(search *s, int band)
     }
     for (int64_t k = 2; k <= keys + 1; k++)
         s->start[k] += s->start[k - 1];
-    for (int64_t i = 0; i < s->entries;
-         i++) /* start[k + 1] walks from the begin of k to that of k + 1 */
+    /* start[k + 1] walks from the begin of k to that of k + 1 */
+    for (int64_t i = 0; i < s->entries; i++)
         s->order[s->start[key[i] + 1]++] = (uint32_t)i;
     weft_free(key);
     s->masks = 0;
     s->mask[s->masks++] = 0;
     for (int64_t from = 0, done = 0, r = 1; r <= radius; r++, from = done) {
-        done = s->masks; /* masks of r - 1 bits stand in from .. done; each gets one more above its
-                            highest */
+        /* masks of r - 1 bits stand in from .. done; each gets one more above its highest */
+        done = s->masks;
         for (int64_t i = from; i < done; i++)
             for (int b = s->mask[i] ? 32 - __builtin_clz(s->mask[i]) : 0; b < width; b++)
                 s->mask[s->masks++] = s->mask[i] | (uint32_t)1 << b;
@@ -397,8 +397,8 @@ weft_status weft_near_find(const weft_near_shot *shots, int64_t count,
         WEFT_GO(find_parts(&s));
     WEFT_GO(list_entries(&s));
     s.split = best_split(s.limits.bits, s.entries, &work);
-    if (work >
-        (double)s.entries) { /* so wide a limit, or so few shots, that looking up is no less work */
+    /* so wide a limit, or so few shots, that looking up is no less work */
+    if (work > (double)s.entries) {
         WEFT_GO(all_pairs(&s));
     } else {
         for (int band = 0; band < s.split.bands; band++)

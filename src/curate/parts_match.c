@@ -469,27 +469,33 @@ static void compare_colours(const overlay *o, const block blocks[WEFT_LOOK_BLOCK
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
+/* What moves counts where it is more than what coding makes of rest: one level. It is the same
+ * where the structure is, too: somebody else who comes in at the same door is not. */
 static weft_parts_match judge(const overlay *o, const weft_parts_map *map)
 {
     block blocks[WEFT_LOOK_BLOCKS];
     double all = 0, alike = 0, base_moves = 0, other_moves = 0, moves[2] = {0};
+    int moving = 0;
     for (int at = 0; at < WEFT_LOOK_BLOCKS; at++) {
         const block b = blocks[at] =
             measure_block(o, at % WEFT_LOOK_COLUMNS, at / WEFT_LOOK_COLUMNS, 1);
         if (b.pixels == 0)
             continue;
-        const bool same = b.structure >= 0.75;
-        base_moves += b.base_moves, other_moves += b.other_moves;
         if (b.structure <= 1) {
             all++;
-            alike += same;
+            alike += b.structure >= 0.75;
         }
-        if (correlation(b.moves, b.base_moves, b.other_moves) > 0.6)
+        if (fmax(b.base_moves, b.other_moves) < (double)b.pixels * o->looks)
+            continue;
+        base_moves += b.base_moves, other_moves += b.other_moves;
+        if (b.structure >= 0.75 && correlation(b.moves, b.base_moves, b.other_moves) > 0.7) {
             moves[0] += b.base_moves, moves[1] += b.other_moves;
+            moving++;
+        }
     }
-    const double most = fmax(base_moves, other_moves), noise = 0.3 * PIXELS * o->looks;
+    const double most = fmax(base_moves, other_moves);
     weft_parts_match m = {.map = *map, .common = all > 0 ? alike / all : 0};
-    if (all >= LEAST_BLOCKS && most > noise && moves[0] > 0.1 * most && moves[1] > 0.1 * most)
+    if (all >= LEAST_BLOCKS && moving >= 2 && moves[0] > 0.1 * most && moves[1] > 0.1 * most)
         m.moving = fmax(moves[0] / base_moves, moves[1] / other_moves);
     compare_colours(o, blocks, &m);
     return m;

@@ -25,11 +25,11 @@
 #include <string.h>
 
 enum {
-    RING = 256,                 /* frames that are kept for spans; more than twice the longest */
-    FINE = 32,                  /* frames that are kept for cuts */
-    LOOK = WEFT_SHOT_LEAVE_OUT, /* frames that a flash may last, and the delay of the decision about
-                                   a cut */
-    HOLD = 8,                   /* frames of a uniform run that are kept */
+    RING = 256, /* frames that are kept for spans; more than twice the longest */
+    FINE = 32,  /* frames that are kept for cuts */
+    /* frames that a flash may last, and the delay of the decision about a cut */
+    LOOK = WEFT_SHOT_LEAVE_OUT,
+    HOLD = 8, /* frames of a uniform run that are kept */
     SPANS = 8,
     CANDIDATES = 512,
     GAP = 12,   /* frames between two gradual transitions, at least */
@@ -49,7 +49,7 @@ static const float same_picture = 0.6f, alike_mismatch = 0.4f;
  * dissolves. */
 static const float mixed_way = 1.5f;
 static const float even_residue = 0.25f, even_share = 0.15f, even_bonus = 1.5f;
-static const float mask_residue = 0.22f, mask_share = 0.06f, mask_bonus = 1.5f;
+static const float mask_residue = 0.22f, mask_share = 0.06f, mask_bonus = 2.0f;
 static const float uniform_spread = 2.0f, least_difference = 6, span_difference = 35;
 
 typedef struct slot {
@@ -421,8 +421,7 @@ static activity activity_of(const weft_shot_detector *d, int64_t from, int64_t t
 
 /* Log-odds that a span whose ends differ is a transition and not motion. A linear discriminant of
  * what the head of this file names, fitted on transitions of 25 kinds against single shots with
- * moving cameras and objects; of a whole: structure weighs most, then the straightness of the path.
- */
+ * moving cameras and objects; of a whole: structure weighs most, then how straight the path is. */
 static float evidence(float mismatch, float straight, float residue, float difference, float excess)
 {
     return 12.5f * mismatch + straight - 2.5f * fminf(residue, 0.5f) + 1.45f * logf(difference) +
@@ -543,8 +542,7 @@ static int64_t fade_edge(const weft_shot_detector *d, int64_t low, int way, int6
 }
 
 /* Narrows or widens a span to its mixed frames: by the share of the way that is behind, or for a
- * dip by how far the colour is away. Positions `start` (last pure old) and `end` (first pure new).
- */
+ * dip by how far the colour is away. Positions `start` (last pure old), `end` (first pure new). */
 static void refine(weft_shot_detector *d, candidate *c)
 {
     const int64_t from = c->start, to = c->end;

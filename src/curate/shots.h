@@ -18,11 +18,13 @@ typedef enum weft_shot_method {
 
 typedef struct weft_shot_options {
     weft_shot_method method;
-    double threshold;   /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12;
-                           structure 1 (a factor on its thresholds: lower finds more) */
+    /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12; structure 1 (a factor on its
+     * thresholds: lower finds more). */
+    double threshold;
     int64_t min_frames; /* shortest shot; 0: structure 4, others 15 */
-    double mix; /* levels: what lies between two pictures that differ by less may be mixed of them;
-                   0: every frame is decoded, as for the named methods always */
+    /* Levels: what lies between two pictures that differ by less may be mixed of them; 0: every
+     * frame is decoded, as for the named methods always. */
+    double mix;
     double fps; /* frames a second: how long transitions are in frames; 0: 25 */
 } weft_shot_options;
 

@@ -34,8 +34,7 @@ typedef struct weft_synth_report {
  *   heldout/h000.mp4 + .txt   clips of the combinations that train/ never shows
  *   heldout.json {"held_out":[{"colour","shape","direction","caption"}],"training":[…]} cuts.jsonl
  * the boundaries of train/v*.mp4, in the form of `weft shots` Everything is a function of the
- * options. Every colour, shape and direction, and every pair of them, is still shown in training.
- */
+ * options. Every colour, shape and direction, and each pair of them, is still shown in training. */
 weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
                              weft_synth_report *report);
 

@@ -8,8 +8,8 @@
 
 typedef struct weft_clip_request {
     int64_t frames, height, width; /* the bucket */
-    double fps; /* frames are taken at start_seconds + k / fps (the frame shown then); 0: every
-                   frame */
+    /* Frames are taken at start_seconds + k / fps (the frame shown then); 0: every frame. */
+    double fps;
     double start_seconds; /* from the first frame */
     /* Where the crop sits when the aspect differs: 0.5 is the centre. The frame is scaled so that
      * it covers the bucket, what sticks out is cut off. */

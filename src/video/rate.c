@@ -3,8 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* REORDER: the last times that were read may miss some between them, which come in later packets.
- */
+/* REORDER: between the last times that were read some may miss, which come in later packets. */
 enum { PACKETS = 400, REORDER = 16 };
 
 static double rate_of(AVRational q)

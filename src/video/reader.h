@@ -21,8 +21,9 @@
 typedef enum weft_video_format {
     WEFT_VIDEO_RGB24,   /* plane 0: packed u8 [height, width, 3] */
     WEFT_VIDEO_YUV420P, /* 3 planes, BT.709 limited range, chroma ceil(size/2) */
-    WEFT_VIDEO_SMALL, /* 3 planes Y, Cb, Cr of equal size [height, width], full range; box-averaged:
-                         cheap, for analysis: no matrix is applied; needs width and height */
+    /* 3 planes Y, Cb, Cr of equal size [height, width], full range; box-averaged: cheap, for
+     * analysis: no matrix is applied; needs width and height. */
+    WEFT_VIDEO_SMALL,
 } weft_video_format;
 
 typedef struct weft_video_info {

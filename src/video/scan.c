@@ -551,8 +551,7 @@ static weft_status tell(scan *s, const picture *p, const picture *shown, const u
     return s->visitor->frame(s->visitor->user, &f, s->large_plane ? &large : NULL);
 }
 
-/* Vectors tell the way from the nearest picture before; the frames between have their share of it.
- */
+/* Vectors tell the way from the nearest picture before; frames between have their share of it. */
 static void share_motion(const scan *s, picture *p, int64_t between)
 {
     const int64_t own = s->index + between;

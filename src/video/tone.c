@@ -52,8 +52,7 @@ static double srgb_decode(double code)
     return code <= 0.04045 ? code / 12.92 : pow((code + 0.055) / 1.055, 2.4);
 }
 
-/* HLG: light of the scene; the display makes scene^1.2 of it, with the exponent on the luminance.
- */
+/* HLG: light of the scene; the display makes scene^1.2 of it, the exponent is on the luminance. */
 static double linear_of(int transfer, double code)
 {
     if (transfer == AVCOL_TRC_SMPTE2084) {

@@ -104,8 +104,7 @@ static weft_status open_muxer(weft_video_writer *w)
     weft_buf_free(&url);
     if (error < 0)
         return fail_av(w->path, "cannot be written", error);
-    /* Tags other than the well-known ones need use_metadata_tags; faststart puts the index first.
-     */
+    /* Tags other than the well-known need use_metadata_tags; faststart puts the index first. */
     AVDictionary *flags = NULL;
     av_dict_set(&flags, "movflags", "use_metadata_tags+faststart", 0);
     w->mux->flags |= AVFMT_FLAG_BITEXACT; /* no library version, no time of day: reruns are equal */

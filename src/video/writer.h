@@ -41,8 +41,7 @@ weft_status weft_video_writer_finish(weft_video_writer *writer); /* flush, fsync
 /* Also aborts: without finish nothing stays on disk. Accepts NULL. */
 void weft_video_writer_close(weft_video_writer *writer);
 
-/* A whole clip of floats [T, H, W, 3] in [-1, 1] (`channels_first` false) or [3, T, H, W] (true).
- */
+/* A whole clip of floats in [-1, 1], [T, H, W, 3] or, `channels_first`, [3, T, H, W]. */
 weft_status weft_video_write_clip(const char *path, const float *clip, int64_t frames,
                                   bool channels_first, const weft_video_writer_options *options);
 

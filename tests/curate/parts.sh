@@ -7,12 +7,15 @@ mkdir footage
 ln -s "$clips/rabbit-watermelon.mp4" "$clips/coffee.mp4" footage/
 tool=$(dirname "$WEFT_BUILD")/tools/near_sets.py
 python3 "$tool" make footage raw --seconds 2.5 --kinds crop15,logo,gray,inset
+# people who come in at one door, one after the other: not the same, though nothing else differs
+ln -s "$clips/one-by-one-person-detection_30s.mp4" raw/people.mp4
 run() { "$WEFT" curate --in raw --out "$1" --set clips.max_side=96 --set clips.preset=ultrafast "${@:2}" >log 2>&1 || { cat log; exit 1; }; }
 run out
 python3 "$tool" score out | tee score
 grep -q '^copies found [78] of 8, false pairs 0$' score
 grep -q 'coffee--crop15.*cropped to [67].* %' out/rejects.jsonl
 grep -q '"source":"[a-z-]*--gray.*without colours' out/rejects.jsonl
+! grep -q '"source":"people.mp4".*"duplicate"' out/rejects.jsonl || exit 1
 # The key switches it off, without a second look at the footage; records without their parts are made again.
 run out --set duplicates.parts=0
 ! grep -q 'cropped to' out/rejects.jsonl || exit 1
