@@ -25,5 +25,7 @@ Y
 rows="height: 16, width: 16, lr: 1e-3, warmup: 0"
 train narrow "2 3" "base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4" "batch: 3, frames: 5, $rows"
 train flat "2 3" "base_dim: 8, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4" "batch: 6, frames: 1, height: 32, width: 32, lr: 1e-3, warmup: 0"
-# the widths of examples/vae.yaml
-train wide "2 3" "base_dim: 12, dim_mult: [1, 2, 4, 4], num_res_blocks: 1" "batch: 4, frames: 1, height: 32, width: 32, lr: 5e-4"
+# the widths of examples/vae.yaml; on 2 ranks at its size as well
+wide="base_dim: 12, dim_mult: [1, 2, 4, 4], num_res_blocks: 1"
+train wide "2 3" "$wide" "batch: 4, frames: 1, height: 32, width: 32, lr: 5e-4"
+train large 2 "$wide" "batch: 4, frames: 1, height: 64, width: 64, lr: 5e-4"
