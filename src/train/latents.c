@@ -705,9 +705,9 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
     WEFT_GO(read_known(folder, storage, &k));
     double complete = leads && is_complete(folder, &k); /* rank 0 decides for all */
     WEFT_GO(weft_comm_sum(place->comm, &complete, 1));
-    if (complete > 0)
-        status = leads ? weft_account_show(account, "latents") : WEFT_OK;
-    else
+    if (complete > 0 && leads && weft_account_show(account, "latents") != WEFT_OK)
+        weft_warn("%s: what was encoded, and what not, cannot be told", weft_error_message());
+    if (complete <= 0)
         status = encode_missing(&e, &models->autoencoder, stage, folder, storage);
     if (status == WEFT_OK)
         status = weft_comm_barrier(place->comm);

@@ -1,0 +1,57 @@
+#!/bin/bash
+# Files of a run damaged one at a time, checkpoints and latents, in DAMAGES ways drawn by SEED: what is wrong is named, the run goes
+# on from what is whole and has the losses of one that nothing happened to, and no whole checkpoint is lost.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml --set out=runs/whole --set checkpoint.keep=9 >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
+cat >damage.py <<'PY'
+import glob, json, os, random, shutil, subprocess, sys
+weft, count, seed = os.environ["WEFT"], int(os.environ.get("DAMAGES", "10")), int(os.environ.get("SEED", "1"))
+rng = random.Random(seed)
+lines = [json.loads(l) for l in open("runs/whole/metrics.jsonl")]
+losses = [d["loss"] for d in lines]
+def cut(p, d): d[:] = d[:len(d) // 2]
+def empty(p, d): d[:] = b""
+def flip(p, d): d[rng.randrange(len(d))] ^= 1 << rng.randrange(8)
+def zeros(p, d): i = rng.randrange(len(d)); d[i:i + 512] = bytes(len(d[i:i + 512]))
+def more(p, d): d += b"more"
+def swap(p, d): d[:] = open(rng.choice([q for q in files if q != p]), "rb").read()
+hows = {"cut": cut, "empty": empty, "flip": flip, "zeros": zeros, "more": more, "swap": swap, "gone": None}
+files = sorted(f for part in ("checkpoints/step-00000015", "latents") for f in glob.glob(f"runs/whole/{part}/**", recursive=True)
+               if os.path.isfile(f) and os.path.getsize(f))
+pairs = [(f, h) for f in files for h in hows]
+rng.shuffle(pairs)
+bad, named = [], 0
+for path, how in pairs[:count]:
+    shutil.rmtree("runs/hurt", ignore_errors=True)
+    shutil.copytree("runs/whole", "runs/hurt")
+    shutil.rmtree("runs/hurt/model")
+    shutil.rmtree("runs/hurt/checkpoints/step-00000020")
+    hurt = path.replace("runs/whole", "runs/hurt")
+    data = bytearray(open(hurt, "rb").read())
+    if hows[how]:
+        before = bytes(data)
+        hows[how](path, data)
+        if data == before:
+            continue
+        open(hurt, "wb").write(data)
+    else:
+        os.remove(hurt)
+    run = subprocess.run([weft, "train", "dit.yaml", "--set", "out=runs/hurt", "--set", "checkpoint.keep=9"], capture_output=True, text=True)
+    text = run.stdout + run.stderr
+    after = [json.loads(l)["loss"] for l in open("runs/hurt/metrics.jsonl")]
+    kept = os.path.exists("runs/hurt/checkpoints/step-00000010/state.json")
+    told = os.path.basename(path) in text or "step-00000015" in text
+    named += told
+    in_checkpoint = "checkpoints" in path
+    if run.returncode or after != losses or not kept or in_checkpoint and not told:
+        bad.append((path, how, run.returncode, after == losses, kept, told, text[-400:]))
+print(f"{min(count, len(pairs))} damages, {named} named, {len(bad)} wrong")
+for b in bad:
+    print(*b)
+sys.exit(bool(bad))
+PY
+python3 damage.py || fail "damage"
+exit 0
