@@ -49,10 +49,9 @@ void weft_free(void *ptr)
 
 void *weft_alloc_aligned(int64_t bytes)
 {
-    if (!allocation_allowed(bytes) || bytes > INT64_MAX - 64)
+    if (!allocation_allowed(bytes) || bytes > INT64_MAX - WEFT_ALIGNMENT)
         return NULL;
-    const int64_t rounded = (bytes + 63) / 64 * 64;
-    return aligned_alloc(64, rounded ? (size_t)rounded : 64);
+    return aligned_alloc(WEFT_ALIGNMENT, (size_t)weft_aligned(bytes ? bytes : 1));
 }
 
 char *weft_strdup(const char *text)

@@ -14,7 +14,13 @@ void *weft_alloc(int64_t bytes);
 void *weft_realloc(void *ptr, int64_t bytes); /* new bytes are not zeroed */
 void weft_free(void *ptr);                    /* accepts NULL */
 char *weft_strdup(const char *text);
-/* 64-byte aligned, not zeroed; free with weft_free. */
+/* Buffers that kernels see begin at multiples of this: a cache line, the widest vector. */
+enum { WEFT_ALIGNMENT = 64 };
+static inline int64_t weft_aligned(int64_t bytes) /* rounded up to one */
+{
+    return (bytes + WEFT_ALIGNMENT - 1) / WEFT_ALIGNMENT * WEFT_ALIGNMENT;
+}
+/* So aligned, not zeroed; free with weft_free. */
 void *weft_alloc_aligned(int64_t bytes);
 
 /* Tests: the n-th allocation of this thread from now (1 = the next) fails, once; 0 switches off.

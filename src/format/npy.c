@@ -101,7 +101,7 @@ void weft_npy_format(weft_dtype dtype, int rank, const int64_t *dim, const void 
         count *= dim[i];
     }
     at += snprintf(header + at, sizeof header - (size_t)at, "), }");
-    const int total = (10 + at + 1 + 63) / 64 * 64; /* data begins 64-byte aligned */
+    const int total = (int)weft_aligned(10 + at + 1); /* data begins 64-byte aligned */
     while (at < total - 11)
         header[at++] = ' ';
     header[at++] = '\n';

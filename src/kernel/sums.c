@@ -1,6 +1,7 @@
 #include "kernel/sums.h"
 
 #include "base/convert.h"
+#include "base/memory.h"
 
 /* Elements that stay in the nearest cache on their way up the tree; of those that are widened. */
 enum { BLOCK = 4096, NARROW_BLOCK = 512 };
@@ -57,7 +58,7 @@ int64_t weft_sum_temp_bytes(weft_dtype dtype, int k)
 {
     const int64_t each = weft_sum_dtype(dtype) != dtype ? NARROW_BLOCK * (int64_t)sizeof(float)
                                                         : (int64_t)sizeof(char *);
-    return (k * each + 63) / 64 * 64;
+    return weft_aligned(k * each);
 }
 
 typedef struct tree {

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-enum { ALIGN = 64 };
-
 int32_t weft_memory_plan_root(const weft_memory_plan *plan, int32_t value)
 {
     while (plan->place[value].alias_of >= 0)
@@ -28,11 +26,6 @@ int64_t weft_memory_plan_shift(const weft_memory_plan *plan, int32_t value)
     for (; plan->place[value].alias_of >= 0; value = plan->place[value].alias_of)
         shift += plan->place[value].shift;
     return shift;
-}
-
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 int64_t weft_lifetime_bytes(const lifetime *l, int32_t value)
@@ -85,7 +78,7 @@ static void set_storage(lifetime *l)
                 continue;
             weft_place *place = &plan->place[v];
             place->first = n;
-            place->bytes = round_up(weft_lifetime_bytes(l, v));
+            place->bytes = weft_aligned(weft_lifetime_bytes(l, v));
             if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
                 set_source(l, node, place);
             else if (plan->view[n])
@@ -329,7 +322,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     set_ends(&l);
     WEFT_GO(set_offsets(&l));
     for (int32_t n = 0; n < l.nodes && l.options->workspace; n++) {
-        const int64_t bytes = round_up(l.options->workspace(l.options->user, g, n));
+        const int64_t bytes = weft_aligned(l.options->workspace(l.options->user, g, n));
         plan->workspace_bytes = bytes > plan->workspace_bytes ? bytes : plan->workspace_bytes;
     }
 out:

@@ -14,8 +14,6 @@
 
 #include <string.h>
 
-enum { ALIGN = 64 };
-
 typedef struct slices { /* of one storage */
     double copies;      /* bytes x nodes that the copies would live */
     int32_t until;      /* the last node that reads one of them */
@@ -45,7 +43,7 @@ static int64_t slice_shift(const lifetime *l, const weft_node *node)
     if (own->pinned || own->goal || !leads(from, attr->dim) || bytes == 0 || attr->len == 0)
         return -1;
     const int64_t shift = bytes / from->dim[attr->dim] * attr->start;
-    return shift % ALIGN ? -1 : shift;
+    return shift % WEFT_ALIGNMENT ? -1 : shift;
 }
 
 static weft_status find_slices(lifetime *l)
@@ -88,7 +86,7 @@ static bool can_be_part(const lifetime *l, const weft_node *node, int i, int64_t
     for (int k = 0; k < i; k++)
         if (weft_memory_plan_root(l->plan, node->in[k].id) == root)
             return false;
-    return l->plan->place[root].region == WEFT_REGION_ARENA && shift % ALIGN == 0 &&
+    return l->plan->place[root].region == WEFT_REGION_ARENA && shift % WEFT_ALIGNMENT == 0 &&
            weft_lifetime_bytes(l, v) == weft_lifetime_bytes(l, root) &&
            weft_lifetime_bytes(l, v) > 0 && !l->life[root].pinned && !l->life[root].goal;
 }

@@ -1,7 +1,7 @@
 #include "plan/seal_file.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include "plan/id_hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,11 +15,8 @@ static weft_status hash_of(const json_t *plan, char text[20])
     json_decref(copy);
     if (!line)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a plan's id");
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const unsigned char *p = (const unsigned char *)line; *p; p++)
-        hash = (hash ^ *p) * 0x100000001b3u;
+    weft_id_print(weft_id_mix(WEFT_ID_BEGIN, line, strlen(line)), text);
     free(line);
-    snprintf(text, 20, "%016" PRIx64, hash);
     return WEFT_OK;
 }
 

@@ -30,7 +30,7 @@ static weft_status make(const weft_device *device, const void *data, weft_dtype 
                         int64_t count, weft_constant_copy **copy)
 {
     weft_constant_copy *c = weft_alloc(sizeof *c);
-    void *own = device->alloc((count * weft_dtype_bytes(to) + 63) / 64 * 64);
+    void *own = device->alloc(weft_aligned(count * weft_dtype_bytes(to)));
     if (!c || !own) {
         char text[32];
         device->free(own);

@@ -46,11 +46,6 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 /* Elements of a segment: equal on all ranks, so that sender and receiver cut alike. */
 static int64_t segment_of(const weft_exchange *x, const weft_moves *moves)
 {
@@ -99,16 +94,16 @@ static void size_up(const weft_exchange *x, weft_plan *p)
     p->work_bytes = p->slot_bytes = p->term_bytes = p->stage_bytes = 0;
     p->widest = 0;
     if (s->partials && !x->flat)
-        p->work_bytes = round_up(x->ranks * p->held * x->element);
+        p->work_bytes = weft_aligned(x->ranks * p->held * x->element);
     else if (s->partials && x->sum_dtype != x->dtype)
-        p->work_bytes = round_up(larger(p->held, 1) * x->sum_element);
+        p->work_bytes = weft_aligned(larger(p->held, 1) * x->sum_element);
     for (int64_t i = 0; i < s->count;) {
         const int round = s->move[i].round;
         int64_t staged = 0;
         int messages = 0;
         for (; i < s->count && s->move[i].round == round; i++, messages++) {
             const weft_move *m = &s->move[i];
-            const int64_t bytes = round_up(most_of(x, p, m) * x->sum_element);
+            const int64_t bytes = weft_aligned(most_of(x, p, m) * x->sum_element);
             if (m->kind == WEFT_MOVE_TERM)
                 p->slot_bytes = larger(p->slot_bytes, bytes);
             staged += is_staged(x, m) ? bytes : 0;
@@ -385,7 +380,7 @@ weft_status weft_exchange_create_bundle(int ranks, int own, weft_dtype dtype, co
     x->piece_count = pieces;
     for (int i = 0; i < pieces; i++)
         x->piece[i].bytes = count[i] * x->element;
-    x->bundle_bytes = round_up(whole_count * x->element);
+    x->bundle_bytes = weft_aligned(whole_count * x->element);
     *exchange = x;
     return WEFT_OK;
 }

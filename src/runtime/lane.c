@@ -259,7 +259,7 @@ static void add_message(weft_comm *comm, weft_exchange *x, weft_lane *lane, int6
     char *staged = NULL;
     if (!at || m->kind == WEFT_MOVE_ADD) {
         at = staged = *stage;
-        *stage += (count * element + 63) / 64 * 64;
+        *stage += weft_aligned(count * element);
         if (m->kind == WEFT_MOVE_SEND)
             pack(x, lane, m, staged);
     }

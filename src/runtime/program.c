@@ -8,11 +8,6 @@
 
 enum { GUARD = 64 };
 
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
 weft_dtype weft_program_storage_type(const weft_program *p, weft_dtype dtype)
 {
     return p->wide && weft_dtype_is_float(dtype) ? WEFT_F64 : dtype;
@@ -176,7 +171,7 @@ static weft_status compile_collective(weft_program *p, int32_t n)
         WEFT_TRY(create_bundle(p, n, what));
     else
         WEFT_TRY(create_exchange(p, n, what));
-    const int64_t scratch = round_up(weft_exchange_scratch(p->exchange[n]));
+    const int64_t scratch = weft_aligned(weft_exchange_scratch(p->exchange[n]));
     int64_t *most = &p->scratch_bytes[axis][p->channel[n]];
     *most = scratch > *most ? scratch : *most;
     p->code[p->code_count++] =
@@ -285,11 +280,11 @@ static weft_status make_ports(weft_program *p, int64_t *ports_bytes)
         at->offset = at->offset2 = -1;
         if (apart) {
             at->offset = *ports_bytes;
-            *ports_bytes += round_up(value_bytes(p, at->value, false));
+            *ports_bytes += weft_aligned(value_bytes(p, at->value, false));
         }
         if (apart && i < p->input_count && p->options.double_inputs) {
             at->offset2 = *ports_bytes;
-            *ports_bytes += round_up(value_bytes(p, at->value, false));
+            *ports_bytes += weft_aligned(value_bytes(p, at->value, false));
         }
     }
     return WEFT_OK;
@@ -321,7 +316,7 @@ static void lay_out(weft_program *p, int64_t ports_bytes)
         if (place->region == WEFT_REGION_STORE && place->alias_of < 0 &&
             weft_dtype_is_float(dtype)) {
             p->source_offset[v] = sources;
-            sources += round_up(value_bytes(p, v, true));
+            sources += weft_aligned(value_bytes(p, v, true));
         }
     }
     p->workspace_at = p->plan.arena_bytes;
@@ -497,7 +492,7 @@ static int64_t constant_bytes(weft_program *const *programs, int count)
     for (int i = 0; i < count; i++)
         for (int32_t v = 0; v < programs[i]->plan.count; v++)
             if (constant_of(programs[i], v) && !met_before(programs, i, v))
-                bytes += round_up(value_bytes(programs[i], v, true));
+                bytes += weft_aligned(value_bytes(programs[i], v, true));
     return bytes;
 }
 

@@ -71,7 +71,8 @@ weft_status weft_converter_create(const weft_video_options *options, int rotatio
         int64_t w, h;
         plane_size(options->format, p, c->flat_w, c->flat_h, &w, &h);
         /* Rows are padded for the vector code of libswscale. */
-        c->flat_stride[p] = (w * plane_bytes_per_pixel(options->format) + 63) / 64 * 64 + 64;
+        c->flat_stride[p] =
+            weft_aligned(w * plane_bytes_per_pixel(options->format)) + WEFT_ALIGNMENT;
         c->flat[p] = weft_alloc_aligned(c->flat_stride[p] * (h + 1));
         c->turned[p] =
             rotation ? weft_alloc_aligned(w * h * plane_bytes_per_pixel(options->format)) : NULL;

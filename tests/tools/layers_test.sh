@@ -1,7 +1,7 @@
 #!/bin/bash
 # The floors of the house: a file includes headers of its own folder or of a lower floor. Also: a file
 # has at most 1,500 lines and a name of its own, a line at most 100 columns, a function at most 150 lines. The searches of src/plan
-# know numbers only: JSON, config files and pictures are in files whose names say so. No function is called by nobody.
+# know numbers only: JSON, config files and pictures are in files whose names say so. No function is called by nobody or written twice.
 exec python3 - "$SRC" <<'PY'
 import os, re, sys
 
@@ -119,8 +119,25 @@ def check_called():
             problems.append(f"{relative}: nobody calls {function}")
 
 
+def check_twice():
+    # one function is written once; ref and cpu, which prove each other, share nothing on purpose
+    bodies = {}
+    for folder, _, files in os.walk(os.path.join(root, "src")):
+        for name in sorted(files):
+            relative = os.path.relpath(os.path.join(folder, name), root)
+            if not name.endswith((".c", ".h", ".inc")) or relative.startswith("src/kernel/ref/"):
+                continue
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                text = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+            for body in re.findall(r"\)\n\{\n(.*?)^\}", text, re.M | re.S):
+                body = " ".join(body.split())
+                if len(body) > 100 and bodies.setdefault(body, relative) != relative:
+                    problems.append(f"{relative}: a function of {bodies[body]} is written again: {body[:60]} ...")
+
+
 count = 0
 check_called()
+check_twice()
 for folder, _, files in os.walk(os.path.join(root, "src")):
     for name in sorted(files):
         path = os.path.join(folder, name)

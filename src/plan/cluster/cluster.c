@@ -3,9 +3,9 @@
 #include "plan/cluster/profile_file.h"
 
 #include "base/fs.h"
+#include "plan/id_hash.h"
 
 #include <hwloc.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,17 +381,9 @@ weft_status weft_cluster_resolve(weft_cluster *c, const char *where)
     return WEFT_OK;
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *p = data; /* FNV-1a */
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 void weft_cluster_id(const weft_cluster *c, char text[20])
 {
-    uint64_t hash = 0xcbf29ce484222325u;
+    uint64_t hash = WEFT_ID_BEGIN;
     const double numbers[] = {(double)c->nodes,
                               (double)c->devices,
                               (double)c->device.memory,
@@ -408,20 +400,20 @@ void weft_cluster_id(const weft_cluster *c, char text[20])
                               c->hop_latency,
                               c->hop_bandwidth,
                               (double)c->host_memory};
-    hash = mix(hash, numbers, sizeof numbers);
+    hash = weft_id_mix(hash, numbers, sizeof numbers);
     for (int64_t i = 0; c->device.rates && i < c->device.rates->count; i++)
-        hash = mix(hash, &c->device.rates->item[i].seconds, sizeof(double));
+        hash = weft_id_mix(hash, &c->device.rates->item[i].seconds, sizeof(double));
     const weft_nic *nic = c->nics.item;
     for (int64_t i = 0; i < c->nics.count; i++) {
         const double n[] = {nic[i].bandwidth, nic[i].latency, (double)nic[i].leaf};
-        hash = mix(hash, n, sizeof n);
+        hash = weft_id_mix(hash, n, sizeof n);
         for (int64_t d = 0; d < nic[i].distance.count; d++)
-            hash = mix(hash, &nic[i].distance.item[d], sizeof(int64_t));
+            hash = weft_id_mix(hash, &nic[i].distance.item[d], sizeof(int64_t));
     }
     const weft_switch *s = c->switches.item;
     for (int64_t i = 0; i < c->switches.count; i++) {
         const double n[] = {s[i].bandwidth, s[i].latency, (double)s[i].parent};
-        hash = mix(hash, n, sizeof n);
+        hash = weft_id_mix(hash, n, sizeof n);
     }
-    snprintf(text, 20, "%016" PRIx64, hash);
+    weft_id_print(hash, text);
 }

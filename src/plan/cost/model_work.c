@@ -1,6 +1,7 @@
 #include "plan/cost/model_work.h"
 
-#include <inttypes.h>
+#include "plan/id_hash.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -18,27 +19,19 @@ weft_status weft_model_work_clip(const weft_model_work *m, int64_t frames, int64
                      (long long)frames, (long long)height, (long long)width);
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *p = data; /* FNV-1a */
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 void weft_model_work_id(const weft_model_work *m, char text[20])
 {
     const double facts[] = {(double)m->layers, (double)m->heads, (double)m->hidden, m->parameters,
                             m->text_weight_bytes};
-    uint64_t hash = mix(0xcbf29ce484222325u, facts, sizeof facts);
+    uint64_t hash = weft_id_mix(WEFT_ID_BEGIN, facts, sizeof facts);
     for (int64_t i = 0; i < m->clips; i++) {
         const weft_clip_work *c = &m->clip[i];
         const double n[] = {(double)c->frames, (double)c->height, (double)c->width,
                             (double)c->tiles,  c->tile_flops,     c->tile_bytes,
                             c->text_flops,     c->latent_bytes,   c->text_bytes};
-        hash = weft_op_list_hash(mix(hash, n, sizeof n), &c->denoiser);
+        hash = weft_op_list_hash(weft_id_mix(hash, n, sizeof n), &c->denoiser);
     }
-    snprintf(text, 20, "%016" PRIx64, hash);
+    weft_id_print(hash, text);
 }
 
 weft_state_bytes weft_state_bytes_of(int64_t dtype_bytes)

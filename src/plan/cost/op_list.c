@@ -1,6 +1,7 @@
 #include "plan/cost/op_list.h"
 
-#include <inttypes.h>
+#include "plan/id_hash.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -56,14 +57,6 @@ weft_op_cost weft_op_list_total(const weft_op_list *list)
     return sum;
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *p = data; /* FNV-1a */
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
-    return hash;
-}
-
 uint64_t weft_op_list_hash(uint64_t hash, const weft_op_list *list)
 {
     for (int64_t i = 0; i < list->count; i++) {
@@ -71,16 +64,16 @@ uint64_t weft_op_list_hash(uint64_t hash, const weft_op_list *list)
         const double n[] = {(double)o->kind,  o->forward_flops,   o->backward_flops,
                             o->forward_bytes, o->backward_bytes,  o->param_bytes,
                             o->output_bytes,  o->activation_bytes};
-        hash = mix(mix(hash, o->name, strlen(o->name)), n, sizeof n);
+        hash = weft_id_mix(weft_id_mix(hash, o->name, strlen(o->name)), n, sizeof n);
     }
     for (int64_t i = 0; i < list->skip_count; i++) {
         const double n[] = {list->skip[i].from, list->skip[i].to, list->skip[i].bytes};
-        hash = mix(hash, n, sizeof n);
+        hash = weft_id_mix(hash, n, sizeof n);
     }
     return hash;
 }
 
 void weft_op_list_id(const weft_op_list *list, char text[20])
 {
-    snprintf(text, 20, "%016" PRIx64, weft_op_list_hash(0xcbf29ce484222325u, list));
+    weft_id_print(weft_op_list_hash(WEFT_ID_BEGIN, list), text);
 }
