@@ -7,15 +7,18 @@
 
 enum {
     BITS_APART = 14, /* of 63 between the words of one point in two copies */
-    LEAST_POINTS = 5,
-    LEAST_BLOCKS = 6, /* with something in them */
-    LOOKS = 24,       /* that are compared, at most */
+    LEAST_POINTS = 8,
+    LEAST_MOVING = 6,
+    TINT = 6,          /* levels of chroma between blocks of a picture without colours */
+    LEAST_BLOCKS = 20, /* with something in them */
+    LOOKS = 24,        /* that are compared, at most */
     BLOCK_WIDTH = WEFT_LOOK_WIDTH / WEFT_LOOK_COLUMNS,
     BLOCK_HEIGHT = WEFT_LOOK_HEIGHT / WEFT_LOOK_ROWS,
     BLOCK = BLOCK_WIDTH * BLOCK_HEIGHT,
     PIXELS = WEFT_LOOK_WIDTH * WEFT_LOOK_HEIGHT
 };
 #define LEAST_SCALE 0.55 /* of a crop */
+#define LEAST_GAIN  0.5  /* of a grade that leaves colours */
 #define APART       0.03 /* of the root of the picture's area: points that agree */
 
 /* ---- points: the map ----------------------------------------------------------------------- */
@@ -286,7 +289,7 @@ static block measure_block(const overlay *o, int column, int row, int step)
             aa += p * p, bb += q * q, ab += p * q;
         }
     }
-    const double n = (double)b.pixels * looks, flat = 3;
+    const double n = (double)b.pixels * looks, flat = 12;
     b.detail = fmin(aa, bb) / n;
     b.structure = aa / n < flat && bb / n < flat ? 2 : correlation(ab, aa, bb);
     for (int i = 0; i < b.pixels; i++) {
@@ -366,7 +369,7 @@ static double graded(const grade *g, const sample *s, int k)
     return g->gain * (k ? s->cr : s->cb) + g->tint[k] * s->y + g->shift[k];
 }
 
-static grade fit_grade(const sample *list, int count)
+static grade fit_grade(const sample *list, int count, double least_gain)
 {
     grade g = {.gain = 1};
     for (int round = 0; round < 40; round++) {
@@ -391,7 +394,7 @@ static grade fit_grade(const sample *list, int count)
                 up += c * (list[i].to[k] - g.tint[k] * list[i].y - g.shift[k]);
                 down += c * c;
             }
-        g.gain = down > count ? fmax(0, fmin(2, up / down)) : 1;
+        g.gain = down > count ? fmax(least_gain, fmin(2, up / down)) : 1;
     }
     return g;
 }
@@ -410,15 +413,15 @@ static double bilinear(const uint8_t *cells, double x, double y, double *blur)
            fy * ((1 - fx) * c[WEFT_LOOK_COLUMNS] + fx * c[WEFT_LOOK_COLUMNS + 1]);
 }
 
-static void grade_of(sample *list, int count, double *gain, double *colour)
+static void grade_of(sample *list, int count, double least_gain, double *gain, double *colour)
 {
     for (int i = 0; i < count; i++)
         list[i].left_out = false;
-    grade g = fit_grade(list, count);
+    grade g = fit_grade(list, count, least_gain);
     for (int i = 0; i < count; i++)
         for (int k = 0; k < 2; k++)
             list[i].left_out |= fabs(list[i].to[k] - graded(&g, &list[i], k)) > 12;
-    g = fit_grade(list, count);
+    g = fit_grade(list, count, least_gain);
     *gain = g.gain;
     *colour = 0;
     for (int i = 0; i < count; i++)
@@ -426,11 +429,26 @@ static void grade_of(sample *list, int count, double *gain, double *colour)
             *colour = fmax(*colour, fabs(list[i].to[k] - graded(&g, &list[i], k)) - list[i].blur);
 }
 
+/* Whether there is anything but one tint in its looks. */
+static bool is_coloured(const weft_parts *p)
+{
+    uint8_t least[2] = {255, 255}, most[2] = {0, 0};
+    for (int64_t t = 0; t < p->looks; t++)
+        for (int at = 0; at < WEFT_LOOK_BLOCKS; at++)
+            for (int k = 0; k < 2; k++) {
+                const uint8_t c = k ? p->look[t].cr[at] : p->look[t].cb[at];
+                least[k] = c < least[k] ? c : least[k];
+                most[k] = c > most[k] ? c : most[k];
+            }
+    return most[0] - least[0] > TINT || most[1] - least[1] > TINT;
+}
+
 /* By how many levels a block's colours differ where its luma does not, at most, beside a grade. */
 static void compare_colours(const overlay *o, const block blocks[WEFT_LOOK_BLOCKS],
                             weft_parts_match *m)
 {
     sample list[WEFT_LOOK_BLOCKS];
+    const bool has_colours[2] = {is_coloured(o->base), is_coloured(o->other)};
     int count = 0;
     for (int at = 0; at < WEFT_LOOK_BLOCKS; at++) {
         const int column = at % WEFT_LOOK_COLUMNS, row = at / WEFT_LOOK_COLUMNS;
@@ -456,7 +474,7 @@ static void compare_colours(const overlay *o, const block blocks[WEFT_LOOK_BLOCK
     }
     double gain[2], colour[2];
     for (int way = 0; way < 2; way++) {
-        grade_of(list, count, &gain[way], &colour[way]);
+        grade_of(list, count, has_colours[!way] ? LEAST_GAIN : 0, &gain[way], &colour[way]);
         for (int i = 0; i < count; i++) { /* a grade may take colours away, in either direction */
             const double cb = list[i].cb, cr = list[i].cr;
             list[i].cb = list[i].to[0], list[i].cr = list[i].to[1];
@@ -495,7 +513,8 @@ static weft_parts_match judge(const overlay *o, const weft_parts_map *map)
     }
     const double most = fmax(base_moves, other_moves);
     weft_parts_match m = {.map = *map, .common = all > 0 ? alike / all : 0};
-    if (all >= LEAST_BLOCKS && moving >= 2 && moves[0] > 0.1 * most && moves[1] > 0.1 * most)
+    if (all >= LEAST_BLOCKS && moving >= LEAST_MOVING && moves[0] > 0.1 * most &&
+        moves[1] > 0.1 * most)
         m.moving = fmax(moves[0] / base_moves, moves[1] / other_moves);
     compare_colours(o, blocks, &m);
     return m;
