@@ -59,11 +59,16 @@ grep -q "going on from again/checkpoints/step-00000005" again.log || { cat again
 diff <(losses runs/dit2) <(losses again) || fail "other losses after going on"
 ! ls again/checkpoints/*/ | grep -q grad || fail "gradients in a checkpoint"
 
-# several buckets in one step, on 1 and 2 ranks
-sed -i '/^stages:/,$d' dit.yaml
-printf 'stages:\n  - {steps: 6, accumulate: 3, buckets: [{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 5, height: 32, width: 32}], lr: 1e-3, warmup: 2}\n' >>dit.yaml
+# several buckets in one step, on 1 and 2 ranks, and split otherwise: all three buckets have turns, so most steps have batches of several
+make_mixed_shards
+sed -i '/^stages:/,$d; s/path: shards/path: mixed/' dit.yaml
+buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
+printf 'stages:\n  - {steps: 6, accumulate: 3, buckets: %s, lr: 1e-3, warmup: 2}\n' "$buckets" >>dit.yaml
 for n in 1 2; do
     ranks $n "$WEFT" train dit.yaml --set out=runs/mixed$n >mixed$n.log 2>&1 || { cat mixed$n.log; fail "several buckets in a step on $n ranks"; }
 done
+ranks 2 "$WEFT" train dit.yaml --set out=runs/mixedfsdp --set mesh=fsdp=2 >mixedfsdp.log 2>&1 || { cat mixedfsdp.log; fail "several buckets in a step under fsdp"; }
+! grep -q "never has a turn" mixed1.log || { cat mixed1.log; fail "a bucket without samples"; }
 python3 compare.py runs/mixed1 runs/mixed2 6 || fail "several buckets in a step: two ranks are not one"
+python3 compare.py runs/mixed1 runs/mixedfsdp 6 || fail "several buckets in a step: fsdp is not one rank"
 exit 0

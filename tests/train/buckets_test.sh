@@ -5,34 +5,7 @@
 source "$SRC/tests/train/common.sh"
 make_shards
 write_configs
-command -v ffmpeg >/dev/null || { echo "ffmpeg is not there"; exit 77; }
-# 12 clips of 64x64 stay, 6 become 64x32, 6 become images (PNG and JPEG), in one shard that another tool wrote
-python3 - <<'PY' || fail "shards"
-import glob, io, json, os, subprocess, tarfile
-os.makedirs("mixed")
-with tarfile.open("mixed/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as out:
-    def add(name, data):
-        info = tarfile.TarInfo(name)
-        info.size = len(data)
-        out.addfile(info, io.BytesIO(data))
-    for i, clip in enumerate(sorted(glob.glob("cur/clips/*.mp4"))):
-        key = os.path.basename(clip)[:-4]
-        meta = json.load(open(f"cur/metas/{key}.json"))
-        suffix, options = "mp4", None
-        if i % 4 == 1:
-            options = ["-vf", "scale=64:32", "-c:v", "libx264"]
-            meta["height"] = 32
-        if i % 4 == 3:
-            suffix = "png" if i % 8 == 3 else "jpg"
-            options = ["-frames:v", "1"]
-            meta["frames"] = 1
-        if options:
-            subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", clip, *options, "x." + suffix], check=True)
-        add(key + "." + suffix, open("x." + suffix if options else clip, "rb").read())
-        if i == 2:
-            del meta["caption"]
-        add(key + ".json", json.dumps(meta).encode())
-PY
+make_mixed_shards
 buckets='[{batch: 4, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 5, frames: 1, height: 32, width: 32}]'
 sed -i 's/keep: 2/keep: 9/' dit.yaml
 for what in vae dit; do

@@ -28,6 +28,35 @@ for f in sorted(glob.glob("raw/train/s*.mp4")):
 PY
     "$WEFT" shard --in cur --out shards --set heldout=0 >shard.log 2>&1 || { cat shard.log; fail "weft shard"; }
 }
+make_mixed_shards() { # ./mixed: of the 24 clips 12 of 64x64 stay, 6 become 64x32, 6 images (PNG and JPEG), in one shard that another tool wrote
+    command -v ffmpeg >/dev/null || { echo "ffmpeg is not there"; exit 77; }
+    python3 - <<'PY' || fail "mixed shards"
+import glob, io, json, os, subprocess, tarfile
+os.makedirs("mixed")
+with tarfile.open("mixed/train-000000.tar", "w", format=tarfile.USTAR_FORMAT) as out:
+    def add(name, data):
+        info = tarfile.TarInfo(name)
+        info.size = len(data)
+        out.addfile(info, io.BytesIO(data))
+    for i, clip in enumerate(sorted(glob.glob("cur/clips/*.mp4"))):
+        key = os.path.basename(clip)[:-4]
+        meta = json.load(open(f"cur/metas/{key}.json"))
+        suffix, options = "mp4", None
+        if i % 4 == 1:
+            options = ["-vf", "scale=64:32", "-c:v", "libx264"]
+            meta["height"] = 32
+        if i % 4 == 3:
+            suffix = "png" if i % 8 == 3 else "jpg"
+            options = ["-frames:v", "1"]
+            meta["frames"] = 1
+        if options:
+            subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", clip, *options, "x." + suffix], check=True)
+        add(key + "." + suffix, open("x." + suffix if options else clip, "rb").read())
+        if i == 2:
+            del meta["caption"]
+        add(key + ".json", json.dumps(meta).encode())
+PY
+}
 write_configs() {
     cat >vae.yaml <<'Y'
 out: runs/vae
