@@ -573,6 +573,22 @@ static weft_status inspect_path(request *r, const char *path)
                            path);
 }
 
+/* What only one of the two does: an option that does nothing is a wrong one. */
+static weft_status check_options(const weft_args *args, const char *word)
+{
+    static const struct {
+        const char *option, *word;
+    } only[] = {{"--tensors", "model"}, {"--latents", "model"}, {"--train", "model"},
+                {"--text", "model"},    {"--top", "model"},     {"--json", "model"},
+                {"--backend", "model"}, {"--cluster", "graph"}, {"--passes", "graph"},
+                {"--set", "graph"}};
+    for (size_t i = 0; i < sizeof only / sizeof *only; i++)
+        if (weft_args_flag(args, only[i].option) && strcmp(only[i].word, word))
+            return weft_fail(WEFT_E_ARG, "%s is an option of weft inspect %s, not of %s",
+                             only[i].option, only[i].word, word);
+    return WEFT_OK;
+}
+
 static weft_status run_inspect(const weft_args *args)
 {
     int count;
@@ -588,12 +604,12 @@ static weft_status run_inspect(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--width", 1, 1 << 20, &r.video.width));
     WEFT_TRY(weft_args_i64(args, "--text", 1, 1 << 20, &r.video.text));
     WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &r.mesh));
-    if (!strcmp(words[0], "model"))
-        return inspect_path(&r, words[1]);
-    if (!strcmp(words[0], "graph"))
-        return weft_inspect_run(args, words[1]);
-    return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model",
-                     words[0]);
+    const bool model = !strcmp(words[0], "model");
+    if (!model && strcmp(words[0], "graph"))
+        return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model",
+                         words[0]);
+    WEFT_TRY(check_options(args, words[0]));
+    return model ? inspect_path(&r, words[1]) : weft_inspect_run(args, words[1]);
 }
 
 const weft_verb weft_verb_inspect = {

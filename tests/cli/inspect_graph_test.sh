@@ -63,3 +63,13 @@ done
 "$WEFT" inspect graph vae.yaml --batch 2 --mesh fsdp=2 >fsdp.txt
 "$WEFT" inspect graph vae.yaml --batch 2 >one.txt
 awk -v a="$(bytes weights one.txt)" -v b="$(bytes weights fsdp.txt)" 'BEGIN {exit !(b < 0.6 * a)}'
+
+# What only the other word takes is refused.
+for option in --json --tensors --train "--backend ref" "--top 3"; do
+    if "$WEFT" inspect graph vae.yaml $option >out.txt 2>err; then cat out.txt; exit 1; fi
+    grep -q -e "${option% *} is an option of weft inspect model" err
+done
+for option in --passes "--cluster h100:1" "--set seed=2"; do
+    if "$WEFT" inspect model wan-1.3b $option >out.txt 2>err; then exit 1; fi
+    grep -q -e "${option% *} is an option of weft inspect graph" err
+done
