@@ -33,8 +33,8 @@ static const weft_option options[] = {
     {"--width", "N", "832", "columns of the video"},
     {"--text", "N", "512", "text tokens per sample"},
     {"--tensors", NULL, NULL,
-     "model: only list the parameters, a line each: name, type and sizes, as \"proj_out.bias f32 "
-     "64\""},
+     "model: only list the parameters, a line each: name, type and sizes, "
+     "as \"proj_out.bias f32 64\""},
     {"--latents", NULL, NULL,
      "frames, height and width are given in latents (a DiT sees 1/4, 1/8, 1/8 of the video)"},
     {"--train", NULL, NULL,
@@ -49,8 +49,7 @@ static const weft_option options[] = {
      "list the N kinds of nodes with the most FLOPs and the N largest buffers at the peak"},
     {"--graph", NULL, NULL,
      "print the graph, one node a line; of graph CONFIG also where collectives start and are "
-     "waited "
-     "for"},
+     "waited for"},
     {"--cluster", "SPEC", NULL,
      "of graph CONFIG: seconds of a step by a profile of weft profile --out, or a cluster"},
     {"--passes", NULL, NULL, "of graph CONFIG: print what each pass changed"},
