@@ -173,7 +173,7 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
     weft_tensor tensor = {
         .name = info->name, .dtype = info->dtype, .shape = info->shape, .whole = info->shape};
     tensor.replica = replica_of(graph, info, &tensor.replicas);
-    if (node->op > WEFT_OP_STATE)
+    if (node->op != WEFT_OP_INPUT && node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
         return tensor;
     const weft_attr_source *source = node->attr;
     if (source->global.rank == info->shape.rank)

@@ -89,10 +89,12 @@ def check_numbers_only(path, relative):
                             f"{header} belongs into a file named *_json, *_report, *_svg ...")
 
 
-def check_split(path, relative):
+def check_lines(path, relative):
     # what a formatter leaves of a member whose comment did not fit beside it
     with open(path, encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
+            if re.search(r"[<>]=? *WEFT_OP_(?!COUNT)", line):
+                problems.append(f"{relative}:{number}: where an op stands in the table means nothing; ask for its traits")
             if re.match(r"\s+(const |unsigned |struct )*(char|bool|int|float|double|u?int\d+_t|size_t|weft_\w+|json_t)$",
                         line.rstrip("\n")):
                 problems.append(f"{relative}:{number}: a declaration is split; its comment goes above it")
@@ -148,7 +150,7 @@ for folder, _, files in os.walk(os.path.join(root, "src")):
             check_name(name, relative)
             check_numbers_only(path, relative)
             check_length(path, relative)
-            check_split(path, relative)
+            check_lines(path, relative)
 for problem in sorted(problems):
     print(problem)
 print(f"{count} files, {len(problems)} problems")
