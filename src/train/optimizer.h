@@ -22,6 +22,7 @@ extern const weft_section weft_optimizer_section;
  *   states   "adamw.m.<param>", "adamw.v.<param>", and with EMA "ema.<param>"
  *   outputs  "loss", "grad_norm" (before clipping), "grad_scale" (NaN: the step was skipped)
  *
+ * No output of the forward may have one of these names.
  * Parameters that the loss does not reach keep their values and have no states. */
 void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *config);
 

@@ -1,7 +1,9 @@
 #include "kernel/cpu/simd.h"
 
+#include "base/log.h"
 #include "kernel/cpu/cpu.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static bool runs(const cpu_isa *isa)
@@ -27,8 +29,14 @@ const cpu_isa *cpu_isa_get(void)
 #endif
         &cpu_isa_base
     };
+    static atomic_bool told;
     const char *wanted = getenv("WEFT_CPU_ISA");
     const cpu_isa *best = NULL;
+    if (wanted && strcmp(wanted, "base") && strcmp(wanted, "avx2") && strcmp(wanted, "avx512") &&
+        !atomic_exchange(&told, true))
+        weft_warn("WEFT_CPU_ISA=%s is none of base, avx2, avx512: the widest that the processor "
+                  "has is taken",
+                  wanted);
     for (size_t i = 0; i < sizeof widest_first / sizeof *widest_first; i++)
         if (runs(widest_first[i])) {
             if (wanted && strcmp(wanted, widest_first[i]->name) == 0)
