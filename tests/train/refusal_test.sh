@@ -46,7 +46,7 @@ sed 's/num_layers: 2,/num_layers: 2e9,/' dit.yaml >many.yaml
 refuse "many.yaml:6: \"num_layers\" is 2000000000; it must lie in 0..1024" many.yaml
 refuse "the autoencoder's latents have 4 channels, the transformer takes 8" dit.yaml --set transformer.config.in_channels=8
 refuse "transformer.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a denoiser is needed" dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
-refuse "runs/vae is the folder of a training run; its model is runs/vae/model" dit.yaml --set autoencoder.weights=runs/vae
+refuse "there is one in it: write runs/vae/model/vae" dit.yaml --set autoencoder.weights=runs/vae
 refuse 'UViT takes "label", which weft train has nothing for' dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
 # a run folder that holds another model's checkpoints
 refuse "encoder|decoder" vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
