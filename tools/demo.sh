@@ -51,7 +51,7 @@ step "shard" shards/index.json "$weft" shard --in curated --out shards
 step "train VAE" vae/model/vae train "$src/examples/demo/vae.yaml"
 step "train DiT" dit/model/transformer train "$src/examples/demo/dit.yaml"
 step "generate" samples/sheet.png "$weft" generate --model dit/model --prompts prompts.txt --out samples \
-    --sheet samples/sheet.png --batch 4 --steps 30
+    --sheet samples/sheet.png --batch 4 --steps 30 --guidance 3
 step "eval VAE" vae.json "$weft" eval vae --model vae/model/vae --shards shards --sheet vae.png --json vae.json
 step "eval prompts" prompts.json "$weft" eval prompts --model dit/model --heldout raw/heldout.json --out evaluated --json prompts.json --steps 30 --guidance 3
 
