@@ -14,7 +14,7 @@ cp set/train/* raw/
 cp raw/v0000.mp4 raw/deep/copy.bin
 ff -f lavfi -i testsrc2=size=320x180:rate=24 -t 2 -pix_fmt yuv420p -crf 12 raw/big.mp4
 ff -i raw/big.mp4 -vf scale=160:90 -crf 24 raw/small.mp4
-ff -f lavfi -i mandelbrot=size=320x136:rate=24 -t 2 -vf pad=320:180:0:22:black -pix_fmt yuv420p -crf 14 raw/bars.mp4
+ff -f lavfi -i mandelbrot=size=320x136:rate=24:start_x=-1.25:start_y=0.05:start_scale=0.5 -t 2 -vf pad=320:180:0:22:black -pix_fmt yuv420p -crf 14 raw/bars.mp4
 ff -f lavfi -i smptebars=size=320x180:rate=24 -t 2 -pix_fmt yuv420p raw/frozen.mp4
 : >raw/zero.mp4
 head -c 3000 raw/big.mp4 >raw/cut.mp4

@@ -70,7 +70,7 @@ refuse 'plain' --model $model --sheet plain/x.png
 # only rank 0 writes: its failure ends the other rank at once, too
 begin=$SECONDS
 ranks 2 "$WEFT" generate --model $model --prompt x --steps 2 --out plain/x.mp4 >out.log 2>&1 && fail "2 ranks: exit code 0"
-grep -q 'weft generate: cannot make folder plain' out.log || { cat out.log; fail "2 ranks: no reason"; }
+grep -q 'weft generate: plain is a file' out.log || { cat out.log; fail "2 ranks: no reason"; }
 [ $((SECONDS - begin)) -lt 60 ] || fail "2 ranks: the failure of one took $((SECONDS - begin)) s"
 if [ "$(id -u)" = 0 ] && mkdir full && mount -t tmpfs -o size=4k tmpfs full 2>/dev/null; then
     "$WEFT" generate --model $model --prompt x --steps 2 --raw --out full/x.mp4 >full.log 2>&1

@@ -206,14 +206,16 @@ static weft_status try_kinds(trial *t, weft_stage_map map, const weft_stage_time
             weft_schedule_make(kinds[k], t->device_of, t->plan->partition.stages, t->devices,
                                t->microbatches, times, &made);
         if (status == WEFT_E_INFEASIBLE) {
+            const char *why = weft_arena_strdup(t->plan->arena, weft_error_message());
+            if (!why)
+                return no_room();
             WEFT_TRY(add_candidate(
-                t, (weft_pipeline_candidate){
-                       .name = weft_schedule_kind_name(kinds[k]),
-                       .map = map_name,
-                       .seconds = NAN,
-                       .idle = NAN,
-                       .peak = NAN,
-                       .why = weft_arena_strdup(t->plan->arena, weft_error_message())}));
+                t, (weft_pipeline_candidate){.name = weft_schedule_kind_name(kinds[k]),
+                                             .map = map_name,
+                                             .seconds = NAN,
+                                             .idle = NAN,
+                                             .peak = NAN,
+                                             .why = why}));
             continue;
         }
         if (status != WEFT_OK)
