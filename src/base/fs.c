@@ -59,15 +59,14 @@ weft_status weft_make_dirs(const char *path)
             continue;
         const char kept = *p;
         *p = '\0';
-        const int error = mkdir(copy, 0777) != 0 ? errno : 0;
-        if (error == EEXIST && !weft_path_is_dir(copy))
+        const bool made = mkdir(copy, 0777) == 0;
+        if (!made && errno != EEXIST)
+            status = weft_fail_errno("cannot make folder %s", copy);
+        else if (!made && !weft_path_is_dir(copy))
             status = weft_fail(WEFT_E_IO,
                                "%s is a file, and a folder is wanted there: move it away, or name "
                                "another folder",
                                copy);
-        errno = error; /* of mkdir */
-        if (error && error != EEXIST)
-            status = weft_fail_errno("cannot make folder %s", copy);
         *p = kept;
         if (kept == '\0')
             break;

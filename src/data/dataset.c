@@ -149,8 +149,7 @@ typedef struct same_key {
 static bool has_same_key(const void *user, int64_t number)
 {
     const same_key *s = user;
-    const weft_sample *other = weft_dataset_at(s->dataset, number);
-    return other->id == s->sample->id && !strcmp(other->key, s->sample->key);
+    return weft_sample_same(weft_dataset_at(s->dataset, number), s->sample);
 }
 
 static weft_status check_keys(const weft_dataset *ds)

@@ -649,8 +649,7 @@ typedef struct same_sample {
 static bool is_same_sample(const void *user, int64_t number)
 {
     const same_sample *s = user;
-    const weft_sample *other = &s->index->sample[number];
-    return other->id == s->sample->id && !strcmp(other->key, s->sample->key);
+    return weft_sample_same(&s->index->sample[number], s->sample);
 }
 
 /* Checksums of the old index for parts that are still where they were: what else was lost or came

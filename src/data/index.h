@@ -16,6 +16,8 @@
 #include "base/json.h"
 #include "data/storage.h"
 
+#include <string.h>
+
 enum { WEFT_SAMPLE_MAX_PARTS = 12, WEFT_PART_MAX_RANK = 4 };
 
 /* Of an .npy part of up to 4 dims. */
@@ -44,6 +46,11 @@ typedef struct weft_sample {
     bool damaged;    /* its .json says so: "damaged" is true or more than 0 */
     bool unreadable; /* its .json says no size, and the video cannot be opened */
 } weft_sample;
+/* By their keys. */
+static inline bool weft_sample_same(const weft_sample *a, const weft_sample *b)
+{
+    return a->id == b->id && !strcmp(a->key, b->key);
+}
 
 typedef struct weft_index {
     weft_storage_facts facts; /* of the shard */

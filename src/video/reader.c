@@ -312,7 +312,7 @@ static void on_log(void *context, int level, const char *format, va_list argumen
     } else if (class && class == avcodec_get_class()) {
         const AVCodecContext *decoder = context;
         weft_video_reader *r = decoder->codec_id == AV_CODEC_ID_HEVC ? decoder->opaque : NULL;
-        if (r && decoder->codec_type == AVMEDIA_TYPE_VIDEO)
+        if (r)
             atomic_fetch_add(&r->decoder_complaints, 1);
     }
     av_log_default_callback(context, level, format, arguments);
