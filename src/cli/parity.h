@@ -1,0 +1,40 @@
+/* weft parity: one row per kind of golden file. A kind is its file and its line in parity.c. */
+#ifndef WEFT_CLI_PARITY_H
+#define WEFT_CLI_PARITY_H
+
+#include "format/safetensors.h"
+#include "model/model.h"
+#include "runtime/runtime.h"
+
+typedef struct weft_parity {
+    const char *file, *config_file;
+    json_t *json;
+    weft_tensors *golden;
+    const weft_backend *backend;
+    bool verbose;
+    int failures, compared;
+    /* of kinds that build a graph; freed by the verb */
+    weft_model model;
+    weft_graph *graph;
+    weft_store *store;
+    weft_program *program;
+} weft_parity;
+
+typedef struct weft_parity_kind {
+    const char *name;
+    bool (*is)(const json_t *json); /* by the file's own words */
+    /* Compares with weft_parity_judge and prints a line; not WEFT_OK: a file is bad. */
+    weft_status (*run)(weft_parity *p);
+} weft_parity_kind;
+extern const weft_parity_kind weft_parity_training, weft_parity_model;
+
+/* The golden tensor of that name; missing: WEFT_E_FORMAT. */
+weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);
+double weft_parity_norm(const float *x, int64_t count);
+/* Finite first, then !(error <= tolerance): NaN cannot pass. `scale` is what the norm of the
+ * difference is divided by. Counts, prints what failed (all with --verbose), raises *worst. */
+void weft_parity_judge(weft_parity *p, const char *what, const char *name, const float *ours,
+                       const float *theirs, int64_t count, double scale, double tolerance,
+                       double *worst);
+
+#endif

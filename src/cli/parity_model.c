@@ -1,0 +1,647 @@
+/* weft parity of models: outputs, gradients, and the losses of a training run. */
+#include "cli/parity.h"
+#include "train/optimizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double output_tolerance = 1e-5, gradient_tolerance = 1e-4, loss_tolerance = 1e-4;
+
+typedef weft_parity parity;
+
+/* Golden videos are (B,C,T,Y,X), ours (B,T,Y,X,C). to_ours: golden -> ours, else back. */
+static void swap_layout(const float *from, const int64_t bctyx[5], bool to_ours, float *to)
+{
+    const int64_t c_count = bctyx[1], rest = bctyx[2] * bctyx[3] * bctyx[4];
+    for (int64_t b = 0; b < bctyx[0]; b++)
+        for (int64_t c = 0; c < c_count; c++)
+            for (int64_t i = 0; i < rest; i++) {
+                const int64_t theirs = (b * c_count + c) * rest + i,
+                              ours = (b * rest + i) * c_count + c;
+                if (to_ours)
+                    to[ours] = from[theirs];
+                else
+                    to[theirs] = from[ours];
+            }
+}
+
+/* A golden tensor as f32 in our layout (heap). */
+static weft_status load(const parity *p, const char *name, bool video, float **out)
+{
+    const weft_stored_tensor *t;
+    WEFT_TRY(weft_parity_need(p, name, &t));
+    float *raw = weft_alloc(t->count * 4), *ours = weft_alloc(t->count * 4);
+    if (!raw || !ours) {
+        weft_free(raw);
+        weft_free(ours);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
+    }
+    weft_tensor_to_f32(t, raw);
+    if (video && (t->rank == 5 || t->rank == 4)) { /* an image is one frame */
+        const bool image = t->rank == 4;
+        const int64_t dim[5] = {t->dim[0], t->dim[1], image ? 1 : t->dim[2], t->dim[t->rank - 2],
+                                t->dim[t->rank - 1]};
+        swap_layout(raw, dim, true, ours);
+        weft_free(raw);
+        raw = ours;
+    } else {
+        weft_free(ours);
+    }
+    *out = raw;
+    return WEFT_OK;
+}
+
+/* `input` from "in.<golden>", numbers of any kind. */
+static weft_status fill_input(parity *p, const char *input, const char *reference, bool video)
+{
+    char golden[160];
+    snprintf(golden, sizeof golden, "in.%s", reference);
+    weft_tensor *to = weft_program_input(p->program, input);
+    const weft_stored_tensor *t;
+    WEFT_TRY(weft_parity_need(p, golden, &t));
+    if (!to || weft_shape_count(&to->shape) != t->count)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file,
+                         golden, input);
+    float *values = NULL;
+    WEFT_TRY(load(p, golden, video, &values));
+    for (int64_t i = 0; i < t->count; i++) {
+        if (to->dtype == WEFT_I32)
+            ((int32_t *)to->data)[i] = (int32_t)values[i];
+        else
+            ((float *)to->data)[i] = values[i];
+    }
+    weft_free(values);
+    return WEFT_OK;
+}
+
+/* Copies param.<name> of the golden file into the store; every parameter of either side must be
+ * there. */
+static weft_status load_params(parity *p)
+{
+    weft_buf missing = {0};
+    int64_t loaded = 0, absent = 0;
+    for (int64_t i = 0; i < weft_store_count(p->store); i++) {
+        weft_tensor *to = weft_store_at(p->store, i);
+        if (!strncmp(to->name, "adamw.", 6))
+            continue;
+        char name[600];
+        snprintf(name, sizeof name, "param.%s", to->name);
+        const weft_stored_tensor *t = weft_tensors_find(p->golden, name);
+        if (!t) {
+            weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", to->name);
+            continue;
+        }
+        if (t->count != weft_shape_count(&to->shape)) {
+            weft_buf_free(&missing);
+            return weft_fail(WEFT_E_SHAPE,
+                             "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file,
+                             name, (long long)t->count, (long long)weft_shape_count(&to->shape));
+        }
+        weft_tensor_to_f32(t, to->data);
+        loaded++;
+    }
+    weft_status_code status = WEFT_OK;
+    if (absent)
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters of the model are missing: %s",
+                           p->file, (long long)absent, missing.data ? missing.data : "?");
+    weft_buf_free(&missing);
+    for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
+        const char *name = weft_tensors_at(p->golden, i)->name;
+        if (!strncmp(name, "param.", 6) && !weft_store_find(p->store, name + 6))
+            status = weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file,
+                               name + 6);
+    }
+    return status;
+}
+
+/* ---- comparison ---------------------------------------------------------------------------- */
+
+static weft_status compare_output(parity *p, const char *output, const char *reference, bool video,
+                                  double *worst)
+{
+    char golden[160];
+    snprintf(golden, sizeof golden, "out.%s", reference);
+    const weft_stored_tensor *t;
+    float *theirs = NULL;
+    const weft_tensor *ours = weft_program_output(p->program, output);
+    WEFT_TRY(weft_parity_need(p, golden, &t));
+    if (!ours || weft_shape_count(&ours->shape) != t->count)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file,
+                         golden, output);
+    WEFT_TRY(load(p, golden, video, &theirs));
+    weft_parity_judge(p, "output", reference, ours->data, theirs, t->count,
+                      weft_parity_norm(theirs, t->count), output_tolerance, worst);
+    weft_free(theirs);
+    return WEFT_OK;
+}
+
+typedef struct gradient {
+    const char *golden; /* "grad.blocks.0...." */
+    char output[600];   /* our output's name: the same */
+    bool video;
+    double norm; /* of the golden one */
+    bool zero;
+} gradient;
+
+static bool is_video_input(const parity *p, const char *name)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output && !strncmp(name, "grad.in.", 8) &&
+            !strcmp(name + 8, f->port[i].reference))
+            return weft_port_is_video(f->port[i].port);
+    return false;
+}
+
+static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
+{
+    int64_t capacity = 0;
+    for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
+        if (strncmp(t->name, "grad.", 5) != 0)
+            continue;
+        WEFT_TRY(weft_grow((void **)list, *count, &capacity, sizeof **list));
+        gradient *gr = &(*list)[(*count)++];
+        *gr = (gradient){.golden = t->name, .video = is_video_input(p, t->name)};
+        snprintf(gr->output, sizeof gr->output, "%s", t->name);
+        float *values = NULL;
+        WEFT_TRY(load(p, t->name, false, &values));
+        gr->norm = weft_parity_norm(values, t->count);
+        weft_free(values);
+    }
+    return WEFT_OK;
+}
+
+/* Runs the graph on the f64 reference with the same store and inputs and measures the suspicious
+ * gradients there. */
+static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double largest)
+{
+    bool any = false;
+    for (int64_t i = 0; i < count; i++)
+        any |= list[i].norm < 1e-4 * largest;
+    if (!any)
+        return WEFT_OK;
+    weft_program *ref = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_program_compile(
+        p->graph, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
+    WEFT_GO(weft_program_bind(ref, p->store, NULL));
+    for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
+        const weft_node *node = weft_graph_node(p->graph, n);
+        if (node->op != WEFT_OP_INPUT)
+            continue;
+        const char *name = weft_value_get(p->graph, node->out[0])->name;
+        const weft_tensor *from = weft_program_input(p->program, name);
+        weft_tensor *to = weft_program_input(ref, name);
+        for (int64_t i = 0; i < weft_shape_count(&from->shape); i++)
+            ((double *)to->data)[i] = (double)((const float *)from->data)[i];
+    }
+    WEFT_GO(weft_program_run(ref));
+    for (int64_t i = 0; i < count; i++) {
+        const weft_tensor *exact = weft_program_output(ref, list[i].output);
+        if (!exact || !(list[i].norm < 1e-4 * largest))
+            continue;
+        double sum = 0;
+        for (int64_t e = 0; e < weft_shape_count(&exact->shape); e++)
+            sum += ((const double *)exact->data)[e] * ((const double *)exact->data)[e];
+        list[i].zero = sqrt(sum) < 1e-11 * largest;
+    }
+out:
+    weft_program_free(ref);
+    return status;
+}
+
+static weft_status compare_gradients(parity *p, double *worst)
+{
+    gradient *list = NULL;
+    int64_t count = 0;
+    double largest = 0;
+    weft_status_code status = list_gradients(p, &list, &count);
+    for (int64_t i = 0; i < count; i++)
+        largest = list[i].norm > largest ? list[i].norm : largest;
+    if (status == WEFT_OK)
+        status = settle_zeros(p, list, count, largest);
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++) {
+        const weft_tensor *ours = weft_program_output(p->program, list[i].output);
+        float *theirs = NULL;
+        if (!ours) {
+            printf("  gradient %-60s our graph has none  FAIL\n", list[i].golden + 5);
+            p->failures++;
+            continue;
+        }
+        const weft_stored_tensor *t = weft_tensors_find(p->golden, list[i].golden);
+        if (weft_shape_count(&ours->shape) != t->count) {
+            status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size than ours", p->file,
+                               list[i].golden);
+            break;
+        }
+        status = load(p, list[i].golden, list[i].video, &theirs);
+        if (status == WEFT_OK)
+            weft_parity_judge(p, "gradient", list[i].golden + 5, ours->data, theirs, t->count,
+                              list[i].zero ? largest : list[i].norm, gradient_tolerance, worst);
+        weft_free(theirs);
+    }
+    weft_free(list);
+    return status;
+}
+
+/* ---- graphs -------------------------------------------------------------------------------- */
+
+/* Gradients of every parameter that the loss reaches, and of the inputs that the golden file has
+ * gradients of, as outputs "grad.<name>". */
+static void output_gradients(const parity *p, weft_graph *g, weft_value loss)
+{
+    const weft_family *f = p->model.family;
+    int params;
+    const weft_value *param = weft_graph_params(g, &params);
+    const int most = params + f->ports;
+    weft_value *wrt = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *wrt);
+    weft_value *grads = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *grads);
+    const char **name = weft_arena_alloc(weft_graph_arena(g), most * (int64_t)sizeof *name);
+    if (!param || !wrt || !grads || !name)
+        return;
+    int count = 0;
+    for (; count < params; count++) {
+        wrt[count] = param[count];
+        name[count] = weft_value_get(g, param[count])->name;
+    }
+    for (int i = 0; i < f->ports; i++) {
+        char golden[160];
+        snprintf(golden, sizeof golden, "grad.in.%s", f->port[i].reference);
+        if (f->port[i].output || !weft_tensors_find(p->golden, golden))
+            continue;
+        wrt[count] = weft_graph_find(g, weft_port_name(f->port[i].port));
+        name[count++] = weft_arena_strdup(weft_graph_arena(g), golden + 5);
+    }
+    weft_autodiff(g, loss, wrt, count, grads);
+    for (int i = 0; i < count; i++) {
+        char output[600];
+        if (!weft_value_ok(grads[i]) || !name[i])
+            continue;
+        snprintf(output, sizeof output, "grad.%s", name[i]);
+        weft_output(g, output, grads[i]);
+    }
+}
+
+static weft_status finish_program(parity *p)
+{
+    WEFT_TRY(weft_graph_check(p->graph));
+    WEFT_TRY(weft_graph_verify(p->graph));
+    p->store = weft_store_create();
+    if (!p->store)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_TRY(weft_store_init(p->store, p->graph, 0));
+    WEFT_TRY(load_params(p));
+    WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
+                                  &p->program));
+    return weft_program_bind(p->program, p->store, NULL);
+}
+
+static weft_status size_of(const parity *p, const char *name, int rank,
+                           const weft_stored_tensor **t)
+{
+    WEFT_TRY(weft_parity_need(p, name, t));
+    return (*t)->rank == rank ? WEFT_OK
+                              : weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not %d", p->file,
+                                          name, (*t)->rank, rank);
+}
+
+/* The golden tensor of a port that the model takes, if it takes it. */
+static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (f->port[i].port == port && !f->port[i].output) {
+            char name[160];
+            snprintf(name, sizeof name, "in.%s", f->port[i].reference);
+            return weft_tensors_find(p->golden, name);
+        }
+    return NULL;
+}
+
+/* From the golden video, (B,C,T,Y,X) or (B,C,Y,X), and text, (B,L,D) or ids (B,L). */
+static weft_status find_size(const parity *p, weft_model_size *size)
+{
+    static const weft_port videos[] = {WEFT_PORT_LATENTS, WEFT_PORT_VIDEO};
+    static const weft_port texts[] = {WEFT_PORT_TEXT, WEFT_PORT_TOKENS};
+    *size = (weft_model_size){.frames = 1};
+    for (int i = 0; i < WEFT_COUNT(videos); i++) {
+        const weft_stored_tensor *t = golden_input(p, videos[i]);
+        if (!t)
+            continue;
+        if (t->rank != 4 && t->rank != 5)
+            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not 4 or 5", p->file, t->name,
+                             t->rank);
+        size->batch = t->dim[0];
+        size->frames = t->rank == 5 ? t->dim[2] : 1;
+        size->height = t->dim[t->rank - 2];
+        size->width = t->dim[t->rank - 1];
+    }
+    for (int i = 0; i < WEFT_COUNT(texts); i++) {
+        const weft_stored_tensor *t = golden_input(p, texts[i]);
+        if (!t)
+            continue;
+        if (t->rank < 2)
+            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, at least 2 is needed", p->file,
+                             t->name, t->rank);
+        size->batch = t->dim[0];
+        size->text = t->dim[1];
+    }
+    return size->batch ? WEFT_OK
+                       : weft_fail(WEFT_E_FORMAT, "%s: no input of a %s is in it", p->file,
+                                   weft_model_class(&p->model));
+}
+
+static weft_status fill_ports(parity *p)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output)
+            WEFT_TRY(fill_input(p, weft_port_name(f->port[i].port), f->port[i].reference,
+                                weft_port_is_video(f->port[i].port)));
+    return WEFT_OK;
+}
+
+static weft_status compare_ports(parity *p, double *worst)
+{
+    const weft_family *f = p->model.family;
+    for (int i = 0; i < f->ports; i++)
+        if (f->port[i].output)
+            WEFT_TRY(compare_output(p, weft_port_name(f->port[i].port), f->port[i].reference,
+                                    weft_port_is_video(f->port[i].port), worst));
+    return WEFT_OK;
+}
+
+/* The port whose error is the loss: the last output. */
+static weft_port judged_port(const parity *p)
+{
+    return p->model.family->port[p->model.family->ports - 1].port;
+}
+
+/* Denoisers and encoders: the loss is the mean square error of the last output. */
+static weft_status run_forward(parity *p, double worst[2])
+{
+    weft_model_size size;
+    weft_graph *g = p->graph;
+    const weft_port judged = judged_port(p);
+    WEFT_TRY(find_size(p, &size));
+    weft_model_build(g, &p->model, &size, false);
+    const weft_value made = weft_graph_find(g, weft_port_name(judged));
+    if (weft_value_ok(made)) {
+        const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, made)->shape);
+        const weft_value loss =
+            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target)));
+        weft_output(g, "loss", loss);
+        output_gradients(p, g, loss);
+    }
+    WEFT_TRY(finish_program(p));
+    WEFT_TRY(fill_ports(p));
+    WEFT_TRY(fill_input(p, "target", "target", weft_port_is_video(judged)));
+    WEFT_TRY(weft_program_run(p->program));
+    WEFT_TRY(compare_ports(p, &worst[0]));
+    WEFT_TRY(compare_output(p, "loss", "loss", false, &worst[0]));
+    return compare_gradients(p, &worst[1]);
+}
+
+/* [reconstruction, kl, total] as golden out.loss has them; without a posterior's variance
+ * [reconstruction, total]. */
+static weft_value autoencoder_losses(const parity *p, weft_graph *g, weft_value *total)
+{
+    const weft_value mean = weft_graph_find(g, "mean"), logvar = weft_graph_find(g, "logvar");
+    /* The target is a value of its own: the golden gradient of the video goes through the model
+     * alone. */
+    const weft_value target =
+        weft_input(g, "target", WEFT_F32, weft_value_get(g, weft_graph_find(g, "video"))->shape);
+    const weft_value error = weft_sub(g, weft_graph_find(g, "reconstruction"), target);
+    const weft_value reconstruction = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
+    weft_value parts[3];
+    int count = 0;
+    *total = reconstruction;
+    parts[count++] = weft_reshape(g, reconstruction, WEFT_SHAPE(1));
+    if (weft_model_has(&p->model, WEFT_PORT_LOGVAR)) {
+        weft_value kl =
+            weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
+        kl = weft_affine(g, weft_sub(g, kl, logvar), 0.5, -0.5);
+        kl = weft_mean_all(g, kl);
+        *total = weft_add(g, reconstruction, weft_affine(g, kl, 0.01, 0));
+        parts[count++] = weft_reshape(g, kl, WEFT_SHAPE(1));
+    }
+    parts[count++] = weft_reshape(g, *total, WEFT_SHAPE(1));
+    return weft_concat(g, parts, count, 0);
+}
+
+static weft_status run_autoencoder(parity *p, double worst[2])
+{
+    weft_model_size size;
+    weft_graph *g = p->graph;
+    const char *video = "?";
+    for (int i = 0; i < p->model.family->ports; i++)
+        if (p->model.family->port[i].port == WEFT_PORT_VIDEO)
+            video = p->model.family->port[i].reference;
+    WEFT_TRY(find_size(p, &size));
+    weft_model_build(g, &p->model, &size, false);
+    if (weft_graph_check(g) == WEFT_OK) {
+        weft_value total;
+        weft_output(g, "losses", autoencoder_losses(p, g, &total));
+        output_gradients(p, g, total);
+    }
+    WEFT_TRY(finish_program(p));
+    WEFT_TRY(fill_ports(p));
+    WEFT_TRY(fill_input(p, "target", video, true));
+    WEFT_TRY(weft_program_run(p->program));
+    WEFT_TRY(compare_ports(p, &worst[0]));
+    WEFT_TRY(compare_output(p, "losses", "loss", false, &worst[0]));
+    return compare_gradients(p, &worst[1]);
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+static weft_status read_optimizer(const parity *p, weft_optimizer_config *c, double *lr)
+{
+    const json_t *o = json_object_get(p->json, "optimizer");
+    const json_t *betas = json_object_get(o, "betas");
+    *c = (weft_optimizer_config){.decay_all = true};
+    WEFT_TRY(weft_json_get_f64(o, "lr", p->config_file, lr));
+    WEFT_TRY(weft_json_get_f64(o, "eps", p->config_file, &c->eps));
+    WEFT_TRY(weft_json_get_f64(o, "weight_decay", p->config_file, &c->weight_decay));
+    WEFT_TRY(weft_json_get_f64_or(o, "clip_grad_norm", p->config_file, 0, &c->clip_norm));
+    if (json_array_size(betas) != 2)
+        return weft_fail(WEFT_E_FORMAT, "%s: optimizer \"betas\" must be two numbers",
+                         p->config_file);
+    c->beta1 = json_number_value(json_array_get(betas, 0));
+    c->beta2 = json_number_value(json_array_get(betas, 1));
+    return WEFT_OK;
+}
+
+static void build_training(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                           const weft_optimizer_config *c)
+{
+    weft_model_build(g, model, size, false);
+    const weft_value prediction = weft_graph_find(g, "prediction");
+    if (!weft_value_ok(prediction))
+        return;
+    const weft_value target =
+        weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
+    weft_optimizer_build(
+        g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), c);
+}
+
+/* The inputs of step s: x = (1-t) noise + t data, target = data - noise, timestep = round(1000
+ * (1-t)). */
+static void fill_step(parity *p, int64_t s, const float *data, int64_t items, const float *text,
+                      const float *noise, const float *t, int64_t batch)
+{
+    float *x = weft_program_input(p->program, "latents")->data,
+          *target = weft_program_input(p->program, "target")->data;
+    float *time = weft_program_input(p->program, "timestep")->data,
+          *words = weft_program_input(p->program, "text")->data;
+    const int64_t each =
+        weft_shape_count(&weft_program_input(p->program, "latents")->shape) / batch;
+    const int64_t letters =
+        weft_shape_count(&weft_program_input(p->program, "text")->shape) / batch;
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t item = (s * batch + b) % items;
+        const float at = t[s * batch + b];
+        const float *d = data + item * each, *n = noise + (s * batch + b) * each;
+        for (int64_t i = 0; i < each; i++) {
+            x[b * each + i] = (1 - at) * n[i] + at * d[i];
+            target[b * each + i] = d[i] - n[i];
+        }
+        time[b] = rintf(1000 * (1 - at));
+        memcpy(words + b * letters, text + item * letters, (size_t)letters * 4);
+    }
+}
+
+/* (S,B,C,T,Y,X) noise to (S,B,T,Y,X,C). */
+static weft_status load_noise(const parity *p, float **out)
+{
+    const weft_stored_tensor *t;
+    WEFT_TRY(size_of(p, "noise", 6, &t));
+    float *raw = weft_alloc(t->count * 4), *ours = weft_alloc(t->count * 4);
+    if (!raw || !ours) {
+        weft_free(raw);
+        weft_free(ours);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    }
+    weft_tensor_to_f32(t, raw);
+    swap_layout(raw, (int64_t[]){t->dim[0] * t->dim[1], t->dim[2], t->dim[3], t->dim[4], t->dim[5]},
+                true, ours);
+    weft_free(raw);
+    *out = ours;
+    return WEFT_OK;
+}
+
+static weft_status compare_steps(parity *p, double lr, const float *data, int64_t items,
+                                 const float *text, const float *noise, const float *t,
+                                 int64_t batch, int64_t steps, double *worst)
+{
+    const json_t *losses = json_object_get(p->json, "losses"),
+                 *norms = json_object_get(p->json, "grad_norms_before_clip");
+    *(float *)weft_program_input(p->program, "optimizer.lr")->data = (float)lr;
+    *(float *)weft_program_input(p->program, "optimizer.loss_limit")->data = INFINITY;
+    *(float *)weft_program_input(p->program, "optimizer.norm_limit")->data = INFINITY;
+    for (int64_t s = 0; s < steps; s++) {
+        fill_step(p, s, data, items, text, noise, t, batch);
+        *(float *)weft_program_input(p->program, "optimizer.step")->data = (float)(s + 1);
+        WEFT_TRY(weft_program_run(p->program));
+        const float loss = *(const float *)weft_program_output(p->program, "loss")->data;
+        const float norm = *(const float *)weft_program_output(p->program, "grad_norm")->data;
+        const float expected = (float)json_number_value(json_array_get(losses, (size_t)s));
+        char name[128];
+        snprintf(name, sizeof name, "step %lld: %.7g, reference %.7g; norm %.5g", (long long)s,
+                 (double)loss, (double)expected, (double)norm);
+        weft_parity_judge(p, "loss", name, &loss, &expected, 1, fabs((double)expected),
+                          loss_tolerance, worst);
+        const json_t *expected_norm = json_array_get(norms, (size_t)s);
+        if (p->verbose && expected_norm)
+            printf("           gradient norm %.2e off\n",
+                   fabs((double)norm / json_number_value(expected_norm) - 1));
+    }
+    return WEFT_OK;
+}
+
+static weft_status run_training(parity *p, double *worst)
+{
+    const weft_stored_tensor *d, *text_t;
+    weft_optimizer_config config;
+    double lr;
+    int64_t batch;
+    WEFT_TRY(size_of(p, "data", 5, &d));
+    WEFT_TRY(size_of(p, "text", 3, &text_t));
+    WEFT_TRY(read_optimizer(p, &config, &lr));
+    WEFT_TRY(weft_json_get_i64(p->json, "batch", p->config_file, &batch));
+    const int64_t steps = (int64_t)json_array_size(json_object_get(p->json, "losses"));
+    const weft_stored_tensor *noise_t, *t_t;
+    WEFT_TRY(size_of(p, "noise", 6, &noise_t));
+    WEFT_TRY(size_of(p, "t", 2, &t_t));
+    if (batch < 1 || noise_t->dim[0] < steps || noise_t->dim[1] != batch || t_t->dim[0] < steps ||
+        t_t->dim[1] != batch)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: \"noise\" and \"t\" do not hold %lld steps of batch %lld", p->file,
+                         (long long)steps, (long long)batch);
+    const weft_model_size size = {batch, d->dim[2], d->dim[3], d->dim[4], text_t->dim[1]};
+    build_training(p->graph, &p->model, &size, &config);
+    WEFT_TRY(finish_program(p));
+    float *data = NULL, *text = NULL, *noise = NULL, *t = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(load(p, "data", true, &data));
+    WEFT_GO(load(p, "text", false, &text));
+    WEFT_GO(load_noise(p, &noise));
+    WEFT_GO(load(p, "t", false, &t));
+    WEFT_GO(compare_steps(p, lr, data, d->dim[0], text, noise, t, batch, steps, worst));
+out:
+    weft_free(data);
+    weft_free(text);
+    weft_free(noise);
+    weft_free(t);
+    return status;
+}
+
+/* ---- the kinds ----------------------------------------------------------------------------- */
+
+static weft_status open_model(parity *p)
+{
+    const json_t *nested = json_object_get(p->json, "config");
+    WEFT_TRY(weft_model_read(nested ? nested : p->json, p->config_file, &p->model));
+    p->graph = weft_graph_create();
+    return p->graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+}
+
+static bool is_training(const json_t *json)
+{
+    return json_is_array(json_object_get(json, "losses"));
+}
+
+static weft_status compare_training(parity *p)
+{
+    double worst = 0;
+    WEFT_TRY(open_model(p));
+    WEFT_TRY(run_training(p, &worst));
+    printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst,
+           loss_tolerance);
+    return WEFT_OK;
+}
+
+static bool is_model(const json_t *json)
+{
+    const json_t *nested = json_object_get(json, "config");
+    return json_is_string(json_object_get(nested ? nested : json, "_class_name"));
+}
+
+static weft_status compare_model(parity *p)
+{
+    double worst[2] = {0, 0};
+    WEFT_TRY(open_model(p));
+    if (p->model.family->role == WEFT_ROLE_AUTOENCODER)
+        WEFT_TRY(run_autoencoder(p, worst));
+    else
+        WEFT_TRY(run_forward(p, worst));
+    printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit "
+           "%.0e), %d tensors\n",
+           p->file, worst[0], output_tolerance, worst[1], gradient_tolerance, p->compared);
+    return WEFT_OK;
+}
+
+const weft_parity_kind weft_parity_training = {"training", is_training, compare_training};
+const weft_parity_kind weft_parity_model = {"model", is_model, compare_model};
