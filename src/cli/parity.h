@@ -18,6 +18,7 @@ typedef struct weft_parity {
     weft_graph *graph;
     weft_store *store;
     weft_program *program;
+    double output_tolerance, gradient_tolerance;
 } weft_parity;
 
 typedef struct weft_parity_kind {

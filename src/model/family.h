@@ -21,19 +21,19 @@ const char *weft_role_name(weft_role role); /* "denoiser", ... */
 
 /*   B batch, T,Y,X latent frames, rows, columns, C channels, L tokens, D width                   */
 typedef enum weft_port {
-    WEFT_PORT_LATENTS,        /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
-    WEFT_PORT_TIMESTEP,       /* (B)          what the process tells the model                   */
-    WEFT_PORT_TEXT,           /* (B,L,D)      embeddings of the prompt                           */
-    WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
-    WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
-    WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
-    WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
-    WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
-    WEFT_PORT_FPS,            /* (B)          frames per second                                  */
-    WEFT_PORT_LABEL,          /* (B) i32      a class                                            */
-    WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
-    WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
-    WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
+    WEFT_PORT_LATENTS,   /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
+    WEFT_PORT_TIMESTEP,  /* (B) or (B,N) what the process tells the model; one per frame or token */
+    WEFT_PORT_TEXT,      /* (B,L,D)      embeddings of the prompt                           */
+    WEFT_PORT_TEXT_MASK, /* (B,L) i32    1: a token, 0: padding                             */
+    WEFT_PORT_POOLED,    /* (B,D)        one vector for the whole prompt                    */
+    WEFT_PORT_GUIDANCE,  /* (B)          scale of a distilled guidance                      */
+    WEFT_PORT_IMAGE,     /* (B,L,D)      embeddings of an image                             */
+    WEFT_PORT_CONDITION, /* (B,T,Y,X,C)  latents that are given, and which they are         */
+    WEFT_PORT_FPS,       /* (B)          frames per second                                  */
+    WEFT_PORT_LABEL,     /* (B) i32      a class                                            */
+    WEFT_PORT_TOKENS,    /* (B,L) i32    of a prompt                                        */
+    WEFT_PORT_VIDEO,     /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
+    WEFT_PORT_NOISE,     /* (B,T,Y,X,C)  of the posterior's sample                          */
     WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  what a denoiser says                               */
     WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  of the posterior                                   */
     WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  of the posterior                                   */
@@ -44,10 +44,19 @@ const char *weft_port_name(weft_port port); /* "latents", ... */
 bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C); references have (B,C,T,Y,X) */
 weft_dtype weft_port_dtype(weft_port port);
 
+/* How a reference lays a video out. */
+typedef enum weft_video_form {
+    WEFT_VIDEO_BCTYX,  /* (B,C,T,Y,X), or an image (B,C,Y,X) */
+    WEFT_VIDEO_BTCYX,  /* (B,T,C,Y,X)                        */
+    WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens                */
+} weft_video_form;
+
 typedef struct weft_port_row {
     weft_port port;
     bool output;
     const char *reference; /* its name in the reference's forward(), as golden files have it */
+    bool optional;         /* the model does without it: WEFT_NONE */
+    weft_video_form form;
 } weft_port_row;
 
 /* Values of one call; those that are not used are WEFT_NONE. */
@@ -56,10 +65,13 @@ typedef struct weft_ports {
 } weft_ports;
 weft_ports weft_ports_none(void);
 
-/* The size of the video is that in latents (denoiser, decoder) or pixels (encoder); `text` is the
- * number of text tokens. */
+/* The size of the video is that in latents (denoiser, decoder) or pixels (encoder); `text` and
+ * `image` are the numbers of their tokens. */
 typedef struct weft_model_size {
     int64_t batch, frames, height, width, text;
+    int64_t image;
+    int64_t times;  /* timesteps of a sample; 0 or 1: one, of rank 1 */
+    uint32_t given; /* bit p: the optional port p is given */
 } weft_model_size;
 
 /* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at
@@ -122,7 +134,8 @@ typedef struct weft_field {
     const char *key;
     weft_field_type type;
     size_t offset; /* in the family's struct */
-    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. */
+    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. An integer that
+     * may be null is 0 then. */
     const char *fallback;
     double min, max; /* numbers and items of lists; both 0: no limit */
     int capacity;    /* lists */

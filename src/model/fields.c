@@ -20,6 +20,11 @@ static bool is_list(const weft_field *f)
     return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S || f->type == WEFT_FIELD_BOOLS;
 }
 
+static bool may_be_null(const weft_field *f)
+{
+    return f->type == WEFT_FIELD_I64 && f->fallback && !strcmp(f->fallback, "null");
+}
+
 static const char *word_of(const weft_field *f)
 {
     switch (f->type) {
@@ -134,6 +139,10 @@ static weft_status read_default(const weft_family *family, const weft_field *f, 
         memcpy((char *)config + f->offset, (const char *)config + other->offset, sizeof(int64_t));
         return WEFT_OK;
     }
+    if (may_be_null(f)) {
+        *(int64_t *)((char *)config + f->offset) = 0;
+        return WEFT_OK;
+    }
     json_t *value = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     if (!value)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the default of \"%s\"", f->key);
@@ -240,6 +249,8 @@ static json_t *write_field(const weft_field *f, const void *config)
         return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
     if (f->type == WEFT_FIELD_DERIVED)
         return json_integer(f->length(config));
+    if (may_be_null(f) && *(const int64_t *)from == 0)
+        return json_null();
     if (!is_list(f))
         return write_item(f, from);
     json_t *array = json_array();

@@ -371,12 +371,18 @@ bool weft_model_has(const weft_model *model, weft_port port)
     return false;
 }
 
+bool weft_model_takes(const weft_model *model, weft_port port)
+{
+    const weft_model_size one = {1, 1, 1, 1, 1, .image = 1};
+    return weft_model_has(model, port) && weft_model_shape(model, &one, port).rank > 0;
+}
+
 weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,
                                const char *who)
 {
     for (int i = 0; i < model->family->ports; i++) {
         const weft_port_row *row = &model->family->port[i];
-        bool found = row->output;
+        bool found = row->output || row->optional || !weft_model_takes(model, row->port);
         for (int k = 0; k < count && !found; k++)
             found = given[k] == row->port;
         if (!found)
@@ -456,7 +462,8 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
     }
     weft_ports p = weft_ports_none();
     for (int i = 0; i < f->ports; i++)
-        if (!f->port[i].output)
+        if (!f->port[i].output && weft_model_takes(model, f->port[i].port) &&
+            (!f->port[i].optional || size->given >> f->port[i].port & 1))
             p.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
     for (int i = 0; i < f->ports; i++)

@@ -38,6 +38,8 @@ void weft_family_list(weft_role role, weft_buf *out);
 weft_grid weft_model_grid(const weft_model *model);
 weft_text_shape weft_model_text(const weft_model *model);
 bool weft_model_has(const weft_model *model, weft_port port);
+/* It has the port, and this config has a use for it. */
+bool weft_model_takes(const weft_model *model, weft_port port);
 /* WEFT_E_UNSUPPORTED where the model takes an input that is not in `given`, which weft's verb `who`
  * has nothing for. */
 weft_status weft_model_accepts(const weft_model *model, const weft_port *given, int count,

@@ -1,10 +1,10 @@
-/* Wan 2.1 text-to-video diffusion transformer (diffusers' WanTransformer3DModel). Parameters have
- * the names of the public diffusers checkpoints.
+/* Wan 2.1 and 2.2 diffusion transformers (diffusers' WanTransformer3DModel): text to video, image
+ * to video, first and last frame. Parameters have the names of the public diffusers checkpoints.
  *
  *   latents --patch--> x (B,S,C) --[ layers x block ]--> norm, modulate, project
  *           --unpatch--> prediction
  *   timestep --sinusoid, MLP--> temb (B,C) --silu, linear--> six modulations per block (B,6,C)
- *   text --MLP--> context (B,L,C)
+ *   text --MLP--> context (B,L,C); an image's tokens likewise, for image to video
  *
  *   block:  x += gate1 attn(mod1(norm x))
  *           x += cross(norm x, context)
@@ -24,8 +24,18 @@ typedef struct wan_dit {
     bool cross_attn_norm;
     double eps;
     int64_t rope_max_seq_len;
+    int64_t image_dim;    /* width of image tokens; 0: no image branch */
+    int64_t image_kv_dim; /* into the image's keys and values: the model's width */
+    int64_t image_places; /* learned places of the image tokens of a sample; 0: none */
 } wan_dit;
 _Static_assert(sizeof(wan_dit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+/* What goes into every block beside the tokens. */
+typedef struct condition {
+    weft_value time;       /* (B,1,C), or (B,S,1,C): every token has a time of its own */
+    weft_value modulation; /* (B,6,C), or (B,S,6,C) */
+    weft_value text_blc, image_blc;
+} condition;
 
 /* cos and sin of 3D rotary positions, (S, D/2): Y and X get floor(D/6) of the head's pairs each. */
 static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
@@ -39,20 +49,22 @@ static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 
-/* One row of the modulation table: (B, rows, C) -> (B, 1, C). */
-static weft_value row(weft_graph *g, weft_value table_brc, int64_t index)
+/* The image tokens of a cross-attention: keys and values of their own for the same queries, and
+ * what both gave is summed. */
+static weft_value attend_image(weft_graph *g, const wan_dit *c, weft_value q_bsc,
+                               weft_value image_blc)
 {
-    return weft_slice(g, table_brc, 1, index, 1);
+    const int64_t width = c->heads * c->head_dim;
+    const weft_value v = weft_nn_linear(g, "add_v_proj", image_blc, width, WEFT_LINEAR_XAVIER);
+    weft_value k = weft_nn_linear(g, "add_k_proj", image_blc, width, WEFT_LINEAR_XAVIER);
+    k = weft_nn_rms_norm(g, "norm_added_k", k, c->eps);
+    return weft_nn_attention(g, q_bsc, k, v, c->heads, NULL);
 }
 
-static weft_value modulate(weft_graph *g, weft_value x, weft_value scale, weft_value shift)
-{
-    return weft_emit(g, WEFT_OP_MODULATE, (weft_value[]){x, scale, shift}, 3, NULL);
-}
-
-/* Self-attention when context is x itself (rope given), else cross-attention. */
+/* Self-attention when context is x itself (rope given), else cross-attention; `image_blc`
+ * WEFT_NONE: no image. */
 static weft_value attention(weft_graph *g, const wan_dit *c, const char *name, weft_value x_bsc,
-                            weft_value context_blc, const weft_value *rope)
+                            weft_value context_blc, weft_value image_blc, const weft_value *rope)
 {
     const int64_t width = c->heads * c->head_dim;
     weft_graph_push(g, "%s", name);
@@ -61,20 +73,12 @@ static weft_value attention(weft_graph *g, const wan_dit *c, const char *name, w
     const weft_value v = weft_nn_linear(g, "to_v", context_blc, width, WEFT_LINEAR_XAVIER);
     q = weft_nn_rms_norm(g, "norm_q", q, c->eps);
     k = weft_nn_rms_norm(g, "norm_k", k, c->eps);
-    const weft_value mixed = weft_nn_attention(g, q, k, v, c->heads, rope);
+    weft_value mixed = weft_nn_attention(g, q, k, v, c->heads, rope);
+    if (weft_value_ok(image_blc))
+        mixed = weft_add(g, mixed, attend_image(g, c, q, image_blc));
     const weft_value out = weft_nn_linear(g, "to_out.0", mixed, width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     return out;
-}
-
-static weft_value feed_forward(weft_graph *g, const wan_dit *c, weft_value x_bsc)
-{
-    weft_graph_push(g, "ffn.net");
-    weft_value h = weft_nn_linear(g, "0.proj", x_bsc, c->ffn_dim, WEFT_LINEAR_XAVIER);
-    h = weft_gelu_tanh(g, h);
-    h = weft_nn_linear(g, "2", h, c->heads * c->head_dim, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    return h;
 }
 
 static weft_value modulation_table(weft_graph *g, const wan_dit *c, int64_t rows)
@@ -84,103 +88,127 @@ static weft_value modulation_table(weft_graph *g, const wan_dit *c, int64_t rows
     return weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(1, rows, width), init);
 }
 
-static weft_value block(weft_graph *g, const wan_dit *c, weft_value x_bsc, weft_value context_blc,
-                        weft_value temb_b6c, const weft_value *rope)
+/* `mod`: (B,6,C), or (B,S,6,C) where every token has a time of its own. */
+static weft_value block(weft_graph *g, const wan_dit *c, weft_value x_bsc, const condition *to,
+                        const weft_value *rope)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2 };
-    const weft_value mod = weft_add(g, temb_b6c, modulation_table(g, c, 6));
+    const weft_value mod = weft_add(g, to->modulation, modulation_table(g, c, 6));
 
-    weft_value h =
-        modulate(g, weft_nn_plain_norm(g, x_bsc, c->eps), row(g, mod, SCALE1), row(g, mod, SHIFT1));
-    h = attention(g, c, "attn1", h, h, rope);
-    x_bsc = weft_emit(g, WEFT_OP_GATED_ADD, (weft_value[]){x_bsc, h, row(g, mod, GATE1)}, 3, NULL);
+    weft_value h = weft_nn_modulate(g, weft_nn_plain_norm(g, x_bsc, c->eps),
+                                    weft_nn_row(g, mod, SCALE1), weft_nn_row(g, mod, SHIFT1));
+    h = attention(g, c, "attn1", h, h, WEFT_NONE, rope);
+    x_bsc = weft_nn_gated_add(g, x_bsc, h, weft_nn_row(g, mod, GATE1));
 
     h = c->cross_attn_norm ? weft_nn_layer_norm(g, "norm2", x_bsc, c->eps) : x_bsc;
-    x_bsc = weft_add(g, x_bsc, attention(g, c, "attn2", h, context_blc, NULL));
+    x_bsc = weft_add(g, x_bsc, attention(g, c, "attn2", h, to->text_blc, to->image_blc, NULL));
 
-    h = modulate(g, weft_nn_plain_norm(g, x_bsc, c->eps), row(g, mod, SCALE2), row(g, mod, SHIFT2));
-    h = feed_forward(g, c, h);
-    return weft_emit(g, WEFT_OP_GATED_ADD, (weft_value[]){x_bsc, h, row(g, mod, GATE2)}, 3, NULL);
+    h = weft_nn_modulate(g, weft_nn_plain_norm(g, x_bsc, c->eps), weft_nn_row(g, mod, SCALE2),
+                         weft_nn_row(g, mod, SHIFT2));
+    h = weft_nn_feed_forward(g, "ffn", h, c->ffn_dim, WEFT_NN_GELU_TANH);
+    return weft_nn_gated_add(g, x_bsc, h, weft_nn_row(g, mod, GATE2));
 }
 
-/* (B, S, pt ph pw C) -> (B,T,Y,X,C): two transposes, so that the batch stays a dim of its own. */
-static weft_value unpatch(weft_graph *g, const wan_dit *c, weft_value x, int64_t batch,
-                          const int64_t size[3])
+/* Image tokens (B,L,image_dim) -> (B,L,C). Two images of a sample stand one after the other and
+ * have learned places. */
+static weft_value embed_image(weft_graph *g, const wan_dit *c, weft_value image_bld)
 {
-    const int64_t pt = c->patch[0], py = c->patch[1], px = c->patch[2], out = c->out_channels;
-    if (pt > 1) {
-        x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0], size[1] * size[2], pt, py * px * out));
-        x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
-    }
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt * size[1], size[2], py, px * out));
-    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
-    return weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt, size[1] * py, size[2] * px, out));
+    const double eps = 1e-5;
+    weft_graph_push(g, "image_embedder");
+    if (c->image_places)
+        image_bld = weft_add(g, image_bld,
+                             weft_param(g, "pos_embed", WEFT_F32,
+                                        WEFT_SHAPE(1, c->image_places, c->image_dim),
+                                        (weft_init){.kind = WEFT_INIT_ZERO}));
+    weft_value h = weft_nn_layer_norm(g, "norm1", image_bld, eps);
+    weft_graph_push(g, "ff.net");
+    h = weft_nn_linear(g, "0.proj", h, c->image_dim, WEFT_LINEAR_XAVIER);
+    h = weft_nn_activate(g, WEFT_NN_GELU_ERF, h);
+    h = weft_nn_linear(g, "2", h, c->heads * c->head_dim, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    h = weft_nn_layer_norm(g, "norm2", h, eps);
+    weft_graph_pop(g);
+    return h;
 }
 
-/* timestep and text to (temb (B,C), block modulations (B,6,C), context (B,L,C)). */
-static void condition(weft_graph *g, const wan_dit *c, weft_value timestep_b, weft_value text_blc,
-                      weft_value *temb_bc, weft_value *modulation_b6c, weft_value *context_blc)
+static condition embed_condition(weft_graph *g, const wan_dit *c, const weft_ports *in)
 {
-    const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, timestep_b, 0);
+    const int64_t width = c->heads * c->head_dim;
+    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
+    const int64_t batch = weft_dim(g, t, 0);
+    const bool per_token = weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2;
+    condition to = {.image_blc = WEFT_NONE};
     weft_graph_push(g, "condition_embedder");
-    weft_graph_push(g, "time_embedder");
-    weft_value t = weft_nn_linear(g, "linear_1", weft_nn_sinusoid(g, c->freq_dim, timestep_b),
-                                  width, WEFT_LINEAR_XAVIER);
-    t = weft_nn_linear(g, "linear_2", weft_unary(g, WEFT_OP_SILU, t), width, WEFT_LINEAR_XAVIER);
+    to.time = weft_nn_embedder(g, "time_embedder", weft_nn_sinusoid(g, c->freq_dim, t), width,
+                               WEFT_NN_SILU);
+    to.modulation = weft_nn_linear(g, "time_proj", weft_unary(g, WEFT_OP_SILU, to.time), 6 * width,
+                                   WEFT_LINEAR_XAVIER);
+    to.modulation = weft_reshape(g, to.modulation,
+                                 per_token ? WEFT_SHAPE(batch, weft_dim(g, t, 1), 6, width)
+                                           : WEFT_SHAPE(batch, 6, width));
+    to.time = weft_reshape(g, to.time,
+                           per_token ? WEFT_SHAPE(batch, weft_dim(g, t, 1), 1, width)
+                                     : WEFT_SHAPE(batch, 1, width));
+    to.text_blc =
+        weft_nn_embedder(g, "text_embedder", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
+    if (c->image_dim)
+        to.image_blc = embed_image(g, c, in->at[WEFT_PORT_IMAGE]);
     weft_graph_pop(g);
-    *temb_bc = t;
-    t = weft_nn_linear(g, "time_proj", weft_unary(g, WEFT_OP_SILU, t), 6 * width,
-                       WEFT_LINEAR_XAVIER);
-    *modulation_b6c = weft_reshape(g, t, WEFT_SHAPE(batch, 6, width));
-    weft_graph_push(g, "text_embedder");
-    weft_value text = weft_nn_linear(g, "linear_1", text_blc, width, WEFT_LINEAR_XAVIER);
-    *context_blc =
-        weft_nn_linear(g, "linear_2", weft_gelu_tanh(g, text), width, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    weft_graph_pop(g);
+    return to;
 }
 
-/* latents (B,T,Y,X,in), timestep (B) in [0, 1000], text (B,L,text_dim) -> prediction (B,T,Y,X,out).
- * T, Y, X must be multiples of the patch. */
-static weft_value forward(weft_graph *g, const wan_dit *c, weft_value latents_btyxc,
-                          weft_value timestep_b, weft_value text_blc)
+/* Tokens along each side; false: the latents do not fit. */
+static bool count_tokens(weft_graph *g, const wan_dit *c, const weft_ports *in, int64_t size[3])
 {
-    const int64_t width = c->heads * c->head_dim, batch = weft_dim(g, latents_btyxc, 0);
-    int64_t size[3]; /* in patches */
-    weft_conv_shape patch = {0};
+    const weft_value x = in->at[WEFT_PORT_LATENTS], t = in->at[WEFT_PORT_TIMESTEP];
     for (int i = 0; i < 3; i++) {
-        const int64_t extent = weft_dim(g, latents_btyxc, 1 + i);
-        if (extent % c->patch[i])
-            return weft_graph_fail(g, WEFT_E_SHAPE,
-                                   "latent %s %lld is not a multiple of the patch %lld",
-                                   (const char *[]){"frames", "height", "width"}[i],
-                                   (long long)extent, (long long)c->patch[i]);
+        const int64_t extent = weft_dim(g, x, 1 + i);
         size[i] = extent / c->patch[i];
-        if (size[i] > c->rope_max_seq_len)
-            return weft_graph_fail(g, WEFT_E_SHAPE,
-                                   "%lld patches along %s exceed rope_max_seq_len %lld",
-                                   (long long)size[i], (const char *[]){"T", "Y", "X"}[i],
-                                   (long long)c->rope_max_seq_len);
-        patch.kernel[i] = patch.stride[i] = c->patch[i];
+        if (extent % c->patch[i])
+            weft_graph_fail(g, WEFT_E_SHAPE, "latent %s %lld is not a multiple of the patch %lld",
+                            (const char *[]){"frames", "height", "width"}[i], (long long)extent,
+                            (long long)c->patch[i]);
+        else if (size[i] > c->rope_max_seq_len)
+            weft_graph_fail(g, WEFT_E_SHAPE, "%lld patches along %s exceed rope_max_seq_len %lld",
+                            (long long)size[i], (const char *[]){"T", "Y", "X"}[i],
+                            (long long)c->rope_max_seq_len);
     }
-    weft_value rope[WEFT_MAX_OUTPUTS];
-    rope_tables(g, c, size, rope);
-    weft_value x = weft_nn_conv(g, "patch_embedding", latents_btyxc, width, patch, false);
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * size[1] * size[2], width));
+    const int64_t tokens = size[0] * size[1] * size[2];
+    if (weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
+        weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld tokens",
+                        (long long)weft_dim(g, t, 1), (long long)tokens);
+    return weft_graph_check(g) == WEFT_OK;
+}
 
-    weft_value temb_bc, modulation_b6c, context_blc;
-    condition(g, c, timestep_b, text_blc, &temb_bc, &modulation_b6c, &context_blc);
+/* latents (B,T,Y,X,in), timestep (B) or (B,S) in [0, 1000], text (B,L,text_dim), image
+ * (B,L,image_dim) -> prediction (B,T,Y,X,out). T, Y, X must be multiples of the patch. */
+static weft_value forward(weft_graph *g, const wan_dit *c, const weft_ports *in)
+{
+    const int64_t width = c->heads * c->head_dim;
+    int64_t size[3];
+    weft_conv_shape patch = {0};
+    weft_value rope[WEFT_MAX_OUTPUTS];
+    if (!count_tokens(g, c, in, size))
+        return WEFT_NONE;
+    for (int i = 0; i < 3; i++)
+        patch.kernel[i] = patch.stride[i] = c->patch[i];
+    rope_tables(g, c, size, rope);
+    weft_value x =
+        weft_nn_conv(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width, patch, false);
+    x = weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, x, 0), size[0] * size[1] * size[2], width));
+
+    const condition to = embed_condition(g, c, in);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "blocks.%d", (int)i);
-        x = block(g, c, x, context_blc, modulation_b6c, rope);
+        x = block(g, c, x, &to, rope);
         weft_graph_pop(g);
     }
-    const weft_value temb_b1c = weft_reshape(g, temb_bc, WEFT_SHAPE(batch, 1, width));
-    const weft_value mod = weft_add(g, temb_b1c, modulation_table(g, c, 2)); /* shift, scale */
-    x = modulate(g, weft_nn_plain_norm(g, x, c->eps), row(g, mod, 1), row(g, mod, 0));
+    const weft_value mod = weft_add(g, to.time, modulation_table(g, c, 2)); /* shift, scale */
+    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps), weft_nn_row(g, mod, 1),
+                         weft_nn_row(g, mod, 0));
     x = weft_nn_linear(g, "proj_out", x, c->patch[0] * c->patch[1] * c->patch[2] * c->out_channels,
                        WEFT_LINEAR_ZERO);
-    return unpatch(g, c, x, batch, size);
+    return weft_nn_unpatch(g, x, size, c->patch);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
@@ -193,6 +221,17 @@ static weft_status check(const void *config, const weft_places *places)
             WEFT_E_FORMAT,
             "%s: \"attention_head_dim\" is %lld; rotary embedding needs an even number",
             weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+    const int64_t width = c->heads * c->head_dim;
+    if ((c->image_dim != 0) != (c->image_kv_dim != 0) || (c->image_dim && c->image_kv_dim != width))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: with image tokens \"image_dim\" is their width and "
+                         "\"added_kv_proj_dim\" the model's, %lld; without, both are null",
+                         weft_places_of(places, "added_kv_proj_dim"), (long long)width);
+    if (c->image_places && !c->image_dim)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"pos_embed_seq_len\" is of image tokens, but "
+                         "\"image_dim\" is null",
+                         weft_places_of(places, "pos_embed_seq_len"));
     return WEFT_OK;
 }
 
@@ -202,14 +241,25 @@ static int64_t three(const void *config)
     return 3;
 }
 
+/* Of CLIP's vision transformer, where a size does not tell. */
+static const int64_t clip_tokens = 257;
+
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const wan_dit *c = config;
     switch (port) {
     case WEFT_PORT_LATENTS:
         return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
-    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TIMESTEP:
+        return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
     case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_IMAGE:
+        return c->image_dim ? WEFT_SHAPE(s->batch,
+                                         c->image_places ? c->image_places
+                                         : s->image      ? s->image
+                                                         : clip_tokens,
+                                         c->image_dim)
+                            : WEFT_SCALAR;
     default: return WEFT_SCALAR;
     }
 }
@@ -217,9 +267,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] =
-        forward(g, config, ports->at[WEFT_PORT_LATENTS], ports->at[WEFT_PORT_TIMESTEP],
-                ports->at[WEFT_PORT_TEXT]);
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -255,16 +303,26 @@ static const weft_field fields[] = {
      .help = "a norm before the attention to the text"},
     {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
     {"eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
-    {"image_dim", WEFT_FIELD_FIXED, .fallback = "null"},
-    {"added_kv_proj_dim", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"image_dim", WEFT_FIELD_I64, AT(image_dim), "null", 1, 1 << 16,
+     .help = "width of an image's tokens; null: none go in"},
+    {"added_kv_proj_dim", WEFT_FIELD_I64, AT(image_kv_dim), "null", 1, 1 << 20,
+     .help = "with image_dim the model's width, else null"},
     {"rope_max_seq_len", WEFT_FIELD_I64, AT(rope_max_seq_len), "1024", 1, 1 << 20,
      .help = "patches along a side at most"},
-    {"pos_embed_seq_len", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"pos_embed_seq_len", WEFT_FIELD_I64, AT(image_places), "null", 1, 1 << 20,
+     .help = "learned places of the tokens of a first and a last image together; null: none"},
 };
 
 static const weft_named_config sizes[] = {
     {"wan-1.3b", "{\"num_attention_heads\": 12, \"ffn_dim\": 8960, \"num_layers\": 30}"},
     {"wan-14b",  "{}"},
+    {"wan-i2v-14b", "{\"in_channels\": 36, \"out_channels\": 16, \"image_dim\": 1280,"
+                    " \"added_kv_proj_dim\": 5120}"},
+    {"wan-flf2v-14b", "{\"in_channels\": 36, \"out_channels\": 16, \"image_dim\": 1280,"
+                      " \"added_kv_proj_dim\": 5120, \"pos_embed_seq_len\": 514}"},
+    {"wan2.2-i2v-a14b", "{\"in_channels\": 36, \"out_channels\": 16}"},
+    {"wan2.2-ti2v-5b", "{\"num_attention_heads\": 24, \"in_channels\": 48,"
+                       " \"out_channels\": 48, \"ffn_dim\": 14336, \"num_layers\": 30}"},
     {NULL, NULL},
 };
 
@@ -272,6 +330,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_LATENTS,    false, "hidden_states"},
     {WEFT_PORT_TIMESTEP,   false, "timestep"},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_IMAGE,      false, "encoder_hidden_states_image"},
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
@@ -291,7 +350,15 @@ static const weft_rename_rule original[] = {
     {"cross_attn.k",       "attn2.to_k"},
     {"cross_attn.v",       "attn2.to_v"},
     {"cross_attn.o",       "attn2.to_out.0"},
+    {"cross_attn.k_img",   "attn2.add_k_proj"},
+    {"cross_attn.v_img",   "attn2.add_v_proj"},
+    {"cross_attn.norm_k_img", "attn2.norm_added_k"},
     {"cross_attn",         "attn2"},
+    {"img_emb.proj.0",     "condition_embedder.image_embedder.norm1"},
+    {"img_emb.proj.1",     "condition_embedder.image_embedder.ff.net.0.proj"},
+    {"img_emb.proj.3",     "condition_embedder.image_embedder.ff.net.2"},
+    {"img_emb.proj.4",     "condition_embedder.image_embedder.norm2"},
+    {"img_emb.emb_pos",    "condition_embedder.image_embedder.pos_embed"},
     {"ffn.0",              "ffn.net.0.proj"},
     {"ffn.2",              "ffn.net.2"},
     {"norm3",              "norm2"},
@@ -320,6 +387,11 @@ static const weft_dialect dialects[] = {
     {"*attn*.to_v.bias",         axis, {WEFT_S, 0}},                    \
     {"*attn*.norm_q.weight",     axis, {WEFT_S, 0}},                    \
     {"*attn*.norm_k.weight",     axis, {WEFT_S, 0}},                    \
+    {"*attn*.add_k_proj.weight", axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_k_proj.bias",   axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_v_proj.weight", axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.add_v_proj.bias",   axis, {WEFT_S, 0}, .optional = true},  \
+    {"*attn*.norm_added_k.weight", axis, {WEFT_S, 0}, .optional = true},\
     {"*attn*.to_out.0.weight",   axis, {WEFT_S, 1}},                    \
     {"*.ffn.net.0.proj.weight",  axis, {WEFT_S, 0}},                    \
     {"*.ffn.net.0.proj.bias",    axis, {WEFT_S, 0}},                    \

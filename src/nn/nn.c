@@ -130,20 +130,88 @@ weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, i
     return y;
 }
 
-weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep_b)
+weft_value weft_nn_activate(weft_graph *g, weft_nn_act act, weft_value x)
+{
+    const weft_attr_gelu gelu = {.exact = act == WEFT_NN_GELU_ERF};
+    return act == WEFT_NN_SILU ? weft_unary(g, WEFT_OP_SILU, x)
+                               : weft_emit(g, WEFT_OP_GELU, &x, 1, &gelu);
+}
+
+weft_value weft_nn_embedder(weft_graph *g, const char *name, weft_value x, int64_t width,
+                            weft_nn_act act)
+{
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_activate(g, act, weft_nn_linear(g, "linear_1", x, width, WEFT_LINEAR_XAVIER));
+    x = weft_nn_linear(g, "linear_2", x, width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return x;
+}
+
+weft_value weft_nn_feed_forward(weft_graph *g, const char *name, weft_value x, int64_t inner,
+                                weft_nn_act act)
+{
+    const int64_t width = last_dim(g, x);
+    weft_graph_push(g, "%s.net", name);
+    x = weft_nn_activate(g, act, weft_nn_linear(g, "0.proj", x, inner, WEFT_LINEAR_XAVIER));
+    x = weft_nn_linear(g, "2", x, width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return x;
+}
+
+weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep)
 {
     const int64_t half = width / 2;
+    if (!weft_value_ok(timestep))
+        return timestep;
+    weft_shape shape = weft_value_get(g, timestep)->shape, row = {.rank = shape.rank + 1};
     float *frequency = weft_alloc(half * (int64_t)sizeof(float));
     if (!frequency)
         return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld frequencies",
                                (long long)half);
     for (int64_t i = 0; i < half; i++)
         frequency[i] = expf((float)-9.210340371976184 * (float)i / (float)half);
-    const weft_value table = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, half), frequency);
+    shape.dim[shape.rank++] = 1;
+    for (int d = 0; d < row.rank; d++)
+        row.dim[d] = d == row.rank - 1 ? half : 1;
+    const weft_value table = weft_constant(g, WEFT_F32, row, frequency);
     weft_free(frequency);
-    const weft_value t = weft_reshape(g, timestep_b, WEFT_SHAPE(weft_dim(g, timestep_b, 0), 1));
-    const weft_value angle = weft_mul(g, t, table);
+    const weft_value angle = weft_mul(g, weft_reshape(g, timestep, shape), table);
     const weft_value parts[2] = {weft_unary(g, WEFT_OP_COS, angle),
                                  weft_unary(g, WEFT_OP_SIN, angle)};
-    return weft_concat(g, parts, 2, 1);
+    return weft_concat(g, parts, 2, row.rank - 1);
+}
+
+weft_value weft_nn_modulate(weft_graph *g, weft_value x, weft_value scale, weft_value shift)
+{
+    return weft_emit(g, WEFT_OP_MODULATE, (weft_value[]){x, scale, shift}, 3, NULL);
+}
+
+weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_value gate)
+{
+    return weft_emit(g, WEFT_OP_GATED_ADD, (weft_value[]){x, y, gate}, 3, NULL);
+}
+
+weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index)
+{
+    const int rank = weft_value_ok(table) ? weft_value_get(g, table)->shape.rank : 3;
+    const weft_value row = weft_slice(g, table, rank - 2, index, 1);
+    if (rank == 3)
+        return row;
+    return weft_reshape(
+        g, row, WEFT_SHAPE(weft_dim(g, table, 0), weft_dim(g, table, 1), weft_dim(g, table, 3)));
+}
+
+/* Two transposes, so that the batch stays a dim of its own. */
+weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
+                           const int64_t patch[3])
+{
+    const int64_t pt = patch[0], py = patch[1], px = patch[2], batch = weft_dim(g, x, 0),
+                  out = weft_dim(g, x, 2) / (pt * py * px);
+    if (pt > 1) {
+        x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0], size[1] * size[2], pt, py * px * out));
+        x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    }
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt * size[1], size[2], py, px * out));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    return weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt, size[1] * py, size[2] * px, out));
 }

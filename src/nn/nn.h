@@ -16,16 +16,35 @@ weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t
                           weft_linear_init init);
 /* The same without bias. */
 weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out);
-/* timestep (B) -> (B, width): cosines, then sines of width / 2 frequencies from 1 down to 1/10000.
- * The frequencies are rounded to f32 at each step, as in the references: at t near 1000 their last
- * bit shows in the angle. */
-weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep_b);
+typedef enum weft_nn_act {
+    WEFT_NN_SILU,
+    WEFT_NN_GELU_TANH,
+    WEFT_NN_GELU_ERF,
+} weft_nn_act;
+weft_value weft_nn_activate(weft_graph *g, weft_nn_act act, weft_value x);
+/* "linear_1", the activation, "linear_2", both `width` wide: how times and texts are embedded. */
+weft_value weft_nn_embedder(weft_graph *g, const char *name, weft_value x, int64_t width,
+                            weft_nn_act act);
+/* "net.0.proj", the activation, "net.2" back to the width of x. */
+weft_value weft_nn_feed_forward(weft_graph *g, const char *name, weft_value x, int64_t inner,
+                                weft_nn_act act);
+/* timestep (...) -> (..., width): cosines, then sines of width / 2 frequencies from 1 down to
+ * 1/10000. The frequencies are rounded to f32 at each step, as in the references: at t near 1000
+ * their last bit shows in the angle. */
+weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep);
 /* Affine layer norm ("weight", "bias") over the last dim. */
 weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
 /* The same without parameters. */
 weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
 /* RMS norm over the whole last dim ("weight"). */
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);
+
+/* x (1 + scale) + shift, and x + gate y; scale, shift and gate are broadcast to x. */
+weft_value weft_nn_modulate(weft_graph *g, weft_value x, weft_value scale, weft_value shift);
+weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_value gate);
+/* Row `index` of a table of modulations: (B, rows, C) -> (B, 1, C), or one of each token's,
+ * (B, S, rows, C) -> (B, S, C). */
+weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index);
 
 typedef struct weft_conv_shape {
     int64_t kernel[3], stride[3], before[3], after[3];
@@ -37,6 +56,10 @@ weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t o
 /* q (B,Sq,C), k, v (B,Sk,C), C = heads * D -> (B,Sq,C), scaled by 1/sqrt(D). */
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin);
+
+/* (B, S, pt py px C), channels fastest, to (B, T pt, Y py, X px, C); S = T Y X of `size`. */
+weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
+                           const int64_t patch[3]);
 
 /* Dim `d` of the value's shape. */
 int64_t weft_dim(const weft_graph *g, weft_value v, int d);

@@ -1,0 +1,169 @@
+/* Every denoiser family on a small config: gradients against central differences, and every recipe
+ * of its row against one rank; loss, prediction and all gradients, in f64. */
+#include "../model_of.h"
+#include "lockstep.h"
+#include "sharded.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct setup {
+    const char *config;
+    weft_model_size size;
+} setup;
+
+#define GIVEN(port) (1u << WEFT_PORT_##port)
+
+/* clang-format off */
+static const setup families[] = {
+    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":4,\"attention_head_dim\":6,"
+     "\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
+     "\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,\"pos_embed_seq_len\":6}",
+     {2, 2, 4, 4, 3}},
+    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
+     "\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":1}",
+     {2, 2, 4, 4, 3, .times = 8}},
+};
+/* clang-format on */
+
+static weft_graph *build(void *user)
+{
+    const setup *s = user;
+    const weft_model model = model_of(s->config);
+    const weft_family *f = model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    for (int i = 0; i < f->ports; i++) {
+        const weft_port port = f->port[i].port;
+        if (!f->port[i].output && weft_model_takes(&model, port) &&
+            (!f->port[i].optional || s->size.given >> port & 1))
+            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
+    }
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value made = p.at[WEFT_PORT_PREDICTION];
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    const weft_value target =
+        weft_input(g, "batch.target", WEFT_F32, weft_value_get(g, made)->shape);
+    weft_output(g, "prediction", made);
+    weft_output(g, "loss",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target))));
+    return g;
+}
+
+static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    (void)user;
+    uint64_t seed = 5;
+    for (const char *c = name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
+    if (!weft_dtype_is_float(dtype))
+        return index % 5 < 3;
+    const double value = 0.5 * (double)weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
+    if (!strcmp(name, "batch.fps"))
+        return 20 + value;
+    return strstr(name, "norm") && strstr(name, ".weight") ? 1 + value : value;
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+typedef struct nudge {
+    const char *name; /* of the source that moves, NULL: none */
+    double by;
+} nudge;
+
+static double way(const char *name, int64_t index)
+{
+    return fill(NULL, name, WEFT_F32, index + 1000);
+}
+
+static double nudged(void *user, const char *name, weft_dtype dtype, int64_t index)
+{
+    const nudge *n = user;
+    const bool moves = n->name && !strcmp(n->name, name);
+    return fill(NULL, name, dtype, index) + (moves ? n->by * way(name, index) : 0);
+}
+
+static double loss_of(weft_graph *g, nudge n)
+{
+    lockstep *l = lockstep_run(1, &g, nudged, &n);
+    cr_assert_str_empty(l->error, "%s", l->error);
+    const double loss = view_get(&l->value[0][weft_graph_find(g, "loss").id], 0);
+    lockstep_free(l);
+    return loss;
+}
+
+/* Of each parameter along a way of its own. */
+static void check_gradients(const setup *s)
+{
+    weft_graph *forward = build((void *)(uintptr_t)s), *g = build((void *)(uintptr_t)s);
+    int count;
+    const weft_value *param = weft_graph_params(g, &count);
+    weft_value *grad = weft_alloc(count * (int64_t)sizeof *grad);
+    nudge none = {0};
+    weft_autodiff(g, weft_graph_find(g, "loss"), param, count, grad);
+    cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s", weft_error_message());
+    lockstep *l = lockstep_run(1, &g, nudged, &none);
+    cr_assert_str_empty(l->error, "%s", l->error);
+    for (int i = 0; i < count; i++) {
+        const double h = 1e-5;
+        const char *name = weft_value_get(g, param[i])->name;
+        const double expected =
+            (loss_of(forward, (nudge){name, h}) - loss_of(forward, (nudge){name, -h})) / (2 * h);
+        double got = 0, size = 1e-3;
+        for (int64_t e = 0;
+             weft_value_ok(grad[i]) && e < weft_shape_count(&weft_value_get(g, param[i])->shape);
+             e++) {
+            const double term = view_get(&l->value[0][grad[i].id], e) * way(name, e);
+            got += term;
+            size += fabs(term);
+        }
+        cr_expect(fabs(got - expected) <= 1e-6 * size, "%.40s: %s: %.9g, differences say %.9g",
+                  s->config + 16, name, got, expected);
+    }
+    lockstep_free(l);
+    weft_free(grad);
+    weft_graph_free(g);
+    weft_graph_free(forward);
+}
+
+Test(family, gradients_against_differences)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_gradients(&families[i]);
+}
+
+/* ---- ranks --------------------------------------------------------------------------------- */
+
+static void check_mesh(const setup *s, const char *mesh_text)
+{
+    weft_mesh mesh;
+    weft_recipe recipe;
+    const weft_model model = model_of(s->config);
+    cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
+    cr_assert_eq(weft_recipe_compose(model.family->recipe, model.family->recipes, &mesh, &recipe),
+                 WEFT_OK, "%s", weft_error_message());
+    weft_graph *g = build((void *)(uintptr_t)s);
+    cr_expect_eq(weft_recipe_check(&recipe, g, &mesh), WEFT_OK, "%s: %s", model.family->class_name,
+                 weft_error_message());
+    weft_graph_free(g);
+    cr_expect(
+        sharded_agrees(build, sharded_gradients, fill, (void *)(uintptr_t)s, &mesh, &recipe, 1e-9),
+        "%s: %s on %s", model.family->class_name, recipe.name, mesh_text);
+    weft_recipe_free(&recipe);
+}
+
+Test(family, ranks_agree_with_one)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        const weft_model model = model_of(families[i].config);
+        check_mesh(&families[i], "dp=2");
+        check_mesh(&families[i], "fsdp=2");
+        for (int r = 0; r < model.family->recipes; r++) {
+            char mesh[32];
+            snprintf(mesh, sizeof mesh, "%s=2", model.family->recipe[r]->axis);
+            check_mesh(&families[i], mesh);
+        }
+    }
+}

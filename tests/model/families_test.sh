@@ -1,0 +1,10 @@
+#!/bin/bash
+# The reference's outputs and gradients of every family that has golden files beside the checkout.
+set -u
+golden=$WEFT_SHARED/golden
+[ -d "$golden" ] || { echo "no golden files in $golden"; exit 77; }
+failed=0
+for name in wan_i2v_a wan_flf2v_a wan_ti2v_a; do
+    "$WEFT" parity "$golden/$name.json" || failed=1
+done
+exit $failed
