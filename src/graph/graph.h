@@ -102,8 +102,7 @@ weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_
                             weft_shape shape);
 
 /* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once: `like[i]`
- * says over which axes value[i] is split, and sums over those axes are added up there (one
- * all_reduce for each set of axes). */
+ * says over which axes value[i] is split. One all_reduce for each axis that splits any. */
 weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like,
                                 int count);
 

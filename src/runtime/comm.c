@@ -537,13 +537,8 @@ void weft_comm_free(weft_comm *comm)
 {
     if (!comm)
         return;
-    if (comm->vote) { /* all ranks have started it, if all have come to their end */
-        if (comm->running && comm->broken == WEFT_OK && weft_exchange_wait(comm->vote) != WEFT_OK)
-            weft_debug("the last vote did not end");
-    }
     end_thread(comm);
     fail_all(comm);
-    weft_exchange_free(comm->vote);
     if (comm->transport.free)
         comm->transport.free(comm->transport.self, comm->broken != WEFT_OK || comm->gave_up);
     pthread_mutex_destroy(&comm->mutex);
@@ -551,7 +546,6 @@ void weft_comm_free(weft_comm *comm)
     pthread_cond_destroy(&comm->finished);
     weft_free(comm->node);
     weft_free(comm->answer);
-    weft_free(comm->vote_scratch);
     weft_groups_free(comm->groups);
     weft_free(comm);
 }

@@ -163,9 +163,6 @@ struct weft_comm {
     char busy[WEFT_COMM_NOTE]; /* what this rank says that it does; "": nothing */
     atomic_bool is_busy;
     _Atomic int64_t messages, bytes;
-    weft_exchange *vote;
-    int32_t vote_in, vote_out;
-    void *vote_scratch;
     /* the progress thread's own */
     weft_queue *active;
     weft_answer *answer; /* by rank */

@@ -130,39 +130,3 @@ weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count)
     WEFT_TRY(weft_comm_world(comm, &world));
     return weft_group_sum(world, values, count);
 }
-
-static weft_status make_vote(weft_comm *comm)
-{
-    weft_group *world;
-    weft_exchange *x;
-    WEFT_TRY(weft_comm_world(comm, &world));
-    WEFT_TRY(weft_exchange_create(comm->ranks, comm->rank, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0},
-                                  &number, &number, WEFT_I32, "a vote", &x));
-    weft_status_code status = weft_exchange_attach(x, world, WEFT_CHANNEL_CONTROL);
-    comm->vote_scratch = weft_alloc_aligned(weft_exchange_scratch(x) + 1);
-    if (status == WEFT_OK && !comm->vote_scratch)
-        status = weft_fail(WEFT_E_MEMORY, "no memory for a vote");
-    if (status != WEFT_OK) {
-        weft_exchange_free(x);
-        return status;
-    }
-    weft_exchange_bind(x, &comm->vote_in, &comm->vote_out, comm->vote_scratch);
-    comm->vote = x;
-    return WEFT_OK;
-}
-
-weft_status weft_comm_vote(weft_comm *comm, bool yes, bool *anyone)
-{
-    if (weft_comm_ranks(comm) == 1) {
-        *anyone = yes;
-        return WEFT_OK;
-    }
-    if (comm->vote)
-        WEFT_TRY(weft_exchange_wait(comm->vote));
-    else
-        WEFT_TRY(make_vote(comm));
-    *anyone = comm->vote_out > 0;
-    comm->vote_in = yes;
-    weft_exchange_start(comm->vote);
-    return WEFT_OK;
-}

@@ -46,10 +46,6 @@ weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int 
 weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
 /* The same bits everywhere. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
-/* Whether any rank said yes at the call before; the first time: no. All ranks call it at the same
- * step. Nobody waits: what is said travels beside the step, so an interrupt costs a step of delay
- * and nothing else. */
-weft_status weft_comm_vote(weft_comm *comm, bool yes, bool *anyone);
 
 /* A group is an ordered list of ranks of the job in which this rank is. Making one sends nothing:
  * the ranks of a group make it when they need it, by the same list. Owned by the communicator,

@@ -24,6 +24,9 @@ static weft_status plan_update(weft_step_cache *cache, const weft_run *run,
     weft_free(gradients);
     weft_place_of_run own = *place;
     own.kind = WEFT_STEP_UPDATE;
+    own.flagged = s->bucket[0]->flagged;
+    for (int i = 1; i < s->buckets; i++)
+        own.flagged &= s->bucket[i]->flagged;
     WEFT_TRY(weft_step_cache_get(cache, g, &run->optimizer, &own, &s->update));
     s->bucket[s->count++] = s->update;
     return WEFT_OK;

@@ -1,5 +1,7 @@
 #include "train/step.h"
 
+#include "train/stop_flag.h"
+
 #include <string.h>
 
 /* Which part of the batch dim this rank's input is: told by the layout that the shard pass gave it.
@@ -37,6 +39,20 @@ static double elements(const weft_graph *whole)
     return (double)most;
 }
 
+/* Last: no pass moves what goes together apart again. */
+static weft_status add_stop_flag(weft_step *step, const weft_place_of_run *place)
+{
+    weft_graph *made = NULL;
+    if (weft_mesh_ranks(&place->mesh) == 1)
+        return WEFT_OK;
+    WEFT_TRY(weft_stop_flag_add(step->graph, place->flagged, place->kind != WEFT_STEP_GRADIENTS,
+                                &step->flagged, &made));
+    if (made && step->graph != step->whole)
+        weft_graph_free(step->graph);
+    step->graph = made ? made : step->graph;
+    return WEFT_OK;
+}
+
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
@@ -61,6 +77,8 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     WEFT_GO(weft_graph_check(step->graph));
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
                             place->log));
+    if (optimizer)
+        WEFT_GO(add_stop_flag(step, place));
 out:
     weft_recipe_free(&recipe);
     return status;
@@ -145,4 +163,17 @@ double weft_step_scalar(const weft_step *step, const char *name)
 {
     const weft_tensor *tensor = weft_program_output(step->program, name);
     return tensor ? (double)*(const float *)tensor->data : 0;
+}
+
+bool weft_step_tell_interrupt(const weft_step *step, bool interrupted)
+{
+    const weft_tensor *flag = weft_program_input(step->program, "interrupt");
+    if (flag)
+        *(float *)flag->data = interrupted;
+    return flag != NULL;
+}
+
+bool weft_step_interrupted(const weft_step *step)
+{
+    return weft_step_scalar(step, "interrupted") > 0;
 }

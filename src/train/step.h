@@ -26,6 +26,8 @@ typedef struct weft_place_of_run {
     weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
     bool profile;        /* time every node */
     weft_step_kind kind; /* of programs that train */
+    /* Mesh axes (bits) along which those that add have summed the flag of an interrupt */
+    uint32_t flagged;
 } weft_place_of_run;
 
 typedef struct weft_step {
@@ -36,6 +38,7 @@ typedef struct weft_step {
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
     int64_t slice_parts;              /* ranks that hold different items */
     double weight;                    /* elements of the whole batch that its loss is a mean of */
+    uint32_t flagged;                 /* axes along which all know of an interrupt after a run */
 } weft_step;
 
 /* The step planned and not bound: its graph, program and exact memory, nothing reserved. As
@@ -55,5 +58,10 @@ void weft_step_end_averages(weft_store *store);
 void weft_step_free(weft_step *step);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);
+/* Several ranks: whether this one was told to stop, before a run that trains. False: that program
+ * does not carry the flag (train/stop_flag.h). */
+bool weft_step_tell_interrupt(const weft_step *step, bool interrupted);
+/* After it: whether any rank was, along the axes of step->flagged. */
+bool weft_step_interrupted(const weft_step *step);
 
 #endif

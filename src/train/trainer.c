@@ -47,6 +47,7 @@ typedef struct trainer {
     /* state of the checkpoint that is being gone on from, until its stage has begun */
     json_t *resume;
     int64_t done;          /* steps */
+    bool interrupted;      /* a rank was before the last of them, which all know */
     double fps;            /* of the clips; 0: no stage has run yet */
     bool stopped_together; /* all ranks left at the same step, with nothing under way */
     double peak_gflops;
@@ -518,8 +519,9 @@ static void add_figures(const trainer *t, int bucket, double share, weft_step_fi
         }
 }
 
-/* The program that updates: runs when its gradients are there, and says how the step went. */
-static weft_status run_update(trainer *t, const weft_step *step, double lr)
+/* The program that updates: runs when its gradients are there, and says how the step went.
+ * `interrupted`: as far as this rank knows. */
+static weft_status run_update(trainer *t, const weft_step *step, double lr, bool interrupted)
 {
     float loss_limit, norm_limit;
     weft_guard_limits(&t->guard, &loss_limit, &norm_limit);
@@ -528,7 +530,10 @@ static weft_status run_update(trainer *t, const weft_step *step, double lr)
     set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
     set_scalar(step, "optimizer.loss_limit", loss_limit);
     set_scalar(step, "optimizer.norm_limit", norm_limit);
-    return weft_program_run(step->program);
+    const bool asked = weft_step_tell_interrupt(step, interrupted);
+    WEFT_TRY(weft_program_run(step->program));
+    t->interrupted = asked ? weft_step_interrupted(step) : interrupted;
+    return WEFT_OK;
 }
 
 /* The contributions of a step's batches, each with its share in the mean over all their elements,
@@ -537,6 +542,7 @@ static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
 {
     const int64_t count = t->stage->accumulate;
     double all = 0;
+    bool interrupted = false;
     int bucket = 0;
     for (int64_t i = 0; i < count; i++) {
         WEFT_TRY(weft_loader_peek(t->loader, i, &bucket, NULL, NULL));
@@ -546,12 +552,14 @@ static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
         WEFT_TRY(fill_batch(t, &bucket));
         const weft_step *step = t->programs.bucket[bucket];
         set_scalar(step, "optimizer.weight", (float)(step->weight / all));
+        const bool asked = weft_step_tell_interrupt(step, weft_interrupted());
         WEFT_TRY(weft_program_run(step->program));
+        interrupted = asked ? interrupted || weft_step_interrupted(step) : weft_interrupted();
         add_figures(t, bucket, step->weight / all, f);
     }
     f->flops += t->flops[t->programs.buckets];
     f->bucket = -1;
-    return run_update(t, t->programs.update, lr);
+    return run_update(t, t->programs.update, lr, interrupted);
 }
 
 static weft_status run_step(trainer *t)
@@ -567,7 +575,7 @@ static weft_status run_step(trainer *t)
         int bucket;
         WEFT_TRY(fill_batch(t, &bucket));
         last = t->programs.bucket[bucket];
-        WEFT_TRY(run_update(t, last, lr));
+        WEFT_TRY(run_update(t, last, lr, weft_interrupted()));
         add_figures(t, bucket, 1, &f);
         f.bucket = t->buckets > 1 ? bucket : -1;
     }
@@ -680,11 +688,11 @@ static weft_status run_steps(trainer *t)
     const int64_t every = t->run->checkpoint.every,
                   total = weft_run_first_step(t->run, t->run->stages.count);
     while (t->done < end) {
-        bool stop;
         const weft_status_code status = run_step(t);
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
-        WEFT_TRY(weft_comm_vote(t->comm, weft_interrupted(), &stop)); /* heard a step later */
+        /* of several ranks one that is told from here on says so in the next step */
+        const bool stop = weft_comm_ranks(t->comm) == 1 ? weft_interrupted() : t->interrupted;
         /* the next stage's latents may take long: what is trained is kept before */
         const bool border = t->done == end && weft_run_denoises(&t->models);
         const bool due = (every > 0 && t->done % every == 0) || t->done == total || border || stop;

@@ -415,25 +415,6 @@ Test(channel, a_busy_rank_is_waited_for)
     expect_all_well(5, m);
 }
 
-/* Rank 1 says yes at the third call: all hear it at the fourth, and only then. */
-static weft_status vote(member *m)
-{
-    for (int step = 0; step < 8; step++) {
-        bool anyone;
-        WEFT_TRY(weft_comm_vote(m->comm, m->rank == 1 && step == 2, &anyone));
-        if (anyone != (step == 3))
-            return weft_fail(WEFT_E_INTERNAL, "step %d: %d", step, anyone);
-    }
-    return WEFT_OK;
-}
-
-Test(channel, a_vote_is_heard_one_step_later_by_all)
-{
-    member m[3];
-    run_ranks(3, NULL, 20, vote, NULL, m);
-    expect_all_well(3, m);
-}
-
 /* An exchange freed while it is under way ends the communicator, and touches its memory no more. */
 static weft_status leave_early(member *m)
 {
