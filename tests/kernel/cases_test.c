@@ -258,6 +258,16 @@ Test(kernel, conv3d, .timeout = 120)
          .in = {X(1, 5, 8, 20, 9), X(1, 9, 2, 3, 3), X(1)}},
         {"wide", CONV(1, 1, 1, 0, 1, 1, 0, 1, 1),
          .in = {X(1, 3, 10, 40, 100), X(100, 100, 1, 3, 3)}},
+        /* More channels than the own weight gradient takes: several runs of frames and a rest, a
+         * batch of which only the last frame of the kernel sees all, frames that see padding alone. */
+        {"runs", CONV(1, 1, 1, 2, 0, 0, 0, 0, 0),
+         .in = {X(1, 5, 20, 50, 200), X(50, 200, 3, 1, 1)}},
+        {"batch of runs", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(2, 3, 5, 4, 100), X(100, 100, 3, 3, 3)}},
+        {"causal image", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
+         .in = {X(2, 1, 5, 4, 100), X(100, 100, 3, 3, 3)}},
+        {"time down, wide", CONV(2, 1, 1, 1, 0, 0, 1, 0, 0),
+         .in = {X(2, 6, 4, 4, 100), X(100, 100, 3, 1, 1)}},
         {"bf16", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),
          .in = {X(1, 2, 6, 5, 16), BF(16, 16, 3, 3, 3), BF(16)}},
         {"empty", CONV(1, 1, 1, 2, 1, 1, 0, 1, 1),

@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "kernel/cpu/simd.h"
+#include "kernel/view.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -29,7 +31,8 @@ Test(kernel_rules, threads_do_not_change_bits)
         .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
     weft_attr_conv conv_x = conv;
     conv_x.x_shape = (weft_shape){5, {2, 4, 20, 20, 24}};
-    const weft_attr_conv point = {.stride = {1, 1, 1}, .kernel = {1, 1, 1}};
+    const weft_attr_conv point = {.stride = {1, 1, 1}, .kernel = {1, 1, 1}},
+                         deep = {.stride = {1, 1, 1}, .before = {2}, .kernel = {3, 1, 1}};
     const weft_attr_matmul nn = {false, false}, nt = {false, true}, tn = {true, false},
                            tt = {true, true};
     const weft_attr_linear plain = {WEFT_ACT_NONE}, gelu = {WEFT_ACT_GELU_TANH};
@@ -116,6 +119,10 @@ Test(kernel_rules, threads_do_not_change_bits)
          .op = WEFT_OP_CONV3D_DW,
          .attr = &conv,
          .in = {X(2, 3, 12, 12, 128), X(2, 3, 12, 12, 128)}},
+        {.label = "conv3d_dw, runs",
+         .op = WEFT_OP_CONV3D_DW,
+         .attr = &deep,
+         .in = {X(2, 5, 20, 50, 150), X(2, 5, 20, 50, 70)}},
         {.label = "conv3d 1x1x1",
          .op = WEFT_OP_CONV3D,
          .attr = &point,
@@ -310,5 +317,35 @@ Test(kernel_rules, tables_are_whole)
                      weft_op_get((weft_op)op)->name);
         cr_expect_eq(weft_backend_ref.kernel[op] == NULL, runtime, "%s",
                      weft_op_get((weft_op)op)->name);
+    }
+}
+
+/* What the weight gradient of a causal convolution asks for beside its operands is a part of the
+ * gradient per thread, however many frames there are. (oneDNN alone takes 1 GB here for a frame
+ * that has only padding before it.) */
+Test(kernel_rules, weight_gradients_need_little_scratch)
+{
+    const weft_attr_conv causal = {
+        .stride = {1, 1, 1}, .before = {2, 1, 1}, .after = {0, 1, 1}, .kernel = {3, 3, 3}};
+    const weft_kernel *k = weft_backend_cpu.kernel[WEFT_OP_CONV3D_DW];
+    if (strcmp(cpu_isa_get()->name, "avx512") != 0)
+        return; /* the own kernel takes it, in parts of 48 MiB in all */
+    for (int64_t frames = 1; frames <= 9; frames += 4) {
+        weft_view in[2] = {{.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, frames, 64, 64, 192)},
+                           {.dtype = WEFT_F32, .shape = WEFT_SHAPE(1, frames, 64, 64, 192)}},
+                  out = {.dtype = WEFT_F32, .shape = WEFT_SHAPE(192, 192, 3, 3, 3)};
+        for (int threads = 1; threads <= 4; threads++) {
+            const weft_kernel_args args = {.op = WEFT_OP_CONV3D_DW,
+                                           .in = in,
+                                           .in_count = 2,
+                                           .out = &out,
+                                           .out_count = 1,
+                                           .attr = &causal,
+                                           .threads = threads};
+            const int64_t bytes = k->workspace(&args);
+            cr_assert(bytes > 0 && bytes <= threads * view_count(&out),
+                      "%lld frames, %d threads: %lld bytes", (long long)frames, threads,
+                      (long long)bytes);
+        }
     }
 }

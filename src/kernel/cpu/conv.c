@@ -9,6 +9,7 @@
 #include "kernel/cpu/simd.h"
 
 #include <dnnl.h>
+#include <omp.h>
 
 typedef enum conv_kind { CONV_FORWARD, CONV_DATA, CONV_WEIGHTS } conv_kind;
 
@@ -16,6 +17,8 @@ typedef struct conv_shape {
     conv_kind kind;
     bool bias;
     conv_dims d;
+    int64_t taps; /* frames of the kernel that d.w is cut from; d.w.dim[2] where it is not */
+    bool adds;    /* CONV_WEIGHTS: to what is there */
 } conv_shape;
 
 typedef struct conv_cache {
@@ -35,6 +38,7 @@ static conv_shape conv_of(const weft_kernel_args *args, conv_kind kind)
     s.d.y = kind == CONV_FORWARD ? args->out[0].shape
             : kind == CONV_DATA  ? args->in[0].shape
                                  : args->in[1].shape;
+    s.taps = s.d.w.dim[2];
     s.bias = kind == CONV_FORWARD && args->in_count > 2 && view_present(&args->in[2]);
     return s;
 }
@@ -262,6 +266,28 @@ static void conv_release(void *cache)
     weft_free(c);
 }
 
+static dnnl_status_t reorder_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                        const dnnl_memory_desc_t *from,
+                                        const dnnl_memory_desc_t *to, bool adds)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t sum = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success && adds)
+        status = dnnl_post_ops_create(&sum);
+    if (status == dnnl_success && adds)
+        status = dnnl_post_ops_append_sum(sum, 1);
+    if (status == dnnl_success && adds)
+        status = dnnl_primitive_attr_set_post_ops(attr, sum);
+    if (status == dnnl_success)
+        status = dnnl_reorder_primitive_desc_create(out, from, engine, to, engine, attr);
+    if (sum)
+        dnnl_post_ops_destroy(sum);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
 static weft_status_code conv_memories(conv_cache *c, const conv_shape *s,
                                       dnnl_primitive_desc_t desc)
 {
@@ -291,15 +317,16 @@ static weft_status_code conv_memories(conv_cache *c, const conv_shape *s,
     dnnl_memory_desc_t plain;
     for (int d = 0; d < 5; d++)
         wd[d] = s->d.w.dim[d];
-    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_tag(&plain, 5, wd, dnnl_f32, dnnl_oidhw),
+    const int64_t tap = wd[3] * wd[4];
+    const dnnl_dims_t strides = {wd[1] * s->taps * tap, s->taps * tap, tap, wd[4], 1};
+    WEFT_TRY(dnnl_check(dnnl_memory_desc_init_by_strides(&plain, 5, wd, dnnl_f32, strides),
                         "plain weights"));
     WEFT_TRY(dnnl_check(dnnl_memory_create(&c->plain, &plain, c->engine, DNNL_MEMORY_NONE),
                         "plain weights"));
     dnnl_primitive_desc_t reorder;
-    WEFT_TRY(dnnl_check(
-        dw ? dnnl_reorder_primitive_desc_create(&reorder, w, c->engine, &plain, c->engine, NULL)
-           : dnnl_reorder_primitive_desc_create(&reorder, &plain, c->engine, w, c->engine, NULL),
-        "weight reorder"));
+    WEFT_TRY(dnnl_check(dw ? reorder_descriptor(&reorder, c->engine, w, &plain, s->adds)
+                           : reorder_descriptor(&reorder, c->engine, &plain, w, false),
+                        "weight reorder"));
     const dnnl_status_t status = dnnl_primitive_create(&c->reorder, reorder);
     dnnl_primitive_desc_destroy(reorder);
     return dnnl_check(status, "weight reorder");
@@ -344,19 +371,16 @@ static weft_status_code reorder_weights(const conv_cache *c, dnnl_memory_t from,
     return dnnl_check(dnnl_primitive_execute(c->reorder, c->stream, 2, list), "weight reorder");
 }
 
-/* x, w, y by their place in the convolution, whichever is the result. `space` is scratch. */
-static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x,
-                                     void *w, void *y, void *bias)
+/* x, w (blocked), y by their place in the convolution, whichever is the result. */
+static weft_status_code conv_multiply(const conv_cache *c, conv_kind kind, void *x, void *w,
+                                      void *y, void *bias, void *scratch)
 {
     dnnl_memory_set_data_handle(c->x, x);
     dnnl_memory_set_data_handle(c->y, y);
-    dnnl_memory_set_data_handle(c->plain, w);
-    dnnl_memory_set_data_handle(c->w, space);
-    dnnl_memory_set_data_handle(c->scratch, space + c->w_bytes);
+    dnnl_memory_set_data_handle(c->w, w);
+    dnnl_memory_set_data_handle(c->scratch, scratch);
     if (c->bias)
         dnnl_memory_set_data_handle(c->bias, bias);
-    if (kind != CONV_WEIGHTS)
-        WEFT_TRY(reorder_weights(c, c->plain, c->w));
     const dnnl_exec_arg_t list[] = {
         {kind == CONV_DATA ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, c->x},
         {kind == CONV_WEIGHTS ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, c->w},
@@ -364,33 +388,53 @@ static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *
         {DNNL_ARG_SCRATCHPAD, c->scratch},
         {DNNL_ARG_BIAS, c->bias},
     };
-    WEFT_TRY(
-        dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute"));
-    if (kind == CONV_WEIGHTS)
-        WEFT_TRY(reorder_weights(c, c->w, c->plain));
+    return dnnl_check(dnnl_primitive_execute(c->conv, c->stream, c->bias ? 5 : 4, list), "execute");
+}
+
+/* Forward and data gradient; w is plain. `space` is scratch. */
+static weft_status_code conv_execute(const conv_cache *c, conv_kind kind, char *space, void *x,
+                                     void *w, void *y, void *bias)
+{
+    dnnl_memory_set_data_handle(c->plain, w);
+    dnnl_memory_set_data_handle(c->w, space);
+    WEFT_TRY(reorder_weights(c, c->plain, c->w));
+    WEFT_TRY(conv_multiply(c, kind, x, space, y, bias, space + c->w_bytes));
     return dnnl_check(dnnl_stream_wait(c->stream), "wait");
 }
 
 /* ---- oneDNN's weight gradient -------------------------------------------------------------- */
 
-/* oneDNN adds over samples and frames in as many partial sums as it has threads. So it gets runs of
- * samples, or of frames of one sample, as convolutions of their own on one thread each; the runs
- * are a function of the shape, and their gradients are added in order. */
-enum {
-    DW_BYTES = 48 << 20, /* of partial gradients */
-    DW_POSITIONS = 2048, /* of a part at least: what amortises its own gradient */
-};
+/* oneDNN adds over samples and frames in as many partial sums as it has threads, and leaves its
+ * generated kernel where a single frame has padded ones before it. So it gets tasks of one thread
+ * each, a frame kt of the kernel and 32 or 64 outputs, as convolutions without padding in time:
+ *
+ *   dW[o .. o+32][kt] = sum over runs of frames:  x[t s + kt - before]  by  dy[t][o .. o+32]
+ *
+ * A run's dy is packed, for oneDNN wants it dense; it and the gradient stay in the second-level
+ * cache. Tasks and runs are functions of the shape, runs are added in order, and no two tasks share
+ * a sum. */
+enum { DW_FLOATS = 1 << 16 }; /* of a run's dy, or one frame */
 
-typedef struct dw_part {
-    conv_shape s;
-    weft_attr_conv attr;
-    int64_t x_at, y_at; /* first element */
-    conv_cache *c;      /* NULL: this part sees padding alone */
-} dw_part;
+/* What tap kt of the kernel sees, `segments` times: a whole batch is one where a tap sees every
+ * frame. */
+typedef struct dw_tap {
+    int64_t segments, frames; /* output frames of each */
+    int64_t x_first, y_first; /* frames; `x_step`, `y_step` from segment to segment */
+    int64_t x_step, y_step;
+} dw_tap;
+
+/* A run of `frames` by `outputs`; `adds` to the ones before it. */
+typedef struct dw_kind {
+    int64_t frames, outputs;
+    bool adds;
+} dw_kind;
 
 typedef struct dw_cache {
-    int64_t parts, space; /* bytes of scratch of a part, its gradient behind it */
-    dw_part part[MAX_PARTS];
+    int threads, kinds;
+    bool several;                   /* runs to a sum */
+    int64_t packed, w_bytes, space; /* bytes of a thread: its dy, a gradient, and all */
+    dw_kind *kind;
+    conv_cache **c; /* [thread][kind] */
 } dw_cache;
 
 static int64_t least(int64_t a, int64_t b)
@@ -398,87 +442,124 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t dw_floats(const conv_shape *s)
+static dw_tap dw_tap_of(const conv_shape *s, int64_t kt)
 {
-    return (shape_span(&s->d.w, 0, 5) + 15) & ~(int64_t)15;
-}
-
-static int64_t dw_parts(const conv_shape *s)
-{
-    const int64_t frames = s->d.y.dim[0] * s->d.y.dim[1], fit = DW_BYTES / (dw_floats(s) * 4),
-                  most = fit < 1           ? 1
-                         : fit < MAX_PARTS ? fit
-                                           : MAX_PARTS;
-    const int64_t parts = shape_span(&s->d.y, 0, 4) / DW_POSITIONS;
-    return parts < 1 || frames < 1 ? 1 : least(parts, least(frames, most));
-}
-
-/* Part `i` of parts_of(): `samples` of them, or one sample in `chunks` runs of frames. */
-static void dw_part_of(const conv_shape *whole, int64_t chunks, int64_t i, dw_part *p)
-{
-    const int64_t B = whole->d.x.dim[0], T = whole->d.x.dim[1], out = whole->d.y.dim[1],
-                  x_frame = shape_span(&whole->d.x, 2, 5), y_frame = shape_span(&whole->d.y, 2, 5);
-    const int64_t stride = whole->d.attr->stride[0], before = whole->d.attr->before[0];
-    int64_t b0 = i / chunks, b1 = b0 + 1;
-    if (chunks == 1) {
-        const int64_t parts = B < dw_parts(whole) ? B : dw_parts(whole);
-        b0 = B * i / parts;
-        b1 = B * (i + 1) / parts;
+    const int64_t B = s->d.x.dim[0], T = s->d.x.dim[1], out = s->d.y.dim[1];
+    const int64_t stride = s->d.attr->stride[0], behind = s->d.attr->before[0] - kt,
+                  first = behind > 0 ? (behind + stride - 1) / stride : 0,
+                  seen = T - 1 + behind < 0 ? 0 : least(out, (T - 1 + behind) / stride + 1);
+    dw_tap tap = {B, seen > first ? seen - first : 0, first * stride - behind, first, T, out};
+    if (stride == 1 && tap.frames == T && T == out) {
+        tap.frames *= B;
+        tap.segments = 1;
     }
-    const int64_t t0 = out * (i % chunks) / chunks, t1 = out * (i % chunks + 1) / chunks;
-    const int64_t from = t0 * stride - before, to = (t1 - 1) * stride - before + whole->d.w.dim[2];
-    const int64_t first = from < 0 ? 0 : from, last = to > T ? T : to;
-    p->s = *whole;
-    p->attr = *whole->d.attr;
-    p->attr.before[0] = first - from;
-    p->attr.after[0] = to - last;
-    p->s.d.attr = &p->attr;
-    p->s.d.x.dim[0] = p->s.d.y.dim[0] = b1 - b0;
-    p->s.d.x.dim[1] = last > first ? last - first : 0;
-    p->s.d.y.dim[1] = t1 - t0;
-    p->x_at = (b0 * T + first) * x_frame;
-    p->y_at = (b0 * out + t0) * y_frame;
+    return tap;
 }
 
-/* Runs of frames per sample; 1: parts are samples. */
-static int64_t dw_chunks(const conv_shape *s)
+/* Outputs of a task: more read x less often, but leave threads without work where there are few. */
+static int64_t dw_outputs(const conv_shape *s)
 {
-    const int64_t chunks = dw_parts(s) / s->d.x.dim[0];
-    return chunks < 1 ? 1 : chunks;
+    return s->d.w.dim[0] * s->taps >= 12 * 64 ? 64 : 32;
 }
 
-static int64_t dw_count(const conv_shape *s)
+/* Frames of a run. */
+static int64_t dw_run_frames(const conv_shape *s)
 {
-    const int64_t B = s->d.x.dim[0], chunks = dw_chunks(s);
-    return chunks > 1 || B < dw_parts(s) ? B * chunks : dw_parts(s);
+    const int64_t frames = DW_FLOATS / dw_outputs(s) / shape_span(&s->d.y, 2, 4);
+    return frames < 1 ? 1 : frames;
+}
+
+/* The convolution of one run. */
+static conv_shape dw_shape(const conv_shape *whole, const dw_kind *kind, weft_attr_conv *attr)
+{
+    conv_shape s = *whole;
+    *attr = *whole->d.attr;
+    attr->before[0] = attr->after[0] = 0;
+    s.adds = kind->adds;
+    s.d.attr = attr;
+    s.d.w.dim[0] = s.d.y.dim[4] = kind->outputs;
+    s.d.w.dim[2] = 1;
+    s.d.x.dim[0] = s.d.y.dim[0] = 1;
+    s.d.x.dim[1] = (kind->frames - 1) * attr->stride[0] + 1;
+    s.d.y.dim[1] = kind->frames;
+    return s;
+}
+
+static int dw_find(const dw_cache *c, const dw_kind *kind)
+{
+    int i = 0;
+    while (i < c->kinds && (c->kind[i].frames != kind->frames ||
+                            c->kind[i].outputs != kind->outputs || c->kind[i].adds != kind->adds))
+        i++;
+    return i;
+}
+
+/* The kinds of all runs, each once: runs of full length, behind them the rest of a tap's. */
+static void dw_kinds(const conv_shape *s, dw_cache *c)
+{
+    const int64_t O = s->d.w.dim[0], run = dw_run_frames(s), step = dw_outputs(s);
+    for (int64_t kt = 0; kt < s->taps; kt++) {
+        const dw_tap tap = dw_tap_of(s, kt);
+        const int64_t frames = tap.frames;
+        c->several |= tap.segments > 1 || frames > run;
+        for (int64_t o = 0; o < O; o += step) {
+            const int64_t outputs = least(step, O - o);
+            const dw_kind both[] = {{run, outputs, false}, {frames % run, outputs, frames >= run}};
+            for (int i = frames < run; i < 2; i++)
+                if (both[i].frames > 0 && dw_find(c, &both[i]) == c->kinds)
+                    c->kind[c->kinds++] = both[i];
+        }
+    }
 }
 
 static void dw_release(void *cache)
 {
     dw_cache *c = cache;
-    for (int64_t i = 0; c && i < c->parts; i++)
-        conv_release(c->part[i].c);
+    for (int i = 0; c && c->c && i < c->threads * c->kinds; i++)
+        conv_release(c->c[i]);
+    if (c)
+        weft_free(c->c);
+    if (c)
+        weft_free(c->kind);
     weft_free(c);
 }
 
-static weft_status_code dw_open(const conv_shape *s, dw_cache **cache)
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + 63) & ~(int64_t)63;
+}
+
+static weft_status_code dw_no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "conv3d_dw: no memory for its primitives");
+}
+
+static weft_status_code dw_open(const conv_shape *s, int threads, dw_cache **cache)
 {
     weft_status_code status = WEFT_OK;
-    dw_cache *c = weft_alloc(sizeof *c);
+    int64_t scratch = 0, frames = 0;
     *cache = NULL;
+    dw_cache *c = weft_alloc(sizeof *c);
     if (!c)
-        return weft_fail(WEFT_E_MEMORY, "conv3d_dw: no memory for its primitives");
-    c->parts = dw_count(s);
+        return dw_no_memory();
     const int before = weft_host_set_threads(1); /* what the primitives are made for */
-    for (int64_t i = 0; i < c->parts; i++) {
-        dw_part *p = &c->part[i];
-        dw_part_of(s, dw_chunks(s), i, p);
-        if (is_empty(&p->s))
-            continue;
-        WEFT_GO(conv_open(&p->s, &p->c));
-        const int64_t space = (p->c->w_bytes + p->c->scratch_bytes + 63) & ~(int64_t)63;
-        c->space = space > c->space ? space : c->space;
+    c->kind = weft_alloc((s->taps + 1) * 4 * (int64_t)sizeof *c->kind);
+    WEFT_GO(c->kind ? WEFT_OK : dw_no_memory());
+    dw_kinds(s, c);
+    c->c = weft_alloc(threads * c->kinds * (int64_t)sizeof *c->c + 1);
+    WEFT_GO(c->c ? WEFT_OK : dw_no_memory());
+    c->threads = threads;
+    for (int i = 0; i < threads * c->kinds; i++) {
+        weft_attr_conv attr;
+        const dw_kind *kind = &c->kind[i % c->kinds];
+        const conv_shape part = dw_shape(s, kind, &attr);
+        WEFT_GO(conv_open(&part, &c->c[i]));
+        c->w_bytes = c->w_bytes > c->c[i]->w_bytes ? c->w_bytes : c->c[i]->w_bytes;
+        scratch = scratch > c->c[i]->scratch_bytes ? scratch : c->c[i]->scratch_bytes;
+        frames = frames > kind->frames ? frames : kind->frames;
     }
+    c->packed = round_up(frames * shape_span(&s->d.y, 2, 4) * dw_outputs(s) * 4);
+    c->space = c->packed + (c->several ? 2 : 1) * c->w_bytes + round_up(scratch);
     *cache = c;
     c = NULL;
 out:
@@ -487,12 +568,12 @@ out:
     return status;
 }
 
-static int64_t dw_workspace(const conv_shape *s)
+static int64_t dw_workspace(const conv_shape *s, int threads)
 {
     dw_cache *c;
-    if (dw_open(s, &c) != WEFT_OK)
+    if (dw_open(s, 1, &c) != WEFT_OK)
         return 0;
-    const int64_t bytes = c->parts * (c->space + dw_floats(s) * 4);
+    const int64_t bytes = threads * c->space;
     dw_release(c);
     return bytes;
 }
@@ -502,46 +583,100 @@ static weft_status_code dw_prepare(const weft_kernel_args *args, void **cache)
     const conv_shape s = conv_of(args, CONV_WEIGHTS);
     dw_cache *c = NULL;
     if (!is_empty(&s) && !is_pointwise(&s) && !is_own(&s))
-        WEFT_TRY(dw_open(&s, &c));
+        WEFT_TRY(dw_open(&s, args->threads, &c));
     *cache = c;
     return WEFT_OK;
 }
 
-static weft_status_code dw_run_part(const weft_kernel_args *args, const dw_part *p, char *space,
-                                    float *dw, int64_t floats)
+/* Channels [o, o + outputs) of `positions`, densely. */
+static void dw_pack(const float *dy, int64_t O, int64_t o, int64_t outputs, int64_t positions,
+                    float *to)
 {
-    float *x = args->in[0].data, *dy = args->in[1].data;
-    if (!p->c) {
-        memset(dw, 0, (size_t)floats * sizeof *dw);
-        return WEFT_OK;
+    for (int64_t i = 0; i < positions; i++)
+        memcpy(to + i * outputs, dy + i * O + o, (size_t)outputs * sizeof *to);
+}
+
+/* One task: outputs from `o` on of tap kt. */
+typedef struct dw_task {
+    const conv_shape *s;
+    const dw_cache *c;
+    float *x, *dy, *dw;
+    int64_t kt, o;
+    int thread;
+    char *space;
+} dw_task;
+
+/* The sum of all runs of one kind, the first at frame `from` of each segment. */
+static weft_status_code dw_runs(const dw_task *t, const dw_tap *tap, const dw_kind *kind,
+                                int64_t from, int64_t to)
+{
+    const dw_cache *all = t->c;
+    const conv_cache *c = all->c[t->thread * all->kinds + dw_find(all, kind)];
+    const int64_t O = t->s->d.w.dim[0], I = t->s->d.w.dim[1],
+                  x_frame = shape_span(&t->s->d.x, 2, 5), y_frame = shape_span(&t->s->d.y, 2, 5);
+    float *packed = (float *)t->space, *sum = packed + all->packed / 4,
+          *next = all->several ? sum + all->w_bytes / 4 : sum, *scratch = next + all->w_bytes / 4;
+    bool first = true;
+    for (int64_t b = 0; b < tap->segments; b++)
+        for (int64_t f = from; f < to; f += kind->frames, first = false) {
+            const int64_t x_at = b * tap->x_step + tap->x_first + f * t->s->d.attr->stride[0],
+                          y_at = b * tap->y_step + tap->y_first + f;
+            dw_pack(t->dy + y_at * y_frame, O, t->o, kind->outputs, kind->frames * y_frame / O,
+                    packed);
+            WEFT_TRY(conv_multiply(c, CONV_WEIGHTS, t->x + x_at * x_frame, first ? sum : next,
+                                   packed, NULL, scratch));
+            if (!first)
+                cpu_isa_get()->column_sums(next, 1, c->w_bytes / 4, sum);
+        }
+    const int64_t tap_floats = shape_span(&t->s->d.w, 3, 5);
+    dnnl_memory_set_data_handle(c->w, sum);
+    dnnl_memory_set_data_handle(c->plain, t->dw + (t->o * I * t->s->taps + t->kt) * tap_floats);
+    WEFT_TRY(reorder_weights(c, c->w, c->plain));
+    return dnnl_check(dnnl_stream_wait(c->stream), "wait");
+}
+
+static weft_status_code dw_run_task(const dw_task *t)
+{
+    const dw_tap tap = dw_tap_of(t->s, t->kt);
+    const int64_t run = dw_run_frames(t->s), whole = tap.frames / run * run,
+                  outputs = least(dw_outputs(t->s), t->s->d.w.dim[0] - t->o);
+    if (tap.frames == 0) { /* padding alone */
+        const int64_t I = t->s->d.w.dim[1], tap_floats = shape_span(&t->s->d.w, 3, 5);
+        for (int64_t i = t->o * I; i < (t->o + outputs) * I; i++)
+            memset(t->dw + (i * t->s->taps + t->kt) * tap_floats, 0,
+                   (size_t)tap_floats * sizeof *t->dw);
     }
-    return conv_execute(p->c, CONV_WEIGHTS, space, x + p->x_at, dw, dy + p->y_at, NULL);
+    if (whole > 0)
+        WEFT_TRY(dw_runs(t, &tap, &(dw_kind){run, outputs, false}, 0, whole));
+    if (tap.frames > whole)
+        WEFT_TRY(dw_runs(t, &tap, &(dw_kind){tap.frames - whole, outputs, whole > 0}, whole,
+                         tap.frames));
+    return WEFT_OK;
 }
 
 static weft_status_code dw_execute(const weft_kernel_args *args, const conv_shape *s)
 {
     const dw_cache *c = args->cache;
-    const int64_t floats = dw_floats(s), count = view_count(&args->out[0]);
-    char *space = args->workspace;
-    float *partial = (float *)(space + c->parts * c->space), *dw = args->out[0].data;
-    const int threads = cpu_threads(view_count(&args->in[0]) + view_count(&args->in[1]));
+    const int64_t outputs = dw_outputs(s), slices = (s->d.w.dim[0] + outputs - 1) / outputs;
+    const int threads = omp_in_parallel() ? 1 : c->threads;
     int failed = WEFT_OK;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) reduction(max : failed)
-    for (int64_t i = 0; i < c->parts; i++) {
-        const int status =
-            dw_run_part(args, &c->part[i], space + i * c->space, partial + i * floats, floats);
+    for (int64_t i = 0; i < slices * s->taps; i++) {
+        const int thread = omp_get_thread_num();
+        const int status = dw_run_task(&(dw_task){
+            .s = s,
+            .c = c,
+            .x = args->in[0].data,
+            .dy = args->in[1].data,
+            .dw = args->out[0].data,
+            .kt = s->taps - 1 - i / slices, /* the last tap sees most: long tasks first */
+            .o = i % slices * outputs,
+            .thread = thread,
+            .space = (char *)args->workspace + thread * c->space,
+        });
         failed = status > failed ? status : failed;
     }
-    if (failed != WEFT_OK)
-        return (weft_status_code)failed;
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(c->parts *count))
-    for (int64_t at = 0; at < count; at += 4096) {
-        const int64_t n = count - at < 4096 ? count - at : 4096;
-        memcpy(dw + at, partial + at, (size_t)n * sizeof *dw);
-        for (int64_t i = 1; i < c->parts; i++)
-            cpu_isa_get()->column_sums(partial + i * floats + at, 1, n, dw + at);
-    }
-    return WEFT_OK;
+    return (weft_status_code)failed;
 }
 
 /* ---- the kernels --------------------------------------------------------------------------- */
@@ -559,7 +694,7 @@ static int64_t conv_workspace(const weft_kernel_args *args, conv_kind kind)
     if (is_own(&s))
         return kind == CONV_FORWARD ? conv_own_few_workspace(&s.d) : conv_own_dw_workspace(&s.d);
     if (kind == CONV_WEIGHTS)
-        return dw_workspace(&s);
+        return dw_workspace(&s, args->threads);
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         return 0;
     if (conv_plan(&s, engine, &desc, &w_bytes, &scratch_bytes) == WEFT_OK)
