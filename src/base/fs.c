@@ -186,14 +186,36 @@ static bool writer_is_gone(const char *dir, const char *name)
     return unlocked;
 }
 
-static bool is_leftover(const char *name, void *dir)
+typedef struct leftovers {
+    const char *dir, *of; /* name of the file that they were to become; NULL: any */
+} leftovers;
+
+static bool is_leftover(const char *name, void *user)
 {
-    return weft_is_temporary(name) && writer_is_gone(dir, name);
+    const leftovers *l = user;
+    const size_t length = l->of ? strlen(l->of) : 0;
+    if (l->of && (strncmp(name, l->of, length) != 0 || strncmp(name + length, ".tmp.", 5) != 0))
+        return false;
+    return weft_is_temporary(name) && writer_is_gone(l->dir, name);
 }
 
 weft_status weft_remove_leftovers(const char *dir, bool deep)
 {
-    return remove_files(dir, deep, is_leftover, (void *)(uintptr_t)dir);
+    leftovers all = {dir, NULL};
+    return remove_files(dir, deep, is_leftover, &all);
+}
+
+weft_status weft_remove_leftovers_of(const char *path)
+{
+    const char *base = weft_path_base(path);
+    char *copy = weft_strdup(path);
+    if (!copy)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for path %s", path);
+    copy[base - path] = '\0';
+    leftovers one = {copy[0] ? copy : ".", base};
+    const weft_status_code status = remove_files(one.dir, false, is_leftover, &one);
+    weft_free(copy);
+    return status;
 }
 
 static weft_status read_all(int fd, const char *path, char *data, int64_t bytes)

@@ -144,6 +144,16 @@ static void show(run *r)
     weft_progress_update(&r->progress, r->bytes_done, detail);
 }
 
+/* Of a fault of its own, which the same video brings about again. */
+static bool is_crash(int signal)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGTRAP};
+    for (int i = 0; i < WEFT_COUNT(faults); i++)
+        if (signal == faults[i])
+            return true;
+    return false;
+}
+
 /* One rejected video's outcome that its own process could not write down. */
 static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
 {
@@ -152,8 +162,11 @@ static json_t *reject_of(const weft_pool_outcome *o, const char *operator_name)
         snprintf(reason, sizeof reason, "no progress for too long; its process was ended");
     else if (o->signal == SIGKILL)
         snprintf(reason, sizeof reason, "its process was killed, perhaps for want of memory");
-    else
+    else if (is_crash(o->signal))
         snprintf(reason, sizeof reason, "the decoder crashed (signal %d)", o->signal);
+    else
+        snprintf(reason, sizeof reason, "its process was ended from outside (signal %d)",
+                 o->signal);
     return weft_curate_reject(operator_name, o->hung ? -1 : o->signal, 0, reason);
 }
 
@@ -199,7 +212,7 @@ static weft_status_code job_done(void *context, int64_t job, const weft_pool_out
     json_object_set_new(record, "reject",
                         o->status == WEFT_OK ? reject_of(o, s->record ? "transcode" : "decode")
                                              : weft_curate_reject("transcode", 0, 0, o->message));
-    if (o->signal == SIGKILL || o->status != WEFT_OK) /* may be otherwise in the next run */
+    if (!is_crash(o->signal)) /* may be otherwise in the next run */
         json_object_set_new(record, "again", json_true());
     const weft_status_code status = weft_curate_state_save(&r->plan, s, record);
     json_decref(record);

@@ -262,10 +262,13 @@ static int64_t looks_bytes(const weft_curate_source *s)
     return json_integer_value(json_object_get(s->record, "looks")) * (int64_t)sizeof(weft_look);
 }
 
-/* Whether the parts that belong to the record are there. */
+/* Whether the parts that belong to the record are there. A rejected video whose process died has
+ * none. */
 static bool has_parts(const weft_curate_source *s)
 {
     struct stat st;
+    if (json_object_get(s->record, "reject") && !json_object_get(s->record, "looks"))
+        return true;
     const int64_t pictures = json_integer_value(json_object_get(s->record, "pictures"));
     return stat(s->parts_path, &st) == 0 &&
            st.st_size == looks_bytes(s) + pictures * (int64_t)sizeof(weft_points);

@@ -35,6 +35,32 @@ weft_status weft_gallery_check_sheet(const char *sheet)
     return WEFT_OK;
 }
 
+/* 0003.npy of 0003.mp4. */
+static void array_path(const char *video, weft_buf *path)
+{
+    weft_buf_printf(path, "%.*s.npy", (int)(strlen(video) - strlen(".mp4")), video);
+}
+
+/* What a killed run was writing under the names that this one writes. */
+static weft_status remove_leftovers(const weft_gallery *g)
+{
+    weft_buf array = {0};
+    weft_status_code status = WEFT_OK;
+    if (g->sheet)
+        WEFT_GO(weft_remove_leftovers_of(g->sheet));
+    if (g->folder) {
+        status = weft_remove_leftovers(g->out, false);
+        goto out;
+    }
+    WEFT_GO(weft_remove_leftovers_of(g->out));
+    array_path(g->out, &array);
+    WEFT_GO(weft_buf_check(&array));
+    status = weft_remove_leftovers_of(array.data);
+out:
+    weft_buf_free(&array);
+    return status;
+}
+
 weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
                               const char *const *prompts, const uint64_t *seeds, int64_t count,
                               const weft_generator_options *settings, double fps,
@@ -80,6 +106,8 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
         status = folder ? weft_make_dirs(out) : weft_make_parent(out);
     if (status == WEFT_OK && sheet)
         status = weft_make_parent(sheet);
+    if (status == WEFT_OK)
+        status = remove_leftovers(g);
     if (status != WEFT_OK) {
         weft_gallery_free(g);
         return status;
@@ -88,14 +116,14 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
     return WEFT_OK;
 }
 
-/* 0003.npy beside 0003.mp4; written frame by frame like the video. */
+/* Beside the video; written frame by frame like the video. */
 static weft_status begin_array(weft_gallery *g, const char *video)
 {
     weft_buf path = {0}, header = {0};
     weft_npy_format(WEFT_F32, 4,
                     (const int64_t[]){g->settings.frames, g->settings.height, g->settings.width, 3},
                     NULL, &header);
-    weft_buf_printf(&path, "%.*s.npy", (int)(strlen(video) - strlen(".mp4")), video);
+    array_path(video, &path);
     weft_status_code status = weft_buf_check(&path);
     if (status == WEFT_OK)
         status = weft_buf_check(&header);

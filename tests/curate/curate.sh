@@ -109,6 +109,25 @@ stat -c '%n %Y %i' b/clips/* >before
 $WEFT curate --in raw --out b --set workers=1 >/dev/null 2>&1
 stat -c '%n %Y %i' b/clips/* | diff before -
 
+# A worker that is ended or crashes costs its video, with a line that says so: until the next run, or, crashed, for good.
+worker_gets() { # SIGNAL OUT
+    rm -rf $2
+    $WEFT curate --in raw --out $2 --set workers=1 >worker.txt 2>&1 &
+    pid=$!
+    until worker=$(pgrep -P $pid | head -n 1) && [ -n "$worker" ]; do sleep 0.005; done
+    kill -$1 $worker
+    wait $pid
+}
+worker_gets TERM d
+grep -q 'its process was ended from outside (signal 15)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
+$WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
+diff -r -x state a d
+worker_gets SEGV d
+grep -q 'the decoder crashed (signal 11)' d/rejects.jsonl || { cat d/rejects.jsonl; exit 1; }
+cp d/rejects.jsonl crashed
+$WEFT curate --in raw --out d --set workers=2 >/dev/null 2>&1
+cmp d/rejects.jsonl crashed
+
 # Errors with a remedy.
 exec 8>b/state/lock && flock 8 # a second run beside the first
 touch b/state/x.json.tmp.1

@@ -17,7 +17,14 @@ for sampler in euler heun; do
 done
 [ "$(cat new/folder/*.npy | wc -c)" -gt 0 ] && [ -s sheets/deep/x.png ] || fail "no files"
 [ "$(md5sum new/folder/*.npy | cut -d' ' -f1 | sort -u | wc -l)" = 8 ] || { md5sum new/folder/*; fail "an option without effect"; }
+# what a killed run was writing under these names goes, what others write stays
+dead=$(bash -c 'echo $$')
+mkdir videos
+touch again.mp4.tmp.$dead again.npy.tmp.$dead other.mp4.tmp.$dead again.mp4.tmp.$$ videos/0007.mp4.tmp.$dead
 make_video --sampler heun --guidance 3 --shift 5 --raw --out again.mp4
+make_video --out videos
+[ "$(echo *.tmp.* videos/*)" = "again.mp4.tmp.$$ other.mp4.tmp.$dead videos/0000.mp4 videos/prompts.jsonl" ] ||
+    fail "leftovers of a killed run: $(echo *.tmp.* videos/*)"
 cmp again.npy new/folder/heun-3-5.npy || fail "the same options gave another video"
 
 # refuse PATTERN ARGUMENTS...: and nothing is left at refused.mp4
