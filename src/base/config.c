@@ -121,7 +121,9 @@ static const weft_key *find_key(const weft_section *section, const char *name, s
 {
     for (int i = 0; i < section->key_count; i++) {
         const char *key = section->keys[i].name;
-        if (strlen(key) == length && !memcmp(key, name, length))
+        const char *also = section->keys[i].also;
+        if ((strlen(key) == length && !memcmp(key, name, length)) ||
+            (also && strlen(also) == length && !memcmp(also, name, length)))
             return &section->keys[i];
     }
     return NULL;
@@ -325,7 +327,7 @@ static int64_t item_bytes(const weft_key *key)
     }
 }
 
-static weft_status read_section(loader *l, const weft_yaml_node *node, const weft_section *section,
+static weft_status read_section(loader *l, weft_yaml_node *node, const weft_section *section,
                                 const char *path, char *out);
 
 /* A list of scalars or of sections. All list structs are {int64_t count; pointer item}. */
@@ -429,6 +431,16 @@ static weft_status fallback_node(loader *l, const weft_key *key, weft_yaml_node 
     return WEFT_OK;
 }
 
+/* "ring" as {kind: ring}. */
+static weft_status open_single(loader *l, const weft_section *section, weft_yaml_node **node)
+{
+    weft_yaml_node *value = *node, *map;
+    WEFT_TRY(weft_yaml_new(l->scratch, WEFT_YAML_MAP, value->where, &map));
+    WEFT_TRY(weft_yaml_append(l->scratch, map, section->single, value->where, value));
+    *node = map;
+    return WEFT_OK;
+}
+
 static weft_status read_key(loader *l, const weft_yaml_node *section_node, const weft_key *key,
                             const char *path, void *slot)
 {
@@ -436,6 +448,8 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
     if (node && node->kind == WEFT_YAML_NULL)
         node = NULL;
     if (key->type == WEFT_KEY_SECTION) {
+        if (node && node->kind == WEFT_YAML_SCALAR && key->section->single)
+            WEFT_TRY(open_single(l, key->section, &node));
         if (node && node->kind != WEFT_YAML_MAP)
             return bad_value(node, key, path, false);
         return read_section(l, node, key->section, path, slot);
@@ -456,10 +470,27 @@ static weft_status read_key(loader *l, const weft_yaml_node *section_node, const
     return read_scalar(l, node, key, path, slot);
 }
 
+/* Keys that were written by their other names get those of the table. */
+static weft_status rename_keys(const weft_section *section, weft_yaml_node *map)
+{
+    for (int64_t i = 0; i < map->count; i++) {
+        const weft_key *key = find_key(section, map->key[i], strlen(map->key[i]));
+        if (!key || !strcmp(key->name, map->key[i]))
+            continue;
+        if (weft_yaml_find(map, key->name))
+            return weft_fail(WEFT_E_CONFIG, "%s: '%s' and '%s' are two names of one key: write one",
+                             map->key_where[i], key->also, key->name);
+        map->key[i] = key->name;
+    }
+    return WEFT_OK;
+}
+
 /* `node` NULL: all defaults. */
-static weft_status read_section(loader *l, const weft_yaml_node *node, const weft_section *section,
+static weft_status read_section(loader *l, weft_yaml_node *node, const weft_section *section,
                                 const char *path, char *out)
 {
+    if (node)
+        WEFT_TRY(rename_keys(section, node));
     for (int64_t i = 0; node && i < node->count; i++) {
         const weft_key *key = find_key(section, node->key[i], strlen(node->key[i]));
         if (!key)
@@ -597,6 +628,7 @@ static weft_status set_path(loader *l, weft_yaml_node *node, char *path, const c
     const weft_section *section = l->root;
     char done[320] = "";
     for (char *save, *word = strtok_r(path, ".", &save);;) {
+        WEFT_TRY(rename_keys(section, node));
         const weft_key *key = find_key(section, word, strlen(word));
         if (!key)
             return unknown_key(l->root, section, where, done, word);

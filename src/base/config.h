@@ -74,6 +74,7 @@ typedef struct weft_key {
     double min, max;            /* numbers (and items of lists); both 0: no limit */
     const char *const *choices; /* ENUM: NULL-terminated */
     const weft_section *section;
+    const char *also; /* another name that is understood; NULL: none */
 } weft_key;
 struct weft_section {
     const char *name;
@@ -81,6 +82,9 @@ struct weft_section {
     size_t bytes; /* of the struct */
     const weft_key *keys;
     int key_count;
+    /* A single value in the place of the mapping is that of this key: "context: ring" is "context:
+     * {kind: ring}"; NULL: it must be a mapping. */
+    const char *single;
 };
 
 /* Reads `path` (NULL: defaults only), then applies `--set a.b=value` overrides in order

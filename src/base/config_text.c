@@ -264,7 +264,8 @@ static void help_text(const weft_section *section, const char *prefix, weft_buf 
             help_text(key->section, name, out);
             continue;
         }
-        weft_buf_printf(out, "  %-28s %s\n", name, key->help);
+        weft_buf_printf(out, "  %-28s %s%s%s%s\n", name, key->help, key->also ? " (also: " : "",
+                        key->also ? key->also : "", key->also ? ")" : "");
         weft_buf_printf(out, "  %-28s [", "");
         put_type(out, key, " | ");
         if (key->fallback || key->type == WEFT_KEY_TREE)
@@ -291,6 +292,8 @@ static void help_markdown(const weft_section *section, const char *prefix, weft_
         put_cell(out, default_text(key));
         weft_buf_printf(out, optional ? "` | " : " | ");
         put_cell(out, key->help);
+        if (key->also)
+            weft_buf_printf(out, "; also written `%s`", key->also);
         weft_buf_printf(out, " |\n");
     }
     for (int i = 0; i < section->key_count; i++) {

@@ -98,6 +98,7 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
     const bool print = weft_args_flag(args, "--graph");
     const bool logs = weft_args_flag(args, "--passes");
     weft_stage_steps s = {0};
+    weft_buf layout = {0};
     weft_status_code status = WEFT_OK;
     weft_step_cache *own = logs ? weft_step_cache_create() : cache; /* what is found logs nothing */
     if (!own)
@@ -116,9 +117,13 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
             WEFT_GO(print_passes(&log));
     }
     status = inspect_peak(&s);
+    weft_stage_steps_layout(&s, stage, place, &layout);
+    if (layout.len)
+        printf("%s", layout.data);
     printf("  planned in %.2f s\n", weft_now() - begin);
 out:
     place->log = NULL;
+    weft_buf_free(&layout);
     weft_stage_steps_free(&s);
     if (logs)
         weft_step_cache_free(own);
@@ -199,9 +204,12 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
                                .recompute_count = (int)run.recompute.count,
                                .recipes = models.recipe,
                                .recipe_count = models.recipes,
-                               .passes = &run.passes};
-    WEFT_GO(weft_mesh_parse(
-        weft_args_flag(args, "--mesh") ? weft_args_string(args, "--mesh") : run.mesh, &place.mesh));
+                               .passes = &run.passes,
+                               .zero = (int)run.parallel.zero};
+    if (weft_args_flag(args, "--mesh"))
+        WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
+    else
+        WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &place.mesh));
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;

@@ -445,7 +445,7 @@ static weft_value source(weft_graph *g, weft_op op, const char *name, weft_attr_
     return weft_source(g, op, full, &attr);
 }
 
-weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like,
+weft_value weft_state_like(weft_graph *g, const char *name, weft_value like, int axis, int dim,
                            weft_init init)
 {
     if (g->error != WEFT_OK || !weft_value_ok(like))
@@ -453,13 +453,19 @@ weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, we
     const weft_value_info *info = &g->value[like.id];
     weft_layout layout[WEFT_MAX_AXES];
     memcpy(layout, info->layout, sizeof layout);
-    weft_attr_source attr = {.dtype = info->dtype, .shape = info->shape, .global = info->shape};
-    const weft_node *node = g->node[info->node];
-    if (weft_op_has(node->op, WEFT_TRAIT_NAMED))
-        attr = *(const weft_attr_source *)node->attr;
-    attr.dtype = dtype;
+    weft_attr_source attr = *(const weft_attr_source *)g->node[info->node]->attr;
+    attr.dtype = WEFT_F32;
     attr.init = init;
     attr.frozen = false;
+    if (dim >= 0) {
+        int coordinate[WEFT_MAX_AXES];
+        int64_t start;
+        weft_mesh_coordinates(&g->mesh, g->rank, coordinate);
+        weft_part(attr.shape.dim[dim], g->mesh.axis[axis].size, coordinate[axis], &start,
+                  &attr.shape.dim[dim]);
+        attr.start[dim] += start;
+        layout[axis] = (weft_layout){WEFT_S, (int8_t)dim};
+    }
     const weft_value v = source(g, WEFT_OP_STATE, name, attr);
     weft_graph_set_layout(g, v, layout);
     return v;

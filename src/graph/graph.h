@@ -61,8 +61,9 @@ weft_value weft_state(weft_graph *g, const char *name, weft_dtype dtype, weft_sh
 /* A source with every attribute given, under its full name (passes). */
 weft_value weft_source(weft_graph *g, weft_op op, const char *full_name,
                        const weft_attr_source *attr);
-/* A state of the shape and the split of `like`: optimizer moments, averages. */
-weft_value weft_state_like(weft_graph *g, const char *name, weft_dtype dtype, weft_value like,
+/* A state f32 of the shape and the split of `like`, a source: optimizer moments, averages. `dim` of
+ * at least 0: of this rank's part along it on `axis`, on which `like` is whole. */
+weft_value weft_state_like(weft_graph *g, const char *name, weft_value like, int axis, int dim,
                            weft_init init);
 /* `data` is copied, once: graphs that passes make share it. */
 weft_value weft_constant(weft_graph *g, weft_dtype dtype, weft_shape shape, const void *data);
@@ -101,10 +102,9 @@ weft_value weft_matmul(weft_graph *g, weft_value a, weft_value b, bool trans_a, 
 weft_value weft_random_like(weft_graph *g, weft_op op, weft_value key, weft_rng_purpose purpose,
                             weft_shape shape);
 
-/* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once: `like[i]`
- * says over which axes value[i] is split. One all_reduce for each axis that splits any. */
-weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like,
-                                int count);
+/* Sum of squares of all `value`s (WEFT_NONE are skipped), f32 scalar. Parts count once, by the
+ * layouts. One all_reduce for each axis that splits any. */
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int count);
 
 /* Marks a value as an output that a run leaves readable under `name` (not scoped). */
 void weft_output(weft_graph *g, const char *name, weft_value value);

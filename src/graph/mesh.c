@@ -64,3 +64,13 @@ void weft_part(int64_t n, int parts, int index, int64_t *start, int64_t *len)
     *start = begin;
     *len = n - begin < chunk ? n - begin : chunk;
 }
+
+int weft_part_dim(const weft_shape *shape, int parts)
+{
+    int best = shape->rank - 1;
+    for (int d = shape->rank - 1; d >= 0; d--)
+        best = shape->dim[d] >= shape->dim[best] ? d : best;
+    for (int d = shape->rank - 1; d >= 0; d--)
+        best = shape->dim[d] > 0 && shape->dim[d] % parts == 0 ? d : best;
+    return best;
+}

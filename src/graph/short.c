@@ -193,12 +193,11 @@ static weft_value add_up(weft_graph *g, weft_value sum, weft_value term)
 }
 
 /* The squares of those split over exactly `axes`; a term of a sum along these. */
-static weft_value sum_split(weft_graph *g, const weft_value *value, const weft_value *like,
-                            int count, uint32_t axes)
+static weft_value sum_split(weft_graph *g, const weft_value *value, int count, uint32_t axes)
 {
     weft_value sum = WEFT_NONE;
     for (int i = 0; i < count; i++)
-        if (weft_value_ok(value[i]) && split_axes(g, like[i]) == axes)
+        if (weft_value_ok(value[i]) && split_axes(g, value[i]) == axes)
             sum = add_up(g, sum, weft_unary(g, WEFT_OP_SUM_SQUARES, value[i]));
     return sum;
 }
@@ -222,22 +221,21 @@ static weft_value share_along(weft_graph *g, weft_value sum, uint32_t axes)
     return sum;
 }
 
-weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, const weft_value *like,
-                                int count)
+weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int count)
 {
     weft_value total = WEFT_NONE;
     uint32_t all = 0;
     for (int i = 0; i < count; i++)
-        all |= weft_value_ok(value[i]) ? split_axes(g, like[i]) : 0;
+        all |= weft_value_ok(value[i]) ? split_axes(g, value[i]) : 0;
     for (uint32_t axes = 1; axes < 1u << g->mesh.axis_count && g->error == WEFT_OK; axes++) {
-        const weft_value sum = sum_split(g, value, like, count, axes);
+        const weft_value sum = sum_split(g, value, count, axes);
         if (weft_value_ok(sum))
             total = add_up(g, total, share_along(g, sum, all & ~axes));
     }
     for (int a = 0; weft_value_ok(total) && a < g->mesh.axis_count; a++)
         if (all >> a & 1)
             total = weft_emit(g, WEFT_OP_ALL_REDUCE, &total, 1, &(weft_attr_comm){.axis = a});
-    const weft_value whole = sum_split(g, value, like, count, 0);
+    const weft_value whole = sum_split(g, value, count, 0);
     return weft_value_ok(whole) && weft_value_ok(total) ? weft_add(g, whole, total)
            : weft_value_ok(whole)                       ? whole
                                                         : total;

@@ -56,6 +56,9 @@ extern const weft_recipe weft_recipe_dp;
 weft_status weft_recipe_compose(const weft_recipe_list *const *lists, int count,
                                 const weft_mesh *mesh, weft_recipe *recipe);
 void weft_recipe_free(weft_recipe *recipe);
+/* The list of an axis among those, dp and fsdp; NULL: none. */
+const weft_recipe_list *weft_recipe_list_find(const weft_recipe_list *const *lists, int count,
+                                              const char *axis);
 
 /* The first row for `name` on `axis`; NULL: none. "blocks.0.*" is about sources and outputs only,
  * "blocks.0.*:attention" about what nodes make. */

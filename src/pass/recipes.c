@@ -39,15 +39,24 @@ static const weft_recipe_list *list_at(const weft_recipe_list *const *lists, int
     return i == 0 ? &weft_recipe_list_dp : i <= count ? lists[i - 1] : &weft_recipe_list_fsdp;
 }
 
+const weft_recipe_list *weft_recipe_list_find(const weft_recipe_list *const *lists, int count,
+                                              const char *axis)
+{
+    for (int i = 0; i < count + 2; i++)
+        if (!strcmp(list_at(lists, count, i)->axis, axis))
+            return list_at(lists, count, i);
+    return NULL;
+}
+
 static weft_status check_axes(const weft_recipe_list *const *lists, int count,
                               const weft_mesh *mesh)
 {
     for (int a = 0; a < mesh->axis_count; a++) {
-        bool known = mesh->axis[a].size == 1;
+        const bool known =
+            mesh->axis[a].size == 1 || weft_recipe_list_find(lists, count, mesh->axis[a].name);
         weft_buf all = {0};
         for (int i = 0; i < count + 2; i++) {
             const weft_recipe_list *list = list_at(lists, count, i);
-            known |= !strcmp(list->axis, mesh->axis[a].name);
             weft_buf_printf(&all, "%s%s (%s)", i ? ", " : "", list->axis, list->what);
         }
         const weft_status_code status =

@@ -71,12 +71,7 @@ static weft_layout row_layout(const weft_recipe_row *row, const weft_shape *glob
         return l;
     if (global->rank == 0)
         return whole;
-    int best = 0;
-    for (int d = global->rank - 1; d >= 0; d--)
-        best = global->dim[d] >= global->dim[best] ? d : best;
-    for (int d = global->rank - 1; d >= 0; d--)
-        best = global->dim[d] > 0 && global->dim[d] % ranks == 0 ? d : best;
-    l.dim = (int8_t)best;
+    l.dim = (int8_t)weft_part_dim(global, ranks);
     return l;
 }
 

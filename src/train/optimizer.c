@@ -30,57 +30,109 @@ static weft_value scalar_input(weft_graph *g, const char *name)
     return weft_input(g, name, WEFT_F32, WEFT_SCALAR);
 }
 
-static weft_value moment(weft_graph *g, const char *kind, weft_value param)
+/* ---- own parts (ZeRO) ------------------------------------------------------------------------ */
+
+/* The dim along which the ranks of zero.axis share the step of `param`; -1: each makes all of it.
+ * `terms` is its gradient before it is summed. */
+static int shared_dim(const weft_graph *g, weft_value param, weft_value terms, weft_zero zero)
 {
     const weft_value_info *info = weft_value_get(g, param);
-    char name[512];
-    snprintf(name, sizeof name, "%s.%s", kind, info->name);
-    return weft_state_like(g, name, WEFT_F32, param, (weft_init){.kind = WEFT_INIT_ZERO});
+    const bool pending = weft_value_get(g, terms)->layout[zero.axis].kind == WEFT_P;
+    return zero.level > 0 && pending
+               ? weft_part_dim(&info->shape, weft_graph_mesh(g)->axis[zero.axis].size)
+               : -1;
 }
 
-/* Begins as a copy of the weights, which whoever fills the store makes (weft_optimizer_begin). */
-static weft_value average(weft_graph *g, weft_value param)
+/* The own part along `dim` of a value that is whole on the axis, by slicing or by summing. */
+static weft_value own_part(weft_graph *g, weft_op op, weft_value whole, int dim, weft_zero zero)
 {
-    const weft_value_info *info = weft_value_get(g, param);
-    const weft_attr_source *source = weft_graph_node(g, info->node)->attr;
-    char name[512];
-    snprintf(name, sizeof name, "ema.%s", info->name);
-    return weft_state_like(g, name, WEFT_F32, param, source->init);
+    const weft_attr_comm attr = {
+        .axis = zero.axis, .dim = dim, .global = weft_value_get(g, whole)->shape.dim[dim]};
+    return weft_emit(g, op, &whole, 1, &attr);
 }
+
+/* "<kind>.<param>", of this rank's part of the parameter. */
+static weft_value state_of(weft_graph *g, const char *kind, weft_value param, int dim,
+                           weft_zero zero, weft_init init)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s.%s", kind, weft_value_get(g, param)->name);
+    return weft_state_like(g, name, param, zero.axis, dim, init);
+}
+
+static const weft_init zeros = {.kind = WEFT_INIT_ZERO};
+
+/* The init of an average: it begins as a copy of the weights, made by whoever fills the store. */
+static weft_init init_of(const weft_graph *g, weft_value param)
+{
+    const weft_node *node = weft_graph_node(g, weft_value_get(g, param)->node);
+    return ((const weft_attr_source *)node->attr)->init;
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+/* A parameter that is stepped. */
+typedef struct stepped {
+    weft_value param;
+    weft_value grad; /* summed over ranks: of all of it, or of the own part along dim */
+    int dim;         /* -1: this rank makes the whole step of what it holds */
+} stepped;
 
 typedef struct scalars {
     weft_value lr, step, scale, ema_decay;
 } scalars;
 
-static void update_param(weft_graph *g, weft_value param, weft_value grad,
-                         const weft_optimizer_config *c, const scalars *s)
+static void update_param(weft_graph *g, const stepped *p, const weft_optimizer_config *c,
+                         const scalars *s)
 {
-    const weft_value_info *info = weft_value_get(g, param);
+    const weft_zero zero = c->zero;
+    const weft_value_info *info = weft_value_get(g, p->param);
+    const int64_t length = p->dim >= 0 ? info->shape.dim[p->dim] : 0;
     const bool decays = c->decay_all || info->shape.rank >= 2;
     const weft_attr_adamw attr = {.beta1 = c->beta1,
                                   .beta2 = c->beta2,
                                   .eps = c->eps,
                                   .weight_decay = decays ? c->weight_decay : 0};
-    const weft_value m = moment(g, "adamw.m", param), v = moment(g, "adamw.v", param);
-    const weft_value in[7] = {param, grad, m, v, s->lr, s->step, s->scale};
+    const weft_value m = state_of(g, "adamw.m", p->param, p->dim, zero, zeros),
+                     v = state_of(g, "adamw.v", p->param, p->dim, zero, zeros),
+                     own = p->dim < 0 ? p->param
+                                      : own_part(g, WEFT_OP_SLICE_OWN, p->param, p->dim, zero);
+    const weft_value in[7] = {own, p->grad, m, v, s->lr, s->step, s->scale};
     weft_value out[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ADAMW, in, 7, &attr, out);
-    weft_update(g, param, out[0]);
+    const weft_attr_comm gather = {
+        .axis = zero.axis, .dim = p->dim, .global = length, .invariant = true};
+    weft_update(g, p->param,
+                p->dim < 0 ? out[0] : weft_emit(g, WEFT_OP_ALL_GATHER, &out[0], 1, &gather));
     weft_update(g, m, out[1]);
     weft_update(g, v, out[2]);
     if (!(c->ema_decay > 0))
         return;
-    const weft_value e = average(g, param);
+    const weft_value e = state_of(g, "ema", p->param, p->dim, zero, init_of(g, p->param));
     weft_update(
         g, e,
         weft_emit(g, WEFT_OP_EMA, (weft_value[]){e, out[0], s->ema_decay, s->scale}, 4, NULL));
 }
 
-/* Clips, steps every parameter that has a gradient, and names what the trainer reads. */
-static void update_all(weft_graph *g, const weft_value *params, const weft_value *grads, int count,
-                       weft_value loss, const weft_optimizer_config *c)
+static weft_value *new_values(weft_graph *g, int64_t count)
 {
-    const weft_value squares = weft_sum_squares_all(g, grads, params, count);
+    weft_value *values =
+        weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *values);
+    if (!values)
+        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld gradients", (long long)count);
+    return values;
+}
+
+/* Clips, steps every parameter that has a gradient, and names what the trainer reads. */
+static void update_all(weft_graph *g, const stepped *p, int count, weft_value loss,
+                       const weft_optimizer_config *c)
+{
+    weft_value *grads = new_values(g, count);
+    for (int i = 0; i < count && grads; i++)
+        grads[i] = p[i].grad;
+    if (!grads)
+        return;
+    const weft_value squares = weft_sum_squares_all(g, grads, count);
     const weft_value limit =
         weft_fill(g, WEFT_F32, WEFT_SCALAR, c->clip_norm > 0 ? c->clip_norm : INFINITY);
     const weft_value clip[5] = {squares, loss, limit, scalar_input(g, "optimizer.loss_limit"),
@@ -93,36 +145,14 @@ static void update_all(weft_graph *g, const weft_value *params, const weft_value
                        .ema_decay = c->ema_decay > 0
                                         ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->ema_decay)
                                         : WEFT_NONE};
-    for (int i = 0; i < count; i++)
-        if (weft_value_ok(grads[i]) && weft_graph_check(g) == WEFT_OK)
-            update_param(g, params[i], grads[i], c, &s);
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
+        update_param(g, &p[i], c, &s);
     weft_output(g, "loss", loss);
     weft_output(g, "grad_norm", scale[1]);
     weft_output(g, "grad_scale", scale[0]);
 }
 
-static weft_value *new_values(weft_graph *g, int64_t count)
-{
-    weft_value *values =
-        weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *values);
-    if (!values)
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld gradients", (long long)count);
-    return values;
-}
-
-void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
-{
-    int count;
-    const weft_value *params = weft_graph_params(g, &count);
-    weft_value *grads = params ? new_values(g, count) : NULL;
-    if (!grads)
-        return;
-    weft_autodiff(g, loss, params, count, grads);
-    if (weft_graph_check(g) == WEFT_OK)
-        update_all(g, params, grads, count, loss, c);
-}
-
-/* ---- contributions that add up -------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static const char grad_prefix[] = "grad.", loss_state[] = "grad.loss";
 
@@ -154,50 +184,60 @@ static weft_value varied(const weft_graph *g, const int32_t *user, weft_value pa
     return v;
 }
 
-/* Adds `term`, a gradient of `varied`, to the state of the parameter. */
-static void add_term(weft_graph *g, weft_value param, weft_value of, weft_value term)
+/* This rank's terms of the gradients of `of`; those that there are, and their parameters. */
+static int find_terms(weft_graph *g, weft_value of, weft_value **params, weft_value **terms)
 {
-    const weft_mesh *mesh = weft_graph_mesh(g);
-    weft_layout layout[WEFT_MAX_AXES];
-    char name[512];
-    snprintf(name, sizeof name, "%s%s", grad_prefix, weft_value_get(g, param)->name);
-    const weft_value state =
-        weft_state_like(g, name, WEFT_F32, param, (weft_init){.kind = WEFT_INIT_ZERO});
-    if (!weft_value_ok(state))
-        return;
-    for (int a = 0; a < WEFT_MAX_AXES; a++) {
-        layout[a] = weft_value_get(g, of)->layout[a];
-        if (mesh && a < mesh->axis_count && layout[a].kind == WEFT_V)
-            layout[a].kind = WEFT_P;
-    }
-    weft_graph_set_layout(g, state, layout);
-    const weft_value sum = weft_add(g, state, term);
-    weft_graph_set_layout(g, sum, layout);
-    weft_update(g, state, sum);
-}
-
-void weft_optimizer_accumulate(weft_graph *g, weft_value loss)
-{
-    int count;
-    const weft_value *params = weft_graph_params(g, &count);
-    weft_value *grads = params ? new_values(g, count) : NULL;
-    weft_value *wrt = grads ? new_values(g, count) : NULL;
+    int count, found = 0;
+    const weft_value *all = weft_graph_params(g, &count);
+    weft_value *wrt = all ? new_values(g, count) : NULL;
     const int32_t *user = wrt ? find_users(g) : NULL;
-    if (!user) {
+    *params = user ? new_values(g, count) : NULL;
+    *terms = *params ? new_values(g, count) : NULL;
+    if (!*terms) {
         weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %d gradients", count);
-        return;
+        return 0;
     }
     for (int i = 0; i < count; i++)
-        wrt[i] = varied(g, user, params[i]);
-    const weft_value share = weft_mul(g, loss, scalar_input(g, "optimizer.weight"));
-    weft_autodiff(g, share, wrt, count, grads);
+        wrt[i] = varied(g, user, all[i]);
+    weft_autodiff(g, of, wrt, count, *terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
-        if (weft_value_ok(grads[i]))
-            add_term(g, params[i], wrt[i], grads[i]);
-    const weft_value sum =
-        weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
-    weft_update(g, sum, weft_add(g, sum, share));
-    weft_output(g, "loss", loss);
+        if (weft_value_ok((*terms)[i])) {
+            (*params)[found] = all[i];
+            (*terms)[found++] = (*terms)[i];
+        }
+    return found;
+}
+
+/* The sum of terms over the axes on which the ranks have one each; of the own part along `dim`
+ * only, where it is not -1: first, so that the others have less to sum. */
+static weft_value reduce(weft_graph *g, weft_value terms, int dim, weft_zero zero)
+{
+    weft_value sum = dim < 0 ? terms : own_part(g, WEFT_OP_REDUCE_SCATTER, terms, dim, zero);
+    for (int a = 0; weft_value_ok(sum) && a < WEFT_MAX_AXES; a++)
+        if (weft_value_get(g, sum)->layout[a].kind == WEFT_P)
+            sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &sum, 1, &(weft_attr_comm){.axis = a});
+    return sum;
+}
+
+static stepped *new_stepped(weft_graph *g, int64_t count)
+{
+    stepped *p = weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *p);
+    if (!p)
+        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld parameters", (long long)count);
+    return p;
+}
+
+void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
+{
+    weft_value *params, *terms;
+    const int count = find_terms(g, loss, &params, &terms);
+    stepped *p = new_stepped(g, count);
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
+        const int dim = shared_dim(g, params[i], terms[i], c->zero);
+        p[i] = (stepped){params[i], reduce(g, terms[i], dim, c->zero), dim};
+    }
+    if (weft_graph_check(g) == WEFT_OK)
+        update_all(g, p, count, loss, c);
 }
 
 /* The source `name` of `from` in `g` too. */
@@ -214,14 +254,35 @@ static weft_value take_source(weft_graph *g, const weft_graph *from, const char 
     return v;
 }
 
-/* The sum over the axes on which the ranks have a term each. */
-static weft_value reduce(weft_graph *g, weft_value terms)
+/* ---- contributions that add up -------------------------------------------------------------- */
+
+/* Adds `term` to the state of the parameter. Under ZeRO-2 that is of the own part. */
+static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero)
 {
-    weft_value sum = terms;
-    for (int a = 0; weft_value_ok(sum) && a < WEFT_MAX_AXES; a++)
-        if (weft_value_get(g, terms)->layout[a].kind == WEFT_P)
-            sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &sum, 1, &(weft_attr_comm){.axis = a});
-    return sum;
+    weft_layout layout[WEFT_MAX_AXES];
+    const int dim = zero.level > 1 ? shared_dim(g, param, term, zero) : -1;
+    const weft_value own = dim < 0 ? term : own_part(g, WEFT_OP_REDUCE_SCATTER, term, dim, zero);
+    const weft_value state = state_of(g, "grad", param, dim, zero, zeros);
+    if (!weft_value_ok(own) || !weft_value_ok(state))
+        return;
+    memcpy(layout, weft_value_get(g, own)->layout, sizeof layout);
+    weft_graph_set_layout(g, state, layout);
+    const weft_value sum = weft_add(g, state, own);
+    weft_graph_set_layout(g, sum, layout);
+    weft_update(g, state, sum);
+}
+
+void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
+{
+    weft_value *params, *terms;
+    const weft_value share = weft_mul(g, loss, scalar_input(g, "optimizer.weight"));
+    const int count = find_terms(g, share, &params, &terms);
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
+        add_term(g, params[i], terms[i], c->zero);
+    const weft_value sum =
+        weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
+    weft_update(g, sum, weft_add(g, sum, share));
+    weft_output(g, "loss", loss);
 }
 
 static void clear(weft_graph *g, weft_value state)
@@ -244,14 +305,26 @@ static bool is_gradient(const weft_graph *from, int32_t n, const char **param)
     return !strncmp(name, grad_prefix, length) && strcmp(name, loss_state) != 0;
 }
 
+/* A parameter and what its gradient state holds of it: ZeRO-2 has summed the own part already. */
+static stepped step_from(weft_graph *g, weft_value param, weft_value state, weft_zero zero)
+{
+    if (!weft_value_ok(param) || !weft_value_ok(state))
+        return (stepped){param, WEFT_NONE, -1};
+    const weft_layout of_state = weft_value_get(g, state)->layout[zero.axis];
+    const bool summed = zero.level > 1 && of_state.kind == WEFT_S &&
+                        weft_value_get(g, param)->layout[zero.axis].kind != WEFT_S;
+    const int dim = summed ? of_state.dim : shared_dim(g, param, state, zero);
+    return (stepped){param, reduce(g, state, summed ? -1 : dim, zero), dim};
+}
+
 static void build_update(weft_graph *g, const weft_graph *const *from, int graphs,
                          const weft_optimizer_config *c)
 {
     int64_t room = 0, count = 0;
     for (int k = 0; k < graphs; k++)
         room += weft_graph_node_count(from[k]);
-    weft_value *params = new_values(g, room), *states = new_values(g, room),
-               *grads = new_values(g, room);
+    stepped *p = new_stepped(g, room);
+    weft_value *states = new_values(g, room);
     for (int k = 0; k < graphs; k++)
         for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
             const char *name;
@@ -259,13 +332,13 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
                 return;
             if (!is_gradient(from[k], n, &name) || weft_value_ok(weft_graph_find(g, name)))
                 continue;
-            params[count] = take_source(g, from[k], name);
+            const weft_value param = take_source(g, from[k], name);
             states[count] = take_source(g, from[k], name - (sizeof grad_prefix - 1));
-            grads[count] = reduce(g, states[count]);
+            p[count] = step_from(g, param, states[count], c->zero);
             count++;
         }
     const weft_value loss = take_source(g, from[0], loss_state);
-    update_all(g, params, grads, (int)count, weft_affine(g, loss, 1, 0), c);
+    update_all(g, p, (int)count, weft_affine(g, loss, 1, 0), c);
     for (int64_t i = 0; i < count; i++)
         clear(g, states[i]);
     clear(g, loss);
@@ -280,5 +353,44 @@ weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
     if (weft_graph_mesh(gradients[0]))
         weft_graph_set_mesh(g, weft_graph_mesh(gradients[0]), weft_graph_rank(gradients[0]));
     build_update(g, gradients, count, config);
+    return g;
+}
+
+/* ---- averages ------------------------------------------------------------------------------- */
+
+/* The average in the place of its parameter: where ranks keep parts of one that each has whole, the
+ * parts are gathered. */
+static void replace_by_average(weft_graph *g, const weft_graph *step, const char *average)
+{
+    const weft_value param = take_source(g, step, average + sizeof "ema." - 1),
+                     from = take_source(g, step, average);
+    if (!weft_value_ok(param) || !weft_value_ok(from))
+        return;
+    const weft_value_info *info = weft_value_get(g, param);
+    weft_value all = from;
+    for (int a = 0; a < WEFT_MAX_AXES && weft_value_ok(all); a++) {
+        const weft_layout part = weft_value_get(g, from)->layout[a];
+        if (part.kind != WEFT_S || info->layout[a].kind == WEFT_S)
+            continue;
+        const weft_attr_comm gather = {
+            .axis = a, .dim = part.dim, .global = info->shape.dim[part.dim], .invariant = true};
+        all = weft_emit(g, WEFT_OP_ALL_GATHER, &all, 1, &gather);
+    }
+    weft_update(g, param, all.id == from.id ? weft_affine(g, from, 1, 0) : all);
+}
+
+weft_graph *weft_optimizer_averages(const weft_graph *step)
+{
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return NULL;
+    if (weft_graph_mesh(step))
+        weft_graph_set_mesh(g, weft_graph_mesh(step), weft_graph_rank(step));
+    for (int32_t n = 0; n < weft_graph_node_count(step) && weft_graph_check(g) == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(step, n);
+        const char *name = weft_value_get(step, node->out[0])->name;
+        if (node->op == WEFT_OP_STATE && !strncmp(name, "ema.", 4))
+            replace_by_average(g, step, name);
+    }
     return g;
 }

@@ -6,11 +6,27 @@
 #include "base/config.h"
 #include "graph/graph.h"
 
+/* Who steps what, where the ranks of an axis hold the same parameters (ZeRO; Rajbhandari et al.,
+ * SC'20). With a level each rank sums and steps its own part of a parameter, keeps moments and
+ * averages of that only, and the parts are gathered:
+ *
+ *     terms on 2 ranks      own part             own part           whole again
+ *     [a a a a] ──reduce_scatter──> [A A] ──AdamW──> [P P] ──all_gather──> [P P P P]
+ *     [b b b b] ──────────────────> [B B] ────────> [Q Q] ──────────────> [Q Q Q Q]
+ *
+ * Level 1: sums of several contributions are whole (as every rank's own terms) until the update.
+ * Level 2: each contribution is scattered at once, and the sums are of the own part. */
+typedef struct weft_zero {
+    int level; /* 0: every rank makes the whole step */
+    int axis;  /* of the mesh */
+} weft_zero;
+
 typedef struct weft_optimizer_config {
     double beta1, beta2, eps, weight_decay;
     double clip_norm; /* of the whole gradient; 0: none */
     bool decay_all;   /* also biases, norms and other parameters of rank < 2 */
     double ema_decay; /* 0: no moving average is kept */
+    weft_zero zero;   /* no key: of the run's mesh */
 } weft_optimizer_config;
 extern const weft_section weft_optimizer_section;
 
@@ -37,11 +53,15 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
  *
  * Adds to `g` of one rank the states, and the input "optimizer.weight": the share of this
  * contribution in the step's mean loss. Output "loss": of this contribution, without its weight. */
-void weft_optimizer_accumulate(weft_graph *g, weft_value loss);
+void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *config);
 /* The update of what `count` such graphs add to, with the inputs, states and outputs of
  * weft_optimizer_build; "loss" is the weighted sum. NULL: out of memory; other errors stick to the
  * graph. */
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
                                   const weft_optimizer_config *config);
+
+/* The program that ends training: every average of `step` takes its parameter's place. NULL: out of
+ * memory; other errors stick to the graph. */
+weft_graph *weft_optimizer_averages(const weft_graph *step);
 
 #endif

@@ -192,10 +192,7 @@ static const weft_key run_keys[] = {
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu; ref: the slow f64 reference; virtual: a rehearsal on a modelled GPU, which computes and "
      "writes nothing and tells step time and memory"},
-    {"mesh", WEFT_KEY_STRING, offsetof(weft_run, mesh), "", "",
-     "axes of ranks as dp=2,fsdp=4; dp and fsdp split samples (fsdp parameters too), others are "
-     "the "
-     "model's (Wan: tp, cp, sp); empty: all ranks on dp"},
+    {"parallel", WEFT_KEY_SECTION, offsetof(weft_run, parallel), .section = &weft_parallel_section},
     F64(weft_run, deadline, "deadline", "120", "s",
         "a wait for other ranks that takes longer fails and names them", 1, 1e6),
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1,
@@ -206,6 +203,7 @@ static const weft_key run_keys[] = {
     {"trace", WEFT_KEY_BOOL, offsetof(weft_run, trace), "false", "",
      "write when each kernel and collective of a stage's last step ran: "
      "OUT/trace-<stage>-<rank>.json, for Perfetto"},
+    GONE("mesh", "write parallel: {dp: 2, tp: 2}, with its other keys in `weft train --help`"),
     GONE("what", "a transformer is trained if `transformer` is given, else the autoencoder"),
     GONE("vae_path", "write autoencoder: {weights: FOLDER}"),
     GONE("vae", "write autoencoder: {class: CLASS, config: {base_dim: ...}}, or to begin "

@@ -5,6 +5,7 @@
 #include "data/loader.h"
 #include "diffusion/process.h"
 #include "model/model.h"
+#include "pass/parallel.h"
 #include "pass/passes.h"
 #include "train/optimizer.h"
 
@@ -79,8 +80,8 @@ typedef struct weft_run {
     weft_string_list recompute; /* patterns of scopes or ops that the backward computes again */
     weft_pass_switches passes;
     const char *backend;
-    const char *mesh; /* "": all ranks on axis dp */
-    double deadline;  /* seconds */
+    weft_parallel parallel;
+    double deadline; /* seconds */
     int64_t log_every;
     bool trace;
     int model_dtype; /* weft_model_dtype: of the finished model's files */

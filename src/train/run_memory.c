@@ -3,6 +3,8 @@
 #include "train/checkpoint.h"
 #include "train/latents.h"
 
+#include <string.h>
+
 /* What libraries take when they are first used, decoders above all: measured. */
 enum { FIRST_USE = 20 << 20 };
 
@@ -71,6 +73,29 @@ static weft_status stage_bytes(const weft_run *run, const weft_run_models *model
     return WEFT_OK;
 }
 
+/* Of what in the store: by the prefixes that train/optimizer.h gives. */
+static void tell_store(weft_store *store, weft_buf *out)
+{
+    static const char *const prefix[] = {"adamw.", "ema.", "grad.", ""};
+    static const char *const what[] = {"moments", "averages", "sums of gradients", "parameters"};
+    int64_t bytes[4] = {0};
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        const weft_tensor *t = weft_store_at(store, i);
+        int kind = 0;
+        while (strncmp(t->name, prefix[kind], strlen(prefix[kind])))
+            kind++;
+        bytes[kind] += weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+    }
+    const char *between = "";
+    for (int kind = 3; kind >= 0; kind--) {
+        char text[32];
+        if (bytes[kind] == 0)
+            continue;
+        weft_buf_printf(out, "%s%s %s", between, what[kind], weft_format_bytes(bytes[kind], text));
+        between = ", ";
+    }
+}
+
 weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             const weft_place_of_run *place, weft_step_cache *steps,
                             weft_store *store, int64_t process, int64_t *peak, weft_buf *told)
@@ -85,24 +110,29 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     const int64_t weights = weft_store_bytes(store);
     int64_t most = 0, staging = 0;
     char text[4][32];
-    weft_buf terms = {0};
+    weft_buf terms = {0}, kinds = {0};
     weft_status_code status = weft_checkpoints_bytes(&spec, &staging);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++)
         status = stage_bytes(run, models, i, place, steps, staging, &most, &terms);
     if (status == WEFT_OK)
         status = weft_buf_check(&terms);
+    tell_store(store, &kinds);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&kinds);
     process += weft_step_cache_kept(steps) + FIRST_USE;
     if (status == WEFT_OK) {
         *peak = process + weights + most;
-        weft_buf_printf(told,
-                        "memory%s: at most %s: program and libraries %s, weights and optimizer %s, "
-                        "copies for checkpoints %s%s",
-                        weft_mesh_ranks(&place->mesh) > 1 ? " of a rank" : "",
-                        weft_format_bytes(*peak, text[0]), weft_format_bytes(process, text[1]),
-                        weft_format_bytes(weights, text[2]), weft_format_bytes(staging, text[3]),
-                        terms.data);
+        weft_buf_printf(
+            told,
+            "memory%s: at most %s: program and libraries %s, weights and optimizer %s (%s), "
+            "copies for checkpoints %s%s",
+            weft_mesh_ranks(&place->mesh) > 1 ? " of a rank" : "",
+            weft_format_bytes(*peak, text[0]), weft_format_bytes(process, text[1]),
+            weft_format_bytes(weights, text[2]), kinds.data ? kinds.data : "",
+            weft_format_bytes(staging, text[3]), terms.data);
         status = weft_buf_check(told);
     }
     weft_buf_free(&terms);
+    weft_buf_free(&kinds);
     return status;
 }

@@ -20,7 +20,8 @@ static weft_status plan_update(weft_step_cache *cache, const weft_run *run,
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", s->buckets);
     for (int i = 0; i < s->buckets; i++)
         gradients[i] = s->bucket[i]->graph;
-    weft_graph *g = weft_optimizer_update(gradients, s->buckets, &run->optimizer);
+    const weft_optimizer_config optimizer = weft_step_optimizer(&run->optimizer, place);
+    weft_graph *g = weft_optimizer_update(gradients, s->buckets, &optimizer);
     weft_free(gradients);
     weft_place_of_run own = *place;
     own.kind = WEFT_STEP_UPDATE;
@@ -105,6 +106,18 @@ weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *byt
     }
     json_decref(seen);
     return status;
+}
+
+void weft_stage_steps_layout(const weft_stage_steps *steps, const weft_stage *stage,
+                             const weft_place_of_run *place, weft_buf *out)
+{
+    if (weft_mesh_ranks(&place->mesh) == 1)
+        return;
+    const weft_step *largest = steps->bucket[weft_stage_largest(stage)];
+    const weft_parallel_part part[2] = {{largest->graph, steps->update ? stage->accumulate : 1},
+                                        {steps->update ? steps->update->graph : NULL, 1}};
+    weft_parallel_print(&place->mesh, place->recipes, place->recipe_count, place->zero, part,
+                        steps->update ? 2 : 1, out);
 }
 
 void weft_stage_steps_free(weft_stage_steps *steps)

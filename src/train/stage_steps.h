@@ -26,5 +26,8 @@ weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
 weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes);
 /* Bytes in the store of every parameter and state that one of them has. */
 weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *bytes);
+/* How `place` lays them over its ranks, a line per axis; nothing for one rank. */
+void weft_stage_steps_layout(const weft_stage_steps *steps, const weft_stage *stage,
+                             const weft_place_of_run *place, weft_buf *out);
 
 #endif

@@ -1,5 +1,6 @@
 #include "train/step.h"
 
+#include "runtime/part.h"
 #include "train/stop_flag.h"
 
 #include <string.h>
@@ -65,15 +66,17 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count};
     weft_status_code status = WEFT_OK;
-    if (!optimizer || place->kind != WEFT_STEP_UPDATE) {
+    if (place->kind != WEFT_STEP_UPDATE) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
         find_slice(step, place);
     }
     const weft_value objective = weft_graph_find(step->graph, "objective");
+    const weft_optimizer_config own =
+        optimizer ? weft_step_optimizer(optimizer, place) : (weft_optimizer_config){0};
     if (optimizer && place->kind == WEFT_STEP_WHOLE)
-        weft_optimizer_build(step->graph, objective, optimizer);
+        weft_optimizer_build(step->graph, objective, &own);
     if (optimizer && place->kind == WEFT_STEP_GRADIENTS)
-        weft_optimizer_accumulate(step->graph, objective);
+        weft_optimizer_accumulate(step->graph, objective, &own);
     WEFT_GO(weft_graph_check(step->graph));
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
                             place->log));
@@ -84,27 +87,39 @@ out:
     return status;
 }
 
-/* `averages`: they are what is written, else what is read. */
-static void copy_averages(weft_store *store, bool averages)
+void weft_step_begin_averages(weft_store *store)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         weft_tensor *average = weft_store_at(store, i);
-        weft_tensor *param =
+        const weft_tensor *param =
             strncmp(average->name, "ema.", 4) ? NULL : weft_store_find(store, average->name + 4);
-        if (param)
-            memcpy(averages ? average->data : param->data, averages ? param->data : average->data,
-                   (size_t)(weft_shape_count(&param->shape) * weft_dtype_bytes(param->dtype)));
+        if (!param)
+            continue;
+        const weft_box all = weft_box_of(param), part = weft_box_of(average);
+        weft_box_copy(&part, average->data, average->dtype, &all, param->data, param->dtype);
     }
 }
 
-void weft_step_begin_averages(weft_store *store)
+weft_status weft_step_end_averages(const weft_step *step, const weft_place_of_run *place,
+                                   weft_store *store)
 {
-    copy_averages(store, true);
+    weft_step end;
+    weft_place_of_run own = *place;
+    own.kind = WEFT_STEP_UPDATE;
+    WEFT_TRY(weft_step_make(weft_optimizer_averages(step->graph), NULL, &own, store, 0, &end));
+    const weft_status_code status = weft_program_run(end.program);
+    weft_step_free(&end);
+    return status;
 }
 
-void weft_step_end_averages(weft_store *store)
+weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
+                                          const weft_place_of_run *place)
 {
-    copy_averages(store, false);
+    weft_optimizer_config own = *config;
+    const int axis = weft_mesh_axis(&place->mesh, "dp");
+    if (axis >= 0 && place->mesh.axis[axis].size > 1)
+        own.zero = (weft_zero){place->zero, axis};
+    return own;
 }
 
 weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optimizer,

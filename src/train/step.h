@@ -28,6 +28,7 @@ typedef struct weft_place_of_run {
     weft_step_kind kind; /* of programs that train */
     /* Mesh axes (bits) along which those that add have summed the flag of an interrupt */
     uint32_t flagged;
+    int zero; /* optimizer states (1), and gradients (2), in parts over the axis dp */
 } weft_place_of_run;
 
 typedef struct weft_step {
@@ -51,10 +52,15 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
 weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optimizer,
                            const weft_place_of_run *place, weft_store *store, uint64_t seed,
                            weft_step *step);
+/* `config` as it is where `place` is: who steps what (ZeRO over the axis dp). */
+weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
+                                          const weft_place_of_run *place);
 /* Moving averages of a store begin as copies of their parameters, */
 void weft_step_begin_averages(weft_store *store);
-/* and when all is trained they take their place. */
-void weft_step_end_averages(weft_store *store);
+/* and when all is trained they take their place. `step` is the one that updates them, unbound;
+ * collective. */
+weft_status weft_step_end_averages(const weft_step *step, const weft_place_of_run *place,
+                                   weft_store *store);
 void weft_step_free(weft_step *step);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);

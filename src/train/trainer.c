@@ -98,15 +98,8 @@ static weft_status open_ranks(trainer *t)
     WEFT_TRY(weft_comm_open_mpi(&t->comm));
     weft_comm_set_deadline(t->comm, run->deadline);
     const int ranks = weft_comm_ranks(t->comm);
-    char mesh[32] = "";
-    if (ranks > 1)
-        snprintf(mesh, sizeof mesh, "dp=%d", ranks);
-    WEFT_TRY(weft_mesh_parse(run->mesh[0] ? run->mesh : mesh, &t->place.mesh));
-    if (weft_mesh_ranks(&t->place.mesh) != ranks)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: mesh: '%s' is for %d ranks, but %d run (mpirun -n %d weft train ...)",
-                         t->path, run->mesh, weft_mesh_ranks(&t->place.mesh), ranks,
-                         weft_mesh_ranks(&t->place.mesh));
+    WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
+    t->place.zero = (int)run->parallel.zero;
     t->place.backend = weft_backend_find(run->backend);
     if (!t->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", t->path, run->backend,
@@ -375,6 +368,18 @@ static weft_status tell_memory(trainer *t)
                                                     t->store, t->process, &peak, &told);
     if (status == WEFT_OK && t->leader)
         weft_info("%s", told.data);
+    weft_buf_free(&told);
+    return status;
+}
+
+static weft_status tell_layout(const trainer *t)
+{
+    weft_buf told = {0};
+    weft_stage_steps_layout(&t->programs, t->stage, &t->place, &told);
+    const weft_status_code status = weft_buf_check(&told);
+    if (status == WEFT_OK && told.len)
+        weft_info("layout of %d ranks, slowest axis first\n%.*s", weft_comm_ranks(t->comm),
+                  (int)told.len - 1, told.data);
     weft_buf_free(&told);
     return status;
 }
@@ -821,6 +826,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(tell_memory(t));
     if (first && t->leader)
+        WEFT_TRY(tell_layout(t));
+    if (first && t->leader)
         WEFT_TRY(look_at_data(t));
     if (first)
         WEFT_TRY(resume(t));
@@ -921,7 +928,8 @@ static weft_status finish(trainer *t)
     WEFT_TRY(find_fps(t));
     weft_step_cache_unbind(t->steps);
     if (t->run->optimizer.ema_decay > 0) /* from here on the weights are their averages */
-        weft_step_end_averages(t->store);
+        WEFT_TRY(weft_step_end_averages(
+            t->programs.update ? t->programs.update : t->programs.bucket[0], &t->place, t->store));
     weft_export e = {.run = t->run,
                      .models = &t->models,
                      .comm = t->comm,

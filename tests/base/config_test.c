@@ -41,9 +41,11 @@ static const weft_key optimizer_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(optimizer, kind), "adamw", "", "which", .choices = kinds},
 };
 static const weft_section optimizer_section = {"optimizer", "updates", sizeof(optimizer),
-                                               optimizer_keys, WEFT_COUNT(optimizer_keys)};
+                                               optimizer_keys, WEFT_COUNT(optimizer_keys),
+                                               .single = "rate"};
 static const weft_key run_keys[] = {
-    {"steps", WEFT_KEY_I64, offsetof(run, steps), "1000", "", "steps", .min = 1, .max = 1e9},
+    {"steps", WEFT_KEY_I64, offsetof(run, steps), "1000", "", "steps", .min = 1, .max = 1e9,
+     .also = "iterations"},
     {"memory", WEFT_KEY_I64, offsetof(run, memory), "1GiB", "bytes", "room"},
     {"quick", WEFT_KEY_BOOL, offsetof(run, quick), "false", "", "quick"},
     {"name", WEFT_KEY_STRING, offsetof(run, name), "x", "", "name"},
@@ -344,6 +346,26 @@ Test(config, trees)
     weft_buf_free(&first);
     weft_buf_free(&second);
     weft_buf_free(&changes);
+}
+
+Test(config, other_names_and_single_values)
+{
+    const char *const sets[] = {"iterations=7"}, *const both[] = {"optimizer=3e-4", "iterations=9"};
+    cr_assert_eq(parse("iterations: 5\noptimizer: 2e-4", NULL, 0), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(got.steps, 5);
+    cr_assert_eq(got.optimizer.rate, 2e-4);
+    cr_assert_eq(got.optimizer.betas.count, 2);
+    cr_assert_eq(parse("steps: 5", sets, 1), WEFT_OK);
+    cr_assert_eq(got.steps, 7);
+    cr_assert_eq(parse("iterations: 5\noptimizer: {kind: sgd}", both, 2), WEFT_OK);
+    cr_assert_eq(got.steps, 9);
+    cr_assert_eq(got.optimizer.rate, 3e-4);
+    FAILS("iterations: 5\nsteps: 6",
+          "run.yaml:1: 'iterations' and 'steps' are two names of one key: write one");
+    FAILS("optimizer: 2", "run.yaml:1: optimizer.rate: '2' is not a number from 0 to 1");
+    FAILS("optimizer: [1]", "run.yaml:1: optimizer: a list is given, expected is a mapping of keys "
+                            "to values");
 }
 
 Test(config, old_keys_say_what_to_write)

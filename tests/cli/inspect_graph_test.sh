@@ -30,7 +30,7 @@ grep -q "missing.yaml" err
 grep -q "of 4 x 5x64x32" sizes.txt
 bytes() { awk -v what="$1" '$1 == what {print $2 * ($3 == "KiB" ? 1 : $3 == "MiB" ? 1024 : 1048576)}' "$2"; }
 "$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --mesh dp=4 >mesh.txt
-"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --set mesh=dp=4 >set.txt
+"$WEFT" inspect graph vae.yaml --batch 4 --frames 5 --height 64 --width 32 --set parallel.dp=4 >set.txt
 stable() { sed 's/at most .*copies/copies/' "$1" | grep -v planned; } # what is resident is another each time
 diff <(stable mesh.txt) <(stable set.txt)
 awk -v a="$(bytes activations sizes.txt)" -v b="$(bytes activations mesh.txt)" \

@@ -35,7 +35,7 @@ static weft_graph *build(void *user)
     if (!j->hidden)
         weft_output(g, "all", all);
     if (j->square)
-        weft_output(g, "later", weft_sum_squares_all(g, in, in, INPUTS));
+        weft_output(g, "later", weft_sum_squares_all(g, in, INPUTS));
     const weft_value w = weft_input(g, "w", WEFT_F32, weft_value_get(g, all)->shape);
     weft_output(g, "loss", weft_sum_all(g, weft_mul(g, weft_unary(g, WEFT_OP_SQUARE, all), w)));
     return g;

@@ -23,7 +23,7 @@ static int sums_of_norm(const char *mesh_text, const uint32_t *split, int count)
                 split[i] >> a & 1 ? (weft_layout){WEFT_S, (int8_t)a} : (weft_layout){WEFT_R, 0};
         weft_graph_set_layout(g, value[i], layout);
     }
-    const weft_value norm = weft_sum_squares_all(g, value, value, count);
+    const weft_value norm = weft_sum_squares_all(g, value, count);
     weft_output(g, "norm", norm);
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s", weft_error_message());

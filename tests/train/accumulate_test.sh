@@ -67,7 +67,7 @@ printf 'stages:\n  - {steps: 6, accumulate: 3, buckets: %s, lr: 1e-3, warmup: 2}
 for n in 1 2; do
     ranks $n "$WEFT" train dit.yaml --set out=runs/mixed$n >mixed$n.log 2>&1 || { cat mixed$n.log; fail "several buckets in a step on $n ranks"; }
 done
-ranks 2 "$WEFT" train dit.yaml --set out=runs/mixedfsdp --set mesh=fsdp=2 >mixedfsdp.log 2>&1 || { cat mixedfsdp.log; fail "several buckets in a step under fsdp"; }
+ranks 2 "$WEFT" train dit.yaml --set out=runs/mixedfsdp --set parallel.fsdp=2 >mixedfsdp.log 2>&1 || { cat mixedfsdp.log; fail "several buckets in a step under fsdp"; }
 ! grep -q "never has a turn" mixed1.log || { cat mixed1.log; fail "a bucket without samples"; }
 python3 compare.py runs/mixed1 runs/mixed2 6 || fail "several buckets in a step: two ranks are not one"
 python3 compare.py runs/mixed1 runs/mixedfsdp 6 || fail "several buckets in a step: fsdp is not one rank"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A run that goes on with another mesh at each start (parameters split, then also the batch into uneven parts of parts, then
+# A run that goes on with another mesh at each start (parameters split, then optimizer states in parts of those parts, in uneven parts, then
 # tensor parallel, then one rank) has the losses of the run that one rank makes without a stop, to 1e-5, and leaves a model
 # of the same tensors.
 source "$SRC/tests/train/common.sh"
@@ -17,9 +17,10 @@ go_on() { # RANKS STEPS0 STEPS1 [OPTIONS...]
     ranks $n "$WEFT" train dit.yaml --set out=runs/parts "${options[@]}" $steps "$@" >part.log 2>&1 || { cat part.log; fail "$n ranks, $*"; }
     [ $before = 0 ] || grep -q "going on from runs/parts/checkpoints/step-$(printf %08d $before)\$" part.log || { cat part.log; fail "$*: not gone on from $before"; }
 }
-go_on 2 4 1 --set mesh=fsdp=2
-go_on 4 4 2 --set mesh=dp=2,fsdp=2
-go_on 2 4 4 --set mesh=tp=2
+go_on 2 4 1 --set parallel.fsdp=2
+go_on 4 4 2 --set parallel.dp=2 --set parallel.fsdp=2 --set parallel.zero=1
+go_on 3 4 3 --set parallel.zero=2
+go_on 2 4 4 --set parallel.tp=2
 go_on 1 4 6
 paste <(losses runs/whole) <(losses runs/parts) | awk '
     function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}

@@ -36,16 +36,56 @@ agree() { # run, tolerance
     done
 }
 "$WEFT" train vae.yaml >log 2>&1 || { cat log; exit 1; }
-ranks 2 "$WEFT" train vae.yaml --set out=vae.fsdp --set mesh=fsdp=2 >log 2>&1 || { cat log; exit 1; }
+ranks 2 "$WEFT" train vae.yaml --set out=vae.fsdp --set parallel.fsdp=2 >log 2>&1 || { cat log; exit 1; }
 agree vae.fsdp 1e-4
 "$WEFT" train dit.yaml >log 2>&1 || { cat log; exit 1; }
-for mesh in tp=2 cp=2 fsdp=2,tp=2; do
-    n=2
-    [ $mesh = fsdp=2,tp=2 ] && n=4
-    ranks $n "$WEFT" train dit.yaml --set out=dit.$mesh --set mesh=$mesh >log 2>&1 || { cat log; exit 1; }
-    agree dit.$mesh 1e-4
+run() { # RANKS NAME KEY=VALUE of parallel...
+    local n=$1 name=$2 set=()
+    shift 2
+    for key; do set+=(--set "$key"); done
+    ranks "$n" "$WEFT" train dit.yaml --set out="dit.$name" "${set[@]}" >log 2>&1 || { cat log; exit 1; }
+    agree "dit.$name" 1e-4
+}
+run 2 tp parallel.tensor_parallel_degree=2
+grep -q "tp  *2  tensor parallel  *[0-9.]* [KM]*iB" log || { cat log; fail "no layout is told"; }
+run 2 sp parallel.tp=2 parallel.sequence=true
+run 2 cp parallel.cp=2
+run 2 ring parallel.context=ring parallel.cp=2
+run 4 both 'parallel.context={ulysses: 2, ring: 2}'
+grep -q "ring  *2 .*" log && grep -q "cp  *2 " log || { cat log; fail "both kinds of context"; }
+run 4 fsdp_tp parallel.fsdp=2 parallel.tp=2
+# Optimizer states in parts (zero), with averages, which are gathered at the end; and going on from such a checkpoint.
+for zero in 1 2; do
+    run 3 zero$zero parallel.zero=$zero optimizer.ema_decay=0.5
 done
-for mesh in pd=2 tp=2; do
-    if ranks 2 "$WEFT" train vae.yaml --set out=bad --set mesh=$mesh >log 2>&1; then exit 1; fi
-    grep -q "nothing is known to split over the axis" log || { cat log; exit 1; }
-done
+cp -r dit.zero1/model/transformer zero1
+"$WEFT" train dit.yaml --set out=dit.averages --set optimizer.ema_decay=0.5 >log 2>&1 || { cat log; exit 1; }
+python3 - dit.averages/model/transformer zero1 <<'PY' || fail "averages differ"
+import json, struct, sys
+def read(folder):
+    raw = open(folder + "/diffusion_pytorch_model.safetensors", "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    head = json.loads(raw[8:8 + n]); head.pop("__metadata__", None)
+    return {k: struct.unpack("<%df" % ((v["data_offsets"][1] - v["data_offsets"][0]) // 4),
+                             raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in head.items()}
+a, b = read(sys.argv[1]), read(sys.argv[2])
+assert a.keys() == b.keys()
+for k in a:
+    top = max(map(abs, a[k])) or 1
+    # a step of AdamW is as long as the rate for any gradient, however small: 3 steps of 1e-3 at most
+    assert len(a[k]) == len(b[k]) and max(abs(x - y) for x, y in zip(a[k], b[k])) <= 1e-3 * top + 2e-3, k
+PY
+# What does not fit is said with the number that would do.
+refuse_ranks() { # TEXT ARGS...
+    local text=$1
+    shift
+    if ranks 2 "$WEFT" train "$@" --set out=bad >log 2>&1; then fail "$* runs"; fi
+    grep -q "$text" log || { cat log; fail "$* is not told of '$text'"; }
+}
+refuse_ranks "unknown key 'pd'" dit.yaml --set parallel.pd=2
+refuse_ranks "nothing is known to split over the axis" vae.yaml --set parallel.tp=2
+refuse_ranks "need 3 ranks, but 2 run" dit.yaml --set parallel.tp=3
+refuse_ranks "make 4 ranks, but 2 run (mpirun -n 4" dit.yaml --set parallel.dp=2 --set parallel.tp=2
+refuse_ranks "ulysses 2 x ring 1 make 2" dit.yaml --set parallel.cp=4 --set parallel.context.ulysses=2
+refuse_ranks "'pp' is no axis" dit.yaml --set parallel.tp=2 --set 'parallel.order=[pp]'
+refuse_ranks "no key any more: write parallel" dit.yaml --set mesh=tp=2

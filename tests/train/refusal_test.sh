@@ -38,7 +38,7 @@ refuse "text_encoders: an autoencoder reads no captions" vae.yaml --set 'text_en
 sed 's/base_dim: 4,/base_dim: 4, base_dims: 4,/' vae.yaml >typo.yaml
 refuse "typo.yaml:5: AutoencoderKLWan has no field \"base_dims\" \(did you mean \"base_dim\"\?\)" typo.yaml
 refuse "\"z_dim\" is 65; it must lie in 1..64" vae.yaml --set autoencoder.config.z_dim=65
-refuse "mesh: 'dp=2' is for 2 ranks, but 1 run" vae.yaml --set mesh=dp=2
+refuse "parallel: dp 2 x fsdp 1 x cp 1 x tp 1 make 2 ranks, but 1 run" vae.yaml --set parallel.dp=2
 refuse "none of 24 samples fits" vae.yaml --set stages.0.frames=101
 [ ! -e runs/vae/model ] || fail "a refused run left a model"
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }

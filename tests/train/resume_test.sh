@@ -30,7 +30,7 @@ case $WEFT_BUILD in
 *)
     wide="--set autoencoder.config.base_dim=24 --set stages.0.steps=2 --set checkpoint.every=1"
     python3 peak.py "$WEFT" train vae.yaml $wide --set out=runs/peak1 || fail "the peak of one rank"
-    python3 peak.py "$MPIRUN" --oversubscribe -n 2 "$WEFT" train vae.yaml $wide --set out=runs/peak2 --set mesh=fsdp=2 ||
+    python3 peak.py "$MPIRUN" --oversubscribe -n 2 "$WEFT" train vae.yaml $wide --set out=runs/peak2 --set parallel.fsdp=2 ||
         fail "the peak under fsdp"
     ;;
 esac

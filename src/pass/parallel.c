@@ -1,0 +1,201 @@
+#include "pass/parallel.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEGREE(member, name_, other, fallback_, help_)                                             \
+    {                                                                                              \
+        name_, WEFT_KEY_I64, offsetof(weft_parallel, member), fallback_, "ranks", help_,           \
+            .min = 0, .max = 1 << 20, .also = other                                                \
+    }
+
+static const char *const context_names[] = {"ulysses", "ring", NULL};
+static const weft_key context_keys[] = {
+    {"kind", WEFT_KEY_ENUM, offsetof(weft_context, kind), "ulysses", "",
+     "ulysses: an all-to-all turns the split of tokens into one of heads around attention; ring: "
+     "keys and values go round, and ranks may be more than heads",
+     .choices = context_names},
+    {"ulysses", WEFT_KEY_I64, offsetof(weft_context, ulysses), "0", "ranks",
+     "of the cp ranks those that exchange heads, inside", .min = 0, .max = 1 << 20},
+    {"ring", WEFT_KEY_I64, offsetof(weft_context, ring), "0", "ranks",
+     "of the cp ranks those among which keys and values go round, outside", .min = 0,
+     .max = 1 << 20},
+};
+static const weft_section context_section = {
+    "context",
+    "how cp splits attention: ulysses, ring, or both as {ulysses: 2, ring: 2}",
+    sizeof(weft_context),
+    context_keys,
+    WEFT_COUNT(context_keys),
+    .single = "kind"};
+
+static const weft_key parallel_keys[] = {
+    DEGREE(dp, "dp", "data_parallel_replicate_degree", "0",
+           "replicas, each with its share of the samples; 0: as many as the other degrees leave"),
+    DEGREE(fsdp, "fsdp", "data_parallel_shard_degree", "1",
+           "parameters, gradients and optimizer in parts over ranks that split samples (ZeRO-3)"),
+    {"zero", WEFT_KEY_I64, offsetof(weft_parallel, zero), "0", "",
+     "over the dp ranks: 1 keeps optimizer states in parts, 2 sums of gradients too (level 3 is "
+     "fsdp)",
+     .min = 0, .max = 2},
+    DEGREE(tp, "tp", "tensor_parallel_degree", "1", "the width of layers in parts"),
+    {"sequence", WEFT_KEY_BOOL, offsetof(weft_parallel, sequence), "false", "",
+     "the tp ranks also split tokens where layers are whole: norms and residuals"},
+    DEGREE(cp, "cp", "context_parallel_degree", "0",
+           "tokens in parts, attention as `context` says; 0: what `context` makes"),
+    {"context", WEFT_KEY_SECTION, offsetof(weft_parallel, context), .section = &context_section},
+    {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
+     "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "
+     "the order dp, fsdp, cp, tp"},
+};
+const weft_section weft_parallel_section = {
+    "parallel",
+    "how the run is laid over its ranks: degrees that make their number; heads, tokens, samples "
+    "and widths need not divide by any",
+    sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
+
+/* ---- mesh ---------------------------------------------------------------------------------- */
+
+enum { PLACES = 4 };
+static const char *const place_name[PLACES] = {"dp", "fsdp", "cp", "tp"};
+
+typedef struct degrees {
+    int64_t dp, fsdp, ring, ulysses, tp;
+} degrees;
+
+static weft_status context_of(const weft_parallel *p, const char *where, degrees *d)
+{
+    d->ulysses = p->context.ulysses ? p->context.ulysses : 1;
+    d->ring = p->context.ring ? p->context.ring : 1;
+    const int64_t both = d->ulysses * d->ring;
+    if (!p->context.ulysses && !p->context.ring && p->cp)
+        *(p->context.kind == WEFT_CONTEXT_RING ? &d->ring : &d->ulysses) = p->cp;
+    else if (p->cp && p->cp != both)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel: cp is %lld, and context's ulysses %lld x ring %lld make "
+                         "%lld: leave cp out, or change one",
+                         where, (long long)p->cp, (long long)d->ulysses, (long long)d->ring,
+                         (long long)both);
+    return WEFT_OK;
+}
+
+static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const char *where)
+{
+    char sizes[160];
+    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld", (long long)d->fsdp,
+             (long long)(d->ring * d->ulysses), (long long)d->tp);
+    if (d->dp)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n %lld "
+                         "weft train ...)",
+                         where, (long long)d->dp, sizes, (long long)(d->dp * rest), ranks,
+                         (long long)(d->dp * rest));
+    const int64_t less = ranks / rest * rest;
+    if (less == 0)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel: %s need %lld ranks, but %d run (mpirun -n %lld weft train "
+                         "...)",
+                         where, sizes, (long long)rest, ranks, (long long)rest);
+    return weft_fail(WEFT_E_CONFIG,
+                     "%s: parallel: %s do not divide the %d ranks that run: start %lld or %lld of "
+                     "them (mpirun -n)",
+                     where, sizes, ranks, (long long)less, (long long)(less + rest));
+}
+
+static int place_of(const char *name)
+{
+    for (int i = 0; i < PLACES; i++)
+        if (!strcmp(name, place_name[i]))
+            return i;
+    return -1;
+}
+
+static weft_status order_of(const weft_parallel *p, const char *where, int order[PLACES])
+{
+    int count = 0;
+    bool taken[PLACES] = {false};
+    for (int64_t i = 0; i < p->order.count; i++) {
+        const int place = place_of(p->order.item[i]);
+        if (place < 0 || taken[place])
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: parallel.order: '%s' %s; the axes are dp, fsdp, cp, tp", where,
+                             p->order.item[i], place < 0 ? "is no axis" : "stands there twice");
+        taken[place] = true;
+        order[count++] = place;
+    }
+    for (int i = 0; i < PLACES; i++)
+        if (!taken[i])
+            order[count++] = i;
+    return WEFT_OK;
+}
+
+static void add_axis(weft_mesh *mesh, const char *name, int64_t size)
+{
+    if (size > 1) {
+        snprintf(mesh->axis[mesh->axis_count].name, sizeof mesh->axis[0].name, "%s", name);
+        mesh->axis[mesh->axis_count++].size = (int)size;
+    }
+}
+
+weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,
+                               weft_mesh *mesh)
+{
+    degrees d = {.dp = p->dp, .fsdp = p->fsdp ? p->fsdp : 1, .tp = p->tp ? p->tp : 1};
+    int order[PLACES];
+    WEFT_TRY(context_of(p, where, &d));
+    WEFT_TRY(order_of(p, where, order));
+    const int64_t rest = d.fsdp * d.ring * d.ulysses * d.tp;
+    if (ranks == 0)
+        d.dp = d.dp ? d.dp : 1;
+    else if (d.dp ? d.dp * rest != ranks : ranks % rest != 0)
+        return bad_ranks(&d, rest, ranks, where);
+    else
+        d.dp = ranks / rest;
+    *mesh = (weft_mesh){0};
+    for (int i = 0; i < PLACES; i++)
+        switch (order[i]) {
+        case 0: add_axis(mesh, "dp", d.dp); break;
+        case 1: add_axis(mesh, "fsdp", d.fsdp); break;
+        case 2:
+            add_axis(mesh, "ring", d.ring);
+            add_axis(mesh, "cp", d.ulysses);
+            break;
+        default: add_axis(mesh, p->sequence ? "sp" : "tp", d.tp); break;
+        }
+    return WEFT_OK;
+}
+
+/* ---- what is told -------------------------------------------------------------------------- */
+
+static int64_t wire_bytes(const weft_parallel_part *part, int axis)
+{
+    int64_t bytes = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(part->graph); n++) {
+        const weft_node *node = weft_graph_node(part->graph, n);
+        if (weft_op_has(node->op, WEFT_TRAIT_COLLECTIVE) &&
+            ((const weft_attr_comm *)node->attr)->axis == axis)
+            bytes += weft_node_cost(part->graph, n).wire_bytes;
+    }
+    return bytes * part->times;
+}
+
+void weft_parallel_print(const weft_mesh *mesh, const weft_recipe_list *const *lists, int count,
+                         int zero, const weft_parallel_part *part, int parts, weft_buf *out)
+{
+    static const char *const kept[] = {"", ", optimizer states in parts",
+                                       ", optimizer states and gradients in parts"};
+    weft_buf_printf(out, "  axis  ranks  %-58s  sent a step and rank\n", "splits");
+    for (int a = 0; a < mesh->axis_count; a++) {
+        const weft_recipe_list *list = weft_recipe_list_find(lists, count, mesh->axis[a].name);
+        char what[120], bytes[32];
+        int64_t sent = 0;
+        for (int i = 0; i < parts; i++)
+            sent += wire_bytes(&part[i], a);
+        snprintf(what, sizeof what, "%s%s", list ? list->what : "",
+                 strcmp(mesh->axis[a].name, "dp") ? "" : kept[zero]);
+        weft_buf_printf(out, "  %-4s  %5d  %-58s  %s\n", mesh->axis[a].name, mesh->axis[a].size,
+                        what, weft_format_bytes(sent, bytes));
+    }
+}

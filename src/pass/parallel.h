@@ -1,0 +1,46 @@
+/* How a run is laid over its ranks: the config section `parallel`, and the mesh that follows. */
+#ifndef WEFT_PASS_PARALLEL_H
+#define WEFT_PASS_PARALLEL_H
+
+#include "base/config.h"
+#include "pass/pass.h"
+
+typedef enum weft_context_kind { WEFT_CONTEXT_ULYSSES, WEFT_CONTEXT_RING } weft_context_kind;
+
+/* How attention is split where tokens are. */
+typedef struct weft_context {
+    int kind;              /* weft_context_kind, where the degrees are not given */
+    int64_t ulysses, ring; /* degrees; 0: not given */
+} weft_context;
+
+typedef struct weft_parallel {
+    int64_t dp, fsdp; /* ranks that split samples; dp 0: as many as are left */
+    int64_t zero;     /* of the dp ranks: 0, 1, 2 (train/optimizer.h) */
+    int64_t tp;
+    bool sequence; /* tp also splits tokens between its layers */
+    int64_t cp;    /* 0: as `context` says */
+    weft_context context;
+    weft_string_list order; /* of dp, fsdp, cp, tp: slowest first */
+} weft_parallel;
+extern const weft_section weft_parallel_section;
+
+/* The mesh of `ranks` ranks (0: as many as the degrees make). Axes, in the order of `order`, those
+ * of more than one rank:
+ *
+ *   dp, fsdp   as they are         cp   "cp" (all-to-all), "ring", or ring outside and cp inside
+ *   tp         "tp", or "sp" with `sequence`
+ *
+ * WEFT_E_CONFIG, beginning with `where`: degrees that do not make the ranks, with those that do. */
+weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,
+                               weft_mesh *mesh);
+
+/* One graph of a step and how often the step runs it. */
+typedef struct weft_parallel_part {
+    const weft_graph *graph; /* of this rank */
+    int64_t times;
+} weft_parallel_part;
+/* A table, an axis a line: ranks, what they split, bytes that this rank sends over it in a step. */
+void weft_parallel_print(const weft_mesh *mesh, const weft_recipe_list *const *lists, int count,
+                         int zero, const weft_parallel_part *part, int parts, weft_buf *out);
+
+#endif

@@ -1,0 +1,377 @@
+/* Every layout trains as one rank does: a small Wan DiT whose sizes divide nothing (7 layers, 5
+ * heads, batches of 5, 3 x 5 x 7 latents), through the steps of `weft train` (train/step.h), ranks
+ * as threads. For each layout of the tables below:
+ *
+ *   close    losses and gradient norms of 8 steps, and all weights after them, to 1e-5 of one rank:
+ *            sums have another order
+ *   bitwise  the same again, the second time
+ *   equal    bytes sent = bytes of the exchanges, as compiled */
+#include "../model_of.h"
+#include "base/rng.h"
+#include "pass/parallel.h"
+#include "runtime/comm.h"
+#include "runtime/part.h"
+#include "train/step.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { RANKS = 8, STEPS = 8, BATCH = 5, CHANNELS = 3, TOKENS = 4, WIDTH = 6 };
+
+static const char small[] =
+    "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":5,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":22,\"num_layers\":7,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
+
+static weft_graph *whole_graph(const weft_model *model)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_shape shape = WEFT_SHAPE(BATCH, 3, 5, 7, CHANNELS);
+    const weft_value latents = weft_input(g, "batch.latents", WEFT_F32, shape);
+    const weft_value time = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(BATCH));
+    const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(BATCH, TOKENS, WIDTH));
+    const weft_value target = weft_input(g, "batch.target", WEFT_F32, shape);
+    const weft_value error = weft_sub(g, denoise(g, model, latents, time, text), target);
+    weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error)));
+    return g;
+}
+
+/* ---- one run ------------------------------------------------------------------------------- */
+
+typedef struct layout {
+    const char *mesh;
+    int zero;
+    bool parts; /* gradients and update as two programs, two contributions a step */
+} layout;
+
+typedef struct job {
+    const layout *layout;
+    weft_mesh mesh;
+    weft_comm *comm;
+    int rank;
+    double loss[STEPS], norm[STEPS];
+    weft_store *store;
+    int64_t planned_wire, sent; /* bytes, after the first step */
+    char error[400];
+} job;
+
+static double value_of(const char *name, int64_t index)
+{
+    uint64_t seed = 77;
+    for (const char *c = name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
+    const double normal = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
+    return strcmp(name, "batch.timestep") ? normal : 500 + 300 * tanh(normal);
+}
+
+/* The own part of the inputs of contribution `i`; both halves of a step are the same batch, so that
+ * their mean is what one contribution has. */
+static void fill(const weft_step *step, int64_t i)
+{
+    static const char *const names[] = {"batch.latents", "batch.timestep", "batch.text",
+                                        "batch.target"};
+    for (int k = 0; k < 4; k++) {
+        const weft_value v = weft_graph_find(step->graph, names[k]);
+        weft_tensor *to = weft_program_input(step->program, names[k]);
+        if (!weft_value_ok(v) || !to)
+            continue;
+        const weft_tensor own = weft_tensor_of(step->graph, v);
+        const weft_box part = weft_box_of(&own), all = weft_box_whole(&own.whole);
+        const int64_t count = weft_shape_count(&own.whole);
+        float *whole = weft_alloc(count * (int64_t)sizeof *whole);
+        for (int64_t e = 0; e < count; e++)
+            whole[e] = (float)value_of(names[k], e + 100000 * (i % 3));
+        weft_box_copy(&part, to->data, to->dtype, &all, whole, WEFT_F32);
+        weft_free(whole);
+    }
+}
+
+static void set(const weft_step *step, const char *name, double value)
+{
+    weft_tensor *t = weft_program_input(step->program, name);
+    if (t)
+        *(float *)t->data = (float)value;
+}
+
+static void set_scalars(const weft_step *step, int64_t i)
+{
+    set(step, "optimizer.lr", 1e-3);
+    set(step, "optimizer.step", (double)(i + 1));
+    set(step, "optimizer.loss_limit", 1e9);
+    set(step, "optimizer.norm_limit", 1e9);
+    set(step, "optimizer.weight", 0.5);
+}
+
+static const weft_optimizer_config adamw = {.beta1 = 0.9,
+                                            .beta2 = 0.99,
+                                            .eps = 1e-3, /* else a step hides the gradient's size */
+                                            .weight_decay = 0.01,
+                                            .clip_norm = 0.5,
+                                            .ema_decay = 0.9};
+
+static weft_status run_step(job *j, const weft_step *work, const weft_step *update, int64_t i)
+{
+    const weft_step *last = update ? update : work;
+    for (int half = 0; half < (update ? 2 : 1); half++) {
+        fill(work, i);
+        set_scalars(work, i);
+        WEFT_TRY(weft_program_run(work->program));
+        j->planned_wire += weft_program_comm_times(work->program).wire_bytes;
+    }
+    if (update) {
+        set_scalars(update, i);
+        WEFT_TRY(weft_program_run(update->program));
+        j->planned_wire += weft_program_comm_times(update->program).wire_bytes;
+    }
+    j->loss[i] = weft_step_scalar(last, "loss");
+    j->norm[i] = weft_step_scalar(last, "grad_norm");
+    return WEFT_OK;
+}
+
+static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work, weft_step *update)
+{
+    const weft_model model = model_of(small);
+    place->recipes = model.family->recipe;
+    place->recipe_count = model.family->recipes;
+    place->kind = j->layout->parts ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
+    WEFT_TRY(weft_step_make(whole_graph(&model), &adamw, place, j->store, 7, work));
+    if (!j->layout->parts)
+        return WEFT_OK;
+    const weft_optimizer_config own = weft_step_optimizer(&adamw, place);
+    place->kind = WEFT_STEP_UPDATE;
+    place->flagged = work->flagged;
+    return weft_step_make(weft_optimizer_update((const weft_graph *[]){work->graph}, 1, &own),
+                          &adamw, place, j->store, 7, update);
+}
+
+static weft_status train(job *j)
+{
+    weft_step work = {0}, update = {0};
+    weft_place_of_run place = {
+        .comm = j->comm, .mesh = j->mesh, .backend = &weft_backend_cpu, .zero = j->layout->zero};
+    weft_status_code status = make_steps(j, &place, &work, &update);
+    int64_t messages, before = 0, after = 0;
+    if (status == WEFT_OK)
+        weft_step_begin_averages(j->store);
+    for (int64_t i = 0; i < STEPS && status == WEFT_OK; i++) {
+        status = run_step(j, &work, j->layout->parts ? &update : NULL, i);
+        weft_comm_sent(j->comm, &messages, &after);
+        if (i == 0) { /* which also compared the lists of exchanges */
+            before = after;
+            j->planned_wire = 0;
+        }
+    }
+    j->sent = after - before;
+    if (work.program)
+        weft_program_unbind(work.program);
+    if (update.program)
+        weft_program_unbind(update.program);
+    if (status == WEFT_OK)
+        status = weft_step_end_averages(j->layout->parts ? &update : &work, &place, j->store);
+    weft_step_free(&work);
+    weft_step_free(&update);
+    return status;
+}
+
+static void *run_rank(void *user)
+{
+    job *j = user;
+    if (train(j) != WEFT_OK)
+        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
+    return NULL;
+}
+
+static int run(const layout *l, job *jobs)
+{
+    weft_mesh mesh;
+    weft_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    cr_assert_eq(weft_mesh_parse(l->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
+    const int ranks = weft_mesh_ranks(&mesh);
+    cr_assert(ranks <= RANKS, "%s", l->mesh);
+    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (job){
+            .layout = l, .mesh = mesh, .comm = comm[r], .rank = r, .store = weft_store_create()};
+        weft_comm_set_deadline(comm[r], 120);
+        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        weft_comm_free(comm[r]);
+        cr_assert_str_empty(jobs[r].error, "%s zero %d, rank %d: %s", l->mesh, l->zero, r,
+                            jobs[r].error);
+    }
+    return ranks;
+}
+
+static void end(job *jobs, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        weft_store_free(jobs[r].store);
+}
+
+/* ---- comparison ---------------------------------------------------------------------------- */
+
+static job one[2]; /* one rank, with one contribution a step and with two */
+
+static const job *reference(bool parts)
+{
+    static const layout alone[2] = {{"", 0, false}, {"", 0, true}};
+    if (!one[parts].store)
+        run(&alone[parts], &one[parts]);
+    return &one[parts];
+}
+
+/* Largest difference of a tensor, relative to its largest element; what a sum over ranks still
+ * waits for is no part of a whole. */
+static double distance(weft_store *whole, weft_store *many, const char **name)
+{
+    double worst = 0;
+    for (int64_t t = 0; t < weft_store_count(many); t++) {
+        const weft_tensor *part = weft_store_at(many, t), *all = weft_store_find(whole, part->name);
+        const weft_box box = weft_box_of(part), full = weft_box_whole(&part->whole);
+        const int64_t count = weft_shape_count(&part->shape);
+        if (part->replica < 0 || count == 0)
+            continue;
+        float *expected = weft_alloc(count * (int64_t)sizeof *expected);
+        double largest = 1e-3;
+        weft_box_copy(&box, expected, WEFT_F32, &full, all->data, all->dtype);
+        for (int64_t i = 0; i < weft_shape_count(&all->shape); i++)
+            largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
+        for (int64_t i = 0; i < count; i++) {
+            const double off =
+                fabs((double)((const float *)part->data)[i] - (double)expected[i]) / largest;
+            if (!(off <= worst)) {
+                worst = off;
+                *name = part->name;
+            }
+        }
+        weft_free(expected);
+    }
+    return worst;
+}
+
+static bool same_bits(const job *a, const job *b)
+{
+    for (int64_t t = 0; t < weft_store_count(a->store); t++) {
+        const weft_tensor *x = weft_store_at(a->store, t), *y = weft_store_find(b->store, x->name);
+        if (memcmp(x->data, y->data, (size_t)weft_shape_count(&x->shape) * sizeof(float)))
+            return false;
+    }
+    return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+static void compare(const layout *l)
+{
+    static const double near = 1e-5;
+    job many[RANKS], again[RANKS];
+    const job *alone = reference(l->parts);
+    const int ranks = run(l, many);
+    run(l, again);
+    for (int r = 0; r < ranks; r++) {
+        const char *name = "";
+        for (int s = 0; s < STEPS; s++) {
+            cr_expect(fabs(many[r].loss[s] - alone->loss[s]) <= near * fabs(alone->loss[s]),
+                      "%s zero %d, rank %d, step %d: loss %.9g, not %.9g", l->mesh, l->zero, r, s,
+                      many[r].loss[s], alone->loss[s]);
+            cr_expect(fabs(many[r].norm[s] - alone->norm[s]) <= near * fabs(alone->norm[s]),
+                      "%s zero %d, rank %d, step %d: norm %.9g, not %.9g", l->mesh, l->zero, r, s,
+                      many[r].norm[s], alone->norm[s]);
+        }
+        const double off = distance(alone->store, many[r].store, &name);
+        cr_expect(off <= near, "%s zero %d, rank %d: %s is off by %g", l->mesh, l->zero, r, name,
+                  off);
+        cr_expect(same_bits(&many[r], &again[r]), "%s zero %d, rank %d: other bits the second time",
+                  l->mesh, l->zero, r);
+        cr_expect_eq(many[r].sent, many[r].planned_wire,
+                     "%s zero %d, rank %d: %lld bytes sent, %lld planned", l->mesh, l->zero, r,
+                     (long long)many[r].sent, (long long)many[r].planned_wire);
+    }
+    end(many, ranks);
+    end(again, ranks);
+}
+
+static void compare_all(const layout *l, int count)
+{
+    for (int i = 0; i < count; i++)
+        compare(&l[i]);
+    cr_assert(count > 0);
+}
+#define COMPARE(...)                                                                               \
+    do {                                                                                           \
+        const layout list[] = {__VA_ARGS__};                                                       \
+        compare_all(list, (int)(sizeof list / sizeof *list));                                      \
+    } while (0)
+
+/* ---- layouts: the number behind a mesh is the level of ZeRO over dp ------------------------- */
+
+Test(equality, one_axis_of_two)
+{
+    COMPARE({"dp=2"}, {"fsdp=2"}, {"tp=2"}, {"sp=2"}, {"cp=2"}, {"ring=2"}, {"dp=2", 1},
+            {"dp=2", 2});
+}
+
+Test(equality, one_axis_of_three)
+{
+    COMPARE({"dp=3"}, {"fsdp=3"}, {"tp=3"}, {"sp=3"}, {"cp=3"}, {"ring=3"}, {"dp=3", 1},
+            {"dp=3", 2});
+}
+
+Test(equality, one_axis_of_four)
+{
+    COMPARE({"dp=4"}, {"fsdp=4"}, {"tp=4"}, {"sp=4"}, {"cp=4"}, {"ring=4"}, {"dp=4", 1},
+            {"dp=4", 2});
+}
+
+/* Two contributions a step: sums of gradients are states, and the update is a program. */
+Test(equality, contributions)
+{
+    COMPARE({"dp=3", 0, true}, {"dp=3", 1, true}, {"dp=3", 2, true}, {"fsdp=2,tp=2", 0, true},
+            {"dp=2,fsdp=2", 2, true}, {"dp=2,tp=2", 2, true}, {"dp=2,ring=2", 1, true});
+}
+
+Test(equality, samples_and_one_axis)
+{
+    COMPARE({"dp=2,fsdp=2"}, {"dp=2,tp=2"}, {"dp=2,sp=2"}, {"dp=2,cp=2"}, {"dp=2,ring=2"},
+            {"fsdp=2,tp=2"}, {"fsdp=2,sp=2"}, {"fsdp=2,cp=2"}, {"fsdp=2,ring=2"});
+}
+
+Test(equality, states_in_parts_and_one_axis)
+{
+    COMPARE({"dp=2,fsdp=2", 1}, {"dp=2,tp=2", 1}, {"dp=2,sp=2", 1}, {"dp=2,cp=2", 1},
+            {"dp=2,ring=2", 1}, {"dp=2,fsdp=2", 2}, {"dp=2,tp=2", 2}, {"dp=2,sp=2", 2},
+            {"dp=2,cp=2", 2}, {"dp=2,ring=2", 2});
+}
+
+Test(equality, two_axes_inside)
+{
+    COMPARE({"tp=2,cp=2"}, {"tp=2,ring=2"}, {"sp=2,cp=2"}, {"sp=2,ring=2"}, {"ring=2,cp=2"});
+}
+
+Test(equality, samples_and_one_axis_of_three)
+{
+    COMPARE({"dp=2,fsdp=3"}, {"dp=3,tp=2"}, {"dp=2,sp=3"}, {"dp=3,cp=2"}, {"dp=2,ring=3"},
+            {"fsdp=3,tp=2"}, {"fsdp=2,sp=3"}, {"fsdp=3,cp=2"}, {"fsdp=2,ring=3"});
+}
+
+Test(equality, states_in_parts_and_one_axis_of_three)
+{
+    COMPARE({"dp=3,fsdp=2", 1}, {"dp=2,tp=3", 1}, {"dp=3,sp=2", 1}, {"dp=2,cp=3", 1},
+            {"dp=3,ring=2", 1}, {"dp=2,fsdp=3", 2}, {"dp=3,tp=2", 2}, {"dp=2,sp=3", 2},
+            {"dp=3,cp=2", 2}, {"dp=2,ring=3", 2});
+}
+
+Test(equality, two_axes_inside_of_three)
+{
+    COMPARE({"tp=3,cp=2"}, {"tp=2,ring=3"}, {"sp=3,cp=2"}, {"sp=2,ring=3"}, {"ring=3,cp=2"});
+}
+
+Test(equality, three_axes)
+{
+    COMPARE({"fsdp=2,cp=2,tp=2"}, {"dp=2,fsdp=2,tp=2", 1}, {"dp=2,ring=2,tp=2", 2},
+            {"dp=2,cp=2,sp=2"});
+}
