@@ -180,15 +180,29 @@ static weft_status read_passes(const weft_args *args, weft_pass_switches *passes
     return WEFT_OK;
 }
 
+/* The keys of a config's section `parallel`. */
+static weft_status read_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel)
+{
+    int count;
+    const char *const *text = weft_args_list(args, "--parallel", &count);
+    return weft_config_parse(arena, "", 0, "--parallel", text, count, &weft_parallel_section,
+                             parallel);
+}
+
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
     prompts p = {0};
     weft_pass_switches passes;
-    weft_generator_options o = {.passes = &passes};
+    weft_parallel parallel;
+    weft_generator_options o = {.passes = &passes, .parallel = &parallel};
+    weft_arena *arena = weft_arena_create();
     weft_comm *comm = NULL;
     weft_generator *generator = NULL;
     weft_status_code status = WEFT_OK;
+    if (!arena)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    WEFT_GO(read_parallel(args, arena, &parallel));
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
     WEFT_GO(read_passes(args, &passes));
@@ -204,6 +218,7 @@ out:
         weft_comm_give_up(comm); /* the others need not wait for this rank */
     weft_generator_free(generator);
     weft_comm_free(comm);
+    weft_arena_free(arena);
     for (int64_t i = 0; i < p.count; i++)
         weft_free(p.text[i]);
     weft_free(p.text);
@@ -273,6 +288,12 @@ static const weft_option options[] = {
      .value_name = "NAME=off",
      .help = "leaves out a pass over the graphs (weft inspect graph --passes lists them)",
      .repeated = true},
+    {.name = "--parallel",
+     .value_name = "KEY=VALUE",
+     .help = "how ranks split the work: dp, fsdp, tp, sequence, cp, context, order of a training "
+             "config's section parallel (tp=2, context=ring); dp, what is left, splits prompts x "
+             "guidance halves",
+     .repeated = true},
     {.name = "--batch",
      .value_name = "N",
      .fallback = "1",
@@ -294,8 +315,9 @@ const weft_verb weft_verb_generate = {
         "same --batch, to 1e-5 of the\n"
         "numbers with another, where sums are taken in another order.\n"
         "Under mpirun the denoising batch (prompts x guidance halves) is split over the "
-        "ranks; the numbers that --raw writes\n"
-        "agree with those of one rank to 1e-5.\n\n"
+        "ranks, or with --parallel the\n"
+        "transformer too; the numbers that --raw writes agree with those of one rank to "
+        "1e-5.\n\n"
         "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt "
         "and seed of each.",
     .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "runtime/part.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -20,6 +21,7 @@ struct weft_generator {
     char *folder;
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
+    weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
     weft_model denoiser_model, encoder_model;
     char *denoiser_folder, *encoder_folder, *vae_folder;
     weft_grid patch; /* latents to tokens */
@@ -161,6 +163,22 @@ static weft_status check_sizes(weft_generator *p)
 
 /* ---- graphs -------------------------------------------------------------------------------- */
 
+/* The denoiser's recipe. What of it names nothing in the text encoder leaves that whole: ranks
+ * along such an axis all encode the same few prompts. */
+static weft_status lay_out(weft_generator *p)
+{
+    const weft_family *f = p->denoiser_model.family;
+    const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
+    if (p->options.parallel)
+        WEFT_TRY(weft_parallel_mesh(p->options.parallel, ranks, "--parallel", &p->mesh));
+    else
+        p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
+    WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
+    for (int i = 0; i < p->recipe.count; i++)
+        ((weft_recipe_row *)(uintptr_t)p->recipe.row)[i].optional = true;
+    return WEFT_OK;
+}
+
 static weft_status finish_part(weft_generator *p, part *s)
 {
     WEFT_TRY(weft_graph_check(s->graph));
@@ -169,7 +187,7 @@ static weft_status finish_part(weft_generator *p, part *s)
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
-                                   .recipe = &weft_recipe_dp};
+                                   .recipe = &p->recipe};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
@@ -249,7 +267,6 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     }
     p->options = *options;
     p->comm = comm;
-    p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", comm ? weft_comm_ranks(comm) : 1}}};
     p->folder = weft_strdup(folder);
     p->store = weft_store_create();
     if (!p->folder || !p->store) {
@@ -281,6 +298,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(check_sizes(p));
     p->guidance = weft_guidance_of(p->options.guidance);
     p->rows = p->options.batch * p->guidance->rows;
+    WEFT_GO(lay_out(p));
     WEFT_GO(build_parts(p));
     *generator = p;
     p = NULL;
@@ -295,6 +313,7 @@ void weft_generator_free(weft_generator *p)
         return;
     part_free(&p->encoder);
     part_free(&p->denoiser);
+    weft_recipe_free(&p->recipe);
     weft_vae_free(p->vae);
     weft_store_free(p->store);
     weft_free(p->folder);
@@ -368,13 +387,12 @@ double weft_generator_fps(const weft_generator *p)
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* Where this rank's rows of the denoising batch begin. */
-static int64_t own_rows(const weft_generator *p, int64_t *first)
+/* Where this rank's rows of a part's batch begin. */
+static int64_t own_rows(const part *s, const char *input, int64_t *first)
 {
-    int64_t count;
-    weft_part(p->rows, p->comm ? weft_comm_ranks(p->comm) : 1,
-              p->comm ? weft_comm_rank(p->comm) : 0, first, &count);
-    return count;
+    const weft_tensor own = weft_tensor_of(s->own, weft_graph_find(s->own, input));
+    *first = own.start[0];
+    return own.shape.dim[0];
 }
 
 /* Rows 0..batch-1 are the prompts, rows batch.. the empty prompt. */
@@ -382,7 +400,7 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
 {
     weft_tensor *tokens = weft_program_input(p->encoder.program, "batch.tokens");
     int64_t first;
-    const int64_t rows = own_rows(p, &first);
+    const int64_t rows = own_rows(&p->encoder, "batch.tokens", &first);
     for (int64_t r = 0; r < rows; r++) {
         const int64_t row = first + r;
         p->encoder_model.family->tokens(p->encoder_model.config, row < count ? prompts[row] : "",
@@ -403,7 +421,7 @@ static weft_status_code slope_of(void *user, const float *x, double sigma, float
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     const weft_precondition c = p->process->at(&p->process_config, sigma);
     int64_t first;
-    const int64_t rows = own_rows(p, &first);
+    const int64_t rows = own_rows(&p->denoiser, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
         float *to = latents + r * p->latent_floats;
         memcpy(to, x + (first + r) % batch * p->latent_floats, (size_t)p->latent_floats * 4);

@@ -6,6 +6,7 @@
 #include "diffusion/process.h"
 #include "diffusion/sampler.h"
 #include "generate/vae_stream.h"
+#include "pass/parallel.h"
 #include "pass/passes.h"
 
 /* As in the files; f32; rounded to bf16, which halves them. Computed with in f32 all the same. */
@@ -23,6 +24,7 @@ typedef struct weft_generator_options {
     const weft_sampler *sampler;      /* NULL: the first of weft_samplers */
     int64_t batch;                    /* prompts denoised together */
     const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
+    const weft_parallel *parallel;    /* read while it is opened; NULL: all ranks on dp */
     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
     int weights;
 } weft_generator_options;
@@ -31,8 +33,8 @@ typedef struct weft_generator weft_generator;
 
 /* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json), builds and plans
  * everything. No weights are loaded and nothing large is reserved, so that weft_generator_bytes()
- * can be told first. `comm` may be NULL. With several ranks the denoising batch (prompts x guidance
- * halves) is split over them. */
+ * can be told first. `comm` may be NULL. Of several ranks those on dp and fsdp split the denoising
+ * batch (prompts x guidance halves), those on other axes the transformer. */
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator);
 void weft_generator_free(weft_generator *generator); /* accepts NULL */
