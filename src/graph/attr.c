@@ -29,6 +29,12 @@ static void put_list(weft_buf *out, const char *before, const int64_t *list, int
         weft_buf_printf(out, "%s%lld", i ? "," : "", (long long)list[i]);
 }
 
+static void put_numbers(weft_buf *out, const char *before, const double list[3])
+{
+    for (int i = 0; i < 3; i++)
+        put_number(out, i ? "," : before, list[i]);
+}
+
 static void put_shape(weft_buf *out, const char *before, const weft_shape *shape)
 {
     char text[96];
@@ -208,7 +214,12 @@ PRINT(norm)
 PRINT(rope)
 {
     (void)g;
-    weft_buf_printf(out, "%s", ((const weft_attr_rope *)n->attr)->inverse ? " {inverse}" : "");
+    const weft_attr_rope *a = n->attr;
+    if (a->inverse || a->halves)
+        weft_buf_printf(out, " {%s}",
+                        !a->halves   ? "inverse"
+                        : a->inverse ? "halves inverse"
+                                     : "halves");
 }
 
 /* Its length is that of the output. */
@@ -216,10 +227,13 @@ PRINT(rope_table)
 {
     (void)g;
     const weft_attr_rope_table *a = n->attr;
-    put_number(out, " {theta=", a->theta);
+    put_numbers(out, " {theta=", a->theta);
+    put_numbers(out, " origin=", a->origin);
+    put_numbers(out, " step=", a->step);
     put_list(out, " grid=", a->grid, 3);
     put_list(out, " pairs=", a->pairs, 3);
-    weft_buf_printf(out, " at=%lld}", (long long)a->start);
+    weft_buf_printf(out, " around=%lld,%lld at=%lld}", (long long)a->before, (long long)a->after,
+                    (long long)a->start);
 }
 
 /* The rows are those of the output. */

@@ -385,6 +385,13 @@ bool weft_infer_conv3d_dw(weft_graph *g, weft_op op, const weft_value *in, int i
     return true;
 }
 
+static bool is_key_bias(const weft_graph *g, weft_value v, const weft_shape *k)
+{
+    const weft_shape *s = &g->value[v.id].shape;
+    return weft_dtype_is_float(g->value[v.id].dtype) && s->rank == 2 && s->dim[0] == k->dim[0] &&
+           s->dim[1] == k->dim[1];
+}
+
 bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int in_count,
                           const void *attr, weft_op_out *out, int *count)
 {
@@ -396,6 +403,8 @@ bool weft_infer_attention(weft_graph *g, weft_op op, const weft_value *in, int i
     const bool packed = in_count > 3 && weft_value_ok(in[3]);
     if (packed && (INFO(3)->dtype != WEFT_I32 || SHAPE(3)->rank != 2 || SHAPE(3)->dim[1] != 4))
         return bad(g, op, in, in_count, "segments are i32 (N,4)");
+    if (in_count > 4 && weft_value_ok(in[4]) && (packed || !is_key_bias(g, in[4], k)))
+        return bad(g, op, in, in_count, "a bias is f32 (B,Sk), without segments");
     if (q->dim[0] != k->dim[0])
         return bad(g, op, in, in_count, "batches differ");
     out[0] = (weft_op_out){INFO(0)->dtype, *q};
@@ -418,8 +427,9 @@ bool weft_infer_attention_grad(weft_graph *g, weft_op op, const weft_value *in, 
     if (SHAPE(0)->rank != 4 || !weft_shape_equal(SHAPE(0), SHAPE(3)) ||
         !weft_shape_equal(SHAPE(0), SHAPE(5)) || !weft_shape_equal(SHAPE(1), SHAPE(2)) ||
         !is_lse_of(SHAPE(4), SHAPE(0)) ||
-        (in_count > 7 && weft_value_ok(in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))))
-        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout, segments, dlse");
+        (in_count > 7 && weft_value_ok(in[7]) && !is_lse_of(SHAPE(7), SHAPE(0))) ||
+        (in_count > 8 && weft_value_ok(in[8]) && !is_key_bias(g, in[8], SHAPE(1))))
+        return bad(g, op, in, in_count, "wants q, k, v, out, lse, dout, segments, dlse, bias");
     for (int i = 0; i < 3; i++)
         out[i] = (weft_op_out){INFO(i)->dtype, *SHAPE(i)};
     *count = 3;
@@ -541,9 +551,14 @@ bool weft_infer_rope(weft_graph *g, weft_op op, const weft_value *in, int in_cou
 {
     (void)attr;
     const weft_shape *x = SHAPE(0), *c = SHAPE(1);
-    if (x->rank != 4 || x->dim[3] % 2 || c->rank != 2 || c->dim[0] != x->dim[1] ||
-        c->dim[1] * 2 != x->dim[3] || !weft_shape_equal(c, SHAPE(2)))
-        return bad(g, op, in, in_count, "wants x (B,S,H,D), cos and sin (S,D/2)");
+    bool fits = x->rank == 4 && x->dim[3] % 2 == 0 && (c->rank == 2 || c->rank == 4) &&
+                weft_shape_equal(c, SHAPE(2)) && c->dim[c->rank - 1] * 2 == x->dim[3] &&
+                c->dim[c->rank == 2 ? 0 : 1] == x->dim[1];
+    for (int d = 0; fits && c->rank == 4 && d < 3; d += 2)
+        fits = c->dim[d] == 1 || c->dim[d] == x->dim[d];
+    if (!fits)
+        return bad(g, op, in, in_count,
+                   "wants x (B,S,H,D), cos and sin (S,D/2) or (B or 1,S,H or 1,D/2)");
     out[0] = (weft_op_out){INFO(0)->dtype, *x};
     *count = 1;
     return true;
@@ -553,11 +568,11 @@ bool weft_infer_rope_table(weft_graph *g, weft_op op, const weft_value *in, int 
                            const void *attr, weft_op_out *out, int *count)
 {
     const weft_attr_rope_table *a = attr;
-    const int64_t tokens = a->grid[0] * a->grid[1] * a->grid[2];
+    const int64_t tokens = a->before + a->grid[0] * a->grid[1] * a->grid[2] + a->after;
     for (int d = 0; d < 3; d++)
         if (a->grid[d] < 0 || a->pairs[d] < 0)
             return bad(g, op, in, in_count, "sizes and pairs are not negative");
-    if (a->start < 0 || a->len < 0 || a->start + a->len > tokens)
+    if (a->before < 0 || a->after < 0 || a->start < 0 || a->len < 0 || a->start + a->len > tokens)
         return bad(g, op, in, in_count, "the tokens are outside the grid");
     out[0] = out[1] =
         (weft_op_out){WEFT_F32, WEFT_SHAPE(a->len, a->pairs[0] + a->pairs[1] + a->pairs[2])};

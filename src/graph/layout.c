@@ -411,16 +411,19 @@ static void emit_ring(weft_graph *to, const weft_graph *from, const weft_node *n
     const int ranks = to->mesh.axis[axis].size;
     weft_attr_comm shift = {
         .axis = axis, .dim = 1, .global = shape_of(from, n->in[1])->dim[1], .shift = 1};
-    weft_value k = in[1], v = in[2];
+    const bool biased = has_input(n, 4);
+    weft_value k = in[1], v = in[2], bias = biased ? in[4] : WEFT_NONE;
     for (int i = 0; i < ranks && to->error == WEFT_OK; i++) {
-        const weft_value block[3] = {in[0], k, v};
+        const weft_value block[5] = {in[0], k, v, WEFT_NONE, bias};
         weft_value part[WEFT_MAX_OUTPUTS];
         shift.held = i;
         if (i + 1 < ranks) {
             k = weft_emit(to, WEFT_OP_RING_SHIFT, &k, 1, &shift);
             v = weft_emit(to, WEFT_OP_RING_SHIFT, &v, 1, &shift);
+            if (biased)
+                bias = weft_emit(to, WEFT_OP_RING_SHIFT, &bias, 1, &shift);
         }
-        weft_emit_all(to, WEFT_OP_ATTENTION, block, 3, n->attr, part);
+        weft_emit_all(to, WEFT_OP_ATTENTION, block, biased ? 5 : 3, n->attr, part);
         if (i == 0)
             out[0] = part[0], out[1] = part[1];
         else
@@ -437,7 +440,7 @@ static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_la
                      int *count)
 {
     weft_layout_choice *row = add_row(choice, count);
-    row->need[0] = row->need[1] = row->need[2] = row->out[0] = split(1);
+    row->need[0] = row->need[1] = row->need[2] = row->need[4] = row->out[0] = split(1);
     row->out[1] = split(2);
     if (ranks == 0)
         return;
@@ -448,7 +451,8 @@ static void add_ring(const weft_graph *g, const weft_node *n, int ranks, weft_la
                       (double)(k->dim[3] * weft_dtype_bytes(g->value[n->in[1].id].dtype));
 }
 
-/* q (B,Sq,H,D), k, v (B,Sk,H,D): split over B, over H, the queries against all keys, or a ring.
+/* q (B,Sq,H,D), k, v (B,Sk,H,D), bias (B,Sk): split over B, over H, the queries against all keys,
+ * or a ring.
  * Segments are rows of B*S of all samples, so only heads may be split beside them. */
 RULE(attention)
 {
@@ -460,6 +464,7 @@ RULE(attention)
         weft_layout_choice *row = add_row(choice, &count);
         row->need[0] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
+        row->need[4] = d == 0 ? split(0) : whole;
         row->out[1] = split((int[]){0, 2, 1}[d]);
     }
     if (!packed && !causal)
@@ -467,7 +472,7 @@ RULE(attention)
     return count;
 }
 
-RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
+RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse, bias -> dq, dk, dv */
 {
     (void)g;
     int count = 0;
@@ -479,6 +484,7 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
         row->need[0] = row->need[3] = row->need[5] = row->out[0] = split(d);
         row->need[1] = row->need[2] = d == 1 ? whole : split(d);
         row->need[4] = row->need[7] = split((int[]){0, 2, 1}[d]);
+        row->need[8] = d == 0 ? split(0) : whole;
         row->out[1] = row->out[2] = d == 1 ? partial : split(d);
     }
     if (ranks == 0) {
@@ -486,6 +492,7 @@ RULE(attention_grad) /* q, k, v, out, lse, dout, segments, dlse -> dq, dk, dv */
         for (int i = 0; i < 6; i++)
             row->need[i] = split(1);
         row->need[4] = row->need[7] = split(2);
+        row->need[8] = split(1);
         row->out[0] = row->out[1] = row->out[2] = split(1);
     }
     return count;
@@ -590,14 +597,19 @@ RULE(gated_add_grad) /* y, gate, dout -> dy, dgate */
     return count;
 }
 
-RULE(rope) /* x (B,S,H,D), cos, sin (S,D/2) */
+RULE(rope) /* x (B,S,H,D), cos, sin (S,D/2) or (B,S,H,D/2) */
 {
-    (void)g, (void)n, (void)ranks;
+    const weft_shape *x = shape_of(g, n->in[0]);
+    const bool plain = shape_of(g, n->in[1])->rank == 2;
     int count = 0;
     for (int d = 0; d < 3; d++) {
+        if (!plain && x->dim[d] == 1 && ranks > 0)
+            continue;
         add_map(choice, &count, split(d), split(d));
-        if (d == 1)
-            choice[count - 1].need[1] = choice[count - 1].need[2] = split(0);
+        choice[count - 1].need[1] = choice[count - 1].need[2] =
+            !plain   ? split_or_whole(g, n->in[1], d, x->dim[d])
+            : d == 1 ? split(0)
+                     : whole;
     }
     add_map(choice, &count, partial, partial);
     return count;

@@ -17,7 +17,7 @@
 
 /* An op has WEFT_MAX_INPUTS at most, or says WEFT_ANY_INPUTS, as concat does: its inputs are then
  * of one kind, of which masks and layout rows describe the first WEFT_MAX_INPUTS. */
-enum { WEFT_MAX_RANK = 6, WEFT_MAX_INPUTS = 8, WEFT_MAX_OUTPUTS = 3, WEFT_MAX_AXES = 6 };
+enum { WEFT_MAX_RANK = 6, WEFT_MAX_INPUTS = 9, WEFT_MAX_OUTPUTS = 3, WEFT_MAX_AXES = 6 };
 enum { WEFT_ANY_INPUTS = INT32_MAX };
 
 typedef struct weft_shape {
@@ -139,23 +139,27 @@ typedef struct weft_attr_norm {
     double eps;
     bool l2;
 } weft_attr_norm;
-/* x (B,S,H,D), cos and sin (S,D/2): pairs (2i, 2i+1) rotate; `inverse` by the negative angle. */
+/* x (B,S,H,D), cos and sin (S,D/2), or (B,S,H,D/2) broadcast over B and H: pairs (2i, 2i+1) rotate,
+ * or with `halves` (i, i + D/2); `inverse` by the negative angle. */
 typedef struct weft_attr_rope {
-    bool inverse;
+    bool inverse, halves;
 } weft_attr_rope;
-/* Tokens are the places of a grid (T,Y,X), X fastest. The head's pairs are dealt to T, Y, X in this
- * order: pair i of the pairs[d] of dim d turns by place[d] theta^(-i / pairs[d]). Made is the part
+/* Tokens are `before` that do not turn, the places of a grid (T,Y,X), X fastest, and `after` that do
+ * not turn. The head's pairs are dealt to T, Y, X in this order: pair i of the pairs[d] of dim d
+ * turns by (origin[d] + place[d] step[d]) theta[d]^(-i / pairs[d]). Made is the part
  * [start, start + len) of the tokens: cos and sin f32 (len, sum of pairs), angles in f64. */
 typedef struct weft_attr_rope_table {
-    double theta;
+    double theta[3], origin[3], step[3];
     int64_t grid[3], pairs[3];
+    int64_t before, after;
     int64_t start, len;
 } weft_attr_rope_table;
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), segments i32 (N,4) optional: rows {q begin, q end, k begin, k end}
  * over the flattened B*Sq and B*Sk: queries see the keys of their segment only. Without segments
  * each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq) that the backward and the
  * merging of parts need; a query that sees no key gives 0 and -inf. `scale` multiplies q.k;
- * `causal`: key j <= query i + (nk-nq). */
+ * `causal`: key j <= query i + (nk-nq). `bias` f32 (B,Sk), optional, is added to scale q.k of a key:
+ * masks; -1e30 hides a key. It has no gradient and does not go with segments. */
 typedef struct weft_attr_attention {
     double scale;
     bool causal;

@@ -365,9 +365,17 @@ RULE(attention)
 {
     const weft_value segments = n->in_count > 3 ? n->in[3] : WEFT_NONE;
     const weft_value dout = weft_value_ok(dy[0]) ? dy[0] : zero_for(g, n->out[0]);
-    const weft_value in[8] = {n->in[0],  n->in[1], n->in[2], n->out[0],
-                              n->out[1], dout,     segments, dy[1]};
-    const int count = weft_value_ok(dy[1]) ? 8 : weft_value_ok(segments) ? 7 : 6;
+    const weft_value bias = n->in_count > 4 ? n->in[4] : WEFT_NONE;
+    const weft_value in[9] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1],
+                              dout,     segments, dy[1],    bias};
+    const int count = weft_value_ok(bias)       ? 9
+                      : weft_value_ok(dy[1])    ? 8
+                      : weft_value_ok(segments) ? 7
+                                                : 6;
+    if (weft_value_ok(bias) && wanted[4]) {
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "attention has no gradient for its bias");
+        return;
+    }
     weft_value out[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ATTENTION_GRAD, in, count, n->attr, out);
     for (int i = 0; i < 3; i++)
@@ -438,14 +446,51 @@ RULE(gated_add)
     dx[2] = as_type_of(g, out[1], n->in[2]);
 }
 
+/* (B,S,H,D) to the sums of its pairs (B,S,H,D/2), or with `turn` every pair (a, b) to (b, -a). By
+ * products with matrices of 0 and 1, which leave the other dims apart whatever the sizes of parts. */
+static weft_value pick_columns(weft_graph *g, weft_value x, const weft_attr_rope *attr, bool turn)
+{
+    const int64_t d = shape_of(g, x).dim[3], pairs = d / 2, columns = turn ? d : pairs;
+    float *matrix = weft_alloc(d * columns * (int64_t)sizeof *matrix);
+    if (!matrix)
+        return weft_graph_fail(g, WEFT_E_MEMORY, "no memory for the gradient of angles");
+    for (int64_t p = 0; p < pairs; p++) {
+        const int64_t a = attr->halves ? p : 2 * p, b = attr->halves ? p + pairs : a + 1;
+        const float sign = attr->inverse ? -1 : 1;
+        if (turn) {
+            matrix[b * columns + a] = sign;
+            matrix[a * columns + b] = -sign;
+        } else {
+            matrix[a * columns + p] = matrix[b * columns + p] = 1;
+        }
+    }
+    const weft_value m = weft_constant(g, WEFT_F32, WEFT_SHAPE(d, columns), matrix);
+    weft_free(matrix);
+    return weft_matmul(g, x, m, false, false);
+}
+
+/* y0 = a c - b s, y1 = a s + b c: dc = a dy0 + b dy1, ds = a dy1 - b dy0. */
+static void grad_of_angles(weft_graph *g, const weft_node *n, weft_value dy, weft_value *dx)
+{
+    const weft_attr_rope *attr = n->attr;
+    const weft_value turned = pick_columns(g, dy, attr, true); /* (dy1, -dy0) */
+    dx[1] = sum_to(g, pick_columns(g, weft_mul(g, n->in[0], dy), attr, false), n, 1);
+    dx[2] = sum_to(g, pick_columns(g, weft_mul(g, n->in[0], turned), attr, false), n, 2);
+}
+
 RULE(rope)
 {
-    if (wanted[1] || wanted[2]) {
-        weft_graph_fail(g, WEFT_E_UNSUPPORTED, "rope has no gradient for its angles");
+    weft_attr_rope attr = *(const weft_attr_rope *)n->attr;
+    attr.inverse = !attr.inverse;
+    if (wanted[0])
+        dx[0] = weft_emit(g, WEFT_OP_ROPE, (weft_value[]){dy[0], n->in[1], n->in[2]}, 3, &attr);
+    if (!wanted[1] && !wanted[2])
         return;
-    }
-    const weft_attr_rope attr = {.inverse = !((const weft_attr_rope *)n->attr)->inverse};
-    dx[0] = weft_emit(g, WEFT_OP_ROPE, (weft_value[]){dy[0], n->in[1], n->in[2]}, 3, &attr);
+    if (shape_of(g, n->in[1]).rank == 2)
+        weft_graph_fail(g, WEFT_E_UNSUPPORTED,
+                        "rope has no gradient for cos and sin (S,D/2); make them (1,S,1,D/2)");
+    else
+        grad_of_angles(g, n, dy[0], dx);
 }
 
 RULE(embed)

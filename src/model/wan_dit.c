@@ -42,7 +42,8 @@ static void rope_tables(weft_graph *g, const wan_dit *c, const int64_t size[3],
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     const int64_t pairs = c->head_dim / 2, side = c->head_dim / 6;
-    const weft_attr_rope_table attr = {.theta = 10000,
+    const weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
+                                       .step = {1, 1, 1},
                                        .grid = {size[0], size[1], size[2]},
                                        .pairs = {pairs - 2 * side, side, side},
                                        .len = size[0] * size[1] * size[2]};

@@ -52,7 +52,8 @@ static void check_case(const op_case *c)
     cr_assert_eq(weft_graph_verify(g), WEFT_OK, "%s", weft_error_message());
     weft_value wrt[WEFT_MAX_INPUTS], grad[WEFT_MAX_INPUTS];
     int count = 0;
-    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4",
+                                        "in5", "in6", "in7", "in8"};
     const char *name[WEFT_MAX_INPUTS];
     for (int i = 0; i < c->in_count; i++)
         if (weft_dtype_is_float(c->in[i].dtype) && !c->in[i].fixed && c->in[i].shape.rank >= 0) {

@@ -58,7 +58,8 @@ static weft_recipe_row everything_else(const char *axis)
 static int64_t sweep_case(const op_case *c, int ranks)
 {
     weft_mesh mesh = {.axis_count = 1, .axis = {{"t", ranks}}};
-    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4",
+                                        "in5", "in6", "in7", "in8"};
     const int weights = weight_layouts(c);
     int64_t total = weights, tried = 0;
     for (int i = 0; i < c->in_count; i++)
@@ -120,7 +121,8 @@ Test(shard, every_op_under_every_layout_on_3_ranks)
 
 static void sweep_two(const op_case *c, const weft_mesh *mesh, weft_rng *rng, int tries)
 {
-    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7"};
+    static const char *const names[] = {"in0", "in1", "in2", "in3", "in4",
+                                        "in5", "in6", "in7", "in8"};
     const int weights = weight_layouts(c);
     for (int t = 0; t < tries; t++) {
         weft_recipe_row row[2 * MAX_SOURCES + 2];

@@ -349,15 +349,39 @@ Test(kernel, attention, .timeout = 120)
         c.in[7] = (operand){D(a->B, a->H, a->sq)}; /* a gradient of the log-sum-exp */
         c.count = 8;
         check_case(&c);
+        if (a->segments)
+            continue;
+        c.in[8] = (operand){D(a->B, a->sk), .value = 3}; /* a bias of the keys */
+        c.count = 9;
+        check_case(&c);
+        c = (op_case){.label = label,
+                      .op = WEFT_OP_ATTENTION,
+                      .attr = &attr,
+                      .in = {q, k, k, {.rank = -1}, c.in[8]},
+                      .count = 5,
+                      .seed = i};
+        check_case(&c);
     }
 }
 
 Test(kernel, rope_table)
 {
     const weft_attr_rope_table attrs[] = {
-        {.theta = 10000, .grid = {3, 5, 7}, .pairs = {22, 21, 21}, .len = 105},
-        {.theta = 256, .grid = {3, 5, 7}, .pairs = {2, 0, 5}, .start = 33, .len = 41},
-        {.theta = 10000, .grid = {3, 5, 7}, .pairs = {2, 1, 1}, .start = 105, .len = 0},
+        {.theta = {10000, 10000, 10000},
+         .step = {1, 1, 1},
+         .grid = {3, 5, 7},
+         .pairs = {22, 21, 21},
+         .len = 105},
+        {.theta = {256, 3, 20},
+         .origin = {1, 0, -3.5},
+         .step = {0.8, 1, 3},
+         .grid = {3, 5, 7},
+         .pairs = {2, 0, 5},
+         .before = 40,
+         .after = 9,
+         .start = 33,
+         .len = 121},
+        {.theta = {10000, 1, 1}, .grid = {3, 5, 7}, .pairs = {2, 1, 1}, .start = 105, .len = 0},
     };
     for (size_t i = 0; i < COUNT(attrs); i++)
         check_case(&(op_case){.label = "rope_table", .op = WEFT_OP_ROPE_TABLE, .attr = &attrs[i]});
@@ -442,6 +466,15 @@ Test(kernel, modulation)
         {.op = WEFT_OP_ROPE,
          .attr = &(weft_attr_rope){true},
          .in = {X(2, 70, 4, 32), X(70, 16), X(70, 16)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){.halves = true},
+         .in = {X(2, 7, 3, 10), X(7, 5), X(7, 5)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){.inverse = true, .halves = true},
+         .in = {X(2, 33, 4, 64), X(1, 33, 4, 32), X(1, 33, 4, 32)}},
+        {.op = WEFT_OP_ROPE,
+         .attr = &(weft_attr_rope){false},
+         .in = {X(2, 33, 4, 64), X(2, 33, 1, 32), X(2, 33, 1, 32)}},
     };
     check_all(rope, COUNT(rope));
 }

@@ -48,6 +48,7 @@ typedef struct attention_job {
     const weft_kernel_args *args;
     const weft_attr_attention *attr;
     const weft_view *q, *k, *segments; /* segments NULL: one per batch item */
+    const float *bias;                 /* (B,Sk) or NULL */
     int64_t count, sq, sk, heads, D;
 } attention_job;
 
@@ -94,6 +95,12 @@ static weft_status_code check_segments(const attention_job *job)
     return WEFT_OK;
 }
 
+/* Of the keys of all samples, or NULL. */
+static const float *key_bias(const weft_kernel_args *args, int at)
+{
+    return args->in_count > at && view_present(&args->in[at]) ? args->in[at].data : NULL;
+}
+
 static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t head)
 {
     int64_t r[4];
@@ -111,6 +118,7 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
         .q = (const float *)job->q->data + q,
         .k = (const float *)job->k->data + k,
         .v = (const float *)job->args->in[2].data + k,
+        .bias = job->bias ? job->bias + r[2] : NULL,
         .row = r[0],
         .sq = job->sq,
         .heads = job->heads,
@@ -120,10 +128,11 @@ static cpu_attention_head head_of(const attention_job *job, int64_t n, int64_t h
 
 CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
 {
-    const attention_job job = job_of(args, 3);
+    attention_job job = job_of(args, 3);
     const cpu_isa *isa = cpu_isa_get();
     const int64_t space = align(forward_scratch(job.D));
     float *out = args->out[0].data, *lse = args->out[1].data;
+    job.bias = key_bias(args, 4);
     WEFT_TRY(check_segments(&job));
     if (job.segments) { /* queries outside all of them */
         memset(out, 0, (size_t)view_count(&args->out[0]) * 4);
@@ -149,9 +158,10 @@ CPU_KERNEL_WITH(attention, .workspace = attention_workspace)
 
 CPU_KERNEL_WITH(attention_grad, .workspace = attention_grad_workspace)
 {
-    const attention_job job = job_of(args, 6);
+    attention_job job = job_of(args, 6);
     const cpu_isa *isa = cpu_isa_get();
     const int64_t space = align(backward_scratch(job.D)), tasks = job.count * job.heads;
+    job.bias = key_bias(args, 8);
     WEFT_TRY(check_segments(&job));
     if (job.segments)
         for (int o = 0; o < 3; o++)

@@ -321,10 +321,20 @@ CPU_KERNEL(rope)
     const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
     float *y = args->out[0].data;
     const cpu_isa *isa = cpu_isa_get();
+    const weft_shape *c = &args->in[1].shape;
+    const int64_t heads = c->rank == 2 ? 1 : c->dim[2], batch = c->rank == 2 ? 1 : c->dim[0];
+    const int64_t alike = heads > 1 ? 1 : H; /* heads that turn by the same angles */
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(tokens *H *D))
-    for (int64_t t = 0; t < tokens; t++)
-        isa->rope(x + t * H * D, cosine + t % s->dim[1] * (D / 2), sine + t % s->dim[1] * (D / 2),
-                  attr->inverse ? -1.0f : 1.0f, y + t * H * D, H, D);
+    for (int64_t t = 0; t < tokens; t++) {
+        const int64_t row = t / s->dim[1] % batch * s->dim[1] + t % s->dim[1];
+        for (int64_t h = 0; h < H; h += alike) {
+            const int64_t angles = (row * heads + (heads > 1 ? h : 0)) * (D / 2),
+                          at = (t * H + h) * D;
+            (attr->halves ? isa->rope_halves : isa->rope)(x + at, cosine + angles, sine + angles,
+                                                          attr->inverse ? -1.0f : 1.0f, y + at,
+                                                          alike, D);
+        }
+    }
     return WEFT_OK;
 }
 
@@ -353,19 +363,27 @@ CPU_KERNEL_WITH(rope_table, .workspace = rope_table_workspace)
         first[d] = at;
         for (int64_t place = 0; place < a->grid[d]; place++)
             for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
-                const double frequency = 1.0 / pow(a->theta, (double)i / (double)a->pairs[d]);
-                cosine[at] = (float)cos((double)place * frequency);
-                sine[at] = (float)sin((double)place * frequency);
+                const double frequency = 1.0 / pow(a->theta[d], (double)i / (double)a->pairs[d]);
+                const double where = a->origin[d] + (double)place * a->step[d];
+                cosine[at] = (float)cos(where * frequency);
+                sine[at] = (float)sin(where * frequency);
             }
     }
     const int64_t pairs = a->pairs[0] + a->pairs[1] + a->pairs[2], grid_x = a->grid[2],
                   grid_yx = a->grid[1] * grid_x;
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(a->len *pairs))
     for (int64_t t = 0; t < a->len; t++) {
-        const int64_t s = a->start + t,
-                      place[3] = {s / grid_yx, s / grid_x % a->grid[1], s % grid_x};
+        const int64_t s = a->start + t - a->before;
         float *c = (float *)args->out[0].data + t * pairs,
               *o = (float *)args->out[1].data + t * pairs;
+        if (s < 0 || s >= a->grid[0] * grid_yx) { /* it does not turn */
+            for (int64_t i = 0; i < pairs; i++) {
+                c[i] = 1;
+                o[i] = 0;
+            }
+            continue;
+        }
+        const int64_t place[3] = {s / grid_yx, s / grid_x % a->grid[1], s % grid_x};
         for (int d = 0; d < 3; d++) {
             const int64_t run = first[d] + place[d] * a->pairs[d];
             memcpy(c, cosine + run, (size_t)a->pairs[d] * sizeof *c);

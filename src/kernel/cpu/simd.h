@@ -16,6 +16,7 @@ typedef struct cpu_attention_head {
     float scale;
     bool causal;
     const float *q, *k, *v;
+    const float *bias;                   /* of the keys, added to scale q.k; NULL: 0 */
     float *out, *lse;                    /* forward writes */
     const float *out_in, *lse_in, *dout; /* backward reads */
     const float *dlse;                   /* NULL: 0 */
@@ -78,6 +79,8 @@ typedef struct cpu_isa {
     /* `heads` heads of one token */
     void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y,
                  int64_t heads, int64_t D);
+    void (*rope_halves)(const float *x, const float *cosine, const float *sine, float sign,
+                        float *y, int64_t heads, int64_t D);
     void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
                   float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);

@@ -238,6 +238,7 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
     const weft_view *q = &args->in[0], *k = &args->in[1], *v = &args->in[2];
     const weft_view *segments =
         args->in_count > 3 && view_present(&args->in[3]) ? &args->in[3] : NULL;
+    const weft_view *bias = args->in_count > 4 && view_present(&args->in[4]) ? &args->in[4] : NULL;
     const weft_view *out = &args->out[0], *lse = &args->out[1];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
     double *p = args->workspace;
@@ -255,7 +256,8 @@ REF_KERNEL_WITH(attention, .workspace = attention_workspace)
                     continue;
                 double most = -INFINITY, sum = 0;
                 for (int64_t j = 0; j < keys; j++) {
-                    p[j] = attr->scale * dot(q, at(q, i, h, 0), k, at(k, s.k0 + j, h, 0), D);
+                    p[j] = attr->scale * dot(q, at(q, i, h, 0), k, at(k, s.k0 + j, h, 0), D) +
+                           (bias ? view_get(bias, s.k0 + j) : 0);
                     most = fmax(most, p[j]);
                 }
                 for (int64_t j = 0; j < keys; j++)
@@ -282,6 +284,7 @@ REF_KERNEL(attention_grad)
     const weft_view *segments =
         args->in_count > 6 && view_present(&args->in[6]) ? &args->in[6] : NULL;
     const weft_view *dlse = args->in_count > 7 && view_present(&args->in[7]) ? &args->in[7] : NULL;
+    const weft_view *bias = args->in_count > 8 && view_present(&args->in[8]) ? &args->in[8] : NULL;
     const weft_view *dq = &args->out[0], *dk = &args->out[1], *dv = &args->out[2];
     const int64_t heads = q->shape.dim[2], D = q->shape.dim[3];
     for (int o = 0; o < 3; o++)
@@ -298,7 +301,8 @@ REF_KERNEL(attention_grad)
                 for (int64_t j = s.k0; j < s.k0 + keys; j++) {
                     const int64_t kj = at(k, j, h, 0);
                     const double p =
-                        exp(attr->scale * dot(q, qi, k, kj, D) - view_get(lse, lse_at(q, i, h)));
+                        exp(attr->scale * dot(q, qi, k, kj, D) + (bias ? view_get(bias, j) : 0) -
+                            view_get(lse, lse_at(q, i, h)));
                     const double ds = attr->scale * p * (dot(dout, qi, v, kj, D) - delta);
                     for (int64_t d = 0; d < D; d++) {
                         accumulate(dv, kj + d, p * view_get(dout, qi + d));

@@ -193,13 +193,20 @@ REF_KERNEL(rope)
     const weft_attr_rope *attr = args->attr;
     const weft_view *x = &args->in[0], *cosine = &args->in[1], *sine = &args->in[2];
     const int64_t S = x->shape.dim[1], H = x->shape.dim[2], half = x->shape.dim[3] / 2;
+    const bool plain = cosine->shape.rank == 2;
+    const int64_t heads = plain ? 1 : cosine->shape.dim[2],
+                  batch = plain ? 1 : cosine->shape.dim[0];
     for (int64_t pair = 0, n = view_count(x) / 2; pair < n; pair++) {
-        const int64_t angle = pair / (half * H) % S * half + pair % half;
+        const int64_t i = pair % half, h = pair / half % H, s_at = pair / (half * H) % S,
+                      b_at = pair / (half * H * S);
+        const int64_t angle = ((b_at % batch * S + s_at) * heads + (heads > 1 ? h : 0)) * half + i;
+        const int64_t first = attr->halves ? (pair - i) * 2 + i : 2 * pair,
+                      second = attr->halves ? first + half : first + 1;
         const double c = view_get(cosine, angle),
                      s = view_get(sine, angle) * (attr->inverse ? -1 : 1);
-        const double a = view_get(x, 2 * pair), b = view_get(x, 2 * pair + 1);
-        view_set(&args->out[0], 2 * pair, a * c - b * s);
-        view_set(&args->out[0], 2 * pair + 1, a * s + b * c);
+        const double a = view_get(x, first), b = view_get(x, second);
+        view_set(&args->out[0], first, a * c - b * s);
+        view_set(&args->out[0], second, a * s + b * c);
     }
     return WEFT_OK;
 }
@@ -208,13 +215,20 @@ REF_KERNEL(rope_table)
 {
     const weft_attr_rope_table *a = args->attr;
     int64_t at = 0;
-    for (int64_t s = a->start; s < a->start + a->len; s++) {
-        const int64_t place[3] = {s / (a->grid[1] * a->grid[2]), s / a->grid[2] % a->grid[1],
-                                  s % a->grid[2]};
+    const int64_t tokens = a->grid[0] * a->grid[1] * a->grid[2];
+    for (int64_t t = a->start; t < a->start + a->len; t++) {
+        const int64_t s = t - a->before;
+        const bool turns = s >= 0 && s < tokens;
         for (int d = 0; d < 3; d++)
             for (int64_t i = 0; i < a->pairs[d]; i++, at++) {
+                const int64_t place = !turns   ? 0
+                                      : d == 0 ? s / (a->grid[1] * a->grid[2])
+                                      : d == 1 ? s / a->grid[2] % a->grid[1]
+                                               : s % a->grid[2];
                 const double angle =
-                    (double)place[d] * (1.0 / pow(a->theta, (double)i / (double)a->pairs[d]));
+                    turns ? (a->origin[d] + (double)place * a->step[d]) *
+                                (1.0 / pow(a->theta[d], (double)i / (double)a->pairs[d]))
+                          : 0;
                 view_set(&args->out[0], at, cos(angle));
                 view_set(&args->out[1], at, sin(angle));
             }
