@@ -72,16 +72,18 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     weft_tensor *to = weft_program_input(p->program, input);
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, golden, &t));
-    if (!to || weft_shape_count(&to->shape) != t->count)
+    const int64_t count = to ? weft_shape_count(&to->shape) : -1;
+    if (count != t->count && (t->count != 1 || count < 1))
         return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file,
                          golden, input);
     float *values = NULL;
     WEFT_TRY(load(p, golden, form, &values));
-    for (int64_t i = 0; i < t->count; i++) {
+    for (int64_t i = 0; i < count; i++) { /* one number is that of every sample */
+        const float value = values[t->count == 1 ? 0 : i];
         if (to->dtype == WEFT_I32)
-            ((int32_t *)to->data)[i] = (int32_t)values[i];
+            ((int32_t *)to->data)[i] = (int32_t)value;
         else
-            ((float *)to->data)[i] = values[i];
+            ((float *)to->data)[i] = value;
     }
     weft_free(values);
     return WEFT_OK;

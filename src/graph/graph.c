@@ -487,6 +487,15 @@ weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_sh
         (weft_attr_source){.dtype = dtype, .shape = shape, .global = shape, .init = init});
 }
 
+weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                       weft_init init)
+{
+    return source(
+        g, WEFT_OP_PARAM, name,
+        (weft_attr_source){
+            .dtype = dtype, .shape = shape, .global = shape, .init = init, .frozen = true});
+}
+
 void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype)
 {
     g->weight_dtype = dtype;

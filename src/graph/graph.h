@@ -53,6 +53,9 @@ bool weft_shape_equal(const weft_shape *a, const weft_shape *b);
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape);
 weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
                       weft_init init);
+/* The same, never trained: what checkpoints hold beside weights. */
+weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
+                       weft_init init);
 /* From here on, f32 parameters of rank 2 and more are declared in `dtype` (BF16, F16): weights that
  * are stored narrow and computed with in f32. For graphs that are not trained. */
 void weft_graph_store_weights_as(weft_graph *g, weft_dtype dtype);

@@ -144,8 +144,8 @@ typedef struct weft_attr_norm {
 typedef struct weft_attr_rope {
     bool inverse, halves;
 } weft_attr_rope;
-/* Tokens are `before` that do not turn, the places of a grid (T,Y,X), X fastest, and `after` that do
- * not turn. The head's pairs are dealt to T, Y, X in this order: pair i of the pairs[d] of dim d
+/* Tokens are `before` that do not turn, the places of a grid (T,Y,X), X fastest, and `after` that
+ * do not turn. The head's pairs are dealt to T, Y, X in this order: pair i of the pairs[d] of dim d
  * turns by (origin[d] + place[d] step[d]) theta[d]^(-i / pairs[d]). Made is the part
  * [start, start + len) of the tokens: cos and sin f32 (len, sum of pairs), angles in f64. */
 typedef struct weft_attr_rope_table {
@@ -158,8 +158,8 @@ typedef struct weft_attr_rope_table {
  * over the flattened B*Sq and B*Sk: queries see the keys of their segment only. Without segments
  * each batch item is one. Out (B,Sq,H,D) and the log-sum-exp f32 (B,H,Sq) that the backward and the
  * merging of parts need; a query that sees no key gives 0 and -inf. `scale` multiplies q.k;
- * `causal`: key j <= query i + (nk-nq). `bias` f32 (B,Sk), optional, is added to scale q.k of a key:
- * masks; -1e30 hides a key. It has no gradient and does not go with segments. */
+ * `causal`: key j <= query i + (nk-nq). `bias` f32 (B,Sk), optional, is added to scale q.k of a
+ * key: masks; -1e30 hides a key. It has no gradient and does not go with segments. */
 typedef struct weft_attr_attention {
     double scale;
     bool causal;

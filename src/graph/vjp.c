@@ -447,7 +447,8 @@ RULE(gated_add)
 }
 
 /* (B,S,H,D) to the sums of its pairs (B,S,H,D/2), or with `turn` every pair (a, b) to (b, -a). By
- * products with matrices of 0 and 1, which leave the other dims apart whatever the sizes of parts. */
+ * products with matrices of 0 and 1, which leave the other dims apart whatever the sizes of parts.
+ * */
 static weft_value pick_columns(weft_graph *g, weft_value x, const weft_attr_rope *attr, bool turn)
 {
     const int64_t d = shape_of(g, x).dim[3], pairs = d / 2, columns = turn ? d : pairs;

@@ -20,26 +20,31 @@ const char *weft_role_name(weft_role role); /* "denoiser", ... */
 /* ---- ports: the values that go in and out, by meaning --------------------------------------- */
 
 /*   B batch, T,Y,X latent frames, rows, columns, C channels, L tokens, D width                   */
+/* clang-format off */
 typedef enum weft_port {
-    WEFT_PORT_LATENTS,   /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
-    WEFT_PORT_TIMESTEP,  /* (B) or (B,N) what the process tells the model; one per frame or token */
-    WEFT_PORT_TEXT,      /* (B,L,D)      embeddings of the prompt                           */
-    WEFT_PORT_TEXT_MASK, /* (B,L) i32    1: a token, 0: padding                             */
-    WEFT_PORT_POOLED,    /* (B,D)        one vector for the whole prompt                    */
-    WEFT_PORT_GUIDANCE,  /* (B)          scale of a distilled guidance                      */
-    WEFT_PORT_IMAGE,     /* (B,L,D)      embeddings of an image                             */
-    WEFT_PORT_CONDITION, /* (B,T,Y,X,C)  latents that are given, and which they are         */
-    WEFT_PORT_FPS,       /* (B)          frames per second                                  */
-    WEFT_PORT_LABEL,     /* (B) i32      a class                                            */
-    WEFT_PORT_TOKENS,    /* (B,L) i32    of a prompt                                        */
-    WEFT_PORT_VIDEO,     /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
-    WEFT_PORT_NOISE,     /* (B,T,Y,X,C)  of the posterior's sample                          */
+    WEFT_PORT_LATENTS,        /* (B,T,Y,X,C)  what is denoised; what a decoder takes             */
+    WEFT_PORT_TIMESTEP,       /* (B), (B,N)   what the process tells the model: of a sample, or
+                               *              one of each frame or token                         */
+    WEFT_PORT_TEXT,           /* (B,L,D)      embeddings of the prompt                           */
+    WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
+    WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
+    WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
+    WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
+    WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
+    WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside of the picture                   */
+    WEFT_PORT_FPS,            /* (B)          frames per second                                  */
+    WEFT_PORT_OFFSET,         /* (B)          how strongly an image conditions (CogVideoX 1.5)   */
+    WEFT_PORT_LABEL,          /* (B) i32      a class                                            */
+    WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
+    WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
+    WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
     WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  what a denoiser says                               */
     WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  of the posterior                                   */
     WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  of the posterior                                   */
     WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  what a decoder makes, not clamped                  */
     WEFT_PORT_COUNT
 } weft_port;
+/* clang-format on */
 const char *weft_port_name(weft_port port); /* "latents", ... */
 bool weft_port_is_video(weft_port port);    /* (B,T,Y,X,C); references have (B,C,T,Y,X) */
 weft_dtype weft_port_dtype(weft_port port);
@@ -98,8 +103,9 @@ typedef struct weft_grid {
     bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
     int64_t channels;  /* of the latents */
     int64_t out_channels;
-    /* denoiser: the only height and width of latents that it has positions for; 0: any */
-    int64_t side;
+    /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
+     * has places for; 0: any */
+    int64_t only[3], text;
     double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS]; /* autoencoder: of its latents */
 } weft_grid;
 /* Frames that fit the grid: rounded to the nearest, at least one. */
@@ -118,6 +124,7 @@ typedef enum weft_field_type {
     WEFT_FIELD_I64S, /* lists: `capacity` items in the struct */
     WEFT_FIELD_F64S,
     WEFT_FIELD_BOOLS,
+    WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which */
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
     WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
@@ -144,6 +151,7 @@ typedef struct weft_field {
     int64_t (*length)(const void *config);
     weft_follows follows;
     const char *help;
+    const char *const *words; /* ends with NULL */
 } weft_field;
 
 /* Where the fields of a config were written. */

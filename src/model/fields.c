@@ -167,6 +167,32 @@ static weft_status check_fixed(const weft_field *f, const char *where, const jso
     return status;
 }
 
+/* Which of its words `value` is. */
+static weft_status read_word(const weft_field *f, const char *where, const json_t *value,
+                             int64_t *which)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    weft_buf known = {0};
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    int64_t found = -1;
+    for (int64_t i = 0; f->words[i]; i++) {
+        weft_buf_printf(&known, "%s%s", i ? ", " : "", f->words[i]);
+        if (!strcmp(text, f->words[i]))
+            found = i;
+    }
+    const weft_status_code status =
+        found >= 0
+            ? WEFT_OK
+            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s is not supported; known are %s",
+                        where, f->key, text, known.data ? known.data : "?");
+    if (found >= 0)
+        *which = found;
+    weft_buf_free(&known);
+    free(text);
+    return status;
+}
+
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
                               const weft_places *places, void *config)
 {
@@ -182,6 +208,10 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
                              "%s: \"%s\" is %.15g, but the other fields make it %lld", where,
                              f->key, json_number_value(value), (long long)f->length(config));
         return WEFT_OK;
+    case WEFT_FIELD_WORD:
+        *(int64_t *)((char *)config + f->offset) = 0;
+        return value ? read_word(f, where, value, (int64_t *)((char *)config + f->offset))
+                     : WEFT_OK;
     default: break;
     }
     if (!given)
@@ -247,6 +277,8 @@ static json_t *write_field(const weft_field *f, const void *config)
     const char *from = (const char *)config + f->offset;
     if (f->type == WEFT_FIELD_FIXED || f->type == WEFT_FIELD_IGNORED)
         return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
+    if (f->type == WEFT_FIELD_WORD)
+        return json_loads(f->words[*(const int64_t *)from], JSON_DECODE_ANY, NULL);
     if (f->type == WEFT_FIELD_DERIVED)
         return json_integer(f->length(config));
     if (may_be_null(f) && *(const int64_t *)from == 0)

@@ -20,6 +20,8 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_IMAGE]          = {"image",          WEFT_F32, false},
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
     [WEFT_PORT_FPS]            = {"fps",            WEFT_F32, false},
+    [WEFT_PORT_PADDING]        = {"padding",        WEFT_F32, true},
+    [WEFT_PORT_OFFSET]         = {"offset",         WEFT_F32, false},
     [WEFT_PORT_LABEL]          = {"label",          WEFT_I32, false},
     [WEFT_PORT_TOKENS]         = {"tokens",         WEFT_I32, false},
     [WEFT_PORT_VIDEO]          = {"video",          WEFT_F32, true},
@@ -447,8 +449,10 @@ weft_model_size weft_model_smallest(const weft_model *model)
         return size;
     const weft_grid grid = weft_model_grid(model);
     size.frames = weft_grid_frames(&grid, 1);
-    size.height = grid.side ? grid.side : grid.factor[1];
-    size.width = grid.side ? grid.side : grid.factor[2];
+    size.frames = grid.only[0] ? grid.only[0] : size.frames;
+    size.height = grid.only[1] ? grid.only[1] : grid.factor[1];
+    size.width = grid.only[2] ? grid.only[2] : grid.factor[2];
+    size.text = grid.text ? grid.text : size.text;
     return size;
 }
 

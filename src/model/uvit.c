@@ -166,7 +166,8 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = 1;
     grid->factor[1] = grid->factor[2] = c->patch;
     grid->channels = grid->out_channels = c->channels;
-    grid->side = c->image;
+    grid->only[0] = 1;
+    grid->only[1] = grid->only[2] = c->image;
 }
 
 /* clang-format off */

@@ -161,19 +161,13 @@ static condition embed_condition(weft_graph *g, const wan_dit *c, const weft_por
 /* Tokens along each side; false: the latents do not fit. */
 static bool count_tokens(weft_graph *g, const wan_dit *c, const weft_ports *in, int64_t size[3])
 {
-    const weft_value x = in->at[WEFT_PORT_LATENTS], t = in->at[WEFT_PORT_TIMESTEP];
-    for (int i = 0; i < 3; i++) {
-        const int64_t extent = weft_dim(g, x, 1 + i);
-        size[i] = extent / c->patch[i];
-        if (extent % c->patch[i])
-            weft_graph_fail(g, WEFT_E_SHAPE, "latent %s %lld is not a multiple of the patch %lld",
-                            (const char *[]){"frames", "height", "width"}[i], (long long)extent,
-                            (long long)c->patch[i]);
-        else if (size[i] > c->rope_max_seq_len)
+    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
+    weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], c->patch, size);
+    for (int i = 0; i < 3; i++)
+        if (size[i] > c->rope_max_seq_len)
             weft_graph_fail(g, WEFT_E_SHAPE, "%lld patches along %s exceed rope_max_seq_len %lld",
                             (long long)size[i], (const char *[]){"T", "Y", "X"}[i],
                             (long long)c->rope_max_seq_len);
-    }
     const int64_t tokens = size[0] * size[1] * size[2];
     if (weft_value_ok(t) && weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
         weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld tokens",
@@ -187,17 +181,12 @@ static weft_value forward(weft_graph *g, const wan_dit *c, const weft_ports *in)
 {
     const int64_t width = c->heads * c->head_dim;
     int64_t size[3];
-    weft_conv_shape patch = {0};
     weft_value rope[WEFT_MAX_OUTPUTS];
     if (!count_tokens(g, c, in, size))
         return WEFT_NONE;
-    for (int i = 0; i < 3; i++)
-        patch.kernel[i] = patch.stride[i] = c->patch[i];
     rope_tables(g, c, size, rope);
-    weft_value x =
-        weft_nn_conv(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width, patch, false);
-    x = weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, x, 0), size[0] * size[1] * size[2], width));
-
+    weft_value x = weft_nn_patch(g, "patch_embedding", in->at[WEFT_PORT_LATENTS], width, c->patch,
+                                 WEFT_PATCH_3D, true);
     const condition to = embed_condition(g, c, in);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "blocks.%d", (int)i);

@@ -12,35 +12,84 @@ static int64_t last_dim(const weft_graph *g, weft_value v)
     return weft_value_ok(v) ? weft_dim(g, v, weft_value_get(g, v)->shape.rank - 1) : 1;
 }
 
-weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out,
-                          weft_linear_init init)
+weft_nn_layer weft_nn_linear_of(weft_graph *g, const char *name, int64_t in, int64_t out, bool bias,
+                                weft_linear_init init)
 {
-    const int64_t in = last_dim(g, x);
     const weft_init zero = {.kind = WEFT_INIT_ZERO};
     const weft_init xavier = {.kind = WEFT_INIT_UNIFORM, .value = sqrt(6.0 / (double)(in + out))};
+    weft_nn_layer layer = {.name = name, .bias = WEFT_NONE};
     weft_graph_push(g, "%s", name);
-    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in),
-                                         init == WEFT_LINEAR_ZERO ? zero : xavier);
-    const weft_value bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), zero);
+    layer.weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in),
+                              init == WEFT_LINEAR_ZERO ? zero : xavier);
+    if (bias)
+        layer.bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), zero);
+    weft_graph_pop(g);
+    return layer;
+}
+
+weft_value weft_nn_linear_by(weft_graph *g, const weft_nn_layer *layer, weft_value x)
+{
     const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
-    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, weight, bias}, 3, &attr);
+    weft_graph_push(g, "%s", layer->name);
+    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, layer->weight, layer->bias},
+                                   weft_value_ok(layer->bias) ? 3 : 2, &attr);
     weft_graph_pop(g);
     return y;
 }
 
-weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps)
+weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t out,
+                          weft_linear_init init)
 {
-    const int64_t c = last_dim(g, x);
+    const weft_nn_layer layer = weft_nn_linear_of(g, name, last_dim(g, x), out, true, init);
+    return weft_nn_linear_by(g, &layer, x);
+}
+
+weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out)
+{
+    const weft_nn_layer layer =
+        weft_nn_linear_of(g, name, last_dim(g, x), out, false, WEFT_LINEAR_XAVIER);
+    return weft_nn_linear_by(g, &layer, x);
+}
+
+weft_nn_layer weft_nn_norm_of(weft_graph *g, const char *name, int64_t width, bool bias)
+{
+    weft_nn_layer layer = {.name = name, .bias = WEFT_NONE};
     weft_graph_push(g, "%s", name);
-    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(c),
-                                         (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
-    const weft_value bias =
-        weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(c), (weft_init){.kind = WEFT_INIT_ZERO});
+    layer.weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(width),
+                              (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
+    if (bias)
+        layer.bias =
+            weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(width), (weft_init){.kind = WEFT_INIT_ZERO});
+    weft_graph_pop(g);
+    return layer;
+}
+
+static weft_value norm_by(weft_graph *g, weft_op op, const weft_nn_layer *layer, weft_value x,
+                          double eps)
+{
     const weft_attr_norm attr = {.eps = eps};
-    const weft_value y =
-        weft_emit(g, WEFT_OP_LAYER_NORM, (weft_value[]){x, weight, bias}, 3, &attr);
+    weft_graph_push(g, "%s", layer->name);
+    const weft_value y = weft_emit(g, op, (weft_value[]){x, layer->weight, layer->bias},
+                                   weft_value_ok(layer->bias) ? 3 : 2, &attr);
     weft_graph_pop(g);
     return y;
+}
+
+weft_value weft_nn_layer_norm_by(weft_graph *g, const weft_nn_layer *layer, weft_value x,
+                                 double eps)
+{
+    return norm_by(g, WEFT_OP_LAYER_NORM, layer, x, eps);
+}
+
+weft_value weft_nn_rms_norm_by(weft_graph *g, const weft_nn_layer *layer, weft_value x, double eps)
+{
+    return norm_by(g, WEFT_OP_RMS_NORM, layer, x, eps);
+}
+
+weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps)
+{
+    const weft_nn_layer layer = weft_nn_norm_of(g, name, last_dim(g, x), true);
+    return weft_nn_layer_norm_by(g, &layer, x, eps);
 }
 
 weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
@@ -51,83 +100,135 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
 
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps)
 {
-    weft_graph_push(g, "%s", name);
-    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(last_dim(g, x)),
-                                         (weft_init){.kind = WEFT_INIT_FILL, .value = 1});
-    const weft_attr_norm attr = {.eps = eps};
-    const weft_value y = weft_emit(g, WEFT_OP_RMS_NORM, (weft_value[]){x, weight}, 2, &attr);
-    weft_graph_pop(g);
-    return y;
+    const weft_nn_layer layer = weft_nn_norm_of(g, name, last_dim(g, x), false);
+    return weft_nn_rms_norm_by(g, &layer, x, eps);
+}
+
+static weft_value conv(weft_graph *g, weft_value x, weft_value weight, weft_value bias,
+                       const weft_conv_shape *shape)
+{
+    weft_attr_conv attr = {0};
+    for (int i = 0; i < 3; i++) {
+        attr.stride[i] = shape->stride[i];
+        attr.before[i] = shape->before[i];
+        attr.after[i] = shape->after[i];
+        attr.kernel[i] = shape->kernel[i];
+    }
+    return weft_emit(g, WEFT_OP_CONV3D, (weft_value[]){x, weight, bias},
+                     weft_value_ok(bias) ? 3 : 2, &attr);
+}
+
+/* In its public form, used as (O,I,T,Y,X). */
+static weft_value conv_weight(weft_graph *g, int64_t out, int64_t in, const int64_t k[3],
+                              weft_patch_form form)
+{
+    const int64_t each = in * k[0] * k[1] * k[2];
+    const weft_init init = {.kind = WEFT_INIT_UNIFORM, .value = 1.0 / sqrt((double)each)};
+    weft_value weight;
+    if (form == WEFT_PATCH_3D)
+        return weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[0], k[1], k[2]), init);
+    if (form == WEFT_PATCH_2D)
+        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[1], k[2]), init);
+    else
+        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, each), init);
+    return weft_reshape(g, weight, WEFT_SHAPE(out, in, k[0], k[1], k[2]));
 }
 
 weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
                         weft_conv_shape shape, bool two_d)
 {
-    const int64_t in = last_dim(g, x);
-    const int64_t *k = shape.kernel;
-    const double half_width = 1.0 / sqrt((double)(in * k[0] * k[1] * k[2]));
-    const weft_init init = {.kind = WEFT_INIT_UNIFORM, .value = half_width};
     weft_graph_push(g, "%s", name);
-    weft_value weight;
-    if (two_d) {
-        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[1], k[2]), init);
-        weight = weft_reshape(g, weight, WEFT_SHAPE(out, in, 1, k[1], k[2]));
-    } else {
-        weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in, k[0], k[1], k[2]), init);
-    }
+    const weft_value weight =
+        conv_weight(g, out, last_dim(g, x), shape.kernel, two_d ? WEFT_PATCH_2D : WEFT_PATCH_3D);
     const weft_value bias =
         weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), (weft_init){.kind = WEFT_INIT_ZERO});
-    weft_attr_conv attr = {0};
-    for (int i = 0; i < 3; i++) {
-        attr.stride[i] = shape.stride[i];
-        attr.before[i] = shape.before[i];
-        attr.after[i] = shape.after[i];
-        attr.kernel[i] = k[i];
-    }
-    const weft_value y = weft_emit(g, WEFT_OP_CONV3D, (weft_value[]){x, weight, bias}, 3, &attr);
+    const weft_value y = conv(g, x, weight, bias, &shape);
     weft_graph_pop(g);
     return y;
 }
 
-static weft_value split_heads(weft_graph *g, weft_value x, int64_t heads,
-                              const weft_value *rope_cos_sin)
+void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch[3],
+                          int64_t size[3])
 {
-    const weft_value x_bshd = weft_reshape(
-        g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, weft_dim(g, x, 2) / heads));
-    if (!rope_cos_sin)
-        return x_bshd;
-    const weft_attr_rope attr = {.inverse = false};
-    return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, rope_cos_sin[0], rope_cos_sin[1]}, 3,
-                     &attr);
+    for (int i = 0; i < 3; i++) {
+        const int64_t extent = weft_dim(g, latents, 1 + i);
+        size[i] = extent / patch[i];
+        if (extent % patch[i])
+            weft_graph_fail(g, WEFT_E_SHAPE, "latent %s %lld is not a multiple of the patch %lld",
+                            (const char *[]){"frames", "height", "width"}[i], (long long)extent,
+                            (long long)patch[i]);
+    }
+}
+
+weft_value weft_nn_patch(weft_graph *g, const char *name, weft_value latents, int64_t out,
+                         const int64_t patch[3], weft_patch_form form, bool bias)
+{
+    weft_conv_shape shape = {0};
+    weft_value b = WEFT_NONE;
+    for (int i = 0; i < 3; i++)
+        shape.kernel[i] = shape.stride[i] = patch[i];
+    weft_graph_push(g, "%s", name);
+    const weft_value weight = conv_weight(g, out, last_dim(g, latents), patch, form);
+    if (bias)
+        b = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(out), (weft_init){.kind = WEFT_INIT_ZERO});
+    const weft_value y = conv(g, latents, weight, b, &shape);
+    weft_graph_pop(g);
+    return weft_reshape(g, y,
+                        WEFT_SHAPE(weft_dim(g, y, 0),
+                                   weft_dim(g, y, 1) * weft_dim(g, y, 2) * weft_dim(g, y, 3), out));
+}
+
+weft_value weft_nn_split_heads(weft_graph *g, weft_value x, int64_t heads)
+{
+    const int64_t c = weft_dim(g, x, 2);
+    if (c % heads)
+        return weft_graph_fail(g, WEFT_E_SHAPE,
+                               "attention: width %lld does not divide into %lld heads",
+                               (long long)c, (long long)heads);
+    return weft_reshape(g, x, WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), heads, c / heads));
+}
+
+weft_value weft_nn_join_heads(weft_graph *g, weft_value x)
+{
+    return weft_reshape(
+        g, x,
+        WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), weft_dim(g, x, 2) * weft_dim(g, x, 3)));
+}
+
+weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin, bool halves)
+{
+    const weft_attr_rope attr = {.halves = halves};
+    return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, cos_sin[0], cos_sin[1]}, 3, &attr);
+}
+
+weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias)
+{
+    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)weft_dim(g, q, 3))};
+    weft_value out[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v, WEFT_NONE, bias},
+                  weft_value_ok(bias) ? 5 : 3, &attr, out);
+    return out[0];
+}
+
+void weft_nn_attend_jointly(weft_graph *g, int streams, const weft_value *q, const weft_value *k,
+                            const weft_value *v, weft_value bias, weft_value *out)
+{
+    const weft_value keys = weft_concat(g, k, streams, 1), values = weft_concat(g, v, streams, 1);
+    for (int i = 0; i < streams; i++)
+        out[i] = weft_nn_attend(g, q[i], keys, values, bias);
 }
 
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin)
 {
-    const int64_t c = weft_dim(g, q_bsc, 2);
-    if (c % heads)
-        return weft_graph_fail(g, WEFT_E_SHAPE,
-                               "attention: width %lld does not divide into %lld heads",
-                               (long long)c, (long long)heads);
-    const weft_value q = split_heads(g, q_bsc, heads, rope_cos_sin);
-    const weft_value k = split_heads(g, k_bsc, heads, rope_cos_sin);
-    const weft_value v = split_heads(g, v_bsc, heads, NULL);
-    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)(c / heads))};
-    weft_value out[WEFT_MAX_OUTPUTS];
-    weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v}, 3, &attr, out);
-    return weft_reshape(g, out[0], WEFT_SHAPE(weft_dim(g, q_bsc, 0), weft_dim(g, q_bsc, 1), c));
-}
-
-weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out)
-{
-    const int64_t in = last_dim(g, x);
-    const weft_init xavier = {.kind = WEFT_INIT_UNIFORM, .value = sqrt(6.0 / (double)(in + out))};
-    weft_graph_push(g, "%s", name);
-    const weft_value weight = weft_param(g, "weight", WEFT_F32, WEFT_SHAPE(out, in), xavier);
-    const weft_attr_linear attr = {.act = WEFT_ACT_NONE};
-    const weft_value y = weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, weight}, 2, &attr);
-    weft_graph_pop(g);
-    return y;
+    weft_value q = weft_nn_split_heads(g, q_bsc, heads), k, v;
+    if (rope_cos_sin)
+        q = weft_nn_rope(g, q, rope_cos_sin, false);
+    k = weft_nn_split_heads(g, k_bsc, heads);
+    if (rope_cos_sin)
+        k = weft_nn_rope(g, k, rope_cos_sin, false);
+    v = weft_nn_split_heads(g, v_bsc, heads);
+    return weft_nn_join_heads(g, weft_nn_attend(g, q, k, v, WEFT_NONE));
 }
 
 weft_value weft_nn_activate(weft_graph *g, weft_nn_act act, weft_value x)
@@ -199,6 +300,14 @@ weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index)
         return row;
     return weft_reshape(
         g, row, WEFT_SHAPE(weft_dim(g, table, 0), weft_dim(g, table, 1), weft_dim(g, table, 3)));
+}
+
+weft_value weft_nn_channels_last(weft_graph *g, weft_value x, int64_t channels)
+{
+    const int64_t batch = weft_dim(g, x, 0), tokens = weft_dim(g, x, 1), all = weft_dim(g, x, 2);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, tokens, channels, all / channels));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2});
+    return weft_reshape(g, x, WEFT_SHAPE(batch, tokens, all));
 }
 
 /* Two transposes, so that the batch stays a dim of its own. */

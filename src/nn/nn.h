@@ -28,6 +28,19 @@ weft_value weft_nn_embedder(weft_graph *g, const char *name, weft_value x, int64
 /* "net.0.proj", the activation, "net.2" back to the width of x. */
 weft_value weft_nn_feed_forward(weft_graph *g, const char *name, weft_value x, int64_t inner,
                                 weft_nn_act act);
+/* A layer's parameters, for layers that serve several streams of tokens. */
+typedef struct weft_nn_layer {
+    const char *name; /* borrowed */
+    weft_value weight, bias;
+} weft_nn_layer;
+weft_nn_layer weft_nn_linear_of(weft_graph *g, const char *name, int64_t in, int64_t out, bool bias,
+                                weft_linear_init init);
+weft_value weft_nn_linear_by(weft_graph *g, const weft_nn_layer *layer, weft_value x);
+/* "weight", and "bias" if asked for. */
+weft_nn_layer weft_nn_norm_of(weft_graph *g, const char *name, int64_t width, bool bias);
+weft_value weft_nn_layer_norm_by(weft_graph *g, const weft_nn_layer *layer, weft_value x,
+                                 double eps);
+weft_value weft_nn_rms_norm_by(weft_graph *g, const weft_nn_layer *layer, weft_value x, double eps);
 /* timestep (...) -> (..., width): cosines, then sines of width / 2 frequencies from 1 down to
  * 1/10000. The frequencies are rounded to f32 at each step, as in the references: at t near 1000
  * their last bit shows in the angle. */
@@ -53,10 +66,39 @@ typedef struct weft_conv_shape {
 weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
                         weft_conv_shape shape, bool two_d);
 
+/* How a patch's weight is stored. */
+typedef enum weft_patch_form {
+    WEFT_PATCH_3D,     /* (O,I,pt,py,px) */
+    WEFT_PATCH_2D,     /* (O,I,py,px)    */
+    WEFT_PATCH_LINEAR, /* (O,I pt py px) */
+} weft_patch_form;
+/* Tokens along frames, rows and columns of latents (B,T,Y,X,C); an error where a side is no
+ * multiple of the patch. */
+void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch[3],
+                          int64_t size[3]);
+/* latents (B,T,Y,X,I) to tokens (B,S,out). */
+weft_value weft_nn_patch(weft_graph *g, const char *name, weft_value latents, int64_t out,
+                         const int64_t patch[3], weft_patch_form form, bool bias);
+
+/* (B,S,C) -> (B,S,heads,C/heads), and back. */
+weft_value weft_nn_split_heads(weft_graph *g, weft_value x_bsc, int64_t heads);
+weft_value weft_nn_join_heads(weft_graph *g, weft_value x_bshd);
+weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin, bool halves);
+/* q (B,Sq,H,D), k, v (B,Sk,H,D), bias of the keys (B,Sk) or WEFT_NONE -> (B,Sq,H,D), scaled by
+ * 1/sqrt(D). */
+weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias);
+/* Several streams of tokens whose queries see the keys of all of them, in this order. Queries stay
+ * apart, so that a split of tokens is one of each stream. `bias` is of the joined keys; out may be
+ * q. */
+void weft_nn_attend_jointly(weft_graph *g, int streams, const weft_value *q, const weft_value *k,
+                            const weft_value *v, weft_value bias, weft_value *out);
+
 /* q (B,Sq,C), k, v (B,Sk,C), C = heads * D -> (B,Sq,C), scaled by 1/sqrt(D). */
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin);
 
+/* (B, S, C pt py px) to (B, S, pt py px C). */
+weft_value weft_nn_channels_last(weft_graph *g, weft_value x, int64_t channels);
 /* (B, S, pt py px C), channels fastest, to (B, T pt, Y py, X px, C); S = T Y X of `size`. */
 weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
                            const int64_t patch[3]);

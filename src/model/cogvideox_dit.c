@@ -1,0 +1,416 @@
+/* CogVideoX diffusion transformers 2B, 5B and 1.5 (diffusers' CogVideoXTransformer3DModel).
+ * Parameters have the names of the public checkpoints.
+ *
+ *   text --linear--> y (B,L,C); latents --patch--> x (B,S,C)
+ *   places: sines, added; or rotary angles, with or without learned ones
+ *   timestep --sinusoid, MLP--> temb (B,E), + that of the offset (1.5 image to video)
+ *
+ *   block:  x', y' = attention over both, of mod(norm1 x), mod(norm1 y)
+ *           x += gate x', y += gate y'; the same with norm2 and a feed-forward of each token
+ *
+ * The layers of a block serve text and video alike; modulations are apart. The two streams stay
+ * apart as well: only keys and values are joined, the text's first.
+ * Shape letters: B batch, S video tokens, L text tokens, C width, E width of the time, D head. */
+#include "model/model.h"
+#include "model/split.h"
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct cogvideox {
+    int64_t heads, head_dim, in_channels, out_channels;
+    int64_t time_dim, offset_dim; /* offset_dim 0: none */
+    int64_t text_dim, layers;
+    bool attention_bias, patch_bias;
+    int64_t sample[3]; /* latent width, latent height, frames of pixels */
+    int64_t patch, patch_t;
+    int64_t compression, text_length;
+    double eps, spatial_scale, temporal_scale;
+    bool rotary, learned;
+} cogvideox;
+_Static_assert(sizeof(cogvideox) <= WEFT_MODEL_CONFIG_BYTES,
+               "the config must fit into a weft_model");
+
+enum { TEXT, VIDEO, STREAMS };
+static const double qk_eps = 1e-6;
+
+static void patch_of(const cogvideox *c, int64_t patch[3])
+{
+    patch[0] = c->patch_t ? c->patch_t : 1;
+    patch[1] = patch[2] = c->patch;
+}
+
+/* ---- places --------------------------------------------------------------------------------- */
+
+/* Of `n` places of the grid [start, stop): the part of the base's grid that a picture of another
+ * aspect covers. */
+static void crop(const int64_t grid[2], const int64_t base[2], double start[2], double stop[2])
+{
+    const double rows = (double)grid[0], columns = (double)grid[1], tall = (double)base[0],
+                 wide = (double)base[1];
+    const bool upright = rows / columns > tall / wide;
+    const double resized[2] = {upright ? tall : rint(wide / columns * rows),
+                               upright ? rint(tall / rows * columns) : wide};
+    for (int i = 0; i < 2; i++) {
+        start[i] = rint(((double)base[i] - resized[i]) / 2);
+        stop[i] = start[i] + resized[i];
+    }
+}
+
+/* A quarter of a head turns by frames, the rest by rows and columns. */
+static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3],
+                        weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const int64_t side = c->head_dim / 8 * 3;
+    weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
+                                 .step = {1, 1, 1},
+                                 .grid = {size[0], size[1], size[2]},
+                                 .pairs = {c->head_dim / 4 / 2, side / 2, side / 2},
+                                 .len = size[0] * size[1] * size[2]};
+    const int64_t base[2] = {c->sample[1] / c->patch, c->sample[0] / c->patch};
+    double start[2], stop[2];
+    crop(size + 1, base, start, stop);
+    for (int i = 0; i < 2 && !c->patch_t; i++) {
+        const double n = (double)size[1 + i], last = stop[i] * (n - 1) / n;
+        attr.origin[1 + i] = start[i];
+        attr.step[1 + i] = n > 1 ? (last - start[i]) / (n - 1) : 0;
+    }
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
+/* (1,S,C): sines, then cosines, of frames in a quarter of the width; of columns, then of rows. */
+static weft_value sine_places(weft_graph *g, const cogvideox *c, const int64_t size[3])
+{
+    const int64_t width = c->heads * c->head_dim, frames = width / 4 / 2,
+                  side = width / 4 * 3 / 2 / 2;
+    const weft_attr_rope_table attr = {
+        .theta = {10000, 10000, 10000},
+        .step = {1 / c->temporal_scale, 1 / c->spatial_scale, 1 / c->spatial_scale},
+        .grid = {size[0], size[1], size[2]},
+        .pairs = {frames, side, side},
+        .len = size[0] * size[1] * size[2]};
+    weft_value cos_sin[WEFT_MAX_OUTPUTS], part[6];
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+    const int64_t first[3] = {0, frames + side, frames}, length[3] = {frames, side, side};
+    for (int i = 0; i < 6; i++)
+        part[i] = weft_slice(g, cos_sin[1 - i % 2], 1, first[i / 2], length[i / 2]);
+    return weft_reshape(g, weft_concat(g, part, 6, 1), WEFT_SHAPE(1, attr.len, width));
+}
+
+/* Places of text and video from the checkpoint: fixed numbers for one size. */
+static void add_learned(weft_graph *g, const cogvideox *c, const int64_t size[3], weft_value x[2])
+{
+    const int64_t width = c->heads * c->head_dim,
+                  tokens = ((c->sample[2] - 1) / c->compression + 1) * (c->sample[1] / c->patch) *
+                           (c->sample[0] / c->patch);
+    const weft_value table =
+        weft_buffer(g, "pos_embedding", WEFT_F32, WEFT_SHAPE(1, c->text_length + tokens, width),
+                    (weft_init){.kind = WEFT_INIT_ZERO});
+    if (weft_graph_check(g) != WEFT_OK)
+        return;
+    if (size[0] * size[1] * size[2] != tokens || weft_dim(g, x[TEXT], 1) != c->text_length)
+        weft_graph_fail(g, WEFT_E_SHAPE,
+                        "the checkpoint has places for latents of %lldx%lld, %lld frames of pixels "
+                        "and %lld tokens of text only",
+                        (long long)c->sample[0], (long long)c->sample[1], (long long)c->sample[2],
+                        (long long)c->text_length);
+    x[TEXT] = weft_add(g, x[TEXT], weft_slice(g, table, 1, 0, c->text_length));
+    x[VIDEO] = weft_add(g, x[VIDEO], weft_slice(g, table, 1, c->text_length, tokens));
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+/* The norm of a block's half, modulated; gate[]: of what comes back. */
+static void modulated_norm(weft_graph *g, const cogvideox *c, const char *name, weft_value temb_be,
+                           const weft_value x[2], weft_value h[2], weft_value gate[2])
+{
+    enum { SHIFT, SCALE, GATE, TEXT_SHIFT, TEXT_SCALE, TEXT_GATE, ROWS };
+    const int64_t width = c->heads * c->head_dim;
+    weft_graph_push(g, "%s", name);
+    weft_value mod = weft_nn_linear(g, "linear", weft_unary(g, WEFT_OP_SILU, temb_be), ROWS * width,
+                                    WEFT_LINEAR_XAVIER);
+    mod = weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), ROWS, width));
+    const weft_nn_layer norm = weft_nn_norm_of(g, "norm", width, true);
+    for (int s = 0; s < STREAMS; s++) {
+        const int first = s == TEXT ? TEXT_SHIFT : SHIFT;
+        h[s] = weft_nn_modulate(g, weft_nn_layer_norm_by(g, &norm, x[s], c->eps),
+                                weft_nn_row(g, mod, first + SCALE),
+                                weft_nn_row(g, mod, first + SHIFT));
+        gate[s] = weft_nn_row(g, mod, first + GATE);
+    }
+    weft_graph_pop(g);
+}
+
+static void attention(weft_graph *g, const cogvideox *c, weft_value h[2], const weft_value *rope)
+{
+    const int64_t width = c->heads * c->head_dim;
+    static const char *const names[] = {"to_q", "to_k", "to_v"};
+    weft_nn_layer layer[3], norm[2];
+    weft_value qkv[3][STREAMS];
+    weft_graph_push(g, "attn1");
+    for (int i = 0; i < 3; i++)
+        layer[i] =
+            weft_nn_linear_of(g, names[i], width, width, c->attention_bias, WEFT_LINEAR_XAVIER);
+    norm[0] = weft_nn_norm_of(g, "norm_q", c->head_dim, true);
+    norm[1] = weft_nn_norm_of(g, "norm_k", c->head_dim, true);
+    const weft_nn_layer out =
+        weft_nn_linear_of(g, "to_out.0", width, width, true, WEFT_LINEAR_XAVIER);
+    for (int s = 0; s < STREAMS; s++)
+        for (int i = 0; i < 3; i++) {
+            weft_value v = weft_nn_split_heads(g, weft_nn_linear_by(g, &layer[i], h[s]), c->heads);
+            if (i < 2)
+                v = weft_nn_layer_norm_by(g, &norm[i], v, qk_eps);
+            qkv[i][s] = i < 2 && s == VIDEO && rope ? weft_nn_rope(g, v, rope, false) : v;
+        }
+    weft_nn_attend_jointly(g, STREAMS, qkv[0], qkv[1], qkv[2], WEFT_NONE, h);
+    for (int s = 0; s < STREAMS; s++)
+        h[s] = weft_nn_linear_by(g, &out, weft_nn_join_heads(g, h[s]));
+    weft_graph_pop(g);
+}
+
+static void feed_forward(weft_graph *g, const cogvideox *c, weft_value h[2])
+{
+    const int64_t width = c->heads * c->head_dim;
+    weft_graph_push(g, "ff.net");
+    const weft_nn_layer in = weft_nn_linear_of(g, "0.proj", width, 4 * width, true,
+                                               WEFT_LINEAR_XAVIER),
+                        out = weft_nn_linear_of(g, "2", 4 * width, width, true, WEFT_LINEAR_XAVIER);
+    for (int s = 0; s < STREAMS; s++)
+        h[s] = weft_nn_linear_by(g, &out, weft_gelu_tanh(g, weft_nn_linear_by(g, &in, h[s])));
+    weft_graph_pop(g);
+}
+
+static void block(weft_graph *g, const cogvideox *c, weft_value temb_be, const weft_value *rope,
+                  weft_value x[2])
+{
+    weft_value h[STREAMS], gate[STREAMS];
+    modulated_norm(g, c, "norm1", temb_be, x, h, gate);
+    attention(g, c, h, rope);
+    for (int s = 0; s < STREAMS; s++)
+        x[s] = weft_nn_gated_add(g, x[s], h[s], gate[s]);
+    modulated_norm(g, c, "norm2", temb_be, x, h, gate);
+    feed_forward(g, c, h);
+    for (int s = 0; s < STREAMS; s++)
+        x[s] = weft_nn_gated_add(g, x[s], h[s], gate[s]);
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static void embed(weft_graph *g, const cogvideox *c, const weft_ports *in, const int64_t size[3],
+                  weft_value x[2])
+{
+    const int64_t width = c->heads * c->head_dim;
+    int64_t patch[3];
+    patch_of(c, patch);
+    weft_graph_push(g, "patch_embed");
+    x[VIDEO] =
+        weft_nn_patch(g, "proj", in->at[WEFT_PORT_LATENTS], width, patch,
+                      c->patch_t ? WEFT_PATCH_LINEAR : WEFT_PATCH_2D, c->patch_t || c->patch_bias);
+    x[TEXT] = weft_nn_linear(g, "text_proj", in->at[WEFT_PORT_TEXT], width, WEFT_LINEAR_XAVIER);
+    if (c->learned)
+        add_learned(g, c, size, x);
+    else if (!c->rotary)
+        x[VIDEO] = weft_add(g, x[VIDEO], sine_places(g, c, size));
+    weft_graph_pop(g);
+    if (!c->rotary && weft_dim(g, x[TEXT], 1) != c->text_length)
+        weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens of text; this model takes exactly %lld",
+                        (long long)weft_dim(g, x[TEXT], 1), (long long)c->text_length);
+}
+
+static weft_value embed_time(weft_graph *g, const cogvideox *c, const weft_ports *in)
+{
+    const int64_t width = c->heads * c->head_dim;
+    weft_value temb = weft_nn_embedder(g, "time_embedding",
+                                       weft_nn_sinusoid(g, width, in->at[WEFT_PORT_TIMESTEP]),
+                                       c->time_dim, WEFT_NN_SILU);
+    if (c->offset_dim)
+        temb =
+            weft_add(g, temb,
+                     weft_nn_embedder(g, "ofs_embedding",
+                                      weft_nn_sinusoid(g, c->offset_dim, in->at[WEFT_PORT_OFFSET]),
+                                      c->offset_dim, WEFT_NN_SILU));
+    return temb;
+}
+
+static weft_value forward(weft_graph *g, const cogvideox *c, const weft_ports *in)
+{
+    const int64_t width = c->heads * c->head_dim;
+    int64_t size[3], patch[3];
+    weft_value rope[WEFT_MAX_OUTPUTS], x[STREAMS];
+    patch_of(c, patch);
+    weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    embed(g, c, in, size, x);
+    const weft_value temb_be = embed_time(g, c, in);
+    if (c->rotary)
+        rope_tables(g, c, size, rope);
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        block(g, c, temb_be, c->rotary ? rope : NULL, x);
+        weft_graph_pop(g);
+    }
+    weft_value y = weft_nn_layer_norm(g, "norm_final", x[VIDEO], c->eps);
+    weft_graph_push(g, "norm_out");
+    weft_value mod = weft_nn_linear(g, "linear", weft_unary(g, WEFT_OP_SILU, temb_be), 2 * width,
+                                    WEFT_LINEAR_XAVIER);
+    mod = weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), 2, width)); /* shift, scale */
+    y = weft_nn_modulate(g, weft_nn_layer_norm(g, "norm", y, c->eps), weft_nn_row(g, mod, 1),
+                         weft_nn_row(g, mod, 0));
+    weft_graph_pop(g);
+    y = weft_nn_linear(g, "proj_out", y, patch[0] * patch[1] * patch[2] * c->out_channels,
+                       WEFT_LINEAR_ZERO);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, y, c->out_channels), size, patch);
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const cogvideox *c = config;
+    if (c->head_dim % 16)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"attention_head_dim\" is %lld; places along three sides need a "
+                         "multiple of 16",
+                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+    if (c->offset_dim && c->offset_dim != c->time_dim)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"ofs_embed_dim\" %lld is added to \"time_embed_dim\" %lld: they "
+                         "must be equal",
+                         weft_places_of(places, "ofs_embed_dim"), (long long)c->offset_dim,
+                         (long long)c->time_dim);
+    if (c->learned && !c->rotary)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: learned positions without rotary ones are not supported",
+                         weft_places_of(places, "use_learned_positional_embeddings"));
+    if (c->learned && c->patch_t)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: learned positions with \"patch_size_t\" are not supported",
+                         weft_places_of(places, "use_learned_positional_embeddings"));
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const cogvideox *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_OFFSET: return c->offset_dim ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const cogvideox *c = config;
+    patch_of(c, grid->factor);
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+    if (c->learned) {
+        grid->only[0] = (c->sample[2] - 1) / c->compression + 1;
+        grid->only[1] = c->sample[1];
+        grid->only[2] = c->sample[0];
+    }
+    grid->text = c->learned || !c->rotary ? c->text_length : 0;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(cogvideox, member)
+static const weft_field fields[] = {
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "30", 1, 1024,
+     .help = "attention heads; heads x their width is the model's width"},
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 16, 4096,
+     .help = "width of a head, a multiple of 16"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+    {"flip_sin_to_cos", WEFT_FIELD_FIXED, .fallback = "true"},
+    {"freq_shift", WEFT_FIELD_FIXED, .fallback = "0"},
+    {"time_embed_dim", WEFT_FIELD_I64, AT(time_dim), "512", 1, 1 << 16,
+     .help = "width of the time's embedding"},
+    {"ofs_embed_dim", WEFT_FIELD_I64, AT(offset_dim), "null", 2, 1 << 16,
+     .help = "width of the embedding of an image's offset; null: none goes in"},
+    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "30", 0, 1024, .help = "blocks"},
+    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
+    {"attention_bias", WEFT_FIELD_BOOL, AT(attention_bias), "true",
+     .help = "a bias on queries, keys, values"},
+    {"sample_width", WEFT_FIELD_I64, AT(sample[0]), "90", 1, 1 << 16,
+     .help = "width of latents that places are scaled to"},
+    {"sample_height", WEFT_FIELD_I64, AT(sample[1]), "60", 1, 1 << 16,
+     .help = "height of latents that places are scaled to"},
+    {"sample_frames", WEFT_FIELD_I64, AT(sample[2]), "49", 1, 1 << 16,
+     .help = "frames of pixels that learned places are for"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "null", 1, 64,
+     .help = "latent frames of a token (1.5); null: one"},
+    {"temporal_compression_ratio", WEFT_FIELD_I64, AT(compression), "4", 1, 64,
+     .help = "frames of pixels in a latent frame"},
+    {"max_text_seq_length", WEFT_FIELD_I64, AT(text_length), "226", 1, 1 << 16,
+     .help = "tokens of text"},
+    {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
+    {"timestep_activation_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
+    {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "true"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-5", 0, 1, .help = "of the norms"},
+    {"spatial_interpolation_scale", WEFT_FIELD_F64, AT(spatial_scale), "1.875", 1e-6, 1e6,
+     .help = "rows and columns are divided by it in tables of sines"},
+    {"temporal_interpolation_scale", WEFT_FIELD_F64, AT(temporal_scale), "1.0", 1e-6, 1e6,
+     .help = "frames are divided by it in tables of sines"},
+    {"use_rotary_positional_embeddings", WEFT_FIELD_BOOL, AT(rotary), "false",
+     .help = "rotary places (5B, 1.5) in the place of sines (2B)"},
+    {"use_learned_positional_embeddings", WEFT_FIELD_BOOL, AT(learned), "false",
+     .help = "places of the checkpoint beside rotary ones (5B image to video)"},
+    {"patch_bias", WEFT_FIELD_BOOL, AT(patch_bias), "true",
+     .help = "a bias on patches; 1.5 has one whatever it says"},
+};
+
+#define FIVE "\"num_attention_heads\": 48, \"num_layers\": 42, " \
+             "\"use_rotary_positional_embeddings\": true"
+#define ONE_FIVE ", \"patch_size_t\": 2, \"sample_width\": 300, \"sample_height\": 300," \
+                 " \"sample_frames\": 81, \"patch_bias\": false"
+static const weft_named_config sizes[] = {
+    {"cogvideox-2b",       "{}"},
+    {"cogvideox-5b",       "{" FIVE "}"},
+    {"cogvideox-5b-i2v",   "{" FIVE ", \"in_channels\": 32,"
+                           " \"use_learned_positional_embeddings\": true}"},
+    {"cogvideox1.5-5b",    "{" FIVE ONE_FIVE "}"},
+    {"cogvideox1.5-5b-i2v", "{" FIVE ONE_FIVE ", \"in_channels\": 32, \"ofs_embed_dim\": 512}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,    false, "hidden_states", .form = WEFT_VIDEO_BTCYX},
+    {WEFT_PORT_TIMESTEP,   false, "timestep"},
+    {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_OFFSET,     false, "ofs"},
+    {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_BTCYX},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "transformer_blocks.0.norm1.linear.weight", NULL, 0},
+};
+
+const weft_family weft_family_cogvideox_dit = {
+    .class_name = "CogVideoXTransformer3DModel", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "diffusers", .pipeline = "CogVideoXPipeline",
+    .marks = {"use_rotary_positional_embeddings", "time_embed_dim"},
+    .config_bytes = sizeof(cogvideox), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
+};
+/* clang-format on */

@@ -1,0 +1,69 @@
+#include "model/split.h"
+
+/* clang-format off */
+#define TOKENS {WEFT_S, 1}
+#define ALL {WEFT_R, 0}
+/* Tensor parallel (Shoeybi et al., Megatron-LM): q, k, v and the first linear of the feed-forward
+ * by columns, the ones behind them by rows, whose sums lie `behind` them. */
+#define COLUMNS(name, axis)                                      \
+    {name ".weight",                axis, {WEFT_S, 0}, .optional = true}, \
+    {name ".bias",                  axis, {WEFT_S, 0}, .optional = true}
+#define ROWS(name, axis, ...)                                 \
+    {name ".weight",                axis, {WEFT_S, 1}, .optional = true}, \
+    {name ":linear",                axis, __VA_ARGS__, .optional = true}
+#define TENSOR_PARALLEL(axis, ...)                            \
+    COLUMNS("*attn*.to_q", axis),                                \
+    COLUMNS("*attn*.to_k", axis),                                \
+    COLUMNS("*attn*.to_v", axis),                                \
+    COLUMNS("*attn*.add_q_proj", axis),                          \
+    COLUMNS("*attn*.add_k_proj", axis),                          \
+    COLUMNS("*attn*.add_v_proj", axis),                          \
+    COLUMNS("*ff*.net.0.proj", axis),                            \
+    ROWS("*attn*.to_out.0", axis, __VA_ARGS__),                       \
+    ROWS("*attn*.to_add_out", axis, __VA_ARGS__),                     \
+    ROWS("*ff*.net.2", axis, __VA_ARGS__)
+/* Norms of q and k over all heads: with their weights split they become a sum over ranks. */
+#define NORMS(axis)                                              \
+    {"*attn*.norm_q.weight",        axis, {WEFT_S, 0}},          \
+    {"*attn*.norm_k.weight",        axis, {WEFT_S, 0}}
+/* Tokens are split from the first norm on. */
+#define SEQUENCE(axis)                                           \
+    {"*blocks.*:layer_norm",        axis, TOKENS, .optional = true}, \
+    {"*blocks.*norm*:rms_norm",     axis, TOKENS, .optional = true}
+
+static const weft_recipe_row tp_rows[] = {TENSOR_PARALLEL("tp", ALL)},
+                             tp_norm_rows[] = {NORMS("tp"), TENSOR_PARALLEL("tp", ALL)};
+
+/* Tensor parallel with sequence parallelism between (Korthikanti et al., MLSys'23). */
+static const weft_recipe_row sp_rows[] = {TENSOR_PARALLEL("sp", TOKENS), SEQUENCE("sp")},
+                             sp_norm_rows[] = {NORMS("sp"), TENSOR_PARALLEL("sp", TOKENS),
+                                               SEQUENCE("sp")};
+
+/* Context parallel (Jacobs et al., DeepSpeed-Ulysses): around attention an all-to-all turns the
+ * split of tokens into one of heads and back. */
+static const weft_recipe_row cp_rows[] = {
+    SEQUENCE("cp"),
+    {"*attn*:attention",            "cp", TOKENS},
+};
+
+/* Keys and values go round (Liu et al., Ring Attention); the text's are on every rank. */
+static const weft_recipe_row ring_rows[] = {
+    SEQUENCE("ring"),
+    {"*attn1*:attention",           "ring", TOKENS, .by = "ring"},
+    {"*attn*:attention",            "ring", TOKENS},
+};
+
+#define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
+static const weft_recipe_list
+    tp      = LIST("tp",   "tensor parallel",                     tp_rows),
+    tp_norm = LIST("tp",   "tensor parallel",                     tp_norm_rows),
+    ring    = LIST("ring", "context parallel, keys go round",     ring_rows),
+    cp      = LIST("cp",   "context parallel, tokens into heads", cp_rows),
+    sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
+    sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
+
+const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS] = {&tp, &cp, &sp};
+const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS] = {&tp_norm, &ring, &cp,
+                                                                           &sp_norm};
+const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
+/* clang-format on */

@@ -1,0 +1,19 @@
+/* How blocks in the names of diffusers' transformers are split over ranks: to_q, to_k, to_v,
+ * to_out.0, and where a second stream has its own add_q_proj, add_k_proj, add_v_proj, to_add_out;
+ * feed-forwards ff.net and ff_context.net. The lists are in model/split.c. */
+#ifndef WEFT_MODEL_SPLIT_H
+#define WEFT_MODEL_SPLIT_H
+
+#include "pass/pass.h"
+
+/* tp, cp, sp */
+enum { WEFT_SPLIT_LISTS = 3 };
+extern const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS];
+
+/* tp, ring, cp, sp of families whose tokens see each other in self-attention attn1 and the text in
+ * attn2, both with norms of q and k over all heads together, or of each head. */
+enum { WEFT_SPLIT_CROSS_LISTS = 4 };
+extern const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS];
+extern const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS];
+
+#endif
