@@ -218,6 +218,11 @@ void weft_nn_attend_jointly(weft_graph *g, int streams, const weft_value *q, con
         out[i] = weft_nn_attend(g, q[i], keys, values, bias);
 }
 
+weft_value weft_nn_hide(weft_graph *g, weft_value mask)
+{
+    return weft_affine(g, mask, 1e30, -1e30);
+}
+
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin)
 {

@@ -93,6 +93,9 @@ weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value 
 void weft_nn_attend_jointly(weft_graph *g, int streams, const weft_value *q, const weft_value *k,
                             const weft_value *v, weft_value bias, weft_value *out);
 
+/* What hides a key: 0 where mask f32 (...) is 1, else -1e30. */
+weft_value weft_nn_hide(weft_graph *g, weft_value mask);
+
 /* q (B,Sq,C), k, v (B,Sk,C), C = heads * D -> (B,Sq,C), scaled by 1/sqrt(D). */
 weft_value weft_nn_attention(weft_graph *g, weft_value q_bsc, weft_value k_bsc, weft_value v_bsc,
                              int64_t heads, const weft_value *rope_cos_sin);

@@ -35,6 +35,12 @@ static const setup families[] = {
      "\"ofs_embed_dim\":6,\"text_embed_dim\":5,\"num_layers\":1,\"patch_size_t\":2,"
      "\"use_rotary_positional_embeddings\":true,\"sample_width\":8,\"sample_height\":4}",
      {2, 4, 4, 8, 3}},
+    {"{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
+     "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
+     "\"image_condition_type\":\"token_replace\"}",
+     {2, 2, 4, 4, 5}},
 };
 /* clang-format on */
 

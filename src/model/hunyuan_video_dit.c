@@ -1,0 +1,521 @@
+/* HunyuanVideo diffusion transformer (diffusers' HunyuanVideoTransformer3DModel), text to video and
+ * both forms of image to video. Parameters have the names of the public checkpoints.
+ *
+ *   latents --patch--> x (B,S,C); text --refiner--> y (B,L,C)
+ *   timestep, guidance, pooled text --MLPs, summed--> temb (B,C)
+ *   double blocks: x and y with layers of their own, attention over both
+ *   single blocks: the same layers for x and y, attention beside the feed-forward
+ *   x --> norm, modulate, project --unpatch--> prediction
+ *
+ * Streams stay apart: only keys and values are joined, video first. With "token_replace" the first
+ * latent frame is a given picture: a stream of its own, modulated with time 0.
+ * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
+#include "model/model.h"
+#include "model/split.h"
+#include "nn/nn.h"
+
+typedef struct hunyuan {
+    int64_t in_channels, out_channels, heads, head_dim;
+    int64_t layers, single_layers, refiner_layers;
+    double mlp_ratio;
+    int64_t patch, patch_t;
+    bool guidance;
+    int64_t text_dim, pooled_dim;
+    double theta;
+    int64_t axes[3];
+    int64_t image; /* enum image */
+} hunyuan;
+_Static_assert(sizeof(hunyuan) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+enum image { IMAGE_NONE, IMAGE_LATENTS, IMAGE_TOKENS };
+enum { TIME_WIDTH = 256, MAX_STREAMS = 3 };
+static const double eps = 1e-6;
+
+typedef struct tokens {
+    weft_value x, temb_bc;
+    bool text;
+    weft_value rope[WEFT_MAX_OUTPUTS]; /* of video */
+} tokens;
+
+static int64_t width_of(const hunyuan *c)
+{
+    return c->heads * c->head_dim;
+}
+
+static int64_t inner_of(const hunyuan *c)
+{
+    return (int64_t)((double)width_of(c) * c->mlp_ratio);
+}
+
+static weft_value embed_time(weft_graph *g, const hunyuan *c, weft_value t_b)
+{
+    return weft_nn_embedder(g, "timestep_embedder", weft_nn_sinusoid(g, TIME_WIDTH, t_b),
+                            width_of(c), WEFT_NN_SILU);
+}
+
+/* ---- text ----------------------------------------------------------------------------------- */
+
+/* Every token sees the real ones and the first; what is padding sees the first alone. */
+static weft_value refine_attention(weft_graph *g, const hunyuan *c, weft_value h_blc,
+                                   weft_value mask_bl)
+{
+    const int64_t width = width_of(c), batch = weft_dim(g, h_blc, 0), text = weft_dim(g, h_blc, 1);
+    weft_value qkv[3];
+    static const char *const names[] = {"to_q", "to_k", "to_v"};
+    weft_graph_push(g, "attn");
+    for (int i = 0; i < 3; i++)
+        qkv[i] = weft_nn_split_heads(
+            g, weft_nn_linear(g, names[i], h_blc, width, WEFT_LINEAR_XAVIER), c->heads);
+    const weft_value first =
+        weft_concat(g,
+                    (weft_value[]){weft_fill(g, WEFT_F32, WEFT_SHAPE(1, 1), 1),
+                                   weft_fill(g, WEFT_F32, WEFT_SHAPE(1, text - 1), 0)},
+                    2, 1);
+    const weft_value seen = weft_clamp(g, weft_add(g, mask_bl, first), 0, 1);
+    const weft_value real = weft_reshape(g, mask_bl, WEFT_SHAPE(batch, text, 1, 1));
+    const weft_value mixed = weft_nn_attend(g, qkv[0], qkv[1], qkv[2], weft_nn_hide(g, seen));
+    const weft_value padded =
+        weft_mul(g, weft_slice(g, qkv[2], 1, 0, 1), weft_affine(g, real, -1, 1));
+    const weft_value out = weft_nn_join_heads(g, weft_add(g, weft_mul(g, mixed, real), padded));
+    const weft_value y = weft_nn_linear(g, "to_out.0", out, width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return y;
+}
+
+static weft_value refine(weft_graph *g, const hunyuan *c, weft_value x_blc, weft_value temb_bc,
+                         weft_value mask_bl)
+{
+    const int64_t width = width_of(c);
+    weft_value gates = weft_nn_linear(g, "norm_out.linear", weft_unary(g, WEFT_OP_SILU, temb_bc),
+                                      2 * width, WEFT_LINEAR_XAVIER);
+    gates = weft_reshape(g, gates, WEFT_SHAPE(weft_dim(g, gates, 0), 2, width));
+    weft_value h = refine_attention(g, c, weft_nn_layer_norm(g, "norm1", x_blc, eps), mask_bl);
+    x_blc = weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 0));
+    h = weft_nn_layer_norm(g, "norm2", x_blc, eps);
+    h = weft_nn_feed_forward(g, "ff", h, inner_of(c), WEFT_NN_SILU);
+    return weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 1));
+}
+
+/* text (B,L,text_dim) -> (B,L,C) */
+static weft_value embed_text(weft_graph *g, const hunyuan *c, weft_value text, weft_value mask_bl,
+                             weft_value timestep_b)
+{
+    const int64_t width = width_of(c), batch = weft_dim(g, text, 0);
+    const weft_value mask = weft_reshape(g, mask_bl, WEFT_SHAPE(batch, weft_dim(g, text, 1), 1));
+    weft_graph_push(g, "context_embedder");
+    weft_value pooled =
+        weft_div(g, weft_sum(g, weft_mul(g, text, mask), 1u << 1), weft_sum(g, mask, 1u << 1));
+    pooled = weft_reshape(g, pooled, WEFT_SHAPE(batch, c->text_dim));
+    weft_graph_push(g, "time_text_embed");
+    const weft_value temb =
+        weft_add(g, embed_time(g, c, timestep_b),
+                 weft_nn_embedder(g, "text_embedder", pooled, width, WEFT_NN_SILU));
+    weft_graph_pop(g);
+    weft_value x = weft_nn_linear(g, "proj_in", text, width, WEFT_LINEAR_XAVIER);
+    for (int64_t i = 0; i < c->refiner_layers; i++) {
+        weft_graph_push(g, "token_refiner.refiner_blocks.%d", (int)i);
+        x = refine(g, c, x, temb, mask_bl);
+        weft_graph_pop(g);
+    }
+    weft_graph_pop(g);
+    return x;
+}
+
+/* Of the joined keys (B,S+L): as many of the text's as the mask has ones. */
+static weft_value key_bias(weft_graph *g, weft_value mask_bl, int64_t video)
+{
+    const int64_t batch = weft_dim(g, mask_bl, 0), text = weft_dim(g, mask_bl, 1);
+    float *place = weft_alloc(text * (int64_t)sizeof *place);
+    if (!place)
+        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld places", (long long)text);
+    for (int64_t i = 0; i < text; i++)
+        place[i] = (float)i;
+    const weft_value places = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, text), place);
+    weft_free(place);
+    const weft_value count = weft_sum(g, mask_bl, 1u << 1);
+    const weft_value seen = weft_clamp(g, weft_sub(g, count, places), 0, 1);
+    return weft_concat(
+        g,
+        (weft_value[]){weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, video), 0), weft_nn_hide(g, seen)},
+        2, 1);
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+static weft_value modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
+                             int64_t rows)
+{
+    const weft_value mod = weft_nn_linear_by(g, layer, weft_unary(g, WEFT_OP_SILU, temb_bc));
+    return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), rows, weft_dim(g, mod, 1) / rows));
+}
+
+/* q, k, v of one stream, (B,S,H,D) each. */
+static void project(weft_graph *g, const hunyuan *c, const weft_nn_layer layer[3],
+                    const weft_nn_layer norm[2], const tokens *s, weft_value h, weft_value qkv[3])
+{
+    for (int i = 0; i < 3; i++) {
+        qkv[i] = weft_nn_split_heads(g, weft_nn_linear_by(g, &layer[i], h), c->heads);
+        if (i == 2)
+            return;
+        qkv[i] = weft_nn_rms_norm_by(g, &norm[i], qkv[i], eps);
+        if (!s->text)
+            qkv[i] = weft_nn_rope(g, qkv[i], s->rope, false);
+    }
+}
+
+static void attend(weft_graph *g, int count, weft_value qkv[3][MAX_STREAMS], weft_value bias,
+                   weft_value *h)
+{
+    weft_nn_attend_jointly(g, count, qkv[0], qkv[1], qkv[2], bias, h);
+    for (int s = 0; s < count; s++)
+        h[s] = weft_nn_join_heads(g, h[s]);
+}
+
+/* Layers of one kind of stream in a double block. */
+typedef struct side {
+    weft_nn_layer modulation, qkv[3], norm[2], out, ff[2];
+} side;
+
+static side side_of(weft_graph *g, const hunyuan *c, bool text)
+{
+    static const char *const names[2][6] = {
+        {"to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0"},
+        {"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k", "to_add_out"},
+    };
+    const int64_t width = width_of(c), inner = inner_of(c);
+    side l;
+    weft_graph_push(g, text ? "norm1_context" : "norm1");
+    l.modulation = weft_nn_linear_of(g, "linear", width, 6 * width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    weft_graph_push(g, "attn");
+    for (int i = 0; i < 3; i++)
+        l.qkv[i] = weft_nn_linear_of(g, names[text][i], width, width, true, WEFT_LINEAR_XAVIER);
+    for (int i = 0; i < 2; i++)
+        l.norm[i] = weft_nn_norm_of(g, names[text][3 + i], c->head_dim, false);
+    l.out = weft_nn_linear_of(g, names[text][5], width, width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    weft_graph_push(g, text ? "ff_context.net" : "ff.net");
+    l.ff[0] = weft_nn_linear_of(g, "0.proj", width, inner, true, WEFT_LINEAR_XAVIER);
+    l.ff[1] = weft_nn_linear_of(g, "2", inner, width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return l;
+}
+
+static void double_block(weft_graph *g, const hunyuan *c, tokens *stream, int count,
+                         weft_value bias)
+{
+    enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
+    const side of[2] = {side_of(g, c, false), side_of(g, c, true)};
+    weft_value mod[MAX_STREAMS], h[MAX_STREAMS], qkv[3][MAX_STREAMS], one[3];
+    for (int s = 0; s < count; s++) {
+        weft_graph_push(g, stream[s].text ? "norm1_context" : "norm1");
+        mod[s] = modulation(g, &of[stream[s].text].modulation, stream[s].temb_bc, ROWS);
+        h[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
+                                weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
+        weft_graph_pop(g);
+    }
+    weft_graph_push(g, "attn");
+    for (int s = 0; s < count; s++) {
+        const side *l = &of[stream[s].text];
+        project(g, c, l->qkv, l->norm, &stream[s], h[s], one);
+        for (int i = 0; i < 3; i++)
+            qkv[i][s] = one[i];
+    }
+    attend(g, count, qkv, bias, h);
+    for (int s = 0; s < count; s++)
+        h[s] = weft_nn_linear_by(g, &of[stream[s].text].out, h[s]);
+    weft_graph_pop(g);
+    for (int s = 0; s < count; s++) {
+        const side *l = &of[stream[s].text];
+        weft_value x = weft_nn_gated_add(g, stream[s].x, h[s], weft_nn_row(g, mod[s], GATE1));
+        weft_value y =
+            weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod[s], SCALE2),
+                             weft_nn_row(g, mod[s], SHIFT2));
+        weft_graph_push(g, stream[s].text ? "ff_context.net" : "ff.net");
+        y = weft_nn_linear_by(g, &l->ff[1], weft_gelu_tanh(g, weft_nn_linear_by(g, &l->ff[0], y)));
+        weft_graph_pop(g);
+        stream[s].x = weft_nn_gated_add(g, x, y, weft_nn_row(g, mod[s], GATE2));
+    }
+}
+
+static void single_block(weft_graph *g, const hunyuan *c, tokens *stream, int count,
+                         weft_value bias)
+{
+    enum { SHIFT, SCALE, GATE, ROWS };
+    static const char *const names[] = {"to_q", "to_k", "to_v"};
+    const int64_t width = width_of(c), inner = inner_of(c);
+    weft_nn_layer layer[3], norm[2];
+    weft_value mod[MAX_STREAMS], h[MAX_STREAMS], qkv[3][MAX_STREAMS], one[3];
+    const weft_nn_layer modulates = weft_nn_linear_of(g, "norm.linear", width, ROWS * width, true,
+                                                      WEFT_LINEAR_XAVIER),
+                        mlp = weft_nn_linear_of(g, "proj_mlp", width, inner, true,
+                                                WEFT_LINEAR_XAVIER),
+                        out = weft_nn_linear_of(g, "proj_out", width + inner, width, true,
+                                                WEFT_LINEAR_XAVIER);
+    weft_graph_push(g, "attn");
+    for (int i = 0; i < 3; i++)
+        layer[i] = weft_nn_linear_of(g, names[i], width, width, true, WEFT_LINEAR_XAVIER);
+    norm[0] = weft_nn_norm_of(g, "norm_q", c->head_dim, false);
+    norm[1] = weft_nn_norm_of(g, "norm_k", c->head_dim, false);
+    weft_graph_pop(g);
+    weft_value normed[MAX_STREAMS];
+    for (int s = 0; s < count; s++) {
+        mod[s] = modulation(g, &modulates, stream[s].temb_bc, ROWS);
+        normed[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
+                                     weft_nn_row(g, mod[s], SCALE), weft_nn_row(g, mod[s], SHIFT));
+    }
+    weft_graph_push(g, "attn");
+    for (int s = 0; s < count; s++) {
+        project(g, c, layer, norm, &stream[s], normed[s], one);
+        for (int i = 0; i < 3; i++)
+            qkv[i][s] = one[i];
+    }
+    attend(g, count, qkv, bias, h);
+    weft_graph_pop(g);
+    for (int s = 0; s < count; s++) {
+        const weft_value wide = weft_gelu_tanh(g, weft_nn_linear_by(g, &mlp, normed[s]));
+        const weft_value both = weft_concat(g, (weft_value[]){h[s], wide}, 2, 2);
+        stream[s].x = weft_nn_gated_add(g, stream[s].x, weft_nn_linear_by(g, &out, both),
+                                        weft_nn_row(g, mod[s], GATE));
+    }
+}
+
+/* ---- the model ------------------------------------------------------------------------------ */
+
+static void rope_tables(weft_graph *g, const hunyuan *c, int64_t first, int64_t frames,
+                        const int64_t size[3], weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const weft_attr_rope_table attr = {
+        .theta = {c->theta, c->theta, c->theta},
+        .origin = {(double)first, 0, 0},
+        .step = {1, 1, 1},
+        .grid = {frames, size[1], size[2]},
+        .pairs = {c->axes[0] / 2, c->axes[1] / 2, c->axes[2] / 2},
+        .len = frames * size[1] * size[2],
+    };
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+}
+
+/* What every block is told: temb, and that of a given picture, at time 0 and without guidance. */
+static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *in,
+                            weft_value *temb_bc, weft_value *given_bc)
+{
+    const int64_t width = width_of(c);
+    const weft_value t = in->at[WEFT_PORT_TIMESTEP];
+    weft_graph_push(g, "time_text_embed");
+    weft_graph_push(g, "timestep_embedder");
+    const weft_nn_layer first = weft_nn_linear_of(g, "linear_1", TIME_WIDTH, width, true,
+                                                  WEFT_LINEAR_XAVIER),
+                        second = weft_nn_linear_of(g, "linear_2", width, width, true,
+                                                   WEFT_LINEAR_XAVIER);
+    weft_value time[2] = {t, weft_affine(g, t, 0, 0)};
+    for (int i = 0; i < (c->image == IMAGE_TOKENS ? 2 : 1); i++) {
+        time[i] = weft_nn_linear_by(g, &first, weft_nn_sinusoid(g, TIME_WIDTH, time[i]));
+        time[i] = weft_nn_linear_by(g, &second, weft_unary(g, WEFT_OP_SILU, time[i]));
+    }
+    weft_graph_pop(g);
+    const weft_value pooled =
+        weft_nn_embedder(g, "text_embedder", in->at[WEFT_PORT_POOLED], width, WEFT_NN_SILU);
+    if (c->guidance)
+        time[0] =
+            weft_add(g, time[0],
+                     weft_nn_embedder(g, "guidance_embedder",
+                                      weft_nn_sinusoid(g, TIME_WIDTH, in->at[WEFT_PORT_GUIDANCE]),
+                                      width, WEFT_NN_SILU));
+    weft_graph_pop(g);
+    *temb_bc = weft_add(g, time[0], pooled);
+    *given_bc = c->image == IMAGE_TOKENS ? weft_add(g, time[1], pooled) : *temb_bc;
+}
+
+/* The video's tokens as one stream, or as the given frame and the rest; returns how many. */
+static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const int64_t size[3],
+                         weft_value temb_bc, weft_value given_bc, tokens *stream)
+{
+    const int64_t frame = size[1] * size[2];
+    const bool apart = c->image == IMAGE_TOKENS;
+    int count = 0;
+    for (int64_t first = 0; first < size[0]; count++) {
+        const int64_t frames = apart && first == 0 ? 1 : size[0] - first;
+        stream[count].text = false;
+        stream[count].temb_bc = apart && first == 0 ? given_bc : temb_bc;
+        stream[count].x =
+            frames == size[0] ? x : weft_slice(g, x, 1, first * frame, frames * frame);
+        rope_tables(g, c, first, frames, size, stream[count].rope);
+        first += frames;
+    }
+    return count;
+}
+
+static weft_value finish(weft_graph *g, const hunyuan *c, weft_value x, weft_value temb_bc,
+                         const int64_t size[3], const int64_t patch[3])
+{
+    weft_graph_push(g, "norm_out");
+    const weft_nn_layer layer =
+        weft_nn_linear_of(g, "linear", width_of(c), 2 * width_of(c), true, WEFT_LINEAR_XAVIER);
+    const weft_value mod = modulation(g, &layer, temb_bc, 2); /* scale, shift */
+    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod, 0),
+                         weft_nn_row(g, mod, 1));
+    weft_graph_pop(g);
+    x = weft_nn_linear(g, "proj_out", x, patch[0] * patch[1] * patch[2] * c->out_channels,
+                       WEFT_LINEAR_ZERO);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, x, c->out_channels), size, patch);
+}
+
+static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
+{
+    const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
+    int64_t size[3];
+    tokens stream[MAX_STREAMS];
+    weft_value temb_bc, given_bc;
+    weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    const weft_value mask_bl = weft_cast(g, in->at[WEFT_PORT_TEXT_MASK], WEFT_F32);
+    const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
+                                       patch, WEFT_PATCH_3D, true);
+    embed_condition(g, c, in, &temb_bc, &given_bc);
+    const weft_value text =
+        embed_text(g, c, in->at[WEFT_PORT_TEXT], mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    const int videos = video_streams(g, c, x, size, temb_bc, given_bc, stream);
+    stream[videos].x = text;
+    stream[videos].temb_bc = temb_bc;
+    stream[videos].text = true;
+    const weft_value bias = key_bias(g, mask_bl, size[0] * size[1] * size[2]);
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        double_block(g, c, stream, videos + 1, bias);
+        weft_graph_pop(g);
+    }
+    for (int64_t i = 0; i < c->single_layers; i++) {
+        weft_graph_push(g, "single_transformer_blocks.%d", (int)i);
+        single_block(g, c, stream, videos + 1, bias);
+        weft_graph_pop(g);
+    }
+    weft_value parts[MAX_STREAMS];
+    for (int s = 0; s < videos; s++)
+        parts[s] = stream[s].x;
+    return finish(g, c, videos > 1 ? weft_concat(g, parts, videos, 1) : parts[0], temb_bc, size,
+                  patch);
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const hunyuan *c = config;
+    const bool even = c->axes[0] % 2 == 0 && c->axes[1] % 2 == 0 && c->axes[2] % 2 == 0;
+    if (!even || c->axes[0] + c->axes[1] + c->axes[2] != c->head_dim)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"rope_axes_dim\" must be three even numbers whose sum is "
+                         "\"attention_head_dim\" %lld",
+                         weft_places_of(places, "rope_axes_dim"), (long long)c->head_dim);
+    return WEFT_OK;
+}
+
+static int64_t three(const void *config)
+{
+    (void)config;
+    return 3;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const hunyuan *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
+    case WEFT_PORT_POOLED: return WEFT_SHAPE(s->batch, c->pooled_dim);
+    case WEFT_PORT_GUIDANCE: return c->guidance ? WEFT_SHAPE(s->batch) : WEFT_SCALAR;
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const hunyuan *c = config;
+    grid->factor[0] = c->patch_t;
+    grid->factor[1] = grid->factor[2] = c->patch;
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+}
+
+/* clang-format off */
+static const char *const image_words[] = {"null", "\"latent_concat\"", "\"token_replace\"", NULL};
+#define AT(member) offsetof(hunyuan, member)
+static const weft_field fields[] = {
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "16", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "16", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
+     .help = "attention heads; heads x their width is the model's width"},
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
+     .help = "width of a head"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "20", 0, 1024,
+     .help = "blocks with layers of their own for video and text"},
+    {"num_single_layers", WEFT_FIELD_I64, AT(single_layers), "40", 0, 1024,
+     .help = "blocks whose layers serve both"},
+    {"num_refiner_layers", WEFT_FIELD_I64, AT(refiner_layers), "2", 0, 1024,
+     .help = "blocks over the text alone"},
+    {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4.0", 0.01, 64,
+     .help = "inner width of the feed-forward layers over the model's"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size_t", WEFT_FIELD_I64, AT(patch_t), "1", 1, 64, .help = "latent frames of a token"},
+    {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm\""},
+    {"guidance_embeds", WEFT_FIELD_BOOL, AT(guidance), "true",
+     .help = "the guidance scale goes in, times 1000"},
+    {"text_embed_dim", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+    {"pooled_projection_dim", WEFT_FIELD_I64, AT(pooled_dim), "768", 1, 1 << 16,
+     .help = "width of the pooled text"},
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9, .help = "base of rotary places"},
+    {"rope_axes_dim", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
+     .length = three, .help = "of a head, what turns by frames, rows and columns"},
+    {"image_condition_type", WEFT_FIELD_WORD, AT(image), .words = image_words,
+     .help = "image to video: as more channels, or as the first frame's tokens"},
+};
+
+static const weft_named_config sizes[] = {
+    {"hunyuan-video", "{}"},
+    {"hunyuan-video-i2v", "{\"in_channels\": 33, \"guidance_embeds\": false,"
+                          " \"image_condition_type\": \"latent_concat\"}"},
+    {"hunyuan-video-i2v-replace", "{\"image_condition_type\": \"token_replace\"}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,    false, "hidden_states"},
+    {WEFT_PORT_TIMESTEP,   false, "timestep"},
+    {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask"},
+    {WEFT_PORT_POOLED,     false, "pooled_projections"},
+    {WEFT_PORT_GUIDANCE,   false, "guidance"},
+    {WEFT_PORT_PREDICTION, true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "context_embedder.token_refiner.refiner_blocks.0.attn.to_q.weight", NULL, 0},
+};
+
+const weft_family weft_family_hunyuan_video_dit = {
+    .class_name = "HunyuanVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "diffusers", .pipeline = "HunyuanVideoPipeline",
+    .marks = {"num_refiner_layers", "num_single_layers"},
+    .config_bytes = sizeof(hunyuan), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
+};
+/* clang-format on */
