@@ -61,14 +61,17 @@ static bool is_pointwise(const conv_shape *s)
 
 /* Who serves it. Own kernels where they win by measurement (bench/README.md): the last layer of a
  * decoder, whose few outputs oneDNN pads to a vector; weight gradients without AVX-512, where
- * oneDNN falls back to im2col for causal padding, and with it up to the size whose partial sums
- * stay in the cache. */
+ * oneDNN falls back to im2col for causal padding, and with it those of few outputs, and of large
+ * frames up to the size whose partial sums stay in the cache. */
 static bool is_own(const conv_shape *s)
 {
-    const bool avx512 = strcmp(cpu_isa_get()->name, "avx512") == 0;
+    enum { FEW_OUTPUTS = 4, CHANNELS = 96 * 96, LARGE_FRAME = 2048 };
+    const int64_t O = s->d.w.dim[0], I = s->d.w.dim[1];
     if (s->kind == CONV_FORWARD)
         return conv_own_few_fits(&s->d);
-    return s->kind == CONV_WEIGHTS && (!avx512 || s->d.w.dim[0] * s->d.w.dim[1] <= 96 * 96);
+    return s->kind == CONV_WEIGHTS &&
+           (strcmp(cpu_isa_get()->name, "avx512") != 0 || O <= FEW_OUTPUTS ||
+            (O * I <= CHANNELS && shape_span(&s->d.y, 2, 4) >= LARGE_FRAME));
 }
 
 static void ncdhw(const weft_shape *s, dnnl_dims_t dims)
@@ -172,12 +175,12 @@ static void pointwise_of(const conv_shape *s, const weft_kernel_args *args, poin
 
 /* The weight gradient has few elements and long sums: those are cut into parts by the shape, and
  * the parts added in order. */
-enum { PART_POSITIONS = 4096, MAX_PARTS = 16, FEW_OUTPUTS = 192 };
+enum { PART_POSITIONS = 4096, MAX_PARTS = 16, SMALL_GRADIENT = 192 };
 
 static int64_t pointwise_parts(const conv_shape *s)
 {
     const int64_t parts = shape_span(&s->d.x, 0, 4) / PART_POSITIONS;
-    return s->d.w.dim[0] >= FEW_OUTPUTS || parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
+    return s->d.w.dim[0] >= SMALL_GRADIENT || parts < 1 ? 1 : parts < MAX_PARTS ? parts : MAX_PARTS;
 }
 
 static int64_t pointwise_workspace(const conv_shape *s, const weft_kernel_args *args)

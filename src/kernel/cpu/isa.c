@@ -47,19 +47,25 @@ const cpu_isa *cpu_isa_get(void)
     return best;
 }
 
-void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n)
+void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n)
 {
-    const int threads = cpu_threads(n);
     if (dtype == WEFT_BF16) {
-#pragma omp parallel for simd schedule(static) num_threads(threads)
         for (int64_t i = 0; i < n; i++)
             to[i] = weft_bf16_to_f32(((const uint16_t *)from)[i]);
         return;
     }
     const weft_view view = {.data = (void *)(uintptr_t)from, .dtype = dtype};
-#pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < n; i++)
         to[i] = (float)view_get(&view, i);
+}
+
+void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n)
+{
+    enum { RUN = 4096 };
+    const int64_t bytes = weft_dtype_bytes(dtype);
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(n))
+    for (int64_t i = 0; i < n; i += RUN)
+        cpu_widen_run(dtype, (const char *)from + i * bytes, to + i, n - i < RUN ? n - i : RUN);
 }
 
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)

@@ -115,6 +115,7 @@ const cpu_isa *cpu_isa_get(void);
 
 /* n elements of bf16, f16, f8 or f32 to f32, and back; threaded. */
 void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n);
+void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n); /* on one thread */
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n);
 
 #endif
