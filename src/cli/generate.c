@@ -75,6 +75,36 @@ static weft_status read_prompts(const weft_args *args, prompts *p)
     return WEFT_OK;
 }
 
+static weft_status refuse_name(const char *option, const char *name, const weft_buf *known)
+{
+    return weft_fail(WEFT_E_ARG, "%s %s: known are %s", option, name,
+                     known->data ? known->data : "?");
+}
+
+/* The rows of the tables of samplers and of guidance; an empty name leaves it to the model. */
+static weft_status find_rows(const weft_args *args, weft_generator_options *o)
+{
+    const char *name = weft_args_string(args, "--sampler");
+    const char *guide = weft_args_string(args, "--guide");
+    weft_buf samplers = {0}, guides = {0};
+    for (int i = 0; weft_samplers[i]; i++)
+        weft_buf_printf(&samplers, "%s%s", i ? ", " : "", weft_samplers[i]->name);
+    for (int i = 0; weft_guidances[i]; i++)
+        weft_buf_printf(&guides, "%s%s", i ? ", " : "", weft_guidances[i]->name);
+    o->sampler = weft_sampler_find(name);
+    o->guide = weft_guidance_find(guide);
+    weft_status_code status = WEFT_OK;
+    if (name[0] && !o->sampler)
+        status = refuse_name("--sampler", name, &samplers);
+    else if (guide[0] && !o->guide)
+        status = refuse_name("--guide", guide, &guides);
+    else if (o->guidance_rescale > 0 && !guide[0])
+        o->guide = weft_guidance_find("rescale");
+    weft_buf_free(&samplers);
+    weft_buf_free(&guides);
+    return status;
+}
+
 static weft_status read_options(const weft_args *args, int64_t prompt_count,
                                 weft_generator_options *o)
 {
@@ -92,17 +122,11 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
         o->weights++;
     if (o->weights == WEFT_COUNT(kinds))
         return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32 and bf16", weights);
-    const char *name = weft_args_string(args, "--sampler");
-    o->sampler = weft_sampler_find(name);
-    if (o->sampler)
-        return WEFT_OK;
-    weft_buf known = {0};
-    for (int i = 0; weft_samplers[i]; i++)
-        weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_samplers[i]->name);
-    const weft_status_code status =
-        weft_fail(WEFT_E_ARG, "--sampler %s: known are %s", name, known.data ? known.data : "?");
-    weft_buf_free(&known);
-    return status;
+    WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
+    WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
+    WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
+    WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
+    return find_rows(args, o);
 }
 
 typedef struct show {
@@ -255,10 +279,30 @@ static const weft_option options[] = {
      .value_name = "G",
      .fallback = "4",
      .help = "classifier-free guidance scale; 1 switches it off and halves the work"},
+    {.name = "--guide",
+     .value_name = "NAME",
+     .fallback = "",
+     .help = "how the guidance scale is used, listed below; empty: cfg"},
+    {.name = "--guidance-rescale",
+     .value_name = "R",
+     .fallback = "0",
+     .help = "share of the answer that is brought back to its deviation without guidance"},
+    {.name = "--guidance-low",
+     .value_name = "G",
+     .fallback = "1",
+     .help = "guidance scale below --boundary"},
+    {.name = "--boundary",
+     .value_name = "B",
+     .fallback = "0",
+     .help = "part of the times (0..1) below which --guidance-low is the scale; 0: nowhere"},
     {.name = "--sampler",
      .value_name = "NAME",
-     .fallback = "euler",
-     .help = "euler, or heun (two model calls a step)"},
+     .fallback = "",
+     .help = "one of the samplers listed below; empty: what the model's scheduler says"},
+    {.name = "--eta",
+     .value_name = "E",
+     .fallback = "0",
+     .help = "noise that sampler ddim adds in each step: 0 none, 1 as much as ddpm"},
     {.name = "--shift",
      .value_name = "S",
      .fallback = "0",
@@ -326,6 +370,7 @@ const weft_verb weft_verb_generate = {
                 "videos --batch 4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
+    .more = weft_help_samplers,
     .min_positional = 0,
     .max_positional = 0,
     .run = run_generate,

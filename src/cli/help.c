@@ -82,9 +82,9 @@ void weft_help_verb(const weft_verb *verb, weft_buf *out)
     if (verb->config) {
         weft_buf_printf(out, "\nconfig file (YAML):\n");
         weft_config_help(verb->config, false, out);
-        if (verb->config_more)
-            verb->config_more(false, out);
     }
+    if (verb->more)
+        verb->more(false, out);
     if (verb->examples && verb->examples[0])
         weft_buf_printf(out, "\nexamples:\n");
     for (const char *line = verb->examples; line && *line;) {
@@ -133,9 +133,9 @@ void weft_help_markdown(const weft_verb *verb, weft_buf *out)
     if (verb->config) {
         weft_buf_printf(out, "\n## Config\n\n");
         weft_config_help(verb->config, true, out);
-        if (verb->config_more)
-            verb->config_more(true, out);
     }
+    if (verb->more)
+        verb->more(true, out);
     if (verb->examples && verb->examples[0]) {
         weft_buf_printf(out, "\n## Examples\n\n```\n%s", verb->examples);
         ensure_newline(out);

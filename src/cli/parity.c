@@ -47,6 +47,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
+    &weft_parity_formulas,
+    &weft_parity_sampler,
     &weft_parity_training,
     &weft_parity_model,
 };
@@ -104,21 +106,26 @@ static const weft_option options[] = {
 
 const weft_verb weft_verb_parity = {
     .name = "parity",
-    .summary = "compare a model with golden numbers of the reference implementation",
+    .summary = "compare numbers of ours with those of the reference implementation",
     .usage = "[FILE.safetensors] FILE.json [--backend NAME] [--verbose]",
-    .details = "The JSON file holds the model's config in the public config.json fields; the "
-               "safetensors file (left out: the one\n"
-               "of the same name beside it) its weights\n"
-               "(param.*), inputs (in.*), outputs (out.*) and gradients (grad.*). weft builds the "
-               "model, runs it forward and\n"
-               "backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5) "
-               "and gradients (limit 1e-4).\n"
-               "A gradient that is zero in exact arithmetic (settled by the f64 backend) is held "
-               "against the largest gradient\n"
-               "norm instead. With \"losses\" in the JSON file the tensors are those of a training "
-               "run (data, text, noise, t):\n"
-               "every loss must agree within 1e-4 relative.\n\n"
-               "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
+    .details =
+        "The JSON file holds the model's config in the public config.json fields; the "
+        "safetensors file (left out: the one\n"
+        "of the same name beside it) its weights\n"
+        "(param.*), inputs (in.*), outputs (out.*) and gradients (grad.*). weft builds the "
+        "model, runs it forward and\n"
+        "backward and prints the worst relative error ||a-b||/||b|| of outputs (limit 1e-5) "
+        "and gradients (limit 1e-4).\n"
+        "A gradient that is zero in exact arithmetic (settled by the f64 backend) is held "
+        "against the largest gradient\n"
+        "norm instead. With \"losses\" in the JSON file the tensors are those of a training "
+        "run (data, text, noise, t):\n"
+        "every loss must agree within 1e-4 relative.\n"
+        "With the class of a scheduler in the JSON file every noise level, model call and step "
+        "of its walks is held against\n"
+        "the file's; with the class \"formulas\" every tensor is computed by the formula of its "
+        "name (limit 1e-5 both).\n\n"
+        "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
     .examples = "weft parity tests/golden/FILE.json\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

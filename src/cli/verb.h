@@ -25,10 +25,10 @@ typedef struct weft_verb {
     const char *examples; /* lines that run as they are */
     const weft_option *options;
     int option_count;
-    const weft_section *config;                        /* the config's root section, or NULL */
-    void (*config_more)(bool markdown, weft_buf *out); /* what else a config may hold; or NULL */
-    int min_positional, max_positional;                /* max -1: any number */
-    bool hidden;                                       /* not in `weft --help` */
+    const weft_section *config;                 /* the config's root section, or NULL */
+    void (*more)(bool markdown, weft_buf *out); /* tables of what may be named; or NULL */
+    int min_positional, max_positional;         /* max -1: any number */
+    bool hidden;                                /* not in `weft --help` */
     bool stops_cleanly; /* asks weft_interrupted(); else the first Ctrl-C kills */
     weft_status (*run)(const weft_args *args);
 } weft_verb;
@@ -52,6 +52,7 @@ void weft_help_verb(const weft_verb *verb, weft_buf *out);
 void weft_help_markdown(const weft_verb *verb, weft_buf *out);
 /* The model classes and the fields of their configs. */
 void weft_help_families(bool markdown, weft_buf *out);
+void weft_help_samplers(bool markdown, weft_buf *out);
 void weft_help_man(weft_buf *out);
 void weft_help_bash(weft_buf *out);
 

@@ -1,14 +1,35 @@
 #include "diffusion/per_sample.h"
 #include "diffusion/process.h"
 
+#include <math.h>
+
+static const char *const times_names[] = {"logit_normal", "uniform", "mode", NULL};
+static const char *const weighting_names[] = {"none", "sigma_sqrt", "cosmap", NULL};
 static const weft_key flow_keys[] = {
+    {"times", WEFT_KEY_ENUM, offsetof(weft_flow_config, times), "logit_normal", "",
+     "how sigma is drawn, before the shift", .choices = times_names},
     {"logit_mean", WEFT_KEY_F64, offsetof(weft_flow_config, logit_mean), "0", "",
      "mean of the normal whose sigmoid is sigma", .min = -10, .max = 10},
     {"logit_std", WEFT_KEY_F64, offsetof(weft_flow_config, logit_std), "1", "",
      "its standard deviation", .min = 0, .max = 10},
+    {"mode_scale", WEFT_KEY_F64, offsetof(weft_flow_config, mode_scale), "1.29", "",
+     "of times: mode; 0: uniform, more: the middle", .min = -1, .max = 1.75},
     {"shift", WEFT_KEY_F64, offsetof(weft_flow_config, shift), "1", "",
      "moves sigma towards noise: s sigma / (1 + (s - 1) sigma); 3 to 5 suits large videos",
      .min = 0.01, .max = 100},
+    {"shift_by_resolution", WEFT_KEY_BOOL, offsetof(weft_flow_config, by_resolution), "false", "",
+     "shift e^mu, where mu goes linearly with the tokens of a video"},
+    {"base_shift", WEFT_KEY_F64, offsetof(weft_flow_config, base_shift), "0.5", "",
+     "mu at base_tokens", .min = -10, .max = 10},
+    {"max_shift", WEFT_KEY_F64, offsetof(weft_flow_config, max_shift), "1.15", "",
+     "mu at max_tokens", .min = -10, .max = 10},
+    {"base_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, base_tokens), "256", "", "tokens",
+     .min = 1, .max = 1e9},
+    {"max_tokens", WEFT_KEY_I64, offsetof(weft_flow_config, max_tokens), "4096", "", "tokens",
+     .min = 1, .max = 1e9},
+    {"weighting", WEFT_KEY_ENUM, offsetof(weft_flow_config, weighting), "none", "",
+     "of the loss over sigma: none, 1/sigma^2, or 2/(pi (1 - 2 sigma + 2 sigma^2))",
+     .choices = weighting_names},
 };
 const weft_section weft_flow_section = {"flow", "flow matching: how noise levels are drawn",
                                         sizeof(weft_flow_config), flow_keys, WEFT_COUNT(flow_keys)};
@@ -18,17 +39,98 @@ double weft_flow_shift(double shift, double sigma)
     return shift * sigma / (1 + (shift - 1) * sigma);
 }
 
-weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b)
+double weft_flow_draw(const weft_flow_config *c, double u)
+{
+    const double cosine = cos(M_PI * u / 2);
+    if (c->times == WEFT_FLOW_LOGIT_NORMAL)
+        return 1 / (1 + exp(-(c->logit_mean + c->logit_std * u)));
+    return c->times == WEFT_FLOW_MODE ? 1 - u - c->mode_scale * (cosine * cosine - 1 + u) : u;
+}
+
+double weft_flow_weight(int weighting, double sigma)
+{
+    if (weighting == WEFT_FLOW_SIGMA_SQRT)
+        return 1 / (sigma * sigma);
+    return weighting == WEFT_FLOW_COSMAP ? 2 / (M_PI * (1 - 2 * sigma + 2 * sigma * sigma)) : 1;
+}
+
+static weft_value shifted(weft_graph *g, double shift, weft_value sigma)
+{
+    if (shift == 1)
+        return sigma;
+    return weft_div(g, weft_affine(g, sigma, shift, 0), weft_affine(g, sigma, shift - 1, 1));
+}
+
+static weft_value random_of(weft_graph *g, weft_op op, weft_value key_b)
 {
     const int64_t batch = weft_value_ok(key_b) ? weft_value_get(g, key_b)->shape.dim[0] : 1;
-    weft_value sigma =
-        weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key_b, WEFT_RNG_TIMESTEP, WEFT_SHAPE(batch));
+    return weft_random_like(g, op, key_b, WEFT_RNG_TIMESTEP, WEFT_SHAPE(batch));
+}
+
+weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b)
+{
+    weft_value sigma = random_of(g, WEFT_OP_RANDOM_NORMAL, key_b);
     sigma = weft_unary(g, WEFT_OP_SIGMOID,
                        weft_affine(g, sigma, config->logit_std, config->logit_mean));
-    if (config->shift == 1)
-        return sigma;
-    return weft_div(g, weft_affine(g, sigma, config->shift, 0),
-                    weft_affine(g, sigma, config->shift - 1, 1));
+    return shifted(g, config->shift, sigma);
+}
+
+/* The normal below which a share u lies, to 0.4 % (Winitzki's inverse of erf): nothing but the draw
+ * depends on it. */
+static weft_value normal_quantile(weft_graph *g, weft_value u)
+{
+    const double a = 0.147, tiny = 1e-30;
+    const weft_value x = weft_affine(g, u, 2, -1); /* sqrt(2) erfinv(x) is sought */
+    const weft_value rest = weft_mul(g, weft_affine(g, u, 4, 0), weft_affine(g, u, -1, 1));
+    const weft_value log = weft_unary(g, WEFT_OP_LOG, weft_clamp(g, rest, tiny, 1));
+    const weft_value half = weft_affine(g, log, 0.5, 2 / (M_PI * a));
+    const weft_value inner =
+        weft_sub(g, weft_unary(g, WEFT_OP_SQUARE, half), weft_affine(g, log, 1 / a, 0));
+    const weft_value root = weft_sub(g, weft_unary(g, WEFT_OP_SQRT, inner), half);
+    const weft_value size = weft_unary(g, WEFT_OP_SQRT, weft_clamp(g, root, 0, 1e30));
+    const weft_value sign = weft_div(
+        g, x,
+        weft_unary(g, WEFT_OP_SQRT, weft_affine(g, weft_unary(g, WEFT_OP_SQUARE, x), 1, tiny)));
+    return weft_affine(g, weft_mul(g, sign, size), sqrt(2), 0);
+}
+
+/* The share of draws below sigma (before the shift); of MODE, which falls with u, above. */
+static double share_below(const weft_flow_config *c, double sigma)
+{
+    if (c->times == WEFT_FLOW_UNIFORM || sigma <= 0 || sigma >= 1)
+        return c->times == WEFT_FLOW_MODE ? 1 - sigma : sigma;
+    if (c->times == WEFT_FLOW_LOGIT_NORMAL) {
+        const double z = (log(sigma / (1 - sigma)) - c->logit_mean) / fmax(c->logit_std, 1e-9);
+        return 0.5 * erfc(-z / sqrt(2));
+    }
+    double low = 0, high = 1;
+    for (int i = 0; i < 100; i++) {
+        const double middle = (low + high) / 2;
+        *(weft_flow_draw(c, middle) > sigma ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* The draws of a part of the levels, or not of a logit normal: a uniform, through the inverse of
+ * its distribution. */
+static weft_value sigma_of_share(weft_graph *g, const weft_process_config *config, weft_value key_b)
+{
+    const weft_flow_config *c = &config->flow;
+    const double back = 1 / c->shift; /* the shift that undoes it */
+    const double a = share_below(c, weft_flow_shift(back, config->from));
+    const double b = share_below(c, weft_flow_shift(back, config->to));
+    const weft_value u = weft_affine(g, random_of(g, WEFT_OP_RANDOM_UNIFORM, key_b), b - a, a);
+    weft_value sigma = u;
+    if (c->times == WEFT_FLOW_LOGIT_NORMAL)
+        sigma = weft_unary(g, WEFT_OP_SIGMOID,
+                           weft_affine(g, normal_quantile(g, u), c->logit_std, c->logit_mean));
+    if (c->times == WEFT_FLOW_MODE) { /* 1 - u - m (cos^2(pi u / 2) - 1 + u) */
+        const weft_value cosine = weft_unary(
+            g, WEFT_OP_SQUARE, weft_unary(g, WEFT_OP_COS, weft_affine(g, u, M_PI / 2, 0)));
+        sigma = weft_sub(g, weft_affine(g, u, -1 - c->mode_scale, 1 + c->mode_scale),
+                         weft_affine(g, cosine, c->mode_scale, 0));
+    }
+    return weft_clamp(g, shifted(g, c->shift, sigma), config->from, config->to);
 }
 
 weft_value weft_flow_mix(weft_graph *g, weft_value data, weft_value noise, weft_value sigma_b)
@@ -52,65 +154,86 @@ void weft_flow_schedule(int64_t steps, double shift, double *sigma)
 
 enum { TIMES = 1000 }; /* timestep = 1000 sigma */
 
-static void level(weft_graph *g, const weft_process_config *config, weft_value key_b,
-                  weft_value *sigma_b, weft_value *time_b)
+static weft_noised level(weft_graph *g, const weft_process_config *config, weft_value key_b)
 {
-    *sigma_b = weft_flow_sigma(g, &config->flow, key_b);
-    *time_b = weft_affine(g, *sigma_b, TIMES, 0);
+    const weft_flow_config *c = &config->flow;
+    const bool whole = config->from <= 0 && config->to >= 1;
+    weft_noised l = {.alpha = WEFT_NONE, .weight = WEFT_NONE};
+    l.sigma = whole && c->times == WEFT_FLOW_LOGIT_NORMAL ? weft_flow_sigma(g, c, key_b)
+                                                          : sigma_of_share(g, config, key_b);
+    l.time = weft_affine(g, l.sigma, TIMES, 0);
+    const weft_value square = c->weighting ? weft_unary(g, WEFT_OP_SQUARE, l.sigma) : WEFT_NONE;
+    if (c->weighting == WEFT_FLOW_SIGMA_SQRT)
+        l.weight = weft_div(g, weft_affine(g, square, 0, 1), weft_clamp(g, square, 1e-12, 1));
+    if (c->weighting == WEFT_FLOW_COSMAP)
+        l.weight = weft_div(g, weft_affine(g, square, 0, 2 / M_PI),
+                            weft_affine(g, weft_sub(g, square, l.sigma), 2, 1));
+    return l;
 }
 
 static weft_value input(weft_graph *g, const weft_process_config *config, weft_value data,
-                        weft_value noise, weft_value sigma_b)
+                        weft_value noise, const weft_noised *l)
 {
     (void)config;
-    return weft_flow_mix(g, data, noise, sigma_b);
+    return weft_flow_mix(g, data, noise, l->sigma);
 }
 
 static weft_value target(weft_graph *g, const weft_process_config *config, weft_value data,
-                         weft_value noise, weft_value sigma_b)
+                         weft_value noise, const weft_noised *l)
 {
-    (void)config, (void)sigma_b;
+    (void)config, (void)l;
     return weft_sub(g, noise, data);
 }
 
-static void schedule(const weft_process_config *config, int64_t steps, double *levels)
+static void resolve(weft_process_config *config, int64_t tokens)
 {
-    weft_flow_schedule(steps, config->flow.shift, levels);
+    weft_flow_config *c = &config->flow;
+    if (!c->by_resolution)
+        return;
+    const double slope = (c->max_shift - c->base_shift) / (double)(c->max_tokens - c->base_tokens);
+    c->shift = exp(c->base_shift + slope * (double)(tokens - c->base_tokens));
 }
 
-/* denoised = x - sigma velocity */
-static weft_precondition at(const weft_process_config *config, double sigma)
+static weft_status check(const weft_process_config *config, const char *where)
+{
+    const weft_flow_config *c = &config->flow;
+    if (c->by_resolution && c->base_tokens == c->max_tokens)
+        return weft_fail(WEFT_E_CONFIG, "%s: flow.base_tokens and flow.max_tokens are both %lld",
+                         where, (long long)c->base_tokens);
+    if (c->by_resolution && c->shift != 1)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: flow.shift: %g and shift_by_resolution: true do not go together; write "
+            "base_shift: %.3g",
+            where, c->shift, log(c->shift));
+    return WEFT_OK;
+}
+
+static const char *scheduler(const weft_process_config *config)
 {
     (void)config;
-    return (weft_precondition){.in = 1, .time = TIMES * sigma, .skip = 1, .out = -sigma};
-}
-
-static double *shift(weft_process_config *config)
-{
-    return &config->flow.shift;
-}
-
-static weft_status read_scheduler(const json_t *json, const char *where,
-                                  weft_process_config *config)
-{
-    return weft_json_get_f64_or(json, "shift", where, config->flow.shift, &config->flow.shift);
+    return "FlowMatchEulerDiscreteScheduler";
 }
 
 static json_t *write_scheduler(const weft_process_config *config)
 {
-    return json_pack("{s:s, s:i, s:f}", "_class_name", weft_process_flow.scheduler,
-                     "num_train_timesteps", TIMES, "shift", config->flow.shift);
+    const weft_flow_config *c = &config->flow;
+    if (!c->by_resolution)
+        return json_pack("{s:s, s:i, s:f}", "_class_name", scheduler(config), "num_train_timesteps",
+                         TIMES, "shift", c->shift);
+    return json_pack("{s:s, s:i, s:b, s:f, s:f, s:I, s:I}", "_class_name", scheduler(config),
+                     "num_train_timesteps", TIMES, "use_dynamic_shifting", 1, "base_shift",
+                     c->base_shift, "max_shift", c->max_shift, "base_image_seq_len",
+                     (json_int_t)c->base_tokens, "max_image_seq_len", (json_int_t)c->max_tokens);
 }
 
 const weft_process weft_process_flow = {
     .name = "flow",
-    .scheduler = "FlowMatchEulerDiscreteScheduler",
     .level = level,
     .input = input,
     .target = target,
-    .schedule = schedule,
-    .at = at,
-    .shift = shift,
-    .read = read_scheduler,
+    .resolve = resolve,
+    .check = check,
+    .scheduler = scheduler,
     .write = write_scheduler,
 };

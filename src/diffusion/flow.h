@@ -9,13 +9,33 @@
 #include "base/config.h"
 #include "graph/graph.h"
 
+typedef enum weft_flow_times {
+    WEFT_FLOW_LOGIT_NORMAL,
+    WEFT_FLOW_UNIFORM,
+    WEFT_FLOW_MODE
+} weft_flow_times;
+typedef enum weft_flow_weighting {
+    WEFT_FLOW_EVEN,
+    WEFT_FLOW_SIGMA_SQRT,
+    WEFT_FLOW_COSMAP
+} weft_flow_weighting;
+
 typedef struct weft_flow_config {
-    double logit_mean, logit_std; /* sigma = sigmoid(mean + std normal), before the shift */
+    int times;                    /* weft_flow_times: how sigma is drawn, before the shift */
+    double logit_mean, logit_std; /* LOGIT_NORMAL: sigmoid(mean + std normal) */
+    double mode_scale;            /* MODE: of Esser et al. 2024; 0 is uniform */
     double shift;                 /* s sigma / (1 + (s - 1) sigma): more noise for larger videos */
+    bool by_resolution;           /* shift = e^mu instead, mu linear in the tokens of a video: */
+    double base_shift, max_shift; /* mu at ... */
+    int64_t base_tokens, max_tokens;
+    int weighting; /* weft_flow_weighting of the loss */
 } weft_flow_config;
 extern const weft_section weft_flow_section;
 
 double weft_flow_shift(double shift, double sigma);
+/* sigma of a uniform u, before the shift (LOGIT_NORMAL: of a normal). */
+double weft_flow_draw(const weft_flow_config *config, double u);
+double weft_flow_weight(int weighting, double sigma);
 
 /* key i64 (B) -> sigma f32 (B), drawn per sample. */
 weft_value weft_flow_sigma(weft_graph *g, const weft_flow_config *config, weft_value key_b);

@@ -2,58 +2,67 @@
 
 #include "diffusion/per_sample.h"
 
-#include <string.h>
-
 /* A process is its file and its line here. */
-const weft_process *const weft_processes[] = {&weft_process_flow, &weft_process_edm, NULL};
-const char *const weft_process_names[] = {"flow", "edm", NULL};
+const weft_process *const weft_processes[] = {&weft_process_flow, &weft_process_edm,
+                                              &weft_process_ddpm, NULL};
+const char *const weft_process_names[] = {"flow", "edm", "ddpm", NULL};
 
 const weft_process_config weft_process_defaults = {
-    .flow = {.logit_std = 1, .shift = 1},
+    .flow = {.logit_std = 1,
+             .mode_scale = 1.29,
+             .shift = 1,
+             .base_shift = 0.5,
+             .max_shift = 1.15,
+             .base_tokens = 256,
+             .max_tokens = 4096},
     .edm = {.p_mean = -1.2,
             .p_std = 1.2,
             .sigma_data = 0.5,
             .sigma_min = 0.002,
             .sigma_max = 80,
             .rho = 7},
+    .ddpm = {.prediction = WEFT_DDPM_NOISE,
+             .betas = WEFT_BETAS_SCALED_LINEAR,
+             .beta_start = 0.00085,
+             .beta_end = 0.012,
+             .times = 1000,
+             .snr_shift = 1},
+    .to = 1,
 };
-
-double weft_process_first(const weft_process *process, const weft_process_config *config)
-{
-    return process->first ? process->first(config) : 1;
-}
 
 double weft_process_scale(const weft_process *process, const weft_process_config *config)
 {
     return process->scale ? process->scale(config) : 1;
 }
 
-const weft_process *weft_process_of_scheduler(const char *class_name)
+weft_process_config weft_process_resolve(const weft_process *process,
+                                         const weft_process_config *config, int64_t tokens)
 {
-    for (int i = 0; weft_processes[i]; i++)
-        if (!strcmp(weft_processes[i]->scheduler, class_name))
-            return weft_processes[i];
-    return NULL;
+    weft_process_config c = *config;
+    if (process->resolve)
+        process->resolve(&c, tokens);
+    return c;
+}
+
+weft_status weft_process_check(const weft_process *process, const weft_process_config *c,
+                               const char *where)
+{
+    if (!(c->from < c->to))
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: noise_from: %g is not below noise_to: %g; an expert of low noise has 0 "
+            "and its boundary, one of high noise its boundary and 1",
+            where, c->from, c->to);
+    return process->check ? process->check(c, where) : WEFT_OK;
 }
 
 weft_value weft_process_loss(weft_graph *g, const weft_process *process,
                              const weft_process_config *config, weft_value prediction,
-                             weft_value data, weft_value noise, weft_value sigma_b)
+                             weft_value data, weft_value noise, const weft_noised *level)
 {
-    const weft_value target = process->target(g, config, data, noise, sigma_b);
+    const weft_value target = process->target(g, config, data, noise, level);
     weft_value error = weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target));
-    if (process->weight)
-        error =
-            weft_mul(g, error, weft_per_sample(g, process->weight(g, config, sigma_b), prediction));
+    if (weft_value_ok(level->weight))
+        error = weft_mul(g, error, weft_per_sample(g, level->weight, prediction));
     return weft_mean_all(g, error);
-}
-
-void weft_process_slope(weft_precondition p, double sigma, const float *x, float *answer,
-                        int64_t count)
-{
-    const float of_x = (float)((1 - p.skip) / sigma), of_answer = (float)(-p.out / sigma);
-    if (of_x == 0 && of_answer == 1) /* a flow's model answers with the slope */
-        return;
-    for (int64_t i = 0; i < count; i++)
-        answer[i] = of_x * x[i] + of_answer * answer[i];
 }

@@ -1,71 +1,68 @@
-/* Processes: how data becomes noise, what a model is asked about it, and what its answer means. A
- * process is a row; any process works with any denoiser and any sampler.
+/* Processes: how data becomes noise in training, and what a model is asked about it. A process is a
+ * row; any process works with any denoiser. How a trained model is sampled from is told by the
+ * scheduler that the row writes beside it (diffusion/scheduler.h).
  *
- *   training    x = input(data, noise, sigma) and a time go into the model; its answer is held
- *               against target(data, noise, sigma): mean of weight(sigma) (answer - target)^2
- *   sampling    denoised  = skip x + out model(in x, time) at each noise level
- *               dx/dsigma = (x - denoised) / sigma, which samplers integrate */
+ *   x = input(data, noise, level) and a time go into the model; its answer is held against
+ *   target(data, noise, level): mean of weight (answer - target)^2 */
 #ifndef WEFT_DIFFUSION_PROCESS_H
 #define WEFT_DIFFUSION_PROCESS_H
 
 #include "base/json.h"
+#include "diffusion/ddpm.h"
 #include "diffusion/edm.h"
 #include "diffusion/flow.h"
 
-/* What the rows read: each its own member. */
+/* What the rows read: each its own member, and all of them the part of the times that is drawn. */
 typedef struct weft_process_config {
     weft_flow_config flow;
     weft_edm_config edm;
+    weft_ddpm_config ddpm;
+    double from,
+        to; /* 0 ... 1, of the times that the model is told; an expert has a part of them */
 } weft_process_config;
 
-/* How the model is called at one noise level, and how its answer gives what is denoised. */
-typedef struct weft_precondition {
-    double in, time, skip, out;
-} weft_precondition;
+/* Where samples are, (B) each: x = alpha data + sigma noise. */
+typedef struct weft_noised {
+    weft_value sigma;
+    weft_value alpha;  /* WEFT_NONE: the process's own function of sigma */
+    weft_value time;   /* what the model is told */
+    weft_value weight; /* WEFT_NONE: 1 */
+} weft_noised;
 
 typedef struct weft_process {
     const char *name;
-    const char *scheduler; /* its class in the public scheduler_config.json */
-    /* key i64 (B) -> sigma f32 (B), drawn per sample, and what the model is told of it (B). */
-    void (*level)(weft_graph *g, const weft_process_config *config, weft_value key_b,
-                  weft_value *sigma_b, weft_value *time_b);
-    /* data, noise (B,...), sigma (B) -> what goes into the model, already scaled. */
+    /* key i64 (B) -> levels, drawn per sample. */
+    weft_noised (*level)(weft_graph *g, const weft_process_config *config, weft_value key_b);
+    /* data, noise (B,...) -> what goes into the model, already scaled. */
     weft_value (*input)(weft_graph *g, const weft_process_config *config, weft_value data,
-                        weft_value noise, weft_value sigma_b);
+                        weft_value noise, const weft_noised *level);
     weft_value (*target)(weft_graph *g, const weft_process_config *config, weft_value data,
-                         weft_value noise, weft_value sigma_b);
-    /* sigma (B) -> (B); NULL: 1. */
-    weft_value (*weight)(weft_graph *g, const weft_process_config *config, weft_value sigma_b);
-    /* Noise levels of `steps` sampler steps into sigma[steps + 1]; the last is 0. */
-    void (*schedule)(const weft_process_config *config, int64_t steps, double *sigma);
-    weft_precondition (*at)(const weft_process_config *config, double sigma);
-    /* Deviation of what sampling begins with, and of the data; NULL: 1. */
-    double (*first)(const weft_process_config *config);
+                         weft_value noise, const weft_noised *level);
+    /* Deviation of the data; NULL: 1. */
     double (*scale)(const weft_process_config *config);
-    /* The config's schedule shift; NULL: it has none. */
-    double *(*shift)(weft_process_config *config);
-    /* The public scheduler_config.json; what it leaves out is as in `config`. */
-    weft_status (*read)(const json_t *json, const char *where, weft_process_config *config);
+    /* The config for videos of so many tokens; NULL: the same for all. */
+    void (*resolve)(weft_process_config *config, int64_t tokens);
+    /* Values that do not go together; NULL: all do. `where` begins the message. */
+    weft_status (*check)(const weft_process_config *config, const char *where);
+    /* The public scheduler_config.json, and its class. */
+    const char *(*scheduler)(const weft_process_config *config);
     json_t *(*write)(const weft_process_config *config); /* NULL: out of memory */
 } weft_process;
 
-extern const weft_process weft_process_flow, weft_process_edm;
+extern const weft_process weft_process_flow, weft_process_edm, weft_process_ddpm;
 extern const weft_process *const weft_processes[]; /* NULL-terminated */
 extern const char *const weft_process_names[];     /* the same order; NULL-terminated */
-/* What a scheduler_config.json begins with. */
 extern const weft_process_config weft_process_defaults;
 /* 1 where the row says nothing. */
-double weft_process_first(const weft_process *process, const weft_process_config *config);
 double weft_process_scale(const weft_process *process, const weft_process_config *config);
-/* The one of a scheduler's class; NULL: none. */
-const weft_process *weft_process_of_scheduler(const char *class_name);
+weft_process_config weft_process_resolve(const weft_process *process,
+                                         const weft_process_config *config, int64_t tokens);
+weft_status weft_process_check(const weft_process *process, const weft_process_config *config,
+                               const char *where);
 
 /* The scalar loss of `prediction`, (B,...). */
 weft_value weft_process_loss(weft_graph *g, const weft_process *process,
                              const weft_process_config *config, weft_value prediction,
-                             weft_value data, weft_value noise, weft_value sigma_b);
-/* answer[count] of the model at x, in place, to dx/dsigma. */
-void weft_process_slope(weft_precondition p, double sigma, const float *x, float *answer,
-                        int64_t count);
+                             weft_value data, weft_value noise, const weft_noised *level);
 
 #endif

@@ -27,16 +27,15 @@ struct weft_generator {
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
     weft_text_shape text;
-    const weft_process *process;
-    weft_process_config process_config;
+    weft_scheduler scheduler;
     const weft_guidance *guidance;
     double fps;
     int64_t latent[3];                        /* frames, height, width */
     int64_t latent_floats, text_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
     part encoder, denoiser;
-    weft_vae *vae; /* rank 0 */
-    double *sigma;
+    weft_vae *vae;                     /* rank 0 */
+    weft_leg *leg;                     /* [steps] */
     float *x, *work, *slope, *context; /* x (batch,...), context (rows,L,D) */
 };
 
@@ -54,28 +53,39 @@ static weft_status load_json(const char *folder, const char *name, json_t **json
     return status;
 }
 
-/* The process that the model was trained with; a flow where its scheduler is another's. */
-static weft_status read_process(weft_generator *p)
+/* The option, in the place of the file's shift. */
+static weft_status take_shift(weft_generator *p)
 {
-    json_t *scheduler = NULL;
-    const char *name, *where = "scheduler_config.json";
-    weft_status_code status = load_json(p->folder, "scheduler/scheduler_config.json", &scheduler);
-    WEFT_GO(status);
-    WEFT_GO(weft_json_get_string_or(scheduler, "_class_name", where, "", &name));
-    p->process = weft_process_of_scheduler(name);
-    p->process = p->process ? p->process : &weft_process_flow;
-    p->process_config = weft_process_defaults;
-    WEFT_GO(p->process->read(scheduler, where, &p->process_config));
-    if (p->process->shift) {
-        double *shift = p->process->shift(&p->process_config);
-        *shift = p->options.shift > 0 ? p->options.shift : *shift;
-        p->options.shift = *shift;
+    weft_scheduler *s = &p->scheduler;
+    const bool straight = s->path == WEFT_PATH_FLOW;
+    if (straight && p->options.shift > 0) {
+        s->shift = p->options.shift;
+        s->by_resolution = false;
     } else if (p->options.shift > 0) {
-        status = weft_fail(WEFT_E_ARG, "--shift: this model's noise levels (%s) have no shift",
-                           p->process->name);
+        return weft_fail(WEFT_E_ARG, "--shift: this model's noise levels (%s) have no shift",
+                         s->kind->name);
     }
+    p->options.shift = straight && !s->by_resolution ? s->shift : 0;
+    return WEFT_OK;
+}
+
+/* How the model is sampled from; even flow levels where it has no scheduler. */
+static weft_status read_scheduler(weft_generator *p)
+{
+    json_t *json = NULL;
+    const char *where = "scheduler_config.json";
+    weft_status_code status = load_json(p->folder, "scheduler/scheduler_config.json", &json);
+    WEFT_GO(status);
+    if (json)
+        WEFT_GO(weft_scheduler_read(json, where, &p->scheduler));
+    else
+        WEFT_GO(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", where, &p->scheduler));
+    if (!p->options.sampler)
+        p->options.sampler = p->scheduler.kind->sampler;
+    p->scheduler.solver.eta = p->options.eta;
+    status = take_shift(p);
 out:
-    json_decref(scheduler);
+    json_decref(json);
     return status;
 }
 
@@ -158,6 +168,20 @@ static weft_status check_sizes(weft_generator *p)
                          p->folder, (long long)p->text.width, (long long)text.dim[text.rank - 1]);
     p->latent_floats = p->latent[0] * p->latent[1] * p->latent[2] * p->grid.channels;
     p->text_floats = p->text.length * p->text.width;
+    return WEFT_OK;
+}
+
+/* What the guidance needs of the model, and of the levels. */
+static weft_status check_guidance(const weft_generator *p)
+{
+    const weft_path path = p->scheduler.path;
+    if (p->guidance->told)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "--guide %s: %s has no input for a guidance scale; use cfg",
+                         p->guidance->name, weft_model_class(&p->denoiser_model));
+    if (p->options.boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
+        return weft_fail(WEFT_E_ARG, "--boundary: the noise levels of %s have no times from 0 to 1",
+                         p->scheduler.kind->name);
     return WEFT_OK;
 }
 
@@ -273,8 +297,6 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
-    if (!p->options.sampler)
-        p->options.sampler = weft_samplers[0];
     if (!weft_path_is_dir(folder)) {
         status = weft_fail(
             WEFT_E_NOT_FOUND,
@@ -290,13 +312,14 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     p->patch = weft_model_grid(&p->denoiser_model);
     p->grid = weft_model_grid(&vae);
     p->text = weft_model_text(&p->encoder_model);
-    WEFT_GO(read_process(p));
+    WEFT_GO(read_scheduler(p));
     WEFT_GO(read_settings(p));
     WEFT_GO(check_pixels(p));
     WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width,
                           &p->vae));
     WEFT_GO(check_sizes(p));
-    p->guidance = weft_guidance_of(p->options.guidance);
+    p->guidance = p->options.guide ? p->options.guide : weft_guidance_of(p->options.guidance);
+    WEFT_GO(check_guidance(p));
     p->rows = p->options.batch * p->guidance->rows;
     WEFT_GO(lay_out(p));
     WEFT_GO(build_parts(p));
@@ -320,7 +343,7 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->denoiser_folder);
     weft_free(p->encoder_folder);
     weft_free(p->vae_folder);
-    weft_free(p->sigma);
+    weft_free(p->leg);
     weft_free(p->x);
     weft_free(p->work);
     weft_free(p->slope);
@@ -331,7 +354,8 @@ void weft_generator_free(weft_generator *p)
 static int64_t host_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    return 2 * all + weft_sampler_work(p->options.sampler, all) + p->rows * p->text_floats;
+    return 2 * all + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) +
+           p->rows * p->text_floats;
 }
 
 int64_t weft_generator_bytes(const weft_generator *p)
@@ -353,17 +377,27 @@ static weft_status load_part(weft_generator *p, part *s, const weft_model *model
     return weft_weights_load(p->store, s->own, prefix, folder, false);
 }
 
+static int64_t tokens_of(const weft_generator *p)
+{
+    int64_t tokens = 1;
+    for (int i = 0; i < 3; i++)
+        tokens *= p->latent[i] / p->patch.factor[i];
+    return tokens;
+}
+
 weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    p->sigma = weft_alloc((p->options.steps + 1) * (int64_t)sizeof *p->sigma);
+    const weft_walk walk = {p->options.steps, NULL, weft_scheduler_mu(&p->scheduler, tokens_of(p))};
+    p->leg = weft_alloc(p->options.steps * (int64_t)sizeof *p->leg);
     p->x = weft_alloc_aligned(all * 4);
     p->slope = weft_alloc_aligned(all * 4);
-    p->work = weft_alloc_aligned(weft_sampler_work(p->options.sampler, all) * 4);
+    p->work =
+        weft_alloc_aligned(weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) * 4);
     p->context = weft_alloc_aligned(p->rows * p->text_floats * 4);
-    if (!p->sigma || !p->x || !p->slope || !p->work || !p->context)
+    if (!p->leg || !p->x || !p->slope || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
-    p->process->schedule(&p->process_config, p->options.steps, p->sigma);
+    WEFT_TRY(weft_scheduler_lay(&p->scheduler, &walk, p->leg));
     WEFT_TRY(load_part(p, &p->encoder, &p->encoder_model, p->encoder_folder));
     WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_folder));
     weft_program *programs[] = {p->encoder.program,
@@ -412,44 +446,62 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
     return WEFT_OK;
 }
 
-static weft_status_code slope_of(void *user, const float *x, double sigma, float *slope)
+static weft_status_code answer_at(weft_generator *p, const float *x, const weft_level *level,
+                                  float *answer)
 {
-    weft_generator *p = user;
     float *latents = weft_program_input(p->denoiser.program, "batch.latents")->data;
     float *timestep = weft_program_input(p->denoiser.program, "batch.timestep")->data;
     float *text = weft_program_input(p->denoiser.program, "batch.text")->data;
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    const weft_precondition c = p->process->at(&p->process_config, sigma);
     int64_t first;
     const int64_t rows = own_rows(&p->denoiser, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
         float *to = latents + r * p->latent_floats;
         memcpy(to, x + (first + r) % batch * p->latent_floats, (size_t)p->latent_floats * 4);
-        for (int64_t i = 0; c.in != 1 && i < p->latent_floats; i++)
-            to[i] *= (float)c.in;
-        timestep[r] = (float)c.time;
+        for (int64_t i = 0; level->in != 1 && i < p->latent_floats; i++)
+            to[i] *= (float)level->in;
+        timestep[r] = (float)level->time;
     }
     memcpy(text, p->context + first * p->text_floats, (size_t)(rows * p->text_floats) * 4);
     WEFT_TRY(weft_program_run(p->denoiser.program));
     const float *out = weft_program_output(p->denoiser.program, "prediction")->data;
-    memcpy(slope, out, (size_t)all * 4);
+    memcpy(answer, out, (size_t)all * 4);
+    const weft_guiding guiding = {.scale = p->options.guidance,
+                                  .low_scale = p->options.guidance_low,
+                                  .boundary = p->options.boundary,
+                                  .rescale = p->options.guidance_rescale,
+                                  .each = p->latent_floats,
+                                  .time = level->time / (double)p->scheduler.times};
     if (p->guidance->combine)
-        p->guidance->combine(slope, out + all, p->options.guidance, all);
-    weft_process_slope(c, sigma, x, slope, all);
+        p->guidance->combine(&guiding, answer, out + all, all);
     return WEFT_OK;
 }
 
 typedef struct run_state {
     weft_generator *generator;
     const weft_generator_sink *sink;
-    int64_t first, prompt;
+    const uint64_t *seeds; /* [count] */
+    int64_t first, prompt, count;
 } run_state;
 
-static weft_status_code on_slope(void *user, int64_t step, const float *x, double sigma,
-                                 float *slope)
+static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
+                                  float *answer)
 {
     (void)step;
-    return slope_of(((run_state *)user)->generator, x, sigma, slope);
+    return answer_at(((run_state *)user)->generator, x, level, answer);
+}
+
+/* A function of the video's seed, the draw and the place in it: the same in any batch. */
+static weft_status_code on_noise(void *user, int64_t draw, float *noise)
+{
+    const run_state *r = user;
+    const int64_t each = r->generator->latent_floats, batch = r->generator->options.batch;
+    for (int64_t i = 0; i < batch * each; i++) {
+        const int64_t prompt = r->first + i / each;
+        const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+        noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * each + i % each));
+    }
+    return WEFT_OK;
 }
 
 static weft_status_code on_step(void *user, int64_t done, int64_t steps)
@@ -468,7 +520,7 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
     const weft_grid *grid = &p->grid;
-    const double scale = weft_process_scale(p->process, &p->process_config);
+    const double scale = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
     for (int64_t i = 0; i < count; i++) {
         float *x = p->x + i * p->latent_floats;
         for (int64_t k = 0; k < p->latent_floats; k++)
@@ -484,9 +536,10 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
                                int64_t count, const weft_generator_sink *sink)
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    const float begin = (float)weft_process_first(p->process, &p->process_config);
-    run_state r = {.generator = p, .sink = sink};
-    const weft_sampler_callbacks callbacks = {.slope = on_slope, .progress = on_step, .user = &r};
+    const float begin = (float)weft_scheduler_first(&p->scheduler);
+    run_state r = {.generator = p, .sink = sink, .seeds = seeds, .count = count};
+    const weft_sampler_callbacks callbacks = {
+        .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
         if (p->text.bytes && (int64_t)strlen(prompts[i]) > p->text.bytes)
             weft_warn("prompt %lld has %lld bytes; this model reads the first %lld",
@@ -502,8 +555,9 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
             p->x[i] =
                 begin * weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(i % p->latent_floats));
         }
-        WEFT_TRY(weft_sampler_run(p->options.sampler, p->sigma, p->options.steps, p->x, all,
-                                  p->work, &callbacks));
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg,
+                                  p->options.steps, p->x, all, p->latent_floats, p->work,
+                                  &callbacks));
         if (!p->comm || weft_comm_rank(p->comm) == 0)
             WEFT_TRY(decode_all(p, &r, now));
     }

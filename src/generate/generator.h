@@ -3,8 +3,7 @@
 #define WEFT_GENERATE_GENERATOR_H
 
 #include "diffusion/guidance.h"
-#include "diffusion/process.h"
-#include "diffusion/sampler.h"
+#include "diffusion/scheduler.h"
 #include "generate/vae_stream.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
@@ -19,9 +18,13 @@ typedef enum weft_weights_kind {
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
     int64_t steps;
-    double guidance;                  /* 1: none, and half the work */
+    double guidance;                  /* scale; 1: none, and half the work */
+    const weft_guidance *guide;       /* how it is used; NULL: what the scale asks for */
+    double guidance_rescale;          /* of the row that has it */
+    double guidance_low, boundary;    /* the scale below this part of the times; boundary 0: none */
     double shift;                     /* 0: the model's scheduler's */
-    const weft_sampler *sampler;      /* NULL: the first of weft_samplers */
+    double eta;                       /* noise of samplers that may add some: 0 none, 1 DDPM's */
+    const weft_sampler *sampler;      /* NULL: the model's scheduler's */
     int64_t batch;                    /* prompts denoised together */
     const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
     const weft_parallel *parallel;    /* read while it is opened; NULL: all ranks on dp */

@@ -66,8 +66,9 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, &m->denoiser);
     add_to_index(index, &m->autoencoder);
     add_to_index(index, &m->text);
-    json_object_set_new(index, "scheduler",
-                        json_pack("[s,s]", "diffusers", weft_run_process(e->run)->scheduler));
+    json_object_set_new(
+        index, "scheduler",
+        json_pack("[s,s]", "diffusers", weft_run_process(e->run)->scheduler(&e->run->noise)));
     return save_json(folder, "model_index.json", index);
 }
 

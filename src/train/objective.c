@@ -93,7 +93,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
 {
     const weft_model_size size = weft_run_latent_size(m, s);
     const weft_process *process = weft_run_process(run);
-    const weft_process_config *config = &run->noise;
+    const weft_process_config noised =
+        weft_process_resolve(process, &run->noise, weft_run_tokens(m, s));
     const weft_model *model = &m->denoiser;
     weft_ports p = weft_ports_none();
     const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_LATENTS, "batch.");
@@ -103,11 +104,11 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
     const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE,
                                               weft_model_shape(model, &size, WEFT_PORT_LATENTS));
-    weft_value sigma;
-    process->level(g, config, key, &sigma, &p.at[WEFT_PORT_TIMESTEP]);
-    p.at[WEFT_PORT_LATENTS] = process->input(g, config, x, noise, sigma);
+    const weft_noised level = process->level(g, &noised, key);
+    p.at[WEFT_PORT_TIMESTEP] = level.time;
+    p.at[WEFT_PORT_LATENTS] = process->input(g, &noised, x, noise, &level);
     weft_model_call(g, model, forward, true, &p);
-    return weft_process_loss(g, process, config, p.at[WEFT_PORT_PREDICTION], x, noise, sigma);
+    return weft_process_loss(g, process, &noised, p.at[WEFT_PORT_PREDICTION], x, noise, &level);
 }
 
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,

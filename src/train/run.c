@@ -176,6 +176,11 @@ static const weft_key run_keys[] = {
      .choices = weft_process_names},
     {"flow", WEFT_KEY_SECTION, offsetof(weft_run, noise.flow), .section = &weft_flow_section},
     {"edm", WEFT_KEY_SECTION, offsetof(weft_run, noise.edm), .section = &weft_edm_section},
+    {"ddpm", WEFT_KEY_SECTION, offsetof(weft_run, noise.ddpm), .section = &weft_ddpm_section},
+    F64(weft_run, noise.from, "noise_from", "0", "",
+        "least time that is drawn, of 1: an expert of high noise begins at its boundary", 0, 1),
+    F64(weft_run, noise.to, "noise_to", "1", "",
+        "highest time that is drawn, of 1: an expert of low noise ends at its boundary", 0, 1),
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
         "share of samples whose caption is left away, so that guidance has an unconditional model",
         0, 1),
@@ -357,9 +362,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             path);
     if (!run->out[0])
         return weft_fail(WEFT_E_CONFIG, "%s: out: a folder for the run is needed", path);
-    if (!(run->noise.edm.sigma_min < run->noise.edm.sigma_max))
-        return weft_fail(WEFT_E_CONFIG, "%s: edm.sigma_min: %g is not below sigma_max, %g", path,
-                         run->noise.edm.sigma_min, run->noise.edm.sigma_max);
+    WEFT_TRY(weft_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(check_buckets_given(run, path));
     return check_models(run, path);
 }

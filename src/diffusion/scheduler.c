@@ -1,0 +1,474 @@
+#include "diffusion/scheduler.h"
+
+#include "base/config.h"
+#include "diffusion/scheduler_walk.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const weft_prediction_names[] = {"epsilon", "v_prediction", "sample", "flow_prediction",
+                                             NULL};
+
+/* ---- classes -------------------------------------------------------------------------------- */
+
+static const weft_scheduler common = {
+    .times = 1000,
+    .betas = {1000, 0.0001, 0.02, WEFT_BETAS_LINEAR, false, false, 1, 0},
+    .ends_at_one = true,
+    .least_lambda = -INFINITY,
+    .lcm_times = 50,
+    .shift = 1,
+    .base_shift = 0.5,
+    .max_shift = 1.15,
+    .base_tokens = 256,
+    .max_tokens = 4096,
+    .sigma_min = NAN,
+    .sigma_max = NAN,
+    .sigma_data = NAN,
+    .rho = 7,
+};
+
+static void flow(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_FLOW;
+    s->prediction = WEFT_PREDICT_FLOW;
+}
+
+static void multistep(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_VP;
+    s->betas.floor = ldexp(1, -24);
+}
+
+static void unipc(weft_scheduler *s)
+{
+    multistep(s);
+    s->solver.form = WEFT_FORM_BH2;
+}
+
+static void discrete(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_VP;
+    s->spacing = WEFT_SPACING_LEADING;
+    s->solver.clip = WEFT_CLIP_RANGE;
+}
+
+static void lcm(weft_scheduler *s)
+{
+    discrete(s);
+    s->solver.clip = WEFT_CLIP_NONE;
+    s->betas.start = 0.00085;
+    s->betas.end = 0.012;
+    s->betas.schedule = WEFT_BETAS_SCALED_LINEAR;
+}
+
+static void cogvideox(weft_scheduler *s)
+{
+    lcm(s);
+    s->betas.direct = true;
+    s->betas.snr_scale = 3;
+}
+
+static void edm(weft_scheduler *s)
+{
+    s->path = WEFT_PATH_EDM;
+    s->karras = true;
+    s->sigma_min = 0.002;
+    s->sigma_max = 80;
+    s->sigma_data = 0.5;
+}
+
+/* clang-format off */
+#define ROW(name, sampler, defaults, check, lay)             \
+    {name, &weft_sampler_##sampler, defaults, check, lay},
+const weft_scheduler_class weft_scheduler_classes[] = {
+    ROW("FlowMatchEulerDiscreteScheduler", euler, flow, weft_check_flow, weft_lay_flow)
+    ROW("FlowMatchHeunDiscreteScheduler", heun, flow, weft_check_flow, weft_lay_flow)
+    ROW("UniPCMultistepScheduler", unipc, unipc, weft_check_multistep, weft_lay_multistep)
+    ROW("DPMSolverMultistepScheduler", dpmpp, multistep, weft_check_multistep, weft_lay_multistep)
+    ROW("DDIMScheduler", ddim, discrete, weft_check_discrete, weft_lay_discrete)
+    ROW("DDPMScheduler", ddpm, discrete, weft_check_discrete, weft_lay_chained)
+    ROW("CogVideoXDDIMScheduler", ddim, cogvideox, weft_check_discrete, weft_lay_discrete)
+    ROW("CogVideoXDPMScheduler", cogvideox_dpm, cogvideox, weft_check_discrete, weft_lay_discrete)
+    ROW("LCMScheduler", lcm, lcm, weft_check_discrete, weft_lay_lcm)
+    ROW("EDMEulerScheduler", euler, edm, weft_check_edm, weft_lay_edm)
+    ROW("EDMDPMSolverMultistepScheduler", dpmpp, edm, weft_check_edm, weft_lay_edm)
+    {NULL}};
+
+/* Sets of them: bit i is row i. */
+enum {
+    FLOW_EULER = 1, FLOW_HEUN = 2, UNIPC = 4, DPM = 8, DDIM = 16, DDPM = 32, COG_DDIM = 64,
+    COG_DPM = 128, LCM = 256, EDM_EULER = 512, EDM_DPM = 1024,
+    CUTTING = UNIPC | DPM | DDIM | DDPM | LCM | EDM_DPM, /* at a quantile */
+    COG = COG_DDIM | COG_DPM, EDM = EDM_EULER | EDM_DPM, MULTI = UNIPC | DPM,
+    DISCRETE = DDIM | DDPM | COG | LCM, VP = MULTI | DISCRETE, ANY = 2047,
+    SPACED = MULTI | FLOW_EULER, PREDICTS = VP | EDM,
+};
+/* clang-format on */
+
+weft_status weft_scheduler_of(const char *class_name, const char *where, weft_scheduler *s)
+{
+    weft_buf known = {0};
+    for (int i = 0; weft_scheduler_classes[i].name; i++) {
+        if (!strcmp(weft_scheduler_classes[i].name, class_name)) {
+            weft_buf_free(&known);
+            *s = common;
+            s->solver = weft_solver_defaults;
+            s->kind = &weft_scheduler_classes[i];
+            s->kind->defaults(s);
+            return WEFT_OK;
+        }
+        weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_scheduler_classes[i].name);
+    }
+    const weft_status_code status =
+        weft_fail(WEFT_E_UNSUPPORTED, "%s: the scheduler class \"%s\" is not known; known are %s",
+                  where, class_name, known.data ? known.data : "?");
+    weft_buf_free(&known);
+    return status;
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+typedef enum field_type {
+    BOOL,
+    I64,
+    F64,     /* null: as it was */
+    CHOICE,  /* int: index into choices */
+    EITHER,  /* bool: the second of two choices */
+    NOTHING, /* null, false or an empty list: anything else is not built in */
+    IGNORED  /* has no effect on this class, whatever it is */
+} field_type;
+
+typedef struct field {
+    const char *name;
+    field_type type;
+    size_t at;
+    int classes;
+    const char *const *choices;
+} field;
+
+static const char *const spacings[] = {"linspace", "leading", "trailing", NULL};
+static const char *const forms[] = {"midpoint", "heun", "bh1", "bh2", "logrho", NULL};
+static const char *const algorithms[] = {
+    "dpmsolver++", "sde-dpmsolver++", "dpmsolver", "sde-dpmsolver", "deis", NULL};
+static const char *const shift_types[] = {"exponential", "linear", NULL};
+static const char *const variances[] = {"fixed_small", "fixed_large", "fixed_small_log", NULL};
+static const char *const ends[] = {"sigma_min", "zero", NULL};
+static const char *const edm_spacings[] = {"exponential", "karras", NULL};
+
+/* clang-format off */
+#define AT(member) offsetof(weft_scheduler, member)
+#define PREDICTIONS weft_prediction_names
+static const field fields[] = {
+    {"num_train_timesteps",         I64,     AT(times),               ANY},
+    {"beta_start",                  F64,     AT(betas.start),         VP},
+    {"beta_end",                    F64,     AT(betas.end),           VP},
+    {"beta_schedule",               CHOICE,  AT(betas.schedule),      VP, weft_betas_names},
+    {"trained_betas",               NOTHING, 0,                       VP},
+    {"rescale_betas_zero_snr",      BOOL,    AT(betas.zero_snr),      VP},
+    {"snr_shift_scale",             F64,     AT(betas.snr_scale),     COG},
+    {"prediction_type",             CHOICE,  AT(prediction),          PREDICTS, PREDICTIONS},
+    {"timestep_spacing",            CHOICE,  AT(spacing),             VP, spacings},
+    {"steps_offset",                I64,     AT(offset),              VP},
+    {"set_alpha_to_one",            BOOL,    AT(ends_at_one),         DDIM | COG | LCM},
+    {"sample_max_value",            IGNORED, 0,                       COG},
+    {"clip_sample_range",           F64,     AT(solver.clip_range),   DDIM | DDPM | LCM},
+    {"dynamic_thresholding_ratio",  F64,     AT(solver.quantile),     CUTTING},
+    {"sample_max_value",            F64,     AT(solver.most),         CUTTING},
+    {"variance_type",               CHOICE,  AT(solver.variance),     DDPM, variances},
+    {"variance_type",               NOTHING, 0,                       DPM},
+    {"original_inference_steps",    I64,     AT(lcm_times),           LCM},
+    {"timestep_scaling",            F64,     AT(solver.time_scale),   LCM},
+    {"solver_order",                I64,     AT(solver.order),        MULTI | EDM_DPM},
+    {"lower_order_final",           BOOL,    AT(solver.lower_at_end), MULTI | EDM_DPM},
+    {"euler_at_final",              BOOL,    AT(solver.euler_at_end), DPM | EDM_DPM},
+    {"solver_p",                    NOTHING, 0,                       UNIPC},
+    {"final_sigmas_type",           EITHER,  AT(solver.ends_at_zero), EDM | SPACED, ends},
+    {"use_karras_sigmas",           BOOL,    AT(karras),              SPACED},
+    {"use_exponential_sigmas",      BOOL,    AT(exponential),         SPACED},
+    {"use_beta_sigmas",             BOOL,    AT(beta),                SPACED},
+    {"use_lu_lambdas",              BOOL,    AT(lu),                  DPM},
+    {"lambda_min_clipped",          F64,     AT(least_lambda),        DPM},
+    {"use_flow_sigmas",             BOOL,    AT(flow),                MULTI},
+    {"flow_shift",                  F64,     AT(shift),               MULTI},
+    {"shift",                       F64,     AT(shift),               FLOW_EULER | FLOW_HEUN},
+    {"use_dynamic_shifting",        BOOL,    AT(by_resolution),       SPACED},
+    {"time_shift_type",             EITHER,  AT(shift_is_mu),         SPACED, shift_types},
+    {"base_shift",                  F64,     AT(base_shift),          FLOW_EULER},
+    {"max_shift",                   F64,     AT(max_shift),           FLOW_EULER},
+    {"base_image_seq_len",          I64,     AT(base_tokens),         FLOW_EULER},
+    {"max_image_seq_len",           I64,     AT(max_tokens),          FLOW_EULER},
+    {"shift_terminal",              F64,     AT(terminal),            FLOW_EULER | UNIPC},
+    {"invert_sigmas",               BOOL,    AT(inverted),            FLOW_EULER},
+    {"stochastic_sampling",         BOOL,    AT(solver.stochastic),   FLOW_EULER},
+    {"sigma_min",                   F64,     AT(sigma_min),           EDM | SPACED},
+    {"sigma_max",                   F64,     AT(sigma_max),           EDM | SPACED},
+    {"sigma_data",                  F64,     AT(sigma_data),          EDM | FLOW_EULER},
+    {"rho",                         F64,     AT(rho),                 EDM},
+    {"sigma_schedule",              EITHER,  AT(karras),              EDM, edm_spacings},
+    /* read by hand */
+    {"thresholding",                IGNORED, 0,                       CUTTING},
+    {"solver_type",                 IGNORED, 0,                       MULTI | EDM_DPM},
+    {"algorithm_type",              IGNORED, 0,                       DPM | EDM_DPM},
+    {"predict_x0",                  IGNORED, 0,                       UNIPC},
+    {"disable_corrector",           IGNORED, 0,                       UNIPC},
+    /* of no effect: other tools' marks, and fields that files carry over from another class */
+    {"_class_name",                 IGNORED, 0,                       ANY},
+    {"_diffusers_version",          IGNORED, 0,                       ANY},
+    {"_name_or_path",               IGNORED, 0,                       ANY},
+    {"_use_default_values",         IGNORED, 0,                       ANY},
+    {"skip_prk_steps",              IGNORED, 0,                       ANY},
+    {"interpolation_type",          IGNORED, 0,                       ANY},
+    {"clip_sample",                 IGNORED, 0,                       ANY},
+    {"clip_sample_range",           IGNORED, 0,                       ANY},
+    {"set_alpha_to_one",            IGNORED, 0,                       ANY},
+};
+/* clang-format on */
+
+static const field *find(const char *name, int classes)
+{
+    for (int i = 0; i < WEFT_COUNT(fields); i++)
+        if (!strcmp(fields[i].name, name) && fields[i].classes & classes)
+            return &fields[i];
+    return NULL;
+}
+
+static bool is_nothing(const json_t *v)
+{
+    return json_is_null(v) || json_is_false(v) || (json_is_array(v) && !json_array_size(v));
+}
+
+static weft_status refuse(const char *where, const char *name, const json_t *v, const char *why)
+{
+    char *text = weft_json_line(v);
+    const weft_status_code code =
+        weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s %s", where, name, text ? text : "?", why);
+    weft_free(text);
+    return code;
+}
+
+static weft_status choose(const char *where, const field *f, const json_t *v, int *index)
+{
+    weft_buf known = {0};
+    const char *text = json_is_string(v) ? json_string_value(v) : "";
+    for (int i = 0; f->choices[i]; i++) {
+        if (!strcmp(f->choices[i], text)) {
+            weft_buf_free(&known);
+            *index = i;
+            return WEFT_OK;
+        }
+        weft_buf_printf(&known, "%s%s", i ? ", " : "is not built in; known are ", f->choices[i]);
+    }
+    const weft_status_code code = refuse(where, f->name, v, known.data ? known.data : "?");
+    weft_buf_free(&known);
+    return code;
+}
+
+static weft_status read_field(const json_t *json, const char *where, const field *f,
+                              const json_t *v, weft_scheduler *s)
+{
+    void *to = (char *)s + f->at;
+    int index = 0;
+    if (json_is_null(v) || f->type == IGNORED)
+        return WEFT_OK;
+    switch (f->type) {
+    case BOOL: return weft_json_get_bool(json, f->name, where, to);
+    case I64: return weft_json_get_i64(json, f->name, where, to);
+    case F64: return weft_json_get_f64(json, f->name, where, to);
+    case CHOICE:
+    case EITHER:
+        WEFT_TRY(choose(where, f, v, &index));
+        if (f->type == CHOICE)
+            *(int *)to = index;
+        else
+            *(bool *)to = index != 0;
+        return WEFT_OK;
+    default:
+        return is_nothing(v) ? WEFT_OK : refuse(where, f->name, v, "is not built in; only null is");
+    }
+}
+
+static weft_status read_fields(const json_t *json, const char *where, weft_scheduler *s)
+{
+    const int own = 1 << (s->kind - weft_scheduler_classes);
+    const char *key, *names[WEFT_COUNT(fields)];
+    const json_t *v;
+    int count = 0;
+    for (int i = 0; i < WEFT_COUNT(fields); i++)
+        if (fields[i].classes & own)
+            names[count++] = fields[i].name;
+    for (void *at = json_object_iter((json_t *)json); at;
+         at = json_object_iter_next((json_t *)json, at)) {
+        key = json_object_iter_key(at);
+        v = json_object_iter_value(at);
+        const field *f = find(key, own);
+        if (f) {
+            WEFT_TRY(read_field(json, where, f, v, s));
+            continue;
+        }
+        if (find(key, ANY) && is_nothing(v))
+            continue;
+        const char *near = weft_nearest_name(key, names, count);
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: %s has no field \"%.60s\"%s%s%s", where,
+                         s->kind->name, key, near ? "; did you mean \"" : "", near ? near : "",
+                         near ? "\"?" : "");
+    }
+    return WEFT_OK;
+}
+
+/* ---- what one field does not say alone ------------------------------------------------------ */
+
+static weft_status read_clip(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    bool on = s->solver.clip == WEFT_CLIP_RANGE;
+    if (own & (DDIM | DDPM | LCM)) {
+        if (json_object_get(json, "clip_sample"))
+            WEFT_TRY(weft_json_get_bool(json, "clip_sample", where, &on));
+        s->solver.clip = on ? WEFT_CLIP_RANGE : WEFT_CLIP_NONE;
+    } else {
+        s->solver.clip = WEFT_CLIP_NONE;
+    }
+    on = false;
+    if (json_object_get(json, "thresholding") && find("thresholding", own))
+        WEFT_TRY(weft_json_get_bool(json, "thresholding", where, &on));
+    s->solver.clip = on ? WEFT_CLIP_QUANTILE : s->solver.clip;
+    return WEFT_OK;
+}
+
+/* Names of the other family of solvers stand for this one's own in the reference: files are moved
+ * from class to class. */
+static weft_status read_form(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    static const field any = {"solver_type", CHOICE, 0, ANY, forms};
+    const json_t *v = json_object_get(json, "solver_type");
+    int form;
+    if (!v || json_is_null(v) || !(own & (MULTI | EDM_DPM)))
+        return WEFT_OK;
+    WEFT_TRY(choose(where, &any, v, &form));
+    if (own & UNIPC)
+        s->solver.form = form == WEFT_FORM_BH1 ? WEFT_FORM_BH1 : WEFT_FORM_BH2;
+    else
+        s->solver.form = form == WEFT_FORM_HEUN ? WEFT_FORM_HEUN : WEFT_FORM_MIDPOINT;
+    return WEFT_OK;
+}
+
+static weft_status read_algorithm(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    static const field any = {"algorithm_type", CHOICE, 0, ANY, algorithms};
+    const json_t *v = json_object_get(json, "algorithm_type");
+    int kind = 0;
+    if (!v || json_is_null(v) || !(own & (DPM | EDM_DPM)))
+        return WEFT_OK;
+    WEFT_TRY(choose(where, &any, v, &kind));
+    if (own & EDM_DPM && (kind == 2 || kind == 3))
+        return refuse(where, "algorithm_type", v, "is none of EDMDPMSolverMultistepScheduler's");
+    s->solver.stochastic = kind == 1 || kind == 3;
+    s->solver.of_noise = kind == 2 || kind == 3;
+    return WEFT_OK;
+}
+
+static weft_status read_corrector(const json_t *json, const char *where, int own, weft_scheduler *s)
+{
+    const json_t *list = json_object_get(json, "disable_corrector");
+    bool data = true;
+    if (!(own & UNIPC))
+        return WEFT_OK;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_int_t at = json_integer_value(json_array_get(list, i));
+        if (!json_is_integer(json_array_get(list, i)) || at < 0 || at >= WEFT_SOLVER_UNCORRECTED)
+            return refuse(where, "disable_corrector", list, "holds what is no step from 0 to 63");
+        s->solver.uncorrected |= UINT64_C(1) << at;
+    }
+    if (list && !json_is_array(list) && !json_is_null(list))
+        return refuse(where, "disable_corrector", list, "is no list of steps");
+    if (json_object_get(json, "predict_x0"))
+        WEFT_TRY(weft_json_get_bool(json, "predict_x0", where, &data));
+    s->solver.of_noise = !data;
+    if (s->solver.of_noise)
+        s->solver.clip = WEFT_CLIP_NONE; /* only data is cut */
+    return WEFT_OK;
+}
+
+static weft_status check_numbers(const weft_scheduler *s, const char *where)
+{
+    const weft_betas_config *b = &s->betas;
+    const bool noisy = s->path == WEFT_PATH_VP;
+    if (s->times < 1 || s->times > 1000000)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"num_train_timesteps\": %lld is not from 1 to 1000000", where,
+                         (long long)s->times);
+    if (noisy && !(b->start > 0 && b->start < 1 && b->end > 0 && b->end < 1))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"beta_start\": %g, \"beta_end\": %g: both lie between 0 and 1",
+                         where, b->start, b->end);
+    if (!(b->snr_scale > 0) || !(s->shift > 0))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": %g: it is above 0", where,
+                         s->shift > 0 ? "snr_shift_scale" : "shift",
+                         s->shift > 0 ? b->snr_scale : s->shift);
+    if (s->solver.order < 1 || s->solver.order > WEFT_SOLVER_ORDER)
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"solver_order\": %lld: known are 1 to %d", where,
+                         (long long)s->solver.order, WEFT_SOLVER_ORDER);
+    if (s->karras + s->exponential + s->beta + s->lu > 1)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: of use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas and "
+                         "use_lu_lambdas at most one is true",
+                         where);
+    if (!(s->solver.quantile > 0 && s->solver.quantile <= 1 && s->solver.most >= 1) &&
+        s->solver.clip == WEFT_CLIP_QUANTILE)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"dynamic_thresholding_ratio\": %g is above 0 and at most 1, "
+                         "\"sample_max_value\": %g at least 1",
+                         where, s->solver.quantile, s->solver.most);
+    return WEFT_OK;
+}
+
+weft_status weft_scheduler_read(const json_t *json, const char *where, weft_scheduler *out)
+{
+    const char *name;
+    weft_scheduler s;
+    WEFT_TRY(weft_json_get_string(json, "_class_name", where, &name));
+    WEFT_TRY(weft_scheduler_of(name, where, &s));
+    const int own = 1 << (s.kind - weft_scheduler_classes);
+    WEFT_TRY(read_fields(json, where, &s));
+    WEFT_TRY(read_clip(json, where, own, &s));
+    WEFT_TRY(read_form(json, where, own, &s));
+    WEFT_TRY(read_algorithm(json, where, own, &s));
+    WEFT_TRY(read_corrector(json, where, own, &s));
+    s.betas.times = s.times;
+    if (own & MULTI && s.flow)
+        s.path = WEFT_PATH_FLOW;
+    if (own & FLOW_EULER && !isnan(s.sigma_data))
+        s.path = WEFT_PATH_FLOW_EDM;
+    WEFT_TRY(check_numbers(&s, where));
+    WEFT_TRY(s.kind->check(&s, where));
+    *out = s;
+    return WEFT_OK;
+}
+
+double weft_scheduler_first(const weft_scheduler *s)
+{
+    if (s->path == WEFT_PATH_EDM)
+        return sqrt(s->sigma_max * s->sigma_max + 1); /* noise, and data of deviation 1 behind it */
+    return s->path == WEFT_PATH_FLOW_EDM ? s->sigma_max : 1;
+}
+
+double weft_scheduler_mu(const weft_scheduler *s, int64_t tokens)
+{
+    if (!s->by_resolution)
+        return NAN;
+    const double slope = (s->max_shift - s->base_shift) / (double)(s->max_tokens - s->base_tokens);
+    return s->base_shift + slope * (double)(tokens - s->base_tokens);
+}
+
+weft_status weft_scheduler_lay(const weft_scheduler *s, const weft_walk *walk, weft_leg *leg)
+{
+    if (walk->steps < 1)
+        return weft_fail(WEFT_E_ARG, "%lld steps: at least one is needed", (long long)walk->steps);
+    if (s->by_resolution && s->path == WEFT_PATH_FLOW && !isfinite(walk->mu))
+        return weft_fail(WEFT_E_ARG,
+                         "the scheduler's shift goes by resolution, and none is said for this one");
+    for (int64_t i = 0; walk->sigma && i < walk->steps; i++)
+        if (!isfinite(walk->sigma[i]))
+            return weft_fail(WEFT_E_ARG, "noise level %lld is %g", (long long)i, walk->sigma[i]);
+    return s->kind->lay(s, walk, leg);
+}
