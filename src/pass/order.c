@@ -34,6 +34,8 @@ typedef struct order {
     int32_t *behind; /* by value: the collective that makes it (through aliases), or -1 */
     int32_t *queue;  /* collectives under way, oldest first */
     int32_t queue_count;
+    int32_t *due; /* collectives that are ready, wherever they stood (sums of gradients) */
+    int32_t due_count;
     /* By node, of early collectives: bytes of the whole tensor; 0: in use already. */
     int64_t *ahead;
     int64_t ahead_now, ahead_most; /* of those that wait for their first use */
@@ -155,8 +157,12 @@ static void place(order *o, int32_t n)
     use(o, node);
     weft_rewrite_node(&o->r, n, NULL);
     o->done[n] = true;
-    for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++)
-        o->unready[o->user[u]]--;
+    for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++) {
+        const int32_t user = o->user[u];
+        if (--o->unready[user] == 0 && !o->early[user] &&
+            weft_op_is_collective(weft_graph_node(o->from, user)->op))
+            o->due[o->due_count++] = user;
+    }
     for (int i = 0; i < node->out_count; i++)
         if (weft_value_ok(node->out[i]))
             o->behind[node->out[i].id] =
@@ -224,6 +230,17 @@ static bool start_ready(order *o)
         place(o, n);
         any = true;
     }
+    int32_t kept = 0;
+    for (int32_t i = 0; i < o->due_count; i++) {
+        const int32_t n = o->due[i];
+        if (!o->done[n] && waits(o, n, false)) {
+            o->due[kept++] = n;
+        } else if (!o->done[n]) {
+            place(o, n);
+            any = true;
+        }
+    }
+    o->due_count = kept;
     return any;
 }
 
@@ -275,9 +292,10 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
     o.left = weft_alloc(nodes * word);
     o.behind = weft_alloc(values * word);
     o.queue = weft_alloc(nodes * word);
+    o.due = weft_alloc(nodes * word);
     o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
     if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.producer ||
-        !o.left || !o.behind || !o.queue || !o.ahead) {
+        !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
@@ -301,6 +319,7 @@ out:
     weft_free(o.left);
     weft_free(o.behind);
     weft_free(o.queue);
+    weft_free(o.due);
     weft_free(o.ahead);
     return status;
 }

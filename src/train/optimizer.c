@@ -209,13 +209,17 @@ static int find_terms(weft_graph *g, weft_value of, weft_value **params, weft_va
 }
 
 /* The sum of terms over the axes on which the ranks have one each; of the own part along `dim`
- * only, where it is not -1: first, so that the others have less to sum. */
+ * only, where it is not -1: first, so that the others have less to sum. It is named after the node
+ * that makes the terms. */
 static weft_value reduce(weft_graph *g, weft_value terms, int dim, weft_zero zero)
 {
+    const weft_node *maker = weft_graph_node(g, weft_value_get(g, terms)->node);
+    weft_graph_push(g, "%s", maker->scope);
     weft_value sum = dim < 0 ? terms : own_part(g, WEFT_OP_REDUCE_SCATTER, terms, dim, zero);
     for (int a = 0; weft_value_ok(sum) && a < WEFT_MAX_AXES; a++)
         if (weft_value_get(g, sum)->layout[a].kind == WEFT_P)
             sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &sum, 1, &(weft_attr_comm){.axis = a});
+    weft_graph_pop(g);
     return sum;
 }
 

@@ -3,6 +3,7 @@
 #include "../model_of.h"
 #include "kernel/kernel.h"
 #include "pass/passes.h"
+#include "train/optimizer.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -111,4 +112,42 @@ Test(regather, peak_has_one_block_whole)
     weft_graph_free(whole);
     weft_graph_free(parts);
     weft_graph_free(kept);
+}
+
+/* Sums over ranks start while the backward runs, not behind it, whole or in parts: when half of
+ * them have started in a step of 12 layers, much of the backward's products are still to come. */
+static void check_sums_start_early(int zero, weft_op op)
+{
+    weft_mesh mesh;
+    weft_recipe recipe;
+    int32_t products = 0, done = 0, all = 0, started = 0;
+    weft_graph *g = loss_of_wide_model();
+    cr_assert_eq(weft_mesh_parse("dp=2", &mesh), WEFT_OK);
+    cr_assert_eq(weft_recipe_compose(NULL, 0, &mesh, &recipe), WEFT_OK);
+    const weft_pass_setup setup = {.mesh = &mesh, .recipe = &recipe};
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL), WEFT_OK);
+    weft_optimizer_build(g, weft_graph_find(g, "objective"),
+                         &(weft_optimizer_config){.eps = 1e-8, .clip_norm = 1, .zero = {zero, 0}});
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        products += node->backward && weft_op_has(node->op, WEFT_TRAIT_HEAVY);
+        all += node->op == op;
+    }
+    for (int32_t n = 0; n < weft_graph_node_count(g) && started < all / 2; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        done += node->backward && weft_op_has(node->op, WEFT_TRAIT_HEAVY);
+        started += node->op == op;
+    }
+    cr_expect_gt(all, 100);
+    cr_expect_lt(done, products * 2 / 3, "%d of %d", done, products);
+    weft_recipe_free(&recipe);
+    weft_graph_free(g);
+}
+
+Test(regather, sums_start_in_the_backward)
+{
+    check_sums_start_early(0, WEFT_OP_ALL_REDUCE);
+    check_sums_start_early(1, WEFT_OP_REDUCE_SCATTER);
 }
