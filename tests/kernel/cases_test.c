@@ -420,6 +420,11 @@ Test(kernel, attention_merge)
 
 Test(kernel, norms)
 {
+    static const int32_t far[] = {20000, 20001, 20003, 19998, 20000, 20002, 19999, 20001,
+                                  20000, 19997, 20004, 20000, 20001, 19999, 20002, 20000,
+                                  19998, 20001, 20003, 20000, 25000, 20001, 20003, 19998,
+                                  20000, 20002, 19999, 20001, 20000, 19997, 20004, 20000,
+                                  20001, 19999, 20002, 20000, 19998, 20001, 20003, 20000};
     const op_case cases[] = {
         {NORM(LAYER_NORM, 1e-6, false), .in = {X(3, 5, 33)}},
         {NORM(LAYER_NORM, 1e-6, false), .in = {X(300, 384), X(384), X(384)}},
@@ -430,6 +435,10 @@ Test(kernel, norms)
         {NORM(LAYER_NORM_GRAD, 1e-6, false), .in = {X(3, 5, 33), X(3, 5, 33)}},
         {NORM(LAYER_NORM_GRAD, 1e-6, false), .in = {X(300, 384), X(300, 384), X(384)}},
         {NORM(LAYER_NORM_GRAD, 1e-6, false), .in = {X(0, 10), X(0, 10), X(10)}},
+        /* A mean 10,000 times the deviation, and one element far from the others: sums of squares
+         * around anything else than about the mean would cancel. */
+        {NORM(LAYER_NORM_GRAD, 1e-6, false),
+         .in = {{D(2, 20), .fill = LISTED, .list = far}, X(2, 20), X(20)}},
         {NORM(RMS_NORM, 1e-6, false), .in = {X(3, 5, 33)}},
         {NORM(RMS_NORM, 1e-6, false), .in = {X(300, 384), X(384)}},
         {NORM(RMS_NORM, 1e-12, true), .in = {X(300, 100), X(100)}},
