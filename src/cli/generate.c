@@ -130,6 +130,7 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
 }
 
 typedef struct show {
+    weft_comm *comm;
     weft_gallery *gallery; /* rank 0 */
     weft_progress progress;
     int64_t count, batch, steps;
@@ -140,7 +141,7 @@ static weft_status_code on_step(void *user, int64_t first_prompt, int64_t done, 
 {
     show *s = user;
     char detail[64];
-    WEFT_TRY(weft_interrupt_check());
+    WEFT_TRY(weft_comm_interrupt_check(s->comm));
     if (!s->first_rank)
         return WEFT_OK;
     snprintf(detail, sizeof detail, "prompt %lld, denoising step %lld/%lld",
@@ -165,7 +166,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
     if (fps > 0 && fps < 0.01)
         return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained", fps);
-    show s = {.count = p->count,
+    show s = {.comm = comm,
+              .count = p->count,
               .batch = o->batch,
               .steps = o->steps,
               .first_rank = weft_comm_rank(comm) == 0};
@@ -213,6 +215,16 @@ static weft_status read_parallel(const weft_args *args, weft_arena *arena, weft_
                              parallel);
 }
 
+/* All ranks were stopped by an interrupt of one. It is said before anybody leaves, because a
+ * launcher ends the whole job when one of its processes ends. */
+static weft_status leave_together(weft_comm *comm)
+{
+    if (weft_comm_rank(comm) == 0)
+        weft_info("%s", weft_error_message());
+    WEFT_TRY(weft_comm_barrier(comm));
+    return weft_fail(WEFT_E_CANCELLED, "%s", "");
+}
+
 static weft_status run_generate(const weft_args *args)
 {
     weft_interrupt_catch();
@@ -238,7 +250,9 @@ static weft_status run_generate(const weft_args *args)
                weft_args_string(args, "--sheet") ? "\n" : "",
                weft_args_string(args, "--sheet") ? weft_args_string(args, "--sheet") : "");
 out:
-    if (status != WEFT_OK)
+    if (status == WEFT_E_CANCELLED)
+        status = leave_together(comm);
+    else if (status != WEFT_OK)
         weft_comm_give_up(comm); /* the others need not wait for this rank */
     weft_generator_free(generator);
     weft_comm_free(comm);

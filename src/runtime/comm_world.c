@@ -1,6 +1,8 @@
 /* Small exchanges of whole groups that are made, run and freed at once. */
 #include "runtime/comm_internal.h"
 
+#include "base/interrupt.h"
+
 #include <string.h>
 
 static const weft_shape number = {.rank = 1, .dim = {1}};
@@ -129,4 +131,11 @@ weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count)
         return WEFT_OK;
     WEFT_TRY(weft_comm_world(comm, &world));
     return weft_group_sum(world, values, count);
+}
+
+weft_status weft_comm_interrupt_check(weft_comm *comm)
+{
+    double interrupted = weft_interrupted();
+    WEFT_TRY(weft_comm_sum(comm, &interrupted, 1));
+    return interrupted > 0 ? weft_fail(WEFT_E_CANCELLED, "stopped by the user") : WEFT_OK;
 }

@@ -46,6 +46,9 @@ weft_status weft_comm_broadcast(weft_comm *comm, void *data, int64_t bytes, int 
 weft_status weft_comm_all_gather(weft_comm *comm, const void *data, int64_t bytes, void *out);
 /* The same bits everywhere. */
 weft_status weft_comm_sum(weft_comm *comm, double *values, int64_t count);
+/* WEFT_E_CANCELLED on every rank where one of them was interrupted (base/interrupt.h), so that they
+ * leave together; a barrier. */
+weft_status weft_comm_interrupt_check(weft_comm *comm);
 
 /* A group is an ordered list of ranks of the job in which this rank is. Making one sends nothing:
  * the ranks of a group make it when they need it, by the same list. Owned by the communicator,

@@ -2,7 +2,6 @@
 
 #include "base/fs.h"
 #include "base/hash.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "data/loader.h"
 #include "data/shard_file.h"
@@ -269,7 +268,6 @@ static weft_status encode_text(encoding *e, const char *const *caption, const fl
 static weft_status encode_next(encoding *e, const float **latents, const char *const **captions)
 {
     weft_batch batch;
-    WEFT_TRY(weft_interrupt_check());
     WEFT_TRY(weft_loader_next(e->loader, &batch));
     const weft_step *step = &e->step[batch.bucket];
     weft_tensor *video = weft_program_input(step->program, "batch.video");
@@ -376,27 +374,30 @@ static weft_status add_batch(encoding *e, output *o, const float *latents, const
 }
 
 /* All ranks take the same number of batches, and wait for one another after each: a rank that fails
- * is known at once, and none runs so far ahead that its wait at the end would be taken for a loss.
- * */
+ * or is interrupted is known at once, and none runs so far ahead that its wait at the end would be
+ * taken for a loss. After an interrupt what was encoded stays. */
 static weft_status encode_all(encoding *e, output *o)
 {
     weft_progress progress;
-    weft_status_code status = WEFT_OK;
+    weft_status_code status = WEFT_OK, stop = WEFT_OK;
     weft_progress_begin(&progress, "encode latents", e->samples, 0);
     progress.quiet |= weft_comm_rank(e->place->comm) != 0;
     while (e->done < e->samples) {
         const float *latents, *text = NULL;
         const char *const *captions;
-        double together = 0;
         WEFT_GO(encode_next(e, &latents, &captions));
         if (e->encoder)
             WEFT_GO(encode_text(e, captions, &text));
         WEFT_GO(add_batch(e, o, latents, text));
-        WEFT_GO(weft_comm_sum(e->place->comm, &together, 1));
         weft_progress_update(&progress, e->done, NULL);
+        stop = weft_comm_interrupt_check(e->place->comm);
+        if (stop != WEFT_OK)
+            break;
     }
-    WEFT_GO(end_shard(o));
+    if (stop == WEFT_OK || stop == WEFT_E_CANCELLED)
+        WEFT_GO(end_shard(o));
     weft_progress_end(&progress, e->done, NULL);
+    status = stop;
 out:
     weft_shard_file_free(o->shard);
     o->shard = NULL;
@@ -609,6 +610,7 @@ static weft_status take_lock(const weft_place_of_run *place, const char *folder,
     snprintf(path, sizeof path, "%s/lock", folder);
     for (;;) {
         double taken = 0;
+        WEFT_TRY(weft_comm_interrupt_check(place->comm));
         if (leads) {
             if (*lock < 0)
                 *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -622,7 +624,6 @@ static weft_status take_lock(const weft_place_of_run *place, const char *folder,
         if (leads && !told)
             weft_info("latents: another run encodes into %s; waiting for it", folder);
         told = true;
-        WEFT_TRY(weft_interrupt_check());
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }
 }
@@ -734,6 +735,7 @@ weft_status weft_latents_measure(const weft_run *run, const weft_model *vae,
     WEFT_GO(open_encoding(&e, vae, stage, store));
     while (e.done < samples && e.done < e.samples) {
         const float *latents;
+        WEFT_GO(weft_comm_interrupt_check(place->comm));
         WEFT_GO(encode_next(&e, &latents, NULL));
         for (int64_t i = 0; i < ENCODE_BATCH; i++) {
             const float *one = latents + i * e.latent_count;

@@ -22,7 +22,7 @@
 /* Makes sure that the latents of every sample are there for this stage's sizes (and embeddings,
  * with a text encoder that stays), and writes their folder into `folder`. Each rank encodes and
  * writes its share; a shard that lost bytes or was changed is told and its samples are encoded
- * again. */
+ * again. WEFT_E_CANCELLED on all ranks alike where one was interrupted; what was encoded stays. */
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512]);
@@ -31,7 +31,7 @@ weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text
                                  float **embedding);
 
 /* Mean and standard deviation of each latent channel over up to `samples` samples of the training
- * set. */
+ * set. WEFT_E_CANCELLED as above. */
 weft_status weft_latents_measure(const weft_run *run, const weft_model *autoencoder,
                                  const weft_stage *stage, const weft_place_of_run *place,
                                  weft_store *store, int64_t samples, double mean[WEFT_MAX_CHANNELS],

@@ -408,12 +408,26 @@ static weft_status open_stage(trainer *t)
     return weft_comm_sum(t->comm, t->flops, count);
 }
 
+/* After an interrupt between steps: all ranks know of it, and the last step is in a checkpoint. */
+static weft_status stop_encoding(trainer *t, const char *what)
+{
+    WEFT_TRY(weft_comm_barrier(t->comm));
+    t->stopped_together = true;
+    if (t->leader)
+        weft_info("stopped while %s; the same command goes on from there", what);
+    return weft_fail(WEFT_E_CANCELLED, "%s", "");
+}
+
 /* The encoder and the programs that train are never in memory together. */
 static weft_status bind_stage(trainer *t)
 {
     if (weft_run_denoises(&t->models)) {
         weft_step_cache_unbind(t->steps);
-        WEFT_TRY(weft_latents_ensure(t->run, &t->models, t->stage, &t->place, t->latents));
+        const weft_status_code status =
+            weft_latents_ensure(t->run, &t->models, t->stage, &t->place, t->latents);
+        if (status == WEFT_E_CANCELLED)
+            return stop_encoding(t, "latents are encoded");
+        WEFT_TRY(status);
         weft_memory_trim();
     }
     return weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
@@ -942,8 +956,11 @@ static weft_status finish(trainer *t)
     if (!weft_run_denoises(&t->models)) {
         weft_model *model = &t->models.autoencoder;
         weft_grid *grid = &t->models.grid;
-        WEFT_TRY(weft_latents_measure(t->run, model, t->stage, &t->place, t->store, 256, grid->mean,
-                                      grid->deviation));
+        const weft_status_code measured = weft_latents_measure(
+            t->run, model, t->stage, &t->place, t->store, 256, grid->mean, grid->deviation);
+        if (measured == WEFT_E_CANCELLED)
+            return stop_encoding(t, "latents are measured");
+        WEFT_TRY(measured);
         model->family->set_statistics(model->config, grid->mean, grid->deviation);
         json_decref(t->part[0].config);
         t->part[0].config = weft_model_write(model);
