@@ -32,6 +32,9 @@ typedef struct weft_tensors weft_tensors;
  * stems "diffusion_pytorch_model" and "model". Tensors are mapped, not read. */
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors);
 void weft_tensors_close(weft_tensors *tensors); /* accepts NULL */
+/* Reads all files and holds them against the checksums that weft's writer puts into their metadata;
+ * files of others pass. */
+weft_status weft_tensors_verify(const weft_tensors *tensors);
 int64_t weft_tensors_count(const weft_tensors *tensors);
 /* Sorted by name. */
 const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors, int64_t index);

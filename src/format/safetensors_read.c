@@ -1,5 +1,6 @@
 #include "base/fs.h"
-#include "format/safetensors.h"
+#include "base/hash.h"
+#include "format/safetensors_sum.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,9 @@ enum { MAX_FILES = 4096, MAX_HEADER_BYTES = 100 * 1000 * 1000 };
 
 struct weft_tensors {
     weft_arena *arena;
-    weft_map *map; /* [file_count] */
-    int64_t file_count, file_capacity;
+    weft_map *map;     /* [file_count] */
+    const char **path; /* [file_count], in the arena */
+    int64_t file_count, file_capacity, path_capacity;
     json_t *metadata;
     weft_stored_tensor *tensor; /* sorted by name */
     int64_t count, capacity;
@@ -179,6 +181,8 @@ static weft_status add_file(weft_tensors *ts, const char *path)
     if (!kept)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     WEFT_TRY(weft_grow((void **)&ts->map, ts->file_count, &ts->file_capacity, sizeof *ts->map));
+    WEFT_TRY(weft_grow((void **)&ts->path, ts->file_count, &ts->path_capacity, sizeof *ts->path));
+    ts->path[ts->file_count] = kept;
     WEFT_TRY(weft_map_open(path, &ts->map[ts->file_count]));
     ts->file_count++;
     return parse_file(ts, kept, &ts->map[ts->file_count - 1]);
@@ -310,10 +314,50 @@ void weft_tensors_close(weft_tensors *ts)
     for (int64_t i = 0; i < ts->file_count; i++)
         weft_map_close(&ts->map[i]);
     weft_free(ts->map);
+    weft_free(ts->path);
     weft_free(ts->tensor);
     json_decref(ts->metadata);
     weft_arena_free(ts->arena);
     weft_free(ts);
+}
+
+int64_t weft_tensors_sum_at(const void *header, int64_t bytes)
+{
+    static const char before[] = "\"" WEFT_TENSORS_SUM "\":\"";
+    const int64_t length = (int64_t)sizeof before - 1;
+    const char *at = memmem(header, (size_t)bytes, before, (size_t)length);
+    const int64_t place = at ? at - (const char *)header + length : -1;
+    return place >= 0 && place + WEFT_TENSORS_SUM_BYTES < bytes ? place : -1;
+}
+
+weft_status weft_tensors_verify(const weft_tensors *ts)
+{
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status =
+        state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a checksum");
+    for (int64_t i = 0; i < ts->file_count && status == WEFT_OK; i++) {
+        const weft_map *map = &ts->map[i];
+        char sum[WEFT_TENSORS_SUM_BYTES + 1];
+        uint64_t header = 0;
+        memcpy(&header, map->data, 8); /* it was checked when the file was opened */
+        const int64_t at = weft_tensors_sum_at(map->data, 8 + (int64_t)header);
+        if (at < 0)
+            continue;
+        const unsigned char *rest = map->data + at + WEFT_TENSORS_SUM_BYTES;
+        XXH3_64bits_reset(state);
+        XXH3_64bits_update(state, map->data, (size_t)at);
+        XXH3_64bits_update(state, WEFT_TENSORS_NO_SUM, WEFT_TENSORS_SUM_BYTES);
+        XXH3_64bits_update(state, rest, (size_t)(map->data + map->bytes - rest));
+        snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
+        if (memcmp(sum, map->data + at, WEFT_TENSORS_SUM_BYTES) != 0)
+            status = weft_fail(
+                WEFT_E_FORMAT,
+                "%s: damaged: its checksum is %s, %.*s was written. Copy it again; "
+                "if it was changed on purpose, take " WEFT_TENSORS_SUM " out of its metadata",
+                ts->path[i], sum, WEFT_TENSORS_SUM_BYTES, (const char *)map->data + at);
+    }
+    XXH3_freeState(state);
+    return status;
 }
 
 int64_t weft_tensors_count(const weft_tensors *ts)

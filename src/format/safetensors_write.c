@@ -1,5 +1,6 @@
 #include "base/fs.h"
-#include "format/safetensors.h"
+#include "base/hash.h"
+#include "format/safetensors_sum.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,8 @@ struct weft_tensors_writer {
     int64_t given;  /* bytes of it */
     int64_t open;   /* shard that `file` writes, -1: none */
     weft_file_writer file;
+    XXH3_state_t *sum;    /* of what `file` has */
+    int64_t sum_at;       /* byte of `file` where its checksum goes */
     weft_names committed; /* shard files under their final names */
     bool finished;
 };
@@ -47,8 +50,10 @@ weft_status weft_tensors_writer_create(const char *folder, const char *stem,
     w->folder = weft_strdup(folder);
     w->stem = weft_strdup(stem);
     w->metadata = json_object();
-    if (!w->folder || !w->stem || !w->metadata ||
-        json_object_set_new(w->metadata, "format", json_string("pt"))) {
+    w->sum = XXH3_createState();
+    if (!w->folder || !w->stem || !w->metadata || !w->sum ||
+        json_object_set_new(w->metadata, "format", json_string("pt")) ||
+        json_object_set_new(w->metadata, WEFT_TENSORS_SUM, json_string(WEFT_TENSORS_NO_SUM))) {
         weft_tensors_writer_free(w);
         return no_memory();
     }
@@ -138,6 +143,12 @@ static json_t *header_of(const weft_tensors_writer *w, int64_t shard)
     return header;
 }
 
+static weft_status write_bytes(weft_tensors_writer *w, const void *data, int64_t bytes)
+{
+    XXH3_64bits_update(w->sum, data, (size_t)bytes);
+    return weft_file_write(&w->file, data, bytes);
+}
+
 static weft_status begin_shard(weft_tensors_writer *w, int64_t shard)
 {
     weft_buf name = {0};
@@ -164,7 +175,9 @@ static weft_status begin_shard(weft_tensors_writer *w, int64_t shard)
     WEFT_GO(weft_buf_check(&out));
     WEFT_GO(weft_file_begin(&w->file, path));
     w->open = shard;
-    status = weft_file_write(&w->file, out.data, out.len);
+    w->sum_at = weft_tensors_sum_at(out.data, out.len);
+    XXH3_64bits_reset(w->sum);
+    status = write_bytes(w, out.data, out.len);
 out:
     weft_buf_free(&out);
     free(text);
@@ -172,8 +185,19 @@ out:
     return status;
 }
 
+/* Into its place in the header, which was summed with zeros there. */
+static weft_status write_sum(weft_tensors_writer *w)
+{
+    char sum[WEFT_TENSORS_SUM_BYTES + 1];
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)XXH3_64bits_digest(w->sum));
+    if (pwrite(w->file.fd, sum, WEFT_TENSORS_SUM_BYTES, w->sum_at) != WEFT_TENSORS_SUM_BYTES)
+        return weft_fail_errno("cannot write %s", w->file.path);
+    return WEFT_OK;
+}
+
 static weft_status end_shard(weft_tensors_writer *w)
 {
+    WEFT_TRY(write_sum(w));
     WEFT_TRY(weft_grow((void **)&w->committed.name, w->committed.count, &w->committed.capacity,
                        sizeof(char *)));
     char *path = weft_strdup(w->file.path);
@@ -193,7 +217,7 @@ static weft_status write_converted(weft_tensors_writer *w, const declared *t, co
         for (int64_t i = 0; i < n; i++)
             narrow[i] = t->dtype == WEFT_BF16 ? weft_f32_to_bf16(from[done + i])
                                               : weft_f32_to_f16(from[done + i]);
-        WEFT_TRY(weft_file_write(&w->file, narrow, 2 * n));
+        WEFT_TRY(write_bytes(w, narrow, 2 * n));
     }
     return WEFT_OK;
 }
@@ -227,7 +251,7 @@ weft_status weft_tensors_writer_some(weft_tensors_writer *w, const char *name, c
         w->next++;
         w->given = 0;
     }
-    return weft_file_write(&w->file, data, bytes);
+    return write_bytes(w, data, bytes);
 }
 
 weft_status weft_tensors_writer_data(weft_tensors_writer *w, const char *name, weft_dtype from,
@@ -311,6 +335,7 @@ void weft_tensors_writer_free(weft_tensors_writer *w)
         weft_free(w->tensor[i].name);
     weft_free(w->tensor);
     json_decref(w->metadata);
+    XXH3_freeState(w->sum);
     weft_free(w->folder);
     weft_free(w->stem);
     weft_free(w);

@@ -99,12 +99,27 @@ static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
     return WEFT_OK;
 }
 
+/* Where ranks share out parameters, the one that has the first of a model's parts; else each. */
+static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const char *name;
+        const weft_tensor *t = param_at(store, g, n, prefix, &name);
+        for (int i = 0; t && i < t->whole.rank; i++)
+            if (t->start[i] != 0)
+                return false;
+    }
+    return true;
+}
+
 weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
                               const char *path, bool partial)
 {
     weft_tensors *file;
     WEFT_TRY(weft_tensors_open(path, &file));
     weft_status_code status = check(store, g, prefix, path, partial, file);
+    if (status == WEFT_OK && verifies(store, g, prefix))
+        status = weft_tensors_verify(file);
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
         const char *name;
         weft_tensor *t = param_at(store, g, n, prefix, &name);
