@@ -85,7 +85,9 @@ PHASES = {
     "train1": Phase(1, "train dit.yaml"),
     "train2": Phase(2, "train dit.yaml"),
     "train3": Phase(3, "train dit.yaml"),
-    "fsdp2": Phase(2, "train dit.yaml", "mesh=fsdp=2"),
+    "fsdp2": Phase(2, "train dit.yaml", "parallel.fsdp=2"),
+    "zero2": Phase(2, "train dit.yaml", "parallel.dp=2", "parallel.zero=2"),
+    "tp2": Phase(2, "train dit.yaml", "parallel.tp=2"),
     "vae1": Phase(1, "train vae.yaml"),
     "vae2": Phase(2, "train vae.yaml"),
     "encode1": Phase(1, "train dit.yaml", *ENCODE, after="out/latents"),
@@ -419,6 +421,7 @@ def main():
     unknown = [p for p in phases if p not in PHASES]
     if unknown:
         sys.exit(f"kills.py: no phase {unknown[0]}; there are {', '.join(PHASES)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("kills.py: told to end"))
     args.work.mkdir(parents=True, exist_ok=True)
     args.trace = open(args.work / "trace", "a", buffering=1)
     make_data(args)
@@ -442,6 +445,7 @@ def main():
                 os.rename(args.work / "now", args.work / f"bad-{args.seed}-{n}")
             sys.stdout.flush()
     finally:
+        send(processes(), signal.SIGKILL)
         for load in loads:
             load.kill()
     print(f"{args.rounds} rounds, {sum(counts.values())} kills and signals, {bad} rounds wrong")
