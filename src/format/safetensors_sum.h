@@ -2,7 +2,7 @@
  *
  *   "__metadata__": {"format": "pt", "weft.xxh3": "0123456789abcdef"}
  *
- * XXH3 of the whole file, with zeros in the place of these digits. Files of other writers have none. */
+ * XXH3 of the whole file, with zeros in the place of these digits. Files of others have none. */
 #ifndef WEFT_FORMAT_SAFETENSORS_SUM_H
 #define WEFT_FORMAT_SAFETENSORS_SUM_H
 
