@@ -129,7 +129,8 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
 const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
                                        const weft_dialect **dialect, const char **prefix)
 {
-    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model."};
+    static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.",
+                                           "net."};
     for (int i = 0; weft_families[i]; i++)
         for (int d = 0; d < weft_families[i]->dialects; d++)
             for (int p = 0; p < WEFT_COUNT(prefixes); p++) {

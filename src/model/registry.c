@@ -2,7 +2,8 @@
 #include "model/family.h"
 
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
-    weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit;
+    weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
+    weft_family_cosmos_dit;
 
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit,           /* WanTransformer3DModel */
@@ -11,5 +12,6 @@ const weft_family *const weft_families[] = {
     &weft_family_uvit,              /* UViT                  */
     &weft_family_cogvideox_dit,     /* CogVideoXTransformer3DModel */
     &weft_family_hunyuan_video_dit, /* HunyuanVideoTransformer3DModel */
+    &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
     NULL,
 };

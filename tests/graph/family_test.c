@@ -41,6 +41,14 @@ static const setup families[] = {
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
      "\"image_condition_type\":\"token_replace\"}",
      {2, 2, 4, 4, 5}},
+    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
+     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",
+     {2, 2, 4, 4, 3, .times = 2, .given = GIVEN(FPS)}},
+    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
+     {2, 2, 4, 4, 3}},
 };
 /* clang-format on */
 
