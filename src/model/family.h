@@ -32,6 +32,11 @@ typedef enum weft_port {
     WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */
     WEFT_PORT_CONDITION,      /* (B,T,Y,X,C)  latents that are given, and which they are         */
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside of the picture                   */
+    WEFT_PORT_PLACES,         /* (B,3,S)      of tokens, in seconds, rows and columns of pixels  */
+    WEFT_PORT_SPACING,        /* (3)          of latents, in seconds, rows and columns of pixels */
+    WEFT_PORT_FRAME_MASK,     /* (B,T) i32    0: a frame that is given                           */
+    WEFT_PORT_HEIGHT,         /* (B)          in pixels                                          */
+    WEFT_PORT_WIDTH,          /* (B)          in pixels                                          */
     WEFT_PORT_FPS,            /* (B)          frames per second                                  */
     WEFT_PORT_OFFSET,         /* (B)          how strongly an image conditions (CogVideoX 1.5)   */
     WEFT_PORT_LABEL,          /* (B) i32      a class                                            */

@@ -370,12 +370,16 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
         return WEFT_NONE;
-    const weft_value mask_bl = weft_cast(g, in->at[WEFT_PORT_TEXT_MASK], WEFT_F32);
+    const weft_value mask = in->at[WEFT_PORT_TEXT_MASK], text_in = in->at[WEFT_PORT_TEXT];
+    const weft_value mask_bl =
+        weft_value_ok(mask)
+            ? weft_cast(g, mask, WEFT_F32)
+            : weft_fill(g, WEFT_F32, WEFT_SHAPE(weft_dim(g, text_in, 0), weft_dim(g, text_in, 1)),
+                        1);
     const weft_value x = weft_nn_patch(g, "x_embedder.proj", in->at[WEFT_PORT_LATENTS], width_of(c),
                                        patch, WEFT_PATCH_3D, true);
     embed_condition(g, c, in, &temb_bc, &given_bc);
-    const weft_value text =
-        embed_text(g, c, in->at[WEFT_PORT_TEXT], mask_bl, in->at[WEFT_PORT_TIMESTEP]);
+    const weft_value text = embed_text(g, c, text_in, mask_bl, in->at[WEFT_PORT_TIMESTEP]);
     const int videos = video_streams(g, c, x, size, temb_bc, given_bc, stream);
     stream[videos].x = text;
     stream[videos].temb_bc = temb_bc;
@@ -496,7 +500,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_LATENTS,    false, "hidden_states"},
     {WEFT_PORT_TIMESTEP,   false, "timestep"},
     {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
-    {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask"},
+    {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask", .optional = true},
     {WEFT_PORT_POOLED,     false, "pooled_projections"},
     {WEFT_PORT_GUIDANCE,   false, "guidance"},
     {WEFT_PORT_PREDICTION, true,  "sample"},

@@ -51,6 +51,12 @@ weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, i
     return weft_nn_linear_by(g, &layer, x);
 }
 
+weft_value weft_nn_dense(weft_graph *g, const char *name, weft_value x, int64_t out, bool bias)
+{
+    return bias ? weft_nn_linear(g, name, x, out, WEFT_LINEAR_XAVIER)
+                : weft_nn_linear_plain(g, name, x, out);
+}
+
 weft_nn_layer weft_nn_norm_of(weft_graph *g, const char *name, int64_t width, bool bias)
 {
     weft_nn_layer layer = {.name = name, .bias = WEFT_NONE};
@@ -96,6 +102,12 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
 {
     const weft_attr_norm attr = {.eps = eps};
     return weft_emit(g, WEFT_OP_LAYER_NORM, &x, 1, &attr);
+}
+
+weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps)
+{
+    const weft_attr_norm attr = {.eps = eps};
+    return weft_emit(g, WEFT_OP_RMS_NORM, &x, 1, &attr);
 }
 
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps)
@@ -295,6 +307,31 @@ weft_value weft_nn_modulate(weft_graph *g, weft_value x, weft_value scale, weft_
 weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_value gate)
 {
     return weft_emit(g, WEFT_OP_GATED_ADD, (weft_value[]){x, y, gate}, 3, NULL);
+}
+
+weft_value weft_nn_time_rows(weft_graph *g, const char *name, weft_value sinusoid, int64_t width,
+                             int64_t rows, weft_value *embedded)
+{
+    const int64_t batch = weft_dim(g, sinusoid, 0), times = weft_dim(g, sinusoid, 1);
+    const bool several = weft_value_ok(sinusoid) && weft_value_get(g, sinusoid)->shape.rank == 3;
+    weft_graph_push(g, "%s", name);
+    const weft_value e =
+        weft_nn_embedder(g, "emb.timestep_embedder", sinusoid, width, WEFT_NN_SILU);
+    const weft_value mod = weft_nn_linear(g, "linear", weft_unary(g, WEFT_OP_SILU, e), rows * width,
+                                          WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    *embedded = weft_reshape(
+        g, e, several ? WEFT_SHAPE(batch, times, 1, width) : WEFT_SHAPE(batch, 1, width));
+    return weft_reshape(
+        g, mod, several ? WEFT_SHAPE(batch, times, rows, width) : WEFT_SHAPE(batch, rows, width));
+}
+
+weft_value weft_nn_add_table(weft_graph *g, weft_value rows_c, int64_t rows)
+{
+    const int64_t width = last_dim(g, rows_c);
+    const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
+    return weft_add(g, rows_c,
+                    weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(rows, width), init));
 }
 
 weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index)

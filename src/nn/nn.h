@@ -16,6 +16,8 @@ weft_value weft_nn_linear(weft_graph *g, const char *name, weft_value x, int64_t
                           weft_linear_init init);
 /* The same without bias. */
 weft_value weft_nn_linear_plain(weft_graph *g, const char *name, weft_value x, int64_t out);
+/* With or without. */
+weft_value weft_nn_dense(weft_graph *g, const char *name, weft_value x, int64_t out, bool bias);
 typedef enum weft_nn_act {
     WEFT_NN_SILU,
     WEFT_NN_GELU_TANH,
@@ -49,12 +51,20 @@ weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep);
 weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
 /* The same without parameters. */
 weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
-/* RMS norm over the whole last dim ("weight"). */
+/* RMS norm over the whole last dim, and that with "weight". */
+weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps);
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);
 
 /* x (1 + scale) + shift, and x + gate y; scale, shift and gate are broadcast to x. */
 weft_value weft_nn_modulate(weft_graph *g, weft_value x, weft_value scale, weft_value shift);
 weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_value gate);
+/* How PixArt and its kin tell a time (B,W) or times (B,N,W) to all blocks: an embedder
+ * "emb.timestep_embedder", silu and "linear" to (B,rows,C) or (B,N,rows,C); *embedded, before that,
+ * is (B,1,C) or (B,N,1,C). */
+weft_value weft_nn_time_rows(weft_graph *g, const char *name, weft_value sinusoid, int64_t width,
+                             int64_t rows, weft_value *embedded);
+/* A learned "scale_shift_table" (rows,C) added to such rows. */
+weft_value weft_nn_add_table(weft_graph *g, weft_value rows_c, int64_t rows);
 /* Row `index` of a table of modulations: (B, rows, C) -> (B, 1, C), or one of each token's,
  * (B, S, rows, C) -> (B, S, C). */
 weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index);

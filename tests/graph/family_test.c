@@ -40,7 +40,7 @@ static const setup families[] = {
      "\"num_single_layers\":1,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
      "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2],"
      "\"image_condition_type\":\"token_replace\"}",
-     {2, 2, 4, 4, 5}},
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
     {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":12,\"in_channels\":3,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"max_size\":[4,4,8]}",
@@ -49,6 +49,14 @@ static const setup families[] = {
      "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
      {2, 2, 4, 4, 3}},
+    {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"caption_channels\":5}",
+     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"caption_channels\":5,\"attention_bias\":false}",
+     {2, 2, 2, 2, 5, .times = 8, .given = GIVEN(PLACES)}},
 };
 /* clang-format on */
 

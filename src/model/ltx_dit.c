@@ -1,0 +1,305 @@
+/* LTX-Video diffusion transformers (diffusers' LTXVideoTransformer3DModel). Parameters have the
+ * names of the public checkpoints. A token is one latent.
+ *
+ *   latents --linear--> x (B,S,C); text --MLP--> y (B,L,C)
+ *   timestep, of a sample or each token --sinusoid, MLP--> e; silu, linear --> (B,1 or S,6,C)
+ *   places in seconds and pixels --> rotary angles over the whole width, before heads are split
+ *
+ *   block:  x += gate1 attn(mod1(rms x));  x += cross(x, y);  x += gate2 ffn(mod2(rms x))
+ *
+ * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
+#include "model/model.h"
+#include "model/split.h"
+#include "nn/nn.h"
+
+#include <math.h>
+
+typedef struct ltx {
+    int64_t in_channels, out_channels, heads, head_dim, layers, text_dim, cross_dim;
+    double eps;
+    bool bias, out_bias;
+} ltx;
+_Static_assert(sizeof(ltx) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+enum { TIME_WIDTH = 256 };
+static const double qk_eps = 1e-5, last_eps = 1e-6;
+
+static int64_t width_of(const ltx *c)
+{
+    return c->heads * c->head_dim;
+}
+
+/* ---- places --------------------------------------------------------------------------------- */
+
+/* Place of every latent along frames, rows and columns times the step of each: (1,S,3). */
+static weft_value grid_places(weft_graph *g, const int64_t size[3], weft_value spacing)
+{
+    const int64_t tokens = size[0] * size[1] * size[2];
+    /* one latent of LTX's autoencoder at 25 frames per second */
+    const float step[3] = {8.0f / 25.0f, 32, 32};
+    float *place = weft_alloc(tokens * 3 * (int64_t)sizeof *place);
+    if (!place)
+        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for places");
+    for (int64_t s = 0; s < tokens; s++) {
+        place[3 * s] = (float)(s / (size[1] * size[2]));
+        place[3 * s + 1] = (float)(s / size[2] % size[1]);
+        place[3 * s + 2] = (float)(s % size[2]);
+    }
+    const weft_value places = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, tokens, 3), place);
+    weft_free(place);
+    if (!weft_value_ok(spacing))
+        spacing = weft_constant(g, WEFT_F32, WEFT_SHAPE(3), step);
+    return weft_mul(g, places, weft_reshape(g, spacing, WEFT_SHAPE(1, 1, 3)));
+}
+
+/* Frequencies from pi/2 to 10000 pi/2, rounded to f32 at each step as in the reference: at angles
+ * of 15,708 the last bit of a frequency shows. */
+static weft_value frequencies(weft_graph *g, int64_t count)
+{
+    const float step = count > 1 ? 1.0f / (float)(count - 1) : 0;
+    float *f = weft_alloc(count * (int64_t)sizeof *f);
+    if (!f)
+        return weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for frequencies");
+    for (int64_t i = 0; i < count; i++) {
+        const float exponent =
+            i < count / 2 ? step * (float)i : 1.0f - step * (float)(count - 1 - i);
+        const float power = (float)pow(10000, (double)exponent);
+        f[i] = power * (float)3.14159265358979323846 / 2;
+    }
+    const weft_value v = weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, count, 1), f);
+    weft_free(f);
+    return v;
+}
+
+/* cos and sin (B or 1,S,H,D/2). Of the width the first pairs, which no three sides can share, do
+ * not turn; the others go round frames, rows, columns. */
+static void rope_tables(weft_graph *g, const ltx *c, weft_value places_bs3,
+                        weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const float whole[3] = {20, 2048, 2048};
+    const int64_t count = width_of(c) / 6, still = width_of(c) % 6 / 2,
+                  batch = weft_dim(g, places_bs3, 0), tokens = weft_dim(g, places_bs3, 1);
+    const weft_value part =
+        weft_div(g, places_bs3, weft_constant(g, WEFT_F32, WEFT_SHAPE(1, 1, 3), whole));
+    const weft_value at =
+        weft_reshape(g, weft_affine(g, part, 2, -1), WEFT_SHAPE(batch, tokens, 1, 3));
+    const weft_value angle = weft_reshape(g, weft_mul(g, frequencies(g, count), at),
+                                          WEFT_SHAPE(batch, tokens, 3 * count));
+    for (int i = 0; i < 2; i++) {
+        weft_value v = weft_unary(g, i ? WEFT_OP_SIN : WEFT_OP_COS, angle);
+        const weft_value rest = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens, still), i ? 0 : 1);
+        if (still)
+            v = weft_concat(g, (weft_value[]){rest, v}, 2, 2);
+        cos_sin[i] = weft_reshape(g, v, WEFT_SHAPE(batch, tokens, c->heads, c->head_dim / 2));
+    }
+}
+
+/* ---- blocks --------------------------------------------------------------------------------- */
+
+/* Self-attention when context is x itself (rope given), else cross-attention. */
+static weft_value attention(weft_graph *g, const ltx *c, const char *name, weft_value x_bsc,
+                            weft_value context_blc, const weft_value *rope, weft_value bias)
+{
+    const int64_t width = width_of(c);
+    weft_graph_push(g, "%s", name);
+    weft_value q = weft_nn_dense(g, "to_q", x_bsc, width, c->bias),
+               k = weft_nn_dense(g, "to_k", context_blc, width, c->bias);
+    const weft_value v = weft_nn_dense(g, "to_v", context_blc, width, c->bias);
+    q = weft_nn_split_heads(g, weft_nn_rms_norm(g, "norm_q", q, qk_eps), c->heads);
+    k = weft_nn_split_heads(g, weft_nn_rms_norm(g, "norm_k", k, qk_eps), c->heads);
+    if (rope) {
+        q = weft_nn_rope(g, q, rope, false);
+        k = weft_nn_rope(g, k, rope, false);
+    }
+    const weft_value mixed =
+        weft_nn_join_heads(g, weft_nn_attend(g, q, k, weft_nn_split_heads(g, v, c->heads), bias));
+    const weft_value out = weft_nn_dense(g, "to_out.0", mixed, width, c->out_bias);
+    weft_graph_pop(g);
+    return out;
+}
+
+static weft_value normed(weft_graph *g, const char *name, weft_value x, double eps,
+                         weft_value scale, weft_value shift)
+{
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_plain_rms_norm(g, x, eps);
+    weft_graph_pop(g);
+    return weft_nn_modulate(g, x, scale, shift);
+}
+
+static weft_value block(weft_graph *g, const ltx *c, weft_value x, weft_value text,
+                        weft_value times, const weft_value *rope, weft_value bias)
+{
+    enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
+    const weft_value mod = weft_nn_add_table(g, times, ROWS);
+    weft_value h =
+        normed(g, "norm1", x, c->eps, weft_nn_row(g, mod, SCALE1), weft_nn_row(g, mod, SHIFT1));
+    h = attention(g, c, "attn1", h, h, rope, WEFT_NONE);
+    x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE1));
+    x = weft_add(g, x, attention(g, c, "attn2", x, text, NULL, bias));
+    h = normed(g, "norm2", x, c->eps, weft_nn_row(g, mod, SCALE2), weft_nn_row(g, mod, SHIFT2));
+    h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_GELU_TANH);
+    return weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE2));
+}
+
+static weft_value forward(weft_graph *g, const ltx *c, const weft_ports *in)
+{
+    const int64_t width = width_of(c), one[3] = {1, 1, 1};
+    const weft_value latents = in->at[WEFT_PORT_LATENTS], t = in->at[WEFT_PORT_TIMESTEP];
+    int64_t size[3];
+    weft_nn_count_tokens(g, latents, one, size);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    const int64_t tokens = size[0] * size[1] * size[2], batch = weft_dim(g, latents, 0);
+    if (weft_value_get(g, t)->shape.rank == 2 && weft_dim(g, t, 1) != tokens)
+        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld timesteps for %lld tokens",
+                               (long long)weft_dim(g, t, 1), (long long)tokens);
+    weft_value places = in->at[WEFT_PORT_PLACES], rope[WEFT_MAX_OUTPUTS], embedded;
+    places = weft_value_ok(places) ? weft_permute(g, places, (int[]){0, 2, 1})
+                                   : grid_places(g, size, in->at[WEFT_PORT_SPACING]);
+    rope_tables(g, c, places, rope);
+    /* -10000 in the place of "never", as in the reference: a prompt without tokens is seen whole */
+    const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
+    const weft_value bias = weft_value_ok(mask)
+                                ? weft_affine(g, weft_cast(g, mask, WEFT_F32), 10000, -10000)
+                                : WEFT_NONE;
+    weft_value x = weft_reshape(g, latents, WEFT_SHAPE(batch, tokens, c->in_channels));
+    x = weft_nn_linear(g, "proj_in", x, width, WEFT_LINEAR_XAVIER);
+    const weft_value times =
+        weft_nn_time_rows(g, "time_embed", weft_nn_sinusoid(g, TIME_WIDTH, t), width, 6, &embedded);
+    const weft_value text =
+        weft_nn_embedder(g, "caption_projection", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        x = block(g, c, x, text, times, rope, bias);
+        weft_graph_pop(g);
+    }
+    const weft_value mod = weft_nn_add_table(g, embedded, 2); /* shift, scale */
+    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, last_eps), weft_nn_row(g, mod, 1),
+                         weft_nn_row(g, mod, 0));
+    x = weft_nn_linear(g, "proj_out", x, c->out_channels, WEFT_LINEAR_ZERO);
+    return weft_reshape(g, x, WEFT_SHAPE(batch, size[0], size[1], size[2], c->out_channels));
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const ltx *c = config;
+    if (c->head_dim % 2)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"attention_head_dim\" is %lld; rotary places need an even number",
+                         weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+    if (c->cross_dim != width_of(c))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
+                         "width, %lld",
+                         weft_places_of(places, "cross_attention_dim"), (long long)c->cross_dim,
+                         (long long)width_of(c));
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const ltx *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_TIMESTEP:
+        return s->times > 1 ? WEFT_SHAPE(s->batch, s->times) : WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
+    case WEFT_PORT_PLACES: return WEFT_SHAPE(s->batch, 3, s->frames * s->height * s->width);
+    case WEFT_PORT_SPACING: return WEFT_SHAPE(3);
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const ltx *c = config;
+    grid->factor[0] = grid->factor[1] = grid->factor[2] = 1;
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+}
+
+static int64_t width_field(const void *config)
+{
+    return width_of(config);
+}
+
+/* clang-format off */
+#define AT(member) offsetof(ltx, member)
+static const weft_field fields[] = {
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "128", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "128", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+    {"patch_size", WEFT_FIELD_FIXED, .fallback = "1"},
+    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "32", 1, 1024,
+     .help = "attention heads; heads x their width is the model's width"},
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "64", 2, 4096,
+     .help = "width of a head, even"},
+    {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
+     .min = 1, .max = 1 << 20, .help = "the model's width"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "28", 0, 1024, .help = "blocks"},
+    {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
+    {"qk_norm", WEFT_FIELD_FIXED, .fallback = "\"rms_norm_across_heads\""},
+    {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+    {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",
+     .help = "a bias on queries, keys, values"},
+    {"attention_out_bias", WEFT_FIELD_BOOL, AT(out_bias), "true",
+     .help = "a bias behind attention"},
+};
+
+static const weft_named_config sizes[] = {
+    {"ltx-2b",  "{}"},
+    {"ltx-13b", "{\"attention_head_dim\": 128, \"num_layers\": 48}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,    false, "hidden_states", .form = WEFT_VIDEO_PACKED},
+    {WEFT_PORT_TIMESTEP,   false, "timestep"},
+    {WEFT_PORT_TEXT,       false, "encoder_hidden_states"},
+    {WEFT_PORT_TEXT_MASK,  false, "encoder_attention_mask", .optional = true},
+    {WEFT_PORT_PLACES,     false, "video_coords", .optional = true},
+    {WEFT_PORT_SPACING,    false, "rope_interpolation_scale", .optional = true},
+    {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_PACKED},
+};
+
+/* The names of LTX's own files. */
+static const weft_rename_rule original[] = {
+    {"patchify_proj", "proj_in"},
+    {"adaln_single",  "time_embed"},
+    {"q_norm",        "norm_q"},
+    {"k_norm",        "norm_k"},
+};
+static const weft_dialect dialects[] = {
+    {"diffusers", "time_embed.emb.timestep_embedder.linear_1.weight", NULL, 0},
+    {"original", "patchify_proj.weight", original, sizeof original / sizeof *original},
+};
+
+const weft_family weft_family_ltx_dit = {
+    .class_name = "LTXVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "diffusers", .pipeline = "LTXPipeline",
+    .marks = {"attention_out_bias", "caption_channels"},
+    .config_bytes = sizeof(ltx), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
+};
+/* clang-format on */
