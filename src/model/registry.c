@@ -3,7 +3,7 @@
 
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
-    weft_family_cosmos_dit, weft_family_ltx_dit;
+    weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit;
 
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit,           /* WanTransformer3DModel */
@@ -14,5 +14,6 @@ const weft_family *const weft_families[] = {
     &weft_family_hunyuan_video_dit, /* HunyuanVideoTransformer3DModel */
     &weft_family_cosmos_dit,        /* CosmosTransformer3DModel */
     &weft_family_ltx_dit,           /* LTXVideoTransformer3DModel */
+    &weft_family_mochi_dit,         /* MochiTransformer3DModel */
     NULL,
 };
