@@ -6,7 +6,7 @@
 Each round damages one file of a small run that tools/kills.py would make: cut, emptied, lengthened, holes of zeros, noise of 60 bytes to
 20 kB, flipped bits, gone, or swapped with another of its kind. weft must then either name it (the file, or the checkpoint or clip that it is
 in) or give what it gives undamaged, bit for bit. Wrong is a crash, another result without a word, and a file that stays damaged after it was
-said to be made again. Of films what is known to be seen by nobody, bytes changed inside of VP9 and HEVC pictures that still decode, is
+said to be made again. Of films what is known to be seen by nobody, bytes changed inside of a picture that FFmpeg decodes without a word, is
 counted apart.
 """
 import argparse
@@ -158,6 +158,9 @@ class Latents(Checkpoint):
 class Model(Kind):
     """The weights of a finished model that makes a video."""
 
+    def named(self, path, text):
+        return str(path.parent.relative_to(path.parents[2])) in text
+
     def fresh(self, folder):
         super().fresh(folder)
         os.unlink(folder / "model")
@@ -237,15 +240,16 @@ def play(args, name, rng, whole):
     if name == "film":
         if same or kind.told(folder):
             return done, "named" if kind.told(folder) else "harmless"
-        return done, "unseen" if path.suffix in (".webm", ".mkv") or is_hevc(path) else "other clips without a word"
+        return done, "unseen" if is_unseen(path) else "other clips without a word"
     if same:
         return done, "named" if named else "harmless"
     return done, "named" if named and name == "shard" else f"another result: {text[-300:]}"
 
 
-def is_hevc(path):
-    run = subprocess.run(["ffprobe", "-v", "quiet", "-show_entries", "stream=codec_name", str(path)], capture_output=True, text=True)
-    return "hevc" in run.stdout or "vp9" in run.stdout
+def is_unseen(path):
+    """Whether FFmpeg itself decodes it without a word."""
+    run = subprocess.run(["ffmpeg", "-v", "warning", "-nostdin", "-i", str(path), "-f", "null", "-"], capture_output=True, text=True)
+    return not run.stderr.strip()
 
 
 def main():

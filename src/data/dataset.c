@@ -1,12 +1,15 @@
 #include "data/dataset.h"
 
 #include "base/config.h"
+#include "base/fs.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/id_table.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct shard {
@@ -97,6 +100,34 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
     return WEFT_OK;
 }
 
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Shards that weft shard wrote into the folder and that are gone are told: nothing else knows what
+ * was in them. */
+static void tell_missing(const weft_dataset *ds, const weft_names *names, const char *path,
+                         const char *split)
+{
+    char *list = weft_path_join(path, "index.json");
+    json_t *json = NULL;
+    if (list && weft_path_exists(list) && weft_json_load(list, &json) != WEFT_OK)
+        weft_warn("%s; which shards there were is not known", weft_error_message());
+    const json_t *shards = json_object_get(json, "shards");
+    for (size_t i = 0; i < json_array_size(shards); i++) {
+        const json_t *entry = json_array_get(shards, i);
+        const char *file = json_string_value(json_object_get(entry, "file"));
+        if (file && (!split || !strncmp(file, split, strlen(split))) &&
+            !bsearch(&file, names->name, (size_t)names->count, sizeof *names->name, by_bytes))
+            weft_warn("%s/%s is gone, and its %lld samples with it; `weft shard` writes it again",
+                      weft_storage_root(ds->storage), file,
+                      (long long)json_integer_value(json_object_get(entry, "samples")));
+    }
+    json_decref(json);
+    weft_free(list);
+}
+
 static weft_status add_folder(weft_dataset *ds, const char *path, const char *split, bool strict)
 {
     weft_names names = {0};
@@ -110,6 +141,8 @@ static weft_status add_folder(weft_dataset *ds, const char *path, const char *sp
             continue;
         status = add_shard(ds, names.name[i], strict);
     }
+    if (status == WEFT_OK)
+        tell_missing(ds, &names, path, split);
     weft_names_free(&names);
     if (status == WEFT_OK && ds->shards == 0)
         status = weft_fail(WEFT_E_NOT_FOUND, "%s: no shards named %s%s*.tar in this folder%s", path,

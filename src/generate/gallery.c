@@ -61,6 +61,27 @@ out:
     return status;
 }
 
+/* Whether a file may be written there; said before the work begins, not after it. */
+static weft_status try_to_write(const char *path)
+{
+    weft_file_writer probe;
+    WEFT_TRY(weft_file_begin(&probe, path));
+    weft_file_abort(&probe);
+    return WEFT_OK;
+}
+
+static weft_status check_places(const weft_gallery *g)
+{
+    char *path = g->folder ? weft_path_join(g->out, "prompts.jsonl") : weft_strdup(g->out);
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status = try_to_write(path);
+    if (status == WEFT_OK && g->sheet)
+        status = try_to_write(g->sheet);
+    weft_free(path);
+    return status;
+}
+
 weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
                               const char *const *prompts, const uint64_t *seeds, int64_t count,
                               const weft_generator_options *settings, double fps,
@@ -102,12 +123,14 @@ weft_status weft_gallery_open(const char *out, const char *sheet, bool raw,
     }
     weft_status_code status =
         ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %lld videos", (long long)count);
-    if (status == WEFT_OK) /* before the work begins, not after it */
+    if (status == WEFT_OK)
         status = folder ? weft_make_dirs(out) : weft_make_parent(out);
     if (status == WEFT_OK && sheet)
         status = weft_make_parent(sheet);
     if (status == WEFT_OK)
         status = remove_leftovers(g);
+    if (status == WEFT_OK)
+        status = check_places(g);
     if (status != WEFT_OK) {
         weft_gallery_free(g);
         return status;

@@ -739,7 +739,7 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
                             .stall_seconds = options->stall_seconds};
     weft_video_reader *reader = NULL;
     weft_status_code status = weft_video_reader_open(path, &o, &reader);
-    bool must_read = true;
+    bool must_read = true, by_parts = false;
     if (status == WEFT_OK &&
         weft_video_reader_stream(reader)->codecpar->codec_id == AV_CODEC_ID_H264 &&
         !weft_video_reader_info(reader)->interlaced) {
@@ -760,12 +760,15 @@ weft_status weft_video_scan(const char *path, const weft_scan_options *options,
             s->longest_way = (int64_t)(((double)options->leave_out + 1.25) /
                                        (fps * av_q2d(s->stream->time_base)));
         status = scan_parts(s, out, &must_read);
+        by_parts = true;
         weft_free(s);
     }
     if (status == WEFT_OK && must_read) {
         weft_video_reader_close(reader);
         reader = NULL;
-        o.threads = options->threads;
+        /* H.264 that is unusual is damaged, as a rule, and a decoder with several pictures in work
+         * now and then loses the mark of those that it patched up */
+        o.threads = by_parts ? 1 : options->threads;
         status = weft_video_reader_open(path, &o, &reader);
         if (status == WEFT_OK)
             status = scan_frames(reader, options, visitor, out);

@@ -13,7 +13,7 @@
  * The stream is cut at its IDR pictures, where decoding begins afresh; each part is decoded by one
  * thread. So the frames are a function of the file, whatever the number of threads. Streams of
  * other codecs and H.264 in which something is unusual (damage, missing times, interlaced pictures)
- * are decoded whole by the reader. */
+ * are decoded whole by the reader, damaged H.264 on one thread. */
 #ifndef WEFT_VIDEO_SCAN_H
 #define WEFT_VIDEO_SCAN_H
 

@@ -46,6 +46,24 @@ assert len(kept) == 4 and all(n > 150 for n in kept.values()), kept
 assert not bad
 assert any(r.get('operator') == 'damaged' and 'frame_span' in r for r in rejects)
 PY
+# a picture that the decoder patches up is told of on any number of threads, in every run
+mkdir patched
+ffmpeg -v error -nostdin -f lavfi -i "testsrc2=s=320x240:r=10" -t 4 -colorspace bt709 -color_primaries bt709 -color_trc bt709 -c:v libx264 -preset medium \
+    -crf 12 -g 250 -pix_fmt yuv420p patched.mp4
+python3 - <<'PY'
+import random
+data, r = open('patched.mp4', 'rb').read(), random.Random(6)
+copy = bytearray(data)
+at = r.randrange(data.index(b'mdat') + len(data) // 3, len(data) * 3 // 4)
+count = r.choice([60, 300, 800])
+copy[at:at + count] = bytes(count) if r.random() < .5 else r.randbytes(count)
+open('patched/one.mp4', 'wb').write(copy[:len(data)])
+PY
+for run in 1 2 3 4; do
+    $WEFT curate --in patched --out patched.$run --set workers=$((run > 1 ? 3 : 1)) --set duplicates.on=false --set quality.max_motion=9 >/dev/null 2>>log
+    cmp patched.1/rejects.jsonl patched.$run/rejects.jsonl
+done
+grep -q '"operator":"damaged"' patched.1/rejects.jsonl || { cat patched.1/rejects.jsonl; exit 1; }
 # two transport streams of five seconds, joined as files are
 ffmpeg -v error -nostdin -i whole.mp4 -t 5 -c copy -bsf:v h264_mp4toannexb a.ts
 cat a.ts a.ts >joined/twice.ts

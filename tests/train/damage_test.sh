@@ -6,6 +6,10 @@ make_shards
 write_configs
 "$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
 "$WEFT" train dit.yaml --set out=runs/whole --set checkpoint.keep=9 >whole.log 2>&1 || { cat whole.log; fail "weft train dit"; }
+# a shard that is gone is told by the list that was written with it
+"$WEFT" shard --in cur --out fewer --set heldout=0 --set max_samples=8 >fewer.log 2>&1 && rm fewer/train-000001.tar
+"$WEFT" train vae.yaml --set out=runs/fewer --set data.path=fewer --set stages.0.steps=1 >fewer.log 2>&1 || { cat fewer.log; fail "a shard less"; }
+grep -q 'fewer/train-000001.tar is gone, and its 8 samples with it' fewer.log || { cat fewer.log; fail "a shard that is gone is not told"; }
 cat >damage.py <<'PY'
 import glob, json, os, random, shutil, subprocess, sys
 weft, count, seed = os.environ["WEFT"], int(os.environ.get("DAMAGES", "10")), int(os.environ.get("SEED", "1"))
