@@ -152,7 +152,7 @@ class Latents(Checkpoint):
         return sorted(p for p in (folder / "out/latents").rglob("*") if p.is_file() and p.stat().st_size)
 
     def named(self, path, text):
-        return path.name in text or "are encoded already" in text
+        return path.name in text or path.parent.name + ": none of" in text or "are encoded already" in text
 
 
 class Model(Kind):
