@@ -48,16 +48,44 @@ static weft_status print_seconds(const weft_graph *g, const weft_cluster *cluste
     return WEFT_OK;
 }
 
-static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *size,
-                                  const weft_step *step, int64_t params,
-                                  const weft_cluster *cluster, bool print)
+static void print_size(const weft_stage *stage, const weft_bucket *size, const weft_step *step)
 {
-    const weft_memory_plan *plan = weft_program_plan(step->program);
     printf("stage %s: %lld steps of %lld x %lldx%lldx%lld\n", stage->name, (long long)stage->steps,
            (long long)size->batch, (long long)size->frames, (long long)size->height,
            (long long)size->width);
-    printf("  %-14s %14lld  trained together\n", "parameters", (long long)params);
-    printf("  %-14s %14.4g  of a training step\n", "FLOPs", (double)step->cost.flops);
+    printf("  %-14s %14lld  trained together\n", "parameters",
+           (long long)weft_graph_param_count(step->whole));
+    printf("  %-14s %14.4g  of a %s\n", "FLOPs", (double)step->cost.flops,
+           step->pipe ? "microbatch on a rank" : "training step");
+}
+
+/* The stages that rank 0 has. */
+static weft_status inspect_pipe(const weft_step *step, bool print)
+{
+    static const char *const names[WEFT_PIPE_KINDS] = {"forward", "backward", "weights"};
+    for (int i = 0; i < step->pipe->owns; i++) {
+        const weft_pipe_stage *own = &step->pipe->own[i];
+        for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
+            if (!own->program[k])
+                continue;
+            printf("  stage %d, %s\n", own->stage, names[k]);
+            printf("  %-14s %14d\n", "nodes", (int)weft_graph_node_count(own->graph[k]));
+            line("activations", weft_program_plan(own->program[k])->arena_bytes,
+                 "in the arena that all programs use");
+            if (print)
+                WEFT_TRY(print_graph(own->graph[k]));
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *size,
+                                  const weft_step *step, const weft_cluster *cluster, bool print)
+{
+    print_size(stage, size, step);
+    if (step->pipe)
+        return inspect_pipe(step, print);
+    const weft_memory_plan *plan = weft_program_plan(step->program);
     printf("  %-14s %14d  on a rank\n", "nodes", (int)weft_graph_node_count(step->graph));
     line("weights", plan->source_bytes, "with the optimizer's moments and the moving average");
     line("activations", plan->arena_bytes, "the arena that a run reserves: the peak, exactly");
@@ -69,10 +97,10 @@ static weft_status inspect_bucket(const weft_stage *stage, const weft_bucket *si
 }
 
 /* Behind the batches of a step, where there are several. */
-static weft_status inspect_update(const weft_step *step, bool print)
+static weft_status inspect_update(const weft_step *step, const char *what, bool print)
 {
     const weft_memory_plan *plan = weft_program_plan(step->program);
-    printf("update after the batches of a step\n");
+    printf("%s after the batches of a step\n", what);
     printf("  %-14s %14d  on a rank\n", "nodes", (int)weft_graph_node_count(step->graph));
     line("activations", plan->arena_bytes, "in the arena that the batches use");
     return print ? print_graph(step->graph) : WEFT_OK;
@@ -103,16 +131,17 @@ static weft_status inspect_stage(const weft_run *run, const weft_run_models *mod
     weft_step_cache *own = logs ? weft_step_cache_create() : cache; /* what is found logs nothing */
     if (!own)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the steps of a stage");
-    while (s.count < weft_stage_steps_count(stage)) {
+    WEFT_GO(weft_stage_steps_begin(run, stage, place, &s));
+    while (weft_stage_steps_left(&s)) {
         weft_pass_log log = {0};
         place->log = logs ? &log : NULL;
         WEFT_GO(weft_stage_steps_next(own, run, models, stage, place, &s));
         const weft_step *step = s.bucket[s.count - 1];
-        if (s.update)
-            WEFT_GO(inspect_update(step, print));
+        if (s.count > s.buckets)
+            WEFT_GO(inspect_update(step, s.update ? "update" : "sums of what stages share", print));
         else
-            WEFT_GO(inspect_bucket(stage, weft_stage_bucket(stage, s.count - 1), step,
-                                   weft_graph_param_count(step->whole), cluster, print));
+            WEFT_GO(
+                inspect_bucket(stage, weft_stage_bucket(stage, s.count - 1), step, cluster, print));
         if (place->log)
             WEFT_GO(print_passes(&log));
     }
@@ -143,8 +172,8 @@ static weft_status inspect_memory(const weft_run *run, const weft_run_models *mo
         weft_stage_steps s = {0};
         status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
                                        place, &s);
-        for (int k = 0; k < s.count && status == WEFT_OK; k++)
-            status = weft_store_init(store, s.bucket[k]->graph, 0);
+        if (status == WEFT_OK)
+            status = weft_steps_fill(s.bucket, s.count, place, store, 0);
         weft_stage_steps_free(&s);
     }
     if (status == WEFT_OK)
@@ -190,6 +219,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_cluster cluster;
     weft_run run;
     weft_run_models models;
+    weft_pipe *pipe = NULL;
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
@@ -210,6 +240,9 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
     else
         WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &place.mesh));
+    WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, 0, path, &pipe));
+    place.pipe = pipe;
+    place.trunk = weft_run_denoises(&models) ? models.denoiser.family->scope : "";
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
@@ -219,6 +252,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     status = inspect_memory(&run, &models, &place, cache, process);
 out:
     weft_step_cache_free(cache);
+    weft_pipe_free(pipe);
     weft_arena_free(arena);
     return status;
 }

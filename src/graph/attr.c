@@ -63,7 +63,11 @@ PRINT(source)
     if (weft_op_has(n->op, WEFT_TRAIT_PERSISTENT)) {
         weft_buf_printf(out, " {init=%s", kinds[a->init.kind]);
         put_number(out, " ", a->init.value);
-        put_shape(out, a->frozen ? " frozen global=" : " global=", &a->global);
+        put_shape(out,
+                  a->slot     ? " slot global="
+                  : a->frozen ? " frozen global="
+                              : " global=",
+                  &a->global);
     } else if (!weft_shape_equal(&a->global, &a->shape)) {
         put_shape(out, " {global=", &a->global);
     } else {

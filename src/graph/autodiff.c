@@ -108,24 +108,19 @@ static void step_back(weft_graph *g, const weft_node *node, tape *t)
     weft_graph_pop(g);
 }
 
-void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count,
-                   weft_value *grad)
+void weft_autodiff_from(weft_graph *g, const weft_value *from, const weft_value *seed, int seeds,
+                        const weft_value *wrt, int count, weft_value *grad)
 {
     for (int i = 0; i < count; i++)
         grad[i] = WEFT_NONE;
-    if (g->error != WEFT_OK || !weft_value_ok(loss))
+    if (g->error != WEFT_OK)
         return;
-    const weft_shape *shape = &g->value[loss.id].shape;
-    if (weft_shape_count(shape) != 1) {
-        char text[96];
-        weft_graph_fail(g, WEFT_E_SHAPE, "the loss must be a scalar, not %s",
-                        weft_format_shape(shape, text));
-        return;
-    }
-    const int64_t values = g->value_count, last = g->value[loss.id].node;
-    const int64_t slots = weft_graph_most_inputs(g);
-    tape t = {.needed = weft_alloc(values),
-              .grad = weft_alloc(values * (int64_t)sizeof *t.grad),
+    int64_t last = -1;
+    for (int i = 0; i < seeds; i++)
+        last = g->value[from[i].id].node > last ? g->value[from[i].id].node : last;
+    const int64_t values = g->value_count, slots = weft_graph_most_inputs(g);
+    tape t = {.needed = weft_alloc(values + 1),
+              .grad = weft_alloc((values + 1) * (int64_t)sizeof *t.grad),
               .dx = weft_alloc(slots * (int64_t)sizeof *t.dx),
               .wanted = weft_alloc(slots)};
     if (!t.needed || !t.grad || !t.dx || !t.wanted) {
@@ -138,8 +133,12 @@ void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int co
     mark_needed(g, last + 1, wrt, count, t.needed);
     const bool was_backward = g->building_backward;
     g->building_backward = true;
-    t.grad[loss.id] = weft_fill(g, g->value[loss.id].dtype, *shape, 1);
-    weft_grad_set_layout(g, t.grad[loss.id], loss);
+    for (int i = 0; i < seeds && g->error == WEFT_OK; i++) {
+        weft_value *sum = &t.grad[from[i].id];
+        weft_grad_set_layout(g, seed[i], from[i]);
+        *sum = weft_value_ok(*sum) ? weft_add(g, *sum, seed[i]) : seed[i];
+        weft_grad_set_layout(g, *sum, from[i]);
+    }
     for (int64_t n = last; n >= 0 && g->error == WEFT_OK; n--)
         step_back(g, g->node[n], &t);
     g->building_backward = was_backward;
@@ -150,4 +149,25 @@ out:
     weft_free(t.grad);
     weft_free(t.dx);
     weft_free(t.wanted);
+}
+
+void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count,
+                   weft_value *grad)
+{
+    for (int i = 0; i < count; i++)
+        grad[i] = WEFT_NONE;
+    if (g->error != WEFT_OK || !weft_value_ok(loss))
+        return;
+    const weft_value_info *info = &g->value[loss.id];
+    if (weft_shape_count(&info->shape) != 1) {
+        char text[96];
+        weft_graph_fail(g, WEFT_E_SHAPE, "the loss must be a scalar, not %s",
+                        weft_format_shape(&info->shape, text));
+        return;
+    }
+    const bool was_backward = g->building_backward;
+    g->building_backward = true;
+    const weft_value one = weft_fill(g, info->dtype, info->shape, 1);
+    g->building_backward = was_backward;
+    weft_autodiff_from(g, &loss, &one, weft_value_ok(one), wrt, count, grad);
 }

@@ -155,6 +155,10 @@ int64_t weft_graph_param_count(const weft_graph *g); /* elements, global shapes 
  * on it). Frozen parameters and what only they need cost nothing. */
 void weft_autodiff(weft_graph *g, weft_value loss, const weft_value *wrt, int count,
                    weft_value *grad);
+/* The same from several values, given the gradient of each (of its shape and type; it is laid out
+ * as the dual of its value). A value may stand there twice: its gradients are added. */
+void weft_autodiff_from(weft_graph *g, const weft_value *from, const weft_value *seed, int seeds,
+                        const weft_value *wrt, int count, weft_value *grad);
 /* All trainable params of the graph in order of building, arena array. */
 const weft_value *weft_graph_params(weft_graph *g, int *count);
 

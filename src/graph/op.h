@@ -57,6 +57,7 @@ typedef struct weft_attr_source {
     weft_shape shape;             /* this rank's */
     weft_init init;               /* param, state */
     bool frozen;                  /* param: no gradient */
+    bool slot;                    /* state: in a record of the caller's, not in the store */
     weft_shape global;            /* whole shape; equals the value's before sharding */
     int64_t start[WEFT_MAX_RANK]; /* where this rank's part begins in `global` */
 } weft_attr_source;

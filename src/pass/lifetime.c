@@ -58,7 +58,10 @@ static void set_source(lifetime *l, const weft_node *node, weft_place *place)
         place->offset = plan->constant_bytes;
         plan->constant_bytes += place->bytes;
         break;
-    default: place->region = WEFT_REGION_STORE; plan->source_bytes += place->bytes;
+    default:
+        place->region = WEFT_REGION_STORE;
+        if (!((const weft_attr_source *)node->attr)->slot)
+            plan->source_bytes += place->bytes;
     }
 }
 

@@ -46,9 +46,23 @@ static const weft_key parallel_keys[] = {
     DEGREE(cp, "cp", "context_parallel_degree", "0",
            "tokens in parts, attention as `context` says; 0: what `context` makes"),
     {"context", WEFT_KEY_SECTION, offsetof(weft_parallel, context), .section = &context_section},
+    DEGREE(pp, "pp", "pipeline_parallel_degree", "1",
+           "blocks of the transformer in stages, one rank behind the other"),
+    {"schedule", WEFT_KEY_STRING, offsetof(weft_parallel, schedule), "1f1b", "",
+     "of pp: gpipe, 1f1b, interleaved, wave, zero-bubble, or a file: a plan of `weft plan "
+     "pipeline` "
+     "(.json), or PyTorch's table of computations (.csv)",
+     .also = "pipeline_parallel_schedule"},
+    {"virtual_stages", WEFT_KEY_I64, offsetof(weft_parallel, virtual_stages), "0", "",
+     "stages on each of the pp ranks; 0: 2 for interleaved and wave, else 1", .min = 0,
+     .max = 1024},
+    {"microbatches", WEFT_KEY_I64, offsetof(weft_parallel, microbatches), "0", "",
+     "parts that each batch is cut into, which follow one another; 0: with pp the most up to 4 for "
+     "each of its ranks that divide the batch, else 1",
+     .min = 0, .max = 1 << 20},
     {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
      "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "
-     "the order dp, fsdp, cp, tp"},
+     "the order pp, dp, fsdp, cp, tp"},
 };
 const weft_section weft_parallel_section = {
     "parallel",
@@ -58,11 +72,11 @@ const weft_section weft_parallel_section = {
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
-enum { PLACES = 4 };
-static const char *const place_name[PLACES] = {"dp", "fsdp", "cp", "tp"};
+enum { PLACES = 5 };
+static const char *const place_name[PLACES] = {WEFT_STAGES_AXIS, "dp", "fsdp", "cp", "tp"};
 
 typedef struct degrees {
-    int64_t dp, fsdp, ring, ulysses, tp;
+    int64_t dp, fsdp, ring, ulysses, tp, pp;
 } degrees;
 
 static weft_status context_of(const weft_parallel *p, const char *where, degrees *d)
@@ -83,9 +97,11 @@ static weft_status context_of(const weft_parallel *p, const char *where, degrees
 
 static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const char *where)
 {
-    char sizes[160];
-    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld", (long long)d->fsdp,
-             (long long)(d->ring * d->ulysses), (long long)d->tp);
+    char sizes[160], stages[40] = "";
+    if (d->pp > 1)
+        snprintf(stages, sizeof stages, " x pp %lld", (long long)d->pp);
+    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld%s", (long long)d->fsdp,
+             (long long)(d->ring * d->ulysses), (long long)d->tp, stages);
     if (d->dp)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n %lld "
@@ -119,9 +135,9 @@ static weft_status order_of(const weft_parallel *p, const char *where, int order
     for (int64_t i = 0; i < p->order.count; i++) {
         const int place = place_of(p->order.item[i]);
         if (place < 0 || taken[place])
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: parallel.order: '%s' %s; the axes are dp, fsdp, cp, tp", where,
-                             p->order.item[i], place < 0 ? "is no axis" : "stands there twice");
+            return weft_fail(
+                WEFT_E_CONFIG, "%s: parallel.order: '%s' %s; the axes are pp, dp, fsdp, cp, tp",
+                where, p->order.item[i], place < 0 ? "is no axis" : "stands there twice");
         taken[place] = true;
         order[count++] = place;
     }
@@ -142,11 +158,14 @@ static void add_axis(weft_mesh *mesh, const char *name, int64_t size)
 weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,
                                weft_mesh *mesh)
 {
-    degrees d = {.dp = p->dp, .fsdp = p->fsdp ? p->fsdp : 1, .tp = p->tp ? p->tp : 1};
+    degrees d = {.dp = p->dp,
+                 .fsdp = p->fsdp ? p->fsdp : 1,
+                 .tp = p->tp ? p->tp : 1,
+                 .pp = p->pp ? p->pp : 1};
     int order[PLACES];
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
-    const int64_t rest = d.fsdp * d.ring * d.ulysses * d.tp;
+    const int64_t rest = d.fsdp * d.ring * d.ulysses * d.tp * d.pp;
     if (ranks == 0)
         d.dp = d.dp ? d.dp : 1;
     else if (d.dp ? d.dp * rest != ranks : ranks % rest != 0)
@@ -156,9 +175,10 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
     *mesh = (weft_mesh){0};
     for (int i = 0; i < PLACES; i++)
         switch (order[i]) {
-        case 0: add_axis(mesh, "dp", d.dp); break;
-        case 1: add_axis(mesh, "fsdp", d.fsdp); break;
-        case 2:
+        case 0: add_axis(mesh, WEFT_STAGES_AXIS, d.pp); break;
+        case 1: add_axis(mesh, "dp", d.dp); break;
+        case 2: add_axis(mesh, "fsdp", d.fsdp); break;
+        case 3:
             add_axis(mesh, "ring", d.ring);
             add_axis(mesh, "cp", d.ulysses);
             break;
@@ -188,7 +208,9 @@ void weft_parallel_print(const weft_mesh *mesh, const weft_recipe_list *const *l
                                        ", optimizer states and gradients in parts"};
     weft_buf_printf(out, "  axis  ranks  %-58s  sent a step and rank\n", "splits");
     for (int a = 0; a < mesh->axis_count; a++) {
-        const weft_recipe_list *list = weft_recipe_list_find(lists, count, mesh->axis[a].name);
+        const weft_recipe_list *list = strcmp(mesh->axis[a].name, WEFT_STAGES_AXIS)
+                                           ? weft_recipe_list_find(lists, count, mesh->axis[a].name)
+                                           : &weft_recipe_list_stages;
         char what[120], bytes[32];
         int64_t sent = 0;
         for (int i = 0; i < parts; i++)

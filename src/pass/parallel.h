@@ -4,6 +4,7 @@
 
 #include "base/config.h"
 #include "pass/pass.h"
+#include "pass/stage.h"
 
 typedef enum weft_context_kind { WEFT_CONTEXT_ULYSSES, WEFT_CONTEXT_RING } weft_context_kind;
 
@@ -20,7 +21,11 @@ typedef struct weft_parallel {
     bool sequence; /* tp also splits tokens between its layers */
     int64_t cp;    /* 0: as `context` says */
     weft_context context;
-    weft_string_list order; /* of dp, fsdp, cp, tp: slowest first */
+    int64_t pp;             /* ranks with stages of a pipeline (pass/stage.h) */
+    const char *schedule;   /* of them: a name or a file (train/pipe.h) */
+    int64_t virtual_stages; /* on each rank; 0: what the schedule needs */
+    int64_t microbatches;   /* parts of each batch; 0: chosen */
+    weft_string_list order; /* of pp, dp, fsdp, cp, tp: slowest first */
 } weft_parallel;
 extern const weft_section weft_parallel_section;
 
@@ -28,7 +33,7 @@ extern const weft_section weft_parallel_section;
  * of more than one rank:
  *
  *   dp, fsdp   as they are         cp   "cp" (all-to-all), "ring", or ring outside and cp inside
- *   tp         "tp", or "sp" with `sequence`
+ *   tp         "tp", or "sp" with `sequence`              pp   as it is
  *
  * WEFT_E_CONFIG, beginning with `where`: degrees that do not make the ranks, with those that do. */
 weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,

@@ -46,6 +46,8 @@ typedef struct weft_recipe_list {
 } weft_recipe_list;
 /* Inputs "batch.*" split over samples; and that with every parameter split as well (ZeRO-3). */
 extern const weft_recipe_list weft_recipe_list_dp, weft_recipe_list_fsdp;
+/* Its ranks run other stages of a pipeline (pass/stage.h): nothing is split. */
+extern const weft_recipe_list weft_recipe_list_stages;
 /* The first of them by itself. */
 extern const weft_recipe weft_recipe_dp;
 
@@ -85,6 +87,9 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
                                 weft_graph **out);
 
+/* True: the pattern matches something of the forward. */
+bool weft_recompute_chooses(const weft_graph *g, const char *pattern);
+
 /* ---- regather ------------------------------------------------------------------------------ */
 /* Parameters that are split in memory and gathered where they are used are gathered again in the
  * backward instead of kept whole until then. Bitwise. */
@@ -111,7 +116,7 @@ weft_status weft_schedule_print(const weft_graph *g, weft_buf *out);
 /* Where a value's bytes are. */
 typedef enum weft_region {
     WEFT_REGION_ARENA,    /* activations: `offset` in the program's arena */
-    WEFT_REGION_STORE,    /* params and states: the store's own memory */
+    WEFT_REGION_STORE,    /* params and states: the store's own memory, or a record's */
     WEFT_REGION_INPUT,    /* `offset` in the input area */
     WEFT_REGION_CONSTANT, /* `offset` in the constant area, for backends that keep copies of them */
 } weft_region;

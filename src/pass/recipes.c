@@ -1,6 +1,7 @@
 /* Recipes: which layouts make a parallelism, put together from a list per axis. */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
+#include "pass/stage.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,12 @@ static const weft_recipe_row fsdp_rows[] = {
     {"*",       "fsdp", {WEFT_S, WEFT_ANY_DIM}, .gather = true, .params = true},
 };
 
+static const weft_recipe_row stage_rows[] = {
+    {"*", WEFT_STAGES_AXIS, {WEFT_R, 0}, .optional = true},
+};
+
 const weft_recipe_list
+    weft_recipe_list_stages = {WEFT_STAGES_AXIS, "stages of a pipeline", stage_rows, 1},
     weft_recipe_list_dp   = {"dp",   "samples over ranks",                dp_rows,   1},
     weft_recipe_list_fsdp = {"fsdp", "samples and parameters over ranks", fsdp_rows, 2};
 const weft_recipe weft_recipe_dp = {"dp", dp_rows, 1};

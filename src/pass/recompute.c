@@ -39,14 +39,20 @@ static bool matches(const char *pattern, const weft_node *node)
             weft_name_matches(pattern, weft_op_get(node->op)->name));
 }
 
+bool weft_recompute_chooses(const weft_graph *g, const char *pattern)
+{
+    const int32_t backward = weft_rewrite_backward(g);
+    for (int32_t n = 0; n < backward; n++)
+        if (matches(pattern, weft_graph_node(g, n)))
+            return true;
+    return false;
+}
+
 /* A misspelt pattern would keep everything, and nobody would notice before memory runs out. */
 static weft_status check_patterns(const recompute *c, const char *const *patterns, int count)
 {
     for (int p = 0; p < count; p++) {
-        bool found = false;
-        for (int32_t n = 0; n < c->backward && !found; n++)
-            found = matches(patterns[p], weft_graph_node(c->from, n));
-        if (!found)
+        if (!weft_recompute_chooses(c->from, patterns[p]))
             return weft_fail(WEFT_E_ARG,
                              "recompute: \"%s\" matches no scope (such as \"%s\") and no op (such "
                              "as \"attention\") of the forward",

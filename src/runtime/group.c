@@ -77,8 +77,14 @@ static const weft_group *clashing(const weft_comm *comm, const weft_group *made)
 
 weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group)
 {
+    return weft_comm_group_for(comm, ranks, count, 0, group);
+}
+
+weft_status weft_comm_group_for(weft_comm *comm, const int *ranks, int count, uint64_t purpose,
+                                weft_group **group)
+{
     const size_t bytes = (size_t)(count > 0 ? count : 0) * sizeof *ranks;
-    const uint64_t id = XXH64(ranks, bytes, 0);
+    const uint64_t id = XXH64(ranks, bytes, purpose);
     weft_status_code status = WEFT_OK;
     int own;
     pthread_mutex_lock(&comm->mutex);

@@ -96,7 +96,7 @@ int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, co
 
 typedef struct part_note {
     weft_box box;
-    int64_t writes; /* bool, without padding */
+    int32_t writes, holds; /* bool, without padding */
 } part_note;
 
 /* The box of rank `rank` goes to `root`; called by these two only. */
@@ -152,7 +152,8 @@ static weft_status gather_boxes(weft_comm *comm, int root, const weft_tensor *te
 weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *tensor, void **made)
 {
     const int ranks = comm ? weft_comm_ranks(comm) : 1;
-    const part_note own = {weft_box_of(tensor), weft_tensor_is_writer(tensor)};
+    const part_note own = {weft_box_of(tensor), weft_tensor_is_writer(tensor),
+                           tensor->replica >= 0};
     *made = NULL;
     if (ranks == 1)
         return weft_tensor_is_whole(tensor)
@@ -166,7 +167,8 @@ weft_status weft_tensor_gather(weft_comm *comm, int root, const weft_tensor *ten
     weft_status_code status =
         note ? weft_comm_all_gather(comm, &own, sizeof own, note)
              : weft_fail(WEFT_E_MEMORY, "out of memory for the parts of \"%s\"", tensor->name);
-    if (status == WEFT_OK && !weft_shape_equal(&note[root].box.shape, &tensor->whole)) {
+    if (status == WEFT_OK &&
+        !(note[root].holds && weft_shape_equal(&note[root].box.shape, &tensor->whole))) {
         whole = weft_comm_rank(comm) == root ? weft_alloc(bytes) : NULL;
         status = weft_comm_rank(comm) == root && !whole
                      ? weft_fail(WEFT_E_MEMORY, "no memory to gather \"%s\" (%s)", tensor->name,

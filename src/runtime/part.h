@@ -31,6 +31,9 @@ int64_t weft_box_copy(const weft_box *to, void *to_data, weft_dtype to_dtype, co
 /* What this rank holds of a source (or all of another value) of a sharded graph; no data, and the
  * name is the graph's. */
 weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value);
+/* Which copy of its part of `value` this rank holds, of how many: ranks that differ only along axes
+ * that do not split it hold the same. On axis `apart` (-1: none) ranks hold different things. */
+int weft_tensor_replica(const weft_graph *graph, weft_value value, int apart, int *replicas);
 /* The same type, shape, whole and start. */
 bool weft_tensor_matches(const weft_tensor *a, const weft_tensor *b);
 /* True when the box is all of the whole tensor. */

@@ -306,6 +306,31 @@ static weft_status make_updates(weft_program *p)
     return WEFT_OK;
 }
 
+static bool is_slot(const weft_node *node)
+{
+    return weft_op_has(node->op, WEFT_TRAIT_PERSISTENT) &&
+           ((const weft_attr_source *)node->attr)->slot;
+}
+
+static weft_status make_slots(weft_program *p)
+{
+    const int32_t nodes = weft_graph_node_count(p->graph);
+    int count = 0;
+    for (int32_t n = 0; n < nodes; n++)
+        count += is_slot(weft_graph_node(p->graph, n));
+    p->slot = weft_arena_alloc(p->meta, (count + 1) * (int64_t)sizeof *p->slot);
+    if (!p->slot)
+        return no_memory();
+    for (int32_t n = 0; n < nodes; n++) {
+        const weft_node *node = weft_graph_node(p->graph, n);
+        if (!is_slot(node))
+            continue;
+        p->slot[p->slot_count] = weft_tensor_of(p->graph, node->out[0]);
+        p->stored[node->out[0].id] = &p->slot[p->slot_count++];
+    }
+    return WEFT_OK;
+}
+
 static void lay_out(weft_program *p, int64_t ports_bytes)
 {
     int64_t sources = 0;
@@ -372,6 +397,7 @@ static weft_status compile(const weft_graph *graph, const weft_program_options *
     WEFT_GO(compile_code(p));
     WEFT_GO(make_ports(p, &ports_bytes));
     WEFT_GO(make_updates(p));
+    WEFT_GO(make_slots(p));
     lay_out(p, ports_bytes);
     *out = p;
     return WEFT_OK;
@@ -596,11 +622,22 @@ void weft_program_point_views(weft_program *p)
     point_ports(p);
 }
 
+weft_tensor *weft_program_slots(weft_program *p, int *count)
+{
+    *count = p->slot_count;
+    return p->slot;
+}
+
+void weft_program_point(weft_program *p)
+{
+    weft_program_point_views(p);
+}
+
 static weft_status connect(weft_program *p, weft_store *store)
 {
     for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
         const weft_node *node = weft_graph_node(p->graph, n);
-        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
+        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT) || is_slot(node))
             continue;
         const weft_value_info *info = weft_value_get(p->graph, node->out[0]);
         weft_tensor *tensor = store ? weft_store_find(store, info->name) : NULL;
@@ -637,7 +674,8 @@ static void widen(weft_program *p)
 {
     for (int32_t v = 0; v < p->plan.count; v++) {
         const weft_value_info *info = weft_value_get(p->graph, (weft_value){v});
-        if (p->stored[v] && p->source_offset[v] >= 0)
+        if (p->stored[v] && p->source_offset[v] >= 0 &&
+            !is_slot(weft_graph_node(p->graph, info->node)))
             p->device->convert(p->stream, p->view[v].data, WEFT_F64, p->stored[v]->data,
                                info->dtype, weft_shape_count(&info->shape));
     }
@@ -678,16 +716,21 @@ static weft_status attach_exchanges(weft_program *p, weft_group *base)
 
 weft_status weft_program_compare(weft_program *p)
 {
-    int count = 0;
+    int count = 0, groups = 0;
     weft_exchange **all = weft_alloc((p->code_count + 1) * (int64_t)sizeof *all);
+    weft_group *group[WEFT_MAX_AXES];
     weft_status_code status = WEFT_OK;
     if (!all)
         return no_memory();
     for (int32_t i = 0; i < p->code_count; i++)
         if (p->code[i].kind == INSTR_START)
             all[count++] = p->code[i].exchange;
-    if (count && p->base) /* then every rank of the mesh has some */
-        status = weft_exchanges_check(all, count, p->group, p->mesh.axis_count);
+    const int apart = p->options.apart ? weft_mesh_axis(&p->mesh, p->options.apart) : -1;
+    for (int axis = 0; axis < p->mesh.axis_count; axis++)
+        if (axis != apart)
+            group[groups++] = p->group[axis];
+    if (count && p->base) /* then every rank of these groups has some */
+        status = weft_exchanges_check(all, count, group, groups);
     weft_free(all);
     p->compared = status == WEFT_OK;
     return status;
@@ -721,6 +764,8 @@ static weft_status bind_one(weft_program *p, weft_store *store, weft_group *grou
     p->passing = passing;
     passing->users++;
     p->arena = passing->data;
+    for (int i = 0; i < p->slot_count; i++)
+        p->slot[i].data = p->arena; /* somewhere, until the caller says where */
     WEFT_TRY(p->device->open(p->backend, &p->stream));
     p->bound = true;
     for (int axis = 0; axis < p->mesh.axis_count; axis++)

@@ -55,6 +55,10 @@ weft_status weft_comm_interrupt_check(weft_comm *comm);
  * which gives the same one for the same list. */
 typedef struct weft_group weft_group;
 weft_status weft_comm_group(weft_comm *comm, const int *ranks, int count, weft_group **group);
+/* Of the same list there is one group for each `purpose` (a number; 0: weft_comm_group's), with
+ * queues of its own: what is exchanged in one does not wait for another. */
+weft_status weft_comm_group_for(weft_comm *comm, const int *ranks, int count, uint64_t purpose,
+                                weft_group **group);
 /* All ranks, in order. */
 weft_status weft_comm_world(weft_comm *comm, weft_group **group);
 /* The ranks that differ from member `index` of the mesh in their coordinate on `axis` only, in the
@@ -122,6 +126,11 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
 /* Adds every param and state of `graph` that is not there yet, initialised as the graph says; the
  * part is that of the graph's rank in its mesh. */
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);
+/* True for params and states, but for those in records (weft_attr_source.slot). */
+bool weft_store_keeps(const weft_node *node);
+/* The same for one of them. */
+weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, weft_value value,
+                                  uint64_t seed);
 int64_t weft_store_bytes(const weft_store *store);
 
 /* ---- program ------------------------------------------------------------------------------- */
@@ -137,6 +146,9 @@ typedef struct weft_program_options {
     bool no_overlap;    /* wait for every collective where it starts (to measure) */
     bool no_views;      /* every slice and concat copies */
     bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
+    /* The axis along which ranks run other programs than this one, stages of a pipeline: nothing is
+     * exchanged on it, and nothing compared; NULL: none */
+    const char *apart;
     /* Of kernels; 0: as many as the calling thread has. Planned for, bound for and run with,
      * whatever it has then */
     int threads;
@@ -173,6 +185,11 @@ void weft_program_unbind(weft_program *program);
 weft_tensor *weft_program_input(weft_program *program, const char *name);
 const weft_tensor *weft_program_output(weft_program *program, const char *name);
 weft_status weft_program_run(weft_program *program);
+/* States that are not the store's (weft_attr_source.slot), in the order of the graph: what passes
+ * from one program to another, in records of which there may be many. Their bytes are the caller's:
+ * `data` of each is set before a run, and weft_program_point tells the program. */
+weft_tensor *weft_program_slots(weft_program *program, int *count);
+void weft_program_point(weft_program *program);
 /* double_inputs: the other set, for the run after the next weft_program_swap_inputs(). */
 weft_tensor *weft_program_next_input(weft_program *program, const char *name);
 void weft_program_swap_inputs(weft_program *program);

@@ -145,9 +145,9 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
-/* Ranks that differ only along axes that do not split the value hold the same part of it. */
-static int replica_of(const weft_graph *graph, const weft_value_info *info, int *replicas)
+int weft_tensor_replica(const weft_graph *graph, weft_value value, int apart, int *replicas)
 {
+    const weft_value_info *info = weft_value_get(graph, value);
     const weft_mesh *mesh = weft_graph_mesh(graph);
     int coordinate[WEFT_MAX_AXES], replica = 0;
     *replicas = 1;
@@ -158,7 +158,7 @@ static int replica_of(const weft_graph *graph, const weft_value_info *info, int 
         const int kind = info->layout[axis].kind;
         if (mesh->axis[axis].size > 1 && (kind == WEFT_V || kind == WEFT_P))
             return -1;
-        if (kind == WEFT_S)
+        if (kind == WEFT_S || axis == apart)
             continue;
         replica = replica * mesh->axis[axis].size + coordinate[axis];
         *replicas *= mesh->axis[axis].size;
@@ -172,7 +172,7 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
     const weft_node *node = weft_graph_node(graph, info->node);
     weft_tensor tensor = {
         .name = info->name, .dtype = info->dtype, .shape = info->shape, .whole = info->shape};
-    tensor.replica = replica_of(graph, info, &tensor.replicas);
+    tensor.replica = weft_tensor_replica(graph, value, -1, &tensor.replicas);
     if (node->op != WEFT_OP_INPUT && node->op != WEFT_OP_PARAM && node->op != WEFT_OP_STATE)
         return tensor;
     const weft_attr_source *source = node->attr;
@@ -222,12 +222,18 @@ static void fill(const weft_tensor *tensor, weft_init init, uint64_t key)
     }
 }
 
+bool weft_store_keeps(const weft_node *node)
+{
+    return weft_op_has(node->op, WEFT_TRAIT_PERSISTENT) &&
+           !((const weft_attr_source *)node->attr)->slot;
+}
+
 static weft_status check_memory(weft_store *store, const weft_graph *graph)
 {
     int64_t bytes = weft_store_bytes(store);
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
+        if (!weft_store_keeps(node))
             continue;
         const weft_value_info *info = weft_value_get(graph, node->out[0]);
         if (!weft_store_find(store, info->name))
@@ -237,27 +243,33 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
                                  : weft_memory_check(bytes, "weights and optimizer state");
 }
 
+weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, weft_value value,
+                                  uint64_t seed)
+{
+    const weft_node *node = weft_graph_node(graph, weft_value_get(graph, value)->node);
+    const weft_tensor needed = weft_tensor_of(graph, value);
+    weft_tensor *tensor = weft_store_find(store, needed.name);
+    if (tensor && !weft_tensor_matches(tensor, &needed))
+        return weft_fail(WEFT_E_SHAPE,
+                         "\"%s\" in the store is not what this graph needs (another shape, "
+                         "part or type)",
+                         needed.name);
+    if (tensor)
+        return WEFT_OK;
+    WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
+    const weft_init init = ((const weft_attr_source *)node->attr)->init;
+    if (init.kind != WEFT_INIT_ZERO && !store->device->hollow)
+        fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
+    return WEFT_OK;
+}
+
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed)
 {
     WEFT_TRY(check_memory(store, graph));
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (!weft_op_has(node->op, WEFT_TRAIT_PERSISTENT))
-            continue;
-        const weft_tensor needed = weft_tensor_of(graph, node->out[0]);
-        weft_tensor *tensor = weft_store_find(store, needed.name);
-        if (tensor) {
-            if (!weft_tensor_matches(tensor, &needed))
-                return weft_fail(WEFT_E_SHAPE,
-                                 "\"%s\" in the store is not what this graph needs (another shape, "
-                                 "part or type)",
-                                 needed.name);
-            continue;
-        }
-        WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
-        const weft_init init = ((const weft_attr_source *)node->attr)->init;
-        if (init.kind != WEFT_INIT_ZERO && !store->device->hollow)
-            fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
+        if (weft_store_keeps(node))
+            WEFT_TRY(weft_store_init_value(store, graph, node->out[0], seed));
     }
     return WEFT_OK;
 }

@@ -184,13 +184,60 @@ static weft_value varied(const weft_graph *g, const int32_t *user, weft_value pa
     return v;
 }
 
-/* This rank's terms of the gradients of `of`; those that there are, and their parameters. */
-static int find_terms(weft_graph *g, weft_value of, weft_value **params, weft_value **terms)
+/* A place by itself: no stage, nothing is sent. */
+static const weft_stage_graph alone = {0};
+
+/* Values whose gradients are known: the loss's, and those that come from other stages. */
+static int seed_from(weft_graph *g, weft_value loss, const weft_stage_graph *stage,
+                     weft_value *from, weft_value *seed)
+{
+    int count = 0;
+    for (; count < stage->sends; count++) {
+        from[count] = stage->sent[count];
+        seed[count] = stage->sent_grad[count];
+    }
+    if (!weft_value_ok(loss))
+        return count;
+    from[count] = loss;
+    seed[count] = weft_fill(g, weft_value_get(g, loss)->dtype, weft_value_get(g, loss)->shape, 1);
+    return count + weft_value_ok(seed[count]);
+}
+
+/* What came from other stages has a gradient that goes back; zeros where it leads to nothing. */
+static void send_back(weft_graph *g, const weft_stage_graph *stage, const weft_value *grad)
+{
+    for (int i = 0; i < stage->receives && weft_graph_check(g) == WEFT_OK; i++) {
+        const weft_value_info to = *weft_value_get(g, stage->received_grad[i]);
+        weft_value v = grad[i];
+        if (!weft_value_ok(v)) {
+            v = weft_fill(g, to.dtype, to.shape, 0);
+            if (weft_value_ok(v))
+                weft_graph_node_mut(g, weft_value_get(g, v)->node)->backward = true;
+        }
+        weft_update(g, stage->received_grad[i], v);
+    }
+}
+
+static bool is_shared(const weft_stage_graph *stage, weft_value param)
+{
+    for (int i = 0; i < stage->shares; i++)
+        if (stage->shared[i].id == param.id)
+            return true;
+    return false;
+}
+
+/* This rank's terms of the gradients of `of` (WEFT_NONE: of what the stage sends only); those that
+ * there are, and their parameters. Of parameters that each device has, which come first, there may
+ * be no term. */
+static int find_terms(weft_graph *g, weft_value of, const weft_stage_graph *stage,
+                      weft_value **params, weft_value **terms)
 {
     int count, found = 0;
     const weft_value *all = weft_graph_params(g, &count);
-    weft_value *wrt = all ? new_values(g, count) : NULL;
-    const int32_t *user = wrt ? find_users(g) : NULL;
+    const int64_t most = count + stage->receives + stage->sends + 1;
+    weft_value *wrt = all ? new_values(g, most) : NULL, *grad = wrt ? new_values(g, most) : NULL,
+               *from = grad ? new_values(g, most) : NULL, *seed = from ? new_values(g, most) : NULL;
+    const int32_t *user = seed ? find_users(g) : NULL;
     *params = user ? new_values(g, count) : NULL;
     *terms = *params ? new_values(g, count) : NULL;
     if (!*terms) {
@@ -199,11 +246,18 @@ static int find_terms(weft_graph *g, weft_value of, weft_value **params, weft_va
     }
     for (int i = 0; i < count; i++)
         wrt[i] = varied(g, user, all[i]);
-    weft_autodiff(g, of, wrt, count, *terms);
-    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
-        if (weft_value_ok((*terms)[i])) {
+    for (int i = 0; i < stage->receives; i++)
+        wrt[count + i] = stage->received[i];
+    const int seeds = seed_from(g, of, stage, from, seed);
+    weft_autodiff_from(g, from, seed, seeds, wrt, count + stage->receives, grad);
+    send_back(g, stage, grad + count);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
+            const bool shared = is_shared(stage, all[i]);
+            if (shared != (pass == 0) || !(shared || weft_value_ok(grad[i])))
+                continue;
             (*params)[found] = all[i];
-            (*terms)[found++] = (*terms)[i];
+            (*terms)[found++] = grad[i];
         }
     return found;
 }
@@ -234,7 +288,7 @@ static stepped *new_stepped(weft_graph *g, int64_t count)
 void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
 {
     weft_value *params, *terms;
-    const int count = find_terms(g, loss, &params, &terms);
+    const int count = find_terms(g, loss, &alone, &params, &terms);
     stepped *p = new_stepped(g, count);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
         const int dim = shared_dim(g, params[i], terms[i], c->zero);
@@ -260,33 +314,104 @@ static weft_value take_source(weft_graph *g, const weft_graph *from, const char 
 
 /* ---- contributions that add up -------------------------------------------------------------- */
 
-/* Adds `term` to the state of the parameter. Under ZeRO-2 that is of the own part. */
-static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero)
+/* What is kept of a gradient lies as its term does; on the axis of stages it is a part of the
+ * whole, or a term of what each stage has. */
+static void lay_out_state(weft_graph *g, weft_value state, weft_value like, int stages,
+                          weft_layout on_stages)
 {
     weft_layout layout[WEFT_MAX_AXES];
+    memcpy(layout, weft_value_get(g, like)->layout, sizeof layout);
+    if (stages >= 0)
+        layout[stages] = on_stages;
+    weft_graph_set_layout(g, state, layout);
+}
+
+static const weft_layout pending = {.kind = WEFT_P}, of_stage = {.kind = WEFT_S};
+
+/* Adds `term` to the state of the parameter. Under ZeRO-2 that is of the own part. */
+static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero, int stages,
+                     bool shared)
+{
     const int dim = zero.level > 1 ? shared_dim(g, param, term, zero) : -1;
     const weft_value own = dim < 0 ? term : own_part(g, WEFT_OP_REDUCE_SCATTER, term, dim, zero);
     const weft_value state = state_of(g, "grad", param, dim, zero, zeros);
     if (!weft_value_ok(own) || !weft_value_ok(state))
         return;
-    memcpy(layout, weft_value_get(g, own)->layout, sizeof layout);
-    weft_graph_set_layout(g, state, layout);
+    const weft_layout on_stages = shared ? pending : of_stage;
+    lay_out_state(g, state, own, stages, on_stages);
     const weft_value sum = weft_add(g, state, own);
-    weft_graph_set_layout(g, sum, layout);
+    if (weft_value_ok(sum))
+        lay_out_state(g, sum, own, stages, on_stages);
     weft_update(g, state, sum);
+}
+
+/* Of a parameter that this stage does not read: zeros, in which the others' terms are summed. They
+ * lie as if it were read by every rank for itself, as on the stages that do. */
+static void add_nothing(weft_graph *g, weft_value param, weft_zero zero, int stages)
+{
+    const weft_value_info *info = weft_value_get(g, param);
+    weft_value none = weft_fill(g, WEFT_F32, info->shape, 0);
+    if (!weft_value_ok(none))
+        return;
+    weft_layout layout[WEFT_MAX_AXES] = {0};
+    const weft_mesh *mesh = weft_graph_mesh(g);
+    for (int a = 0; a < mesh->axis_count; a++)
+        layout[a] = weft_value_get(g, param)->layout[a].kind == WEFT_S
+                        ? weft_value_get(g, param)->layout[a]
+                        : (weft_layout){mesh->axis[a].size > 1 ? WEFT_P : WEFT_R, 0};
+    layout[stages] = (weft_layout){0};
+    weft_graph_set_layout(g, none, layout);
+    weft_graph_node_mut(g, weft_value_get(g, none)->node)->backward = true;
+    add_term(g, param, none, zero, stages, true);
+}
+
+/* `stages`: the axis of stages; -1: there are none. Its loss is of one of them. */
+static void add_loss(weft_graph *g, weft_value share, int stages)
+{
+    const weft_value state =
+        weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
+    if (weft_value_ok(state))
+        lay_out_state(g, state, state, stages, pending);
+    if (!weft_value_ok(share) || !weft_value_ok(state))
+        return;
+    const weft_value sum = weft_add(g, state, share);
+    if (stages >= 0 && weft_value_ok(sum))
+        lay_out_state(g, sum, state, stages, pending);
+    weft_update(g, state, sum);
+}
+
+static void accumulate(weft_graph *g, weft_value loss, const weft_stage_graph *stage, int stages,
+                       const weft_optimizer_config *c)
+{
+    weft_value *params, *terms;
+    const weft_value share =
+        weft_value_ok(loss) ? weft_mul(g, loss, scalar_input(g, "optimizer.weight")) : WEFT_NONE;
+    const int count = find_terms(g, share, stage, &params, &terms);
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
+        if (weft_value_ok(terms[i]))
+            add_term(g, params[i], terms[i], c->zero, stages, is_shared(stage, params[i]));
+        else
+            add_nothing(g, params[i], c->zero, stages);
+    add_loss(g, share, stages);
+    if (weft_value_ok(loss))
+        weft_output(g, "loss", loss);
 }
 
 void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *c)
 {
-    weft_value *params, *terms;
-    const weft_value share = weft_mul(g, loss, scalar_input(g, "optimizer.weight"));
-    const int count = find_terms(g, share, &params, &terms);
-    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
-        add_term(g, params[i], terms[i], c->zero);
-    const weft_value sum =
-        weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
-    weft_update(g, sum, weft_add(g, sum, share));
-    weft_output(g, "loss", loss);
+    accumulate(g, loss, &alone, -1, c);
+}
+
+void weft_optimizer_accumulate_stage(const weft_stage_graph *stage, int axis,
+                                     const weft_optimizer_config *c)
+{
+    weft_graph *g = stage->graph;
+    int count;
+    accumulate(g, weft_graph_find(g, "objective"), stage, axis, c);
+    const weft_value *param = weft_graph_params(g, &count);
+    for (int i = 0; param && i < count && weft_graph_check(g) == WEFT_OK; i++)
+        if (!is_shared(stage, param[i]))
+            lay_out_state(g, param[i], param[i], axis, of_stage);
 }
 
 static void clear(weft_graph *g, weft_value state)
@@ -321,6 +446,29 @@ static stepped step_from(weft_graph *g, weft_value param, weft_value state, weft
     return (stepped){param, reduce(g, state, summed ? -1 : dim, zero), dim};
 }
 
+/* The axis of stages on which a state holds a term of what all of them have; -1: it does not. */
+static int shared_axis(const weft_graph *g, weft_value state)
+{
+    const weft_mesh *mesh = weft_graph_mesh(g);
+    const int axis = mesh ? weft_mesh_axis(mesh, WEFT_STAGES_AXIS) : -1;
+    return axis >= 0 && weft_value_get(g, state)->layout[axis].kind == WEFT_P ? axis : -1;
+}
+
+/* The state `name`: what stages share has been summed already (weft_optimizer_share). */
+static weft_value take_state(weft_graph *g, const weft_graph *from, const char *name)
+{
+    const weft_value state = take_source(g, from, name);
+    if (!weft_value_ok(state) || shared_axis(g, state) < 0)
+        return state;
+    weft_layout layout[WEFT_MAX_AXES];
+    for (int a = 0; a < WEFT_MAX_AXES; a++) {
+        layout[a] = weft_value_get(g, state)->layout[a];
+        layout[a].kind = layout[a].kind == WEFT_P ? WEFT_R : layout[a].kind;
+    }
+    weft_graph_set_layout(g, state, layout);
+    return state;
+}
+
 static void build_update(weft_graph *g, const weft_graph *const *from, int graphs,
                          const weft_optimizer_config *c)
 {
@@ -329,6 +477,7 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
         room += weft_graph_node_count(from[k]);
     stepped *p = new_stepped(g, room);
     weft_value *states = new_values(g, room);
+    const weft_value loss = take_state(g, from[0], loss_state);
     for (int k = 0; k < graphs; k++)
         for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
             const char *name;
@@ -337,11 +486,10 @@ static void build_update(weft_graph *g, const weft_graph *const *from, int graph
             if (!is_gradient(from[k], n, &name) || weft_value_ok(weft_graph_find(g, name)))
                 continue;
             const weft_value param = take_source(g, from[k], name);
-            states[count] = take_source(g, from[k], name - (sizeof grad_prefix - 1));
+            states[count] = take_state(g, from[k], name - (sizeof grad_prefix - 1));
             p[count] = step_from(g, param, states[count], c->zero);
             count++;
         }
-    const weft_value loss = take_source(g, from[0], loss_state);
     update_all(g, p, (int)count, weft_affine(g, loss, 1, 0), c);
     for (int64_t i = 0; i < count; i++)
         clear(g, states[i]);
@@ -357,6 +505,33 @@ weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
     if (weft_graph_mesh(gradients[0]))
         weft_graph_set_mesh(g, weft_graph_mesh(gradients[0]), weft_graph_rank(gradients[0]));
     build_update(g, gradients, count, config);
+    return g;
+}
+
+static void share_state(weft_graph *g, const weft_graph *from, const char *name)
+{
+    const weft_value there = weft_graph_find(from, name);
+    if (!weft_value_ok(there) || shared_axis(from, there) < 0 ||
+        weft_value_ok(weft_graph_find(g, name)))
+        return;
+    const weft_value state = take_source(g, from, name);
+    if (weft_value_ok(state))
+        weft_update(g, state, reduce(g, state, -1, (weft_zero){0}));
+}
+
+weft_graph *weft_optimizer_share(const weft_graph *const *gradients, int count)
+{
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return NULL;
+    weft_graph_set_mesh(g, weft_graph_mesh(gradients[0]), weft_graph_rank(gradients[0]));
+    for (int k = 0; k < count; k++)
+        for (int32_t n = 0; n < weft_graph_node_count(gradients[k]); n++) {
+            const weft_node *node = weft_graph_node(gradients[k], n);
+            const char *name = weft_value_get(gradients[k], node->out[0])->name;
+            if (node->op == WEFT_OP_STATE && !strncmp(name, grad_prefix, sizeof grad_prefix - 1))
+                share_state(g, gradients[k], name);
+        }
     return g;
 }
 

@@ -4,7 +4,7 @@
 #define WEFT_TRAIN_OPTIMIZER_H
 
 #include "base/config.h"
-#include "graph/graph.h"
+#include "pass/stage.h"
 
 /* Who steps what, where the ranks of an axis hold the same parameters (ZeRO; Rajbhandari et al.,
  * SC'20). With a level each rank sums and steps its own part of a parameter, keeps moments and
@@ -54,11 +54,27 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
  * Adds to `g` of one rank the states, and the input "optimizer.weight": the share of this
  * contribution in the step's mean loss. Output "loss": of this contribution, without its weight. */
 void weft_optimizer_accumulate(weft_graph *g, weft_value loss, const weft_optimizer_config *config);
+/* The same for a stage of a pipeline, over the stages on `axis` of the mesh. Its loss is its output
+ * "objective", if it has that; what it sends has gradients that come in slots, and what it received
+ * has gradients that go to slots (pass/stage.h).
+ *
+ *     parameters of this stage's device   S on the axis: a part of the whole, which the norm counts
+ *                                         once
+ *     those that each device has          R, and their gradients P: a term of each
+ *     the sum of losses                   P: one device has it */
+void weft_optimizer_accumulate_stage(const weft_stage_graph *stage, int axis,
+                                     const weft_optimizer_config *config);
 /* The update of what `count` such graphs add to, with the inputs, states and outputs of
  * weft_optimizer_build; "loss" is the weighted sum. NULL: out of memory; other errors stick to the
  * graph. */
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
                                   const weft_optimizer_config *config);
+
+/* Of gradients of stages: the program before the update that sums what every stage has a term of,
+ * gradients of shared parameters and the loss. It is the same on all stages, so that they sum in
+ * one order; what else the update exchanges between them are scalars. NULL: out of memory; other
+ * errors stick to the graph. */
+weft_graph *weft_optimizer_share(const weft_graph *const *gradients, int count);
 
 /* The program that ends training: every average of `step` takes its parameter's place. NULL: out of
  * memory; other errors stick to the graph. */

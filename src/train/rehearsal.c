@@ -16,6 +16,24 @@ static double predicted(const weft_backend *backend, const weft_graph *g)
     return seconds;
 }
 
+weft_status weft_rehearsal_run_stages(weft_rehearsal *r, weft_pipe_run *run,
+                                      weft_step *const *bucket, const int *bucket_of,
+                                      int64_t microbatches)
+{
+    const double before = weft_pipe_run_waited(run);
+    WEFT_TRY(weft_pipe_run_step(run, bucket_of));
+    r->waited += weft_pipe_run_waited(run) - before;
+    for (int64_t m = 0; m < microbatches; m++) {
+        const weft_pipe_step *step = bucket[bucket_of[m]]->pipe;
+        for (int i = 0; i < step->owns; i++)
+            for (int k = 0; k < WEFT_PIPE_KINDS; k++)
+                if (step->own[i].program[k])
+                    r->predicted += predicted(weft_program_backend(step->own[i].program[k]),
+                                              step->own[i].graph[k]);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_rehearsal_run(weft_rehearsal *r, const weft_step *step)
 {
     WEFT_TRY(weft_program_run(step->program));

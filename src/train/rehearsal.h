@@ -3,6 +3,7 @@
 #ifndef WEFT_TRAIN_REHEARSAL_H
 #define WEFT_TRAIN_REHEARSAL_H
 
+#include "train/pipe_run.h"
 #include "train/step.h"
 
 enum { WEFT_REHEARSED = 5 }; /* steps of a stage; one of each bucket where there are more */
@@ -16,6 +17,10 @@ typedef struct weft_rehearsal {
 
 /* Runs it once; it is bound on the backend `virtual`, or one made of it. */
 weft_status weft_rehearsal_run(weft_rehearsal *rehearsal, const weft_step *step);
+/* The stages of a step's microbatches once, by their table. */
+weft_status weft_rehearsal_run_stages(weft_rehearsal *rehearsal, weft_pipe_run *run,
+                                      weft_step *const *bucket, const int *bucket_of,
+                                      int64_t microbatches);
 /* A line on a stage; `peak`: bytes that it reserves on this rank, weights and all. */
 void weft_rehearsal_tell(const weft_rehearsal *rehearsal, int64_t stage, int64_t peak);
 

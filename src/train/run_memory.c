@@ -22,7 +22,7 @@ static int64_t batches_bytes(const weft_run *run, const weft_run_models *models,
             if (models->text_stays)
                 floats += models->words.length * models->words.width;
         }
-        floats *= s->bucket[i]->slice_count;
+        floats *= s->bucket[i]->slice_count * s->parts;
         most = floats > most ? floats : most;
     }
     return (run->data.prefetch + 1) * most * (int64_t)sizeof(float);

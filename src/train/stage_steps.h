@@ -3,13 +3,18 @@
 #ifndef WEFT_TRAIN_STAGE_STEPS_H
 #define WEFT_TRAIN_STAGE_STEPS_H
 
+#include "train/pipe_run.h"
 #include "train/step_cache.h"
 
 typedef struct weft_stage_steps {
     weft_step **bucket; /* [buckets] of the cache */
     int buckets;
+    weft_step *share;  /* before the update, what stages share; NULL: there are none */
     weft_step *update; /* NULL: the buckets' programs update by themselves */
-    int count;         /* of all: buckets, and the update behind them in bucket[] */
+    int count;         /* of all: behind the buckets in bucket[] come share and update */
+    int64_t parts;     /* microbatches of a batch: each is a run of a bucket's program */
+    int64_t runs;      /* of buckets' programs in a step: parts of each batch that it accumulates */
+    const weft_pipe *pipe; /* NULL: no stages */
 } weft_stage_steps;
 
 /* Plans them, or finds them in the cache; nothing is bound. */
@@ -17,13 +22,17 @@ weft_status weft_stage_steps_plan(weft_step_cache *cache, const weft_run *run,
                                   const weft_run_models *models, const weft_stage *stage,
                                   const weft_place_of_run *place, weft_stage_steps *steps);
 void weft_stage_steps_free(weft_stage_steps *steps); /* the list, not the steps */
-/* One by one: how many there are, and the next of them (zero-initialise the list). */
-int weft_stage_steps_count(const weft_stage *stage);
+/* One by one: begins an empty list, and adds the next as long as there are any left. */
+weft_status weft_stage_steps_begin(const weft_run *run, const weft_stage *stage,
+                                   const weft_place_of_run *place, weft_stage_steps *steps);
+bool weft_stage_steps_left(const weft_stage_steps *steps);
 weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
                                   const weft_run_models *models, const weft_stage *stage,
                                   const weft_place_of_run *place, weft_stage_steps *steps);
-/* Bytes that they reserve when they are bound together. */
+/* Bytes that they reserve when they are bound together, with the records of stages. */
 weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes);
+/* What runs the buckets' stages by the table (train/pipe_run.h): planned, not bound. */
+weft_status weft_stage_steps_pipe(const weft_stage_steps *steps, weft_pipe_run **run);
 /* Bytes in the store of every parameter and state that one of them has. */
 weft_status weft_stage_steps_weights(const weft_stage_steps *steps, int64_t *bytes);
 /* How `place` lays them over its ranks, a line per axis; nothing for one rank. */

@@ -44,7 +44,7 @@ static double elements(const weft_graph *whole)
 static weft_status add_stop_flag(weft_step *step, const weft_place_of_run *place)
 {
     weft_graph *made = NULL;
-    if (weft_mesh_ranks(&place->mesh) == 1)
+    if (weft_mesh_ranks(&place->mesh) == 1 || place->kind == WEFT_STEP_SHARE)
         return WEFT_OK;
     WEFT_TRY(weft_stop_flag_add(step->graph, place->flagged, place->kind != WEFT_STEP_GRADIENTS,
                                 &step->flagged, &made));
@@ -54,11 +54,35 @@ static weft_status add_stop_flag(weft_step *step, const weft_place_of_run *place
     return WEFT_OK;
 }
 
+/* The models' lists, and that of stages where there are some. */
+static weft_status compose(const weft_place_of_run *place, weft_recipe *recipe)
+{
+    const int count = place->recipe_count;
+    const weft_recipe_list **all = weft_alloc((count + 1) * (int64_t)sizeof *all);
+    if (!all)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a recipe");
+    for (int i = 0; i < count; i++)
+        all[i] = place->recipes[i];
+    all[count] = &weft_recipe_list_stages;
+    const weft_status_code status =
+        weft_recipe_compose(all, count + (place->pipe != NULL), &place->mesh, recipe);
+    weft_free(all);
+    return status;
+}
+
+static weft_program_options options_of(const weft_place_of_run *place)
+{
+    return (weft_program_options){.backend = place->backend,
+                                  .mesh = &place->mesh,
+                                  .no_views = place->passes && !place->passes->views,
+                                  .profile = place->profile};
+}
+
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
                                 const weft_place_of_run *place)
 {
     weft_recipe recipe;
-    WEFT_TRY(weft_recipe_compose(place->recipes, place->recipe_count, &place->mesh, &recipe));
+    WEFT_TRY(compose(place, &recipe));
     const weft_pass_setup setup = {.switches = place->passes,
                                    .mesh = &place->mesh,
                                    .rank = place->comm ? weft_comm_rank(place->comm) : 0,
@@ -66,13 +90,19 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count};
     weft_status_code status = WEFT_OK;
-    if (place->kind != WEFT_STEP_UPDATE) {
+    if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));
         find_slice(step, place);
     }
     const weft_value objective = weft_graph_find(step->graph, "objective");
     const weft_optimizer_config own =
         optimizer ? weft_step_optimizer(optimizer, place) : (weft_optimizer_config){0};
+    if (optimizer && place->kind == WEFT_STEP_GRADIENTS && place->pipe) {
+        const weft_program_options options = options_of(place);
+        status = weft_pipe_step_plan(place->pipe, step->whole, step->graph, place->trunk, &setup,
+                                     &options, &own, &step->pipe);
+        goto out;
+    }
     if (optimizer && place->kind == WEFT_STEP_WHOLE)
         weft_optimizer_build(step->graph, objective, &own);
     if (optimizer && place->kind == WEFT_STEP_GRADIENTS)
@@ -130,17 +160,14 @@ weft_status weft_step_plan(weft_graph *whole, const weft_optimizer_config *optim
         whole ? weft_graph_check(whole) : weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     if (status == WEFT_OK)
         status = apply_passes(&step, optimizer, place);
-    const weft_program_options options = {.backend = place->backend,
-                                          .mesh = &place->mesh,
-                                          .no_views = place->passes && !place->passes->views,
-                                          .profile = place->profile};
-    if (status == WEFT_OK)
+    const weft_program_options options = options_of(place);
+    if (status == WEFT_OK && !step.pipe)
         status = weft_program_compile(step.graph, &options, &step.program);
     if (status != WEFT_OK) {
         weft_step_free(&step);
         return status;
     }
-    step.cost = weft_graph_cost(step.graph);
+    step.cost = step.pipe ? step.pipe->cost : weft_graph_cost(step.graph);
     step.weight = elements(step.whole);
     *out = step;
     return WEFT_OK;
@@ -168,10 +195,54 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 void weft_step_free(weft_step *step)
 {
     weft_program_free(step->program);
+    weft_pipe_step_free(step->pipe);
     if (step->graph != step->whole)
         weft_graph_free(step->graph);
     weft_graph_free(step->whole);
     *step = (weft_step){0};
+}
+
+int weft_step_programs(const weft_step *step, weft_program **list)
+{
+    int count = 0;
+    if (step->program && list)
+        list[0] = step->program;
+    if (!step->pipe)
+        return step->program != NULL;
+    for (int i = 0; i < step->pipe->owns; i++)
+        for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
+            weft_program *program = step->pipe->own[i].program[k];
+            if (program && list)
+                list[count] = program;
+            count += program != NULL;
+        }
+    return count;
+}
+
+int weft_step_graphs(const weft_step *step, const weft_graph **list)
+{
+    const int count = step->pipe ? step->pipe->owns : 1;
+    for (int i = 0; i < count && list; i++)
+        list[i] = step->pipe ? step->pipe->own[i].whole : step->graph;
+    return count;
+}
+
+weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place_of_run *place,
+                            weft_store *store, uint64_t seed)
+{
+    int graphs = 0;
+    for (int i = 0; i < count; i++)
+        graphs += weft_step_graphs(steps[i], NULL);
+    const weft_graph **graph = weft_alloc((graphs + 1) * (int64_t)sizeof *graph);
+    weft_status_code status = graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int i = 0, at = 0; i < count && graph; i++)
+        at += weft_step_graphs(steps[i], graph + at);
+    if (status == WEFT_OK && place->pipe)
+        status = weft_pipe_fill(place->pipe, graph, graphs, place->comm, store, seed);
+    for (int i = 0; i < graphs && status == WEFT_OK && !place->pipe; i++)
+        status = weft_store_init(store, graph[i], seed);
+    weft_free(graph);
+    return status;
 }
 
 double weft_step_scalar(const weft_step *step, const char *name)

@@ -5,12 +5,14 @@
 #include "pass/passes.h"
 #include "runtime/runtime.h"
 #include "train/objective.h"
+#include "train/pipe.h"
 
 /* What of a step a program does (train/optimizer.h). */
 typedef enum weft_step_kind {
     WEFT_STEP_WHOLE,     /* forward, backward and update: the only contribution */
     WEFT_STEP_GRADIENTS, /* forward and backward: adds to gradient states */
-    WEFT_STEP_UPDATE     /* of what those added; its graph is this rank's already */
+    WEFT_STEP_UPDATE,    /* of what those added; its graph is this rank's already */
+    WEFT_STEP_SHARE      /* before the update, what stages share; likewise */
 } weft_step_kind;
 
 /* Where and how programs run. */
@@ -28,13 +30,16 @@ typedef struct weft_place_of_run {
     weft_step_kind kind; /* of programs that train */
     /* Mesh axes (bits) along which those that add have summed the flag of an interrupt */
     uint32_t flagged;
-    int zero; /* optimizer states (1), and gradients (2), in parts over the axis dp */
+    int zero;          /* optimizer states (1), and gradients (2), in parts over the axis dp */
+    weft_pipe *pipe;   /* borrowed; stages of the mesh: of programs that add. NULL: none */
+    const char *trunk; /* with `pipe`: the scope whose blocks are cut into stages */
 } weft_place_of_run;
 
 typedef struct weft_step {
-    weft_graph *whole; /* over the global shapes; parameters and their names */
-    weft_graph *graph; /* of this rank */
-    weft_program *program;
+    weft_graph *whole;                /* over the global shapes; parameters and their names */
+    weft_graph *graph;                /* of this rank; with `pipe` the forward of all stages */
+    weft_program *program;            /* NULL: there are those of `pipe` */
+    weft_pipe_step *pipe;             /* this rank's stages; NULL: there are none */
     weft_cost cost;                   /* of one run on this rank */
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
     int64_t slice_parts;              /* ranks that hold different items */
@@ -62,6 +67,14 @@ void weft_step_begin_averages(weft_store *store);
 weft_status weft_step_end_averages(const weft_step *step, const weft_place_of_run *place,
                                    weft_store *store);
 void weft_step_free(weft_step *step);
+/* The programs of a step into list[] (NULL: none is asked for); how many there are. */
+int weft_step_programs(const weft_step *step, weft_program **list);
+/* The graphs whose parameters and states it keeps, and where its gradients are; likewise. */
+int weft_step_graphs(const weft_step *step, const weft_graph **list);
+/* All that `steps` keep, with initial values from `seed`. With stages collective, if place->comm is
+ * there. */
+weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place_of_run *place,
+                            weft_store *store, uint64_t seed);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);
 /* Several ranks: whether this one was told to stop, before a run that trains. False: that program

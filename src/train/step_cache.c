@@ -74,6 +74,10 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
     for (int i = 0; i < place->recompute_count; i++)
         key.options = mix_text(key.options, place->recompute[i]);
     key.options = mix_text(key.options, place->backend->name);
+    if (place->pipe) {
+        key.options = mix_text(key.options, place->pipe->schedule);
+        key.options = mix_number(key.options, place->pipe->stages);
+    }
     return key;
 }
 
@@ -83,7 +87,17 @@ static int64_t bytes_of(const weft_step *step)
     int64_t bytes = weft_arena_bytes(weft_graph_arena(step->whole));
     if (step->graph != step->whole)
         bytes += weft_arena_bytes(weft_graph_arena(step->graph));
-    return bytes + weft_program_own_bytes(step->program);
+    if (step->program)
+        bytes += weft_program_own_bytes(step->program);
+    for (int i = 0; step->pipe && i < step->pipe->owns; i++) {
+        const weft_pipe_stage *own = &step->pipe->own[i];
+        bytes += weft_arena_bytes(weft_graph_arena(own->whole));
+        for (int k = 0; k < WEFT_PIPE_KINDS; k++)
+            if (own->program[k])
+                bytes += weft_arena_bytes(weft_graph_arena(own->graph[k])) +
+                         weft_program_own_bytes(own->program[k]);
+    }
+    return bytes;
 }
 
 static weft_status plan(weft_step_cache *c, const weft_program_key *key, weft_graph *whole,
@@ -142,10 +156,10 @@ static void keep_only(weft_step_cache *c, weft_step *const *steps, int count)
     c->held_count = kept;
 }
 
-static bool bound_already(const weft_step_cache *c, weft_step *const *steps, int count)
+static bool bound_already(const weft_step_cache *c, weft_program *const *programs, int count)
 {
     for (int i = 0; i < count && count == c->bound_count; i++)
-        if (c->bound[i] != steps[i]->program)
+        if (c->bound[i] != programs[i])
             return false;
     return count == c->bound_count;
 }
@@ -161,22 +175,29 @@ weft_status weft_step_cache_bind(weft_step_cache *c, weft_step *const *steps, in
                                  weft_store *store, uint64_t seed)
 {
     weft_group *group = NULL;
-    if (bound_already(c, steps, count))
+    int programs = 0;
+    for (int i = 0; i < count; i++)
+        programs += weft_step_programs(steps[i], NULL);
+    weft_program **program = weft_alloc((programs + 1) * (int64_t)sizeof *program);
+    if (!program)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", programs);
+    for (int i = 0, at = 0; i < count; i++)
+        at += weft_step_programs(steps[i], program + at);
+    if (bound_already(c, program, programs)) {
+        weft_free(program);
         return WEFT_OK;
+    }
     weft_step_cache_unbind(c);
     keep_only(c, steps, count);
     weft_free(c->bound);
-    c->bound = weft_alloc(count * (int64_t)sizeof *c->bound);
-    if (!c->bound)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for %d steps", count);
-    for (int i = 0; i < count; i++) {
-        WEFT_TRY(weft_store_init(store, steps[i]->graph, seed));
-        c->bound[i] = steps[i]->program;
-    }
+    c->bound = program;
+    for (int i = 0; i < count; i++)
+        if (!steps[i]->pipe)
+            WEFT_TRY(weft_store_init(store, steps[i]->graph, seed));
     if (c->comm)
         WEFT_TRY(weft_comm_world(c->comm, &group));
-    WEFT_TRY(weft_programs_bind(c->bound, count, store, group));
-    c->bound_count = count;
+    WEFT_TRY(weft_programs_bind(c->bound, programs, store, group));
+    c->bound_count = programs;
     return WEFT_OK;
 }
 

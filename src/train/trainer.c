@@ -59,11 +59,15 @@ typedef struct trainer {
     int64_t stage_index;
     int buckets;
     weft_stage_steps programs; /* of `steps` */
-    double *flops;             /* of a step over all ranks, by bucket */
+    weft_pipe *pipe;           /* stages of the mesh; NULL: none */
+    weft_pipe_run *stages;     /* runs those of `programs` */
+    double *flops;             /* of a run over all ranks, by bucket */
+    int *bucket_of;            /* by contribution of a step through stages */
     char latents[512];         /* folder of a denoiser's */
     /* (L,D): in the place of captions that are left away; NULL: captions are encoded in the step */
     float *no_text;
     weft_loader *loader;
+    weft_batch batch; /* that it gave last */
     weft_meter *meter;
 } trainer;
 
@@ -82,10 +86,19 @@ static weft_status read_models(trainer *t)
     WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
     t->place.recipes = t->models.recipe;
     t->place.recipe_count = t->models.recipes;
+    if (t->pipe && run->trace)
+        return weft_fail(WEFT_E_CONFIG, "%s: trace: there is none of a pipeline yet (parallel.pp)",
+                         t->path);
+    if (!weft_run_denoises(&t->models) && t->pipe)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.pp: an autoencoder has no blocks to make stages of; dp and "
+                         "fsdp split its training",
+                         t->path);
     if (!weft_run_denoises(&t->models)) {
         add_part(t, &t->models.autoencoder, &run->autoencoder);
         return WEFT_OK;
     }
+    t->place.trunk = t->models.denoiser.family->scope;
     add_part(t, &t->models.denoiser, &run->transformer);
     if (!t->models.text_stays)
         add_part(t, &t->models.text, weft_run_text(run));
@@ -100,6 +113,9 @@ static weft_status open_ranks(trainer *t)
     const int ranks = weft_comm_ranks(t->comm);
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
     t->place.zero = (int)run->parallel.zero;
+    WEFT_TRY(
+        weft_pipe_open(&run->parallel, &t->place.mesh, weft_comm_rank(t->comm), t->path, &t->pipe));
+    t->place.pipe = t->pipe;
     t->place.backend = weft_backend_find(run->backend);
     if (!t->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", t->path, run->backend,
@@ -247,7 +263,9 @@ static weft_status open_loader(trainer *t)
     for (int i = 0; i < t->buckets; i++) {
         const weft_step *step = t->programs.bucket[i];
         buckets[i] = *weft_stage_bucket(t->stage, i);
-        own[i] = (weft_item_range){step->slice_first, step->slice_count};
+        /* microbatches are alike: of each a rank has as many samples, one part behind the other */
+        own[i] = (weft_item_range){step->slice_first * t->programs.parts,
+                                   step->slice_count * t->programs.parts};
     }
     if (!video)
         WEFT_GO(use_latents(t, &config, buckets));
@@ -335,8 +353,9 @@ static weft_status fill_store(trainer *t)
     for (int64_t i = 0; i < t->run->stages.count && status == WEFT_OK; i++) {
         weft_stage_steps_free(&s);
         status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
-        for (int k = 0; k < s.count && status == WEFT_OK; k++)
-            status = weft_store_init(t->store, s.bucket[k]->graph, (uint64_t)t->run->seed);
+        if (status == WEFT_OK)
+            status =
+                weft_steps_fill(s.bucket, s.count, &t->place, t->store, (uint64_t)t->run->seed);
     }
     if (status == WEFT_OK && !t->hollow)
         status = begin_weights(t, s.bucket[0]->whole);
@@ -386,10 +405,14 @@ static weft_status tell_layout(const trainer *t)
 
 static void close_buckets(trainer *t)
 {
+    weft_pipe_run_free(t->stages);
+    t->stages = NULL;
     weft_stage_steps_free(&t->programs);
     weft_free(t->flops);
+    weft_free(t->bucket_of);
     weft_free(t->no_text);
     t->flops = NULL;
+    t->bucket_of = NULL;
     t->no_text = NULL;
 }
 
@@ -401,7 +424,8 @@ static weft_status open_stage(trainer *t)
         weft_stage_steps_plan(t->steps, t->run, &t->models, t->stage, &t->place, &t->programs));
     const int count = t->programs.count;
     t->flops = weft_alloc(count * (int64_t)sizeof *t->flops);
-    if (!t->flops)
+    t->bucket_of = weft_alloc((t->programs.runs + 1) * (int64_t)sizeof *t->bucket_of);
+    if (!t->flops || !t->bucket_of)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", count);
     for (int i = 0; i < count; i++)
         t->flops[i] = (double)t->programs.bucket[i]->cost.flops;
@@ -418,6 +442,14 @@ static weft_status stop_encoding(trainer *t, const char *what)
     return weft_fail(WEFT_E_CANCELLED, "%s", "");
 }
 
+static weft_status bind_stages(trainer *t)
+{
+    weft_group *world;
+    WEFT_TRY(weft_stage_steps_pipe(&t->programs, &t->stages));
+    WEFT_TRY(weft_comm_world(t->comm, &world));
+    return weft_pipe_run_bind(t->stages, world, &t->place.mesh);
+}
+
 /* The encoder and the programs that train are never in memory together. */
 static weft_status bind_stage(trainer *t)
 {
@@ -430,8 +462,9 @@ static weft_status bind_stage(trainer *t)
         WEFT_TRY(status);
         weft_memory_trim();
     }
-    return weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
-                                (uint64_t)t->run->seed);
+    WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
+                                  (uint64_t)t->run->seed));
+    return t->pipe ? bind_stages(t) : WEFT_OK;
 }
 
 /* Waits for the one that is being written. */
@@ -450,11 +483,17 @@ static void close_stage(trainer *t)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static void fill_latents(trainer *t, weft_program *program, const weft_batch *batch)
+/* An input of contribution `index` of a step, of bucket `bucket`; NULL: this rank needs no such. */
+static weft_tensor *input_of(trainer *t, int64_t index, int bucket, const char *name)
+{
+    return t->stages ? weft_pipe_run_input(t->stages, index, bucket, name)
+                     : weft_program_input(t->programs.bucket[bucket]->program, name);
+}
+
+static void fill_latents(trainer *t, weft_tensor *to, const weft_batch *batch)
 {
     const weft_grid *grid = &t->models.grid;
     const double scale = weft_process_scale(weft_run_process(t->run), &t->run->noise);
-    weft_tensor *to = weft_program_input(program, "batch.latents");
     const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
     float *x = to->data;
     for (int64_t i = 0; i < count; i++)
@@ -462,19 +501,17 @@ static void fill_latents(trainer *t, weft_program *program, const weft_batch *ba
 }
 
 /* Captions as tokens, or as the embeddings that were made of them. */
-static void fill_text(trainer *t, weft_program *program, const weft_batch *batch)
+static void fill_text(trainer *t, weft_tensor *to, const weft_batch *batch)
 {
     const weft_model *text = &t->models.text;
     const int64_t length = t->models.words.length, floats = length * t->models.words.width;
     for (int64_t i = 0; i < batch->count; i++) {
         if (t->no_text)
-            memcpy((float *)weft_program_input(program, "batch.text")->data + i * floats,
+            memcpy((float *)to->data + i * floats,
                    batch->caption[i][0] ? batch->extra + i * floats : t->no_text,
                    (size_t)floats * 4);
         else
-            text->family->tokens(text->config, batch->caption[i],
-                                 (int32_t *)weft_program_input(program, "batch.tokens")->data +
-                                     i * length);
+            text->family->tokens(text->config, batch->caption[i], (int32_t *)to->data + i * length);
     }
 }
 
@@ -494,25 +531,57 @@ static void fill_keys(const trainer *t, int64_t *key, const weft_batch *batch)
     }
 }
 
-/* The next batch into the inputs of its bucket's step. */
-static weft_status fill_batch(trainer *t, int *bucket)
+/* Items [first, first + count) of a batch, whose parts have `floats` elements. */
+static weft_batch part_of(const weft_batch *batch, int64_t first, int64_t count, int64_t floats,
+                          int64_t extra)
 {
-    weft_batch batch;
-    WEFT_TRY(weft_loader_next(t->loader, &batch));
-    const weft_step *step = t->programs.bucket[batch.bucket];
-    *bucket = batch.bucket;
-    if (batch.count != step->slice_count)
+    weft_batch part = *batch;
+    part.count = count;
+    part.first += first;
+    part.id += first;
+    part.epoch += first;
+    part.replaced += first;
+    part.caption += first;
+    part.video += batch->video ? first * floats : 0;
+    part.part += batch->part ? first * floats : 0;
+    part.extra += batch->extra ? first * extra : 0;
+    return part;
+}
+
+static int64_t item_floats(const weft_tensor *to, int64_t count)
+{
+    return to && count ? weft_shape_count(&to->shape) / count : 0;
+}
+
+/* Contribution `index` of a step into the inputs of its bucket: a part of the batch that was read
+ * last, or of the next. */
+static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
+{
+    const int64_t parts = t->programs.parts, at = index % parts;
+    if (at == 0)
+        WEFT_TRY(weft_loader_next(t->loader, &t->batch));
+    const weft_step *step = t->programs.bucket[t->batch.bucket];
+    const int64_t count = step->slice_count;
+    *bucket = t->batch.bucket;
+    if (t->batch.count != count * parts)
         return weft_fail(WEFT_E_INTERNAL,
                          "the loader gave %lld samples, this rank's input takes %lld",
-                         (long long)batch.count, (long long)step->slice_count);
-    fill_keys(t, weft_program_input(step->program, "batch.key")->data, &batch);
-    if (weft_run_denoises(&t->models)) {
-        fill_latents(t, step->program, &batch);
-        fill_text(t, step->program, &batch);
-        return WEFT_OK;
-    }
-    weft_tensor *video = weft_program_input(step->program, "batch.video");
-    memcpy(video->data, batch.video, (size_t)(weft_shape_count(&video->shape) * 4));
+                         (long long)t->batch.count, (long long)(count * parts));
+    const bool denoises = weft_run_denoises(&t->models);
+    weft_tensor *key = input_of(t, index, *bucket, "batch.key"),
+                *to = input_of(t, index, *bucket, denoises ? "batch.latents" : "batch.video");
+    const weft_batch part =
+        part_of(&t->batch, at * count, count, item_floats(to, count),
+                t->no_text ? t->models.words.length * t->models.words.width : 0);
+    if (key)
+        fill_keys(t, key->data, &part);
+    if (to && denoises)
+        fill_latents(t, to, &part);
+    else if (to)
+        memcpy(to->data, part.video, (size_t)(weft_shape_count(&to->shape) * 4));
+    to = denoises ? input_of(t, index, *bucket, t->no_text ? "batch.text" : "batch.tokens") : NULL;
+    if (to)
+        fill_text(t, to, &part);
     return WEFT_OK;
 }
 
@@ -526,13 +595,14 @@ static void add_figures(const trainer *t, int bucket, double share, weft_step_fi
 {
     const weft_step *step = t->programs.bucket[bucket];
     const weft_bucket *size = weft_stage_bucket(t->stage, bucket);
-    f->samples += size->batch;
+    const int64_t samples = size->batch / t->programs.parts;
+    f->samples += samples;
     f->flops += t->flops[bucket];
     if (weft_run_denoises(&t->models))
-        f->tokens += size->batch * weft_run_tokens(&t->models, size);
+        f->tokens += samples * weft_run_tokens(&t->models, size);
     static const char *const names[] = {"mse", "kl"};
     for (int i = 0, n = 0; i < WEFT_COUNT(names); i++)
-        if (weft_program_output(step->program, names[i])) {
+        if (step->program && weft_program_output(step->program, names[i])) {
             f->extra_name[n] = names[i];
             f->extra[n++] += share * weft_step_scalar(step, names[i]);
         }
@@ -555,28 +625,54 @@ static weft_status run_update(trainer *t, const weft_step *step, double lr, bool
     return WEFT_OK;
 }
 
-/* The contributions of a step's batches, each with its share in the mean over all their elements,
- * and then the update. */
-static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
+/* The contributions of a step's batches one after the other, each with its share in the mean over
+ * `all` their elements. */
+static weft_status run_in_turn(trainer *t, double all, bool *interrupted, weft_step_figures *f)
 {
-    const int64_t count = t->stage->accumulate;
-    double all = 0;
-    bool interrupted = false;
-    int bucket = 0;
-    for (int64_t i = 0; i < count; i++) {
-        WEFT_TRY(weft_loader_peek(t->loader, i, &bucket, NULL, NULL));
-        all += t->programs.bucket[bucket]->weight;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        WEFT_TRY(fill_batch(t, &bucket));
+    for (int64_t i = 0; i < t->programs.runs; i++) {
+        int bucket;
+        WEFT_TRY(fill_batch(t, i, &bucket));
         const weft_step *step = t->programs.bucket[bucket];
         set_scalar(step, "optimizer.weight", (float)(step->weight / all));
         const bool asked = weft_step_tell_interrupt(step, weft_interrupted());
         WEFT_TRY(weft_program_run(step->program));
-        interrupted = asked ? interrupted || weft_step_interrupted(step) : weft_interrupted();
+        *interrupted = asked ? *interrupted || weft_step_interrupted(step) : weft_interrupted();
         add_figures(t, bucket, step->weight / all, f);
     }
-    f->flops += t->flops[t->programs.buckets];
+    return WEFT_OK;
+}
+
+/* And through the stages of a pipeline, by its table: all of them are filled before. */
+static weft_status run_in_stages(trainer *t, double all, bool *interrupted, weft_step_figures *f)
+{
+    for (int64_t i = 0; i < t->programs.runs; i++) {
+        int bucket;
+        WEFT_TRY(fill_batch(t, i, &bucket));
+        const double share = t->programs.bucket[bucket]->weight / all;
+        weft_tensor *weight = input_of(t, i, bucket, "optimizer.weight");
+        if (weight)
+            *(float *)weight->data = (float)share;
+        t->bucket_of[i] = bucket;
+        add_figures(t, bucket, share, f);
+    }
+    *interrupted = weft_interrupted();
+    WEFT_TRY(weft_pipe_run_step(t->stages, t->bucket_of));
+    return weft_program_run(t->programs.share->program);
+}
+
+/* The contributions of a step's batches, and then the update. */
+static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
+{
+    double all = 0;
+    bool interrupted = false;
+    for (int64_t i = 0; i < t->programs.runs; i++) {
+        int bucket;
+        WEFT_TRY(weft_loader_peek(t->loader, i / t->programs.parts, &bucket, NULL, NULL));
+        all += t->programs.bucket[bucket]->weight;
+    }
+    WEFT_TRY(t->stages ? run_in_stages(t, all, &interrupted, f)
+                       : run_in_turn(t, all, &interrupted, f));
+    f->flops += t->flops[t->programs.count - 1];
     f->bucket = -1;
     return run_update(t, t->programs.update, lr, interrupted);
 }
@@ -592,7 +688,7 @@ static weft_status run_step(trainer *t)
         WEFT_TRY(run_batches(t, lr, &f));
     } else {
         int bucket;
-        WEFT_TRY(fill_batch(t, &bucket));
+        WEFT_TRY(fill_batch(t, 0, &bucket));
         last = t->programs.bucket[bucket];
         WEFT_TRY(run_update(t, last, lr, weft_interrupted()));
         add_figures(t, bucket, 1, &f);
@@ -870,12 +966,16 @@ static weft_status run_stage(trainer *t, int64_t index)
 static weft_status rehearse_step(trainer *t, int64_t step, weft_rehearsal *r)
 {
     const weft_stage_steps *s = &t->programs;
-    const int64_t count = s->update ? t->stage->accumulate : 1;
     const double started = weft_now();
-    for (int64_t i = 0; i < count; i++)
-        WEFT_TRY(weft_rehearsal_run(r, s->bucket[(step * count + i) % s->buckets]));
-    if (s->update)
-        WEFT_TRY(weft_rehearsal_run(r, s->update));
+    for (int64_t i = 0; i < s->runs; i++) {
+        t->bucket_of[i] = (int)((step * s->runs + i) % s->buckets);
+        if (!t->stages)
+            WEFT_TRY(weft_rehearsal_run(r, s->bucket[t->bucket_of[i]]));
+    }
+    if (t->stages)
+        WEFT_TRY(weft_rehearsal_run_stages(r, t->stages, s->bucket, t->bucket_of, s->runs));
+    for (int i = s->buckets; i < s->count; i++)
+        WEFT_TRY(weft_rehearsal_run(r, s->bucket[i]));
     r->executed += weft_now() - started;
     r->steps++;
     return WEFT_OK;
@@ -888,6 +988,8 @@ static weft_status rehearse_stage(trainer *t, int64_t index)
     WEFT_TRY(open_stage(t));
     WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
                                   (uint64_t)t->run->seed));
+    if (t->pipe)
+        WEFT_TRY(bind_stages(t));
     if (t->leader)
         tell_stage(t);
     weft_rehearsal r = {0};
@@ -996,6 +1098,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_buf_free(&t.yaml);
     close_buckets(&t);
     weft_step_cache_free(t.steps);
+    weft_pipe_free(t.pipe);
     weft_store_free(t.store);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)

@@ -1,0 +1,196 @@
+/* A graph as a chain of blocks: what stages are cut from. */
+#include "pass/stage.h"
+
+#include <string.h>
+
+typedef struct finder {
+    const weft_graph *g;
+    weft_chain *c;
+    const char *trunk;
+    bool *fed;  /* by node: it depends on an input */
+    int room;   /* of units */
+    bool found; /* a block */
+} finder;
+
+static weft_status no_memory(const weft_graph *g)
+{
+    return weft_fail(WEFT_E_MEMORY, "no memory to find the blocks of a graph of %d nodes",
+                     (int)weft_graph_node_count(g));
+}
+
+/* Length of the unit's name at the beginning of a scope below the trunk: a component and, if there
+ * is one, its number. */
+static size_t unit_length(const char *name, bool *numbered)
+{
+    const size_t first = strcspn(name, ".");
+    const char *next = name[first] ? name + first + 1 : "";
+    const size_t digits = strspn(next, "0123456789");
+    *numbered = digits > 0 && (next[digits] == '.' || next[digits] == 0);
+    return *numbered ? first + 1 + digits : first;
+}
+
+/* The name of node n's unit, in the chain's arena. */
+static const char *unit_name(const finder *f, const weft_node *node, bool *numbered)
+{
+    const size_t length = strlen(f->trunk);
+    const char *scope = node->scope;
+    *numbered = false;
+    if (length && (strncmp(scope, f->trunk, length) || scope[length] != '.'))
+        return "";
+    const char *below = scope + (length ? length + 1 : 0);
+    return weft_arena_printf(f->c->arena, "%.*s", (int)unit_length(below, numbered), below);
+}
+
+static int unit_index(const weft_chain *c, const char *name)
+{
+    for (int u = c->units - 1; u >= 0; u--)
+        if (!strcmp(c->unit[u].name, name))
+            return u;
+    return -1;
+}
+
+/* The unit of a node: that of its name, and none before those that it reads. */
+static weft_status place_node(finder *f, int32_t n)
+{
+    const weft_node *node = weft_graph_node(f->g, n);
+    weft_chain *c = f->c;
+    bool numbered;
+    int32_t behind = -1;
+    c->unit_of[n] = -1;
+    f->fed[n] = node->op == WEFT_OP_INPUT;
+    for (int i = 0; i < node->in_count; i++) {
+        if (!weft_value_ok(node->in[i]))
+            continue;
+        const int32_t made = weft_value_get(f->g, node->in[i])->node;
+        f->fed[n] = f->fed[n] || f->fed[made];
+        behind = c->unit_of[made] > behind ? c->unit_of[made] : behind;
+    }
+    const char *name = unit_name(f, node, &numbered);
+    if (!name)
+        return no_memory(f->g);
+    /* blocks begin with work on inputs; what only brings those into another layout is none */
+    if (behind < 0 && !(numbered && f->fed[n] && node->in_count > 0 &&
+                        !weft_op_has(node->op, WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS)))
+        return WEFT_OK;
+    f->found = f->found || numbered;
+    int unit = unit_index(c, name);
+    if (unit < 0) {
+        unit = c->units++;
+        c->unit[unit] = (weft_chain_unit){.name = name};
+    }
+    c->unit_of[n] = unit > behind ? unit : behind;
+    return WEFT_OK;
+}
+
+static void add_cost(weft_chain_unit *unit, weft_cost cost)
+{
+    unit->cost.flops += cost.flops;
+    unit->cost.bytes += cost.bytes;
+    unit->cost.wire_bytes += cost.wire_bytes;
+}
+
+/* What no block made counts for the first that reads it. `first`: by node. */
+static void add_costs(const finder *f, int32_t *first)
+{
+    const int32_t nodes = weft_graph_node_count(f->g);
+    for (int32_t n = 0; n < nodes; n++)
+        first[n] = f->c->unit_of[n] >= 0 ? f->c->unit_of[n] : f->c->units;
+    for (int32_t n = nodes - 1; n >= 0; n--) {
+        const weft_node *node = weft_graph_node(f->g, n);
+        for (int i = 0; i < node->in_count; i++) {
+            if (!weft_value_ok(node->in[i]))
+                continue;
+            const int32_t made = weft_value_get(f->g, node->in[i])->node;
+            if (f->c->unit_of[made] < 0 && first[n] < first[made])
+                first[made] = first[n];
+        }
+    }
+    for (int32_t n = 0; n < nodes; n++)
+        if (first[n] < f->c->units)
+            add_cost(&f->c->unit[first[n]], weft_node_cost(f->g, n));
+}
+
+static int64_t value_bytes(const weft_graph *g, weft_value v)
+{
+    const weft_value_info *info = weft_value_get(g, v);
+    return weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
+}
+
+/* Values that later units read: each once for the next unit, and once for its last reader behind
+ * that. `last` and `next`: by value. */
+static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
+{
+    const weft_graph *g = f->g;
+    weft_chain *c = f->c;
+    int64_t room = 0;
+    for (int32_t v = 0; v < weft_graph_value_count(g); v++)
+        last[v] = -1;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        for (int i = 0; i < node->in_count; i++) {
+            if (!weft_value_ok(node->in[i]))
+                continue;
+            const int32_t v = node->in[i].id,
+                          made = c->unit_of[weft_value_get(g, node->in[i])->node];
+            if (made < 0 || c->unit_of[n] <= made)
+                continue;
+            next[v] = next[v] || c->unit_of[n] == made + 1;
+            last[v] = c->unit_of[n] > last[v] ? c->unit_of[n] : last[v];
+        }
+    }
+    for (int32_t v = 0; v < weft_graph_value_count(g); v++)
+        room += last[v] >= 0;
+    c->skip = weft_arena_alloc(c->arena, (room + 1) * (int64_t)sizeof *c->skip);
+    if (!c->skip)
+        return no_memory(g);
+    for (int32_t v = 0; v < weft_graph_value_count(g); v++) {
+        const weft_value value = {v};
+        const int32_t made = last[v] < 0 ? -1 : c->unit_of[weft_value_get(g, value)->node];
+        if (made < 0)
+            continue;
+        if (next[v])
+            c->unit[made].output_bytes += value_bytes(g, value);
+        if (last[v] > made + 1)
+            c->skip[c->skips++] = (weft_chain_skip){made, last[v], value_bytes(g, value)};
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_chain_make(const weft_graph *g, const char *trunk, weft_chain *out)
+{
+    weft_chain c = {.arena = weft_arena_create()};
+    finder f = {.g = g, .c = &c, .trunk = trunk};
+    const int64_t nodes = weft_graph_node_count(g) + 1, values = weft_graph_value_count(g) + 1;
+    weft_status_code status = WEFT_OK;
+    if (c.arena) {
+        c.unit_of = weft_arena_alloc(c.arena, nodes * (int64_t)sizeof *c.unit_of);
+        c.unit = weft_arena_alloc(c.arena, nodes * (int64_t)sizeof *c.unit);
+    }
+    int32_t *first = weft_alloc((nodes + values) * (int64_t)sizeof *first);
+    bool *marks = weft_alloc(nodes + values);
+    if (!c.unit_of || !c.unit || !first || !marks)
+        WEFT_GO(no_memory(g));
+    f.fed = marks;
+    for (int32_t n = 0; n + 1 < nodes; n++)
+        WEFT_GO(place_node(&f, n));
+    if (!f.found)
+        WEFT_GO(weft_fail(WEFT_E_UNSUPPORTED,
+                          "no blocks to cut into the stages of a pipeline: \"%s\" has no numbered "
+                          "scopes such as %s.blocks.0",
+                          trunk, trunk));
+    add_costs(&f, first);
+    WEFT_GO(add_bytes(&f, first + nodes, marks + nodes));
+    *out = c;
+    c.arena = NULL;
+out:
+    weft_free(first);
+    weft_free(marks);
+    weft_arena_free(c.arena);
+    return status;
+}
+
+void weft_chain_free(weft_chain *chain)
+{
+    weft_arena_free(chain->arena);
+    *chain = (weft_chain){0};
+}

@@ -1,0 +1,73 @@
+#!/bin/bash
+# Stages of a pipeline cannot change the numbers: every schedule, by itself and beside other axes, has the losses and gradient
+# norms of one rank to 1e-5 and leaves a model of the same tensors; twice the same is the same bits. A run goes on from two
+# stages on one rank, and back. What cannot be is refused with what could.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >pipe.yaml <<'Y'
+out: runs/whole
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {class: WanTransformer3DModel, config: {num_layers: 7, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32}}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+optimizer: {ema_decay: 0.9}
+checkpoint: {every: 0}
+stages: [{steps: 8, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 2, schedule: constant}]
+Y
+"$WEFT" train pipe.yaml >whole.log 2>&1 || { cat whole.log; fail "one rank"; }
+near() { # RUN: as one rank's
+    paste <(losses runs/whole) <(losses "runs/$1") | awk '
+        function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
+        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 8}' || fail "$1: other losses"
+    for part in transformer text_encoder; do
+        diff <("$WEFT" inspect model runs/whole/model/$part --tensors) <("$WEFT" inspect model "runs/$1/model/$part" --tensors) ||
+            fail "$1: other tensors in $part"
+    done
+}
+pipe() { # RANKS NAME DEGREES...
+    local n=$1 name=$2 options=()
+    shift 2
+    for o in "$@"; do options+=(--set "parallel.$o"); done
+    ranks "$n" "$WEFT" train pipe.yaml --set "out=runs/$name" "${options[@]}" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+    near "$name"
+}
+pipe 2 plain pp=2
+grep -q "stage  1  on pp=1  blocks" plain.log || fail "stages are not told"
+pipe 2 again pp=2
+cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "other bits the second time"
+diff <(losses runs/plain) <(losses runs/again) || fail "other losses the second time"
+pipe 3 bubble pp=3 schedule=zero-bubble microbatches=3
+pipe 4 wave pp=2 schedule=wave microbatches=3 zero=2
+pipe 4 split pp=2 tp=2 schedule=interleaved microbatches=2 "order=[tp, pp]"
+cat >table.csv <<'Y'
+0F0,0F1,0F2,0B0,0B1,,0B2
+,1F0,1B0,1F1,1B1,1F2,1B2
+Y
+pipe 2 table pp=2 "schedule=table.csv"
+# two stages, one rank, two stages of another schedule
+go_on() { # RANKS STEPS [OPTIONS...]
+    local n=$1 steps=$2
+    shift 2
+    ranks "$n" "$WEFT" train pipe.yaml --set out=runs/parts --set stages.0.steps="$steps" "$@" >part.log 2>&1 || { cat part.log; fail "$n ranks, $*"; }
+}
+go_on 2 3 --set parallel.pp=2
+go_on 1 5
+grep -q "going on from runs/parts/checkpoints/step-00000003$" part.log || { cat part.log; fail "not gone on from 3"; }
+go_on 2 8 --set parallel.pp=2 --set parallel.schedule=gpipe
+near parts
+refused() { # WORDS RANKS OPTIONS...
+    local words=$1 n=$2
+    shift 2
+    ! ranks "$n" "$WEFT" train "$@" --set out=runs/refused >refused.log 2>&1 || fail "$*: not refused"
+    grep -q "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
+}
+refused "do not divide the batches of 6 samples; 3 do" 2 pipe.yaml --set parallel.pp=2 --set parallel.microbatches=4
+refused "none of gpipe, 1f1b" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=1b1f
+refused "1f1b has one stage on each rank" 2 pipe.yaml --set parallel.pp=2 --set parallel.virtual_stages=2
+refused "blocks and layers to cut between" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=interleaved --set parallel.virtual_stages=40
+refused "an autoencoder has no blocks" 2 vae.yaml --set parallel.pp=2
+printf '0F0,0B0\n1F0,1F1,1B0,1B1\n' >short.csv
+refused "5\|6 entries" 2 pipe.yaml --set parallel.pp=2 --set parallel.schedule=short.csv
+exit 0
