@@ -415,19 +415,22 @@ static int by_name(const void *a, const void *b)
 /* Sorted by name; of a folder with weights the types are those of its files. */
 static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
 {
-    int count;
-    const weft_value *params = weft_graph_params(g, &count);
-    const char **line = weft_alloc((count + 1) * (int64_t)sizeof *line);
+    int count = 0;
+    const int32_t nodes = weft_graph_node_count(g);
+    const char **line = weft_alloc((nodes + 1) * (int64_t)sizeof *line);
     weft_arena *arena = weft_arena_create();
     bool whole = line && arena;
-    for (int i = 0; i < count && whole; i++) {
-        const weft_value_info *v = weft_value_get(g, params[i]);
+    for (int32_t n = 0; n < nodes && whole; n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op != WEFT_OP_PARAM)
+            continue;
+        const weft_value_info *v = weft_value_get(g, node->out[0]);
         const weft_stored_tensor *t = stored ? weft_tensors_find(stored, v->name) : NULL;
         weft_buf text = {0};
         weft_buf_printf(&text, "%s %s ", v->name, weft_dtype_name(t ? t->dtype : v->dtype));
         put_shape(v->shape.rank, v->shape.dim, &text);
-        line[i] = text.data ? weft_arena_strdup(arena, text.data) : NULL;
-        whole = line[i] != NULL;
+        line[count] = text.data ? weft_arena_strdup(arena, text.data) : NULL;
+        whole = line[count++] != NULL;
         weft_buf_free(&text);
     }
     if (whole) {

@@ -89,12 +89,8 @@ static weft_value sine_places(weft_graph *g, const cogvideox *c, const int64_t s
         .grid = {size[0], size[1], size[2]},
         .pairs = {frames, side, side},
         .len = size[0] * size[1] * size[2]};
-    weft_value cos_sin[WEFT_MAX_OUTPUTS], part[6];
-    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
-    const int64_t first[3] = {0, frames + side, frames}, length[3] = {frames, side, side};
-    for (int i = 0; i < 6; i++)
-        part[i] = weft_slice(g, cos_sin[1 - i % 2], 1, first[i / 2], length[i / 2]);
-    return weft_reshape(g, weft_concat(g, part, 6, 1), WEFT_SHAPE(1, attr.len, width));
+    return weft_reshape(g, weft_nn_sines(g, &attr, (int[]){0, 2, 1}, 3),
+                        WEFT_SHAPE(1, attr.len, width));
 }
 
 /* Places of text and video from the checkpoint: fixed numbers for one size. */

@@ -206,6 +206,7 @@ typedef struct weft_text_shape {
 
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
+    const char *also;       /* another that is read as it; NULL: none */
     weft_role role;
     const char *scope;       /* its folder in a pipeline and the scope of its parameters */
     const char *stem;        /* of the files with its weights */

@@ -159,7 +159,8 @@ const char *weft_model_class(const weft_model *model)
 const weft_family *weft_family_find(const char *class_name)
 {
     for (int i = 0; weft_families[i]; i++)
-        if (!strcmp(weft_families[i]->class_name, class_name))
+        if (!strcmp(weft_families[i]->class_name, class_name) ||
+            (weft_families[i]->also && !strcmp(weft_families[i]->also, class_name)))
             return weft_families[i];
     return NULL;
 }

@@ -53,6 +53,12 @@ static const weft_recipe_row ring_rows[] = {
     {"*attn*:attention",            "ring", TOKENS},
 };
 
+/* Between a spatial and a temporal block an all-to-all turns the split of frames into one of places
+ * in a frame, and back (Zhao et al., dynamic sequence parallelism). */
+static const weft_recipe_row groups_rows[] = {
+    {"*blocks.*:layer_norm",        "cp", TOKENS},
+};
+
 #define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
     tp      = LIST("tp",   "tensor parallel",                     tp_rows),
@@ -60,10 +66,13 @@ static const weft_recipe_list
     ring    = LIST("ring", "context parallel, keys go round",     ring_rows),
     cp      = LIST("cp",   "context parallel, tokens into heads", cp_rows),
     sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
+    groups  = LIST("cp",   "context parallel, frames into places", groups_rows),
     sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
 
 const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS] = {&tp, &cp, &sp};
 const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS] = {&tp_norm, &ring, &cp,
                                                                            &sp_norm};
 const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
+const weft_recipe_list *const weft_split_groups[WEFT_SPLIT_GROUPS_LISTS] = {&tp, &groups};
+const weft_recipe_list *const weft_split_groups_cp[1] = {&groups};
 /* clang-format on */

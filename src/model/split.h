@@ -16,4 +16,10 @@ enum { WEFT_SPLIT_CROSS_LISTS = 4 };
 extern const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS];
 extern const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS];
 
+/* Of families whose spatial and temporal blocks work on (B,G,S,C), G groups that do not see each
+ * other: tp and cp, which splits the groups; cp alone. */
+enum { WEFT_SPLIT_GROUPS_LISTS = 2 };
+extern const weft_recipe_list *const weft_split_groups[WEFT_SPLIT_GROUPS_LISTS];
+extern const weft_recipe_list *const weft_split_groups_cp[1];
+
 #endif

@@ -207,6 +207,36 @@ weft_value weft_nn_join_heads(weft_graph *g, weft_value x)
         WEFT_SHAPE(weft_dim(g, x, 0), weft_dim(g, x, 1), weft_dim(g, x, 2) * weft_dim(g, x, 3)));
 }
 
+weft_value weft_nn_group_heads(weft_graph *g, weft_value x, int64_t heads)
+{
+    return weft_reshape(g, x,
+                        WEFT_SHAPE(weft_dim(g, x, 0) * weft_dim(g, x, 1), weft_dim(g, x, 2), heads,
+                                   weft_dim(g, x, 3) / heads));
+}
+
+weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups)
+{
+    return weft_reshape(g, x,
+                        WEFT_SHAPE(weft_dim(g, x, 0) / groups, groups, weft_dim(g, x, 1),
+                                   weft_dim(g, x, 2) * weft_dim(g, x, 3)));
+}
+
+weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *places, const int *order,
+                         int count)
+{
+    weft_value cos_sin[WEFT_MAX_OUTPUTS], part[6];
+    int parts = 0;
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, places, cos_sin);
+    for (int i = 0; i < count; i++) {
+        int64_t first = 0;
+        for (int d = 0; d < order[i]; d++)
+            first += places->pairs[d];
+        for (int sine = 1; sine >= 0; sine--)
+            part[parts++] = weft_slice(g, cos_sin[sine], 1, first, places->pairs[order[i]]);
+    }
+    return weft_concat(g, part, parts, 1);
+}
+
 weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin, bool halves)
 {
     const weft_attr_rope attr = {.halves = halves};
@@ -326,12 +356,15 @@ weft_value weft_nn_time_rows(weft_graph *g, const char *name, weft_value sinusoi
         g, mod, several ? WEFT_SHAPE(batch, times, rows, width) : WEFT_SHAPE(batch, rows, width));
 }
 
+weft_value weft_nn_table(weft_graph *g, int64_t rows, int64_t width)
+{
+    const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
+    return weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(rows, width), init);
+}
+
 weft_value weft_nn_add_table(weft_graph *g, weft_value rows_c, int64_t rows)
 {
-    const int64_t width = last_dim(g, rows_c);
-    const weft_init init = {.kind = WEFT_INIT_NORMAL, .value = 1.0 / sqrt((double)width)};
-    return weft_add(g, rows_c,
-                    weft_param(g, "scale_shift_table", WEFT_F32, WEFT_SHAPE(rows, width), init));
+    return weft_add(g, rows_c, weft_nn_table(g, rows, last_dim(g, rows_c)));
 }
 
 weft_value weft_nn_row(weft_graph *g, weft_value table, int64_t index)

@@ -63,7 +63,8 @@ weft_value weft_nn_gated_add(weft_graph *g, weft_value x, weft_value y, weft_val
  * is (B,1,C) or (B,N,1,C). */
 weft_value weft_nn_time_rows(weft_graph *g, const char *name, weft_value sinusoid, int64_t width,
                              int64_t rows, weft_value *embedded);
-/* A learned "scale_shift_table" (rows,C) added to such rows. */
+/* A learned "scale_shift_table" (rows,C), and that added to such rows. */
+weft_value weft_nn_table(weft_graph *g, int64_t rows, int64_t width);
 weft_value weft_nn_add_table(weft_graph *g, weft_value rows_c, int64_t rows);
 /* Row `index` of a table of modulations: (B, rows, C) -> (B, 1, C), or one of each token's,
  * (B, S, rows, C) -> (B, S, C). */
@@ -93,6 +94,12 @@ weft_value weft_nn_patch(weft_graph *g, const char *name, weft_value latents, in
 /* (B,S,C) -> (B,S,heads,C/heads), and back. */
 weft_value weft_nn_split_heads(weft_graph *g, weft_value x_bsc, int64_t heads);
 weft_value weft_nn_join_heads(weft_graph *g, weft_value x_bshd);
+/* Tokens in groups that do not see each other, (B,G,S,C) -> (B G,S,heads,C/heads), and back. */
+weft_value weft_nn_group_heads(weft_graph *g, weft_value x_bgsc, int64_t heads);
+weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups);
+/* Sines, then cosines, of the places along each axis of `order`, (S, 2 x their pairs). */
+weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *places, const int *order,
+                         int count);
 weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_sin, bool halves);
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), bias of the keys (B,Sk) or WEFT_NONE -> (B,Sq,H,D), scaled by
  * 1/sqrt(D). */

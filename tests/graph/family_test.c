@@ -61,6 +61,13 @@ static const setup families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"time_embed_dim\":4,"
      "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
      {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":1,\"sample_size\":4,"
+     "\"caption_channels\":5}",
+     {1, 2, 4, 4, 3}},
+    {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
+     "\"depth\":1,\"caption_channels\":5,\"input_sq_size\":32}",
+     {1, 2, 4, 3, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK) | GIVEN(FPS)}},
 };
 /* clang-format on */
 
