@@ -1,8 +1,8 @@
 /* Latte diffusion transformer (diffusers' LatteTransformer3DModel). Parameters have the names of
  * the public checkpoint.
  *
- *   latents --patch of each frame--> x (B,T,N,C), + sines of rows and columns; text --MLP--> y
- * (B,L,C)
+ *   latents --patch of each frame--> x (B,T,N,C), + sines of rows and columns
+ *   text --MLP--> y (B,L,C)
  *   timestep --sinusoid, MLP--> e; silu, linear --> (B,6,C)
  *   per layer: a spatial block over the tokens of each frame, with the text
  *              a temporal block over the frames of each token, without; sines of frames before the

@@ -1,9 +1,9 @@
 /* U-ViT (Bao et al. 2023; baofff/U-ViT): a transformer over image patches with long skips, told a
- * class label. Parameters have the names of the public checkpoints.
+ * class label or a text. Parameters have the names of the public checkpoints.
  *
- *   tokens: [label, time, patches], all with learned positions
+ *   tokens: [label, time, patches] or [time, text, patches], all with learned positions
  *   in blocks --push--> mid block --> out blocks, each: x = linear(concat(x, what was pushed last))
- *   --> norm, project, drop the two extra tokens, unpatch (and a 3x3 convolution)
+ *   --> norm, project, drop the extra tokens, unpatch (and a 3x3 convolution)
  *
  *   block: x += attn(norm1 x);  x += mlp(norm2 x)
  *
@@ -13,15 +13,22 @@
 
 #include <math.h>
 
-enum { EXTRAS = 2, MAX_SKIPS = 128 };
+enum { MAX_SKIPS = 128 };
 static const double eps = 1e-5;
 
 typedef struct uvit {
     int64_t image, patch, channels, width, depth, heads, classes;
     double mlp_ratio;
-    bool qkv_bias, conv;
+    bool qkv_bias, time_mlp, conv;
+    int64_t clip_dim, clip_tokens; /* 0: labels in the place of text */
 } uvit;
 _Static_assert(sizeof(uvit) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+/* Tokens before the patches. */
+static int64_t extras(const uvit *c)
+{
+    return c->clip_dim ? 1 + c->clip_tokens : 2;
+}
 
 static weft_value attention(weft_graph *g, const uvit *c, weft_value x_bsc)
 {
@@ -60,32 +67,49 @@ static weft_value block(weft_graph *g, const uvit *c, weft_value x_bsc, weft_val
     return weft_add(g, x_bsc, mlp(g, c, weft_nn_layer_norm(g, "norm2", x_bsc, eps)));
 }
 
-/* [label, time, patches] with positions. */
-static weft_value embed(weft_graph *g, const uvit *c, weft_value latents_btyxc,
-                        weft_value timestep_b, weft_value label_b)
+static weft_value label_token(weft_graph *g, const uvit *c, weft_value label_b)
 {
-    const int64_t batch = weft_dim(g, latents_btyxc, 0), side = c->image / c->patch;
     const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
-    const weft_conv_shape patch = {.kernel = {1, c->patch, c->patch},
-                                   .stride = {1, c->patch, c->patch}};
     const weft_value table =
         weft_param(g, "label_emb.weight", WEFT_F32, WEFT_SHAPE(c->classes, c->width), small);
-    const weft_value label =
-        weft_emit(g, WEFT_OP_EMBED,
-                  (weft_value[]){table, weft_reshape(g, label_b, WEFT_SHAPE(batch, 1))}, 2, NULL);
-    const weft_value time =
-        weft_reshape(g, weft_nn_sinusoid(g, c->width, timestep_b), WEFT_SHAPE(batch, 1, c->width));
-    weft_value x = weft_nn_conv(g, "patch_embed.proj", latents_btyxc, c->width, patch, true);
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, side * side, c->width));
-    x = weft_concat(g, (weft_value[]){label, time, x}, 3, 1);
-    return weft_add(
-        g, x,
-        weft_param(g, "pos_embed", WEFT_F32, WEFT_SHAPE(1, EXTRAS + side * side, c->width), small));
+    const weft_value ids = weft_reshape(g, label_b, WEFT_SHAPE(weft_dim(g, label_b, 0), 1));
+    return weft_emit(g, WEFT_OP_EMBED, (weft_value[]){table, ids}, 2, NULL);
 }
 
-static weft_value forward(weft_graph *g, const uvit *c, weft_value latents_btyxc,
-                          weft_value timestep_b, weft_value label_b)
+static weft_value time_token(weft_graph *g, const uvit *c, weft_value timestep_b)
 {
+    weft_value t = weft_nn_sinusoid(g, c->width, timestep_b);
+    if (c->time_mlp) {
+        weft_graph_push(g, "time_embed");
+        t = weft_nn_linear(g, "0", t, 4 * c->width, WEFT_LINEAR_XAVIER);
+        t = weft_nn_linear(g, "2", weft_unary(g, WEFT_OP_SILU, t), c->width, WEFT_LINEAR_XAVIER);
+        weft_graph_pop(g);
+    }
+    return weft_reshape(g, t, WEFT_SHAPE(weft_dim(g, t, 0), 1, c->width));
+}
+
+/* [label, time, patches], or [time, text, patches], with positions. */
+static weft_value embed(weft_graph *g, const uvit *c, const weft_ports *in)
+{
+    const int64_t side = c->image / c->patch, patch[3] = {1, c->patch, c->patch};
+    const weft_init small = {.kind = WEFT_INIT_NORMAL, .value = 0.02};
+    weft_value part[3];
+    part[c->clip_dim ? 0 : 1] = time_token(g, c, in->at[WEFT_PORT_TIMESTEP]);
+    if (c->clip_dim)
+        part[1] = weft_nn_linear(g, "context_embed", in->at[WEFT_PORT_TEXT], c->width,
+                                 WEFT_LINEAR_XAVIER);
+    else
+        part[0] = label_token(g, c, in->at[WEFT_PORT_LABEL]);
+    part[2] = weft_nn_patch(g, "patch_embed.proj", in->at[WEFT_PORT_LATENTS], c->width, patch,
+                            WEFT_PATCH_2D, true);
+    return weft_add(g, weft_concat(g, part, 3, 1),
+                    weft_param(g, "pos_embed", WEFT_F32,
+                               WEFT_SHAPE(1, extras(c) + side * side, c->width), small));
+}
+
+static weft_value forward(weft_graph *g, const uvit *c, const weft_ports *in)
+{
+    const weft_value latents_btyxc = in->at[WEFT_PORT_LATENTS];
     const int64_t batch = weft_dim(g, latents_btyxc, 0), p = c->patch, side = c->image / p;
     const int64_t half = c->depth / 2;
     weft_value skip[MAX_SKIPS];
@@ -97,7 +121,11 @@ static weft_value forward(weft_graph *g, const uvit *c, weft_value latents_btyxc
             "%lldx%lld",
             (long long)c->image, (long long)c->image, (long long)weft_dim(g, latents_btyxc, 1),
             (long long)weft_dim(g, latents_btyxc, 3), (long long)weft_dim(g, latents_btyxc, 2));
-    weft_value x = embed(g, c, latents_btyxc, timestep_b, label_b);
+    if (c->clip_dim && weft_dim(g, in->at[WEFT_PORT_TEXT], 1) != c->clip_tokens)
+        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld tokens of text; this U-ViT takes %lld",
+                               (long long)weft_dim(g, in->at[WEFT_PORT_TEXT], 1),
+                               (long long)c->clip_tokens);
+    weft_value x = embed(g, c, in);
     for (int64_t i = 0; i < half; i++) {
         weft_graph_push(g, "in_blocks.%d", (int)i);
         skip[i] = x = block(g, c, x, WEFT_NONE);
@@ -113,7 +141,7 @@ static weft_value forward(weft_graph *g, const uvit *c, weft_value latents_btyxc
     }
     x = weft_nn_layer_norm(g, "norm", x, eps);
     x = weft_nn_linear(g, "decoder_pred", x, p * p * c->channels, WEFT_LINEAR_XAVIER);
-    x = weft_slice(g, x, 1, EXTRAS, side * side);
+    x = weft_slice(g, x, 1, extras(c), side * side);
     x = weft_reshape(g, x, WEFT_SHAPE(batch, side, side, p, p * c->channels));
     x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
     x = weft_reshape(g, x, WEFT_SHAPE(batch, 1, c->image, c->image, c->channels));
@@ -137,6 +165,11 @@ static weft_status check(const void *config, const weft_places *places)
         return weft_fail(
             WEFT_E_FORMAT, "%s: \"img_size\" %lld is no multiple of \"patch_size\" %lld",
             weft_places_of(places, "img_size"), (long long)c->image, (long long)c->patch);
+    if ((c->clip_dim != 0) != (c->clip_tokens != 0))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"clip_dim\" and \"num_clip_token\" belong together: width and "
+                         "number of the text's tokens",
+                         weft_places_of(places, "clip_dim"));
     return WEFT_OK;
 }
 
@@ -146,8 +179,10 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     switch (port) {
     case WEFT_PORT_LATENTS:
         return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->channels);
-    case WEFT_PORT_TIMESTEP:
-    case WEFT_PORT_LABEL: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_LABEL: return c->clip_dim ? WEFT_SCALAR : WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT:
+        return c->clip_dim ? WEFT_SHAPE(s->batch, s->text, c->clip_dim) : WEFT_SCALAR;
     default: return WEFT_SCALAR;
     }
 }
@@ -155,9 +190,7 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] =
-        forward(g, config, ports->at[WEFT_PORT_LATENTS], ports->at[WEFT_PORT_TIMESTEP],
-                ports->at[WEFT_PORT_LABEL]);
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -166,6 +199,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = 1;
     grid->factor[1] = grid->factor[2] = c->patch;
     grid->channels = grid->out_channels = c->channels;
+    grid->text = c->clip_tokens;
     grid->only[0] = 1;
     grid->only[1] = grid->only[2] = c->image;
 }
@@ -184,16 +218,20 @@ static const weft_field fields[] = {
     {"mlp_ratio", WEFT_FIELD_F64, AT(mlp_ratio), "4", 0.01, 64,
      .help = "inner width of the feed-forward layer over embed_dim"},
     {"qkv_bias", WEFT_FIELD_BOOL, AT(qkv_bias), "false", .help = "a bias on queries, keys, values"},
-    {"mlp_time_embed", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"mlp_time_embed", WEFT_FIELD_BOOL, AT(time_mlp), "false", .help = "an MLP for the time"},
     {"num_classes", WEFT_FIELD_I64, AT(classes), "1001", 1, 1 << 24, .help = "labels"},
     {"conv", WEFT_FIELD_BOOL, AT(conv), "true", .help = "a 3x3 convolution at the end"},
     {"skip", WEFT_FIELD_FIXED, .fallback = "true"},
-    {"clip_dim", WEFT_FIELD_FIXED, .fallback = "null"}, /* text in the place of labels */
-    {"num_clip_token", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"clip_dim", WEFT_FIELD_I64, AT(clip_dim), "null", 1, 1 << 16,
+     .help = "width of the text's embeddings, in the place of labels; null: labels"},
+    {"num_clip_token", WEFT_FIELD_I64, AT(clip_tokens), "null", 1, 1 << 16,
+     .help = "tokens of that text"},
 };
 
 static const weft_named_config sizes[] = {
     {"uvit-h", "{\"embed_dim\": 1152, \"depth\": 28, \"num_heads\": 16, \"conv\": false}"},
+    {"uvit-s-t2i", "{\"embed_dim\": 512, \"num_heads\": 8, \"clip_dim\": 768,"
+                   " \"num_clip_token\": 77}"},
     {NULL, NULL},
 };
 
@@ -201,6 +239,7 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_LATENTS,    false, "x"},
     {WEFT_PORT_TIMESTEP,   false, "timesteps"},
     {WEFT_PORT_LABEL,      false, "y"},
+    {WEFT_PORT_TEXT,       false, "context"},
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
@@ -209,7 +248,7 @@ static const weft_dialect dialects[] = {
 };
 
 const weft_family weft_family_uvit = {
-    .class_name = "UViT", .role = WEFT_ROLE_DENOISER,
+    .class_name = "UViT", .also = "UViT_t2i", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
     .library = "weft", .pipeline = "UViTPipeline",
     .marks = {"mlp_time_embed", "in_chans"},

@@ -68,6 +68,9 @@ static const setup families[] = {
     {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
      "\"depth\":1,\"caption_channels\":5,\"input_sq_size\":32}",
      {1, 2, 4, 3, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FRAME_MASK) | GIVEN(FPS)}},
+    {"{\"_class_name\":\"UViT\",\"img_size\":4,\"embed_dim\":8,\"depth\":2,\"num_heads\":2,"
+     "\"in_chans\":2,\"clip_dim\":3,\"num_clip_token\":3,\"mlp_time_embed\":true}",
+     {2, 1, 4, 4, 3}},
 };
 /* clang-format on */
 
