@@ -1,29 +1,40 @@
 #!/usr/bin/env python3
 """Makes films with known shot boundaries from any footage, and scores `weft shots` on them.
 
-    tools/shot_sets.py make FOOTAGE OUT [--seed N] [--films N] [--kind mixed|cuts|long] [--without WORD,WORD]
+    tools/shot_sets.py make FOOTAGE OUT [--seed N] [--films N] [--kind KIND] [--only WORD,WORD] [--without WORD,WORD]
     weft shots OUT/*.m* > found.jsonl
     tools/shot_sets.py score OUT/shots.json found.jsonl
 
-Needs python3 and ffmpeg, nothing else. Films of 320 x 180 or so and about 20 s, in H.264, HEVC, VP9 and MPEG-4, 10 to 120
-frames a second, some of odd sizes, in bars, with noise; between the shots cuts, dissolves (long: 2 to 3 s), fades through
-black and white, wipes and irises; inside them flashes and shaken cameras, which are no boundaries. `cuts` has hard cuts
-only, `long` only long dissolves. The same footage and seed make the same films, up to ffmpeg's version.
+Needs python3 and ffmpeg, nothing else. Films of 320 x 180 or so and about 20 s, in H.264, HEVC, VP9, MPEG-4, MPEG-2, ProRes,
+Motion JPEG and AV1 (of these what ffmpeg can write), 10 to 120 frames a second, some of odd sizes, in bars, with noise. Kinds:
+
+    mixed   cuts, dissolves, long ones (2 to 3 s), fades through black and white, wipes, irises; some flashes and shaken cameras
+    cuts, long, fades, wipes   hard cuts, long dissolves, fades, wipes and irises only
+    flash   cuts, and one to three flashes of one to three frames in every shot
+    shake   cuts, and a shaken camera for most of every shot
+
+Flashes and shaking are no boundaries: what is found there is counted apart, a minute of such footage. The same footage and
+seed make the same films, up to ffmpeg's version.
 
 Of each file of FOOTAGE the longest part without a hard cut is taken (ffmpeg's scene score); give names of files that hold
-soft transitions themselves to --without.
+soft transitions themselves to --without. --only takes no others than files with one of these words in their names.
 
 In shots.json `frame` is the first frame of the new shot; start .. end are the frames that are mixed, dimmed or a held colour."""
 import argparse, json, math, os, random, re, subprocess, sys
+from fractions import Fraction
 
 W, H = 320, 180
 FRAME = W * H * 3 // 2
-CODECS = {'h264': ('mp4', ['-c:v', 'libx264', '-preset', 'veryfast']),
-          'hevc': ('mp4', ['-c:v', 'libx265', '-preset', 'ultrafast', '-x265-params', 'log-level=none']),
-          'vp9': ('mkv', ['-c:v', 'libvpx-vp9', '-deadline', 'realtime', '-cpu-used', '8']),
-          'mpeg4': ('mkv', ['-c:v', 'mpeg4'])}
-QUALITY = {'h264': ['-crf'], 'hevc': ['-crf'], 'vp9': ['-b:v', '0', '-crf'], 'mpeg4': ['-q:v']}
-LEVELS = {'h264': (18, 30), 'hevc': (18, 30), 'vp9': (24, 40), 'mpeg4': (2, 7)}
+CODECS = {  # ending, encoder, the option of its quality, the range of that
+    'h264': ('mp4', ['libx264', '-preset', 'veryfast'], ['-crf'], (18, 30)),
+    'hevc': ('mp4', ['libx265', '-preset', 'ultrafast', '-x265-params', 'log-level=none'], ['-crf'], (18, 30)),
+    'vp9': ('mkv', ['libvpx-vp9', '-deadline', 'realtime', '-cpu-used', '8'], ['-b:v', '0', '-crf'], (24, 40)),
+    'mpeg4': ('mkv', ['mpeg4'], ['-q:v'], (2, 7)),
+    'mpeg2': ('mkv', ['mpeg2video', '-bf', '2', '-strict', 'unofficial'], ['-q:v'], (2, 9)),
+    'prores': ('mov', ['prores_ks', '-profile:v', '0'], ['-q:v'], (4, 16)),
+    'mjpeg': ('mkv', ['mjpeg', '-strict', 'unofficial'], ['-q:v'], (2, 9)),
+    'av1': ('mkv', ['libsvtav1', '-preset', '12'], ['-crf'], (25, 45))}
+MPEG2_RATES = (24, 25, 30, 50, 60)  # it knows no others
 
 
 def run(*command, data=None):
@@ -36,12 +47,12 @@ def run(*command, data=None):
 
 # ---- Footage ---------------------------------------------------------------------------------
 
-def single_shots(folder, without):
+def single_shots(folder, only, without):
     """(file, first second, seconds) of the longest part of each file without a hard cut."""
     shots = []
     for name in sorted(os.listdir(folder)):
         path = os.path.join(folder, name)
-        if not os.path.isfile(path) or any(w and w in name for w in without):
+        if not os.path.isfile(path) or any(w in name for w in without) or (only and not any(w in name for w in only)):
             continue
         done = subprocess.run(['ffmpeg', '-v', 'info', '-nostdin', '-i', path, '-an', '-t', '60', '-vf',
                                "scale=64:36,select='gt(scene,0.2)',showinfo", '-f', 'null', '-'],
@@ -72,8 +83,11 @@ def frames_of(r, shot, fps, count, shake):
     if shake:
         swing = f'between(n,{shake[0]},{shake[1]})*(sin(n*{r.uniform(1.5, 2.6):.2f})+sin(n*{r.uniform(0.5, 1.2):.2f}))/2.2'
         way += f",scale={W * 9 // 8}:{H * 9 // 8},crop={W}:{H}:'(iw-ow)/2*(1+{swing})':'(ih-oh)/2*(1+{swing})'"
-    raw = run('ffmpeg', '-v', 'error', '-nostdin', '-ss', f'{at:.3f}', '-i', path, '-an', '-vf', way, '-frames:v', str(count),
-              '-f', 'rawvideo', '-pix_fmt', 'yuv420p', '-').stdout
+    done = run('ffmpeg', '-v', 'error', '-nostdin', '-ss', f'{at:.3f}', '-i', path, '-an', '-vf', way, '-frames:v', str(count),
+               '-f', 'rawvideo', '-pix_fmt', 'yuv420p', '-')
+    if done.stderr:  # damaged, or what was jumped to needs pictures from before
+        return []
+    raw = done.stdout
     frames = [raw[i:i + FRAME] for i in range(0, len(raw) - FRAME + 1, FRAME)]
     while frames and len(frames) < count:
         frames.append(frames[-1])
@@ -167,13 +181,14 @@ def transition(kind, r, old, new, count):
 
 SECONDS = {'dissolve': (0.4, 1.6), 'long': (2, 3), 'black': (0.6, 2), 'white': (0.6, 2), 'wipe': (0.4, 1.5), 'iris': (0.4, 1.5)}
 KINDS = {'mixed': ['cut'] * 4 + ['dissolve'] * 3 + ['long', 'black', 'black', 'white', 'wipe', 'wipe', 'iris'],
-         'cuts': ['cut'], 'long': ['long']}
+         'cuts': ['cut'], 'long': ['long'], 'fades': ['black', 'white'], 'wipes': ['wipe', 'wipe', 'iris'],
+         'flash': ['cut'], 'shake': ['cut']}
 
 
 def film(r, shots, kind, fps, length):
-    """Frames and boundaries of one film."""
+    """Frames and boundaries of one film, and where flashes and shaking are, which are none."""
     frames, boundaries, before = [], [], None
-    source = []
+    apart, source = {'flash': [], 'shake': []}, []
     while len(frames) < length * fps:
         if not source:
             source = r.sample(shots, len(shots))
@@ -181,10 +196,10 @@ def film(r, shots, kind, fps, length):
         how = r.choice(KINDS[kind]) if before else 'start'
         over = round(r.uniform(*SECONDS[how]) * fps) if how in SECONDS else 0
         plain = round(r.uniform(1, 3.2) * fps)
-        tail = round(3 * fps) + 2  # of which the next transition may take as much as it wants
-        shaken = r.random() < 0.2
-        first = over + r.randrange(plain)
-        now = frames_of(r, shot, fps, over + plain + tail, (first, first + round(0.8 * fps)) if shaken else None)
+        tail = round(3 * fps) + 2 if kind not in ('cuts', 'flash', 'shake') else 2  # for the next transition
+        first = over + (r.randrange(plain) if kind != 'shake' else 0)
+        shaken = (first, first + round(fps * 0.8) if kind != 'shake' else over + plain) if kind == 'shake' or r.random() < 0.2 else None
+        now = frames_of(r, shot, fps, over + plain + tail, shaken)
         if not now or (before and distance(before[0], now[over]) < 25):
             continue
         if how == 'cut':
@@ -192,26 +207,38 @@ def film(r, shots, kind, fps, length):
         elif how != 'start':
             boundaries.append({'type': 'gradual', 'kind': how, 'start': len(frames), 'end': len(frames) + over - 1})
             frames += transition(how, r, before, now, over)
-        clean = now[over:over + plain]
-        if r.random() < 0.2 and plain > 8:  # flashes
+        clean, at_all = now[over:over + plain], len(frames)
+        if shaken:
+            apart['shake'].append((at_all + shaken[0] - over, at_all + min(plain, shaken[1] - over) - 1))
+        if (kind == 'flash' or r.random() < 0.2) and plain > 8:
             for _ in range(r.randrange(1, 4)):
-                at, power = r.randrange(2, plain - 4), r.uniform(0.4, 0.95)
-                for i in range(at, at + r.randrange(1, 4)):
+                at, power, n = r.randrange(2, plain - 4), r.uniform(0.4, 0.95), r.randrange(1, 4)
+                for i in range(at, at + n):
                     clean[i] = mixed(clean[i], solid(235), power)
+                apart['flash'].append((at_all + at, at_all + at + n - 1))
         frames += clean
         before = now[over + plain:]
-    return frames, boundaries
+    return frames, boundaries, apart
+
+
+def writable():
+    """The codecs that this ffmpeg can write, in a fixed order."""
+    known = run('ffmpeg', '-v', 'error', '-encoders').stdout.decode()
+    return [c for c, row in CODECS.items() if re.search(rf'\b{row[1][0]}\b', known)]
 
 
 def make(o):
     os.makedirs(o.out, exist_ok=True)
-    shots, videos = single_shots(o.footage, o.without.split(',')), []
+    words = [[w for w in given.split(',') if w] for given in (o.only, o.without)]
+    shots, codecs, videos = single_shots(o.footage, *words), writable(), []
     for i in range(o.films):
         r = random.Random(f'{o.seed} {o.kind} {i}')
-        codec = ('h264', 'hevc', 'vp9', 'mpeg4', 'h264')[i % 5]
+        codec = codecs[(i + o.seed) % len(codecs)]
         fps = r.choice((10, 12, 15, 24, 24, 25, 25, 25, 30, 30, 30, 50, 60, 60, 100, 120))
-        frames, boundaries = film(r, shots, o.kind, fps, 20 if fps <= 30 else 12 if fps <= 60 else 8)
-        way, size = [], r.choice((None, None, (426, 240), (202, 360), (318, 178), (321, 181) if codec == 'vp9' else (272, 208)))
+        if codec == 'mpeg2' and fps not in MPEG2_RATES:
+            fps = r.choice(MPEG2_RATES)
+        frames, boundaries, apart = film(r, shots, o.kind, fps, 20 if fps <= 30 else 12 if fps <= 60 else 8)
+        way, size = [], r.choice((None, None, (426, 240), (202, 360), (318, 178), (321, 181) if codec in ('vp9', 'mjpeg') else (272, 208)))
         if r.random() < 0.3:
             way.append(f'noise=alls={r.randrange(6, 22)}:allf=t')
         if size:
@@ -219,12 +246,13 @@ def make(o):
         bars = r.choice((None, None, None, 'letter', 'pillar'))
         if bars and size != (321, 181):
             way.append('pad=iw:ceil(ih*1.3/2)*2:0:(oh-ih)/2' if bars == 'letter' else 'pad=ceil(iw*1.33/2)*2:ih:(ow-iw)/2:0')
-        ending, encoder = CODECS[codec]
+        ending, encoder, quality, levels = CODECS[codec]
         name = f'{o.kind}_{o.seed}_{i:02}_{codec}_{fps}.{ending}'
         run('ffmpeg', '-v', 'error', '-y', '-f', 'rawvideo', '-pix_fmt', 'yuv420p', '-s', f'{W}x{H}', '-r', str(fps), '-i', '-',
-            *(['-vf', ','.join(way)] if way else []), *encoder, *QUALITY[codec], str(r.randint(*LEVELS[codec])),
-            '-g', str(r.choice((12, 48, 250))), '-pix_fmt', 'yuv420p', '-threads', '2', os.path.join(o.out, name), data=b''.join(frames))
-        videos.append({'file': name, 'fps': str(fps), 'frames': len(frames), 'way': way, 'boundaries': boundaries})
+            *(['-vf', ','.join(way)] if way else []), '-c:v', *encoder, *quality, str(r.randint(*levels)), '-g', str(r.choice((12, 48, 250))),
+            '-pix_fmt', 'yuv422p10le' if codec == 'prores' else 'yuv420p', '-threads', '2', os.path.join(o.out, name), data=b''.join(frames))
+        about = [codec, f'{fps} fps'] + [w for w, there in (('noise', 'noise=' in ','.join(way)), ('resized', size), ('bars', 'pad=' in ','.join(way))) if there]
+        videos.append({'file': name, 'fps': str(fps), 'frames': len(frames), 'about': about, 'boundaries': boundaries, **apart})
         print(f'{name}: {len(frames)} frames, {len(boundaries)} boundaries', flush=True)
     with open(os.path.join(o.out, 'shots.json'), 'w') as f:
         json.dump({'version': 1, 'set': f'{o.kind} {o.seed}', 'videos': videos}, f, indent=1)
@@ -244,6 +272,10 @@ def matches(truth, found):
     return a <= truth['end'] + 3 and z >= truth['start'] - 2
 
 
+def f1(hit, all_of, false):
+    return 2 * hit / max(1, hit + all_of + false)
+
+
 def score(o):
     """A hard cut is matched by a cut within a frame, a transition by whatever overlaps it; each once. For fades, the
     frames of the transition that the neighbouring clips would keep; for all, the clean frames that are lost."""
@@ -253,9 +285,10 @@ def score(o):
         predicted.setdefault(os.path.basename(b['file']), []).append(b)
     for name in o.truth:
         videos += json.load(open(name))['videos']
-    kinds, false, left, fades, lost, graduals = {}, 0, 0, 0, 0, 0
+    kinds, groups, left, fades, lost, graduals = {}, {}, 0, 0, 0, 0
+    apart = {'flash': [0, 0, 0], 'shake': [0, 0, 0], 'elsewhere': [0, 0, 0]}  # false alarms, seconds, places
     for v in videos:
-        name = os.path.basename(v['file'])
+        name, fps = os.path.basename(v['file']), float(Fraction(v['fps']))
         ignored = [position(i) if isinstance(i, dict) else i for i in v.get('ignore', [])]
         found = sorted((b for b in predicted.get(name, []) if not any(position(b)[0] >= a and position(b)[1] <= z for a, z in ignored)),
                        key=position)
@@ -282,14 +315,31 @@ def score(o):
                     left += bad
                     if bad:
                         notes.append(f'{kind} {s}-{e} found {a}-{z}')
-        notes += [f'false {position(b)} {b["type"]} {b["score"]}' for i, b in enumerate(found) if i not in used]
-        false += len(found) - len(used)
+        for where in ('flash', 'shake'):
+            apart[where][1] += sum(z - a + 1 for a, z in v.get(where, [])) / fps
+            apart[where][2] += len(v.get(where, []))
+        apart['elsewhere'][1] += v['frames'] / fps
+        for i, b in enumerate(found):
+            if i not in used:
+                a, z = position(b)
+                where = next((w for w in ('flash', 'shake') if any(a <= y + 5 and z >= x - 5 for x, y in v.get(w, []))), 'elsewhere')
+                apart[where][0] += 1
+                notes.append(f'false {(a, z)} {b["type"]} {b["score"]} ({where})')
+        for g in v.get('about', []):
+            tally = groups.setdefault(g, [0, 0, 0])
+            for k, n in enumerate((len(used), len(v['boundaries']), len(found) - len(used))):
+                tally[k] += n
         if notes and not o.brief:
             print(f"{name}: {'; '.join(notes)}")
+    if not o.brief:
+        for g, tally in sorted(groups.items(), key=lambda row: (row[0].endswith('fps'), len(row[0]), row[0])):
+            print(f'    {g:8} {tally[0]:3} of {tally[1]:3}, false {tally[2]:2}, F1 {f1(*tally):.3f}')
+        for where, (n, seconds, places) in apart.items():
+            print(f'    false in {where}: {n}' + (f' in {places} places, {60 * n / seconds:.2f} a minute of it' if seconds else ''))
     hit, all_of = (sum(t[k] for t in kinds.values()) for k in (0, 1))
-    f1 = 2 * hit / max(1, hit + all_of + false)
+    false = sum(row[0] for row in apart.values())
     print(' '.join(f'{k} {a}/{b}' for k, (a, b) in sorted(kinds.items())), f'false {false}', f'fades with 3 or more dimmed frames left {left}/{fades}',
-          f'clean frames lost a transition {lost / max(1, graduals):.1f} F1 {f1:.3f}')
+          f'clean frames lost a transition {lost / max(1, graduals):.1f} F1 {f1(hit, all_of, false):.3f}')
 
 
 def main():
@@ -301,6 +351,7 @@ def main():
     m.add_argument('--seed', type=int, default=1)
     m.add_argument('--films', type=int, default=12)
     m.add_argument('--kind', choices=sorted(KINDS), default='mixed')
+    m.add_argument('--only', default='')
     m.add_argument('--without', default='')
     s = verbs.add_parser('score')
     s.add_argument('truth', nargs='+')

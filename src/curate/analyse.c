@@ -28,7 +28,7 @@ enum { FLAT = 4 };    /* sharpness of a luma that does not tell what is to be se
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
-    bool damaged, jump; /* as of weft_video_frame */
+    bool damaged, jump, lost; /* as of weft_video_frame */
     uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
     int64_t hashes; /* how many there were before this frame */
 } frame_stat;
@@ -271,8 +271,11 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     analysis *a = user;
     WEFT_TRY(weft_grow((void **)&a->frame, a->frames, &a->frame_capacity, sizeof *a->frame));
     frame_stat *s = &a->frame[a->frames];
-    *s = (frame_stat){
-        .seconds = f->seconds, .hashes = a->hashes, .damaged = tiny->damaged, .jump = tiny->jump};
+    *s = (frame_stat){.seconds = f->seconds,
+                      .hashes = a->hashes,
+                      .damaged = tiny->damaged,
+                      .jump = tiny->jump,
+                      .lost = tiny->lost};
     WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
     for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
         memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0],
@@ -557,6 +560,19 @@ static json_t *cut_into_shots(const analysis *a)
     return shots;
 }
 
+/* Where pictures are missing: [start, end] in seconds, each. What comes behind may be whole, so
+ * that no frame tells of it. */
+static json_t *lost_spans(const analysis *a)
+{
+    json_t *spans = json_array();
+    for (int64_t t = 0; t < a->frames; t++)
+        if (a->frame[t].lost) {
+            const double end = a->frame[t].seconds, start = t > 0 ? end_of(a, t - 1) : 0;
+            json_array_append_new(spans, json_pack("[f,f]", fmin(start, end), end));
+        }
+    return spans;
+}
+
 /* The record's parts that need the whole pass; a reject of the video where there is one. */
 static json_t *conclude(analysis *a, json_t *record)
 {
@@ -595,6 +611,7 @@ static json_t *conclude(analysis *a, json_t *record)
         return weft_curate_reject("fps", a->fps, a->config->video.max_fps,
                                   "the frame rate is too high");
     a->has_film_bars = film_bars(a, a->film_bar);
+    json_object_set_new(record, "lost", lost_spans(a));
     json_object_set_new(record, "shots", cut_into_shots(a));
     return NULL;
 }

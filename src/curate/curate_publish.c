@@ -90,6 +90,20 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
         status = add_reject(l, s, NULL, reject);
         json_decref(reject);
     }
+    size_t k;
+    json_t *span;
+    json_array_foreach(json_object_get(s->record, "lost"), k, span) if (status == WEFT_OK)
+    {
+        const double start = json_real_value(json_array_get(span, 0)),
+                     end = json_real_value(json_array_get(span, 1));
+        json_t *reject =
+            weft_curate_reject("missing", end - start, 0,
+                               "what the file had here cannot be read: pictures are missing");
+        if (reject)
+            json_object_set(reject, "duration_span", span);
+        status = add_reject(l, s, NULL, reject);
+        json_decref(reject);
+    }
     if (status == WEFT_OK && others > 0) {
         json_t *reject =
             weft_curate_reject("stream", (double)(others + 1), 1,

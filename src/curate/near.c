@@ -204,16 +204,10 @@ static int64_t samples_to_look_up(double share, int64_t samples)
     return needed == 0 ? 0 : samples - needed + 1;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static void sort_pairs(search *s)
 {
     if (s->pairs > 1)
-        qsort(s->pair, (size_t)s->pairs, sizeof *s->pair, ascending);
+        qsort(s->pair, (size_t)s->pairs, sizeof *s->pair, weft_near_ascending);
     int64_t kept = 0;
     for (int64_t i = 0; i < s->pairs; i++)
         if (i == 0 || s->pair[i] != s->pair[i - 1])

@@ -78,7 +78,7 @@ static void choose_bits(int choice, int width, int bits[LOW])
     memcpy(bits, order, (size_t)width * sizeof *bits);
 }
 
-static int ascending(const void *a, const void *b)
+int weft_near_ascending(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -89,7 +89,7 @@ static void add_up(point_index *x)
 {
     int64_t kept = 0;
     if (x->votes > 1)
-        qsort(x->vote, (size_t)x->votes, sizeof *x->vote, ascending);
+        qsort(x->vote, (size_t)x->votes, sizeof *x->vote, weft_near_ascending);
     for (int64_t i = 0; i < x->votes; i++) {
         const uint64_t pair = x->vote[i] >> 8, more = x->vote[i] & 255;
         if (kept && x->vote[kept - 1] >> 8 == pair) {

@@ -17,4 +17,7 @@ typedef struct weft_near_pair {
 weft_status weft_near_parts(const weft_parts *const *shots, int64_t count, weft_near_pair **pairs,
                             int64_t *found);
 
+/* For qsort, of uint64_t. */
+int weft_near_ascending(const void *a, const void *b);
+
 #endif

@@ -45,6 +45,11 @@ static const float cut_mismatch = 0.34f, span_mismatch = 0.385f;
 /* Parts of cut_mismatch: below the first two frames show the same picture; below the second what
  * lies between may be mixed of them. */
 static const float same_picture = 0.6f, alike_mismatch = 0.4f;
+/* In noise frames of one shot match so much worse than neighbours, and so much better than frames
+ * of two. */
+static const float noisy = 1.35f, noisy_share = 0.6f;
+/* What noise leaves of a fade differs from frame to frame by this share of its contrast. */
+static const float noise_share = 0.4f;
 /* How much longer the way of what moves is than that of its mixture: 1.3 to 1.5 in footage, 1.05 in
  * dissolves. */
 static const float mixed_way = 1.5f;
@@ -60,12 +65,14 @@ typedef struct slot {
     float step;     /* difference to the frame before */
     bool cut;       /* a new shot begins here */
     bool mixed;     /* not decoded */
+    bool passing;   /* of a flash or something that passed by: what was before comes back */
 } slot;
 
 typedef struct candidate {
     int64_t start, end; /* positions: last old and first new frame */
     float score;
     bool dip;
+    bool fade; /* a dip to nothing but noise */
     /* Of the choice among them: the best sum up to this one, and which comes before it. */
     float sum;
     int before;
@@ -82,13 +89,16 @@ struct weft_shot_detector {
     int64_t last_cut;    /* frame; -1: none */
     slot *ring;          /* of every `stride`-th frame since the last cut, for spans */
     int64_t stride, since;
+    bool left_out;  /* a flash between the last frame of the ring and the next */
     int64_t count;  /* as fine_count */
     int64_t looked; /* spans that end below this were tried */
     int64_t gap;
     int64_t settled; /* position up to which transitions were told */
     /* The fade that was measured last. */
     int64_t fade_low, fade_count, fade_start, fade_end;
+    bool fade_deep;
     float fade_mismatch; /* of its two ends */
+    float fade_noise;    /* of frames of one shot around it */
     candidate *candidate;
     int64_t candidate_count;
     weft_boundary *boundary;
@@ -205,6 +215,44 @@ static bool is_ramp(const weft_shot_detector *d, int64_t first, int way)
     return fabsf(whole) > 0.2f * high && share > -0.3f && share < 1.8f;
 }
 
+/* The median of up to COUNT values. */
+typedef struct some {
+    float value[2 * FINE];
+    int count;
+} some;
+
+static float median(some *s)
+{
+    for (int i = 1; i < s->count; i++)
+        for (int k = i; k > 0 && s->value[k] < s->value[k - 1]; k--) {
+            const float v = s->value[k];
+            s->value[k] = s->value[k - 1];
+            s->value[k - 1] = v;
+        }
+    return s->count ? s->value[s->count / 2] : 0;
+}
+
+/* How much neighbours around a position do not match, of noise or water: two frames of one shot
+ * match no better. */
+static float noise_around(const weft_shot_detector *d, int64_t position)
+{
+    some s = {.count = 0};
+    for (int64_t p = position - 1; p > 0 && p > position - 13 && !fine_at(d, p)->cut; p--)
+        s.value[s.count++] = fine_at(d, p)->mismatch;
+    for (int64_t p = position + 1; p < d->fine_count && p <= position + LOOK; p++)
+        s.value[s.count++] = fine_at(d, p)->mismatch;
+    return median(&s);
+}
+
+/* Whether two frames show one picture, so that `between` is a flash or something that passed by:
+ * they match better than `same`. Where light has taken the contrast of what is between, it says
+ * nothing of its own, and they need only match better than across a cut. */
+static bool is_same(const slot *a, const slot *between, const slot *b, float same, float cut)
+{
+    const bool pale = between->f.spread < 0.6f * fminf(a->f.spread, b->f.spread);
+    return weft_shot_mismatch(&a->f, &b->f, 6, 4) < (pale ? cut : same);
+}
+
 /* Whether the frame at `position` begins a shot; the frames up to position + LOOK are there, or
  * the video ends. */
 static bool is_cut(const weft_shot_detector *d, int64_t position)
@@ -233,25 +281,50 @@ static bool is_cut(const weft_shot_detector *d, int64_t position)
         usual += fine_at(d, p)->mismatch;
     if (n >= 4 && now->mismatch < 1.6f * usual / (float)n)
         return false;
+    const float noise = fminf(noisy * noise_around(d, position), noisy_share * now->mismatch);
+    const float same = fmaxf(same_picture * threshold, noise);
     for (int64_t k = 1; k <= LOOK; k++) {
         if (position + k < d->fine_count && !uniform(fine_at(d, position + k)) &&
-            weft_shot_mismatch(&before->f, &fine_at(d, position + k)->f, 6, 4) <
-                same_picture * threshold)
+            is_same(before, now, fine_at(d, position + k), same, threshold))
             return false; /* what was before comes back */
         const int64_t p = position - 1 - k;
         if (p < 0 || p <= d->fine_count - FINE || fine_at(d, p + 1)->cut)
             break;
-        if (weft_shot_mismatch(&fine_at(d, p)->f, &now->f, 6, 4) < same_picture * threshold)
+        if (is_same(fine_at(d, p), before, now, same, threshold))
             return false; /* it has come back */
     }
     return true;
 }
 
+/* Marks a flash that begins at `position`, after which the picture of before comes back. */
+static void mark_passing(weft_shot_detector *d, int64_t position)
+{
+    const slot *now = fine_at(d, position), *before = fine_at(d, position - 1);
+    const float threshold = cut_mismatch * d->factor;
+    if (now->passing || uniform(before) || now->step < 2 * least_difference)
+        return;
+    const float same = fmaxf(same_picture * threshold,
+                             fminf(noisy * noise_around(d, position), noisy_share * now->mismatch));
+    for (int64_t k = 1; k <= LOOK && position + k < d->fine_count; k++) {
+        const slot *after = fine_at(d, position + k);
+        if (uniform(after) || weft_shot_difference(&before->f, &after->f) > 0.4f * now->step ||
+            !is_same(before, now, after, same, threshold))
+            continue;
+        for (int64_t p = position; p < position + k; p++)
+            fine_at(d, p)->passing = true;
+        return;
+    }
+}
+
 /* Decides about one frame. */
 static weft_status decide_cut(weft_shot_detector *d, int64_t p)
 {
-    if (p == 0 || !is_cut(d, p))
+    if (p == 0)
         return WEFT_OK;
+    if (!is_cut(d, p)) {
+        mark_passing(d, p);
+        return WEFT_OK;
+    }
     const int64_t index = fine_at(d, p)->index;
     if (d->last_cut >= 0 && index - d->last_cut < d->options.min_frames)
         return WEFT_OK; /* a flash over the first frames of the new shot */
@@ -428,6 +501,36 @@ static float evidence(float mismatch, float straight, float residue, float diffe
            0.6f * excess - 12.6f;
 }
 
+/* How much neighbours on both sides of a span do not match, as noise_around. */
+static float noise_beside(const weft_shot_detector *d, int64_t from, int64_t to)
+{
+    some s = {.count = 0};
+    for (int64_t p = from; p > 0 && p > d->count - RING && p > from - 8 && !at(d, p)->cut; p--)
+        s.value[s.count++] = at(d, p)->mismatch;
+    for (int64_t p = to + 1; p < d->count && p < to + 9 && !at(d, p)->cut; p++)
+        s.value[s.count++] = at(d, p)->mismatch;
+    return noisy * median(&s);
+}
+
+/* Whether an end of a span whose ends do not match is amid a flash: the picture of one end comes
+ * back behind the other. */
+static bool ends_in_flash(const weft_shot_detector *d, int64_t from, int64_t to, float mismatch)
+{
+    const slot *a = at(d, from), *b = at(d, to);
+    const float same = fmaxf(same_picture * cut_mismatch * d->factor,
+                             fminf(noise_beside(d, from, to), noisy_share * mismatch));
+    for (int64_t k = 1; k <= LOOK; k++) {
+        const int64_t after = to + k, before = from - k;
+        if (after < d->count && !at(d, after)->cut &&
+            weft_shot_mismatch(&a->f, &at(d, after)->f, 8, 5) < same)
+            return true;
+        if (before >= 0 && before > d->count - RING && !at(d, before + 1)->cut &&
+            weft_shot_mismatch(&at(d, before)->f, &b->f, 8, 5) < same)
+            return true;
+    }
+    return false;
+}
+
 /* Looks at the span that ends at position `to`. */
 static void try_span(weft_shot_detector *d, int64_t to, int span)
 {
@@ -476,7 +579,7 @@ static void try_span(weft_shot_detector *d, int64_t to, int span)
             return;
         score = (dips ? 4.5f : 1) + 4 * (mismatch - span_mismatch) + 8.0f / (float)span;
     }
-    if (score <= 0)
+    if (score <= 0 || ends_in_flash(d, from, to, mismatch))
         return;
     d->candidate[d->candidate_count++] =
         (candidate){.start = from, .end = to, .score = score, .dip = dips};
@@ -541,6 +644,17 @@ static int64_t fade_edge(const weft_shot_detector *d, int64_t low, int way, int6
     return low + way * best;
 }
 
+/* Whether nothing is seen where a dip is deepest, or nothing but noise: other pictures may be a
+ * pale shot between two others. */
+static bool nothing_left(const weft_shot_detector *d, int64_t low)
+{
+    const slot *s = at(d, low);
+    if (uniform(s))
+        return true;
+    return low > 0 && low > d->count - RING + 1 && low + 1 < d->count &&
+           weft_shot_difference(&at(d, low - 1)->f, &at(d, low + 1)->f) > noise_share * s->f.spread;
+}
+
 /* Narrows or widens a span to its mixed frames: by the share of the way that is behind, or for a
  * dip by how far the colour is away. Positions `start` (last pure old), `end` (first pure new). */
 static void refine(weft_shot_detector *d, candidate *c)
@@ -554,6 +668,7 @@ static void refine(weft_shot_detector *d, candidate *c)
         if (d->fade_low == low && d->fade_count == d->count) { /* as of the span before */
             c->start = d->fade_start;
             c->end = d->fade_end;
+            c->fade = d->fade_deep;
             return;
         }
         int colour[3];
@@ -567,9 +682,11 @@ static void refine(weft_shot_detector *d, candidate *c)
             last++;
         c->start = d->fade_start = fade_edge(d, low, -1, first, colour);
         c->end = d->fade_end = fade_edge(d, low, 1, last, colour);
+        c->fade = d->fade_deep = nothing_left(d, low);
         d->fade_low = low;
         d->fade_count = d->count;
         d->fade_mismatch = weft_shot_mismatch(&at(d, c->start)->f, &at(d, c->end)->f, 8, 5);
+        d->fade_noise = noise_beside(d, c->start, c->end);
         return;
     }
     const double whole = weft_shot_difference(&at(d, from)->f, &at(d, to)->f);
@@ -601,6 +718,19 @@ static int by_end(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
+/* Whether a span begins or ends amid a fade: what it holds against each other is a picture and what
+ * noise left of it. */
+static bool ends_in_fade(const candidate *list, int64_t count, const candidate *c)
+{
+    for (int64_t i = 0; i < count && !c->dip; i++) {
+        const int64_t first = list[i].start + 1, last = list[i].end - 1;
+        if (list[i].fade &&
+            ((c->start > first && c->start < last) || (c->end > first && c->end < last)))
+            return true;
+    }
+    return false;
+}
+
 /* Tells the transitions of the candidates once nothing that may still come can overlap them. Of all
  * sets whose members lie apart it is the one of the greatest sum of scores, so that a span over two
  * transitions does not swallow the shot between them. */
@@ -615,15 +745,21 @@ static weft_status settle(weft_shot_detector *d, bool all)
         (!all && d->looked - last_end < AFTER && d->looked - first_start < RING - 24 &&
          d->candidate_count < CANDIDATES))
         return WEFT_OK;
-    int64_t count = 0;
+    int64_t refined = 0, count = 0;
     for (int64_t i = 0; i < d->candidate_count; i++) {
         candidate c = d->candidate[i];
         refine(d, &c);
-        if (c.dip && d->fade_mismatch < cut_mismatch * d->factor)
+        if (c.dip && d->fade_mismatch < fmaxf(cut_mismatch * d->factor, d->fade_noise))
             continue; /* a flash, or a camera that was covered: what was before comes back */
         if (c.start >= d->settled + d->gap)
-            d->candidate[count++] = c;
+            d->candidate[refined++] = c;
     }
+    candidate *list = d->candidate;
+    for (int64_t i = 0; i < refined; i++)
+        list[i].before = ends_in_fade(list, refined, &list[i]);
+    for (int64_t i = 0; i < refined; i++)
+        if (!list[i].before)
+            list[count++] = list[i];
     qsort(d->candidate, (size_t)count, sizeof *d->candidate, by_end);
     d->candidate_count = 0;
     int best = -1;
@@ -665,20 +801,27 @@ static weft_status look_back(weft_shot_detector *d, bool all)
     return WEFT_OK;
 }
 
-/* Hands a decided frame on to where spans are looked for. */
+/* Hands a decided frame on to where spans are looked for. Flashes are left out there. */
 static weft_status pass_on(weft_shot_detector *d, const slot *s)
 {
     if (s->cut)
         d->since = 0;
     if (d->since++ % d->stride != 0)
         return WEFT_OK;
+    if (s->passing) {
+        d->left_out = true;
+        return WEFT_OK;
+    }
     slot *to = at(d, d->count);
     *to = *s;
     to->path = 0;
     if (d->count > 0) {
         const slot *before = at(d, d->count - 1);
-        if (d->stride > 1)
+        if (d->stride > 1 || d->left_out)
             to->step = weft_shot_difference(&before->f, &to->f);
+        if (d->left_out)
+            to->mismatch = weft_shot_mismatch(&before->f, &to->f, 6, 4);
+        d->left_out = false;
         to->path = before->path + to->step * (to->mixed || before->mixed ? mixed_way : 1);
     }
     d->count++;
@@ -708,6 +851,7 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     s->index = number;
     s->cut = false;
     s->mixed = frame->mixed;
+    s->passing = false;
     s->mismatch = s->step = 0;
     d->uniform_run = uniform(s) ? d->uniform_run + 1 : 0;
     if (d->uniform_run > HOLD * d->stride)

@@ -657,7 +657,7 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
         out.seconds = frame_seconds(r, &out.jump);
         out.damaged = is_damaged(r);
         if (r->hole && r->frame->best_effort_timestamp >= r->hole_time) {
-            out.jump = true;
+            out.jump = out.lost = true;
             r->hole = false;
         }
         if (out.index < r->skip_before)

@@ -75,6 +75,7 @@ typedef struct weft_video_frame {
     /* The container's time went back here (joined streams; `seconds` goes on as if it had not), or
      * pictures before this one are missing. */
     bool jump;
+    bool lost;                 /* pictures before this one are missing */
     bool mixed;                /* not decoded, but mixed of its neighbours (video/scan.h) */
     const weft_motion *motion; /* borrowed; motion_count 0: none (intra frame, or not known) */
     int64_t motion_count;

@@ -45,6 +45,10 @@ print(kept, 'bad', bad[:3], bad[-3:], len(bad))
 assert len(kept) == 4 and all(n > 150 for n in kept.values()), kept
 assert not bad
 assert any(r.get('operator') == 'damaged' and 'frame_span' in r for r in rejects)
+# a hole that ends before a key picture, behind which all is whole, is a line of its own
+missing = [r for r in rejects if r.get('operator') == 'missing']
+print(missing)
+assert any(r['source'] == 'hole.mkv' and 0 < r['duration_span'][0] <= r['duration_span'][1] for r in missing)
 PY
 # a picture that the decoder patches up is told of on any number of threads, in every run
 mkdir patched

@@ -44,12 +44,15 @@ assert files == kept | {r["source"] for r in rejects}, files ^ (kept | {r["sourc
 spans = collections.defaultdict(list)
 for c in clips:
     spans[c["source_video"]].append(c["frame_span"])
-whole = {r["source"] for r in rejects if not r.get("frame_span") and r["operator"] not in ("truncated", "stream")}
+whole = {r["source"] for r in rejects if not r.get("frame_span") and r["operator"] not in ("truncated", "stream", "missing")}
 for r in rejects:
     if r.get("frame_span"):
         spans[r["source"]].append(r["frame_span"])
 decoded = {e["file"]: e["frames"] for e in json.load(open(sys.argv[1] + "/MANIFEST.json"))["entries"]}  # as counted by ffmpeg
 assert all(c["frames_source"] == decoded[c["source_video"]] for c in clips)
+lost = {r["source"] for r in rejects if r["operator"] == "missing"}
+print("pictures are missing in", sorted(lost))
+assert all(f.startswith("odd/") for f in lost), lost  # nothing is lost in what is whole
 all_rejected = 0
 for f, list_ in spans.items():
     assert f not in whole, f
