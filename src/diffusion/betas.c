@@ -19,18 +19,18 @@ static double laplace(double t)
     return sqrt(exp(log_snr) / (1 + exp(log_snr)));
 }
 
-/* Evenly from a to b, from both ends, in f32. */
+/* Evenly from a to b, from both ends, rounded once. */
 static float between(double a, double b, int64_t i, int64_t count)
 {
     const float from = (float)a, to = (float)b;
     const float step = count > 1 ? (to - from) / (float)(count - 1) : 0;
-    return i < count / 2 ? from + step * (float)i : to - step * (float)(count - 1 - i);
+    return i < count / 2 ? fmaf(step, (float)i, from) : fmaf(-step, (float)(count - 1 - i), to);
 }
 
 static double between_f64(double a, double b, int64_t i, int64_t count)
 {
     const double step = count > 1 ? (b - a) / (double)(count - 1) : 0;
-    return i < count / 2 ? a + step * (double)i : b - step * (double)(count - 1 - i);
+    return i < count / 2 ? fma(step, (double)i, a) : fma(-step, (double)(count - 1 - i), b);
 }
 
 static double beta_at(const weft_betas_config *c, int64_t i)
@@ -55,8 +55,24 @@ static double beta_at(const weft_betas_config *c, int64_t i)
     }
 }
 
+/* CogVideoX's table of roots is wide, all others are narrow. */
+static bool is_wide(const weft_betas_config *c)
+{
+    return c->direct && c->schedule == WEFT_BETAS_SCALED_LINEAR;
+}
+
+static void shift_snr(const weft_betas_config *c, double *bar)
+{
+    const float scale = (float)c->snr_scale, rest = 1 - scale;
+    for (int64_t i = 0; i < c->times && c->snr_scale != 1; i++) {
+        const float b = (float)bar[i];
+        bar[i] = is_wide(c) ? bar[i] / (c->snr_scale + (1 - c->snr_scale) * bar[i])
+                            : (double)(b / (scale + rest * b));
+    }
+}
+
 /* sqrt(alpha_bar), moved so that the last is 0, then stretched so that the first stays (Lin et al.
- * 2023, algorithm 1). In f32, as the table is; `direct`: in f64. */
+ * 2023, algorithm 1). */
 static void to_zero_snr(const weft_betas_config *c, double *bar)
 {
     const int64_t last = c->times - 1;
@@ -66,18 +82,17 @@ static void to_zero_snr(const weft_betas_config *c, double *bar)
     for (int64_t i = 0; i <= last; i++) {
         const double root = (sqrt(bar[i]) - end) * stretch;
         const float root_f = (sqrtf((float)bar[i]) - end_f) * stretch_f;
-        bar[i] = c->direct ? root * root : (double)(root_f * root_f);
+        bar[i] = is_wide(c) ? root * root : (double)(root_f * root_f);
     }
 }
 
-/* The running product of 1 - beta: summed up wide, kept narrow. */
+/* The running product of 1 - beta: multiplied wide, kept narrow. */
 static void accumulate(const weft_betas_config *c, const double *beta, double *bar)
 {
-    const bool wide = c->direct && c->schedule == WEFT_BETAS_SCALED_LINEAR;
     double product = 1;
     for (int64_t i = 0; i < c->times; i++) {
-        product *= wide ? 1 - beta[i] : (double)(1 - (float)beta[i]);
-        bar[i] = wide ? product : (double)(float)product;
+        product *= is_wide(c) ? 1 - beta[i] : (double)(1 - (float)beta[i]);
+        bar[i] = is_wide(c) ? product : (double)(float)product;
     }
 }
 
@@ -88,9 +103,7 @@ void weft_betas_table(const weft_betas_config *c, double *bar, double *beta)
     for (int64_t i = 0; i < n; i++)
         b[i] = beta_at(c, i);
     accumulate(c, b, bar);
-    if (c->snr_scale != 1)
-        for (int64_t i = 0; i < n; i++)
-            bar[i] = bar[i] / (c->snr_scale + (1 - c->snr_scale) * bar[i]);
+    shift_snr(c, bar);
     if (!c->zero_snr)
         return;
     to_zero_snr(c, bar);

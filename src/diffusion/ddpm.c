@@ -5,6 +5,7 @@
 #include "diffusion/scheduler.h"
 
 #include <math.h>
+#include <string.h>
 
 static const char *const predictions[] = {"epsilon", "v_prediction", "sample", NULL};
 static const weft_key ddpm_keys[] = {
@@ -129,20 +130,31 @@ static weft_status check(const weft_process_config *config, const char *where)
     return WEFT_OK;
 }
 
-static const char *scheduler(const weft_process_config *config)
+/* A shift of SNR is CogVideoX's classes' alone. */
+static const weft_process_scheduler *schedulers(const weft_process_config *config)
 {
-    return config->ddpm.snr_shift == 1 ? "DDIMScheduler" : "CogVideoXDDIMScheduler";
+    static const weft_process_scheduler plain[] = {{"ddim", "DDIMScheduler"},
+                                                   {"ddpm", "DDPMScheduler"},
+                                                   {"unipc", "UniPCMultistepScheduler"},
+                                                   {"dpmpp", "DPMSolverMultistepScheduler"},
+                                                   {NULL, NULL}};
+    static const weft_process_scheduler shifted[] = {{"ddim", "CogVideoXDDIMScheduler"},
+                                                     {"cogvideox_dpm", "CogVideoXDPMScheduler"},
+                                                     {NULL, NULL}};
+    return config->ddpm.snr_shift != 1 ? shifted : plain;
 }
 
-static json_t *write_scheduler(const weft_process_config *config)
+static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
 {
     const weft_ddpm_config *c = &config->ddpm;
-    json_t *json = json_pack(
-        "{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:s, s:b, s:b}", "_class_name", scheduler(config),
-        "num_train_timesteps", (json_int_t)c->times, "beta_start", c->beta_start, "beta_end",
-        c->beta_end, "beta_schedule", weft_betas_names[c->betas], "prediction_type",
-        predictions[c->prediction], "rescale_betas_zero_snr", c->zero_snr, "timestep_spacing",
-        "trailing", "clip_sample", 0, "set_alpha_to_one", 1);
+    json_t *json =
+        json_pack("{s:s, s:I, s:f, s:f, s:s, s:s, s:b, s:s}", "_class_name", class_name,
+                  "num_train_timesteps", (json_int_t)c->times, "beta_start", c->beta_start,
+                  "beta_end", c->beta_end, "beta_schedule", weft_betas_names[c->betas],
+                  "prediction_type", predictions[c->prediction], "rescale_betas_zero_snr",
+                  c->zero_snr, "timestep_spacing", "trailing");
+    if (json && !strstr(class_name, "Multistep"))
+        json_object_set_new(json, "clip_sample", json_false());
     if (json && c->snr_shift != 1)
         json_object_set_new(json, "snr_shift_scale", json_real(c->snr_shift));
     return json;
@@ -154,6 +166,6 @@ const weft_process weft_process_ddpm = {
     .input = input,
     .target = target,
     .check = check,
-    .scheduler = scheduler,
+    .schedulers = schedulers,
     .write = write_scheduler,
 };

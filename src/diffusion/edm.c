@@ -81,16 +81,18 @@ static weft_status check(const weft_process_config *config, const char *where)
     return WEFT_OK;
 }
 
-static const char *scheduler(const weft_process_config *config)
+static const weft_process_scheduler *schedulers(const weft_process_config *config)
 {
+    static const weft_process_scheduler list[] = {
+        {"euler", "EDMEulerScheduler"}, {"dpmpp", "EDMDPMSolverMultistepScheduler"}, {NULL, NULL}};
     (void)config;
-    return "EDMEulerScheduler";
+    return list;
 }
 
-static json_t *write_scheduler(const weft_process_config *config)
+static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
 {
     const weft_edm_config *c = &config->edm;
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:s}", "_class_name", scheduler(config),
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:s}", "_class_name", class_name,
                      "sigma_min", c->sigma_min, "sigma_max", c->sigma_max, "sigma_data",
                      c->sigma_data, "rho", c->rho, "sigma_schedule", "karras", "prediction_type",
                      "epsilon", "final_sigmas_type", "zero");
@@ -103,6 +105,6 @@ const weft_process weft_process_edm = {
     .target = target,
     .scale = scale,
     .check = check,
-    .scheduler = scheduler,
+    .schedulers = schedulers,
     .write = write_scheduler,
 };

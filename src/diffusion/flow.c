@@ -2,6 +2,7 @@
 #include "diffusion/process.h"
 
 #include <math.h>
+#include <string.h>
 
 static const char *const times_names[] = {"logit_normal", "uniform", "mode", NULL};
 static const char *const weighting_names[] = {"none", "sigma_sqrt", "cosmap", NULL};
@@ -209,19 +210,30 @@ static weft_status check(const weft_process_config *config, const char *where)
     return WEFT_OK;
 }
 
-static const char *scheduler(const weft_process_config *config)
+/* A shift that goes by resolution is Euler's class's alone. */
+static const weft_process_scheduler *schedulers(const weft_process_config *config)
 {
-    (void)config;
-    return "FlowMatchEulerDiscreteScheduler";
+    static const weft_process_scheduler fixed[] = {{"euler", "FlowMatchEulerDiscreteScheduler"},
+                                                   {"heun", "FlowMatchHeunDiscreteScheduler"},
+                                                   {"unipc", "UniPCMultistepScheduler"},
+                                                   {"dpmpp", "DPMSolverMultistepScheduler"},
+                                                   {NULL, NULL}};
+    static const weft_process_scheduler moving[] = {{"euler", "FlowMatchEulerDiscreteScheduler"},
+                                                    {NULL, NULL}};
+    return config->flow.by_resolution ? moving : fixed;
 }
 
-static json_t *write_scheduler(const weft_process_config *config)
+static json_t *write_scheduler(const weft_process_config *config, const char *class_name)
 {
     const weft_flow_config *c = &config->flow;
+    if (strstr(class_name, "Multistep"))
+        return json_pack("{s:s, s:i, s:s, s:b, s:f}", "_class_name", class_name,
+                         "num_train_timesteps", TIMES, "prediction_type", "flow_prediction",
+                         "use_flow_sigmas", 1, "flow_shift", c->shift);
     if (!c->by_resolution)
-        return json_pack("{s:s, s:i, s:f}", "_class_name", scheduler(config), "num_train_timesteps",
-                         TIMES, "shift", c->shift);
-    return json_pack("{s:s, s:i, s:b, s:f, s:f, s:I, s:I}", "_class_name", scheduler(config),
+        return json_pack("{s:s, s:i, s:f}", "_class_name", class_name, "num_train_timesteps", TIMES,
+                         "shift", c->shift);
+    return json_pack("{s:s, s:i, s:b, s:f, s:f, s:I, s:I}", "_class_name", class_name,
                      "num_train_timesteps", TIMES, "use_dynamic_shifting", 1, "base_shift",
                      c->base_shift, "max_shift", c->max_shift, "base_image_seq_len",
                      (json_int_t)c->base_tokens, "max_image_seq_len", (json_int_t)c->max_tokens);
@@ -234,6 +246,6 @@ const weft_process weft_process_flow = {
     .target = target,
     .resolve = resolve,
     .check = check,
-    .scheduler = scheduler,
+    .schedulers = schedulers,
     .write = write_scheduler,
 };

@@ -2,6 +2,8 @@
 
 #include "diffusion/per_sample.h"
 
+#include <string.h>
+
 /* A process is its file and its line here. */
 const weft_process *const weft_processes[] = {&weft_process_flow, &weft_process_edm,
                                               &weft_process_ddpm, NULL};
@@ -27,6 +29,7 @@ const weft_process_config weft_process_defaults = {
              .beta_end = 0.012,
              .times = 1000,
              .snr_shift = 1},
+    .sampler = "",
     .to = 1,
 };
 
@@ -44,6 +47,28 @@ weft_process_config weft_process_resolve(const weft_process *process,
     return c;
 }
 
+static const weft_process_scheduler *scheduler_of(const weft_process *process,
+                                                  const weft_process_config *c)
+{
+    const weft_process_scheduler *s = process->schedulers(c);
+    if (!c->sampler || !c->sampler[0])
+        return s;
+    while (s->sampler && strcmp(s->sampler, c->sampler))
+        s++;
+    return s->sampler ? s : NULL;
+}
+
+const char *weft_process_class(const weft_process *process, const weft_process_config *config)
+{
+    const weft_process_scheduler *s = scheduler_of(process, config);
+    return s ? s->class_name : process->schedulers(config)->class_name;
+}
+
+json_t *weft_process_write(const weft_process *process, const weft_process_config *config)
+{
+    return process->write(config, weft_process_class(process, config));
+}
+
 weft_status weft_process_check(const weft_process *process, const weft_process_config *c,
                                const char *where)
 {
@@ -53,6 +78,19 @@ weft_status weft_process_check(const weft_process *process, const weft_process_c
             "%s: noise_from: %g is not below noise_to: %g; an expert of low noise has 0 "
             "and its boundary, one of high noise its boundary and 1",
             where, c->from, c->to);
+    const weft_process_scheduler *s = process->schedulers(c);
+    if (!scheduler_of(process, c)) {
+        weft_buf known = {0};
+        for (int i = 0; s[i].sampler; i++)
+            weft_buf_printf(&known, "%s%s", i ? ", " : "", s[i].sampler);
+        const weft_status_code status =
+            weft_fail(WEFT_E_CONFIG,
+                      "%s: sampler: %s: process: %s with these settings has a scheduler for %s; "
+                      "others may be named where you generate",
+                      where, c->sampler, process->name, known.data ? known.data : "?");
+        weft_buf_free(&known);
+        return status;
+    }
     return process->check ? process->check(c, where) : WEFT_OK;
 }
 

@@ -17,8 +17,10 @@ typedef struct weft_process_config {
     weft_flow_config flow;
     weft_edm_config edm;
     weft_ddpm_config ddpm;
-    double from,
-        to; /* 0 ... 1, of the times that the model is told; an expert has a part of them */
+    /* row that the finished model is sampled with; "": the process's own */
+    const char *sampler;
+    /* 0 ... 1, of the times that the model is told; an expert has a part of them */
+    double from, to;
 } weft_process_config;
 
 /* Where samples are, (B) each: x = alpha data + sigma noise. */
@@ -28,6 +30,11 @@ typedef struct weft_noised {
     weft_value time;   /* what the model is told */
     weft_value weight; /* WEFT_NONE: 1 */
 } weft_noised;
+
+/* A list of them ends with a NULL sampler. */
+typedef struct weft_process_scheduler {
+    const char *sampler, *class_name;
+} weft_process_scheduler;
 
 typedef struct weft_process {
     const char *name;
@@ -44,9 +51,10 @@ typedef struct weft_process {
     void (*resolve)(weft_process_config *config, int64_t tokens);
     /* Values that do not go together; NULL: all do. `where` begins the message. */
     weft_status (*check)(const weft_process_config *config, const char *where);
-    /* The public scheduler_config.json, and its class. */
-    const char *(*scheduler)(const weft_process_config *config);
-    json_t *(*write)(const weft_process_config *config); /* NULL: out of memory */
+    /* The classes that a model so trained is sampled with, by row; the first is its own. */
+    const weft_process_scheduler *(*schedulers)(const weft_process_config *config);
+    /* The public scheduler_config.json of one; NULL: out of memory. */
+    json_t *(*write)(const weft_process_config *config, const char *class_name);
 } weft_process;
 
 extern const weft_process weft_process_flow, weft_process_edm, weft_process_ddpm;
@@ -59,6 +67,10 @@ weft_process_config weft_process_resolve(const weft_process *process,
                                          const weft_process_config *config, int64_t tokens);
 weft_status weft_process_check(const weft_process *process, const weft_process_config *config,
                                const char *where);
+
+/* The class of the public scheduler_config.json, and the file; NULL: out of memory. */
+const char *weft_process_class(const weft_process *process, const weft_process_config *config);
+json_t *weft_process_write(const weft_process *process, const weft_process_config *config);
 
 /* The scalar loss of `prediction`, (B,...). */
 weft_value weft_process_loss(weft_graph *g, const weft_process *process,

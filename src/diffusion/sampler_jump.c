@@ -33,26 +33,51 @@ static weft_status_code step_ddim(weft_sampling *s)
     return WEFT_OK;
 }
 
-/* Ho et al. 2020, eq. 7, for any alpha and sigma. A step to time 0 adds no noise. */
+typedef struct back {
+    double x, data, variance; /* the mean's weights; the noise's variance, least */
+    double most;              /* the noise's variance if data had no deviation of its own */
+} back;
+
+/* Ho et al. 2020, eq. 7, for any alpha and sigma. */
+static back step_back(const weft_level *a, const weft_level *b)
+{
+    const double ratio = a->alpha / b->alpha, from = a->sigma * a->sigma, to = b->sigma * b->sigma;
+    const double most = fmax(from - ratio * ratio * to, 0);
+    return (back){ratio * to / from, b->alpha * most / from, most * to / from, most};
+}
+
+/* The same of a table that is kept in f32, rounded as the reference rounds it: near data 1 minus the
+ * ratio of neighbours has few digits, and models were judged with those. */
+static back step_back_narrow(const weft_level *a, const weft_level *b)
+{
+    const float from = (float)(a->alpha * a->alpha), to = (float)(b->alpha * b->alpha);
+    const float ratio = from / to, most = 1 - ratio, rest = 1 - from;
+    return (back){(double)(sqrtf(ratio) * (1 - to) / rest), (double)(sqrtf(to) * most / rest),
+                  (double)((1 - to) / rest * most), (double)most};
+}
+
+static bool preserves_variance(const weft_level *l)
+{
+    return fabs(l->alpha * l->alpha + l->sigma * l->sigma - 1) < 1e-9;
+}
+
+/* A step to time 0 adds no noise. */
 static weft_status_code step_ddpm(weft_sampling *s)
 {
     const weft_leg *leg = &s->leg[s->step];
     const weft_level *a = &leg->from, *b = &leg->to;
-    const double least = 1e-20, ratio = a->alpha / b->alpha, from = a->sigma * a->sigma;
-    const double step = fmax(from - ratio * ratio * b->sigma * b->sigma, 0); /* of one step ahead */
+    const bool narrow = preserves_variance(a) && preserves_variance(b);
+    const back k = narrow ? step_back_narrow(a, b) : step_back(a, b);
+    const bool large = s->solver->variance == WEFT_VARIANCE_LARGE;
+    const double least = 1e-20;
     float *data = s->scratch;
-    double variance = fmax(step * b->sigma * b->sigma / from, least);
-    if (s->solver->variance == WEFT_VARIANCE_LARGE)
-        variance = step;
     WEFT_TRY(weft_sampling_denoise(s, a, data, NULL));
-    weft_sampling_mix(s->count, 2,
-                      (double[]){ratio * b->sigma * b->sigma / from, b->alpha * step / from},
-                      (const float *[]){s->x, data}, s->x);
+    weft_sampling_mix(s->count, 2, (double[]){k.x, k.data}, (const float *[]){s->x, data}, s->x);
     if (!(a->time > 0))
         return WEFT_OK;
     WEFT_TRY(weft_sampling_draw(s, data));
-    weft_sampling_mix(s->count, 2, (double[]){1, sqrt(variance)}, (const float *[]){s->x, data},
-                      s->x);
+    weft_sampling_mix(s->count, 2, (double[]){1, sqrt(large ? k.most : fmax(k.variance, least))},
+                      (const float *[]){s->x, data}, s->x);
     return WEFT_OK;
 }
 

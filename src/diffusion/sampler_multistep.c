@@ -60,13 +60,13 @@ static weights weigh(const weft_solver *o, const weft_leg *leg, double h, int64_
         const double first = b->alpha * -expm1(-h2), second = b->alpha * (expm1(-h2) / h2 + 1);
         return (weights){
             b->sigma / a->sigma * e,
-            b->sigma * sqrt(-expm1(-h2)),
+            b->sigma * sqrt(fmax(-expm1(-h2), 0)),
             {first, heun ? second : first / 2, b->alpha * ((-expm1(-h2) - h2) / (h2 * h2) - 0.5)}};
     }
     const double first = -b->sigma * expm1(h), second = -b->sigma * (expm1(h) / h - 1);
     const double twice = o->stochastic ? 2 : 1;
     return (weights){b->alpha / a->alpha,
-                     o->stochastic ? b->sigma * sqrt(expm1(h2)) : 0,
+                     o->stochastic ? b->sigma * sqrt(fmax(expm1(h2), 0)) : 0,
                      {twice * first, twice * (heun ? second : first / 2),
                       -b->sigma * ((expm1(h) - h) / (h * h) - 0.5)}};
 }
@@ -133,7 +133,7 @@ static weft_status_code step_cogvideox(weft_sampling *s)
     const double back = second ? h / (now - weft_level_lambda(&leg[-1].from)) / 2 : 0;
     weft_sampling_mix(s->count, second ? 4 : 3,
                       (double[]){leg->to.sigma / leg->from.sigma * exp(-h),
-                                 leg->to.sigma * sqrt(-expm1(-2 * h)), gain * (1 + back),
+                                 leg->to.sigma * sqrt(fmax(-expm1(-2 * h), 0)), gain * (1 + back),
                                  -gain * back},
                       (const float *[]){s->x, fresh, data, kept(s, 2, 1)}, s->x);
     return WEFT_OK;

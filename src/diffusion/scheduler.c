@@ -1,6 +1,7 @@
 #include "diffusion/scheduler.h"
 
 #include "base/config.h"
+#include "base/fs.h"
 #include "diffusion/scheduler_walk.h"
 
 #include <math.h>
@@ -443,6 +444,37 @@ weft_status weft_scheduler_read(const json_t *json, const char *where, weft_sche
     WEFT_TRY(s.kind->check(&s, where));
     *out = s;
     return WEFT_OK;
+}
+
+/* Python writes numbers into JSON that are none: in place, outside of strings. */
+static void null_infinities(char *text, int64_t bytes)
+{
+    static const char *const words[] = {"-Infinity", "Infinity"};
+    bool inside = false;
+    for (int64_t i = 0; i < bytes; i++) {
+        inside ^= text[i] == '"' && (i == 0 || text[i - 1] != '\\');
+        for (int k = 0; !inside && k < WEFT_COUNT(words); k++) {
+            const int64_t len = (int64_t)strlen(words[k]);
+            if (bytes - i < len || strncmp(text + i, words[k], (size_t)len) != 0)
+                continue;
+            memcpy(memset(text + i, ' ', (size_t)len), "null", 4);
+        }
+    }
+}
+
+weft_status weft_scheduler_load(const char *path, weft_scheduler *s)
+{
+    char *text;
+    int64_t bytes;
+    json_t *json = NULL;
+    WEFT_TRY(weft_file_read(path, 1 << 20, &text, &bytes));
+    null_infinities(text, bytes);
+    weft_status_code status = weft_json_parse(text, bytes, path, &json);
+    if (status == WEFT_OK)
+        status = weft_scheduler_read(json, path, s);
+    json_decref(json);
+    weft_free(text);
+    return status;
 }
 
 double weft_scheduler_first(const weft_scheduler *s)

@@ -81,6 +81,8 @@ struct weft_scheduler {
 
 /* The class by name with its defaults; WEFT_E_UNSUPPORTED names those that are known. */
 weft_status weft_scheduler_of(const char *class_name, const char *where, weft_scheduler *s);
+/* A file; Infinity, which Python writes into JSON, counts as null. */
+weft_status weft_scheduler_load(const char *path, weft_scheduler *s);
 /* All fields of a scheduler_config.json. `where` begins messages. */
 weft_status weft_scheduler_read(const json_t *json, const char *where, weft_scheduler *s);
 

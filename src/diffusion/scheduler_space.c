@@ -80,9 +80,10 @@ bool weft_space(const weft_scheduler *s, double high, double low, int64_t count,
 
 double weft_scheduler_shift(const weft_scheduler *s, double mu, double sigma)
 {
-    if (!s->by_resolution)
-        return s->shift * sigma / (1 + (s->shift - 1) * sigma);
-    const double shift = s->shift_is_mu ? mu : exp(mu);
+    const double shift = !s->by_resolution ? s->shift : s->shift_is_mu ? mu : exp(mu);
+    const bool dpm = s->kind && s->kind->sampler == &weft_sampler_dpmpp;
+    if (!s->by_resolution || dpm) /* one function; each class rounds it in its own way */
+        return shift * sigma / (1 + (shift - 1) * sigma);
     return shift / (shift + (1 / sigma - 1));
 }
 

@@ -14,14 +14,15 @@ static weft_status refuse_prediction(const weft_scheduler *s, const char *where)
 
 weft_status weft_check_discrete(const weft_scheduler *s, const char *where)
 {
+    /* those whose first time is the last of the table */
+    const bool from_noise = s->spacing != WEFT_SPACING_LEADING || s->kind->lay == weft_lay_lcm;
     if (s->prediction == WEFT_PREDICT_FLOW)
         return refuse_prediction(s, where);
-    if (s->prediction == WEFT_PREDICT_NOISE && s->betas.zero_snr &&
-        s->spacing != WEFT_SPACING_LEADING)
+    if (s->prediction == WEFT_PREDICT_NOISE && s->betas.zero_snr && from_noise)
         return weft_fail(
             WEFT_E_UNSUPPORTED,
-            "%s: \"rescale_betas_zero_snr\" begins at noise without data, where "
-            "\"prediction_type\": \"epsilon\" says nothing of the data; v_prediction does",
+            "%s: with \"rescale_betas_zero_snr\" a walk begins at noise alone, of which "
+            "\"prediction_type\": \"epsilon\" says nothing; v_prediction does",
             where);
     if (s->lcm_times < 1 || s->lcm_times > s->times)
         return weft_fail(WEFT_E_FORMAT,
@@ -113,15 +114,10 @@ static double log_ratio(const double *bar, int64_t time)
 static double time_of(const double *bar, int64_t times, double ratio)
 {
     const double at = log(fmax(ratio, 1e-10));
-    int64_t low = 0, high = times; /* the first whose level is above */
-    while (low < high) {
-        const int64_t middle = (low + high) / 2;
-        if (at - log_ratio(bar, middle) >= 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    low = low - 1 < 0 ? 0 : low - 1 > times - 2 ? times - 2 : low - 1;
+    int64_t low = times - 1; /* the last level below; a floor may stand behind higher ones */
+    while (low > 0 && at < log_ratio(bar, low))
+        low--;
+    low = low < times - 2 ? low : times - 2;
     const double a = log_ratio(bar, low), b = log_ratio(bar, low + 1);
     const double w = fmin(fmax((a - at) / (a - b), 0), 1);
     return (1 - w) * (double)low + w * (double)(low + 1);
@@ -243,11 +239,11 @@ static weft_level multistep_level(const weft_scheduler *s, double sigma, double 
 /* sigma and time[steps] of the straight path: UniPC and DPM-Solver begin a hair apart. */
 static void straight(const weft_scheduler *s, const weft_walk *w, double *sigma, double *time)
 {
-    const double least = 1 / (double)s->times, hair = 1e-6;
+    const double fall = 1 / (double)s->times - 1, hair = 1e-6;
     const int64_t n = w->steps;
     const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
     for (int64_t i = 0; i < n; i++) {
-        const double even = 1 + (least - 1) * ((double)(dpm ? n - i : i) / (double)n);
+        const double even = (double)(dpm ? n - i : i) * (fall / (double)n) + 1;
         sigma[i] = weft_scheduler_shift(s, w->mu, w->sigma ? w->sigma[i] : dpm ? 1 - even : even);
     }
     if (s->terminal > 0)
@@ -278,8 +274,12 @@ static weft_status spaced(const weft_scheduler *s, const weft_walk *w, const dou
 {
     const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
     const int64_t n = w->steps, times = dpm ? usable_times(s, bar) : s->times;
-    const double high = isnan(s->sigma_max) ? ratio_of(bar, s->times - 1) : s->sigma_max;
-    const double low = isnan(s->sigma_min) ? ratio_of(bar, 0) : s->sigma_min;
+    double high = isnan(s->sigma_max) ? ratio_of(bar, s->times - 1) : s->sigma_max;
+    double low = isnan(s->sigma_min) ? ratio_of(bar, 0) : s->sigma_min;
+    if (s->lu) { /* as even steps of logarithms that are kept in f32 */
+        high = exp(log_ratio(bar, s->times - 1));
+        low = exp(log_ratio(bar, 0));
+    }
     const bool rounded =
         dpm ? (s->karras || s->lu) && s->betas.schedule != WEFT_BETAS_COSINE : s->karras;
     if (weft_space(s, high, low, n, sigma)) {
@@ -293,7 +293,10 @@ static weft_status spaced(const weft_scheduler *s, const weft_walk *w, const dou
         const int64_t at = time_at(s, times, n, i, true), most = s->times - 1;
         time[i] = (double)at;
         if (at < 0)
-            return beyond(s, at);
+            return weft_fail(WEFT_E_ARG,
+                             "%lld steps: \"lambda_min_clipped\" %g leaves %lld times, of which "
+                             "\"timestep_spacing\": \"trailing\" makes fewer; write \"linspace\"",
+                             (long long)n, s->least_lambda, (long long)times);
         sigma[i] = ratio_of(bar, at > most ? most : at);
     }
     return WEFT_OK;

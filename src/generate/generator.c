@@ -72,21 +72,19 @@ static weft_status take_shift(weft_generator *p)
 /* How the model is sampled from; even flow levels where it has no scheduler. */
 static weft_status read_scheduler(weft_generator *p)
 {
-    json_t *json = NULL;
-    const char *where = "scheduler_config.json";
-    weft_status_code status = load_json(p->folder, "scheduler/scheduler_config.json", &json);
-    WEFT_GO(status);
-    if (json)
-        WEFT_GO(weft_scheduler_read(json, where, &p->scheduler));
-    else
-        WEFT_GO(weft_scheduler_of("FlowMatchEulerDiscreteScheduler", where, &p->scheduler));
+    char *path = weft_path_join(p->folder, "scheduler/scheduler_config.json");
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code status =
+        weft_path_exists(path)
+            ? weft_scheduler_load(path, &p->scheduler)
+            : weft_scheduler_of("FlowMatchEulerDiscreteScheduler", path, &p->scheduler);
+    weft_free(path);
+    WEFT_TRY(status);
     if (!p->options.sampler)
         p->options.sampler = p->scheduler.kind->sampler;
     p->scheduler.solver.eta = p->options.eta;
-    status = take_shift(p);
-out:
-    json_decref(json);
-    return status;
+    return take_shift(p);
 }
 
 /* Sizes and rate that the model was trained on. Public folders have no weft.json: then the options

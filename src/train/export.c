@@ -66,9 +66,9 @@ static weft_status write_index(const weft_export *e, const char *folder)
     add_to_index(index, &m->denoiser);
     add_to_index(index, &m->autoencoder);
     add_to_index(index, &m->text);
-    json_object_set_new(
-        index, "scheduler",
-        json_pack("[s,s]", "diffusers", weft_run_process(e->run)->scheduler(&e->run->noise)));
+    json_object_set_new(index, "scheduler",
+                        json_pack("[s,s]", "diffusers",
+                                  weft_process_class(weft_run_process(e->run), &e->run->noise)));
     return save_json(folder, "model_index.json", index);
 }
 
@@ -84,8 +84,8 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     }
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
-    WEFT_TRY(
-        save_json(path, "scheduler_config.json", weft_run_process(e->run)->write(&e->run->noise)));
+    WEFT_TRY(save_json(path, "scheduler_config.json",
+                       weft_process_write(weft_run_process(e->run), &e->run->noise)));
     WEFT_TRY(save_json(folder, "weft.json",
                        json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames,
                                  "height", (json_int_t)e->size->height, "width",

@@ -177,6 +177,9 @@ static const weft_key run_keys[] = {
     {"flow", WEFT_KEY_SECTION, offsetof(weft_run, noise.flow), .section = &weft_flow_section},
     {"edm", WEFT_KEY_SECTION, offsetof(weft_run, noise.edm), .section = &weft_edm_section},
     {"ddpm", WEFT_KEY_SECTION, offsetof(weft_run, noise.ddpm), .section = &weft_ddpm_section},
+    {"sampler", WEFT_KEY_STRING, offsetof(weft_run, noise.sampler), "", "",
+     "that the finished model's scheduler names, as weft generate --help lists them; empty: the "
+     "process's own"},
     F64(weft_run, noise.from, "noise_from", "0", "",
         "least time that is drawn, of 1: an expert of high noise begins at its boundary", 0, 1),
     F64(weft_run, noise.to, "noise_to", "1", "",

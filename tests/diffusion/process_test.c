@@ -210,9 +210,9 @@ Test(process, writes_its_scheduler)
     c.flow.shift = 4;
     for (int i = 0; weft_processes[i]; i++) {
         weft_scheduler s;
-        json_t *json = weft_processes[i]->write(&c);
+        json_t *json = weft_process_write(weft_processes[i], &c);
         cr_assert_eq(weft_scheduler_read(json, "", &s), WEFT_OK, "%s", weft_error_message());
-        cr_assert_str_eq(s.kind->name, weft_processes[i]->scheduler(&c));
+        cr_assert_str_eq(s.kind->name, weft_process_class(weft_processes[i], &c));
         cr_assert(i != 0 || s.shift == 4);
         cr_assert(i != 2 || (s.betas.snr_scale == 3 && s.prediction == WEFT_PREDICT_V));
         json_decref(json);
