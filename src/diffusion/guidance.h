@@ -8,11 +8,11 @@
 /* What the rows read: each its own. */
 typedef struct weft_guiding {
     double scale;
-    double low_scale,
-        boundary;   /* below this part of the times (0..1), low_scale; boundary 0: none */
-    double rescale; /* share that is brought to the deviation of `conditional` */
-    int64_t each;   /* floats of one sample; 0: all that there are */
-    double time;    /* where the walk is: 1 at noise, 0 at data */
+    /* below this part of the times (0..1), low_scale; boundary 0: none */
+    double low_scale, boundary;
+    double rescale;             /* share that is brought to the deviation of `conditional` */
+    int64_t each;               /* floats of one sample; 0: all that there are */
+    double time;                /* where the walk is: 1 at noise, 0 at data */
     double eta, most, momentum; /* apg: share of what is parallel; norm cut; of the average */
     float *average;             /* apg: [count], 0 at the beginning; NULL: none */
 } weft_guiding;

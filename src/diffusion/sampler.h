@@ -35,8 +35,8 @@ typedef struct weft_solver {
     int variance;          /* DDPM: weft_variance */
     int clip;              /* weft_clip, of what is denoised */
     double clip_range;     /* +- */
-    double quantile,
-        most; /* QUANTILE: cut at this quantile of |data|, from 1 to `most`, and scaled to 1 */
+    /* QUANTILE: cut at this quantile of |data|, from 1 to `most`, and scaled to 1 */
+    double quantile, most;
     double time_scale; /* LCM: of the boundary condition */
 } weft_solver;
 extern const weft_solver weft_solver_defaults;
