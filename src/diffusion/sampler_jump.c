@@ -46,8 +46,8 @@ static back step_back(const weft_level *a, const weft_level *b)
     return (back){ratio * to / from, b->alpha * most / from, most * to / from, most};
 }
 
-/* The same of a table that is kept in f32, rounded as the reference rounds it: near data 1 minus the
- * ratio of neighbours has few digits, and models were judged with those. */
+/* The same of a table that is kept in f32, rounded as the reference rounds it: near data 1 minus
+ * the ratio of neighbours has few digits, and models were judged with those. */
 static back step_back_narrow(const weft_level *a, const weft_level *b)
 {
     const float from = (float)(a->alpha * a->alpha), to = (float)(b->alpha * b->alpha);
