@@ -149,13 +149,19 @@ static bool turn_converted(const weft_node *n, int ranks, int32_t *turn)
     return fits;
 }
 
+static bool is_slot(const weft_node *n)
+{
+    return n->op == WEFT_OP_STATE && ((const weft_attr_source *)n->attr)->slot;
+}
+
 static weft_status verify_turn(const weft_graph *g, int64_t index, int axis, int32_t *held)
 {
     const weft_node *n = g->node[index];
     const int ranks = g->mesh.axis[axis].size;
     const bool attends = (n->op == WEFT_OP_ATTENTION || n->op == WEFT_OP_ATTENTION_GRAD) &&
                          g->value[n->in[1].id].layout[axis].dim == 1;
-    const bool addressed = n->in_count == 0 && n->op != WEFT_OP_FILL; /* it is made as its part */
+    /* it is made as its part; a record has whatever the program before put there */
+    const bool addressed = n->in_count == 0 && n->op != WEFT_OP_FILL && !is_slot(n);
     int32_t own = addressed ? 0 : ANY_BLOCK, keys = ANY_BLOCK;
     bool fits = true;
     for (int i = 0; i < n->in_count; i++)
@@ -194,7 +200,8 @@ static weft_status verify_turns(const weft_graph *g)
             status = verify_turn(g, i, axis, held);
         for (int64_t i = 0; i < g->update_count && status == WEFT_OK; i++) {
             const weft_value v = g->update[i].value;
-            if (g->value[v.id].layout[axis].kind == WEFT_S && held[v.id] > 0)
+            if (g->value[v.id].layout[axis].kind == WEFT_S && held[v.id] > 0 &&
+                !is_slot(g->node[g->value[g->update[i].source.id].node]))
                 status = node_error(g, g->value[v.id].node,
                                     "a state would keep a block that went round as its own");
         }
