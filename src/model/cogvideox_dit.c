@@ -15,8 +15,6 @@
 #include "model/split.h"
 #include "nn/nn.h"
 
-#include <math.h>
-
 typedef struct cogvideox {
     int64_t heads, head_dim, in_channels, out_channels;
     int64_t time_dim, offset_dim; /* offset_dim 0: none */
@@ -42,21 +40,6 @@ static void patch_of(const cogvideox *c, int64_t patch[3])
 
 /* ---- places --------------------------------------------------------------------------------- */
 
-/* Of `n` places of the grid [start, stop): the part of the base's grid that a picture of another
- * aspect covers. */
-static void crop(const int64_t grid[2], const int64_t base[2], double start[2], double stop[2])
-{
-    const double rows = (double)grid[0], columns = (double)grid[1], tall = (double)base[0],
-                 wide = (double)base[1];
-    const bool upright = rows / columns > tall / wide;
-    const double resized[2] = {upright ? tall : rint(wide / columns * rows),
-                               upright ? rint(tall / rows * columns) : wide};
-    for (int i = 0; i < 2; i++) {
-        start[i] = rint(((double)base[i] - resized[i]) / 2);
-        stop[i] = start[i] + resized[i];
-    }
-}
-
 /* A quarter of a head turns by frames, the rest by rows and columns. */
 static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3],
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
@@ -68,13 +51,8 @@ static void rope_tables(weft_graph *g, const cogvideox *c, const int64_t size[3]
                                  .pairs = {c->head_dim / 4 / 2, side / 2, side / 2},
                                  .len = size[0] * size[1] * size[2]};
     const int64_t base[2] = {c->sample[1] / c->patch, c->sample[0] / c->patch};
-    double start[2], stop[2];
-    crop(size + 1, base, start, stop);
-    for (int i = 0; i < 2 && !c->patch_t; i++) {
-        const double n = (double)size[1 + i], last = stop[i] * (n - 1) / n;
-        attr.origin[1 + i] = start[i];
-        attr.step[1 + i] = n > 1 ? (last - start[i]) / (n - 1) : 0;
-    }
+    if (!c->patch_t)
+        weft_nn_fit_places(size + 1, base, attr.origin + 1, attr.step + 1);
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
 }
 

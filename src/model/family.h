@@ -27,6 +27,9 @@ typedef enum weft_port {
                                *              one of each frame or token                         */
     WEFT_PORT_TEXT,           /* (B,L,D)      embeddings of the prompt                           */
     WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
+    WEFT_PORT_TEXT2,          /* (B,L,D)      those of a second encoder                          */
+    WEFT_PORT_TEXT2_MASK,     /* (B,L) i32                                                       */
+    WEFT_PORT_SIZES,          /* (B,6)        of an image: original, wanted, where it was cut    */
     WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
     WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
     WEFT_PORT_IMAGE,          /* (B,L,D)      embeddings of an image                             */

@@ -221,6 +221,21 @@ weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups)
                                    weft_dim(g, x, 2) * weft_dim(g, x, 3)));
 }
 
+void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
+                        double step[2])
+{
+    const double rows = (double)grid[0], columns = (double)grid[1], tall = (double)base[0],
+                 wide = (double)base[1];
+    const bool upright = rows / columns > tall / wide;
+    const double covered[2] = {upright ? tall : rint(wide / columns * rows),
+                               upright ? rint(tall / rows * columns) : wide};
+    for (int i = 0; i < 2; i++) { /* from `origin` to one step before the end */
+        const double n = (double)grid[i], start = rint(((double)base[i] - covered[i]) / 2);
+        origin[i] = start;
+        step[i] = n > 1 ? ((start + covered[i]) * (n - 1) / n - start) / (n - 1) : 0;
+    }
+}
+
 weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *places, const int *order,
                          int count)
 {

@@ -97,6 +97,10 @@ weft_value weft_nn_join_heads(weft_graph *g, weft_value x_bshd);
 /* Tokens in groups that do not see each other, (B,G,S,C) -> (B G,S,heads,C/heads), and back. */
 weft_value weft_nn_group_heads(weft_graph *g, weft_value x_bgsc, int64_t heads);
 weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups);
+/* Places of `grid` rows and columns in the middle of a base's, as far as they cover it without
+ * another aspect: origin and step of each. */
+void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
+                        double step[2]);
 /* Sines, then cosines, of the places along each axis of `order`, (S, 2 x their pairs). */
 weft_value weft_nn_sines(weft_graph *g, const weft_attr_rope_table *places, const int *order,
                          int count);
