@@ -239,11 +239,12 @@ static weft_level multistep_level(const weft_scheduler *s, double sigma, double 
 /* sigma and time[steps] of the straight path: UniPC and DPM-Solver begin a hair apart. */
 static void straight(const weft_scheduler *s, const weft_walk *w, double *sigma, double *time)
 {
-    const double fall = 1 / (double)s->times - 1, hair = 1e-6;
+    const double least = 1 / (double)s->times, fall = least - 1, hair = 1e-6;
     const int64_t n = w->steps;
     const bool dpm = s->kind->sampler == &weft_sampler_dpmpp;
-    for (int64_t i = 0; i < n; i++) {
-        const double even = (double)(dpm ? n - i : i) * (fall / (double)n) + 1;
+    for (int64_t i = 0; i < n; i++) { /* evenly from 1 to the least, which is met exactly */
+        const int64_t k = dpm ? n - i : i;
+        const double even = k == n ? least : (double)k * (fall / (double)n) + 1;
         sigma[i] = weft_scheduler_shift(s, w->mu, w->sigma ? w->sigma[i] : dpm ? 1 - even : even);
     }
     if (s->terminal > 0)

@@ -188,6 +188,27 @@ Test(scheduler, spacing_of_times)
     }
 }
 
+/* Multistep classes tell the model whole times, cut: 999 for the first level however it rounds. */
+Test(scheduler, times_of_flow_levels_are_cut)
+{
+    static const char *const classes[] = {"UniPCMultistepScheduler", "DPMSolverMultistepScheduler"};
+    for (int c = 0; c < 2; c++)
+        for (int64_t steps = 1; steps <= 60; steps++) {
+            weft_scheduler s;
+            cr_assert_eq(weft_scheduler_of(classes[c], "", &s), WEFT_OK);
+            s.path = WEFT_PATH_FLOW;
+            s.prediction = WEFT_PREDICT_FLOW;
+            s.flow = true;
+            weft_leg *leg = lay(&s, steps, NAN);
+            cr_expect_eq(leg[0].from.time, 999, "%s, %lld steps: %g", classes[c], (long long)steps,
+                         leg[0].from.time);
+            for (int64_t i = 0; i < steps; i++)
+                cr_expect(leg[i].from.time == floor(leg[i].from.time) &&
+                          leg[i].from.alpha + leg[i].from.sigma == 1);
+            free(leg);
+        }
+}
+
 /* A shift that goes by resolution: mu at both ends of its line, and e^mu as the shift. */
 Test(scheduler, shift_by_resolution)
 {
