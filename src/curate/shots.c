@@ -519,12 +519,15 @@ static bool ends_in_flash(const weft_shot_detector *d, int64_t from, int64_t to,
     const slot *a = at(d, from), *b = at(d, to);
     const float same = fmaxf(same_picture * cut_mismatch * d->factor,
                              fminf(noise_beside(d, from, to), noisy_share * mismatch));
+    const float near = 0.5f * weft_shot_difference(&a->f, &b->f); /* else it is not looked at */
     for (int64_t k = 1; k <= LOOK; k++) {
         const int64_t after = to + k, before = from - k;
         if (after < d->count && !at(d, after)->cut &&
+            weft_shot_difference(&a->f, &at(d, after)->f) < near &&
             weft_shot_mismatch(&a->f, &at(d, after)->f, 8, 5) < same)
             return true;
         if (before >= 0 && before > d->count - RING && !at(d, before + 1)->cut &&
+            weft_shot_difference(&at(d, before)->f, &b->f) < near &&
             weft_shot_mismatch(&at(d, before)->f, &b->f, 8, 5) < same)
             return true;
     }
