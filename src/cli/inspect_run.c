@@ -159,29 +159,53 @@ out:
     return status;
 }
 
-/* The line that `weft train` begins with: its weights stand on a device that has no memory. */
-static weft_status inspect_memory(const weft_run *run, const weft_run_models *models,
-                                  const weft_place_of_run *place, weft_step_cache *cache,
-                                  int64_t process)
+/* The store of the run on a device that has no memory. */
+static weft_status hollow_store(const weft_run *run, const weft_run_models *models,
+                                const weft_place_of_run *place, weft_step_cache *cache,
+                                weft_store **store)
 {
-    weft_store *store = weft_store_create_on(weft_backend_find("virtual")->device);
-    weft_status_code status = store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
-    weft_buf told = {0};
-    int64_t peak;
+    *store = weft_store_create_on(weft_backend_find("virtual")->device);
+    weft_status_code status = *store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
         weft_stage_steps s = {0};
         status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
                                        place, &s);
         if (status == WEFT_OK)
-            status = weft_steps_fill(s.bucket, s.count, place, store, 0);
+            status = weft_steps_fill(s.bucket, s.count, place, *store, 0);
         weft_stage_steps_free(&s);
     }
-    if (status == WEFT_OK)
-        status = weft_run_memory(run, models, place, cache, store, process, &peak, &told);
+    return status;
+}
+
+/* What memory.limit has the stages make again; share[] is the caller's to free. */
+static weft_status fit_stages(const weft_run *run, const weft_run_models *models,
+                              weft_place_of_run *place, weft_store *store, int64_t process,
+                              int **share)
+{
+    *share = weft_alloc(run->stages.count * (int64_t)sizeof **share);
+    if (!*share)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for stages");
+    WEFT_TRY(weft_run_fit(run, models, place, store, process, run->memory_limit, *share));
+    place->stage_share = *share;
+    for (int64_t i = 0; i < run->stages.count; i++)
+        printf("memory.limit: stage %lld makes %d of %d parts of its blocks again in the "
+               "backward\n",
+               (long long)i, (*share)[i], WEFT_RECOMPUTE_ALL);
+    return WEFT_OK;
+}
+
+/* The line that `weft train` begins with. */
+static weft_status inspect_memory(const weft_run *run, const weft_run_models *models,
+                                  const weft_place_of_run *place, weft_step_cache *cache,
+                                  weft_store *store, int64_t process)
+{
+    weft_buf told = {0};
+    int64_t peak;
+    const weft_status_code status =
+        weft_run_memory(run, models, place, cache, store, process, &peak, &told);
     if (status == WEFT_OK)
         printf("%s\n", told.data);
     weft_buf_free(&told);
-    weft_store_free(store);
     return status;
 }
 
@@ -220,6 +244,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_run run;
     weft_run_models models;
     weft_pipe *pipe = NULL;
+    weft_store *store = NULL;
+    int *share = NULL;
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
@@ -246,11 +272,23 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
+    if (run.memory_limit) { /* else stages are planned where their time is told */
+        WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
+        WEFT_GO(fit_stages(&run, &models, &place, store, process, &share));
+        weft_step_cache_free(cache); /* what was planned without the limit counts, too */
+        cache = weft_step_cache_create();
+        if (!cache)
+            WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
+    }
     for (int64_t i = 0; i < run.stages.count; i++)
         WEFT_GO(inspect_stage(&run, &models, &stages[i], &place, cache,
                               weft_args_string(args, "--cluster") ? &cluster : NULL, args));
-    status = inspect_memory(&run, &models, &place, cache, process);
+    if (!store)
+        WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
+    status = inspect_memory(&run, &models, &place, cache, store, process);
 out:
+    weft_store_free(store);
+    weft_free(share);
     weft_step_cache_free(cache);
     weft_pipe_free(pipe);
     weft_arena_free(arena);

@@ -82,10 +82,12 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
 
 /* ---- recompute ----------------------------------------------------------------------------- */
 /* Outputs of forward nodes whose scope or op name matches one of `patterns` are not kept for the
- * backward: their nodes are emitted again just before the first backward consumer. Bitwise.
- * WEFT_E_ARG: a pattern matches nothing (graphs without a backward are left as they are). */
+ * backward: their nodes are emitted again just before the first backward consumer; and so for
+ * `share` of WEFT_RECOMPUTE_ALL parts of what the model's blocks keep. Bitwise. WEFT_E_ARG: a
+ * pattern matches nothing (graphs without a backward are left as they are). */
+enum { WEFT_RECOMPUTE_ALL = 64 };
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
-                                weft_graph **out);
+                                int share, weft_graph **out);
 
 /* True: the pattern matches something of the forward. */
 bool weft_recompute_chooses(const weft_graph *g, const char *pattern);

@@ -27,7 +27,7 @@ static bool has_several_ranks(const weft_pass_setup *s)
 
 static bool has_patterns(const weft_pass_setup *s)
 {
-    return s->recompute_count > 0;
+    return s->recompute_count > 0 || s->recompute_share > 0;
 }
 
 static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
@@ -37,7 +37,7 @@ static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft
 
 static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_recompute(g, s->recompute, s->recompute_count, out);
+    return weft_pass_recompute(g, s->recompute, s->recompute_count, s->recompute_share, out);
 }
 
 static weft_status run_regather(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)

@@ -19,7 +19,7 @@
 /* ROW(name, default, what it does), in the order of running. */
 #define WEFT_PASS_LIST(ROW)                                                                        \
     ROW(recompute, true,                                                                           \
-        "makes what `recompute` names again in the backward instead of keeping it")                \
+        "makes what `recompute` names, or memory.limit asks for, again in the backward")           \
     ROW(regather, true,                                                                            \
         "gathers split parameters again in the backward instead of keeping them whole")            \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
@@ -48,6 +48,7 @@ typedef struct weft_pass_setup {
     const weft_recipe *recipe; /* of a mesh with more than one rank */
     const char *const *recompute;
     int recompute_count;
+    int recompute_share; /* of WEFT_RECOMPUTE_ALL */
 } weft_pass_setup;
 
 /* What a pass changed, told by the graphs before and after it. */

@@ -158,6 +158,16 @@ static const weft_section guard_section = {"guard", "what to do about outliers a
                                            sizeof(weft_run_guard), guard_keys,
                                            WEFT_COUNT(guard_keys)};
 
+static const weft_key memory_keys[] = {
+    {"limit", WEFT_KEY_I64, 0, "0", "bytes",
+     "of the whole process of a rank, 6GiB for instance: each stage's backward makes so much of "
+     "its "
+     "blocks again, instead of keeping it, that the predicted peak is below; 0: nothing for that",
+     .min = 0, .max = 9e18},
+};
+static const weft_section memory_section = {"memory", "what a rank may take", sizeof(int64_t),
+                                            memory_keys, WEFT_COUNT(memory_keys)};
+
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -196,6 +206,7 @@ static const weft_key run_keys[] = {
     {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_run, recompute), "[]", "",
      "patterns over scopes and op names whose results the backward computes again instead of "
      "keeping"},
+    {"memory", WEFT_KEY_SECTION, offsetof(weft_run, memory_limit), .section = &memory_section},
     {"passes", WEFT_KEY_SECTION, offsetof(weft_run, passes), .section = &weft_pass_section},
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu; ref: the slow f64 reference; virtual: a rehearsal on a modelled GPU, which computes and "

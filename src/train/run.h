@@ -78,6 +78,7 @@ typedef struct weft_run {
     weft_run_checkpoint checkpoint;
     weft_run_guard guard;
     weft_string_list recompute; /* patterns of scopes or ops that the backward computes again */
+    int64_t memory_limit;       /* bytes of a rank; 0: none */
     weft_pass_switches passes;
     const char *backend;
     weft_parallel parallel;

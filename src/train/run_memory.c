@@ -96,9 +96,9 @@ static void tell_store(weft_store *store, weft_buf *out)
     }
 }
 
-weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
-                            const weft_place_of_run *place, weft_step_cache *steps,
-                            weft_store *store, int64_t process, int64_t *peak, weft_buf *told)
+/* Bytes of copies that wait to be written while a stage runs. */
+static weft_status staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
+                                 weft_store *store, int64_t *bytes)
 {
     weft_checkpoint_spec spec = {.store = store, .comm = place->comm};
     const weft_model *trained[] = {
@@ -107,11 +107,18 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     for (int i = 0; i < 2 && trained[i]; i++)
         spec.part[spec.parts++] =
             (weft_checkpoint_part){trained[i]->family->scope, trained[i]->family->stem, NULL};
+    return weft_checkpoints_bytes(&spec, bytes);
+}
+
+weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
+                            const weft_place_of_run *place, weft_step_cache *steps,
+                            weft_store *store, int64_t process, int64_t *peak, weft_buf *told)
+{
     const int64_t weights = weft_store_bytes(store);
     int64_t most = 0, staging = 0;
     char text[4][32];
     weft_buf terms = {0}, kinds = {0};
-    weft_status_code status = weft_checkpoints_bytes(&spec, &staging);
+    weft_status_code status = staging_bytes(models, place, store, &staging);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++)
         status = stage_bytes(run, models, i, place, steps, staging, &most, &terms);
     if (status == WEFT_OK)
@@ -135,4 +142,105 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     weft_buf_free(&terms);
     weft_buf_free(&kinds);
     return status;
+}
+
+/* What a process takes was 0.5 % above what was told of it, measured. */
+enum { SLACK = 64 };
+
+/* ---- within a limit -------------------------------------------------------------------------- */
+
+typedef struct fit {
+    const weft_run *run;
+    const weft_run_models *models;
+    const weft_place_of_run *place;
+    int64_t fixed; /* what every phase has */
+    int64_t staging;
+    int64_t limit;
+} fit;
+
+/* The most that stage `index` takes on any rank with such a share made again. Each try has a cache
+ * of its own, so that what it planned does not count. */
+static weft_status peak_with(const fit *f, int64_t index, int share, int64_t *peak, weft_buf *terms)
+{
+    weft_place_of_run place = *f->place;
+    place.stage_share = NULL;
+    place.recompute_share = share;
+    weft_step_cache *steps = weft_step_cache_create();
+    if (!steps)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    int64_t most = 0;
+    const int ranks = place.comm ? weft_comm_ranks(place.comm) : 1;
+    int64_t *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    weft_status_code status =
+        all ? stage_bytes(f->run, f->models, index, &place, steps, f->staging, &most, terms)
+            : weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", ranks);
+    most += f->fixed + weft_step_cache_kept(steps);
+    if (status == WEFT_OK && place.comm)
+        status = weft_comm_all_gather(place.comm, &most, sizeof most, all);
+    *peak = most;
+    for (int r = 0; r < ranks && place.comm && status == WEFT_OK; r++)
+        *peak = all[r] > *peak ? all[r] : *peak;
+    weft_free(all);
+    weft_step_cache_free(steps);
+    return status;
+}
+
+static weft_status too_little(const fit *f, int64_t index, int64_t least)
+{
+    weft_buf terms = {0};
+    char text[4][32];
+    int64_t peak;
+    weft_status_code status = peak_with(f, index, WEFT_RECOMPUTE_ALL, &peak, &terms);
+    if (status == WEFT_OK)
+        status = weft_fail(WEFT_E_MEMORY,
+                           "memory.limit: %s are less than the %s that a rank takes with all of "
+                           "stage %lld made again in its backward: weights, optimizer and program "
+                           "%s, copies for checkpoints %s%s. Smaller batches, fsdp or zero in "
+                           "`parallel` take less",
+                           weft_format_bytes(f->run->memory_limit, text[0]),
+                           weft_format_bytes(least + least / (SLACK - 1) + 1, text[1]),
+                           (long long)index, weft_format_bytes(f->fixed, text[2]),
+                           weft_format_bytes(f->staging, text[3]), terms.data ? terms.data : "");
+    weft_buf_free(&terms);
+    return status;
+}
+
+/* More is made again, less is kept: the least share that fits lies between one that does not and
+ * one that does. */
+static weft_status fit_stage(const fit *f, int64_t index, int *share)
+{
+    weft_buf terms = {0};
+    int64_t peak;
+    int below = 0, above = WEFT_RECOMPUTE_ALL;
+    weft_status_code status = peak_with(f, index, below, &peak, &terms);
+    if (status == WEFT_OK && peak <= f->limit) {
+        above = 0;
+    } else if (status == WEFT_OK) {
+        status = peak_with(f, index, above, &peak, &terms);
+        if (status == WEFT_OK && peak > f->limit)
+            status = too_little(f, index, peak);
+    }
+    while (status == WEFT_OK && above - below > 1) {
+        const int middle = (below + above) / 2;
+        status = peak_with(f, index, middle, &peak, &terms);
+        *(peak <= f->limit ? &above : &below) = middle;
+    }
+    *share = above;
+    weft_buf_free(&terms);
+    return status;
+}
+
+weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
+                         const weft_place_of_run *place, weft_store *store, int64_t process,
+                         int64_t limit, int *share)
+{
+    fit f = {.run = run,
+             .models = models,
+             .place = place,
+             .fixed = process + FIRST_USE + weft_store_bytes(store),
+             .limit = limit - limit / SLACK};
+    WEFT_TRY(staging_bytes(models, place, store, &f.staging));
+    for (int64_t i = 0; i < run->stages.count; i++)
+        WEFT_TRY(fit_stage(&f, i, &share[i]));
+    return WEFT_OK;
 }

@@ -18,4 +18,12 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             const weft_place_of_run *place, weft_step_cache *steps,
                             weft_store *store, int64_t process, int64_t *peak, weft_buf *told);
 
+/* The least share of each stage's blocks that the backward has to make again (pass/pass.h) so that
+ * the run's peak on every rank is at most `limit` bytes: share[] by stage, for
+ * weft_place_of_run.stage_share, which `place` need not have. Collective. WEFT_E_MEMORY: not even
+ * all of it will do; the message says what the least is. */
+weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
+                         const weft_place_of_run *place, weft_store *store, int64_t process,
+                         int64_t limit, int *share);
+
 #endif

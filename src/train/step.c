@@ -88,7 +88,8 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .rank = place->comm ? weft_comm_rank(place->comm) : 0,
                                    .recipe = &recipe,
                                    .recompute = place->recompute,
-                                   .recompute_count = place->recompute_count};
+                                   .recompute_count = place->recompute_count,
+                                   .recompute_share = place->recompute_share};
     weft_status_code status = WEFT_OK;
     if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));

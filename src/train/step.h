@@ -24,6 +24,8 @@ typedef struct weft_place_of_run {
     const weft_backend *backend;
     const char *const *recompute;
     int recompute_count;
+    int recompute_share;    /* of WEFT_RECOMPUTE_ALL, beside the patterns */
+    const int *stage_share; /* the same by stage of a run (train/run_memory.h); NULL: that above */
     const weft_pass_switches *passes; /* NULL: weft_pass_defaults */
     weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
     bool profile;        /* time every node */

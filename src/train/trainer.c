@@ -54,6 +54,7 @@ typedef struct trainer {
     double longest; /* step, in seconds */
     bool told_patience;
     int64_t process; /* bytes of it that were resident before it reserved any */
+    int *share;      /* by stage: what memory.limit has made again; NULL: no limit */
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -377,6 +378,30 @@ static weft_status open_checkpoints(trainer *t)
                                  .deadline = t->run->deadline};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
+}
+
+/* With memory.limit: what each stage makes again in its backward. */
+static weft_status keep_below_limit(trainer *t)
+{
+    const int64_t stages = t->run->stages.count;
+    if (t->run->memory_limit == 0)
+        return WEFT_OK;
+    t->share = weft_alloc(stages * (int64_t)sizeof *t->share);
+    if (!t->share)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
+    WEFT_TRY(weft_run_fit(t->run, &t->models, &t->place, t->store, t->process, t->run->memory_limit,
+                          t->share));
+    t->place.stage_share = t->share;
+    weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
+    t->steps = weft_step_cache_create();
+    if (!t->steps)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int64_t i = 0; i < stages && t->leader; i++)
+        if (t->share[i])
+            weft_info("memory.limit: stage %lld makes %d of %d parts of its blocks again in the "
+                      "backward",
+                      (long long)i, t->share[i], WEFT_RECOMPUTE_ALL);
+    return WEFT_OK;
 }
 
 static weft_status tell_memory(trainer *t)
@@ -932,6 +957,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     const bool first = weft_store_count(t->store) == 0;
     if (first)
         WEFT_TRY(fill_store(t));
+    if (first)
+        WEFT_TRY(keep_below_limit(t));
     WEFT_TRY(open_stage(t));
     if (first)
         WEFT_TRY(tell_memory(t));
@@ -1009,6 +1036,8 @@ static weft_status rehearse_stage(trainer *t, int64_t index)
 static weft_status rehearse(trainer *t)
 {
     weft_status_code status = fill_store(t);
+    if (status == WEFT_OK)
+        status = keep_below_limit(t);
     if (status == WEFT_OK && t->leader)
         weft_info("backend %s: a rehearsal of at most %d steps a stage (one of each bucket). "
                   "Nothing is computed, so there are no losses, and no data is read; no "
@@ -1100,6 +1129,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_step_cache_free(t.steps);
     weft_pipe_free(t.pipe);
     weft_store_free(t.store);
+    weft_free(t.share);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)
         weft_comm_give_up(t.comm); /* the others need not wait for this rank */

@@ -92,8 +92,9 @@ Test(rewrite, recompute_is_bitwise)
     weft_graph *g = training_graph(4, 4), *blocks, *ops, *both;
     const char *by_block[] = {"blocks.*"},
                *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
-    cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, 0, &blocks), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, 0, &ops), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_order(blocks, &both), WEFT_OK, "%s", weft_error_message());
     const outcome plain = train(g), a = train(blocks), b = train(ops), c = train(both);
     expect_bitwise(&plain, &a);
@@ -126,10 +127,10 @@ Test(rewrite, recompute_patterns_without_a_match)
 {
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
     const char *pattern[] = {"blocks.*", "block.*"};
-    cr_expect_eq(weft_pass_recompute(g, pattern, 2, &out), WEFT_E_ARG);
+    cr_expect_eq(weft_pass_recompute(g, pattern, 2, 0, &out), WEFT_E_ARG);
     cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."),
               "%s", weft_error_message());
-    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, &out), WEFT_OK, "%s",
+    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, 0, &out), WEFT_OK, "%s",
                  weft_error_message());
     weft_graph_free(out);
     weft_graph_free(forward);
@@ -141,8 +142,9 @@ Test(rewrite, recompute_saves)
     weft_graph *g = training_graph(8, 16), *blocks, *ops;
     const char *by_block[] = {"blocks.*"},
                *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
-    cr_assert_eq(weft_pass_recompute(g, by_block, 1, &blocks), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_pass_recompute(g, by_op, 4, &ops), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, 0, &blocks), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, 0, &ops), WEFT_OK, "%s", weft_error_message());
     const double plain = (double)peak(g), a = (double)peak(blocks), b = (double)peak(ops);
     cr_expect_lt(a, 0.4 * plain, "%g of %g", a, plain);
     cr_expect_lt(b, 0.8 * plain, "%g of %g", b, plain);
@@ -254,7 +256,7 @@ static weft_status_code pass(int which, const weft_graph *g, weft_graph **out)
 {
     static const char *const pattern[] = {"blocks.*"};
     return which == 0   ? weft_pass_order(g, out)
-           : which == 1 ? weft_pass_recompute(g, pattern, 1, out)
+           : which == 1 ? weft_pass_recompute(g, pattern, 1, 0, out)
                         : weft_pass_fuse(g, out);
 }
 

@@ -1,0 +1,45 @@
+#!/bin/bash
+# memory.limit: the backward makes so much again that the process stays below it, and no bit of the run changes. A limit
+# that cannot be kept names the least that can, and with that the run goes.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >wide.yaml <<'Y'
+out: runs/all
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer: {class: WanTransformer3DModel, config: {num_layers: 8, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+stages:
+  - {steps: 3, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}
+  - {steps: 1, batch: 2, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}
+Y
+cat >peak.py <<'P'
+import re, resource, subprocess, sys
+log = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+open(sys.argv[1], "w").write(log.stdout)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
+sys.exit(log.returncode)
+P
+told() { sed -n 's/^memory[^:]*: at most \([0-9]*\)\.[0-9]* MiB.*/\1/p' "$1"; }
+python3 peak.py all.log "$WEFT" train wide.yaml >all.peak || { cat all.log; fail "without a limit"; }
+limit=$(($(told all.log) - 60))
+python3 peak.py less.log "$WEFT" train wide.yaml --set out=runs/less --set memory.limit=${limit}MiB >less.peak || { cat less.log; fail "memory.limit ${limit} MiB"; }
+grep -q "memory.limit: stage 0 makes [0-9]* of 64 parts" less.log || { cat less.log; fail "what is made again is not told"; }
+grep -q "memory.limit: stage 1" less.log && fail "the small second stage makes something again"
+diff <(losses runs/all) <(losses runs/less) || fail "what is made again changes the run"
+[ "$(told less.log)" -le "$limit" ] || { cat less.log; fail "told more than $limit MiB"; }
+case $WEFT_BUILD in
+*/asan | */tsan) ;; # have memory of their own
+*) [ "$(cat less.peak)" -le "$limit" ] || fail "a limit of $limit MiB, and $(cat less.peak) MiB taken, $(cat all.peak) without" ;;
+esac
+ranks 2 "$WEFT" train wide.yaml --set out=runs/two --set parallel.fsdp=2 --set memory.limit=$(($(cat all.peak) * 3 / 4))MiB >two.log 2>&1 || { cat two.log; fail "two ranks"; }
+"$WEFT" inspect graph wide.yaml --set memory.limit=${limit}MiB >inspect.log 2>&1 || { cat inspect.log; fail "inspect"; }
+grep -q "stage 1 makes 0 of 64" inspect.log || { cat inspect.log; fail "inspect does not tell"; }
+
+"$WEFT" train wide.yaml --set out=runs/no --set memory.limit=70MiB >no.log 2>&1 && fail "70 MiB are enough"
+least=$(sed -n 's/.*70.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a rank takes with all of stage 0 .*weights, optimizer and program.*/\1/p' no.log)
+[ -n "$least" ] || { cat no.log; fail "the least is not told"; }
+"$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
+diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
