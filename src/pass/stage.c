@@ -448,19 +448,31 @@ static weft_value slot_of_value(splitter *t, int32_t v)
     return weft_value_ok(there) ? there : slot(t->r.to, name, info);
 }
 
+/* True: this program makes the value, another reads it, and no update hands it over already. */
+static bool is_kept(const splitter *t, int32_t v, weft_stage_kind kind)
+{
+    bool read = false;
+    for (int k = 0; k < KINDS; k++)
+        read = read || t->reads[k][v];
+    return read && t->updated[v] < 0 &&
+           t->kind_of[weft_value_get(t->g, (weft_value){v})->node] == (int8_t)kind;
+}
+
 static weft_status emit_program(splitter *t, weft_stage_kind kind)
 {
     const weft_graph *g = t->g;
     const int32_t values = weft_graph_value_count(g);
     weft_graph *to = t->r.to;
     int count;
-    /* slots that are sources of `g` come with their nodes; the others first */
     for (int32_t n = 0; n < weft_graph_node_count(g); n++)
         if (t->has[kind][n] && weft_graph_node(g, n)->in_count == 0)
             weft_rewrite_node(&t->r, n, NULL);
-    for (int32_t v = 0; v < values && weft_graph_check(to) == WEFT_OK; v++)
+    for (int32_t v = 0; v < values && weft_graph_check(to) == WEFT_OK; v++) {
         if (t->reads[kind][v])
             t->r.map[v] = slot_of_value(t, v);
+        if (is_kept(t, v, kind)) /* before what is made in it, so that it is made there */
+            slot_of_value(t, v);
+    }
     for (int32_t n = 0; n < weft_graph_node_count(g) && weft_graph_check(to) == WEFT_OK; n++)
         if (t->has[kind][n] && weft_graph_node(g, n)->in_count > 0)
             weft_rewrite_node(&t->r, n, NULL);
@@ -472,13 +484,9 @@ static weft_status emit_program(splitter *t, weft_stage_kind kind)
     for (int i = 0; i < count; i++)
         if (kind_of_value(t, update[i].value) == kind)
             weft_update(to, t->r.map[update[i].source.id], t->r.map[update[i].value.id]);
-    for (int32_t v = 0; v < values && weft_graph_check(to) == WEFT_OK; v++) {
-        bool kept = false;
-        for (int k = 0; k < KINDS; k++)
-            kept = kept || t->reads[k][v];
-        if (kept && t->updated[v] < 0 && t->kind_of[node_of(g, (weft_value){v})] == (int8_t)kind)
+    for (int32_t v = 0; v < values && weft_graph_check(to) == WEFT_OK; v++)
+        if (is_kept(t, v, kind))
             weft_update(to, slot_of_value(t, v), t->r.map[v]);
-    }
     return weft_graph_check(to);
 }
 

@@ -919,6 +919,12 @@ static weft_status resume(trainer *t)
     return WEFT_OK;
 }
 
+/* Bytes of the stage's programs, and of the records of a pipeline's stages. */
+static int64_t reserved(const trainer *t)
+{
+    return weft_step_cache_bytes(t->steps) + (t->stages ? weft_pipe_run_bytes(t->stages) : 0);
+}
+
 static void tell_stage(const trainer *t)
 {
     char memory[32], weights[32];
@@ -932,7 +938,7 @@ static void tell_stage(const trainer *t)
     weft_info("stage %lld%s%s: %lld steps of %s, program %s, weights and optimizer %s%s",
               (long long)t->stage_index, t->stage->name[0] ? " " : "", t->stage->name,
               (long long)t->stage->steps, sizes.data ? sizes.data : "",
-              weft_format_bytes(weft_step_cache_bytes(t->steps), memory),
+              weft_format_bytes(reserved(t), memory),
               weft_format_bytes(weft_store_bytes(t->store), weights),
               weft_comm_ranks(t->comm) > 1 ? " per rank" : "");
     weft_buf_free(&sizes);
@@ -1026,8 +1032,7 @@ static weft_status rehearse_stage(trainer *t, int64_t index)
         WEFT_TRY(rehearse_step(t, i, &r));
     WEFT_TRY(weft_comm_barrier(t->comm));
     if (t->leader)
-        weft_rehearsal_tell(&r, index,
-                            weft_step_cache_bytes(t->steps) + weft_store_bytes(t->store));
+        weft_rehearsal_tell(&r, index, reserved(t) + weft_store_bytes(t->store));
     return WEFT_OK;
 }
 
