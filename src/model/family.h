@@ -132,6 +132,7 @@ typedef enum weft_field_type {
     WEFT_FIELD_I64S, /* lists: `capacity` items in the struct */
     WEFT_FIELD_F64S,
     WEFT_FIELD_BOOLS,
+    WEFT_FIELD_WORDS,   /* lists of such; int64_t each */
     WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which */
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
@@ -160,6 +161,7 @@ typedef struct weft_field {
     weft_follows follows;
     const char *help;
     const char *const *words; /* ends with NULL */
+    bool spread;              /* lists of dictated length: a number alone is every item */
 } weft_field;
 
 /* Where the fields of a config were written. */

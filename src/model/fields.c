@@ -17,7 +17,8 @@ const char *weft_places_of(const weft_places *places, const char *key)
 
 static bool is_list(const weft_field *f)
 {
-    return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S || f->type == WEFT_FIELD_BOOLS;
+    return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S ||
+           f->type == WEFT_FIELD_BOOLS || f->type == WEFT_FIELD_WORDS;
 }
 
 static bool may_be_null(const weft_field *f)
@@ -32,6 +33,7 @@ static const char *word_of(const weft_field *f)
     case WEFT_FIELD_F64S: return "number";
     case WEFT_FIELD_BOOL:
     case WEFT_FIELD_BOOLS: return "boolean";
+    case WEFT_FIELD_WORDS: return "word";
     default: return "integer";
     }
 }
@@ -46,12 +48,40 @@ static weft_status wrong_type(const weft_field *f, const char *where, const json
     return status;
 }
 
+/* Which of its words `value` is. */
+static weft_status read_word(const weft_field *f, const char *where, const json_t *value,
+                             int64_t *which)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    weft_buf known = {0};
+    if (!text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
+    int64_t found = -1;
+    for (int64_t i = 0; f->words[i]; i++) {
+        weft_buf_printf(&known, "%s%s", i ? ", " : "", f->words[i]);
+        if (!strcmp(text, f->words[i]))
+            found = i;
+    }
+    const weft_status_code status =
+        found >= 0
+            ? WEFT_OK
+            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s is not supported; known are %s",
+                        where, f->key, text, known.data ? known.data : "?");
+    if (found >= 0)
+        *which = found;
+    weft_buf_free(&known);
+    free(text);
+    return status;
+}
+
 /* One scalar, or item `index` of a list (-1: no list). */
 static weft_status read_item(const weft_field *f, const char *where, const json_t *value,
                              int64_t index, void *to)
 {
     char name[160];
     snprintf(name, sizeof name, index < 0 ? "\"%s\"" : "\"%s\"[%lld]", f->key, (long long)index);
+    if (f->type == WEFT_FIELD_WORDS)
+        return read_word(f, where, value, to);
     if (f->type == WEFT_FIELD_BOOL || f->type == WEFT_FIELD_BOOLS) {
         if (!json_is_boolean(value))
             return wrong_type(f, where, value);
@@ -89,8 +119,9 @@ static weft_status read_list(const weft_field *f, const char *where, const json_
     int64_t least = 0, most = f->capacity;
     if (f->length)
         least = most = length_of(f, config);
-    const int64_t count = (int64_t)json_array_size(value);
-    if (!json_is_array(value) || count < least || count > most) {
+    const bool alone = f->spread && !json_is_array(value);
+    const int64_t count = alone ? least : (int64_t)json_array_size(value);
+    if ((!json_is_array(value) && !alone) || count < least || count > most) {
         char range[48];
         snprintf(range, sizeof range, least == most ? "%lld" : "%lld to %lld", (long long)least,
                  (long long)most);
@@ -98,7 +129,7 @@ static weft_status read_list(const weft_field *f, const char *where, const json_
                          word_of(f));
     }
     for (int64_t i = 0; i < count; i++)
-        WEFT_TRY(read_item(f, where, json_array_get(value, (size_t)i), i,
+        WEFT_TRY(read_item(f, where, alone ? value : json_array_get(value, (size_t)i), i,
                            (char *)config + f->offset + (size_t)i * item_bytes(f)));
     if (!f->length)
         *(int64_t *)((char *)config + f->count) = count;
@@ -163,32 +194,6 @@ static weft_status check_fixed(const weft_field *f, const char *where, const jso
             ? WEFT_OK
             : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %s is not supported; only %s is", where,
                         f->key, text, f->fallback);
-    free(text);
-    return status;
-}
-
-/* Which of its words `value` is. */
-static weft_status read_word(const weft_field *f, const char *where, const json_t *value,
-                             int64_t *which)
-{
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    weft_buf known = {0};
-    if (!text)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", where);
-    int64_t found = -1;
-    for (int64_t i = 0; f->words[i]; i++) {
-        weft_buf_printf(&known, "%s%s", i ? ", " : "", f->words[i]);
-        if (!strcmp(text, f->words[i]))
-            found = i;
-    }
-    const weft_status_code status =
-        found >= 0
-            ? WEFT_OK
-            : weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\": %.80s is not supported; known are %s",
-                        where, f->key, text, known.data ? known.data : "?");
-    if (found >= 0)
-        *which = found;
-    weft_buf_free(&known);
     free(text);
     return status;
 }
@@ -264,6 +269,8 @@ weft_status weft_fields_read(const weft_family *family, const json_t *json,
 static json_t *write_item(const weft_field *f, const void *from)
 {
     switch (f->type) {
+    case WEFT_FIELD_WORDS:
+        return json_loads(f->words[*(const int64_t *)from], JSON_DECODE_ANY, NULL);
     case WEFT_FIELD_BOOL:
     case WEFT_FIELD_BOOLS: return json_boolean(*(const bool *)from);
     case WEFT_FIELD_F64:

@@ -104,6 +104,27 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
     return weft_emit(g, WEFT_OP_LAYER_NORM, &x, 1, &attr);
 }
 
+weft_value weft_nn_group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
+                              double eps)
+{
+    if (!weft_value_ok(x))
+        return x;
+    const weft_shape shape = weft_value_get(g, x)->shape;
+    const int64_t batch = shape.dim[0], c = shape.dim[4],
+                  places = shape.dim[1] * shape.dim[2] * shape.dim[3];
+    const weft_nn_layer layer = weft_nn_norm_of(g, name, c, true);
+    weft_graph_push(g, "%s", name);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, places, groups, c / groups));
+    x = weft_permute(g, x, (int[]){0, 2, 1, 3});
+    x = weft_nn_plain_norm(g, weft_reshape(g, x, WEFT_SHAPE(batch, groups, places * c / groups)),
+                           eps);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, groups, places, c / groups));
+    x = weft_reshape(g, weft_permute(g, x, (int[]){0, 2, 1, 3}), shape);
+    x = weft_add(g, weft_mul(g, x, layer.weight), layer.bias);
+    weft_graph_pop(g);
+    return x;
+}
+
 weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps)
 {
     const weft_attr_norm attr = {.eps = eps};

@@ -51,6 +51,9 @@ weft_value weft_nn_sinusoid(weft_graph *g, int64_t width, weft_value timestep);
 weft_value weft_nn_layer_norm(weft_graph *g, const char *name, weft_value x, double eps);
 /* The same without parameters. */
 weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
+/* x (B,T,Y,X,C): over all places and the channels of a group; "weight", "bias" of each channel. */
+weft_value weft_nn_group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
+                              double eps);
 /* RMS norm over the whole last dim, and that with "weight". */
 weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps);
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);

@@ -76,6 +76,11 @@ static const setup families[] = {
      "\"cross_attention_dim\":5,\"cross_attention_dim_t5\":8,\"pooled_projection_dim\":3,"
      "\"sample_size\":8,\"text_len\":3,\"text_len_t5\":2}",
      {2, 1, 4, 4, 3, .given = GIVEN(TEXT_MASK)}},
+    {"{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"CrossAttnDownBlock2D\","
+     "\"DownBlock2D\"],\"up_block_types\":[\"UpBlock2D\",\"CrossAttnUpBlock2D\"],"
+     "\"block_out_channels\":[4,6],\"layers_per_block\":1,\"norm_num_groups\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"cross_attention_dim\":3,\"attention_head_dim\":2}",
+     {2, 1, 4, 3, 3}},
 };
 /* clang-format on */
 

@@ -65,8 +65,23 @@ Test(sizes, configs_write_what_they_read)
         "\"latents_mean\":[1,2,3,4]}",
         "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2}",
         "{\"_class_name\":\"UViT\",\"img_size\":8,\"embed_dim\":32,\"num_heads\":2,\"conv\":false}",
+        "{\"_class_name\":\"WanTransformer3DModel\",\"image_dim\":7,\"added_kv_proj_dim\":5120,"
+        "\"pos_embed_seq_len\":8}",
+        "{\"_class_name\":\"CogVideoXTransformer3DModel\",\"patch_size_t\":2,\"ofs_embed_dim\":"
+        "512}",
+        "{\"_class_name\":\"HunyuanVideoTransformer3DModel\","
+        "\"image_condition_type\":\"token_replace\",\"guidance_embeds\":false}",
+        "{\"_class_name\":\"CosmosTransformer3DModel\",\"extra_pos_embed_type\":null,"
+        "\"rope_scale\":[1,3,3]}",
+        "{\"_class_name\":\"LTXVideoTransformer3DModel\",\"attention_head_dim\":128}",
+        "{\"_class_name\":\"MochiTransformer3DModel\",\"out_channels\":null}",
+        "{\"_class_name\":\"LatteTransformer3DModel\",\"out_channels\":8}",
+        "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
+        "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",
+        "{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"DownBlock2D\"],"
+        "\"up_block_types\":[\"CrossAttnUpBlock2D\"],\"block_out_channels\":[64]}",
     };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < (int)(sizeof texts / sizeof *texts); i++) {
         const weft_model model = model_of(texts[i]);
         json_t *json = weft_model_write(&model);
         cr_assert(json);
@@ -75,6 +90,18 @@ Test(sizes, configs_write_what_they_read)
         cr_assert_eq(memcmp(&model, &again, sizeof model), 0);
         json_decref(json);
     }
+}
+
+Test(sizes, words_that_are_not_known_are_refused)
+{
+    json_t *json;
+    weft_model model;
+    const char *text = "{\"_class_name\":\"UNet2DConditionModel\","
+                       "\"down_block_types\":[\"AttnDownBlock2D\"]}";
+    cr_assert_eq(weft_json_parse(text, (int64_t)strlen(text), "x.json", &json), WEFT_OK);
+    cr_assert_eq(weft_model_read(json, "x.json", &model), WEFT_E_UNSUPPORTED);
+    cr_assert(strstr(weft_error_message(), "CrossAttnDownBlock2D"), "%s", weft_error_message());
+    json_decref(json);
 }
 
 Test(sizes, unsupported_fields_are_refused)
