@@ -12,7 +12,7 @@ reserved=$(sed -n 's/.*, program \(.* .iB\), weights.*/\1/p' vae.log)
 [ -n "$told" ] && [ "$told" = "$reserved" ] || { cat vae.log; fail "memory told '$told', reserved '$reserved'"; }
 
 # all tensors are copied for a checkpoint; a store aligns them, so it is a little larger
-sed -n 's/^memory: at most .*, weights and optimizer \(.*\) KiB, copies for checkpoints \(.*\) KiB, stage 0.*/\1 \2/p' vae.log |
+sed -n 's/^memory: at most .*, weights and optimizer \([^(]*\) KiB ([^)]*), copies for checkpoints \(.*\) KiB, stage 0.*/\1 \2/p' vae.log |
     awk '{bad = $2 > $1 || $2 < 0.95 * $1} END {exit bad || NR != 1}' ||
     { cat vae.log; fail "the memory that checkpoints are written from is not told"; }
 

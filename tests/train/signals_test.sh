@@ -13,8 +13,8 @@ mkdir -p runs/stop
 cp -r runs/whole/latents runs/stop
 round=0
 # signal, ranks, who is told (all, or a rank of two), what is trained otherwise than at the end, where it goes on
-for try in "INT 1 all" "INT 2 all" "TERM 2 1 --set mesh=fsdp=2" "TERM 2 0 --set stages.0.accumulate=2 --set stages.0.batch=3" \
-           "INT 2 1 --set mesh=tp=2" "TERM 2 all" "TERM 1 all" "INT 2 1"; do
+for try in "INT 1 all" "INT 2 all" "TERM 2 1 --set parallel.fsdp=2" "TERM 2 0 --set stages.0.accumulate=2 --set stages.0.batch=3" \
+           "INT 2 1 --set parallel.tp=2" "TERM 2 all" "TERM 1 all" "INT 2 1"; do
     read -r signal n who more <<<"$try"
     round=$((round + 1))
     rm -rf runs/stop/checkpoints runs/stop/metrics.jsonl runs/stop/model
