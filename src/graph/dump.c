@@ -164,8 +164,11 @@ static weft_status verify_turn(const weft_graph *g, int64_t index, int axis, int
     const bool addressed = n->in_count == 0 && n->op != WEFT_OP_FILL && !is_slot(n);
     int32_t own = addressed ? 0 : ANY_BLOCK, keys = ANY_BLOCK;
     bool fits = true;
-    for (int i = 0; i < n->in_count; i++)
-        fits = join_turn(g, n, i, axis, held, attends && (i == 1 || i == 2) ? &keys : &own) && fits;
+    const int bias = n->op == WEFT_OP_ATTENTION ? 4 : 8; /* of the keys, as they are */
+    for (int i = 0; i < n->in_count; i++) {
+        const bool of_keys = attends && (i == 1 || i == 2 || i == bias);
+        fits = join_turn(g, n, i, axis, held, of_keys ? &keys : &own) && fits;
+    }
     if (weft_op_has(n->op, WEFT_TRAIT_CONVERTS) && ((const weft_attr_comm *)n->attr)->axis == axis)
         fits = turn_converted(n, ranks, &own) && fits;
     for (int o = 0; o < n->out_count; o++)

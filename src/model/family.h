@@ -37,6 +37,7 @@ typedef enum weft_port {
     WEFT_PORT_PADDING,        /* (B,T,Y,X,1)  1: pixels outside of the picture                   */
     WEFT_PORT_PLACES,         /* (B,3,S)      of tokens, in seconds, rows and columns of pixels  */
     WEFT_PORT_SPACING,        /* (3)          of latents, in seconds, rows and columns of pixels */
+    WEFT_PORT_LATENT_MASK,    /* (B,T,Y,X) i32  1: inside of the picture                         */
     WEFT_PORT_FRAME_MASK,     /* (B,T) i32    0: a frame that is given                           */
     WEFT_PORT_HEIGHT,         /* (B)          in pixels                                          */
     WEFT_PORT_WIDTH,          /* (B)          in pixels                                          */

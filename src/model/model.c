@@ -24,6 +24,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_CONDITION]      = {"condition",      WEFT_F32, true},
     [WEFT_PORT_PLACES]         = {"places",         WEFT_F32, false},
     [WEFT_PORT_SPACING]        = {"spacing",        WEFT_F32, false},
+    [WEFT_PORT_LATENT_MASK]    = {"latent_mask",    WEFT_I32, false},
     [WEFT_PORT_FRAME_MASK]     = {"frame_mask",     WEFT_I32, false},
     [WEFT_PORT_HEIGHT]         = {"height",         WEFT_F32, false},
     [WEFT_PORT_WIDTH]          = {"width",          WEFT_F32, false},

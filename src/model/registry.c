@@ -4,7 +4,7 @@
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
-    weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d;
+    weft_family_stdit3, weft_family_hunyuan_dit, weft_family_unet_2d, weft_family_allegro_dit;
 
 const weft_family *const weft_families[] = {
     &weft_family_wan_dit,           /* WanTransformer3DModel */
@@ -20,5 +20,6 @@ const weft_family *const weft_families[] = {
     &weft_family_stdit3,            /* STDiT3 */
     &weft_family_hunyuan_dit,       /* HunyuanDiT2DModel */
     &weft_family_unet_2d,           /* UNet2DConditionModel */
+    &weft_family_allegro_dit,       /* AllegroTransformer3DModel */
     NULL,
 };

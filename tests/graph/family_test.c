@@ -81,6 +81,10 @@ static const setup families[] = {
      "\"block_out_channels\":[4,6],\"layers_per_block\":1,\"norm_num_groups\":2,"
      "\"in_channels\":2,\"out_channels\":2,\"cross_attention_dim\":3,\"attention_head_dim\":2}",
      {2, 1, 4, 3, 3}},
+    {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
+     "\"caption_channels\":5}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
 };
 /* clang-format on */
 

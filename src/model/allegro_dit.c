@@ -1,0 +1,264 @@
+/* Allegro diffusion transformer (diffusers' AllegroTransformer3DModel). Parameters have the names
+ * of the public checkpoint.
+ *
+ *   latents --patch of each frame--> x (B,S,C); text --MLP--> y (B,L,C)
+ *   timestep --sinusoid, MLP--> e; silu, linear --> (B,6,C)
+ *
+ *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 ffn(mod2(norm x))
+ *
+ * A third of a head turns by frames, one by rows, one by columns, each by halves.
+ * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
+#include "model/model.h"
+#include "model/split.h"
+#include "nn/nn.h"
+
+typedef struct allegro {
+    int64_t patch, heads, head_dim, in_channels, out_channels, layers, cross_dim;
+    bool bias;
+    double eps;
+    int64_t text_dim;
+    double interpolation[3]; /* frames, rows, columns */
+} allegro;
+_Static_assert(sizeof(allegro) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+enum { TIME_WIDTH = 256 };
+static const double last_eps = 1e-6;
+
+static int64_t width_of(const allegro *c)
+{
+    return c->heads * c->head_dim;
+}
+
+/* cos and sin (1,S,3H,D/6): heads are turned as three of a third of the width. */
+static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3],
+                        weft_value cos_sin[WEFT_MAX_OUTPUTS])
+{
+    const int64_t pairs = c->head_dim / 6, tokens = size[0] * size[1] * size[2];
+    weft_attr_rope_table attr = {.theta = {10000, 10000, 10000},
+                                 .grid = {size[0], size[1], size[2]},
+                                 .pairs = {pairs, pairs, pairs},
+                                 .len = tokens};
+    for (int i = 0; i < 3; i++)
+        attr.step[i] = 1 / c->interpolation[i];
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
+    for (int i = 0; i < 2; i++) {
+        cos_sin[i] = weft_reshape(g, cos_sin[i], WEFT_SHAPE(1, tokens, 1, 3, pairs));
+        cos_sin[i] = weft_broadcast(g, cos_sin[i], WEFT_SHAPE(1, tokens, c->heads, 3, pairs));
+        cos_sin[i] = weft_reshape(g, cos_sin[i], WEFT_SHAPE(1, tokens, 3 * c->heads, pairs));
+    }
+}
+
+/* Self-attention when context is x itself (rope given), else cross-attention. */
+static weft_value attention(weft_graph *g, const allegro *c, const char *name, weft_value x_bsc,
+                            weft_value context_blc, const weft_value *rope, weft_value bias)
+{
+    static const char *const names[] = {"to_q", "to_k", "to_v"};
+    const int64_t width = width_of(c);
+    weft_value qkv[3];
+    weft_graph_push(g, "%s", name);
+    for (int i = 0; i < 3; i++) {
+        const weft_value v = weft_nn_dense(g, names[i], i ? context_blc : x_bsc, width, c->bias);
+        const bool turns = rope && i < 2;
+        qkv[i] = weft_nn_split_heads(g, v, turns ? 3 * c->heads : c->heads);
+        if (turns)
+            qkv[i] = weft_reshape(
+                g, weft_nn_rope(g, qkv[i], rope, true),
+                WEFT_SHAPE(weft_dim(g, v, 0), weft_dim(g, v, 1), c->heads, c->head_dim));
+    }
+    const weft_value mixed = weft_nn_join_heads(g, weft_nn_attend(g, qkv[0], qkv[1], qkv[2], bias));
+    const weft_value out = weft_nn_linear(g, "to_out.0", mixed, width, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return out;
+}
+
+typedef struct told {
+    weft_value times, text, video_bias, text_bias;
+    weft_value rope[WEFT_MAX_OUTPUTS];
+} told;
+
+static weft_value block(weft_graph *g, const allegro *c, weft_value x, const told *to)
+{
+    enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
+    const weft_value mod = weft_nn_add_table(g, to->times, ROWS);
+    weft_value h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps),
+                                    weft_nn_row(g, mod, SCALE1), weft_nn_row(g, mod, SHIFT1));
+    h = attention(g, c, "attn1", h, h, to->rope, to->video_bias);
+    x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE1));
+    x = weft_add(g, x, attention(g, c, "attn2", x, to->text, NULL, to->text_bias));
+    h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps), weft_nn_row(g, mod, SCALE2),
+                         weft_nn_row(g, mod, SHIFT2));
+    h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_GELU_TANH);
+    return weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE2));
+}
+
+/* -10000 in the place of "never", as in the reference. */
+static weft_value bias_of(weft_graph *g, weft_value mask)
+{
+    return weft_affine(g, mask, 10000, -10000);
+}
+
+/* A token is real where any of its latents is. */
+static weft_value video_bias(weft_graph *g, const allegro *c, weft_value mask_btyx,
+                             const int64_t size[3])
+{
+    if (!weft_value_ok(mask_btyx))
+        return WEFT_NONE;
+    const int64_t batch = weft_dim(g, mask_btyx, 0);
+    weft_value m = weft_cast(g, mask_btyx, WEFT_F32);
+    m = weft_reshape(g, m, WEFT_SHAPE(batch, size[0], size[1], c->patch, size[2], c->patch));
+    m = weft_clamp(g, weft_sum(g, m, 1u << 3 | 1u << 5), 0, 1);
+    return bias_of(g, weft_reshape(g, m, WEFT_SHAPE(batch, size[0] * size[1] * size[2])));
+}
+
+static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in)
+{
+    const int64_t width = width_of(c), patch[3] = {1, c->patch, c->patch};
+    const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
+    int64_t size[3];
+    weft_value embedded;
+    told to;
+    weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    weft_value x = weft_nn_patch(g, "pos_embed.proj", in->at[WEFT_PORT_LATENTS], width, patch,
+                                 WEFT_PATCH_2D, true);
+    to.times = weft_nn_time_rows(g, "adaln_single",
+                                 weft_nn_sinusoid(g, TIME_WIDTH, in->at[WEFT_PORT_TIMESTEP]), width,
+                                 6, &embedded);
+    to.text =
+        weft_nn_embedder(g, "caption_projection", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
+    to.text_bias = weft_value_ok(mask) ? bias_of(g, weft_cast(g, mask, WEFT_F32)) : WEFT_NONE;
+    to.video_bias = video_bias(g, c, in->at[WEFT_PORT_LATENT_MASK], size);
+    rope_tables(g, c, size, to.rope);
+    for (int64_t i = 0; i < c->layers; i++) {
+        weft_graph_push(g, "transformer_blocks.%d", (int)i);
+        x = block(g, c, x, &to);
+        weft_graph_pop(g);
+    }
+    const weft_value mod = weft_nn_add_table(g, embedded, 2); /* shift, scale */
+    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, last_eps), weft_nn_row(g, mod, 1),
+                         weft_nn_row(g, mod, 0));
+    x = weft_nn_linear(g, "proj_out", x, c->patch * c->patch * c->out_channels, WEFT_LINEAR_ZERO);
+    return weft_nn_unpatch(g, x, size, patch);
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const allegro *c = config;
+    if (c->head_dim % 6)
+        return weft_fail(
+            WEFT_E_FORMAT,
+            "%s: \"attention_head_dim\" is %lld; its thirds turn by halves: a multiple "
+            "of 6 is needed",
+            weft_places_of(places, "attention_head_dim"), (long long)c->head_dim);
+    if (c->cross_dim != width_of(c))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"cross_attention_dim\" is %lld; texts are projected to the model's "
+                         "width, %lld",
+                         weft_places_of(places, "cross_attention_dim"), (long long)c->cross_dim,
+                         (long long)width_of(c));
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const allegro *c = config;
+    switch (port) {
+    case WEFT_PORT_LATENTS:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_TIMESTEP: return WEFT_SHAPE(s->batch);
+    case WEFT_PORT_TEXT: return WEFT_SHAPE(s->batch, s->text, c->text_dim);
+    case WEFT_PORT_TEXT_MASK: return WEFT_SHAPE(s->batch, s->text);
+    case WEFT_PORT_LATENT_MASK: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width);
+    default: return WEFT_SCALAR;
+    }
+}
+
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const allegro *c = config;
+    grid->factor[0] = 1;
+    grid->factor[1] = grid->factor[2] = c->patch;
+    grid->channels = c->in_channels;
+    grid->out_channels = c->out_channels;
+}
+
+static int64_t width_field(const void *config)
+{
+    return width_of(config);
+}
+
+/* clang-format off */
+#define AT(member) offsetof(allegro, member)
+static const weft_field fields[] = {
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
+    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
+     .help = "attention heads; heads x their width is the model's width"},
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "96", 6, 4096,
+     .help = "width of a head, a multiple of 6"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "4", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks"},
+    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
+    {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
+     .min = 1, .max = 1 << 20, .help = "the model's width"},
+    {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",
+     .help = "a bias on queries, keys, values"},
+    {"sample_height", WEFT_FIELD_IGNORED, .fallback = "90"},
+    {"sample_width", WEFT_FIELD_IGNORED, .fallback = "160"},
+    {"sample_frames", WEFT_FIELD_IGNORED, .fallback = "22"},
+    {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
+    {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
+    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
+    {"interpolation_scale_h", WEFT_FIELD_F64, AT(interpolation[1]), "2.0", 1e-3, 1e3,
+     .help = "rotary places of rows are divided by it"},
+    {"interpolation_scale_w", WEFT_FIELD_F64, AT(interpolation[2]), "2.0", 1e-3, 1e3,
+     .help = "rotary places of columns are divided by it"},
+    {"interpolation_scale_t", WEFT_FIELD_F64, AT(interpolation[0]), "2.2", 1e-3, 1e3,
+     .help = "rotary places of frames are divided by it"},
+};
+
+static const weft_named_config sizes[] = {
+    {"allegro", "{}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_LATENTS,     false, "hidden_states"},
+    {WEFT_PORT_TIMESTEP,    false, "timestep"},
+    {WEFT_PORT_TEXT,        false, "encoder_hidden_states"},
+    {WEFT_PORT_TEXT_MASK,   false, "encoder_attention_mask", .optional = true},
+    {WEFT_PORT_LATENT_MASK, false, "attention_mask", .optional = true},
+    {WEFT_PORT_PREDICTION,  true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "adaln_single.emb.timestep_embedder.linear_1.weight", NULL, 0},
+};
+
+const weft_family weft_family_allegro_dit = {
+    .class_name = "AllegroTransformer3DModel", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "diffusers", .pipeline = "AllegroPipeline",
+    .marks = {"interpolation_scale_t", "caption_channels"},
+    .config_bytes = sizeof(allegro), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
+};
+/* clang-format on */
