@@ -34,6 +34,43 @@ Test(sizes, wan_14b)
                  14288491584);
 }
 
+/* Exact counts of the published denoisers, by arithmetic from their shapes. */
+Test(sizes, published)
+{
+    static const struct {
+        const char *name;
+        int64_t params;
+    } known[] = {
+        {"wan-i2v-14b", 16394878784},
+        {"wan2.2-i2v-a14b", 14288901184},
+        {"wan2.2-ti2v-5b", 4999787712},
+        {"hunyuan-video", 12821012544},
+        {"cogvideox-2b", 1693783872},
+        {"cogvideox-5b", 5570283072},
+        {"cosmos1-7b", 7236192256},
+        {"cosmos1-14b", 14267149312},
+        {"cosmos-predict2-2b", 1956413440},
+        {"cosmos-predict2-14b", 14265285632},
+        {"ltx-2b", 1923385472},
+        {"ltx-13b", 13042569344},
+        {"stdit3-xl", 1207643972},
+        {"stdit3-3b", 3182211572},
+        {"latte-1", 1057246880},
+        {"hunyuan-dit-1.2", 1499952032},
+        {"uvit-h", 500832016},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        weft_model model;
+        cr_assert_eq(weft_model_open(known[i].name, &model), WEFT_OK, "%s", weft_error_message());
+        const weft_model_size size = weft_model_smallest(&model);
+        weft_graph *g = weft_graph_create();
+        weft_model_build(g, &model, &size, false);
+        cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+        cr_expect_eq(weft_graph_param_count(g), known[i].params, "%s", known[i].name);
+        weft_graph_free(g);
+    }
+}
+
 Test(sizes, wan_vae)
 {
     cr_assert_eq(
