@@ -89,43 +89,73 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     return WEFT_OK;
 }
 
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static bool has_param(void *golden, const char *name)
+{
+    char full[600];
+    snprintf(full, sizeof full, "param.%s", name);
+    return weft_tensors_find(golden, full) != NULL;
+}
+
+/* Ours of a parameter's name in the golden file, which may be in another dialect of the family. */
+static void own_name(const parity *p, const char *theirs, char *name, size_t size)
+{
+    const weft_family *f = p->model.family;
+    for (int d = 0; d < f->dialects; d++)
+        if (has_param(p->golden, f->dialect[d].marker) &&
+            weft_dialect_rename(&f->dialect[d], theirs, name, size))
+            return;
+    snprintf(name, size, "%s", theirs);
+}
+
 /* Copies param.<name> of the golden file into the store; every parameter of either side must be
  * there. */
 static weft_status load_params(parity *p)
 {
+    const int64_t most = weft_store_count(p->store);
+    bool *loaded = weft_alloc(most + 1);
     weft_buf missing = {0};
-    int64_t loaded = 0, absent = 0;
-    for (int64_t i = 0; i < weft_store_count(p->store); i++) {
-        weft_tensor *to = weft_store_at(p->store, i);
-        if (!strncmp(to->name, "adamw.", 6))
+    int64_t absent = 0;
+    const char *strange = NULL; /* a parameter that the model has not */
+    weft_status_code status =
+        loaded ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
+        if (strncmp(t->name, "param.", 6))
             continue;
         char name[600];
-        snprintf(name, sizeof name, "param.%s", to->name);
-        const weft_stored_tensor *t = weft_tensors_find(p->golden, name);
-        if (!t) {
-            weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", to->name);
+        own_name(p, t->name + 6, name, sizeof name);
+        int64_t at = 0;
+        while (at < most && strcmp(weft_store_at(p->store, at)->name, name))
+            at++;
+        if (at == most) {
+            strange = strange ? strange : t->name + 6;
             continue;
         }
+        weft_tensor *to = weft_store_at(p->store, at);
         if (t->count != weft_shape_count(&to->shape)) {
-            weft_buf_free(&missing);
-            return weft_fail(WEFT_E_SHAPE,
-                             "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file,
-                             name, (long long)t->count, (long long)weft_shape_count(&to->shape));
+            status = weft_fail(
+                WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file,
+                t->name, (long long)t->count, (long long)weft_shape_count(&to->shape));
+            break;
         }
         weft_tensor_to_f32(t, to->data);
-        loaded++;
+        loaded[at] = true;
     }
-    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; status == WEFT_OK && i < most; i++) {
+        const char *name = weft_store_at(p->store, i)->name;
+        if (!loaded[i] && strncmp(name, "adamw.", 6))
+            weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", name);
+    }
     if (absent)
         status = weft_fail(WEFT_E_FORMAT, "%s: %lld parameters of the model are missing: %s",
                            p->file, (long long)absent, missing.data ? missing.data : "?");
+    else if (status == WEFT_OK && strange)
+        status =
+            weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file, strange);
     weft_buf_free(&missing);
-    for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
-        const char *name = weft_tensors_at(p->golden, i)->name;
-        if (!strncmp(name, "param.", 6) && !weft_store_find(p->store, name + 6))
-            status = weft_fail(WEFT_E_FORMAT, "%s: the model has no parameter \"%s\"", p->file,
-                               name + 6);
-    }
+    weft_free(loaded);
     return status;
 }
 
@@ -178,7 +208,9 @@ static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
         WEFT_TRY(weft_grow((void **)list, *count, &capacity, sizeof **list));
         gradient *gr = &(*list)[(*count)++];
         *gr = (gradient){.golden = t->name, .form = form_of_gradient(p, t->name)};
-        snprintf(gr->output, sizeof gr->output, "%s", t->name);
+        char name[560];
+        own_name(p, t->name + 5, name, sizeof name);
+        snprintf(gr->output, sizeof gr->output, "grad.%s", name);
         float *values = NULL;
         WEFT_TRY(load(p, t->name, AS_HERE, &values));
         gr->norm = weft_parity_norm(values, t->count);
@@ -208,8 +240,12 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
         const char *name = weft_value_get(p->graph, node->out[0])->name;
         const weft_tensor *from = weft_program_input(p->program, name);
         weft_tensor *to = weft_program_input(ref, name);
-        for (int64_t i = 0; i < weft_shape_count(&from->shape); i++)
-            ((double *)to->data)[i] = (double)((const float *)from->data)[i];
+        for (int64_t i = 0; i < weft_shape_count(&from->shape); i++) {
+            if (from->dtype == WEFT_I32)
+                ((int32_t *)to->data)[i] = ((const int32_t *)from->data)[i];
+            else
+                ((double *)to->data)[i] = (double)((const float *)from->data)[i];
+        }
     }
     WEFT_GO(weft_program_run(ref));
     for (int64_t i = 0; i < count; i++) {
@@ -428,31 +464,61 @@ static weft_status compare_ports(parity *p, double *worst)
     return WEFT_OK;
 }
 
-/* The port whose error is the loss: the last output. */
-static const weft_port_row *judged_port(const parity *p)
+/* What the golden file has of an output's target; NULL: the output is not judged. The last one is
+ * where no port says anything. */
+static const char *target_of(const weft_family *f, int port)
 {
-    return &p->model.family->port[p->model.family->ports - 1];
+    bool said = false;
+    for (int i = 0; i < f->ports; i++)
+        said |= f->port[i].target != NULL;
+    return said || port != f->ports - 1 ? f->port[port].target : "target";
 }
 
-/* Denoisers and encoders: the loss is the mean square error of the last output. */
+static void target_input(const weft_family *f, int port, char name[64])
+{
+    snprintf(name, 64, "target.%s", weft_port_name(f->port[port].port));
+}
+
+/* The sum of the mean square errors of the judged outputs. */
+static weft_value forward_loss(const parity *p, weft_graph *g)
+{
+    const weft_family *f = p->model.family;
+    weft_value loss = WEFT_NONE;
+    for (int i = 0; i < f->ports; i++) {
+        const weft_value made = weft_graph_find(g, weft_port_name(f->port[i].port));
+        char name[64];
+        if (!f->port[i].output || !target_of(f, i) || !weft_value_ok(made))
+            continue;
+        target_input(f, i, name);
+        const weft_value target = weft_input(g, name, WEFT_F32, weft_value_get(g, made)->shape);
+        const weft_value error =
+            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target)));
+        loss = weft_value_ok(loss) ? weft_add(g, loss, error) : error;
+    }
+    return loss;
+}
+
+/* Denoisers and encoders. */
 static weft_status run_forward(parity *p, double worst[2])
 {
     weft_model_size size;
     weft_graph *g = p->graph;
-    const weft_port_row *judged = judged_port(p);
+    const weft_family *f = p->model.family;
     WEFT_TRY(find_size(p, &size));
     weft_model_build(g, &p->model, &size, false);
-    const weft_value made = weft_graph_find(g, weft_port_name(judged->port));
-    if (weft_value_ok(made)) {
-        const weft_value target = weft_input(g, "target", WEFT_F32, weft_value_get(g, made)->shape);
-        const weft_value loss =
-            weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target)));
+    const weft_value loss = forward_loss(p, g);
+    if (weft_value_ok(loss)) {
         weft_output(g, "loss", loss);
         output_gradients(p, g, loss);
     }
     WEFT_TRY(finish_program(p));
     WEFT_TRY(fill_ports(p));
-    WEFT_TRY(fill_input(p, "target", "target", form_of(judged)));
+    for (int i = 0; i < f->ports; i++) {
+        char name[64];
+        target_input(f, i, name);
+        if (weft_program_input(p->program, name))
+            WEFT_TRY(fill_input(p, name, target_of(f, i), form_of(&f->port[i])));
+    }
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
     WEFT_TRY(compare_output(p, "loss", "loss", AS_HERE, &worst[0]));

@@ -306,6 +306,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         weft_model_open_in(folder, WEFT_ROLE_DENOISER, &p->denoiser_folder, &p->denoiser_model));
     WEFT_GO(
         weft_model_open_in(folder, WEFT_ROLE_TEXT_ENCODER, &p->encoder_folder, &p->encoder_model));
+    WEFT_GO(weft_model_reads_captions(&p->encoder_model, p->encoder_folder));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
     p->patch = weft_model_grid(&p->denoiser_model);
     p->grid = weft_model_grid(&vae);

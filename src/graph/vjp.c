@@ -129,6 +129,12 @@ RULE(tanh) /* 1 - y^2 */
     dx[0] = weft_mul(g, dy[0], weft_affine(g, weft_unary(g, WEFT_OP_SQUARE, n->out[0]), -1, 1));
 }
 
+RULE(stop)
+{
+    (void)g, (void)n, (void)dy, (void)wanted;
+    dx[0] = WEFT_NONE;
+}
+
 RULE(sigmoid) /* y (1 - y) */
 {
     (void)wanted;
@@ -423,6 +429,14 @@ RULE(layer_norm)
 RULE(rms_norm)
 {
     norm_rule(g, WEFT_OP_RMS_NORM_GRAD, n, dy[0], wanted, dx);
+}
+
+RULE(softmax) /* y (dy - sum of dy y) */
+{
+    (void)wanted;
+    const int last = weft_value_get(g, n->out[0])->shape.rank - 1;
+    const weft_value along = weft_sum(g, weft_mul(g, dy[0], n->out[0]), 1u << last);
+    dx[0] = weft_mul(g, n->out[0], weft_sub(g, dy[0], along));
 }
 
 RULE(modulate)

@@ -45,6 +45,7 @@ typedef enum weft_port {
     WEFT_PORT_OFFSET,         /* (B)          how strongly an image conditions (CogVideoX 1.5)   */
     WEFT_PORT_LABEL,          /* (B) i32      a class                                            */
     WEFT_PORT_TOKENS,         /* (B,L) i32    of a prompt                                        */
+    WEFT_PORT_LAST_HIDDEN,    /* (B,L,D)      an encoder's last layer, where others use another  */
     WEFT_PORT_VIDEO,          /* (B,T,Y,X,3)  pixels in [-1,1]                                   */
     WEFT_PORT_NOISE,          /* (B,T,Y,X,C)  of the posterior's sample                          */
     WEFT_PORT_PREDICTION,     /* (B,T,Y,X,C)  what a denoiser says                               */
@@ -71,6 +72,9 @@ typedef struct weft_port_row {
     const char *reference; /* its name in the reference's forward(), as golden files have it */
     bool optional;         /* the model does without it: WEFT_NONE */
     weft_video_form form;
+    /* outputs: what golden files hold against it in their loss; where no port says so, the last
+     * output is held against "target" */
+    const char *target;
 } weft_port_row;
 
 /* Values of one call; those that are not used are WEFT_NONE. */
@@ -134,7 +138,7 @@ typedef enum weft_field_type {
     WEFT_FIELD_F64S,
     WEFT_FIELD_BOOLS,
     WEFT_FIELD_WORDS,   /* lists of such; int64_t each */
-    WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which */
+    WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which; no fallback: 0 */
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
     WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
@@ -163,6 +167,9 @@ typedef struct weft_field {
     const char *help;
     const char *const *words; /* ends with NULL */
     bool spread;              /* lists of dictated length: a number alone is every item */
+    /* "object.key", up to two with '|' between: where the field stands in other versions of the
+     * config */
+    const char *also;
 } weft_field;
 
 /* Where the fields of a config were written. */
@@ -220,6 +227,7 @@ struct weft_family {
     const char *pipeline;    /* denoisers: the class of the whole in model_index.json */
     const char *autoencoder; /* denoisers: the class that makes the latents of its public sizes */
     const char *marks[2];    /* fields that tell the family where "_class_name" is absent */
+    const char *model_type; /* "model_type" of transformers' configs, which have no "_class_name" */
 
     size_t config_bytes; /* at most WEFT_MODEL_CONFIG_BYTES */
     const weft_field *field;

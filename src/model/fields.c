@@ -198,10 +198,25 @@ static weft_status check_fixed(const weft_field *f, const char *where, const jso
     return status;
 }
 
+/* The value of a field: under its own key, or where other versions of the config have it. */
+static const json_t *value_of(const weft_field *f, const json_t *json)
+{
+    const json_t *value = json_object_get(json, f->key);
+    for (const char *at = f->also; at && (!value || json_is_null(value));) {
+        char object[64], key[64];
+        if (sscanf(at, "%63[^.].%63[^|]", object, key) != 2)
+            break;
+        value = json_object_get(json_object_get(json, object), key);
+        at = strchr(at, '|');
+        at += at != NULL;
+    }
+    return value;
+}
+
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
                               const weft_places *places, void *config)
 {
-    const json_t *value = json_object_get(json, f->key);
+    const json_t *value = value_of(f, json);
     const char *where = weft_places_of(places, f->key);
     const bool given = value && !json_is_null(value);
     switch (f->type) {
@@ -215,6 +230,9 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
         return WEFT_OK;
     case WEFT_FIELD_WORD:
         *(int64_t *)((char *)config + f->offset) = 0;
+        for (int64_t i = 0; f->fallback && f->words[i]; i++)
+            if (!strcmp(f->words[i], f->fallback))
+                *(int64_t *)((char *)config + f->offset) = i;
         return value ? read_word(f, where, value, (int64_t *)((char *)config + f->offset))
                      : WEFT_OK;
     default: break;

@@ -33,6 +33,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_OFFSET]         = {"offset",         WEFT_F32, false},
     [WEFT_PORT_LABEL]          = {"label",          WEFT_I32, false},
     [WEFT_PORT_TOKENS]         = {"tokens",         WEFT_I32, false},
+    [WEFT_PORT_LAST_HIDDEN]    = {"last_hidden",    WEFT_F32, false},
     [WEFT_PORT_VIDEO]          = {"video",          WEFT_F32, true},
     [WEFT_PORT_NOISE]          = {"noise",          WEFT_F32, true},
     [WEFT_PORT_PREDICTION]     = {"prediction",     WEFT_F32, true},
@@ -190,6 +191,19 @@ static weft_status unknown_class(const char *name, const char *where)
     return status;
 }
 
+/* Of transformers' configs: the class that the weights are of, else the kind of model, which has
+ * other classes with the same weights too. */
+static const weft_family *transformers_family(const json_t *json)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
+    const char *type = json_string_value(json_object_get(json, "model_type"));
+    const weft_family *found = name ? weft_family_find(name) : NULL;
+    for (int i = 0; weft_families[i] && !found && type; i++)
+        if (weft_families[i]->model_type && !strcmp(weft_families[i]->model_type, type))
+            found = weft_families[i];
+    return found;
+}
+
 static weft_status find_family(const char *class_name, const json_t *json,
                                const weft_places *places, const weft_family **family)
 {
@@ -203,6 +217,9 @@ static weft_status find_family(const char *class_name, const json_t *json,
         *family = weft_family_find(name);
         return *family ? WEFT_OK : unknown_class(name, places->where);
     }
+    *family = transformers_family(json);
+    if (*family)
+        return WEFT_OK;
     for (int i = 0; weft_families[i]; i++) {
         const char *const *mark = weft_families[i]->marks;
         if (mark[0] && json_object_get(json, mark[0]) && json_object_get(json, mark[1])) {
@@ -374,6 +391,15 @@ weft_text_shape weft_model_text(const weft_model *model)
     weft_text_shape text;
     model->family->text(model->config, &text);
     return text;
+}
+
+weft_status weft_model_reads_captions(const weft_model *model, const char *where)
+{
+    if (model->family->tokens)
+        return WEFT_OK;
+    return weft_fail(WEFT_E_UNSUPPORTED,
+                     "%s: captions do not become tokens of %s yet; take a WeftBytesEncoder",
+                     where, weft_model_class(model));
 }
 
 bool weft_model_has(const weft_model *model, weft_port port)

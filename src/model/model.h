@@ -37,6 +37,8 @@ void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
 weft_text_shape weft_model_text(const weft_model *model);
+/* WEFT_E_UNSUPPORTED where captions do not become tokens of this text encoder. */
+weft_status weft_model_reads_captions(const weft_model *model, const char *where);
 bool weft_model_has(const weft_model *model, weft_port port);
 /* It has the port, and this config has a use for it. */
 bool weft_model_takes(const weft_model *model, weft_port port);

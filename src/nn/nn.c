@@ -279,13 +279,26 @@ weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_
     return weft_emit(g, WEFT_OP_ROPE, (weft_value[]){x_bshd, cos_sin[0], cos_sin[1]}, 3, &attr);
 }
 
-weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias)
+static weft_value attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias,
+                         bool causal)
 {
-    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)weft_dim(g, q, 3))};
+    const weft_attr_attention attr = {.scale = 1.0 / sqrt((double)weft_dim(g, q, 3)),
+                                      .causal = causal};
     weft_value out[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ATTENTION, (weft_value[]){q, k, v, WEFT_NONE, bias},
                   weft_value_ok(bias) ? 5 : 3, &attr, out);
     return out[0];
+}
+
+weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias)
+{
+    return attend(g, q, k, v, bias, false);
+}
+
+weft_value weft_nn_attend_back(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                               weft_value bias)
+{
+    return attend(g, q, k, v, bias, true);
 }
 
 void weft_nn_attend_jointly(weft_graph *g, int streams, const weft_value *q, const weft_value *k,

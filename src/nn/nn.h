@@ -111,6 +111,9 @@ weft_value weft_nn_rope(weft_graph *g, weft_value x_bshd, const weft_value *cos_
 /* q (B,Sq,H,D), k, v (B,Sk,H,D), bias of the keys (B,Sk) or WEFT_NONE -> (B,Sq,H,D), scaled by
  * 1/sqrt(D). */
 weft_value weft_nn_attend(weft_graph *g, weft_value q, weft_value k, weft_value v, weft_value bias);
+/* The same, where a query sees the keys up to its own place. */
+weft_value weft_nn_attend_back(weft_graph *g, weft_value q, weft_value k, weft_value v,
+                               weft_value bias);
 /* Several streams of tokens whose queries see the keys of all of them, in this order. Queries stay
  * apart, so that a split of tokens is one of each stream. `bias` is of the joined keys; out may be
  * q. */

@@ -180,6 +180,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_model_given(&run->transformer)) {
         WEFT_TRY(weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0", 0, 0,
                                      &m.text));
+        WEFT_TRY(weft_model_reads_captions(&m.text, path));
         m.text_stays = text->weights[0] && !text->train;
         WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
                                      weft_model_grid(&m.autoencoder).channels,

@@ -202,6 +202,8 @@ static const op_case table[] = {
     {WEFT_OP_RMS_NORM, 2, {S(2, 3, 5), S(5)}, &norm, -1, 1, 0},
     {WEFT_OP_RMS_NORM, 2, {S(2, 3, 5), S(5)}, &norm_l2, -1, 1, 0},
     {WEFT_OP_RMS_NORM, 1, {S(3, 5)}, &norm, -1, 1, 0},
+    {WEFT_OP_STOP, 1, {S(3, 5)}, 0, -2, 2, 1},
+    {WEFT_OP_SOFTMAX, 1, {S(2, 3, 5)}, 0, -2, 2, 0},
     {WEFT_OP_RMS_NORM_GRAD, 3, {S(2, 3, 5), S(2, 3, 5), S(5)}, &norm_l2, -1, 1, 1},
     {WEFT_OP_MODULATE, 3, {S(2, 3, 5), S(2, 1, 5), S(2, 1, 5)}, 0, -1, 1, 0},
     {WEFT_OP_MODULATE_GRAD, 3, {S(2, 3, 5), S(2, 1, 5), S(2, 3, 5)}, 0, -1, 1, 1},

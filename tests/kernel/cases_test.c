@@ -90,6 +90,8 @@ Test(kernel, with_attributes)
         {.op = WEFT_OP_CAST, .attr = &(weft_attr_cast){WEFT_F32}, .in = {BF(40001)}},
         {.op = WEFT_OP_CAST, .attr = &(weft_attr_cast){WEFT_F16}, .in = {X(301)}},
         {.op = WEFT_OP_CAST, .attr = &(weft_attr_cast){WEFT_F32}, .in = {IDS(1000, 301)}},
+        {.op = WEFT_OP_SOFTMAX, .in = {X(3, 5, 7)}},
+        {.op = WEFT_OP_SOFTMAX, .in = {{D(41, 1003), .value = 30}}},
         {.op = WEFT_OP_FILL, .attr = &(weft_attr_fill){1.5, WEFT_F32, {2, {7, 9}}}, .count = 0},
     };
     check_all(cases, COUNT(cases));

@@ -172,6 +172,12 @@ CPU_KERNEL(affine)
     return WEFT_OK;
 }
 
+CPU_KERNEL(stop)
+{
+    affine(args, 1, -0.0f);
+    return WEFT_OK;
+}
+
 CPU_KERNEL(neg)
 {
     affine(args, -1, -0.0f);

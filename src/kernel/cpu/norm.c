@@ -69,6 +69,27 @@ CPU_KERNEL(rms_norm)
     return WEFT_OK;
 }
 
+CPU_KERNEL(softmax)
+{
+    const rows_of r = rows_in(&args->in[0]);
+    const float *x = args->in[0].data;
+    float *y = args->out[0].data;
+    const cpu_isa *isa = cpu_isa_get();
+    EACH_CHUNK(r)
+    {
+        for (int64_t row = CHUNK_START(r), left = CHUNK_ROWS(r); left > 0; row++, left--) {
+            const float *from = x + row * r.C;
+            float *to = y + row * r.C, most = from[0];
+            for (int64_t c = 1; c < r.C; c++)
+                most = from[c] > most ? from[c] : most;
+            isa->affine(from, to, r.C, 1, -most);
+            isa->unary[CPU_EXP](to, to, r.C);
+            isa->affine(to, to, r.C, (float)(1 / isa->total(to, r.C)), 0);
+        }
+    }
+    return WEFT_OK;
+}
+
 /* Partial sums: [chunk][2][C], and out[k] = sum over chunks. */
 static int64_t norm_grad_workspace(const weft_kernel_args *args)
 {

@@ -58,6 +58,7 @@ static double sigmoid(double x)
 }
 
 UNARY(neg, -x)
+UNARY(stop, x)
 UNARY(exp, exp(x))
 UNARY(log, log(x))
 UNARY(sqrt, sqrt(x))

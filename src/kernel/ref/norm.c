@@ -107,6 +107,22 @@ REF_KERNEL(rms_norm)
     return WEFT_OK;
 }
 
+REF_KERNEL(softmax)
+{
+    const weft_view *x = &args->in[0];
+    const int64_t C = view_last(x), rows = C ? view_count(x) / C : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t c = 0; c < C; c++)
+            most = fmax(most, view_get(x, r * C + c));
+        for (int64_t c = 0; c < C; c++)
+            sum += exp(view_get(x, r * C + c) - most);
+        for (int64_t c = 0; c < C; c++)
+            view_set(&args->out[0], r * C + c, exp(view_get(x, r * C + c) - most) / sum);
+    }
+    return WEFT_OK;
+}
+
 /* y_c = f x_c gamma_c: dx_c = f g_c + slope x_c sum(g x), dgamma = sum dy f x. */
 REF_KERNEL(rms_norm_grad)
 {

@@ -1,0 +1,247 @@
+/* Language models as text encoders: Llama (as HunyuanVideo uses it) and the text part of
+ * Qwen2.5-VL (transformers' LlamaModel and Qwen2_5_VLTextModel). Parameters have the names of the
+ * classes; published files put "model." before them, which is a dialect here.
+ *
+ *   tokens --> blocks: RMS norm, attention to what stands before, RMS norm, gated SiLU --> RMS norm
+ *
+ * The text's embedding is what a layer before the last says. Several heads of queries share one of
+ * keys and values. Shape letters: B batch, S tokens, C width, K heads of keys, G queries of each,
+ * D head width. */
+#include "model/model.h"
+#include "model/text_encoder.h"
+#include "nn/nn.h"
+
+typedef struct llama {
+    int64_t vocabulary, width, inner, layers, heads, key_heads, head_dim;
+    double theta, eps;
+    int64_t rope; /* a word; all of them are one for text */
+    int64_t pad;  /* token whose embedding is not trained; -1: none */
+    int64_t skipped, max_length;
+} llama;
+_Static_assert(sizeof(llama) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+static weft_value project(weft_graph *g, const char *name, weft_value h, int64_t out, bool bias)
+{
+    return bias ? weft_nn_linear(g, name, h, out, WEFT_LINEAR_XAVIER)
+                : weft_nn_linear_plain(g, name, h, out);
+}
+
+/* (B,S,K,D) -> (B,S,K G,D), each head G times. */
+static weft_value repeat_heads(weft_graph *g, const llama *c, weft_value x)
+{
+    const int64_t batch = weft_dim(g, x, 0), length = weft_dim(g, x, 1),
+                  times = c->heads / c->key_heads;
+    if (times == 1)
+        return x;
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, length, c->key_heads, 1, c->head_dim));
+    x = weft_broadcast(g, x, WEFT_SHAPE(batch, length, c->key_heads, times, c->head_dim));
+    return weft_reshape(g, x, WEFT_SHAPE(batch, length, c->heads, c->head_dim));
+}
+
+static weft_value attend(weft_graph *g, const llama *c, bool bias, weft_value h,
+                         const weft_value *rope, weft_value hidden)
+{
+    const int64_t keys = c->key_heads * c->head_dim;
+    weft_graph_push(g, "self_attn");
+    weft_value q = project(g, "q_proj", h, c->heads * c->head_dim, bias),
+               k = project(g, "k_proj", h, keys, bias), v = project(g, "v_proj", h, keys, bias);
+    q = weft_nn_rope(g, weft_nn_split_heads(g, q, c->heads), rope, true);
+    k = weft_nn_rope(g, weft_nn_split_heads(g, k, c->key_heads), rope, true);
+    v = weft_nn_split_heads(g, v, c->key_heads);
+    h = weft_nn_attend_back(g, q, repeat_heads(g, c, k), repeat_heads(g, c, v), hidden);
+    h = weft_nn_linear_plain(g, "o_proj", weft_nn_join_heads(g, h), c->width);
+    weft_graph_pop(g);
+    return h;
+}
+
+static weft_value block(weft_graph *g, const llama *c, bool bias, weft_value x,
+                        const weft_value *rope, weft_value hidden)
+{
+    weft_value h = weft_nn_rms_norm(g, "input_layernorm", x, c->eps);
+    x = weft_add(g, x, attend(g, c, bias, h, rope, hidden));
+    h = weft_nn_rms_norm(g, "post_attention_layernorm", x, c->eps);
+    weft_graph_push(g, "mlp");
+    const weft_value gate =
+        weft_unary(g, WEFT_OP_SILU, weft_nn_linear_plain(g, "gate_proj", h, c->inner));
+    h = weft_mul(g, gate, weft_nn_linear_plain(g, "up_proj", h, c->inner));
+    h = weft_nn_linear_plain(g, "down_proj", h, c->width);
+    weft_graph_pop(g);
+    return weft_add(g, x, h);
+}
+
+/* The padding token's row takes part, but is not trained. */
+static weft_value embed(weft_graph *g, const llama *c, weft_value tokens_bs)
+{
+    const weft_value table =
+        weft_param(g, "embed_tokens.weight", WEFT_F32, WEFT_SHAPE(c->vocabulary, c->width),
+                   (weft_init){.kind = WEFT_INIT_NORMAL, .value = 0.02});
+    const weft_value x = weft_emit(g, WEFT_OP_EMBED, (weft_value[]){table, tokens_bs}, 2, NULL);
+    if (c->pad < 0)
+        return x;
+    weft_value trained = weft_affine(g, weft_cast(g, tokens_bs, WEFT_F32), 1, -(double)c->pad);
+    trained = weft_clamp(g, weft_unary(g, WEFT_OP_SQUARE, trained), 0, 1);
+    trained = weft_reshape(g, trained,
+                           WEFT_SHAPE(weft_dim(g, tokens_bs, 0), weft_dim(g, tokens_bs, 1), 1));
+    return weft_add(g, weft_mul(g, x, trained),
+                    weft_mul(g, weft_unary(g, WEFT_OP_STOP, x), weft_affine(g, trained, -1, 1)));
+}
+
+static void encode(weft_graph *g, const llama *c, bool bias, weft_ports *p)
+{
+    const weft_value tokens_bs = p->at[WEFT_PORT_TOKENS], mask = p->at[WEFT_PORT_TEXT_MASK];
+    const int64_t length = weft_dim(g, tokens_bs, 1);
+    const weft_value hidden = weft_value_ok(mask)
+                                  ? weft_nn_hide(g, weft_cast(g, mask, WEFT_F32))
+                                  : WEFT_NONE; /* on the right nothing sees it anyway */
+    const weft_attr_rope_table attr = {
+        .theta = {c->theta, c->theta, c->theta},
+        .step = {1, 1, 1},
+        .grid = {length, 1, 1},
+        .pairs = {c->head_dim / 2, 0, 0},
+        .len = length,
+    };
+    weft_value rope[WEFT_MAX_OUTPUTS];
+    weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
+    weft_value x = embed(g, c, tokens_bs);
+    for (int64_t i = 0; i < c->layers; i++) {
+        if (i == c->layers - c->skipped)
+            p->at[WEFT_PORT_TEXT] = x;
+        weft_graph_push(g, "layers.%d", (int)i);
+        x = block(g, c, bias, x, rope, hidden);
+        weft_graph_pop(g);
+    }
+    x = weft_nn_rms_norm(g, "norm", x, c->eps);
+    p->at[WEFT_PORT_LAST_HIDDEN] = x;
+    if (c->skipped == 0)
+        p->at[WEFT_PORT_TEXT] = x;
+}
+
+/* ---- the families --------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const llama *c = config;
+    if (c->heads % c->key_heads)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: %lld attention heads do not divide among \"num_key_value_heads\" "
+                         "%lld",
+                         weft_places_of(places, "num_key_value_heads"), (long long)c->heads,
+                         (long long)c->key_heads);
+    if (c->head_dim % 2)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"head_dim\" %lld is odd; positions turn pairs",
+                         weft_places_of(places, "head_dim"), (long long)c->head_dim);
+    if (c->skipped > c->layers)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"num_hidden_layers_to_skip\" %lld of %lld layers",
+                         weft_places_of(places, "num_hidden_layers_to_skip"), (long long)c->skipped,
+                         (long long)c->layers);
+    return WEFT_OK;
+}
+
+static void build_llama(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    encode(g, config, false, ports);
+}
+
+static void build_qwen(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    encode(g, config, true, ports);
+}
+
+static void text_shape(const void *config, weft_text_shape *text)
+{
+    const llama *c = config;
+    *text = (weft_text_shape){c->max_length, c->width, 0};
+}
+
+static int64_t even_share(const void *config)
+{
+    const llama *c = config;
+    return c->width / c->heads;
+}
+
+/* clang-format off */
+static const char *const ropes[] = {"\"default\"", "\"mrope\"", NULL};
+
+#define AT(member) offsetof(llama, member)
+#define FIELDS(vocabulary_, width_, inner_, layers_, heads_, keys_, theta_, eps_)                 \
+    {"vocab_size", WEFT_FIELD_I64, AT(vocabulary), vocabulary_, 1, 1 << 24, .help = "tokens"},    \
+    {"hidden_size", WEFT_FIELD_I64, AT(width), width_, 1, 1 << 16, .help = "width"},              \
+    {"intermediate_size", WEFT_FIELD_I64, AT(inner), inner_, 1, 1 << 20,                          \
+     .help = "inner width of the feed-forward layer"},                                            \
+    {"num_hidden_layers", WEFT_FIELD_I64, AT(layers), layers_, 1, 1024, .help = "blocks"},        \
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), heads_, 1, 1024,                           \
+     .help = "heads of queries"},                                                                 \
+    {"num_key_value_heads", WEFT_FIELD_I64, AT(key_heads), keys_, 1, 1024,                        \
+     .help = "heads of keys and values"},                                                         \
+    {"head_dim", WEFT_FIELD_I64, AT(head_dim), NULL, 2, 1 << 12, .length = even_share,            \
+     .help = "width of a head; left out: hidden_size over the heads"},                            \
+    {"rope_theta", WEFT_FIELD_F64, AT(theta), theta_, 1, 1e12,                                    \
+     .also = "rope_parameters.rope_theta|rope_scaling.rope_theta",                                \
+     .help = "base of the positions' frequencies"},                                               \
+    {"rope_type", WEFT_FIELD_WORD, AT(rope), .words = ropes,                                      \
+     .also = "rope_parameters.rope_type|rope_scaling.rope_type|rope_scaling.type",                \
+     .help = "how positions turn heads"},                                                         \
+    {"rms_norm_eps", WEFT_FIELD_F64, AT(eps), eps_, 1e-12, 1, .help = "of RMS norms"},            \
+    {"hidden_act", WEFT_FIELD_FIXED, .fallback = "\"silu\""},                                     \
+    {"attention_bias", WEFT_FIELD_FIXED, .fallback = "false"},                                    \
+    {"mlp_bias", WEFT_FIELD_FIXED, .fallback = "false"},                                          \
+    {"use_sliding_window", WEFT_FIELD_FIXED, .fallback = "false"},                                \
+    {"pad_token_id", WEFT_FIELD_I64, AT(pad), "-1", -1, 1 << 24,                                  \
+     .help = "token of padding; -1: none"},                                                       \
+    {"num_hidden_layers_to_skip", WEFT_FIELD_I64, AT(skipped), "2", 0, 1024,                      \
+     .help = "layers behind the one that tells the text's embedding"},                            \
+    {"max_length", WEFT_FIELD_I64, AT(max_length), "351", 1, 1 << 16,                             \
+     .help = "tokens that a prompt is padded to; what is longer is cut"}
+
+static const weft_field llama_fields[] = {
+    FIELDS("32000", "4096", "11008", "32", "32", "=num_attention_heads", "10000", "1e-6"),
+}, qwen_fields[] = {
+    FIELDS("152064", "8192", "29568", "80", "64", "8", "1000000", "1e-5"),
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_TOKENS,      false, "input_ids"},
+    {WEFT_PORT_TEXT_MASK,   false, "attention_mask", .optional = true},
+    {WEFT_PORT_TEXT,        true,  "prompt_embeds_uncropped", .target = "target"},
+    {WEFT_PORT_LAST_HIDDEN, true,  "last_hidden_state",       .target = "target_last"},
+};
+
+static const weft_named_config llama_sizes[] = {
+    {"llama3-8b", "{\"vocab_size\": 128320, \"intermediate_size\": 14336,"
+                  " \"num_key_value_heads\": 8, \"rope_theta\": 500000, \"rms_norm_eps\": 1e-5}"},
+    {NULL, NULL},
+}, qwen_sizes[] = {
+    {"qwen2.5-vl-7b-text", "{\"hidden_size\": 3584, \"intermediate_size\": 18944,"
+                           " \"num_hidden_layers\": 28, \"num_attention_heads\": 28,"
+                           " \"num_key_value_heads\": 4, \"rms_norm_eps\": 1e-6}"},
+    {NULL, NULL},
+};
+
+static const weft_rename_rule prefix_rules[] = {{"model.language_model.", ""}, {"model.", ""}};
+#define DIALECTS(marker)                                                                          \
+    {"transformers", "model." marker, prefix_rules, 2},                                           \
+    {"transformers", "model.language_model." marker, prefix_rules, 2},                            \
+    {"bare", marker, NULL, 0}
+/* Qwen's projections have biases: it stands first in the registry. */
+static const weft_dialect llama_dialects[] = {DIALECTS("layers.0.self_attn.q_proj.weight")},
+                          qwen_dialects[] = {DIALECTS("layers.0.self_attn.q_proj.bias")};
+
+#define FAMILY(stem_, class_, type_)                                                              \
+    const weft_family weft_family_##stem_ = {                                                     \
+        .class_name = class_, .role = WEFT_ROLE_TEXT_ENCODER,                                     \
+        .scope = "text_encoder", .stem = "model", .library = "transformers",                      \
+        .model_type = type_,                                                                      \
+        .config_bytes = sizeof(llama),                                                            \
+        .field = stem_##_fields, .fields = sizeof stem_##_fields / sizeof *stem_##_fields,        \
+        .check = check, .sizes = stem_##_sizes,                                                   \
+        .port = ports, .ports = sizeof ports / sizeof *ports, \
+        .shape = weft_text_encoder_shape,                                                         \
+        .build = build_##stem_, .text = text_shape,                                               \
+        .dialect = stem_##_dialects,                                                              \
+        .dialects = sizeof stem_##_dialects / sizeof *stem_##_dialects,                           \
+    }
+FAMILY(llama, "LlamaModel", "llama");
+FAMILY(qwen, "Qwen2_5_VLTextModel", "qwen2_5_vl_text");
+/* clang-format on */
