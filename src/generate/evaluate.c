@@ -117,8 +117,8 @@ static weft_status write_vae_sheet(vae_eval *e)
 static weft_status prepare_vae(vae_eval *e)
 {
     const weft_vae_eval_options *o = e->o;
-    WEFT_TRY(
-        weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->height, o->width, &e->vae));
+    WEFT_TRY(weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->frames, o->height,
+                           o->width, &e->vae));
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
     const weft_grid *grid = weft_vae_grid(e->vae);

@@ -149,7 +149,6 @@ static weft_status check_sizes(weft_generator *p)
 {
     WEFT_TRY(weft_model_accepts(&p->denoiser_model, needed, WEFT_COUNT(needed), "generate"));
     const weft_model_size one = {1, 1, 1, 1, 1};
-    WEFT_TRY(check_frames(p));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
@@ -313,9 +312,10 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     p->text = weft_model_text(&p->encoder_model);
     WEFT_GO(read_scheduler(p));
     WEFT_GO(read_settings(p));
+    WEFT_GO(check_frames(p));
     WEFT_GO(check_pixels(p));
-    WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.height, p->options.width,
-                          &p->vae));
+    WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.frames, p->options.height,
+                          p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
     p->guidance = p->options.guide ? p->options.guide : weft_guidance_of(p->options.guidance);
     WEFT_GO(check_guidance(p));

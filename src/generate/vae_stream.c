@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* One program of a stream: the beginning or the continuation of one half. */
+/* One program of a stream: the beginning or the continuation of one half; or the whole of it. */
 typedef struct stage {
     weft_graph *graph;
     weft_program *program;
@@ -16,6 +16,7 @@ struct weft_vae {
     weft_grid grid;
     char *folder;
     int64_t height, width;
+    int64_t latents[2]; /* latent frames of FIRST and NEXT; NEXT 0: FIRST takes the whole video */
     weft_store *store;
     weft_dtype weights;         /* that the file has and the store keeps */
     stage encode[2], decode[2]; /* FIRST, NEXT; graph NULL when the half is not wanted */
@@ -29,9 +30,11 @@ static weft_status build_stage(weft_vae *v, stage *s, bool decoder, weft_stream 
     if (!g)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE's graph");
     weft_graph_store_weights_as(g, v->weights);
-    const int64_t chunk = stream == WEFT_STREAM_FIRST ? 1 : v->grid.factor[0];
-    s->in_frames = decoder ? 1 : chunk;
-    s->out_frames = decoder ? chunk : 1;
+    const int64_t latents = v->latents[stream == WEFT_STREAM_NEXT],
+                  frames = stream == WEFT_STREAM_NEXT ? latents * v->grid.factor[0]
+                                                      : weft_grid_frames(&v->grid, latents);
+    s->in_frames = decoder ? latents : frames;
+    s->out_frames = decoder ? frames : latents;
     const weft_port port = decoder ? WEFT_PORT_LATENTS : WEFT_PORT_VIDEO;
     const weft_model_size size = {1, s->in_frames,
                                   decoder ? v->height / v->grid.factor[1] : v->height,
@@ -51,14 +54,29 @@ static void stage_free(stage *s)
     weft_graph_free(s->graph);
 }
 
-weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_t width,
-                          weft_vae **vae)
+static weft_status takes_frames(const weft_vae *v, int64_t frames)
+{
+    char rule[32];
+    return weft_grid_takes_frames(&v->grid, frames)
+               ? WEFT_OK
+               : weft_fail(WEFT_E_SHAPE, "the VAE takes %s frames, not %lld",
+                           weft_grid_rule(&v->grid, rule), (long long)frames);
+}
+
+/* Pieces as the model's norms and caches want them: what does not divide goes first. */
+static void cut(weft_vae *v, int64_t frames)
+{
+    const int64_t latents = weft_grid_latent_frames(&v->grid, frames), piece = v->grid.piece;
+    const bool whole = !piece || latents <= piece;
+    v->latents[0] = whole ? latents : piece + latents % piece;
+    v->latents[1] = whole || latents == v->latents[0] ? 0 : piece;
+}
+
+weft_status weft_vae_open(const char *folder, int halves, int64_t frames, int64_t height,
+                          int64_t width, weft_vae **vae)
 {
     weft_model model;
     WEFT_TRY(weft_model_open_as(folder, WEFT_ROLE_AUTOENCODER, &model));
-    if (!weft_model_grid(&model).causal)
-        return weft_fail(WEFT_E_UNSUPPORTED, "%s: a %s cannot be decoded as a stream", folder,
-                         weft_model_class(&model));
     weft_vae *v = weft_alloc(sizeof *v);
     if (!v)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the VAE");
@@ -79,9 +97,13 @@ weft_status weft_vae_open(const char *folder, int halves, int64_t height, int64_
                            (long long)v->grid.factor[1]);
         goto out;
     }
+    WEFT_GO(takes_frames(v, frames));
+    cut(v, frames);
     WEFT_GO(weft_weights_dtype(folder, &v->weights));
-    for (int i = 0; i < 2; i++) {
-        const weft_stream stream = i ? WEFT_STREAM_NEXT : WEFT_STREAM_FIRST;
+    for (int i = 0; i < 2 && v->latents[i]; i++) {
+        const weft_stream stream = i               ? WEFT_STREAM_NEXT
+                                   : v->latents[1] ? WEFT_STREAM_FIRST
+                                                   : WEFT_STREAM_ALONE;
         if (halves & WEFT_VAE_ENCODER)
             WEFT_GO(build_stage(v, &v->encode[i], false, stream));
         if (halves & WEFT_VAE_DECODER)
@@ -134,16 +156,18 @@ int64_t weft_vae_bytes(const weft_vae *v)
     weft_program *programs[4];
     const int count = programs_of(v, programs);
     int64_t bytes = weft_programs_bytes(programs, count);
-    for (int i = 1; i < count; i += 2) /* params and caches are shared by FIRST and NEXT */
+    /* params and caches are shared by FIRST and NEXT */
+    for (int i = v->latents[1] ? 1 : 0; i < count; i += v->latents[1] ? 2 : 1)
         bytes += weft_program_plan(programs[i])->source_bytes;
     return bytes;
 }
 
 static weft_status load_half(weft_vae *v, stage s[2])
 {
-    for (int i = 0; i < 2; i++)
+    const int count = v->latents[1] ? 2 : 1;
+    for (int i = 0; i < count; i++)
         WEFT_TRY(weft_store_init(v->store, s[i].graph, 0));
-    return weft_weights_load(v->store, s[1].graph, "", v->folder, true);
+    return weft_weights_load(v->store, s[count - 1].graph, "", v->folder, true);
 }
 
 weft_status weft_vae_bind(weft_vae *v)
@@ -157,6 +181,19 @@ weft_status weft_vae_bind(weft_vae *v)
                               NULL); /* one runs at a time */
 }
 
+/* A video of another length than that of the opening is cut as that one was. */
+static weft_status pieces_fit(const weft_vae *v, int64_t latents)
+{
+    const int64_t rest = latents - v->latents[0];
+    return rest == 0 || (rest > 0 && v->latents[1] && rest % v->latents[1] == 0)
+               ? WEFT_OK
+               : weft_fail(
+                     WEFT_E_SHAPE,
+                     "the VAE was opened for pieces of %lld and %lld latent frames, which %lld "
+                     "are not made of",
+                     (long long)v->latents[0], (long long)v->latents[1], (long long)latents);
+}
+
 static weft_status run_stage(stage *s, const float *in, const float **out)
 {
     weft_tensor *input = weft_program_input(s->program, "in");
@@ -168,17 +205,16 @@ static weft_status run_stage(stage *s, const float *in, const float **out)
 
 weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
 {
-    char rule[32];
-    if (!weft_grid_takes_frames(&v->grid, frames))
-        return weft_fail(WEFT_E_SHAPE, "the VAE takes %s frames, not %lld",
-                         weft_grid_rule(&v->grid, rule), (long long)frames);
+    WEFT_TRY(takes_frames(v, frames));
+    WEFT_TRY(pieces_fit(v, weft_grid_latent_frames(&v->grid, frames)));
     const int64_t frame = v->height * v->width * 3, latent = latent_frame(v);
-    for (int64_t at = 0, t = 0; at < frames; t++) {
+    for (int64_t at = 0, t = 0; at < frames;) {
         stage *s = &v->encode[at ? 1 : 0];
         const float *out;
         WEFT_TRY(run_stage(s, video + at * frame, &out));
-        memcpy(latents + t * latent, out, (size_t)latent * sizeof(float));
+        memcpy(latents + t * latent, out, (size_t)(s->out_frames * latent) * sizeof(float));
         at += s->in_frames;
+        t += s->out_frames;
     }
     return WEFT_OK;
 }
@@ -188,12 +224,14 @@ weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_fr
 {
     const int64_t latent = latent_frame(v);
     int64_t frame = 0;
-    for (int64_t t = 0; t < latent_frames; t++) {
+    WEFT_TRY(pieces_fit(v, latent_frames));
+    for (int64_t t = 0; t < latent_frames;) {
         stage *s = &v->decode[t ? 1 : 0];
         const float *out;
         WEFT_TRY(run_stage(s, latents + t * latent, &out));
         WEFT_TRY(sink(user, frame, s->out_frames, out));
         frame += s->out_frames;
+        t += s->in_frames;
     }
     return WEFT_OK;
 }

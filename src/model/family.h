@@ -114,6 +114,9 @@ enum { WEFT_MAX_CHANNELS = 128 };
 typedef struct weft_grid {
     int64_t factor[3]; /* frames, rows, columns that become one */
     bool causal;       /* frame 0 stands alone: 1 + factor n frames become 1 + n */
+    /* autoencoder: latent frames of a stream's pieces; the first takes what does not divide too. 0:
+     * only the whole video at once */
+    int64_t piece;
     int64_t channels;  /* of the latents */
     int64_t out_channels;
     /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
@@ -139,6 +142,7 @@ typedef enum weft_field_type {
     WEFT_FIELD_BOOLS,
     WEFT_FIELD_WORDS,   /* lists of such; int64_t each */
     WEFT_FIELD_WORD,    /* one of `words`, JSON each; int64_t: which; no fallback: 0 */
+    WEFT_FIELD_EACH,    /* no member: a list of `length` times `fallback`, alone supported */
     WEFT_FIELD_FIXED,   /* no member: only `fallback` is supported, and is written */
     WEFT_FIELD_IGNORED, /* no member: any value is accepted, `fallback` is written */
     WEFT_FIELD_DERIVED, /* no member: follows from the others (`length`), else refused */
@@ -155,7 +159,7 @@ typedef struct weft_field {
     const char *key;
     weft_field_type type;
     size_t offset; /* in the family's struct */
-    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. An integer that
+    /* As JSON; "=key": the value of that field, which stands above; NULL: `length`. A number that
      * may be null is 0 then. */
     const char *fallback;
     double min, max; /* numbers and items of lists; both 0: no limit */
@@ -226,6 +230,7 @@ struct weft_family {
     const char *library;     /* that model_index.json names beside the class */
     const char *pipeline;    /* denoisers: the class of the whole in model_index.json */
     const char *autoencoder; /* denoisers: the class that makes the latents of its public sizes */
+    bool clamps;             /* autoencoders: the reference's forward() clamps what it decodes */
     const char *marks[2];    /* fields that tell the family where "_class_name" is absent */
     const char *model_type; /* "model_type" of transformers' configs, which have no "_class_name" */
 

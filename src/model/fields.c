@@ -23,7 +23,8 @@ static bool is_list(const weft_field *f)
 
 static bool may_be_null(const weft_field *f)
 {
-    return f->type == WEFT_FIELD_I64 && f->fallback && !strcmp(f->fallback, "null");
+    return (f->type == WEFT_FIELD_I64 || f->type == WEFT_FIELD_F64) && f->fallback &&
+           !strcmp(f->fallback, "null");
 }
 
 static const char *word_of(const weft_field *f)
@@ -171,7 +172,7 @@ static weft_status read_default(const weft_family *family, const weft_field *f, 
         return WEFT_OK;
     }
     if (may_be_null(f)) {
-        *(int64_t *)((char *)config + f->offset) = 0;
+        memset((char *)config + f->offset, 0, 8);
         return WEFT_OK;
     }
     json_t *value = json_loads(f->fallback, JSON_DECODE_ANY, NULL);
@@ -213,6 +214,31 @@ static const json_t *value_of(const weft_field *f, const json_t *json)
     return value;
 }
 
+static json_t *write_each(const weft_field *f, const void *config)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < f->length(config); i++)
+        json_array_append_new(list, json_loads(f->fallback, JSON_DECODE_ANY, NULL));
+    return list;
+}
+
+static weft_status check_each(const weft_field *f, const char *where, const json_t *value,
+                              const void *config)
+{
+    json_t *known = write_each(f, config);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    const weft_status_code status =
+        !known || !text ? weft_fail(WEFT_E_MEMORY, "%s: out of memory", where)
+        : json_equal(known, value)
+            ? WEFT_OK
+            : weft_fail(WEFT_E_UNSUPPORTED,
+                        "%s: \"%s\": %.200s is not supported; only a list of %lld times %s is",
+                        where, f->key, text, (long long)f->length(config), f->fallback);
+    json_decref(known);
+    free(text);
+    return status;
+}
+
 static weft_status read_field(const weft_family *family, const weft_field *f, const json_t *json,
                               const weft_places *places, void *config)
 {
@@ -221,6 +247,7 @@ static weft_status read_field(const weft_family *family, const weft_field *f, co
     const bool given = value && !json_is_null(value);
     switch (f->type) {
     case WEFT_FIELD_IGNORED: return WEFT_OK;
+    case WEFT_FIELD_EACH: return given ? check_each(f, where, value, config) : WEFT_OK;
     case WEFT_FIELD_FIXED: return given ? check_fixed(f, where, value) : WEFT_OK;
     case WEFT_FIELD_DERIVED:
         if (given && (double)f->length(config) != json_number_value(value))
@@ -302,11 +329,14 @@ static json_t *write_field(const weft_field *f, const void *config)
     const char *from = (const char *)config + f->offset;
     if (f->type == WEFT_FIELD_FIXED || f->type == WEFT_FIELD_IGNORED)
         return json_loads(f->fallback, JSON_DECODE_ANY, NULL);
+    if (f->type == WEFT_FIELD_EACH)
+        return write_each(f, config);
     if (f->type == WEFT_FIELD_WORD)
         return json_loads(f->words[*(const int64_t *)from], JSON_DECODE_ANY, NULL);
     if (f->type == WEFT_FIELD_DERIVED)
         return json_integer(f->length(config));
-    if (may_be_null(f) && *(const int64_t *)from == 0)
+    if (may_be_null(f) &&
+        (f->type == WEFT_FIELD_F64 ? *(const double *)from == 0 : *(const int64_t *)from == 0))
         return json_null();
     if (!is_list(f))
         return write_item(f, from);

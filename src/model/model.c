@@ -472,7 +472,8 @@ static void build_autoencoder(weft_graph *g, const weft_model *model, const weft
     }
     weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, scoped, &p);
     weft_value *made = &p.at[WEFT_PORT_RECONSTRUCTION];
-    *made = weft_clamp(g, *made, -1, 1);
+    if (model->family->clamps)
+        *made = weft_clamp(g, *made, -1, 1);
     for (int i = 0; i < model->family->ports; i++)
         if (model->family->port[i].output)
             weft_output(g, weft_port_name(model->family->port[i].port),

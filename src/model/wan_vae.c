@@ -1,5 +1,5 @@
-/* Wan causal 3D video autoencoder (Wan 2.1; diffusers' AutoencoderKLWan): 4x8x8 compression by
- * default.
+/* Wan causal 3D video autoencoder (Wan 2.1 and 2.2; diffusers' AutoencoderKLWan): 4x8x8 compression
+ * by default.
  *
  *   encoder: conv_in -> levels x (res blocks, downsample) -> mid (res, attention, res)
  *            -> norm, silu, conv_out
@@ -14,6 +14,10 @@
  *   down: frames 1.. go through a strided convolution that also sees the frame before them (cache
  *         of 1);
  *   up:   frames 1.. become two each; the convolution in front of that does not see frame 0.
+ *
+ * Wan 2.2 (is_residual) is the same with `patch_size`^2 pixels as channels, and with a way around
+ * each level without parameters: what the level makes smaller in time and space goes into channels
+ * and is averaged there (shrink), and back (grow).
  *
  * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
 #include "model/model.h"
@@ -33,7 +37,9 @@ typedef struct wan_vae {
     int64_t res_blocks;
     int64_t attn_scale_count;
     double attn_scales[MAX_LEVELS];
+    bool residual; /* Wan 2.2 */
     int64_t in_channels, out_channels;
+    int64_t patch_size;                             /* 0: none */
     double latents_mean[MAX_Z], latents_std[MAX_Z]; /* per latent channel */
 } wan_vae;
 _Static_assert(sizeof(wan_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
@@ -48,9 +54,14 @@ static int64_t time_factor(const wan_vae *c)
     return factor;
 }
 
+static int64_t patch_of(const wan_vae *c)
+{
+    return c->patch_size ? c->patch_size : 1;
+}
+
 static int64_t space_factor(const wan_vae *c)
 {
-    return (int64_t)1 << (c->levels - 1);
+    return patch_of(c) << (c->levels - 1);
 }
 
 /* ---- streaming ----------------------------------------------------------------------------- */
@@ -252,20 +263,53 @@ static weft_value upsample_frames(coder *co, weft_value x)
     return first;
 }
 
-static weft_value upsample(coder *co, weft_value x, bool temporal)
+/* To rows and columns twice as many; with `temporal` frames too. */
+static weft_value upsample(coder *co, weft_value x, int64_t out, bool temporal)
 {
     weft_graph *g = co->g;
     if (temporal)
         x = upsample_frames(co, x);
-    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
-                  w = weft_dim(g, x, 3);
-    const int64_t c = weft_dim(g, x, 4);
-    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y, 1, w, 1, c));
-    x = weft_broadcast(g, x, WEFT_SHAPE(b, t * y, 2, w, 2, c));
-    x = weft_reshape(g, x, WEFT_SHAPE(b, t, 2 * y, 2 * w, c));
+    x = weft_nn_repeat(g, x, (int64_t[]){1, 2, 2});
     const weft_conv_shape same = {
         .kernel = {1, 3, 3}, .stride = {1, 1, 1}, .before = {0, 1, 1}, .after = {0, 1, 1}};
-    return weft_nn_conv(g, "resample.1", x, c / 2, same, true);
+    return weft_nn_conv(g, "resample.1", x, out, same, true);
+}
+
+/* ---- ways around a level (Wan 2.2) ---------------------------------------------------------- */
+
+/* (B,T,Y,X,C) to (B,T/ft,Y/f,X/f,out): blocks of pixels go behind their channel, (C,ft,fy,fx), and
+ * neighbours in that list are averaged. The frame that stands alone has zeros before it. */
+static weft_value shrink(coder *co, weft_value x, int64_t out, int64_t ft, int64_t f)
+{
+    weft_graph *g = co->g;
+    const int64_t c = weft_dim(g, x, 4), group = c * ft * f * f / out;
+    if (ft > 1 && co->stream != WEFT_STREAM_NEXT)
+        x = weft_pad(g, x, 1, ft - 1, 0);
+    x = weft_nn_fold(g, x, (int64_t[]){ft, f, f});
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
+                  w = weft_dim(g, x, 3);
+    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y * w, ft * f * f, c));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2});
+    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y * w, out, group));
+    x = weft_affine(g, weft_sum(g, x, 1 << 3), 1.0 / (double)group, 0);
+    return weft_reshape(g, x, WEFT_SHAPE(b, t, y, w, out));
+}
+
+/* The way back: every channel is repeated, and the list (out,ft,fy,fx) becomes blocks of pixels. Of
+ * the frame that stands alone the last remains. */
+static weft_value grow(coder *co, weft_value x, int64_t out, int64_t ft, int64_t f)
+{
+    weft_graph *g = co->g;
+    const int64_t b = weft_dim(g, x, 0), c = weft_dim(g, x, 4), times = out * ft * f * f / c;
+    const int64_t size[3] = {weft_dim(g, x, 1), weft_dim(g, x, 2), weft_dim(g, x, 3)};
+    const int64_t places = size[0] * size[1] * size[2];
+    x = weft_reshape(g, x, WEFT_SHAPE(b, places, c, 1));
+    x = weft_broadcast(g, x, WEFT_SHAPE(b, places, c, times));
+    x = weft_reshape(g, x, WEFT_SHAPE(b, places, out * ft * f * f));
+    x = weft_nn_unpatch(g, weft_nn_channels_last(g, x, out), size, (int64_t[]){ft, f, f});
+    if (ft > 1 && co->stream != WEFT_STREAM_NEXT)
+        x = weft_slice(g, x, 1, ft - 1, size[0] * ft - ft + 1);
+    return x;
 }
 
 /* ---- the two halves ------------------------------------------------------------------------ */
@@ -276,6 +320,52 @@ static bool attends_at(const wan_vae *c, double scale)
         if (c->attn_scales[i] == scale)
             return true;
     return false;
+}
+
+static weft_value levels_down(coder *co, const wan_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    int64_t index = 0;
+    double scale = 1;
+    for (int64_t level = 0; level < c->levels; level++) {
+        const int64_t width = c->base_dim * c->dim_mult[level];
+        for (int64_t r = 0; r < c->res_blocks; r++) {
+            x = res_block_named(co, "down_blocks", index++, x, width);
+            if (attends_at(c, scale)) {
+                weft_graph_push(g, "down_blocks.%d", (int)index++);
+                x = attention_block(co, x);
+                weft_graph_pop(g);
+            }
+        }
+        if (level < c->levels - 1) {
+            weft_graph_push(g, "down_blocks.%d", (int)index++);
+            x = downsample(co, x, c->temporal_downsample[level]);
+            weft_graph_pop(g);
+            scale /= 2;
+        }
+    }
+    return x;
+}
+
+static weft_value residual_levels_down(coder *co, const wan_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    for (int64_t level = 0; level < c->levels; level++) {
+        const bool last = level == c->levels - 1, temporal = !last && c->temporal_downsample[level];
+        const int64_t width = c->base_dim * c->dim_mult[level];
+        const weft_value around = shrink(co, x, width, temporal ? 2 : 1, last ? 1 : 2);
+        weft_graph_push(g, "down_blocks.%d", (int)level);
+        for (int64_t r = 0; r < c->res_blocks; r++)
+            x = res_block_named(co, "resnets", r, x, width);
+        if (!last) {
+            weft_graph_push(g, "downsampler");
+            x = downsample(co, x, temporal);
+            weft_graph_pop(g);
+        }
+        weft_graph_pop(g);
+        x = weft_add(g, x, around);
+    }
+    return x;
 }
 
 /* video (B,T,Y,X,in) in [-1,1] -> mean and logvar, (B,T',Y',X',2 z). T is 1 + 4n (ALONE, FIRST) or
@@ -295,27 +385,11 @@ static weft_value encode(weft_graph *g, const wan_vae *c, weft_stream stream,
         return weft_graph_fail(g, WEFT_E_SHAPE,
                                "the VAE takes multiples of %lld pixels, not %lldx%lld",
                                (long long)space, (long long)w, (long long)y);
+    if (c->patch_size)
+        video_btyxc = weft_nn_pixels_in(g, video_btyxc, c->patch_size);
     weft_graph_push(g, "encoder");
     weft_value x = causal_conv(&co, "conv_in", video_btyxc, c->base_dim, 3, 3);
-    int64_t index = 0;
-    double scale = 1;
-    for (int64_t level = 0; level < c->levels; level++) {
-        const int64_t width = c->base_dim * c->dim_mult[level];
-        for (int64_t r = 0; r < c->res_blocks; r++) {
-            x = res_block_named(&co, "down_blocks", index++, x, width);
-            if (attends_at(c, scale)) {
-                weft_graph_push(g, "down_blocks.%d", (int)index++);
-                x = attention_block(&co, x);
-                weft_graph_pop(g);
-            }
-        }
-        if (level < c->levels - 1) {
-            weft_graph_push(g, "down_blocks.%d", (int)index++);
-            x = downsample(&co, x, c->temporal_downsample[level]);
-            weft_graph_pop(g);
-            scale /= 2;
-        }
-    }
+    x = c->residual ? residual_levels_down(&co, c, x) : levels_down(&co, c, x);
     x = mid_block(&co, x);
     x = causal_conv(&co, "conv_out", norm_silu(&co, "norm_out", x), 2 * c->z_dim, 3, 3);
     weft_graph_pop(g);
@@ -334,29 +408,64 @@ static weft_value decode(weft_graph *g, const wan_vae *c, weft_stream stream,
     for (int64_t i = 0; i < c->levels; i++) {
         const int64_t level = c->levels - 1 - i;
         const int64_t width = c->decoder_base_dim * c->dim_mult[level];
+        const weft_value from = x;
         weft_graph_push(g, "up_blocks.%d", (int)i);
         for (int64_t r = 0; r <= c->res_blocks; r++)
             x = res_block_named(&co, "resnets", r, x, width);
         if (level > 0) {
-            weft_graph_push(g, "upsamplers.0");
-            x = upsample(&co, x, c->temporal_downsample[level - 1]);
+            const bool temporal = c->temporal_downsample[level - 1];
+            weft_graph_push(g, "%s", c->residual ? "upsampler" : "upsamplers.0");
+            x = upsample(&co, x, c->residual ? width : width / 2, temporal);
             weft_graph_pop(g);
+            if (c->residual)
+                x = weft_add(g, x, grow(&co, from, width, temporal ? 2 : 1, 2));
         }
         weft_graph_pop(g);
     }
     x = causal_conv(&co, "conv_out", norm_silu(&co, "norm_out", x), c->out_channels, 3, 3);
     weft_graph_pop(g);
-    return x;
+    return c->patch_size ? weft_nn_pixels_out(g, x, c->patch_size) : x;
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */
 
+/* Both coders divide a level's block of channels and pixels into whole groups. */
+static bool goes_around(const wan_vae *c, int64_t level)
+{
+    const bool last = level == c->levels - 1;
+    const int64_t factor = last ? 1 : c->temporal_downsample[level] ? 8 : 4;
+    const int64_t before = level ? c->dim_mult[level - 1] : 1;
+    const int64_t above = c->dim_mult[level + (last ? 0 : 1)],
+                  block = level ? c->temporal_downsample[level - 1] ? 8 : 4 : 1;
+    /* decoder: from the level above (the last: from itself) to this one */
+    const int64_t from = last ? c->dim_mult[level] : above;
+    return before * c->base_dim * factor % (c->base_dim * c->dim_mult[level]) == 0 &&
+           (!level || c->dim_mult[level] * block % from == 0);
+}
+
 static weft_status check(const void *config, const weft_places *places)
 {
     const wan_vae *c = config;
-    return c->levels > 0 ? WEFT_OK
-                         : weft_fail(WEFT_E_FORMAT, "%s: \"dim_mult\" must have a level",
-                                     weft_places_of(places, "dim_mult"));
+    const int64_t area = patch_of(c) * patch_of(c);
+    if (c->levels < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"dim_mult\" must have a level",
+                         weft_places_of(places, "dim_mult"));
+    if (c->in_channels % area || c->out_channels % area)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a \"patch_size\" of %lld needs a multiple of %lld \"in_channels\" "
+                         "and \"out_channels\", not %lld and %lld",
+                         weft_places_of(places, "patch_size"), (long long)c->patch_size,
+                         (long long)area, (long long)c->in_channels, (long long)c->out_channels);
+    if (c->residual && c->attn_scale_count)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"attn_scales\" must be [] with \"is_residual\"",
+                         weft_places_of(places, "attn_scales"));
+    for (int64_t level = 0; c->residual && level < c->levels; level++)
+        if (!goes_around(c, level))
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: level %lld of \"dim_mult\" has no mean of whole groups of the "
+                             "channels before it, which \"is_residual\" needs",
+                             weft_places_of(places, "dim_mult"), (long long)level);
+    return WEFT_OK;
 }
 
 static int64_t borders(const void *config)
@@ -384,7 +493,8 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
     const wan_vae *c = config;
     switch (port) {
     case WEFT_PORT_VIDEO:
-        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width,
+                          c->in_channels / (patch_of(c) * patch_of(c)));
     case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z_dim);
     default: return WEFT_SCALAR;
     }
@@ -411,6 +521,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = time_factor(c);
     grid->factor[1] = grid->factor[2] = space_factor(c);
     grid->causal = true;
+    grid->piece = 1;
     grid->channels = grid->out_channels = c->z_dim;
     for (int64_t i = 0; i < c->z_dim; i++) {
         grid->mean[i] = c->latents_mean[i];
@@ -429,7 +540,9 @@ static void set_statistics(void *config, const double *mean, const double *devia
 
 static void begin(const void *config, const weft_weight *weight, int64_t count, uint64_t seed)
 {
-    weft_wan_vae_begin(weight, count, ((const wan_vae *)config)->z_dim, seed);
+    const wan_vae *c = config;
+    if (!c->residual && !c->patch_size) /* 2.2 has its average built in */
+        weft_wan_vae_begin(weight, count, c->z_dim, seed);
 }
 
 /* clang-format off */
@@ -454,16 +567,42 @@ static const weft_field fields[] = {
      .help = "of each latent channel over the data"},
     {"latents_std", WEFT_FIELD_F64S, AT(latents_std), "1", 1e-30, 1e30,
      .capacity = MAX_Z, .length = channels, .help = "its deviation"},
-    {"is_residual", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
-    {"patch_size", WEFT_FIELD_FIXED, .fallback = "null"},
+    {"is_residual", WEFT_FIELD_BOOL, AT(residual), "false",
+     .help = "Wan 2.2: averages go around each level"},
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 768,
+     .help = "of the video, times patch_size^2"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 768,
+     .help = "of the video, times patch_size^2"},
+    {"patch_size", WEFT_FIELD_I64, AT(patch_size), "null", 1, 16,
+     .help = "side of the square of pixels that are channels"},
     {"scale_factor_temporal", WEFT_FIELD_DERIVED, .length = time_of},
     {"scale_factor_spatial", WEFT_FIELD_DERIVED, .length = space_of},
+    {"clip_output", WEFT_FIELD_IGNORED, .fallback = "true"}, /* the reference does not read it */
 };
 
 static const weft_named_config sizes[] = {
     {"wan-vae", "{}"},
+    {"wan2.2-vae",
+     "{\"base_dim\": 160, \"decoder_base_dim\": 256, \"z_dim\": 48, \"is_residual\": true, "
+     "\"in_channels\": 12, \"out_channels\": 12, \"patch_size\": 2, \"latents_mean\": ["
+     "-0.2289, -0.0052, -0.1323, -0.2339, -0.2799, 0.0174, 0.1838, 0.1557, -0.1382, "
+     "0.0542, 0.2813, 0.0891, "
+     "0.157, -0.0098, 0.0375, -0.1825, -0.2246, -0.1207, -0.0698, 0.5109, 0.2665, "
+     "-0.2108, -0.2158, 0.2502, "
+     "-0.2055, -0.0322, 0.1109, 0.1567, -0.0729, 0.0899, -0.2799, -0.123, -0.0313, "
+     "-0.1649, 0.0117, 0.0723, "
+     "-0.2839, -0.2083, -0.052, 0.3748, 0.0152, 0.1957, 0.1433, -0.2944, 0.3573, -0.0548, "
+     "-0.1681, -0.0667"
+     "], \"latents_std\": ["
+     "0.4765, 1.0364, 0.4514, 1.1677, 0.5313, 0.499, 0.4818, 0.5013, 0.8158, 1.0344, "
+     "0.5894, 1.0901, "
+     "0.6885, 0.6165, 0.8454, 0.4978, 0.5759, 0.3523, 0.7135, 0.6804, 0.5833, 1.4146, "
+     "0.8986, 0.5659, "
+     "0.7069, 0.5338, 0.4889, 0.4917, 0.4069, 0.4999, 0.6866, 0.4093, 0.5709, 0.6065, "
+     "0.6415, 0.4944, "
+     "0.5726, 1.2042, 0.5458, 1.6887, 0.3971, 1.06, 0.3943, 0.5537, 0.5444, 0.4089, "
+     "0.7468, 0.7744"
+     "]}"},
     {NULL, NULL},
 };
 
@@ -486,7 +625,7 @@ const weft_family weft_family_wan_vae = {
     .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .set_statistics = set_statistics, .begin = begin,
+    .clamps = true, .grid = grid, .set_statistics = set_statistics, .begin = begin,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -104,25 +104,51 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps)
     return weft_emit(g, WEFT_OP_LAYER_NORM, &x, 1, &attr);
 }
 
+weft_value weft_nn_group_plain(weft_graph *g, weft_value x, int64_t groups, double eps,
+                               bool each_frame)
+{
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
+                  w = weft_dim(g, x, 3), c = weft_dim(g, x, 4), each = c / groups;
+    const int64_t parts = each_frame ? t : 1, places = each_frame ? y * w : t * y * w;
+    if (c % groups)
+        return weft_graph_fail(g, WEFT_E_SHAPE, "%lld channels do not divide into %lld groups",
+                               (long long)c, (long long)groups);
+    /* a group's numbers side by side: a row of a layer norm */
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, places, groups, each));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, places * each));
+    x = weft_nn_plain_norm(g, x, eps);
+    x = weft_reshape(g, x, WEFT_SHAPE(b, parts, groups, places, each));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    return weft_reshape(g, x, WEFT_SHAPE(b, t, y, w, c));
+}
+
+weft_value weft_nn_scale_channels(weft_graph *g, const weft_nn_layer *layer, weft_value x)
+{
+    return weft_add(g, weft_mul(g, x, layer->weight), layer->bias);
+}
+
+static weft_value group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
+                             double eps, bool each_frame)
+{
+    const weft_nn_layer layer = weft_nn_norm_of(g, name, weft_dim(g, x, 4), true);
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_group_plain(g, x, groups, eps, each_frame);
+    x = weft_nn_scale_channels(g, &layer, x);
+    weft_graph_pop(g);
+    return x;
+}
+
 weft_value weft_nn_group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
                               double eps)
 {
-    if (!weft_value_ok(x))
-        return x;
-    const weft_shape shape = weft_value_get(g, x)->shape;
-    const int64_t batch = shape.dim[0], c = shape.dim[4],
-                  places = shape.dim[1] * shape.dim[2] * shape.dim[3];
-    const weft_nn_layer layer = weft_nn_norm_of(g, name, c, true);
-    weft_graph_push(g, "%s", name);
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, places, groups, c / groups));
-    x = weft_permute(g, x, (int[]){0, 2, 1, 3});
-    x = weft_nn_plain_norm(g, weft_reshape(g, x, WEFT_SHAPE(batch, groups, places * c / groups)),
-                           eps);
-    x = weft_reshape(g, x, WEFT_SHAPE(batch, groups, places, c / groups));
-    x = weft_reshape(g, weft_permute(g, x, (int[]){0, 2, 1, 3}), shape);
-    x = weft_add(g, weft_mul(g, x, layer.weight), layer.bias);
-    weft_graph_pop(g);
-    return x;
+    return group_norm(g, name, x, groups, eps, false);
+}
+
+weft_value weft_nn_frame_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
+                              double eps)
+{
+    return group_norm(g, name, x, groups, eps, true);
 }
 
 weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps)
@@ -447,4 +473,51 @@ weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
     x = weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt * size[1], size[2], py, px * out));
     x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
     return weft_reshape(g, x, WEFT_SHAPE(batch, size[0] * pt, size[1] * py, size[2] * px, out));
+}
+
+weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3])
+{
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2) / patch[1],
+                  w = weft_dim(g, x, 3) / patch[2], frames = t / patch[0],
+                  inner = patch[1] * patch[2] * weft_dim(g, x, 4);
+    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y, patch[1], w, inner / patch[1]));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    if (patch[0] > 1) {
+        x = weft_reshape(g, x, WEFT_SHAPE(b, frames, patch[0], y * w, inner));
+        x = weft_permute(g, x, (int[]){0, 1, 3, 2, 4});
+    }
+    return weft_reshape(g, x, WEFT_SHAPE(b, frames, y, w, patch[0] * inner));
+}
+
+weft_value weft_nn_repeat(weft_graph *g, weft_value x, const int64_t times[3])
+{
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
+                  w = weft_dim(g, x, 3), c = weft_dim(g, x, 4);
+    if (times[0] > 1) {
+        x = weft_reshape(g, x, WEFT_SHAPE(b, t, 1, y * w * c));
+        x = weft_broadcast(g, x, WEFT_SHAPE(b, t, times[0], y * w * c));
+    }
+    if (times[1] > 1 || times[2] > 1) {
+        x = weft_reshape(g, x, WEFT_SHAPE(b, t * times[0] * y, 1, w, 1, c));
+        x = weft_broadcast(g, x, WEFT_SHAPE(b, t * times[0] * y, times[1], w, times[2], c));
+    }
+    return weft_reshape(g, x, WEFT_SHAPE(b, t * times[0], y * times[1], w * times[2], c));
+}
+
+weft_value weft_nn_pixels_in(weft_graph *g, weft_value x, int64_t p)
+{
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2) / p,
+                  w = weft_dim(g, x, 3) / p, c = weft_dim(g, x, 4);
+    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y, p, w, p, c));
+    x = weft_permute(g, x, (int[]){0, 1, 3, 5, 4, 2});
+    return weft_reshape(g, x, WEFT_SHAPE(b, t, y, w, c * p * p));
+}
+
+weft_value weft_nn_pixels_out(weft_graph *g, weft_value x, int64_t p)
+{
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
+                  w = weft_dim(g, x, 3), c = weft_dim(g, x, 4) / (p * p);
+    x = weft_reshape(g, x, WEFT_SHAPE(b, t * y, w, c, p, p));
+    x = weft_permute(g, x, (int[]){0, 1, 5, 2, 4, 3});
+    return weft_reshape(g, x, WEFT_SHAPE(b, t, y * p, w * p, c));
 }

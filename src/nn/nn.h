@@ -54,6 +54,13 @@ weft_value weft_nn_plain_norm(weft_graph *g, weft_value x, double eps);
 /* x (B,T,Y,X,C): over all places and the channels of a group; "weight", "bias" of each channel. */
 weft_value weft_nn_group_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
                               double eps);
+/* The same over the places of one frame. */
+weft_value weft_nn_frame_norm(weft_graph *g, const char *name, weft_value x, int64_t groups,
+                              double eps);
+/* The same without parameters, and what the parameters do. */
+weft_value weft_nn_group_plain(weft_graph *g, weft_value x, int64_t groups, double eps,
+                               bool each_frame);
+weft_value weft_nn_scale_channels(weft_graph *g, const weft_nn_layer *layer, weft_value x);
 /* RMS norm over the whole last dim, and that with "weight". */
 weft_value weft_nn_plain_rms_norm(weft_graph *g, weft_value x, double eps);
 weft_value weft_nn_rms_norm(weft_graph *g, const char *name, weft_value x, double eps);
@@ -132,6 +139,14 @@ weft_value weft_nn_channels_last(weft_graph *g, weft_value x, int64_t channels);
 /* (B, S, pt py px C), channels fastest, to (B, T pt, Y py, X px, C); S = T Y X of `size`. */
 weft_value weft_nn_unpatch(weft_graph *g, weft_value x, const int64_t size[3],
                            const int64_t patch[3]);
+
+/* (B,T,Y,X,C) to (B,T/pt,Y/py,X/px, pt py px C), channels fastest. */
+weft_value weft_nn_fold(weft_graph *g, weft_value x, const int64_t patch[3]);
+/* (B,T,Y,X,C) to (B,T,Y/p,X/p,C p p), the channels as (C,px,py), and back. */
+weft_value weft_nn_pixels_in(weft_graph *g, weft_value x, int64_t patch);
+weft_value weft_nn_pixels_out(weft_graph *g, weft_value x, int64_t patch);
+/* Every frame, row and column of (B,T,Y,X,C) so many times. */
+weft_value weft_nn_repeat(weft_graph *g, weft_value x, const int64_t times[3]);
 
 /* Dim `d` of the value's shape. */
 int64_t weft_dim(const weft_graph *g, weft_value v, int d);

@@ -180,7 +180,7 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     const float *whole = weft_program_output(program, "reconstruction")->data;
 
     weft_vae *vae;
-    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, 16, 16, &vae), WEFT_OK,
+    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, T, 16, 16, &vae), WEFT_OK,
                  "%s", weft_error_message());
     cr_assert_eq(weft_vae_bind(vae), WEFT_OK);
     for (int round = 0; round < 2;

@@ -1,5 +1,5 @@
-/* Every denoiser family on a small config: gradients against central differences, and every recipe
- * of its row against one rank; loss, prediction and all gradients, in f64. */
+/* Every denoiser and autoencoder family on a small config: gradients against central differences, and
+ * every recipe of its row against one rank; loss, prediction and all gradients, in f64. */
 #include "../model_of.h"
 #include "lockstep.h"
 #include "sharded.h"
@@ -18,6 +18,30 @@ typedef struct setup {
 
 /* clang-format off */
 static const setup families[] = {
+    {"{\"_class_name\":\"AutoencoderKLMochi\",\"encoder_block_out_channels\":[32,32],"
+     "\"decoder_block_out_channels\":[32,32],\"latent_channels\":2,\"layers_per_block\":[1,1,1],"
+     "\"temporal_expansions\":[2],\"spatial_expansions\":[2],"
+     "\"add_attention_block\":[false,true,false]}",
+     {2, 3, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLLTXVideo\",\"block_out_channels\":[2,3],"
+     "\"decoder_block_out_channels\":[2,3],\"latent_channels\":2,\"layers_per_block\":[1,1,1],"
+     "\"decoder_layers_per_block\":[1,1,1],\"spatio_temporal_scaling\":[true,false],"
+     "\"decoder_spatio_temporal_scaling\":[true,false],\"patch_size\":2}",
+     {2, 3, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKL\",\"block_out_channels\":[2,4],\"norm_num_groups\":2,"
+     "\"latent_channels\":2}",
+     {2, 2, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLHunyuanVideo\",\"block_out_channels\":[2,2,4],"
+     "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1,"
+     "\"spatial_compression_ratio\":2}",
+     {2, 5, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLCogVideoX\",\"block_out_channels\":[2,2,4],"
+     "\"norm_num_groups\":2,\"latent_channels\":2,\"layers_per_block\":1}",
+     {2, 9, 4, 4, 0}},
+    {"{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":2,\"decoder_base_dim\":3,\"z_dim\":2,"
+     "\"dim_mult\":[2,2],\"num_res_blocks\":1,\"temperal_downsample\":[true],"
+     "\"is_residual\":true,\"in_channels\":12,\"out_channels\":12,\"patch_size\":2}",
+     {2, 3, 4, 4, 0}},
     {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":4,\"attention_head_dim\":6,"
      "\"in_channels\":5,\"out_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,"
      "\"num_layers\":1,\"image_dim\":4,\"added_kv_proj_dim\":24,\"pos_embed_seq_len\":6}",
@@ -88,21 +112,22 @@ static const setup families[] = {
 };
 /* clang-format on */
 
-static weft_graph *build(void *user)
+/* Encoded, sampled, decoded; not clamped, which has no gradient outside. */
+static weft_value autoencode(weft_graph *g, const weft_model *model, const weft_model_size *size)
 {
-    const setup *s = user;
-    const weft_model model = model_of(s->config);
-    const weft_family *f = model.family;
-    weft_graph *g = weft_graph_create();
     weft_ports p = weft_ports_none();
-    for (int i = 0; i < f->ports; i++) {
-        const weft_port port = f->port[i].port;
-        if (!f->port[i].output && weft_model_takes(&model, port) &&
-            (!f->port[i].optional || s->size.given >> port & 1))
-            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
-    }
-    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
-    const weft_value made = p.at[WEFT_PORT_PREDICTION];
+    p.at[WEFT_PORT_VIDEO] = weft_model_input(g, model, size, WEFT_PORT_VIDEO, "batch.");
+    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value mean = p.at[WEFT_PORT_MEAN], logvar = p.at[WEFT_PORT_LOGVAR];
+    p.at[WEFT_PORT_LATENTS] = mean;
+    if (weft_value_ok(logvar))
+        p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_unary(g, WEFT_OP_EXP, logvar));
+    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, false, &p);
+    return p.at[WEFT_PORT_RECONSTRUCTION];
+}
+
+static weft_graph *finish(weft_graph *g, weft_value made)
+{
     cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
     const weft_value target =
         weft_input(g, "batch.target", WEFT_F32, weft_value_get(g, made)->shape);
@@ -110,6 +135,25 @@ static weft_graph *build(void *user)
     weft_output(g, "loss",
                 weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, made, target))));
     return g;
+}
+
+static weft_graph *build(void *user)
+{
+    const setup *s = user;
+    const weft_model model = model_of(s->config);
+    const weft_family *f = model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    if (f->role == WEFT_ROLE_AUTOENCODER)
+        return finish(g, autoencode(g, &model, &s->size));
+    for (int i = 0; i < f->ports; i++) {
+        const weft_port port = f->port[i].port;
+        if (!f->port[i].output && weft_model_takes(&model, port) &&
+            (!f->port[i].optional || s->size.given >> port & 1))
+            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
+    }
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    return finish(g, p.at[WEFT_PORT_PREDICTION]);
 }
 
 static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)

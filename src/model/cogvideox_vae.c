@@ -1,0 +1,386 @@
+/* CogVideoX's autoencoder (diffusers' AutoencoderKLCogVideoX): 1 + 8n frames of 8x8 pixels to
+ * 1 + 2n latent frames.
+ *
+ *   encoder: conv_in -> levels x (residual blocks, halve) -> mid -> norm, silu, conv_out
+ *   decoder: conv_in -> mid -> levels x (residual blocks, double) -> norm, silu, conv_out
+ *            its norms are scaled and shifted by what 1x1 convolutions make of the latents
+ *
+ * Time. The reference takes a video in pieces, 8 frames or 2 latent frames each, and the one that
+ * is left over goes with the first. Convolutions look two frames back across the pieces (states
+ * ".cache.N"; before the first frame that one goes on), but norms see their piece alone. So the
+ * whole video at once is computed layer by layer with norms of the pieces, and a stream's pieces
+ * are these. The first frame stays alone where frames are averaged in pairs or doubled.
+ *
+ * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/model.h"
+#include "nn/resnet.h"
+
+#include <stdio.h>
+
+enum { MAX_LEVELS = 8, MAX_Z = 64, TIME_LEVELS = 2, TIME = 4, PIECE = 2 };
+static const double eps_of_latents = 1e-6; /* of norms that latents scale, and the last */
+
+typedef struct cogvideox_vae {
+    int64_t in_channels, out_channels;
+    int64_t levels, width[MAX_LEVELS];
+    int64_t layers, z, groups;
+    double eps;
+    double scale, shift;                  /* latents are (z - mean - shift) scale / deviation */
+    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel, before that */
+    bool quant, post_quant;
+} cogvideox_vae;
+_Static_assert(sizeof(cogvideox_vae) <= WEFT_MODEL_CONFIG_BYTES,
+               "the config must fit into a weft_model");
+
+/* Of one half while its graph is built. */
+typedef struct half {
+    weft_stream stream;
+    int caches;
+    int64_t latent_frames; /* of what this graph takes or makes */
+    weft_value latents;    /* decoder: what scales the norms; encoder: WEFT_NONE */
+} half;
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+/* Two frames before x: those that the stream had last, or its first one twice. */
+static weft_value look_back(weft_nn_coder *co, weft_value x)
+{
+    weft_graph *g = co->g;
+    half *h = co->user;
+    if (h->stream == WEFT_STREAM_ALONE)
+        return weft_nn_pad_edge(g, x, 1, 2, 0);
+    char name[32];
+    snprintf(name, sizeof name, "cache.%d", h->caches++);
+    weft_shape shape = weft_value_ok(x) ? weft_value_get(g, x)->shape : WEFT_SCALAR;
+    shape.dim[1] = 2;
+    const weft_value cache =
+        weft_state(g, name, WEFT_F32, shape, (weft_init){.kind = WEFT_INIT_ZERO});
+    x = h->stream == WEFT_STREAM_NEXT ? weft_concat(g, (weft_value[]){cache, x}, 2, 1)
+                                      : weft_nn_pad_edge(g, x, 1, 2, 0);
+    weft_update(g, cache, weft_slice(g, x, 1, weft_dim(g, x, 1) - 2, 2));
+    return x;
+}
+
+static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
+{
+    weft_graph *g = co->g;
+    const int64_t p = k / 2;
+    const weft_conv_shape shape = {
+        .kernel = {k, k, k}, .stride = {1, 1, 1}, .before = {0, p, p}, .after = {0, p, p}};
+    if (k == 1)
+        return weft_nn_conv(g, name, x, out, shape, false);
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_conv(g, "conv", look_back(co, x), out, shape, false);
+    weft_graph_pop(g);
+    return x;
+}
+
+/* Each piece normalised by itself. */
+static weft_value norm_pieces(weft_nn_coder *co, weft_value x, double eps)
+{
+    weft_graph *g = co->g;
+    const half *h = co->user;
+    const int64_t t = weft_dim(g, x, 1), n = h->latent_frames, lone = h->stream != WEFT_STREAM_NEXT;
+    const int64_t times = n > lone ? (t - lone) / (n - lone) : 1; /* frames for a latent one */
+    int64_t begin = 0, end = n < PIECE ? t : lone + PIECE * times;
+    weft_value out = WEFT_NONE;
+    for (; begin < t; begin = end, end += PIECE * times) {
+        const weft_value piece =
+            weft_nn_group_plain(g, begin || end < t ? weft_slice(g, x, 1, begin, end - begin) : x,
+                                co->groups, eps, false);
+        out = begin ? weft_concat(g, (weft_value[]){out, piece}, 2, 1) : piece;
+    }
+    return out;
+}
+
+/* (B,t,y,x,C), of latents, to the frames and pixels of `like`; the first frame of a video remains
+ * one. */
+static weft_value stretch(weft_nn_coder *co, weft_value x, weft_value like)
+{
+    weft_graph *g = co->g;
+    const int64_t t = weft_dim(g, x, 1),
+                  lone = ((const half *)co->user)->stream != WEFT_STREAM_NEXT;
+    const int64_t in_place[3] = {1, weft_dim(g, like, 2) / weft_dim(g, x, 2),
+                                 weft_dim(g, like, 3) / weft_dim(g, x, 3)};
+    if (t == lone)
+        return weft_nn_repeat(g, x, in_place);
+    const int64_t times[3] = {(weft_dim(g, like, 1) - lone) / (t - lone), in_place[1], in_place[2]};
+    if (!lone)
+        return weft_nn_repeat(g, x, times);
+    const weft_value parts[2] = {
+        weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_place),
+        weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), times),
+    };
+    return weft_concat(g, parts, 2, 1);
+}
+
+static weft_value norm(weft_nn_coder *co, const char *name, weft_value x)
+{
+    weft_graph *g = co->g;
+    const half *h = co->user;
+    const int64_t c = weft_dim(g, x, 4);
+    const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
+    if (!weft_value_ok(h->latents)) {
+        const weft_nn_layer layer = weft_nn_norm_of(g, name, c, true);
+        return weft_nn_scale_channels(g, &layer, norm_pieces(co, x, co->eps));
+    }
+    weft_graph_push(g, "%s", name);
+    const weft_nn_layer layer = weft_nn_norm_of(g, "norm_layer", c, true);
+    /* 1x1 before the stretching is 1x1 behind it */
+    const weft_value scale = weft_nn_conv(g, "conv_y.conv", h->latents, c, one, false),
+                     shift = weft_nn_conv(g, "conv_b.conv", h->latents, c, one, false);
+    const weft_value y = weft_nn_scale_channels(g, &layer, norm_pieces(co, x, eps_of_latents));
+    weft_graph_pop(g);
+    return weft_add(g, weft_mul(g, y, stretch(co, scale, x)), stretch(co, shift, x));
+}
+
+static weft_value mid_block(weft_nn_coder *co, weft_value x)
+{
+    weft_graph_push(co->g, "mid_block");
+    x = weft_nn_res_blocks(co, x, weft_dim(co->g, x, 4), 2);
+    weft_graph_pop(co->g);
+    return x;
+}
+
+/* Means of two frames; the first of a video stays. */
+static weft_value halve_frames(weft_nn_coder *co, weft_value x)
+{
+    weft_graph *g = co->g;
+    const int64_t b = weft_dim(g, x, 0), t = weft_dim(g, x, 1), y = weft_dim(g, x, 2),
+                  w = weft_dim(g, x, 3), c = weft_dim(g, x, 4);
+    const int64_t lone = ((const half *)co->user)->stream != WEFT_STREAM_NEXT;
+    if (t == lone)
+        return x;
+    weft_value pairs = lone ? weft_slice(g, x, 1, 1, t - 1) : x;
+    pairs = weft_reshape(g, pairs, WEFT_SHAPE(b, (t - lone) / 2, 2, y * w * c));
+    pairs = weft_affine(g, weft_sum(g, pairs, 1 << 2), 0.5, 0);
+    pairs = weft_reshape(g, pairs, WEFT_SHAPE(b, (t - lone) / 2, y, w, c));
+    return lone ? weft_concat(g, (weft_value[]){weft_slice(g, x, 1, 0, 1), pairs}, 2, 1) : pairs;
+}
+
+/* To twice as many rows and columns; frames, but the first of a video, twice too. */
+static weft_value twice(weft_nn_coder *co, weft_value x, bool frames)
+{
+    weft_graph *g = co->g;
+    const int64_t t = weft_dim(g, x, 1),
+                  lone = ((const half *)co->user)->stream != WEFT_STREAM_NEXT;
+    const int64_t pixels[3] = {1, 2, 2}, all[3] = {2, 2, 2};
+    if (!frames || t == lone)
+        return weft_nn_repeat(g, x, pixels);
+    if (!lone)
+        return weft_nn_repeat(g, x, all);
+    const weft_value parts[2] = {
+        weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), pixels),
+        weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), all),
+    };
+    return weft_concat(g, parts, 2, 1);
+}
+
+/* ---- the two halves ------------------------------------------------------------------------- */
+
+/* Whether so many frames (of which `one` are a latent frame's) are whole pieces. */
+static bool fits(weft_graph *g, const half *h, int64_t frames, int64_t one)
+{
+    const int64_t lone = h->stream != WEFT_STREAM_NEXT;
+    if (frames >= lone && (frames - lone) % (PIECE * one) == 0 && frames > 0)
+        return true;
+    weft_graph_fail(g, WEFT_E_SHAPE, "the VAE takes %s%lld n frames, not %lld", lone ? "1 + " : "",
+                    (long long)(PIECE * one), (long long)frames);
+    return false;
+}
+
+static weft_value encode(weft_nn_coder *co, const cogvideox_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    half *h = co->user;
+    const weft_conv_shape stride = {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .after = {0, 1, 1}};
+    const int64_t frames = weft_dim(g, x, 1), lone = h->stream != WEFT_STREAM_NEXT;
+    if (weft_value_ok(x) && !fits(g, h, frames, TIME))
+        return WEFT_NONE;
+    h->latent_frames = lone + (frames - lone) / TIME;
+    weft_graph_push(g, "encoder");
+    x = conv(co, "conv_in", x, c->width[0], 3);
+    for (int64_t i = 0; i < c->levels; i++) {
+        weft_graph_push(g, "down_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, c->width[i], c->layers);
+        if (i < c->levels - 1)
+            x = weft_nn_conv(g, "downsamplers.0.conv", i < TIME_LEVELS ? halve_frames(co, x) : x,
+                             c->width[i], stride, true);
+        weft_graph_pop(g);
+    }
+    x = mid_block(co, x);
+    co->eps = eps_of_latents;
+    x = conv(co, "conv_out", weft_nn_norm_silu(co, "norm_out", x), 2 * c->z, 3);
+    weft_graph_pop(g);
+    return c->quant ? conv(co, "quant_conv", x, 2 * c->z, 1) : x;
+}
+
+static weft_value decode(weft_nn_coder *co, const cogvideox_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    half *h = co->user;
+    h->latent_frames = weft_dim(g, x, 1);
+    if (weft_value_ok(x) && !fits(g, h, h->latent_frames, 1))
+        return WEFT_NONE;
+    if (c->post_quant)
+        x = conv(co, "post_quant_conv", x, c->z, 1);
+    h->latents = x;
+    weft_graph_push(g, "decoder");
+    x = mid_block(co, conv(co, "conv_in", x, c->width[c->levels - 1], 3));
+    for (int64_t i = 0; i < c->levels; i++) {
+        const int64_t width = c->width[c->levels - 1 - i];
+        weft_graph_push(g, "up_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, width, c->layers + 1);
+        if (i < c->levels - 1)
+            x = weft_nn_conv_2d(g, "upsamplers.0.conv", twice(co, x, i < TIME_LEVELS), width, 3);
+        weft_graph_pop(g);
+    }
+    x = conv(co, "conv_out", weft_nn_norm_silu(co, "norm_out", x), c->out_channels, 3);
+    weft_graph_pop(g);
+    return x;
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const cogvideox_vae *c = config;
+    if (c->levels <= TIME_LEVELS)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"block_out_channels\" must have %d levels and more",
+                         weft_places_of(places, "block_out_channels"), TIME_LEVELS + 1);
+    for (int64_t i = 0; i < c->levels; i++)
+        if (c->width[i] % c->groups)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"block_out_channels\" %lld do not divide into "
+                             "\"norm_num_groups\" %lld",
+                             weft_places_of(places, "block_out_channels"), (long long)c->width[i],
+                             (long long)c->groups);
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const cogvideox_vae *c = config;
+    switch (port) {
+    case WEFT_PORT_VIDEO:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z);
+    default: return WEFT_SCALAR;
+    }
+}
+
+/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    const cogvideox_vae *c = config;
+    half h = {.stream = call.stream, .latents = WEFT_NONE};
+    weft_nn_coder co = {
+        .g = g, .groups = c->groups, .eps = c->eps, .conv = conv, .norm = norm, .user = &h};
+    if (call.kind == WEFT_CALL_DECODE) {
+        ports->at[WEFT_PORT_RECONSTRUCTION] = decode(&co, c, ports->at[WEFT_PORT_LATENTS]);
+        return;
+    }
+    const weft_value moments = encode(&co, c, ports->at[WEFT_PORT_VIDEO]);
+    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, c->z);
+    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, c->z, c->z), -30, 20);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const cogvideox_vae *c = config;
+    grid->factor[0] = TIME;
+    grid->causal = true;
+    grid->piece = PIECE;
+    grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
+    grid->channels = grid->out_channels = c->z;
+    for (int64_t i = 0; i < c->z; i++) {
+        grid->mean[i] = c->mean[i] + c->shift;
+        grid->deviation[i] = c->deviation[i] / c->scale;
+    }
+}
+
+static void set_statistics(void *config, const double *mean, const double *deviation)
+{
+    cogvideox_vae *c = config;
+    for (int64_t i = 0; i < c->z; i++) {
+        c->mean[i] = mean[i] - c->shift;
+        c->deviation[i] = deviation[i] * c->scale;
+    }
+}
+
+static int64_t levels_of(const void *config)
+{
+    return ((const cogvideox_vae *)config)->levels;
+}
+
+static int64_t channels_of(const void *config)
+{
+    return ((const cogvideox_vae *)config)->z;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(cogvideox_vae, member)
+static const weft_field fields[] = {
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 256, 512]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(levels),
+     .help = "width of each level; each but the last halves rows and columns"},
+    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"CogVideoXDownBlock3D\"",
+     .length = levels_of},
+    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"CogVideoXUpBlock3D\"",
+     .length = levels_of},
+    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "3", 1, 64,
+     .help = "residual blocks per level"},
+    {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
+    {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "epsilon of the encoder's norms"},
+    {"temporal_compression_ratio", WEFT_FIELD_FIXED, .fallback = "4"},
+    {"sample_height", WEFT_FIELD_IGNORED, .fallback = "480"},
+    {"sample_width", WEFT_FIELD_IGNORED, .fallback = "720"},
+    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "1.15258426", 1e-30, 1e30,
+     .help = "what latents are multiplied with"},
+    {"shift_factor", WEFT_FIELD_F64, AT(shift), "null",
+     .help = "what is taken off latents before"},
+    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
+     .help = "of each latent channel over the data"},
+    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
+     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "false", .help = "a 1x1 behind the encoder"},
+    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "false",
+     .help = "a 1x1 before the decoder"},
+    {"invert_scale_latents", WEFT_FIELD_FIXED, .fallback = "false"}, /* 1.5, image to video */
+};
+
+static const weft_named_config sizes[] = {
+    {"cogvideox-2b-vae", "{}"},
+    {"cogvideox-5b-vae", "{\"scaling_factor\": 0.7}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.norm_layer.weight", NULL, 0},
+};
+
+const weft_family weft_family_cogvideox_vae = {
+    .class_name = "AutoencoderKLCogVideoX", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"sample_height", "invert_scale_latents"},
+    .config_bytes = sizeof(cogvideox_vae), .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid, .set_statistics = set_statistics,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+};
+/* clang-format on */

@@ -1,0 +1,270 @@
+/* HunyuanVideo's autoencoder (diffusers' AutoencoderKLHunyuanVideo): 1 + 4n frames of 8x8 pixels to
+ * 1 + n latent frames.
+ *
+ *   encoder: conv_in -> levels x (residual blocks, halve) -> mid (block, attention, block)
+ *            -> norm, silu, conv_out -> quant_conv
+ *   decoder: post_quant_conv -> conv_in -> mid -> levels x (residual blocks, double)
+ *            -> norm, silu, conv_out
+ *
+ * Every convolution looks two frames back; before the first frame, and around the picture, the edge
+ * goes on. Norms are over all frames, so a video cannot be cut into pieces of a stream.
+ *
+ * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/model.h"
+#include "nn/resnet.h"
+
+enum { MAX_LEVELS = 8, MAX_Z = 64 };
+static const double eps = 1e-6;
+
+typedef struct hunyuan_vae {
+    int64_t in_channels, out_channels;
+    int64_t levels, width[MAX_LEVELS];
+    int64_t layers, z, groups;
+    double scale;                         /* latents are (z - mean) scale / deviation */
+    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel, before that */
+    int64_t space, time;                  /* what a latent covers */
+    bool attention;
+} hunyuan_vae;
+_Static_assert(sizeof(hunyuan_vae) <= WEFT_MODEL_CONFIG_BYTES,
+               "the config must fit into a weft_model");
+
+static weft_value conv_by(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k,
+                          const int64_t stride[3])
+{
+    weft_graph *g = co->g;
+    const weft_conv_shape shape = {.kernel = {k, k, k},
+                                   .stride = {stride[0], stride[1], stride[2]}};
+    x = weft_nn_pad_edge(g, x, 1, k - 1, 0);
+    x = weft_nn_pad_edge(g, x, 2, k / 2, k / 2);
+    x = weft_nn_pad_edge(g, x, 3, k / 2, k / 2);
+    weft_graph_push(g, "%s", name);
+    x = weft_nn_conv(g, "conv", x, out, shape, false);
+    weft_graph_pop(g);
+    return x;
+}
+
+static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
+{
+    return conv_by(co, name, x, out, k, (int64_t[]){1, 1, 1});
+}
+
+/* 1x1, without a scope of its own */
+static weft_value plain_conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out)
+{
+    const weft_conv_shape one = {.kernel = {1, 1, 1}, .stride = {1, 1, 1}};
+    return weft_nn_conv(co->g, name, x, out, one, false);
+}
+
+/* The number of halvings that make `factor`. */
+static int64_t halvings(int64_t factor)
+{
+    int64_t count = 0;
+    for (; factor > 1; factor /= 2)
+        count++;
+    return count;
+}
+
+/* How level i of the encoder halves frames and pixels, and how block i of the decoder doubles. */
+static void steps_of(const hunyuan_vae *c, int64_t i, int64_t step[3])
+{
+    const int64_t last = c->levels - 1;
+    step[0] = i >= last - halvings(c->time) && i < last ? 2 : 1;
+    step[1] = step[2] = i < halvings(c->space) ? 2 : 1;
+}
+
+/* The first frame stays one. */
+static weft_value repeat(weft_graph *g, weft_value x, const int64_t times[3])
+{
+    const int64_t t = weft_dim(g, x, 1), in_place[3] = {1, times[1], times[2]};
+    const weft_value first = weft_nn_repeat(g, weft_slice(g, x, 1, 0, 1), in_place);
+    if (t == 1)
+        return first;
+    return weft_concat(
+        g, (weft_value[]){first, weft_nn_repeat(g, weft_slice(g, x, 1, 1, t - 1), times)}, 2, 1);
+}
+
+static weft_value norm_out(weft_nn_coder *co, weft_value x, int64_t out)
+{
+    return conv(co, "conv_out", weft_nn_norm_silu(co, "conv_norm_out", x), out, 3);
+}
+
+static weft_value encode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    weft_graph_push(g, "encoder");
+    x = conv(co, "conv_in", x, c->width[0], 3);
+    for (int64_t i = 0; i < c->levels; i++) {
+        weft_graph_push(g, "down_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, c->width[i], c->layers);
+        int64_t step[3];
+        steps_of(c, i, step);
+        if (step[0] > 1 || step[1] > 1)
+            x = conv_by(co, "downsamplers.0.conv", x, c->width[i], 3, step);
+        weft_graph_pop(g);
+    }
+    x = norm_out(co, weft_nn_mid_block(co, x, c->attention), 2 * c->z);
+    weft_graph_pop(g);
+    return plain_conv(co, "quant_conv", x, 2 * c->z);
+}
+
+static weft_value decode(weft_nn_coder *co, const hunyuan_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    x = plain_conv(co, "post_quant_conv", x, c->z);
+    weft_graph_push(g, "decoder");
+    x = weft_nn_mid_block(co, conv(co, "conv_in", x, c->width[c->levels - 1], 3), c->attention);
+    for (int64_t i = 0; i < c->levels; i++) {
+        const int64_t width = c->width[c->levels - 1 - i];
+        weft_graph_push(g, "up_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, width, c->layers + 1);
+        int64_t step[3];
+        steps_of(c, i, step);
+        if (step[0] > 1 || step[1] > 1)
+            x = conv(co, "upsamplers.0.conv", repeat(g, x, step), width, 3);
+        weft_graph_pop(g);
+    }
+    x = norm_out(co, x, c->out_channels);
+    weft_graph_pop(g);
+    return x;
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const hunyuan_vae *c = config;
+    if (c->levels < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"block_out_channels\" must have a level",
+                         weft_places_of(places, "block_out_channels"));
+    for (int64_t i = 0; i < c->levels; i++)
+        if (c->width[i] % c->groups)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"block_out_channels\" %lld do not divide into "
+                             "\"norm_num_groups\" %lld",
+                             weft_places_of(places, "block_out_channels"), (long long)c->width[i],
+                             (long long)c->groups);
+    if (c->time != 4 || c->levels < 3 || c->space & (c->space - 1) ||
+        halvings(c->space) > c->levels)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: compression by %lld in time and %lld in space is not built with %lld "
+                         "levels; by 4 in time with 3 and more is, and by a power of two in space",
+                         weft_places_of(places, "temporal_compression_ratio"), (long long)c->time,
+                         (long long)c->space, (long long)c->levels);
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const hunyuan_vae *c = config;
+    switch (port) {
+    case WEFT_PORT_VIDEO:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z);
+    default: return WEFT_SCALAR;
+    }
+}
+
+/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. */
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    const hunyuan_vae *c = config;
+    weft_nn_coder co = {.g = g, .groups = c->groups, .eps = eps, .conv = conv};
+    if (call.kind == WEFT_CALL_DECODE) {
+        ports->at[WEFT_PORT_RECONSTRUCTION] = decode(&co, c, ports->at[WEFT_PORT_LATENTS]);
+        return;
+    }
+    const weft_value moments = encode(&co, c, ports->at[WEFT_PORT_VIDEO]);
+    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, c->z);
+    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, c->z, c->z), -30, 20);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const hunyuan_vae *c = config;
+    grid->factor[0] = c->time;
+    grid->factor[1] = grid->factor[2] = c->space;
+    grid->causal = true;
+    grid->channels = grid->out_channels = c->z;
+    for (int64_t i = 0; i < c->z; i++) {
+        grid->mean[i] = c->mean[i];
+        grid->deviation[i] = c->deviation[i] / c->scale;
+    }
+}
+
+static void set_statistics(void *config, const double *mean, const double *deviation)
+{
+    hunyuan_vae *c = config;
+    for (int64_t i = 0; i < c->z; i++) {
+        c->mean[i] = mean[i];
+        c->deviation[i] = deviation[i] * c->scale;
+    }
+}
+
+static int64_t levels_of(const void *config)
+{
+    return ((const hunyuan_vae *)config)->levels;
+}
+
+static int64_t channels_of(const void *config)
+{
+    return ((const hunyuan_vae *)config)->z;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(hunyuan_vae, member)
+static const weft_field fields[] = {
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"latent_channels", WEFT_FIELD_I64, AT(z), "16", 1, MAX_Z, .help = "latent channels"},
+    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[128, 256, 512, 512]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(levels), .help = "width of each level"},
+    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"HunyuanVideoDownBlock3D\"",
+     .length = levels_of},
+    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"HunyuanVideoUpBlock3D\"",
+     .length = levels_of},
+    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "2", 1, 64,
+     .help = "residual blocks per level"},
+    {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "0.476986", 1e-30, 1e30,
+     .help = "what latents are multiplied with"},
+    {"spatial_compression_ratio", WEFT_FIELD_I64, AT(space), "8", 1, 128,
+     .help = "rows and columns of a latent"},
+    {"temporal_compression_ratio", WEFT_FIELD_I64, AT(time), "4", 1, 8,
+     .help = "frames of a latent"},
+    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
+     .help = "attention in the middle"},
+    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
+     .help = "of each latent channel over the data"},
+    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
+     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+};
+
+static const weft_named_config sizes[] = {
+    {"hunyuan-video-vae", "{}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "decoder.up_blocks.0.upsamplers.0.conv.conv.weight", NULL, 0},
+};
+
+const weft_family weft_family_hunyuan_vae = {
+    .class_name = "AutoencoderKLHunyuanVideo", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"spatial_compression_ratio", "mid_block_add_attention"},
+    .config_bytes = sizeof(hunyuan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid, .set_statistics = set_statistics,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+};
+/* clang-format on */

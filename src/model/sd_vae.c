@@ -1,0 +1,212 @@
+/* Stable Diffusion's autoencoder of pictures (diffusers' AutoencoderKL; SDXL, Latte, Hunyuan-DiT).
+ * The frames of a video are pictures of their own.
+ *
+ *   encoder: conv_in -> levels x (residual blocks, halve) -> mid (block, attention, block)
+ *            -> norm, silu, conv_out -> quant_conv
+ *   decoder: post_quant_conv -> conv_in -> mid -> levels x (residual blocks, double)
+ *            -> norm, silu, conv_out
+ *
+ * Shape letters: B batch, T/Y/X frames, rows, columns, C channels, Z latent channels. */
+#include "model/model.h"
+#include "nn/resnet.h"
+
+enum { MAX_LEVELS = 8, MAX_Z = 64 };
+static const double eps = 1e-6;
+
+typedef struct sd_vae {
+    int64_t in_channels, out_channels;
+    int64_t levels, width[MAX_LEVELS];
+    int64_t layers, z, groups;
+    double scale, shift;                  /* latents are (z - mean - shift) scale / deviation */
+    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel, before that */
+    bool quant, post_quant, attention;
+} sd_vae;
+_Static_assert(sizeof(sd_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
+
+static weft_value conv(weft_nn_coder *co, const char *name, weft_value x, int64_t out, int64_t k)
+{
+    return weft_nn_conv_2d(co->g, name, x, out, k);
+}
+
+static weft_value norm_out(weft_nn_coder *co, weft_value x, int64_t out)
+{
+    return conv(co, "conv_out", weft_nn_norm_silu(co, "conv_norm_out", x), out, 3);
+}
+
+static weft_value encode(weft_nn_coder *co, const sd_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    const weft_conv_shape half = {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .after = {0, 1, 1}};
+    weft_graph_push(g, "encoder");
+    x = conv(co, "conv_in", x, c->width[0], 3);
+    for (int64_t i = 0; i < c->levels; i++) {
+        weft_graph_push(g, "down_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, c->width[i], c->layers);
+        if (i < c->levels - 1)
+            x = weft_nn_conv(g, "downsamplers.0.conv", x, c->width[i], half, true);
+        weft_graph_pop(g);
+    }
+    x = norm_out(co, weft_nn_mid_block(co, x, c->attention), 2 * c->z);
+    weft_graph_pop(g);
+    return c->quant ? conv(co, "quant_conv", x, 2 * c->z, 1) : x;
+}
+
+static weft_value decode(weft_nn_coder *co, const sd_vae *c, weft_value x)
+{
+    weft_graph *g = co->g;
+    if (c->post_quant)
+        x = conv(co, "post_quant_conv", x, c->z, 1);
+    weft_graph_push(g, "decoder");
+    x = weft_nn_mid_block(co, conv(co, "conv_in", x, c->width[c->levels - 1], 3), c->attention);
+    for (int64_t i = 0; i < c->levels; i++) {
+        const int64_t width = c->width[c->levels - 1 - i];
+        weft_graph_push(g, "up_blocks.%d", (int)i);
+        x = weft_nn_res_blocks(co, x, width, c->layers + 1);
+        if (i < c->levels - 1)
+            x = conv(co, "upsamplers.0.conv", weft_nn_repeat(g, x, (int64_t[]){1, 2, 2}), width, 3);
+        weft_graph_pop(g);
+    }
+    x = norm_out(co, x, c->out_channels);
+    weft_graph_pop(g);
+    return x;
+}
+
+/* ---- the family ----------------------------------------------------------------------------- */
+
+static weft_status check(const void *config, const weft_places *places)
+{
+    const sd_vae *c = config;
+    if (c->levels < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: \"block_out_channels\" must have a level",
+                         weft_places_of(places, "block_out_channels"));
+    for (int64_t i = 0; i < c->levels; i++)
+        if (c->width[i] % c->groups)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: \"block_out_channels\" %lld do not divide into "
+                             "\"norm_num_groups\" %lld",
+                             weft_places_of(places, "block_out_channels"), (long long)c->width[i],
+                             (long long)c->groups);
+    return WEFT_OK;
+}
+
+static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
+{
+    const sd_vae *c = config;
+    switch (port) {
+    case WEFT_PORT_VIDEO:
+        return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->in_channels);
+    case WEFT_PORT_LATENTS: return WEFT_SHAPE(s->batch, s->frames, s->height, s->width, c->z);
+    default: return WEFT_SCALAR;
+    }
+}
+
+/* The encoder's output is the mean, and the logvar, which is clamped to [-30, 20]. Every frame is a
+ * stream's piece by itself. */
+static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    const sd_vae *c = config;
+    weft_nn_coder co = {.g = g, .groups = c->groups, .eps = eps, .each_frame = true, .conv = conv};
+    if (call.kind == WEFT_CALL_DECODE) {
+        ports->at[WEFT_PORT_RECONSTRUCTION] = decode(&co, c, ports->at[WEFT_PORT_LATENTS]);
+        return;
+    }
+    const weft_value moments = encode(&co, c, ports->at[WEFT_PORT_VIDEO]);
+    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, c->z);
+    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, c->z, c->z), -30, 20);
+}
+
+static void grid(const void *config, weft_grid *grid)
+{
+    const sd_vae *c = config;
+    grid->factor[0] = grid->piece = 1;
+    grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
+    grid->channels = grid->out_channels = c->z;
+    for (int64_t i = 0; i < c->z; i++) {
+        grid->mean[i] = c->mean[i] + c->shift;
+        grid->deviation[i] = c->deviation[i] / c->scale;
+    }
+}
+
+static void set_statistics(void *config, const double *mean, const double *deviation)
+{
+    sd_vae *c = config;
+    for (int64_t i = 0; i < c->z; i++) {
+        c->mean[i] = mean[i] - c->shift;
+        c->deviation[i] = deviation[i] * c->scale;
+    }
+}
+
+static int64_t levels_of(const void *config)
+{
+    return ((const sd_vae *)config)->levels;
+}
+
+static int64_t channels_of(const void *config)
+{
+    return ((const sd_vae *)config)->z;
+}
+
+/* clang-format off */
+#define AT(member) offsetof(sd_vae, member)
+static const weft_field fields[] = {
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 64, .help = "of the video"},
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "3", 1, 64, .help = "of the video"},
+    {"block_out_channels", WEFT_FIELD_I64S, AT(width), "[64]", 1, 65536,
+     .capacity = MAX_LEVELS, .count = AT(levels),
+     .help = "width of each level; each but the last halves rows and columns"},
+    {"down_block_types", WEFT_FIELD_EACH, .fallback = "\"DownEncoderBlock2D\"",
+     .length = levels_of},
+    {"up_block_types", WEFT_FIELD_EACH, .fallback = "\"UpDecoderBlock2D\"",
+     .length = levels_of},
+    {"layers_per_block", WEFT_FIELD_I64, AT(layers), "1", 1, 64,
+     .help = "residual blocks per level"},
+    {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
+    {"latent_channels", WEFT_FIELD_I64, AT(z), "4", 1, MAX_Z, .help = "latent channels"},
+    {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
+    {"sample_size", WEFT_FIELD_IGNORED, .fallback = "32"},
+    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "0.18215", 1e-30, 1e30,
+     .help = "what latents are multiplied with"},
+    {"shift_factor", WEFT_FIELD_F64, AT(shift), "null",
+     .help = "what is taken off latents before"},
+    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
+     .help = "of each latent channel over the data"},
+    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
+     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+    {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
+    {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true", .help = "a 1x1 behind the encoder"},
+    {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
+     .help = "a 1x1 before the decoder"},
+    {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
+     .help = "attention in the middle"},
+};
+
+static const weft_named_config sizes[] = {
+    {"sd-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2}"},
+    {"sdxl-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2, "
+                 "\"scaling_factor\": 0.13025}"},
+    {NULL, NULL},
+};
+
+static const weft_port_row ports[] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+
+static const weft_dialect dialects[] = {
+    {"diffusers", "decoder.up_blocks.0.upsamplers.0.conv.weight", NULL, 0},
+};
+
+const weft_family weft_family_sd_vae = {
+    .class_name = "AutoencoderKL", .role = WEFT_ROLE_AUTOENCODER,
+    .scope = "vae", .stem = "diffusion_pytorch_model", .library = "diffusers",
+    .marks = {"use_post_quant_conv", "mid_block_add_attention"},
+    .config_bytes = sizeof(sd_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
+    .check = check, .sizes = sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid, .set_statistics = set_statistics,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+};
+/* clang-format on */
