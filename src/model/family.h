@@ -117,7 +117,7 @@ typedef struct weft_grid {
     /* autoencoder: latent frames of a stream's pieces; the first takes what does not divide too. 0:
      * only the whole video at once */
     int64_t piece;
-    int64_t channels;  /* of the latents */
+    int64_t channels; /* of the latents */
     int64_t out_channels;
     /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
      * has places for; 0: any */
