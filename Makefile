@@ -9,7 +9,7 @@ O       ?= build$(if $(SAN),/asan)$(if $(TSAN),/tsan)
 PREFIX  ?= /usr/local
 MPICC   ?= $(or $(shell command -v mpicc.openmpi 2>/dev/null),mpicc)
 PKG     := libavformat libavcodec libswscale libavutil jansson yaml-0.1 hwloc \
-           libxxhash libpng gsl
+           libxxhash libpng gsl icu-uc
 BLAS_INCLUDE := $(firstword $(wildcard /usr/include/*-linux-gnu/openblas-openmp) /usr/include)
 BLAS_LIB     := $(firstword $(wildcard /usr/lib/*-linux-gnu/openblas-openmp))
 

@@ -47,22 +47,34 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
-    &weft_parity_formulas,
-    &weft_parity_sampler,
-    &weft_parity_training,
-    &weft_parity_model,
+    &weft_parity_tokenizer, &weft_parity_formulas, &weft_parity_sampler,
+    &weft_parity_training,  &weft_parity_model,
 };
+
+static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */
+{
+    json_error_t error;
+    char *text;
+    int64_t bytes;
+    WEFT_TRY(weft_file_read(p->config_file, 1 << 30, &text, &bytes));
+    p->json = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    weft_free(text);
+    return p->json ? WEFT_OK
+                   : weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", p->config_file,
+                               error.line, error.column, error.text);
+}
 
 static weft_status run_all(weft_parity *p)
 {
-    WEFT_TRY(weft_json_load(p->config_file, &p->json));
+    WEFT_TRY(load_json(p));
     int kind = 0;
     while (kind < WEFT_COUNT(kinds) && !kinds[kind]->is(p->json))
         kind++;
     if (kind == WEFT_COUNT(kinds))
         return weft_fail(WEFT_E_FORMAT, "%s: no \"_class_name\" that says what the numbers are of",
                          p->config_file);
-    WEFT_TRY(weft_tensors_open(p->file, &p->golden));
+    if (!kinds[kind]->alone)
+        WEFT_TRY(weft_tensors_open(p->file, &p->golden));
     WEFT_TRY(kinds[kind]->run(p));
     if (p->failures)
         return weft_fail(WEFT_E_NUMERIC, "%s: %d of %d comparisons failed", p->file, p->failures,
@@ -126,6 +138,8 @@ const weft_verb weft_verb_parity = {
         "of its walks is held against\n"
         "the file's; with the class \"formulas\" every tensor is computed by the formula of its "
         "name (limit 1e-5 both).\n\n"
+        "Of a tokenizer (\"files\" beside the JSON file) the ids of every text must be the "
+        "same.\n\n"
         "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
     .examples = "weft parity tests/golden/FILE.json\n",
     .options = options,

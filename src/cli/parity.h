@@ -26,9 +26,10 @@ typedef struct weft_parity_kind {
     bool (*is)(const json_t *json); /* by the file's own words */
     /* Compares with weft_parity_judge and prints a line; not WEFT_OK: a file is bad. */
     weft_status (*run)(weft_parity *p);
+    bool alone; /* the JSON file has no tensors beside it */
 } weft_parity_kind;
 extern const weft_parity_kind weft_parity_formulas, weft_parity_sampler, weft_parity_training,
-    weft_parity_model;
+    weft_parity_model, weft_parity_tokenizer;
 
 /* The golden tensor of that name; missing: WEFT_E_FORMAT. */
 weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);

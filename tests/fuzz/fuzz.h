@@ -16,5 +16,7 @@ int fuzz_npy(const uint8_t *data, size_t size);
 int fuzz_config(const uint8_t *data, size_t size);
 int fuzz_json(const uint8_t *data, size_t size);
 int fuzz_metrics(const uint8_t *data, size_t size);
+int fuzz_tokenizer(const uint8_t *data, size_t size);
+int fuzz_spiece(const uint8_t *data, size_t size);
 
 #endif

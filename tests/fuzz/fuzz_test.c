@@ -98,3 +98,11 @@ Test(fuzz, metrics)
 {
     run_corpus("metrics", fuzz_metrics);
 }
+Test(fuzz, tokenizer)
+{
+    run_corpus("tokenizer", fuzz_tokenizer);
+}
+Test(fuzz, spiece)
+{
+    run_corpus("spiece", fuzz_spiece);
+}

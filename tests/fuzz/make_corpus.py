@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of tests/fuzz/corpus that are not text. Standard library only; the same bytes on every run."""
-import io, json, os, struct, tarfile
+import base64, io, json, os, struct, tarfile
 
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
@@ -102,3 +102,37 @@ save("index", "two", index([("a", [("json", 512, 20, 1, None), ("mp4", 1536, 700
                            ["a", "b", "json", "mp4", "txt"]))
 save("index", "array", index([("k", [("latent.npy", 512, 144, 3, (0, (1, 2, 2, 1)))])], ["k", "latent.npy"]))
 save("index", "none", index([], [""]))
+
+
+BYTES = ("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*"
+         "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+")
+MAP = struct.pack("<II", 4, 0) + b"\0"  # a trie without children
+BAR = "\u2581"
+ADDED = [{"id": 1, "content": "<s>"}]
+save("tokenizer", "unigram", json.dumps({
+    "added_tokens": ADDED, "normalizer": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(MAP).decode()},
+    "pre_tokenizer": {"type": "Metaspace"},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "<s>"}}],
+                       "special_tokens": {"<s>": {"ids": [1]}}},
+    "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["<s>", 0], [BAR, -2], ["a", -3], ["ab", -4]]}}).encode())
+save("tokenizer", "pairs", json.dumps({
+    "added_tokens": ADDED, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": BYTES}},
+    "model": {"type": "BPE", "vocab": {"a": 0, "<s>": 1, "b": 2, "ab": 3}, "merges": [["a", "b"]]}}).encode())
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return bytes([number << 3 & 127 | 128 * (number > 15)]) + bytes([number >> 4] if number > 15 else []) + bytes([value])
+    if isinstance(value, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", value)
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def spiece(pieces, normaliser):
+    out = b"".join(field(1, field(1, text.encode()) + field(2, score) + field(3, kind)) for text, score, kind in pieces)
+    return out + field(2, field(3, 1) + field(35, 1)) + field(3, normaliser)
+
+
+PIECES = [("<unk>", 0.0, 2), ("</s>", 0.0, 3), (BAR, -2.0, 1), ("a", -3.0, 1), ("ab", -4.0, 1), ("Ab", 0.0, 4), ("<0xC3>", 0.0, 6)]
+save("spiece", "plain", spiece(PIECES, b""))
+save("spiece", "map", spiece(PIECES, field(2, MAP) + field(4, 0)))

@@ -8,6 +8,7 @@
 #include "format/npy.h"
 #include "format/safetensors.h"
 #include "format/tar.h"
+#include "text/tokenizer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -249,4 +250,35 @@ int fuzz_metrics(const uint8_t *data, size_t size)
     }
     unlink(path);
     return 0;
+}
+
+/* A tokenizer that was read cuts every text into ids that it has. */
+static int tokenizer(const uint8_t *data, size_t size, const char *extension)
+{
+    weft_tokenizer *t;
+    static const char text[] = "ab <s>Ab  12\xc3\xa9'\xff\n";
+    const char *path = as_file(data, size, extension);
+    if (weft_tokenizer_open(path, &t) == WEFT_OK) {
+        int32_t *id;
+        int64_t count;
+        if (weft_tokenizer_encode(t, text, (int64_t)sizeof text - 1, 6, &id, &count, NULL) ==
+            WEFT_OK) {
+            for (int64_t i = 0; i < count; i++)
+                sink += (uint64_t)strlen(weft_tokenizer_piece(t, id[i]));
+            weft_free(id);
+        }
+        weft_tokenizer_close(t);
+    }
+    unlink(path);
+    return 0;
+}
+
+int fuzz_tokenizer(const uint8_t *data, size_t size)
+{
+    return tokenizer(data, size, "json");
+}
+
+int fuzz_spiece(const uint8_t *data, size_t size)
+{
+    return tokenizer(data, size, "model");
 }

@@ -1,0 +1,418 @@
+#include "text/inside.h"
+
+#include "base/fs.h"
+
+#include <string.h>
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+weft_status weft_tokenizer_add(weft_tokenizer *t, const char *text, int32_t id)
+{
+    const int64_t length = (int64_t)strlen(text);
+    if (!length)
+        return WEFT_OK;
+    WEFT_TRY(weft_grow((void **)&t->added, t->added_count, &t->added_capacity, sizeof *t->added));
+    weft_added *a = &t->added[t->added_count++];
+    *a = (weft_added){weft_strdup(text), length, id};
+    if (!a->text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    return weft_vocabulary_add(&t->vocabulary, id, text, (int)length, 0);
+}
+
+/* The file in `folder` that is read; "" (heap): none. */
+static weft_status find_file(const char *folder, char **file)
+{
+    static const char *const names[] = {"tokenizer.json", "spiece.model", "vocab.json"};
+    *file = NULL;
+    for (int i = 0; i < 3; i++) {
+        char *path = weft_path_join(folder, names[i]);
+        if (!path)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+        if (weft_path_exists(path)) {
+            *file = path;
+            return WEFT_OK;
+        }
+        weft_free(path);
+    }
+    return weft_fail(WEFT_E_NOT_FOUND,
+                     "%s: no tokenizer.json, spiece.model or vocab.json with merges.txt in it; a "
+                     "pipeline has them in its folder tokenizer",
+                     folder);
+}
+
+static weft_status folder_of(const char *file, char **folder)
+{
+    const char *slash = strrchr(file, '/');
+    *folder = weft_strdup(slash ? file : ".");
+    if (!*folder)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    if (slash)
+        (*folder)[slash - file] = 0;
+    return WEFT_OK;
+}
+
+static weft_status read_file(weft_tokenizer *t)
+{
+    const char *slash = strrchr(t->file, '/'), *name = slash ? slash + 1 : t->file;
+    if (!strcmp(weft_path_extension(name), "model"))
+        return weft_tokenizer_read_spiece(t);
+    if (strcmp(name, "vocab.json"))
+        return weft_tokenizer_read_json(t);
+    char *folder;
+    WEFT_TRY(folder_of(t->file, &folder));
+    const weft_status_code status = weft_tokenizer_read_clip(t, folder);
+    weft_free(folder);
+    return status;
+}
+
+weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
+{
+    weft_tokenizer *t = weft_alloc(sizeof *t);
+    weft_status_code status =
+        t ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a tokenizer", path);
+    if (status == WEFT_OK)
+        t->bpe = (weft_bpe){.unknown = -1, .suffix = ""};
+    if (status == WEFT_OK && weft_path_is_dir(path))
+        status = find_file(path, &t->file);
+    else if (status == WEFT_OK)
+        t->file = weft_strdup(path);
+    if (status == WEFT_OK)
+        status = t->file ? read_file(t) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    if (status == WEFT_OK)
+        status = weft_vocabulary_index(&t->vocabulary);
+    if (status == WEFT_OK)
+        *tokenizer = t;
+    else
+        weft_tokenizer_close(t);
+    return status;
+}
+
+void weft_tokenizer_close(weft_tokenizer *t)
+{
+    if (!t)
+        return;
+    for (int64_t i = 0; i < t->added_count; i++)
+        weft_free(t->added[i].text);
+    weft_free(t->added);
+    weft_vocabulary_free(&t->vocabulary);
+    weft_charsmap_free(&t->map);
+    weft_free(t->bpe.merge);
+    weft_free(t->file);
+    weft_free(t);
+}
+
+const char *weft_tokenizer_piece(const weft_tokenizer *t, int32_t id)
+{
+    const bool known = id >= 0 && id < t->vocabulary.count && t->vocabulary.piece[id];
+    return known ? t->vocabulary.piece[id] : "";
+}
+
+/* ---- SentencePiece -------------------------------------------------------------------------- */
+
+static const char bar[] = "\xe2\x96\x81"; /* stands for a blank */
+
+/* What the text at `at` becomes, and how much of it: a piece that is always whole, what the map
+ * says, or one letter as it is. */
+static const char *next_part(const weft_tokenizer *t, const char *at, int64_t left, int64_t *taken,
+                             int64_t *length)
+{
+    const weft_vocabulary *v = &t->vocabulary;
+    for (int64_t n = left < v->longest ? left : v->longest; n > 0; n--) {
+        const int32_t id = weft_vocabulary_find(v, at, n);
+        if (id >= 0 && v->whole[id]) {
+            *taken = *length = n;
+            return at;
+        }
+    }
+    const char *made = weft_charsmap_find(&t->map, at, left, false, taken);
+    if (made) {
+        *length = (int64_t)strlen(made);
+        return made;
+    }
+    weft_text_next(at, left, taken);
+    *length = *taken;
+    return at;
+}
+
+static void append_escaped(const weft_tokenizer *t, const char *part, int64_t length, weft_buf *out)
+{
+    for (int64_t i = 0; i < length; i++) {
+        const bool blank = part[i] == ' ' && t->escape_spaces;
+        weft_buf_append(out, blank ? bar : part + i, blank ? 3 : 1);
+    }
+}
+
+static void normalise_spiece(const weft_tokenizer *t, const char *text, int64_t length,
+                             weft_buf *out)
+{
+    int64_t at = 0, taken, size;
+    bool after_space = t->remove_spaces, begun = false;
+    weft_buf_append(out, "", 0);
+    while (at < length) {
+        const char *part = next_part(t, text + at, length - at, &taken, &size);
+        at += taken;
+        if (!begun && t->remove_spaces && size == 1 && *part == ' ')
+            continue;
+        if (!begun && t->dummy_prefix)
+            append_escaped(t, " ", 1, out);
+        begun = true;
+        for (; after_space && size && *part == ' '; size--)
+            part++;
+        append_escaped(t, part, size, out);
+        if (size)
+            after_space = part[size - 1] == ' ';
+        after_space &= t->remove_spaces;
+    }
+    const int64_t tail = t->escape_spaces ? 3 : 1;
+    while (t->remove_spaces && out->len >= tail &&
+           !memcmp(out->data + out->len - tail, t->escape_spaces ? bar : " ", (size_t)tail))
+        out->len -= tail;
+}
+
+/* ---- tokenizer.json, unigram ---------------------------------------------------------------- */
+
+static void strip_right(weft_buf *text)
+{
+    int64_t end = 0;
+    for (int64_t at = 0, n; at < text->len; at += n) {
+        const int32_t c = weft_text_next(text->data + at, text->len - at, &n);
+        if (!weft_is_space(c))
+            end = at + n;
+    }
+    text->len = end;
+}
+
+/* Blanks become bars, several of them one; a bar at the front. */
+static void add_bars(const weft_tokenizer *t, const weft_buf *text, weft_buf *out)
+{
+    weft_buf_append(out, "", 0);
+    const bool barred =
+        text->len && (text->data[0] == ' ' || (text->len >= 3 && !memcmp(text->data, bar, 3)));
+    if (text->len && t->dummy_prefix && !barred)
+        weft_buf_append(out, bar, 3);
+    for (int64_t i = 0; i < text->len; i++) {
+        if (text->data[i] != ' ')
+            weft_buf_append(out, text->data + i, 1);
+        else if (i == 0 || text->data[i - 1] != ' ')
+            weft_buf_append(out, bar, 3);
+    }
+}
+
+/* A bar begins a piece by itself. */
+static weft_status cut_words(const weft_tokenizer *t, const weft_buf *text, weft_ids *out)
+{
+    for (int64_t from = 0, to; from < text->len; from = to) {
+        to = from + 1;
+        while (to < text->len && (to + 3 > text->len || memcmp(text->data + to, bar, 3)))
+            to++;
+        WEFT_TRY(weft_unigram_cut(&t->vocabulary, &t->unigram, text->data + from, to - from, out));
+    }
+    return WEFT_OK;
+}
+
+/* ---- byte pairs ----------------------------------------------------------------------------- */
+
+typedef struct letters {
+    const char *text;
+    int64_t length;
+} letters;
+
+static int32_t code_at(const letters *l, int64_t at, int64_t *bytes)
+{
+    *bytes = 0;
+    return at < l->length ? weft_text_next(l->text + at, l->length - at, bytes) : -1;
+}
+
+/* Where a run of letters of this kind that begins at `at` ends, at most `most` of them. */
+static int64_t run_of(const letters *l, int64_t at, bool (*is)(int32_t c), int64_t most)
+{
+    int64_t n;
+    for (; most > 0 && is(code_at(l, at, &n)); most--)
+        at += n;
+    return at;
+}
+
+static bool is_other(int32_t c)
+{
+    return c >= 0 && !weft_is_space(c) && !weft_is_letter(c) && !weft_is_number(c);
+}
+
+static bool is_line_end(int32_t c)
+{
+    return c == '\r' || c == '\n';
+}
+
+/* 's 't 're 've 'm 'll 'd: bytes of it, 0: none is here. The long s is an s where case is none. */
+static int64_t contraction(const letters *l, int64_t at, bool any_case)
+{
+    static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
+    if (at >= l->length || l->text[at] != '\'')
+        return 0;
+    for (int i = 0; i < 7; i++) {
+        int64_t place = at + 1, n;
+        const char *end = ends[i];
+        for (; *end; end++, place += n) {
+            int32_t c = code_at(l, place, &n);
+            if (any_case && c >= 'A' && c <= 'Z')
+                c += 'a' - 'A';
+            if (any_case && c == 0x17f)
+                c = 's';
+            if (c != *end)
+                break;
+        }
+        if (!*end)
+            return place - at;
+    }
+    return 0;
+}
+
+/* Where the piece at `at` ends by CLIP's pattern; `at` itself: nothing begins there. */
+static int64_t clip_piece(const letters *l, int64_t at)
+{
+    const int64_t short_form = contraction(l, at, false);
+    if (short_form)
+        return at + short_form;
+    int64_t to = run_of(l, at, weft_is_letter, INT64_MAX);
+    to = to > at ? to : run_of(l, at, weft_is_number, 1);
+    return to > at ? to : run_of(l, at, is_other, INT64_MAX);
+}
+
+/* By the pattern of Llama 3 and Qwen 2, whose alternatives stand here in their order:
+ *   's ... | not (line end, letter, number)? letters | numbers | ' '? others line ends |
+ *   spaces line ends | spaces but the one before a word | spaces */
+static int64_t bytes_piece(const letters *l, int64_t at, int digits)
+{
+    int64_t n, to;
+    const int64_t short_form = contraction(l, at, true);
+    const int32_t c = code_at(l, at, &n);
+    if (short_form)
+        return at + short_form;
+    const bool leads = !is_line_end(c) && !weft_is_letter(c) && !weft_is_number(c);
+    const int64_t word = leads ? at + n : at;
+    if ((to = run_of(l, word, weft_is_letter, INT64_MAX)) > word)
+        return to;
+    if ((to = run_of(l, at, weft_is_number, digits)) > at)
+        return to;
+    const int64_t sign = c == ' ' ? at + 1 : at;
+    if ((to = run_of(l, sign, is_other, INT64_MAX)) > sign)
+        return run_of(l, to, is_line_end, INT64_MAX);
+    int64_t line = at, last = at;
+    for (to = at; weft_is_space(code_at(l, to, &n)); to += n) {
+        last = to;
+        if (is_line_end(l->text[to]))
+            line = to + 1;
+    }
+    if (line > at)
+        return line;
+    return to < l->length && last > at ? last : to;
+}
+
+static weft_status cut_pairs(const weft_tokenizer *t, const weft_buf *text, weft_ids *out)
+{
+    const letters l = {text->data, text->len};
+    for (int64_t at = 0, to, n; at < l.length; at = to) {
+        to = t->form == WEFT_FORM_CLIP ? clip_piece(&l, at) : bytes_piece(&l, at, t->digits);
+        if (to > at) {
+            WEFT_TRY(weft_bpe_cut(&t->vocabulary, &t->bpe, l.text + at, to - at, out));
+        } else { /* white space that CLIP leaves out */
+            code_at(&l, at, &n);
+            to = at + (n ? n : 1);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* ---- texts ---------------------------------------------------------------------------------- */
+
+/* A stretch of text without added tokens. */
+static weft_status cut_plain(const weft_tokenizer *t, const char *text, int64_t length,
+                             weft_ids *out)
+{
+    weft_buf first = {0}, then = {0};
+    weft_status_code status = WEFT_OK;
+    weft_buf_append(&first, "", 0);
+    if (t->form == WEFT_FORM_SPIECE) {
+        normalise_spiece(t, text, length, &first);
+        WEFT_GO(weft_unigram_cut(&t->vocabulary, &t->unigram, first.data, first.len, out));
+    } else if (t->form == WEFT_FORM_UNIGRAM) {
+        WEFT_GO(weft_charsmap_apply(&t->map, text, length, &first));
+        strip_right(&first);
+        add_bars(t, &first, &then);
+        WEFT_GO(weft_buf_check(&then));
+        WEFT_GO(cut_words(t, &then, out));
+    } else {
+        weft_buf_append(&first, text, length);
+        if (t->form == WEFT_FORM_CLIP || t->compose)
+            WEFT_GO(weft_text_compose(&first));
+        if (t->form == WEFT_FORM_CLIP)
+            weft_text_lower(first.data, first.len, &then);
+        WEFT_GO(weft_buf_check(&then));
+        WEFT_GO(cut_pairs(t, t->form == WEFT_FORM_CLIP ? &then : &first, out));
+    }
+    status = weft_buf_check(&first);
+out:
+    weft_buf_free(&first);
+    weft_buf_free(&then);
+    return status;
+}
+
+/* The longest added token at `text`; NULL: none. */
+static const weft_added *added_at(const weft_tokenizer *t, const char *text, int64_t left)
+{
+    const weft_added *best = NULL;
+    for (int64_t i = 0; i < t->added_count; i++) {
+        const weft_added *a = &t->added[i];
+        if (a->length <= left && !memcmp(a->text, text, (size_t)a->length) &&
+            (!best || a->length > best->length))
+            best = a;
+    }
+    return best;
+}
+
+static weft_status cut_text(const weft_tokenizer *t, const char *text, int64_t length,
+                            weft_ids *out)
+{
+    int64_t from = 0;
+    for (int64_t at = 0; at < length;) {
+        const weft_added *a = added_at(t, text + at, length - at);
+        if (!a) {
+            at++;
+            continue;
+        }
+        WEFT_TRY(cut_plain(t, text + from, at - from, out));
+        WEFT_TRY(weft_ids_add(out, a->id));
+        from = at += a->length;
+    }
+    return cut_plain(t, text + from, length - from, out);
+}
+
+weft_status weft_tokenizer_encode(const weft_tokenizer *t, const char *text, int64_t length,
+                                  int64_t most, int32_t **id, int64_t *count, int64_t *cut)
+{
+    weft_ids ids = {0};
+    weft_buf repaired = {0};
+    weft_status_code status = WEFT_OK;
+    int64_t left_out = 0;
+    weft_text_repair(text, length, &repaired);
+    WEFT_GO(weft_buf_check(&repaired));
+    for (int i = 0; i < t->fronts; i++)
+        WEFT_GO(weft_ids_add(&ids, t->front[i]));
+    if (repaired.len)
+        WEFT_GO(cut_text(t, repaired.data, repaired.len, &ids));
+    if (most > 0 && ids.count + t->backs > most) {
+        const int64_t kept = most > t->fronts + t->backs ? most - t->backs : t->fronts;
+        left_out = ids.count - kept;
+        ids.count = kept;
+    }
+    for (int i = 0; i < t->backs; i++)
+        WEFT_GO(weft_ids_add(&ids, t->back[i]));
+    *id = ids.id;
+    *count = ids.count;
+    if (cut)
+        *cut = left_out;
+    ids.id = NULL;
+out:
+    weft_free(ids.id);
+    weft_buf_free(&repaired);
+    return status;
+}

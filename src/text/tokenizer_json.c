@@ -1,0 +1,373 @@
+/* tokenizer.json, and CLIP's vocab.json with merges.txt. What a file asks for beyond what is built
+ * is refused by its name. */
+#include "base/fs.h"
+#include "base/json.h"
+#include "text/inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const clip_pattern =
+    "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|"
+    "[^\\s\\p{L}\\p{N}]+";
+static const char *const bytes_pattern[2] =
+    {/* 0: digits by three, 1: one by one */
+     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+"
+     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+"
+     "[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"};
+
+static const char *type_of(const json_t *json)
+{
+    const char *type = json_string_value(json_object_get(json, "type"));
+    return type ? type : "";
+}
+
+static weft_status refuse(const weft_tokenizer *t, const char *part, const char *what)
+{
+    return weft_fail(WEFT_E_UNSUPPORTED,
+                     "%s: %s \"%.120s\" is not built; weft reads the tokenizers of T5, UMT5, CLIP, "
+                     "Llama 3 and Qwen 2",
+                     t->file, part, what);
+}
+
+/* The step of this type in a list of steps or as the only one. */
+static const json_t *step_of(const json_t *json, const char *list, const char *type)
+{
+    if (!strcmp(type_of(json), type))
+        return json;
+    const json_t *steps = json_object_get(json, list);
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        if (!strcmp(type_of(json_array_get(steps, i)), type))
+            return json_array_get(steps, i);
+    return NULL;
+}
+
+static weft_status read_added(weft_tokenizer *t, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *text;
+        int64_t id;
+        WEFT_TRY(weft_json_get_string(one, "content", t->file, &text));
+        WEFT_TRY(weft_json_get_i64(one, "id", t->file, &id));
+        if (id < 0 || id > 1 << 24)
+            return weft_fail(WEFT_E_FORMAT, "%s: added token \"%.80s\" has the id %lld", t->file,
+                             text, (long long)id);
+        if (json_is_true(json_object_get(one, "lstrip")) ||
+            json_is_true(json_object_get(one, "rstrip")) ||
+            json_is_true(json_object_get(one, "single_word")))
+            return refuse(t, "lstrip, rstrip or single_word of added token", text);
+        WEFT_TRY(weft_tokenizer_add(t, text, (int32_t)id));
+    }
+    return WEFT_OK;
+}
+
+static weft_status add_around(weft_tokenizer *t, int32_t *list, int *count, int64_t id)
+{
+    if (*count == WEFT_MAX_AROUND || id < 0 || id > 1 << 24)
+        return weft_fail(WEFT_E_FORMAT, "%s: the post_processor adds token %lld, or too many",
+                         t->file, (long long)id);
+    list[(*count)++] = (int32_t)id;
+    return WEFT_OK;
+}
+
+static weft_status read_template(weft_tokenizer *t, const json_t *json)
+{
+    const json_t *single = json_object_get(json, "single"),
+                 *tokens = json_object_get(json, "special_tokens");
+    bool behind = false;
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *one = json_array_get(single, i),
+                     *special = json_object_get(one, "SpecialToken");
+        behind |= json_object_get(one, "Sequence") != NULL;
+        if (!special)
+            continue;
+        const char *name;
+        WEFT_TRY(weft_json_get_string(special, "id", t->file, &name));
+        const json_t *ids = json_object_get(json_object_get(tokens, name), "ids");
+        if (!json_array_size(ids))
+            return weft_fail(WEFT_E_FORMAT, "%s: the post_processor's \"%.80s\" has no id", t->file,
+                             name);
+        for (size_t k = 0; k < json_array_size(ids); k++)
+            WEFT_TRY(add_around(t, behind ? t->back : t->front, behind ? &t->backs : &t->fronts,
+                                json_integer_value(json_array_get(ids, k))));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_around(weft_tokenizer *t, const json_t *json)
+{
+    const json_t *template = step_of(json, "processors", "TemplateProcessing"),
+                 *roberta = step_of(json, "processors", "RobertaProcessing");
+    if (template)
+        return read_template(t, template);
+    if (roberta) {
+        WEFT_TRY(
+            add_around(t, t->front, &t->fronts,
+                       json_integer_value(json_array_get(json_object_get(roberta, "cls"), 1))));
+        return add_around(t, t->back, &t->backs,
+                          json_integer_value(json_array_get(json_object_get(roberta, "sep"), 1)));
+    }
+    if (json_is_object(json) && !step_of(json, "processors", "ByteLevel"))
+        return refuse(t, "post_processor", type_of(json));
+    return WEFT_OK;
+}
+
+/* ---- unigram -------------------------------------------------------------------------------- */
+
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static weft_status read_map(weft_tokenizer *t, const json_t *normaliser)
+{
+    const json_t *step = step_of(normaliser, "normalizers", "Precompiled");
+    const char *text = json_string_value(json_object_get(step, "precompiled_charsmap"));
+    if (!text)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: no map of characters (normalizer Precompiled with "
+                         "precompiled_charsmap); take the file as it was published",
+                         t->file);
+    unsigned char *bytes = weft_alloc((int64_t)strlen(text) + 4);
+    if (!bytes)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    int64_t size = 0;
+    uint32_t bits = 0;
+    int held = 0;
+    for (; *text && base64_digit(*text) >= 0; text++) {
+        bits = bits << 6 | (uint32_t)base64_digit(*text);
+        held += 6;
+        if (held >= 8) {
+            held -= 8;
+            bytes[size++] = (unsigned char)(bits >> held);
+        }
+    }
+    const weft_status_code status = weft_charsmap_read(bytes, size, t->file, &t->map);
+    weft_free(bytes);
+    return status;
+}
+
+static weft_status read_unigram(weft_tokenizer *t, const json_t *json, const json_t *model)
+{
+    const json_t *vocabulary = json_object_get(model, "vocab"),
+                 *space =
+                     step_of(json_object_get(json, "pre_tokenizer"), "pretokenizers", "Metaspace");
+    int64_t unknown;
+    t->form = WEFT_FORM_UNIGRAM;
+    if (!space)
+        return refuse(t, "pre_tokenizer", type_of(json_object_get(json, "pre_tokenizer")));
+    const char *scheme = json_string_value(json_object_get(space, "prepend_scheme"));
+    const json_t *prefix = json_object_get(space, "add_prefix_space");
+    t->dummy_prefix = !(scheme && !strcmp(scheme, "never")) && !json_is_false(prefix);
+    if (scheme && !strcmp(scheme, "first"))
+        return refuse(t, "prepend_scheme", scheme);
+    WEFT_TRY(read_map(t, json_object_get(json, "normalizer")));
+    WEFT_TRY(weft_json_get_i64(model, "unk_id", t->file, &unknown));
+    t->unigram = (weft_unigram){.unknown = (int32_t)unknown,
+                                .unknown_score = 1e30f,
+                                .double_sums = true,
+                                .bytes = json_is_true(json_object_get(model, "byte_fallback"))};
+    memset(t->unigram.byte_id, 0xff, sizeof t->unigram.byte_id);
+    if (unknown < 0 || unknown >= (int64_t)json_array_size(vocabulary))
+        return weft_fail(WEFT_E_FORMAT, "%s: unk_id %lld is not in a vocabulary of %zu pieces",
+                         t->file, (long long)unknown, json_array_size(vocabulary));
+    for (size_t i = 0; i < json_array_size(vocabulary); i++) {
+        const json_t *one = json_array_get(vocabulary, i), *text = json_array_get(one, 0);
+        const float score = (float)json_number_value(json_array_get(one, 1));
+        unsigned value;
+        if (!json_is_string(text) || !json_is_number(json_array_get(one, 1)))
+            return weft_fail(WEFT_E_FORMAT, "%s: piece %zu is no [text, score]", t->file, i);
+        WEFT_TRY(weft_vocabulary_add(&t->vocabulary, (int32_t)i, json_string_value(text),
+                                     (int)json_string_length(text), score));
+        if (sscanf(json_string_value(text), "<0x%2X>", &value) == 1)
+            t->unigram.byte_id[value & 255] = (int32_t)i;
+        t->unigram.unknown_score =
+            score < t->unigram.unknown_score ? score : t->unigram.unknown_score;
+    }
+    t->unigram.unknown_score -= 10;
+    return WEFT_OK;
+}
+
+/* ---- byte pairs ----------------------------------------------------------------------------- */
+
+static weft_status read_vocabulary(weft_tokenizer *t, const json_t *vocabulary)
+{
+    const char *piece;
+    json_t *id;
+    json_object_foreach((json_t *)vocabulary, piece, id)
+    {
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > 1 << 24)
+            return weft_fail(WEFT_E_FORMAT, "%s: piece \"%.80s\" has no id", t->file, piece);
+        WEFT_TRY(weft_vocabulary_add(&t->vocabulary, (int32_t)json_integer_value(id), piece,
+                                     (int)strlen(piece), 0));
+    }
+    if (!json_object_size(vocabulary))
+        return weft_fail(WEFT_E_FORMAT, "%s: no vocabulary in it", t->file);
+    return weft_vocabulary_index(&t->vocabulary);
+}
+
+static weft_status add_merge(weft_tokenizer *t, const char *left, int64_t left_bytes,
+                             const char *right, int64_t right_bytes, int32_t rank)
+{
+    const weft_vocabulary *v = &t->vocabulary;
+    weft_buf both = {0};
+    weft_buf_append(&both, left, left_bytes);
+    weft_buf_append(&both, right, right_bytes);
+    const int32_t a = weft_vocabulary_find(v, left, left_bytes),
+                  b = weft_vocabulary_find(v, right, right_bytes),
+                  made = both.data ? weft_vocabulary_find(v, both.data, both.len) : -1;
+    weft_buf_free(&both);
+    if (a < 0 || b < 0 || made < 0)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: merge %d, \"%.*s %.*s\", is of pieces that the vocabulary has not",
+                         t->file, rank + 1, (int)left_bytes, left, (int)right_bytes, right);
+    weft_bpe_add(&t->bpe, a, b, rank, made);
+    return WEFT_OK;
+}
+
+static weft_status read_merges(weft_tokenizer *t, const json_t *merges)
+{
+    WEFT_TRY(weft_bpe_reserve(&t->bpe, (int64_t)json_array_size(merges)));
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        const json_t *one = json_array_get(merges, i);
+        const char *left = json_string_value(json_is_array(one) ? json_array_get(one, 0) : one),
+                   *right = json_string_value(json_array_get(one, 1));
+        const char *blank = left && !right ? strchr(left, ' ') : NULL;
+        if (!left || (!right && !blank))
+            return weft_fail(WEFT_E_FORMAT, "%s: merge %zu is no pair", t->file, i + 1);
+        const int64_t bytes = blank ? blank - left : (int64_t)strlen(left);
+        right = blank ? blank + 1 : right;
+        WEFT_TRY(add_merge(t, left, bytes, right, (int64_t)strlen(right), (int32_t)i));
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_split(weft_tokenizer *t, const json_t *json)
+{
+    const json_t *split = step_of(json_object_get(json, "pre_tokenizer"), "pretokenizers", "Split");
+    const char *pattern =
+        json_string_value(json_object_get(json_object_get(split, "pattern"), "Regex"));
+    const json_t *normaliser = json_object_get(json, "normalizer");
+    t->form = WEFT_FORM_BYTES;
+    t->compose = step_of(normaliser, "normalizers", "NFC") != NULL;
+    if (!pattern)
+        return refuse(t, "pre_tokenizer", type_of(json_object_get(json, "pre_tokenizer")));
+    if (!strcmp(pattern, clip_pattern))
+        t->form = WEFT_FORM_CLIP;
+    else if (!strcmp(pattern, bytes_pattern[0]) || !strcmp(pattern, bytes_pattern[1]))
+        t->digits = strcmp(pattern, bytes_pattern[0]) ? 1 : 3;
+    else
+        return refuse(t, "splitting by", pattern);
+    if (t->form == WEFT_FORM_BYTES && json_is_object(normaliser) && !t->compose)
+        return refuse(t, "normalizer", type_of(normaliser));
+    return WEFT_OK;
+}
+
+static weft_status read_pairs(weft_tokenizer *t, const json_t *json, const json_t *model)
+{
+    const char *suffix = json_string_value(json_object_get(model, "end_of_word_suffix")),
+               *unknown = json_string_value(json_object_get(model, "unk_token"));
+    WEFT_TRY(read_split(t, json));
+    if (suffix && suffix[0] && strcmp(suffix, "</w>"))
+        return refuse(t, "end_of_word_suffix", suffix);
+    t->bpe.suffix = suffix && suffix[0] ? "</w>" : "";
+    t->bpe.whole_first = json_is_true(json_object_get(model, "ignore_merges"));
+    WEFT_TRY(read_vocabulary(t, json_object_get(model, "vocab")));
+    t->bpe.unknown =
+        unknown ? weft_vocabulary_find(&t->vocabulary, unknown, (int64_t)strlen(unknown)) : -1;
+    return read_merges(t, json_object_get(model, "merges"));
+}
+
+weft_status weft_tokenizer_read_json(weft_tokenizer *t)
+{
+    json_t *json;
+    WEFT_TRY(weft_json_load(t->file, &json));
+    const json_t *model = json_object_get(json, "model");
+    const char *type = type_of(model);
+    weft_status_code status;
+    if (!strcmp(type, "Unigram"))
+        status = read_unigram(t, json, model);
+    else if (!strcmp(type, "BPE") || json_object_get(model, "merges"))
+        status = read_pairs(t, json, model);
+    else
+        status = type[0]
+                     ? refuse(t, "model", type)
+                     : weft_fail(WEFT_E_FORMAT, "%s: no \"model\" of a tokenizer in it", t->file);
+    if (status == WEFT_OK)
+        status = read_added(t, json_object_get(json, "added_tokens"));
+    if (status == WEFT_OK)
+        status = read_around(t, json_object_get(json, "post_processor"));
+    if (status == WEFT_OK)
+        status = weft_vocabulary_index(&t->vocabulary);
+    json_decref(json);
+    return status;
+}
+
+/* ---- CLIP's two files ----------------------------------------------------------------------- */
+
+static weft_status read_lines(weft_tokenizer *t, const char *path, char *text)
+{
+    int64_t lines = 0;
+    for (const char *at = text; *at; at++)
+        lines += *at == '\n';
+    WEFT_TRY(weft_bpe_reserve(&t->bpe, lines + 1));
+    int32_t rank = 0;
+    for (char *line = text, *next; *line; line = next) {
+        const size_t length = strcspn(line, "\n");
+        next = line + length + (line[length] != 0);
+        line[length] = 0;
+        line[strcspn(line, "\r")] = 0;
+        char *blank = strchr(line, ' ');
+        if (!line[0] || !strncmp(line, "#version", 8))
+            continue;
+        if (!blank)
+            return weft_fail(WEFT_E_FORMAT, "%s: \"%.80s\" is no pair", path, line);
+        WEFT_TRY(add_merge(t, line, blank - line, blank + 1, (int64_t)strlen(blank + 1), rank++));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_tokenizer_read_clip(weft_tokenizer *t, const char *folder)
+{
+    static const char *const names[2] = {"<|startoftext|>", "<|endoftext|>"};
+    json_t *json;
+    char *path = weft_path_join(folder, "merges.txt"), *text = NULL;
+    int64_t bytes;
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    weft_status_code status = weft_json_load(t->file, &json);
+    if (status == WEFT_OK) {
+        status = read_vocabulary(t, json);
+        json_decref(json);
+    }
+    if (status == WEFT_OK)
+        status = weft_file_read(path, 1 << 28, &text, &bytes);
+    if (status == WEFT_OK)
+        status = read_lines(t, path, text);
+    t->form = WEFT_FORM_CLIP;
+    t->bpe.suffix = "</w>";
+    for (int i = 0; i < 2 && status == WEFT_OK; i++) {
+        const int32_t id =
+            weft_vocabulary_find(&t->vocabulary, names[i], (int64_t)strlen(names[i]));
+        if (id < 0) {
+            status = weft_fail(WEFT_E_UNSUPPORTED,
+                               "%s: no \"%s\" in it: not CLIP's; give the model's tokenizer.json",
+                               t->file, names[i]);
+            break;
+        }
+        if (i == 0)
+            t->front[t->fronts++] = id;
+        else
+            t->back[t->backs++] = id;
+        t->bpe.unknown = id;
+        status = weft_tokenizer_add(t, names[i], id);
+    }
+    weft_free(path);
+    weft_free(text);
+    return status;
+}

@@ -1,0 +1,314 @@
+#include "text/vocabulary.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+enum { MAX_ID = 1 << 22 };
+
+static uint64_t hash_of(const char *text, int64_t length)
+{
+    uint64_t h = 14695981039346656037u; /* FNV-1a: pieces are short */
+    for (int64_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)text[i]) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+static weft_status widen(weft_vocabulary *v, int64_t count)
+{
+    int64_t capacity = v->capacity ? v->capacity : 1024;
+    while (capacity < count)
+        capacity *= 2;
+    if (capacity > v->capacity) {
+        char **piece = weft_realloc(v->piece, capacity * (int64_t)sizeof *piece);
+        v->piece = piece ? piece : v->piece;
+        int *length = weft_realloc(v->length, capacity * (int64_t)sizeof *length);
+        v->length = length ? length : v->length;
+        float *score = weft_realloc(v->score, capacity * (int64_t)sizeof *score);
+        v->score = score ? score : v->score;
+        bool *matches = weft_realloc(v->matches, capacity * (int64_t)sizeof *matches);
+        v->matches = matches ? matches : v->matches;
+        bool *whole = weft_realloc(v->whole, capacity * (int64_t)sizeof *whole);
+        v->whole = whole ? whole : v->whole;
+        if (!piece || !length || !score || !matches || !whole)
+            return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+        v->capacity = capacity;
+    }
+    for (; v->count < count; v->count++) {
+        v->piece[v->count] = NULL;
+        v->length[v->count] = 0;
+        v->score[v->count] = 0;
+        v->matches[v->count] = v->whole[v->count] = false;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_vocabulary_add(weft_vocabulary *v, int32_t id, const char *piece, int length,
+                                float score)
+{
+    if (id < 0 || id >= MAX_ID)
+        return weft_fail(WEFT_E_FORMAT, "token %d is not in 0..%d", id, MAX_ID - 1);
+    WEFT_TRY(widen(v, (int64_t)id + 1 > v->count ? (int64_t)id + 1 : v->count));
+    char *copy = weft_alloc((int64_t)length + 1);
+    if (!copy)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+    memcpy(copy, piece, (size_t)length);
+    weft_free(v->piece[id]);
+    v->piece[id] = copy;
+    v->length[id] = length;
+    v->score[id] = score;
+    v->matches[id] = true;
+    v->longest = length > v->longest ? length : v->longest;
+    return WEFT_OK;
+}
+
+weft_status weft_vocabulary_index(weft_vocabulary *v)
+{
+    v->slots = 16;
+    while (v->slots < 2 * v->count)
+        v->slots *= 2;
+    weft_free(v->slot);
+    v->slot = weft_alloc(v->slots * (int64_t)sizeof *v->slot);
+    if (!v->slot)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a vocabulary");
+    memset(v->slot, 0xff, (size_t)v->slots * sizeof *v->slot);
+    for (int64_t id = 0; id < v->count; id++) {
+        if (!v->piece[id] || weft_vocabulary_find(v, v->piece[id], v->length[id]) >= 0)
+            continue;
+        uint64_t at = hash_of(v->piece[id], v->length[id]);
+        while (v->slot[at & (uint64_t)(v->slots - 1)] >= 0)
+            at++;
+        v->slot[at & (uint64_t)(v->slots - 1)] = (int32_t)id;
+    }
+    return WEFT_OK;
+}
+
+int32_t weft_vocabulary_find(const weft_vocabulary *v, const char *piece, int64_t length)
+{
+    for (uint64_t at = hash_of(piece, length);; at++) {
+        const int32_t id = v->slot[at & (uint64_t)(v->slots - 1)];
+        if (id < 0 || (v->length[id] == length && !memcmp(v->piece[id], piece, (size_t)length)))
+            return id;
+    }
+}
+
+void weft_vocabulary_free(weft_vocabulary *v)
+{
+    for (int64_t i = 0; i < v->count; i++)
+        weft_free(v->piece[i]);
+    weft_free(v->piece);
+    weft_free(v->length);
+    weft_free(v->score);
+    weft_free(v->matches);
+    weft_free(v->whole);
+    weft_free(v->slot);
+    *v = (weft_vocabulary){0};
+}
+
+weft_status weft_ids_add(weft_ids *ids, int32_t id)
+{
+    WEFT_TRY(weft_grow((void **)&ids->id, ids->count, &ids->capacity, sizeof *ids->id));
+    ids->id[ids->count++] = id;
+    return WEFT_OK;
+}
+
+/* ---- unigram -------------------------------------------------------------------------------- */
+
+/* The best way to the place where a node stands. */
+typedef struct node {
+    double score;
+    int64_t from; /* -1: no way yet */
+    int32_t id;
+} node;
+
+static int letter_bytes(const char *text, int64_t left)
+{
+    const unsigned char c = (unsigned char)*text;
+    const int n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    return n < left ? n : (int)left;
+}
+
+static void offer(const weft_unigram *u, node *best, int64_t from, int64_t to, double score,
+                  int32_t id)
+{
+    double sum = best[from].score + score;
+    if (!u->double_sums)
+        sum = (double)((float)best[from].score + (float)score);
+    if (best[to].from >= 0 && !(sum > best[to].score))
+        return;
+    best[to] = (node){sum, from, id};
+}
+
+static void walk(const weft_vocabulary *v, const weft_unigram *u, const char *text, int64_t length,
+                 node *best)
+{
+    for (int64_t at = 0; at < length;) {
+        const int letter = letter_bytes(text + at, length - at);
+        bool single = false;
+        for (int n = 1; n <= v->longest && at + n <= length; n++) {
+            const int32_t id = weft_vocabulary_find(v, text + at, n);
+            if (id < 0 || !v->matches[id])
+                continue;
+            const float score =
+                v->whole[id] ? (float)((double)((float)n * u->best_score) - 0.1) : v->score[id];
+            offer(u, best, at, at + n, (double)score, id);
+            single |= n == letter;
+        }
+        if (!single)
+            offer(u, best, at, at + letter, (double)u->unknown_score, u->unknown);
+        at += letter;
+    }
+}
+
+static weft_status add_unknown(const weft_unigram *u, const char *text, int64_t length,
+                               bool *last_unknown, weft_ids *out)
+{
+    bool all = u->bytes;
+    for (int64_t i = 0; i < length && all; i++)
+        all = u->byte_id[(unsigned char)text[i]] >= 0;
+    for (int64_t i = 0; i < length && all; i++)
+        WEFT_TRY(weft_ids_add(out, u->byte_id[(unsigned char)text[i]]));
+    if (!all && !*last_unknown)
+        WEFT_TRY(weft_ids_add(out, u->unknown));
+    *last_unknown = !all;
+    return WEFT_OK;
+}
+
+weft_status weft_unigram_cut(const weft_vocabulary *v, const weft_unigram *u, const char *text,
+                             int64_t length, weft_ids *out)
+{
+    node *best = weft_alloc((length + 1) * (int64_t)sizeof *best);
+    int64_t *stop = weft_alloc((length + 1) * (int64_t)sizeof *stop);
+    weft_status_code status =
+        best && stop ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a text");
+    if (status == WEFT_OK) {
+        for (int64_t i = 1; i <= length; i++)
+            best[i].from = -1;
+        walk(v, u, text, length, best);
+        for (int64_t to = length; to > 0; to = best[to].from)
+            stop[best[to].from] = to;
+    }
+    bool unknown = false;
+    for (int64_t at = 0; at < length && status == WEFT_OK; at = stop[at]) {
+        const int32_t id = best[stop[at]].id;
+        if (id == u->unknown) {
+            status = add_unknown(u, text + at, stop[at] - at, &unknown, out);
+        } else {
+            status = weft_ids_add(out, id);
+            unknown = false;
+        }
+    }
+    weft_free(best);
+    weft_free(stop);
+    return status;
+}
+
+/* ---- byte pairs ----------------------------------------------------------------------------- */
+
+weft_status weft_bpe_reserve(weft_bpe *b, int64_t merges)
+{
+    b->slots = 16;
+    while (b->slots < 2 * merges)
+        b->slots *= 2;
+    b->merge = weft_alloc(b->slots * (int64_t)sizeof *b->merge);
+    if (!b->merge)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld merges", (long long)merges);
+    for (int64_t i = 0; i < b->slots; i++)
+        b->merge[i].pair = -1;
+    return WEFT_OK;
+}
+
+static weft_merge *merge_at(const weft_bpe *b, int32_t left, int32_t right)
+{
+    const int64_t pair = (int64_t)left << 32 | right;
+    uint64_t at = (uint64_t)pair * 0x9e3779b97f4a7c15u >> 20;
+    for (;; at++) {
+        weft_merge *m = &b->merge[at & (uint64_t)(b->slots - 1)];
+        if (m->pair == pair || m->pair < 0)
+            return m;
+    }
+}
+
+void weft_bpe_add(weft_bpe *b, int32_t left, int32_t right, int32_t rank, int32_t made)
+{
+    weft_merge *m = merge_at(b, left, right);
+    if (m->pair < 0 && 2 * ++b->count > b->slots)
+        return; /* more than were reserved for */
+    *m = (weft_merge){(int64_t)left << 32 | right, rank, made};
+}
+
+/* Bytes that print stand for themselves, the others follow from U+0100 on. */
+int weft_bpe_letter(unsigned char byte, char out[4])
+{
+    int code = byte;
+    if (byte <= 32)
+        code = 256 + byte;
+    else if (byte >= 127 && byte <= 160)
+        code = 256 + 33 + byte - 127;
+    else if (byte == 173)
+        code = 256 + 33 + 34;
+    if (code < 128) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)(0xc0 | code >> 6);
+    out[1] = (char)(0x80 | (code & 63));
+    return 2;
+}
+
+/* Merges the pair of lowest rank, the leftmost of them, until there is none. */
+static int64_t merge_all(const weft_bpe *b, int32_t *symbol, int64_t count)
+{
+    for (;;) {
+        int64_t best = -1;
+        int32_t rank = INT32_MAX, made = 0;
+        for (int64_t i = 0; i + 1 < count; i++) {
+            const weft_merge *m = merge_at(b, symbol[i], symbol[i + 1]);
+            if (m->pair >= 0 && m->rank < rank) {
+                best = i;
+                rank = m->rank;
+                made = m->made;
+            }
+        }
+        if (best < 0)
+            return count;
+        symbol[best] = made;
+        memmove(symbol + best + 1, symbol + best + 2, (size_t)(count - best - 2) * sizeof *symbol);
+        count--;
+    }
+}
+
+weft_status weft_bpe_cut(const weft_vocabulary *v, const weft_bpe *b, const char *bytes,
+                         int64_t length, weft_ids *out)
+{
+    const int64_t tail = (int64_t)strlen(b->suffix);
+    char *text = weft_alloc(2 * length + tail + 1);
+    int32_t *symbol = weft_alloc((length + 1) * (int64_t)sizeof *symbol);
+    weft_status_code status =
+        text && symbol ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a text");
+    int64_t size = 0, count = 0;
+    for (int64_t i = 0; i < length && status == WEFT_OK; i++) {
+        const int64_t from = size;
+        size += weft_bpe_letter((unsigned char)bytes[i], text + size);
+        if (i == length - 1) {
+            memcpy(text + size, b->suffix, (size_t)tail);
+            size += tail;
+        }
+        const int32_t id = weft_vocabulary_find(v, text + from, size - from);
+        if (id >= 0 || b->unknown >= 0)
+            symbol[count++] = id >= 0 ? id : b->unknown;
+    }
+    const int32_t all =
+        status == WEFT_OK && b->whole_first ? weft_vocabulary_find(v, text, size) : -1;
+    if (all >= 0) {
+        symbol[0] = all;
+        count = 1;
+    } else if (status == WEFT_OK) {
+        count = merge_all(b, symbol, count);
+    }
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+        status = weft_ids_add(out, symbol[i]);
+    weft_free(text);
+    weft_free(symbol);
+    return status;
+}
