@@ -398,8 +398,8 @@ weft_status weft_model_reads_captions(const weft_model *model, const char *where
     if (model->family->tokens)
         return WEFT_OK;
     return weft_fail(WEFT_E_UNSUPPORTED,
-                     "%s: captions do not become tokens of %s yet; take a WeftBytesEncoder",
-                     where, weft_model_class(model));
+                     "%s: captions do not become tokens of %s yet; take a WeftBytesEncoder", where,
+                     weft_model_class(model));
 }
 
 bool weft_model_has(const weft_model *model, weft_port port)

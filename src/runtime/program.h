@@ -75,7 +75,7 @@ struct weft_program {
     int64_t sources_at, ports_at, memory_bytes;
 
     /* by value */
-    weft_tensor *slot;             /* states that are not the store's */
+    weft_tensor *slot; /* states that are not the store's */
     int slot_count;
     int64_t *source_offset;        /* f64 copies of params and states */
     weft_tensor **stored;          /* the store's tensor of params and states */

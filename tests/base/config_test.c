@@ -40,9 +40,9 @@ static const weft_key optimizer_keys[] = {
     {"betas", WEFT_KEY_F64_LIST, offsetof(optimizer, betas), "[0.9, 0.95]", "", "decay"},
     {"kind", WEFT_KEY_ENUM, offsetof(optimizer, kind), "adamw", "", "which", .choices = kinds},
 };
-static const weft_section optimizer_section = {"optimizer", "updates", sizeof(optimizer),
-                                               optimizer_keys, WEFT_COUNT(optimizer_keys),
-                                               .single = "rate"};
+static const weft_section optimizer_section = {
+    "optimizer",     "updates", sizeof(optimizer), optimizer_keys, WEFT_COUNT(optimizer_keys),
+    .single = "rate"};
 static const weft_key run_keys[] = {
     {"steps", WEFT_KEY_I64, offsetof(run, steps), "1000", "", "steps", .min = 1, .max = 1e9,
      .also = "iterations"},

@@ -58,8 +58,7 @@ typedef struct rank_job {
 
 static void add_moment(weft_graph *g, const char *param, const char *moment)
 {
-    weft_state_like(g, moment, weft_graph_find(g, param), 0, -1,
-                    (weft_init){WEFT_INIT_UNIFORM, 2});
+    weft_state_like(g, moment, weft_graph_find(g, param), 0, -1, (weft_init){WEFT_INIT_UNIFORM, 2});
 }
 
 static weft_status make(rank_job *j)
