@@ -31,7 +31,7 @@ refuse "'text_encoder' is no key any more: write text_encoders: " dit.yaml --set
 refuse "'transformer.num_layers' is no key any more: write transformer: " dit.yaml --set transformer.num_layers=4
 refuse "nothing to train: give autoencoder" vae.yaml --set 'autoencoder={}'
 refuse "autoencoder: give class and config .* or weights, but not both" vae.yaml --set autoencoder.weights=x
-refuse "autoencoder.class: a class is needed \(AutoencoderKLWan\), or weights" vae.yaml --set autoencoder.class=
+refuse "autoencoder.class: a class is needed \(AutoencoderKLWan, .*\), or weights" vae.yaml --set autoencoder.class=
 refuse "autoencoder.class: \"WeftBytesEncoder\" is no video autoencoder that is built in; known are AutoencoderKLWan" vae.yaml --set autoencoder.class=WeftBytesEncoder
 refuse "text_encoders: a transformer needs one, 0 are given" dit.yaml --set 'text_encoders=[]'
 refuse "text_encoders: an autoencoder reads no captions" vae.yaml --set 'text_encoders=[{class: WeftBytesEncoder}]'
