@@ -83,6 +83,13 @@ typedef struct weft_ports {
 } weft_ports;
 weft_ports weft_ports_none(void);
 
+/* The ports of every video autoencoder, as references name them. */
+enum { WEFT_AUTOENCODER_PORTS = 5 };
+extern const weft_port_row weft_autoencoder_ports[WEFT_AUTOENCODER_PORTS];
+/* What an encoder makes, (B,T,Y,X,2C): mean and logarithm of the variance of the posterior, the
+ * latter within [-30, 20]. */
+void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p);
+
 /* The size of the video is that in latents (denoiser, decoder) or pixels (encoder); `text` and
  * `image` are the numbers of their tokens. */
 typedef struct weft_model_size {

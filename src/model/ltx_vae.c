@@ -314,14 +314,6 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_port_row ports[] = {
-    {WEFT_PORT_VIDEO,          false, "sample"},
-    {WEFT_PORT_NOISE,          false, "eps"},
-    {WEFT_PORT_MEAN,           true,  "mean"},
-    {WEFT_PORT_LOGVAR,         true,  "logvar"},
-    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
-};
-
 static const weft_dialect dialects[] = {
     {"diffusers", "encoder.down_blocks.0.downsamplers.0.conv.weight", NULL, 0},
 };
@@ -332,7 +324,7 @@ const weft_family weft_family_ltx_vae = {
     .marks = {"decoder_causal", "spatio_temporal_scaling"},
     .config_bytes = sizeof(ltx_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
-    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .set_statistics = set_statistics,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };

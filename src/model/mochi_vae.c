@@ -228,9 +228,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
         ports->at[WEFT_PORT_RECONSTRUCTION] = decode(&co, c, ports->at[WEFT_PORT_LATENTS]);
         return;
     }
-    const weft_value moments = encode(&co, c, ports->at[WEFT_PORT_VIDEO]);
-    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, c->z);
-    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, c->z, c->z), -30, 20);
+    weft_ports_set_posterior(g, encode(&co, c, ports->at[WEFT_PORT_VIDEO]), ports);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -316,14 +314,6 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_port_row ports[] = {
-    {WEFT_PORT_VIDEO,          false, "sample"},
-    {WEFT_PORT_NOISE,          false, "eps"},
-    {WEFT_PORT_MEAN,           true,  "mean"},
-    {WEFT_PORT_LOGVAR,         true,  "logvar"},
-    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
-};
-
 static const weft_dialect dialects[] = {
     {"diffusers", "encoder.block_in.resnets.0.norm1.norm_layer.weight", NULL, 0},
 };
@@ -334,7 +324,7 @@ const weft_family weft_family_mochi_vae = {
     .marks = {"temporal_expansions", "add_attention_block"},
     .config_bytes = sizeof(mochi_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
-    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .grid = grid, .set_statistics = set_statistics,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };

@@ -58,6 +58,23 @@ weft_dtype weft_port_dtype(weft_port port)
     return ports[port].dtype;
 }
 
+/* clang-format off */
+const weft_port_row weft_autoencoder_ports[WEFT_AUTOENCODER_PORTS] = {
+    {WEFT_PORT_VIDEO,          false, "sample"},
+    {WEFT_PORT_NOISE,          false, "eps"},
+    {WEFT_PORT_MEAN,           true,  "mean"},
+    {WEFT_PORT_LOGVAR,         true,  "logvar"},
+    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
+};
+/* clang-format on */
+
+void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p)
+{
+    const int64_t z = weft_dim(g, moments, 4) / 2;
+    p->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, z);
+    p->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, z, z), -30, 20);
+}
+
 weft_ports weft_ports_none(void)
 {
     weft_ports none;

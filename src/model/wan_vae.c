@@ -509,10 +509,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
             decode(g, c, call.stream, ports->at[WEFT_PORT_LATENTS]);
         return;
     }
-    const weft_value moments = encode(g, c, call.stream, ports->at[WEFT_PORT_VIDEO]);
-    const int64_t z = weft_dim(g, moments, 4) / 2;
-    ports->at[WEFT_PORT_MEAN] = weft_slice(g, moments, 4, 0, z);
-    ports->at[WEFT_PORT_LOGVAR] = weft_clamp(g, weft_slice(g, moments, 4, z, z), -30, 20);
+    weft_ports_set_posterior(g, encode(g, c, call.stream, ports->at[WEFT_PORT_VIDEO]), ports);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -606,14 +603,6 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
-static const weft_port_row ports[] = {
-    {WEFT_PORT_VIDEO,          false, "sample"},
-    {WEFT_PORT_NOISE,          false, "eps"},
-    {WEFT_PORT_MEAN,           true,  "mean"},
-    {WEFT_PORT_LOGVAR,         true,  "logvar"},
-    {WEFT_PORT_RECONSTRUCTION, true,  "sample"},
-};
-
 static const weft_dialect dialects[] = {
     {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.gamma", NULL, 0},
 };
@@ -624,7 +613,7 @@ const weft_family weft_family_wan_vae = {
     .marks = {"z_dim", "dim_mult"},
     .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
-    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
     .clamps = true, .grid = grid, .set_statistics = set_statistics, .begin = begin,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
