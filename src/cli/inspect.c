@@ -43,6 +43,9 @@ static const weft_option options[] = {
      "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
     {"--mesh", "AXES", "",
      "as rank 0 of a mesh sees it, e.g. dp=2,tp=4: axes as in a config of weft train"},
+    {"--rank", "N", "0",
+     "of graph CONFIG: as that rank of the mesh; with --set backend=virtual it is also set up as "
+     "for a run"},
     {"--backend", "NAME", "cpu",
      "whose kernels: cpu, ref, or virtual, which also tells how long a modelled GPU runs"},
     {"--top", "N", "8",
@@ -583,7 +586,7 @@ static weft_status check_options(const weft_args *args, const char *word)
     } only[] = {{"--tensors", "model"}, {"--latents", "model"}, {"--train", "model"},
                 {"--text", "model"},    {"--top", "model"},     {"--json", "model"},
                 {"--backend", "model"}, {"--cluster", "graph"}, {"--passes", "graph"},
-                {"--set", "graph"}};
+                {"--set", "graph"},     {"--rank", "graph"}};
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         if (weft_args_flag(args, only[i].option) && strcmp(only[i].word, word))
             return weft_fail(WEFT_E_ARG, "%s is an option of weft inspect %s, not of %s",
@@ -618,32 +621,38 @@ const weft_verb weft_verb_inspect = {
     .name = "inspect",
     .summary = "what a model costs: parameters, FLOPs, memory, its graph",
     .usage = "model PATH | graph CONFIG [options]",
-    .details = "graph: reads a config of weft train and prints, for each of its stages, what a "
-               "step of training costs on one rank:\n"
-               "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with "
-               "--graph also the graph,\n"
-               "with --passes what each pass over it changed. --mesh, --batch, --frames, --height, "
-               "--width and --recompute\n"
-               "stand in for what the config says; a mesh is seen from rank 0, and its other ranks "
-               "need not be there.\n\n"
-               "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
-               "text_encoder/), the folder of one model, a "
-               "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
-               "of a lone .safetensors file it tells the family and whose names it has. Weights "
-               "are neither needed nor allocated. Builds the graph for "
-               "one video size, runs the passes, "
-               "places every buffer, and prints:\n\n"
-               "  parameters    elements of all weights, exactly\n"
-               "  FLOPs         of a forward pass, and of a training step with --train (a "
-               "multiply-add is two)\n"
-               "  activations   the arena that a run reserves: the peak, exactly\n"
-               "  predicted peak  arena, workspace of the kernels, inputs, and weights (with "
-               "--train also AdamW's moments, the EMA)\n\n"
-               "The bytes that `reserved by a program` says are the bytes that a run of this graph "
-               "reserves. Exit code 0, or not 0 "
-               "when the config is not understood or the size does not fit the model.",
+    .details =
+        "graph: reads a config of weft train and prints, for each of its stages, what a "
+        "step of training costs on one rank:\n"
+        "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with "
+        "--graph also the graph,\n"
+        "with --passes what each pass over it changed. --mesh, --batch, --frames, --height, "
+        "--width and --recompute\n"
+        "stand in for what the config says; a mesh is seen from rank 0, or that of --rank, and "
+        "its other ranks need not be there.\n"
+        "--rank with backend=virtual sets the rank up as a run would, store, programs, groups, "
+        "exchanges, records, in no memory,\n"
+        "and tells how long that took and what the process holds then.\n\n"
+        "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
+        "text_encoder/), the folder of one model, a "
+        "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
+        "of a lone .safetensors file it tells the family and whose names it has. Weights "
+        "are neither needed nor allocated. Builds the graph for "
+        "one video size, runs the passes, "
+        "places every buffer, and prints:\n\n"
+        "  parameters    elements of all weights, exactly\n"
+        "  FLOPs         of a forward pass, and of a training step with --train (a "
+        "multiply-add is two)\n"
+        "  activations   the arena that a run reserves: the peak, exactly\n"
+        "  predicted peak  arena, workspace of the kernels, inputs, and weights (with "
+        "--train also AdamW's moments, the EMA)\n\n"
+        "The bytes that `reserved by a program` says are the bytes that a run of this graph "
+        "reserves. Exit code 0, or not 0 "
+        "when the config is not understood or the size does not fit the model.",
     .examples =
         "weft inspect graph examples/vae.yaml\n"
+        "weft inspect graph run.yaml --set parallel.tp=8 --set parallel.dp=128 --rank 777 --set "
+        "backend=virtual\n"
         "weft inspect model Wan2.1-T2V-1.3B/transformer --frames 81 --height 480 --width 832\n"
         "weft inspect model config.json --train --recompute 'transformer.blocks.*'\n"
         "weft inspect model config.json --graph --top 0 --frames 5 --height 64 --width 64",

@@ -164,6 +164,8 @@ static weft_status hollow_store(const weft_run *run, const weft_run_models *mode
                                 const weft_place_of_run *place, weft_step_cache *cache,
                                 weft_store **store)
 {
+    weft_place_of_run own = *place;
+    own.comm = NULL; /* of its own names only: the other ranks are not there */
     *store = weft_store_create_on(weft_backend_find("virtual")->device);
     weft_status_code status = *store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
@@ -171,10 +173,44 @@ static weft_status hollow_store(const weft_run *run, const weft_run_models *mode
         status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
                                        place, &s);
         if (status == WEFT_OK)
-            status = weft_steps_fill(s.bucket, s.count, place, *store, 0);
+            status = weft_steps_fill(s.bucket, s.count, &own, *store, 0);
         weft_stage_steps_free(&s);
     }
     return status;
+}
+
+/* Everything that a run has before its first step, but what others send. */
+static weft_status set_up(const weft_run *run, const weft_run_models *models,
+                          const weft_place_of_run *place, weft_step_cache *cache, weft_store *store)
+{
+    const double begin = weft_now();
+    int64_t most = 0;
+    char text[32];
+    for (int64_t i = 0; i < run->stages.count; i++) {
+        weft_stage_steps s = {0};
+        weft_pipe_run *stages = NULL;
+        weft_group *world;
+        weft_status_code status = weft_stage_steps_plan(
+            cache, run, models, (const weft_stage *)run->stages.item + i, place, &s);
+        if (status == WEFT_OK)
+            status = weft_step_cache_bind(cache, s.bucket, s.count, store, 0);
+        if (status == WEFT_OK && place->pipe)
+            status = weft_stage_steps_pipe(&s, &stages);
+        if (status == WEFT_OK && place->pipe)
+            status = weft_comm_world(place->comm, &world);
+        if (status == WEFT_OK && place->pipe)
+            status = weft_pipe_run_bind(stages, world, &place->mesh);
+        most = weft_memory_resident() > most ? weft_memory_resident() : most;
+        weft_pipe_run_free(stages);
+        weft_stage_steps_free(&s);
+        WEFT_TRY(status);
+    }
+    weft_step_cache_unbind(cache);
+    printf("set up as rank %d of %d in %.2f s: groups, exchanges, store, programs, records; the "
+           "process holds %s\n",
+           weft_comm_rank(place->comm), weft_mesh_ranks(&place->mesh), weft_now() - begin,
+           weft_format_bytes(most, text));
+    return WEFT_OK;
 }
 
 /* What memory.limit has the stages make again; share[] is the caller's to free. */
@@ -245,6 +281,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_run_models models;
     weft_pipe *pipe = NULL;
     weft_store *store = NULL;
+    weft_comm *comm = NULL;
+    int64_t rank;
     int *share = NULL;
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
@@ -266,7 +304,11 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
     else
         WEFT_GO(weft_parallel_mesh(&run.parallel, 0, path, &place.mesh));
-    WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, 0, path, &pipe));
+    WEFT_GO(weft_args_i64(args, "--rank", 0, weft_mesh_ranks(&place.mesh) - 1, &rank));
+    if (weft_args_flag(args, "--rank")) /* else rank 0 of a mesh that is not there at all */
+        WEFT_GO(weft_comm_open_fake_alone(weft_mesh_ranks(&place.mesh), (int)rank, &comm));
+    place.comm = comm;
+    WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, (int)rank, path, &pipe));
     place.pipe = pipe;
     place.trunk = weft_run_denoises(&models) ? models.denoiser.family->scope : "";
     if (weft_args_flag(args, "--recompute"))
@@ -285,12 +327,15 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
                               weft_args_string(args, "--cluster") ? &cluster : NULL, args));
     if (!store)
         WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
-    status = inspect_memory(&run, &models, &place, cache, store, process);
+    WEFT_GO(inspect_memory(&run, &models, &place, cache, store, process));
+    if (comm && place.backend->device->hollow)
+        status = set_up(&run, &models, &place, cache, store);
 out:
     weft_store_free(store);
     weft_free(share);
     weft_step_cache_free(cache);
     weft_pipe_free(pipe);
+    weft_comm_free(comm);
     weft_arena_free(arena);
     return status;
 }

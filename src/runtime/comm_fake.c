@@ -138,39 +138,56 @@ static void fake_free(void *self, bool broken)
     }
 }
 
-static weft_status open_world(int ranks, int tag_bits, const weft_link_model *model,
-                              weft_comm **comms)
+static fake_world *make_world(int ranks, int users, int tag_bits)
 {
     fake_world *world =
         ranks > 0 ? weft_alloc((int64_t)sizeof *world + ranks * (int64_t)sizeof(fake_rank)) : NULL;
+    if (!world) {
+        weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
+        return NULL;
+    }
+    pthread_mutex_init(&world->mutex, NULL);
+    world->ranks = ranks;
+    world->users = users;
+    world->tag_bits = tag_bits;
+    for (int r = 0; r < ranks; r++) {
+        world->rank[r].world = world;
+        world->rank[r].rank = r;
+        world->rank[r].last = &world->rank[r].first;
+    }
+    return world;
+}
+
+static weft_transport transport_of(fake_world *world, int rank)
+{
+    fake_rank *me = &world->rank[rank];
+    return (weft_transport){.rank = rank,
+                            .ranks = world->ranks,
+                            .tag_bits = world->tag_bits,
+                            .self = me,
+                            .core = me,
+                            .post = fake_post,
+                            .test = fake_test,
+                            .cancel = fake_cancel,
+                            .note = fake_note,
+                            .poll = fake_poll,
+                            .alive = fake_alive,
+                            .free = fake_free};
+}
+
+static weft_status open_world(int ranks, int tag_bits, const weft_link_model *model,
+                              weft_comm **comms)
+{
+    fake_world *world = make_world(ranks, ranks, tag_bits);
     weft_transport *transport = world ? weft_alloc(ranks * (int64_t)sizeof *transport) : NULL;
     weft_status_code status = WEFT_OK;
     if (!transport) {
         weft_free(world);
-        return weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
+        return world ? weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks)
+                     : WEFT_E_MEMORY;
     }
-    pthread_mutex_init(&world->mutex, NULL);
-    world->ranks = ranks;
-    world->users = ranks;
-    world->tag_bits = tag_bits;
-    for (int r = 0; r < ranks; r++) {
-        fake_rank *me = &world->rank[r];
-        me->world = world;
-        me->rank = r;
-        me->last = &me->first;
-        transport[r] = (weft_transport){.rank = r,
-                                        .ranks = ranks,
-                                        .tag_bits = tag_bits,
-                                        .self = me,
-                                        .core = me,
-                                        .post = fake_post,
-                                        .test = fake_test,
-                                        .cancel = fake_cancel,
-                                        .note = fake_note,
-                                        .poll = fake_poll,
-                                        .alive = fake_alive,
-                                        .free = fake_free};
-    }
+    for (int r = 0; r < ranks; r++)
+        transport[r] = transport_of(world, r);
     if (model)
         status = weft_transport_link(transport, ranks, model);
     int r = 0;
@@ -192,6 +209,17 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
 weft_status weft_comm_open_fake(int ranks, weft_comm **comms)
 {
     return open_world(ranks, WEFT_TAG_BITS, NULL, comms);
+}
+
+weft_status weft_comm_open_fake_alone(int ranks, int rank, weft_comm **comm)
+{
+    if (rank < 0 || rank >= ranks)
+        return weft_fail(WEFT_E_ARG, "rank %d of a world of %d", rank, ranks);
+    fake_world *world = make_world(ranks, 1, WEFT_TAG_BITS);
+    if (!world)
+        return WEFT_E_MEMORY;
+    const weft_transport transport = transport_of(world, rank);
+    return weft_comm_create(&transport, comm);
 }
 
 weft_status weft_comm_open_fake_linked(int ranks, const weft_link_model *model, weft_comm **comms)

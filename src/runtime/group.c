@@ -10,21 +10,25 @@ static weft_status check_members(const weft_comm *comm, const int *ranks, int co
     *own = -1;
     if (count < 1)
         return weft_fail(WEFT_E_ARG, "a group of %d ranks", count);
-    for (int i = 0; i < count; i++) {
+    bool *seen = weft_alloc(comm->ranks);
+    weft_status_code status = seen ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for a group");
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
         if (ranks[i] < 0 || ranks[i] >= comm->ranks)
-            return weft_fail(WEFT_E_ARG, "rank %d in a group, but the job has ranks 0 to %d",
-                             ranks[i], comm->ranks - 1);
-        if (ranks[i] == comm->rank && *own < 0)
+            status = weft_fail(WEFT_E_ARG, "rank %d in a group, but the job has ranks 0 to %d",
+                               ranks[i], comm->ranks - 1);
+        else if (seen[ranks[i]])
+            status =
+                weft_fail(WEFT_E_ARG, "rank %d is twice in a group of %d ranks", ranks[i], count);
+        else
+            seen[ranks[i]] = true;
+        if (ranks[i] == comm->rank)
             *own = i;
-        for (int j = 0; j < i; j++)
-            if (ranks[j] == ranks[i])
-                return weft_fail(WEFT_E_ARG, "rank %d is twice in a group of %d ranks", ranks[i],
-                                 count);
     }
-    if (*own < 0)
-        return weft_fail(WEFT_E_ARG, "rank %d wants a group of %d ranks in which it is not",
-                         comm->rank, count);
-    return WEFT_OK;
+    weft_free(seen);
+    if (status == WEFT_OK && *own < 0)
+        status = weft_fail(WEFT_E_ARG, "rank %d wants a group of %d ranks in which it is not",
+                           comm->rank, count);
+    return status;
 }
 
 static weft_group *create(weft_comm *comm, const int *ranks, int count, int own, uint64_t id)

@@ -24,6 +24,9 @@ weft_status weft_comm_open_mpi(weft_comm **comm);
 /* `ranks` communicators of one process, to be used from one thread each: any world size without
  * MPI. */
 weft_status weft_comm_open_fake(int ranks, weft_comm **comms);
+/* Rank `rank` of such a world, and none of the others: for all of a set-up that exchanges nothing.
+ */
+weft_status weft_comm_open_fake_alone(int ranks, int rank, weft_comm **comm);
 /* Fake only: the rank behaves from now on as if its process had been killed. */
 void weft_comm_fake_kill(weft_comm *comm);
 void weft_comm_free(weft_comm *comm);

@@ -73,3 +73,32 @@ for option in --passes "--cluster h100:1" "--set seed=2"; do
     if "$WEFT" inspect model wan-1.3b $option >out.txt 2>err; then exit 1; fi
     grep -q -e "${option% *} is an option of weft inspect graph" err
 done
+
+# The whole set-up of one rank of 1,024: Wan 14B, 75,600 tokens, every axis and stages. Nothing is as large as the model or the
+# sequence (56 GiB of weights; a rope table alone is 37 MiB a copy), and no rank keeps anything by pairs of ranks.
+mkdir -p large
+echo '{"_class_name":"AutoencoderKLWan"}' >large/config.json
+cat >large.yaml <<'YAML'
+out: run
+data: {path: shards, split: ""}
+autoencoder: {weights: large}
+transformer: {class: WanTransformer3DModel}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 512, num_layers: 2, max_length: 512}}]
+recompute: ['transformer.blocks.*']
+stages:
+  - {steps: 2, batch: 16, frames: 81, height: 720, width: 1280, lr: 1e-4, warmup: 0}
+parallel: {tp: 8, cp: 8, pp: 4, dp: 4, microbatches: 4}
+YAML
+case $WEFT_BUILD in */asan | */tsan) most=0 ;; *) most=256 ;; esac
+most=$most python3 - <<'P'
+import os, resource, subprocess
+for rank in (0, 517, 1023):
+    out = subprocess.run([os.environ["WEFT"], "inspect", "graph", "large.yaml", "--rank", str(rank), "--set", "backend=virtual"],
+                         check=True, capture_output=True, text=True).stdout
+    assert f"set up as rank {rank} of 1024 in " in out, out
+    assert "stage  3  on pp=3" in out, out
+held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+assert int(os.environ["most"]) == 0 or held < int(os.environ["most"]), f"{held} MiB"
+P
+if "$WEFT" inspect graph large.yaml --rank 1024 2>err; then exit 1; fi
+grep -q -e "--rank: '1024' is not an integer from 0 to 1023" err || { cat err; exit 1; }
