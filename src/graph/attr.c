@@ -246,6 +246,36 @@ PRINT(embed)
     (void)g, (void)n, (void)out;
 }
 
+PRINT(top_k)
+{
+    (void)g;
+    const weft_attr_top_k *a = n->attr;
+    weft_buf_printf(out, " {count=%lld", (long long)a->count);
+    if (a->groups || a->kept)
+        weft_buf_printf(out, " of %lld of %lld groups", (long long)a->kept, (long long)a->groups);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(experts)
+{
+    (void)g;
+    const weft_attr_experts *a = n->attr;
+    weft_buf_printf(out, " {experts=%lld", (long long)a->experts);
+    if (a->slots)
+        weft_buf_printf(out, " slots=%lld", (long long)a->slots);
+    weft_buf_printf(out, "}");
+}
+
+PRINT(expert_matmul)
+{
+    (void)g;
+    const weft_attr_expert_matmul *a = n->attr;
+    weft_buf_printf(out, " {%s%s", a->trans_b ? "NT" : "NN", a->by_expert ? " by expert" : "");
+    if (a->experts)
+        weft_buf_printf(out, " experts=%lld", (long long)a->experts);
+    weft_buf_printf(out, "}");
+}
+
 PRINT(adamw)
 {
     (void)g;
@@ -337,4 +367,11 @@ LOCAL(conv)
 {
     (void)to, (void)start;
     ((weft_attr_conv *)attr)->x_shape.dim[dim] = len;
+}
+
+LOCAL(experts)
+{
+    (void)to, (void)start;
+    if (dim == 0)
+        ((weft_attr_expert_matmul *)attr)->experts = len;
 }

@@ -62,6 +62,15 @@ weft_cost weft_cost_matmul(const weft_graph *g, const weft_node *node)
     return (weft_cost){.flops = 2 * k * count_of(g, node->out[0]), .bytes = traffic(g, node)};
 }
 
+/* Rows by expert are counted as if each had one: how many have is known when it runs. */
+weft_cost weft_cost_expert_matmul(const weft_graph *g, const weft_node *node)
+{
+    const weft_value w = node->op == WEFT_OP_EXPERT_MATMUL ? node->in[1] : node->out[0];
+    const weft_shape *s = &g->value[w.id].shape;
+    return (weft_cost){.flops = 2 * s->dim[1] * s->dim[2] * count_of(g, node->in[2]),
+                       .bytes = traffic(g, node)};
+}
+
 /* 2 x kernel x channels per element of the convolution's output, whichever of its three operands is
  * computed. */
 weft_cost weft_cost_conv(const weft_graph *g, const weft_node *node)

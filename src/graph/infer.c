@@ -603,6 +603,143 @@ bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int 
     return legal_shape(g, op, &out[0].shape);
 }
 
+/* ---- experts ------------------------------------------------------------------------------- */
+
+/* All dims of `ids` but the last are those of `x`. */
+static bool beside(const weft_shape *ids, const weft_shape *x)
+{
+    bool same = ids->rank == x->rank && ids->rank > 0;
+    for (int d = 0; same && d < ids->rank - 1; d++)
+        same = ids->dim[d] == x->dim[d];
+    return same;
+}
+
+bool weft_infer_top_k(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                      const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_top_k *a = attr;
+    const weft_shape *x = SHAPE(0);
+    const int64_t experts = x->rank > 0 ? x->dim[x->rank - 1] : 0;
+    const bool biased = in_count > 1 && weft_value_ok(in[1]);
+    if (x->rank < 1 || (biased && (SHAPE(1)->rank != 1 || SHAPE(1)->dim[0] != experts)))
+        return bad(g, op, in, in_count, "wants scores (..., E), bias (E)");
+    if (a->groups < 0 || (a->groups && (experts % a->groups || a->kept < 1 || a->kept > a->groups)))
+        return bad(g, op, in, in_count, "groups divide the experts, and 1 to all of them are kept");
+    if (a->count < 1 || a->count > (a->groups ? experts / a->groups * a->kept : experts))
+        return bad(g, op, in, in_count, "as many as there are can be chosen, and at least one");
+    out[0] = (weft_op_out){WEFT_I32, *x};
+    out[0].shape.dim[x->rank - 1] = a->count;
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_pick(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                     const void *attr, weft_op_out *out, int *count)
+{
+    (void)attr;
+    if (INFO(1)->dtype != WEFT_I32 || !beside(SHAPE(1), SHAPE(0)))
+        return bad(g, op, in, in_count, "wants x (..., E) and ids i32 (..., k)");
+    out[0] = (weft_op_out){INFO(0)->dtype, *SHAPE(1)};
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_pick_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                          const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_experts *a = attr;
+    if (INFO(0)->dtype != WEFT_I32 || !weft_shape_equal(SHAPE(0), SHAPE(1)) || SHAPE(0)->rank < 1 ||
+        a->experts < 1)
+        return bad(g, op, in, in_count, "wants ids i32 (..., k) and dy (..., k)");
+    out[0] = (weft_op_out){INFO(1)->dtype, *SHAPE(1)};
+    out[0].shape.dim[SHAPE(1)->rank - 1] = a->experts;
+    *count = 1;
+    return true;
+}
+
+bool weft_infer_expert_slots(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                             const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_experts *a = attr;
+    if (INFO(0)->dtype != WEFT_I32 || SHAPE(0)->rank != 3 || a->experts < 1 || a->slots < 0)
+        return bad(g, op, in, in_count, "wants ids i32 (B,S,k)");
+    out[0] = (weft_op_out){
+        WEFT_I32, WEFT_SHAPE(a->experts, SHAPE(0)->dim[0], a->slots ? a->slots : SHAPE(0)->dim[1])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+/* x (B,S,1 or k,C) beside ids (B,S,k) */
+static bool is_tokens(const weft_shape *x, const weft_shape *ids)
+{
+    return x->rank == 4 && ids->rank == 3 && x->dim[0] == ids->dim[0] && x->dim[1] == ids->dim[1] &&
+           (x->dim[2] == 1 || x->dim[2] == ids->dim[2]);
+}
+
+bool weft_infer_dispatch(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                         const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_experts *a = attr;
+    if (INFO(1)->dtype != WEFT_I32 || !is_tokens(SHAPE(0), SHAPE(1)) || a->experts < 1 ||
+        a->slots < 0)
+        return bad(g, op, in, in_count, "wants x (B,S,1 or k,C) and ids i32 (B,S,k)");
+    out[0] = (weft_op_out){INFO(0)->dtype,
+                           WEFT_SHAPE(a->experts, SHAPE(0)->dim[0],
+                                      a->slots ? a->slots : SHAPE(0)->dim[1], SHAPE(0)->dim[3])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_collect(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                        const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_experts *a = attr;
+    const weft_shape *rows = SHAPE(0), *ids = SHAPE(1);
+    if (INFO(1)->dtype != WEFT_I32 || rows->rank != 4 || ids->rank != 3 ||
+        rows->dim[0] != a->experts || rows->dim[1] != ids->dim[0] ||
+        rows->dim[2] != (a->slots ? a->slots : ids->dim[1]))
+        return bad(g, op, in, in_count, "wants rows (E,B,slots,C) and ids i32 (B,S,k)");
+    out[0] = (weft_op_out){INFO(0)->dtype,
+                           WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2], rows->dim[3])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+/* Rows `x` whose experts `ids` tell, in either form. */
+static bool has_experts(const weft_shape *x, const weft_shape *ids, bool by_expert)
+{
+    return is_tokens(x, ids) && (!by_expert || x->dim[2] == ids->dim[2]);
+}
+
+bool weft_infer_expert_matmul(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                              const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_expert_matmul *a = attr;
+    const weft_shape *x = SHAPE(0), *w = SHAPE(1), *ids = SHAPE(2);
+    if (INFO(2)->dtype != WEFT_I32 || w->rank != 3 || !has_experts(x, ids, a->by_expert) ||
+        x->dim[3] != w->dim[a->trans_b ? 2 : 1] || (a->by_expert && x->dim[0] != w->dim[0]))
+        return bad(g, op, in, in_count,
+                   "wants rows with a last dim of the weights (E,N,K), and ids i32 of the rows");
+    out[0] = (weft_op_out){INFO(0)->dtype, WEFT_SHAPE(ids->dim[0], ids->dim[1], ids->dim[2],
+                                                      w->dim[a->trans_b ? 1 : 2])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
+bool weft_infer_expert_matmul_dw(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                                 const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_expert_matmul *a = attr;
+    const weft_shape *ids = SHAPE(2);
+    if (INFO(2)->dtype != WEFT_I32 || !has_experts(SHAPE(0), ids, a->by_expert) ||
+        !has_experts(SHAPE(1), ids, a->by_expert) || a->experts < (a->by_expert ? 0 : 1) ||
+        (a->by_expert && SHAPE(0)->dim[0] != a->experts))
+        return bad(g, op, in, in_count, "wants two of the same rows, and their ids i32");
+    out[0] = (weft_op_out){WEFT_F32, WEFT_SHAPE(a->experts, SHAPE(0)->dim[3], SHAPE(1)->dim[3])};
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
 /* ---- optimizer ----------------------------------------------------------------------------- */
 
 bool weft_infer_sum_squares(weft_graph *g, weft_op op, const weft_value *in, int in_count,

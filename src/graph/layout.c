@@ -648,6 +648,107 @@ RULE(embed_grad) /* ids, dy -> dtable */
     return count;
 }
 
+/* ---- experts ------------------------------------------------------------------------------- */
+
+static void add_three(weft_layout_choice *choice, int *count, weft_layout a, weft_layout b,
+                      weft_layout c, weft_layout out)
+{
+    add_product(choice, count, a, b, out);
+    choice[*count - 1].need[2] = c;
+}
+
+RULE(top_k) /* scores (...,E), bias (E) -> ids (...,k) */
+{
+    return weft_layout_norm(g, n, ranks, choice);
+}
+
+RULE(pick) /* x (...,E), ids (...,k) -> (...,k) */
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[1])->rank - 1; d++)
+        add_product(choice, &count, split(d), split(d), split(d));
+    add_product(choice, &count, partial, whole, partial);
+    return count;
+}
+
+RULE(pick_grad) /* ids, dy -> dx */
+{
+    (void)ranks;
+    int count = 0;
+    for (int d = 0; d < shape_of(g, n->in[0])->rank - 1; d++)
+        add_product(choice, &count, split(d), split(d), split(d));
+    add_product(choice, &count, whole, partial, partial);
+    return count;
+}
+
+/* A sample's tokens stand in slots of their own: samples may be split, and tokens where each has
+ * the slot of its number. */
+static int split_slots(const weft_node *n)
+{
+    return ((const weft_attr_experts *)n->attr)->slots ? 1 : 2;
+}
+
+RULE(expert_slots) /* ids (B,S,k) -> (E,B,slots) */
+{
+    (void)g, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < split_slots(n); d++)
+        add_map(choice, &count, split(d), split(d + 1));
+    return count;
+}
+
+RULE(dispatch) /* x (B,S,k,C), ids (B,S,k) -> (E,B,slots,C) */
+{
+    (void)g, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < split_slots(n); d++)
+        add_product(choice, &count, split(d), split(d), split(d + 1));
+    add_product(choice, &count, split(3), whole, split(3));
+    add_product(choice, &count, partial, whole, partial);
+    return count;
+}
+
+RULE(collect) /* rows (E,B,slots,C), ids (B,S,k) -> (B,S,k,C) */
+{
+    (void)g, (void)ranks;
+    int count = 0;
+    for (int d = 0; d < split_slots(n); d++)
+        add_product(choice, &count, split(d + 1), split(d), split(d));
+    add_product(choice, &count, split(3), whole, split(3));
+    add_product(choice, &count, partial, whole, partial);
+    return count;
+}
+
+/* x, w (E,N,K), ids: tokens, or rows by expert, or experts themselves; outputs; what is summed. */
+RULE(expert_matmul)
+{
+    (void)g, (void)ranks;
+    const weft_attr_expert_matmul *a = n->attr;
+    int count = 0;
+    for (int d = 0; d < (a->by_expert ? 3 : 2); d++)
+        add_three(choice, &count, split(d), a->by_expert && d == 0 ? split(0) : whole, split(d),
+                  split(d));
+    add_three(choice, &count, whole, split(a->trans_b ? 1 : 2), whole, split(3));
+    add_three(choice, &count, split(3), split(a->trans_b ? 2 : 1), whole, partial);
+    add_bilinear(choice, &count);
+    return count;
+}
+
+RULE(expert_matmul_dw) /* a (...,N), b (...,K), ids -> (E,N,K) */
+{
+    (void)g, (void)ranks;
+    const bool by_expert = ((const weft_attr_expert_matmul *)n->attr)->by_expert;
+    int count = 0;
+    for (int d = 0; d < (by_expert ? 3 : 2); d++)
+        add_three(choice, &count, split(d), split(d), split(d),
+                  by_expert && d == 0 ? split(0) : partial);
+    add_three(choice, &count, split(3), whole, whole, split(1));
+    add_three(choice, &count, whole, split(3), whole, split(2));
+    add_bilinear(choice, &count);
+    return count;
+}
+
 /* ---- optimizer ----------------------------------------------------------------------------- */
 
 RULE(sum_squares)

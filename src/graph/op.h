@@ -169,6 +169,30 @@ typedef struct weft_attr_attention {
 typedef struct weft_attr_embed {
     int64_t rows;
 } weft_attr_embed;
+/* top_k: `count` of the last dim. With `groups` of equally many neighbours only those in the `kept`
+ * groups that have the largest sum of their two best may be chosen; 0: no groups. */
+typedef struct weft_attr_top_k {
+    int64_t count, groups, kept;
+} weft_attr_top_k;
+/* Experts, and places that each has for the tokens of one sample:
+ *
+ *   slots 0   a token's own place: none is without, and tokens may be split
+ *   slots n   tokens take them in their order, those behind the n-th go without (dropped)
+ *
+ * Slots of one sample do not depend on another, so a split of samples drops the same. */
+typedef struct weft_attr_experts {
+    int64_t experts, slots;
+} weft_attr_experts;
+/* y = x w[e]^T with `trans_b`, else y = x w[e]; the expert e of a row is
+ *
+ *   as tokens    x (B,S,1 or k,K), ids (B,S,k) -> (B,S,k,N):    what ids say
+ *   by_expert    x (E,B,R,K),      ids (E,B,R) -> (E,B,R,N):    the row's place in the first dim
+ *
+ * and a row whose id is negative is 0 and costs nothing. `experts`: expert_matmul_dw only. */
+typedef struct weft_attr_expert_matmul {
+    bool by_expert, trans_b;
+    int64_t experts;
+} weft_attr_expert_matmul;
 typedef struct weft_attr_adamw {
     double beta1, beta2, eps, weight_decay;
 } weft_attr_adamw;

@@ -522,6 +522,62 @@ RULE(embed_grad)
         dx[1] = emit2(g, WEFT_OP_EMBED, dy[0], n->in[0], NULL);
 }
 
+/* ---- experts ------------------------------------------------------------------------------- */
+
+RULE(pick)
+{
+    (void)wanted;
+    const weft_shape x = shape_of(g, n->in[0]);
+    const weft_attr_experts attr = {.experts = x.dim[x.rank - 1]};
+    dx[0] = emit2(g, WEFT_OP_PICK_GRAD, n->in[1], dy[0], &attr);
+}
+
+RULE(pick_grad)
+{
+    if (wanted[1])
+        dx[1] = emit2(g, WEFT_OP_PICK, dy[0], n->in[0], NULL);
+}
+
+/* One row of a token served all of its experts: (B,S,k,C) to (B,S,1,C). */
+static weft_value sum_of_experts(weft_graph *g, weft_value grad, weft_value of)
+{
+    const weft_value_info *x = &g->value[of.id];
+    if (weft_value_ok(grad) && !weft_shape_equal(&g->value[grad.id].shape, &x->shape))
+        grad = weft_sum(g, grad, 1u << 2);
+    return as_type_of(g, grad, of);
+}
+
+RULE(dispatch)
+{
+    if (wanted[0])
+        dx[0] = sum_of_experts(g, emit2(g, WEFT_OP_COLLECT, dy[0], n->in[1], n->attr), n->in[0]);
+}
+
+RULE(collect)
+{
+    if (wanted[0])
+        dx[0] = emit2(g, WEFT_OP_DISPATCH, dy[0], n->in[1], n->attr);
+}
+
+RULE(expert_matmul)
+{
+    weft_attr_expert_matmul attr = *(const weft_attr_expert_matmul *)n->attr;
+    const bool trans_b = attr.trans_b;
+    attr.trans_b = !trans_b;
+    if (wanted[0])
+        dx[0] = sum_of_experts(g,
+                               weft_emit(g, WEFT_OP_EXPERT_MATMUL,
+                                         (weft_value[]){dy[0], n->in[1], n->in[2]}, 3, &attr),
+                               n->in[0]);
+    attr.trans_b = false;
+    attr.experts = shape_of(g, n->in[1]).dim[0];
+    const weft_value a = trans_b ? dy[0] : n->in[0], b = trans_b ? n->in[0] : dy[0];
+    if (wanted[1])
+        dx[1] = as_type_of(
+            g, weft_emit(g, WEFT_OP_EXPERT_MATMUL_DW, (weft_value[]){a, b, n->in[2]}, 3, &attr),
+            n->in[1]);
+}
+
 /* ---- layout conversions: the backward is the conversion back ------------------------------- */
 
 static weft_value convert(weft_graph *g, weft_op op, weft_value v, const weft_attr_comm *attr)

@@ -62,3 +62,13 @@ weft_status_code embed_check_ids(const weft_view *ids, int64_t rows)
     }
     return WEFT_OK;
 }
+
+weft_status_code experts_check_ids(const weft_view *ids, int64_t experts)
+{
+    const int64_t count = view_count(ids);
+    for (int64_t i = 0; i < count; i++)
+        if (view_get_int(ids, i) >= experts)
+            return weft_fail(WEFT_E_ARG, "expert %lld at place %lld: there are %lld",
+                             (long long)view_get_int(ids, i), (long long)i, (long long)experts);
+    return WEFT_OK;
+}

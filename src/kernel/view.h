@@ -69,5 +69,7 @@ static inline bool dtype_is_int(weft_dtype dtype)
 
 /* Ids of embed and embed_grad, checked: WEFT_E_ARG names the first one outside [0, rows). */
 weft_status_code embed_check_ids(const weft_view *ids, int64_t rows);
+/* Of experts: a negative one is none. */
+weft_status_code experts_check_ids(const weft_view *ids, int64_t experts);
 
 #endif

@@ -183,6 +183,38 @@ Test(kernel, shapes)
     check_all(cases, COUNT(cases));
 }
 
+/* More rows than are gathered at a time, one expert with none, weights in narrow storage. */
+Test(kernel, experts)
+{
+    const weft_attr_expert_matmul forward = {.trans_b = true}, back = {.trans_b = false},
+                                  dw = {.experts = 4};
+    const op_case cases[] = {
+        {.op = WEFT_OP_EXPERT_MATMUL,
+         .attr = &forward,
+         .in = {X(2, 900, 1, 19), X(4, 21, 19), IDS(3, 2, 900, 2)}},
+        {.op = WEFT_OP_EXPERT_MATMUL,
+         .attr = &forward,
+         .in = {X(2, 9, 1, 7), BF(4, 5, 7), IDS(3, 2, 9, 2)}},
+        {.op = WEFT_OP_EXPERT_MATMUL,
+         .attr = &back,
+         .in = {X(2, 9, 2, 5), BF(4, 5, 7), IDS(4, 2, 9, 2)}},
+        {.op = WEFT_OP_EXPERT_MATMUL,
+         .attr = &forward,
+         .in = {X(1, 0, 1, 7), X(4, 5, 7), IDS(3, 1, 0, 2)}},
+        {.op = WEFT_OP_EXPERT_MATMUL_DW,
+         .attr = &dw,
+         .in = {X(2, 900, 2, 21), X(2, 900, 1, 19), IDS(3, 2, 900, 2)}},
+        {.op = WEFT_OP_TOP_K, .attr = &(weft_attr_top_k){.count = 8}, .in = {X(50, 64)}},
+        {.op = WEFT_OP_TOP_K,
+         .attr = &(weft_attr_top_k){.count = 8, .groups = 4, .kept = 2},
+         .in = {X(50, 128), X(128)}},
+        {.op = WEFT_OP_DISPATCH,
+         .attr = &(weft_attr_experts){.experts = 64, .slots = 40},
+         .in = {X(2, 500, 1, 33), IDS(64, 2, 500, 1)}},
+    };
+    check_all(cases, COUNT(cases));
+}
+
 #define MM(a, b)                                                                                   \
     .op = WEFT_OP_MATMUL, .attr = &(weft_attr_matmul)                                              \
     {                                                                                              \
