@@ -3,6 +3,7 @@
 #define TESTS_MODEL_OF_H
 
 #include "model/model.h"
+#include "prompt/captions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,16 @@ static inline weft_model model_of(const char *text)
         abort();
     json_decref(json);
     return model;
+}
+
+/* The captions of a denoiser with the one text encoder of this config. */
+static inline weft_captions captions_of(const weft_model *denoiser, const char *text)
+{
+    const weft_reader_spec spec = {.model = model_of(text)};
+    weft_captions captions;
+    if (weft_captions_read(denoiser, &spec, 1, "test", &captions) != WEFT_OK)
+        abort();
+    return captions;
 }
 
 /* A denoiser's prediction. */

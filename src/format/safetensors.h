@@ -38,6 +38,12 @@ weft_status weft_tensors_verify(const weft_tensors *tensors);
 int64_t weft_tensors_count(const weft_tensors *tensors);
 /* Sorted by name. */
 const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors, int64_t index);
+/* Gives the tensors other names, by which they are found from then on: `rename` writes a tensor's
+ * into out[size]; false: too long a one. */
+weft_status weft_tensors_rename(weft_tensors *tensors,
+                                bool (*rename)(void *user, const char *name, char *out,
+                                               size_t size),
+                                void *user);
 /* NULL: none. */
 const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors, const char *name);
 /* The "__metadata__" string of the first file, or NULL. */

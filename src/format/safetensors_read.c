@@ -370,6 +370,29 @@ const weft_stored_tensor *weft_tensors_at(const weft_tensors *ts, int64_t index)
     return &ts->tensor[index];
 }
 
+weft_status weft_tensors_rename(weft_tensors *ts,
+                                bool (*rename)(void *user, const char *name, char *out,
+                                               size_t size),
+                                void *user)
+{
+    const char **name = weft_alloc((ts->count + 1) * (int64_t)sizeof *name);
+    weft_status_code status = name ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for names");
+    for (int64_t i = 0; i < ts->count && status == WEFT_OK; i++) {
+        char made[600];
+        if (!rename(user, ts->tensor[i].name, made, sizeof made))
+            status = weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", ts->tensor[i].file,
+                               ts->tensor[i].name);
+        else if (!(name[i] = weft_arena_strdup(ts->arena, made)))
+            status = weft_fail(WEFT_E_MEMORY, "out of memory for names");
+    }
+    for (int64_t i = 0; i < ts->count && status == WEFT_OK; i++)
+        ts->tensor[i].name = name[i];
+    if (status == WEFT_OK && ts->count)
+        qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
+    weft_free(name);
+    return status;
+}
+
 const weft_stored_tensor *weft_tensors_find(const weft_tensors *ts, const char *name)
 {
     const weft_stored_tensor key = {.name = name};

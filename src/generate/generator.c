@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "prompt/captions.h"
 #include "runtime/part.h"
 #include "runtime/weights.h"
 
@@ -22,21 +23,22 @@ struct weft_generator {
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
     weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
-    weft_model denoiser_model, encoder_model;
-    char *denoiser_folder, *encoder_folder, *vae_folder;
+    weft_model denoiser_model;
+    weft_captions captions;
+    weft_spelling spelling;
+    char *denoiser_folder, *encoder_folder[WEFT_MAX_READERS], *vae_folder;
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
-    weft_text_shape text;
     weft_scheduler scheduler;
     const weft_guidance *guidance;
     double fps;
-    int64_t latent[3];                        /* frames, height, width */
-    int64_t latent_floats, text_floats, rows; /* rows: of the denoising batch, prompts x halves */
+    int64_t latent[3];           /* frames, height, width */
+    int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
-    part encoder, denoiser;
+    part encoder[WEFT_MAX_READERS], denoiser;
     weft_vae *vae;                     /* rank 0 */
     weft_leg *leg;                     /* [steps] */
-    float *x, *work, *slope, *context; /* x (batch,...), context (rows,L,D) */
+    float *x, *work, *slope, *context; /* x (batch,...), context (rows, told of a prompt) */
 };
 
 /* ---- reading the folder -------------------------------------------------------------------- */
@@ -113,6 +115,33 @@ out:
     return status;
 }
 
+/* The text encoders in the folders that the denoiser's readings name, and the lengths of texts that
+ * it was trained on. */
+static weft_status read_captions(weft_generator *p)
+{
+    weft_reader_spec spec[WEFT_MAX_READERS] = {0};
+    json_t *own = NULL;
+    const int count = weft_captions_needed(&p->denoiser_model);
+    WEFT_TRY(load_json(p->folder, "weft.json", &own));
+    const json_t *lengths = json_object_get(own, "text_lengths");
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++) {
+        const char *name = weft_captions_reading(&p->denoiser_model, i)->encoder;
+        p->encoder_folder[i] = weft_path_join(p->folder, name);
+        spec[i].folder = p->encoder_folder[i];
+        spec[i].length = json_integer_value(json_array_get(lengths, (size_t)i));
+        status = spec[i].folder
+                     ? weft_model_open_as(spec[i].folder, WEFT_ROLE_TEXT_ENCODER, &spec[i].model)
+                     : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    }
+    json_decref(own);
+    if (status == WEFT_OK)
+        status = weft_captions_read(&p->denoiser_model, spec, count, p->folder, &p->captions);
+    if (status == WEFT_OK)
+        status = weft_spelling_open(&p->captions, &p->spelling);
+    return status == WEFT_E_CONFIG ? WEFT_E_FORMAT : status;
+}
+
 /* The autoencoder makes one latent place of so many pixels, the denoiser one token of a patch of
  * those. */
 static weft_status check_pixels(const weft_generator *p)
@@ -142,13 +171,13 @@ static weft_status check_frames(const weft_generator *p)
                      (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
 }
 
-/* What a denoiser is given. */
-static const weft_port needed[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
-
 static weft_status check_sizes(weft_generator *p)
 {
-    WEFT_TRY(weft_model_accepts(&p->denoiser_model, needed, WEFT_COUNT(needed), "generate"));
-    const weft_model_size one = {1, 1, 1, 1, 1};
+    weft_port given[3 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+                                          WEFT_PORT_GUIDANCE};
+    for (int i = 0; i < p->captions.tolds; i++)
+        given[3 + i] = p->captions.told[i].port;
+    WEFT_TRY(weft_model_accepts(&p->denoiser_model, given, 3 + p->captions.tolds, "generate"));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
@@ -158,13 +187,7 @@ static weft_status check_sizes(weft_generator *p)
             "%s: the VAE has %lld latent channels, the transformer takes %lld and gives %lld",
             p->folder, (long long)p->grid.channels, (long long)p->patch.channels,
             (long long)p->patch.out_channels);
-    const weft_shape text = weft_model_shape(&p->denoiser_model, &one, WEFT_PORT_TEXT);
-    if (p->text.width != text.dim[text.rank - 1])
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: the text encoder gives width %lld, the transformer takes %lld",
-                         p->folder, (long long)p->text.width, (long long)text.dim[text.rank - 1]);
     p->latent_floats = p->latent[0] * p->latent[1] * p->latent[2] * p->grid.channels;
-    p->text_floats = p->text.length * p->text.width;
     return WEFT_OK;
 }
 
@@ -172,7 +195,7 @@ static weft_status check_sizes(weft_generator *p)
 static weft_status check_guidance(const weft_generator *p)
 {
     const weft_path path = p->scheduler.path;
-    if (p->guidance->told)
+    if (p->guidance->told && !weft_model_takes(&p->denoiser_model, WEFT_PORT_GUIDANCE))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "--guide %s: %s has no input for a guidance scale; use cfg",
                          p->guidance->name, weft_model_class(&p->denoiser_model));
@@ -226,30 +249,41 @@ static weft_status keep_weights(const weft_generator *p, weft_graph *g, const ch
     return WEFT_OK;
 }
 
-static weft_status build_parts(weft_generator *p)
+static weft_status begin_part(const weft_generator *p, const char *folder, part *s)
 {
-    const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE};
-    weft_graph *g = p->encoder.graph = weft_graph_create();
-    weft_graph *d = p->denoiser.graph = weft_graph_create();
-    if (!g || !d)
+    s->graph = weft_graph_create();
+    if (!s->graph)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    WEFT_TRY(keep_weights(p, g, p->encoder_folder));
-    WEFT_TRY(keep_weights(p, d, p->denoiser_folder));
-    const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
-                                  p->text.length};
-    weft_ports ports = weft_ports_none();
-    ports.at[WEFT_PORT_TOKENS] =
-        weft_model_input(g, &p->encoder_model, &size, WEFT_PORT_TOKENS, "batch.");
-    weft_model_call(g, &p->encoder_model, forward, true, &ports);
-    weft_output(g, "text", ports.at[WEFT_PORT_TEXT]);
-    WEFT_TRY(finish_part(p, &p->encoder));
+    return keep_weights(p, s->graph, folder);
+}
 
-    ports = weft_ports_none();
-    for (int i = 0; i < WEFT_COUNT(needed); i++)
-        ports.at[needed[i]] = weft_model_input(d, &p->denoiser_model, &size, needed[i], "batch.");
-    weft_model_call(d, &p->denoiser_model, forward, true, &ports);
+static weft_status build_denoiser(weft_generator *p)
+{
+    weft_graph *d = p->denoiser.graph;
+    const weft_model *model = &p->denoiser_model;
+    const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
+                                  weft_captions_length(&p->captions)};
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
+    ports.at[WEFT_PORT_TIMESTEP] = weft_model_input(d, model, &size, WEFT_PORT_TIMESTEP, "batch.");
+    if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
+        ports.at[WEFT_PORT_GUIDANCE] =
+            weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
+    weft_captions_given(d, &p->captions, model, &size, &ports);
+    weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &ports);
     weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
     return finish_part(p, &p->denoiser);
+}
+
+static weft_status build_parts(weft_generator *p)
+{
+    for (int i = 0; i < p->captions.readers; i++) {
+        WEFT_TRY(begin_part(p, p->encoder_folder[i], &p->encoder[i]));
+        weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
+        WEFT_TRY(finish_part(p, &p->encoder[i]));
+    }
+    WEFT_TRY(begin_part(p, p->denoiser_folder, &p->denoiser));
+    return build_denoiser(p);
 }
 
 static void part_free(part *s)
@@ -303,13 +337,10 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(explain_folder(folder));
     WEFT_GO(
         weft_model_open_in(folder, WEFT_ROLE_DENOISER, &p->denoiser_folder, &p->denoiser_model));
-    WEFT_GO(
-        weft_model_open_in(folder, WEFT_ROLE_TEXT_ENCODER, &p->encoder_folder, &p->encoder_model));
-    WEFT_GO(weft_model_reads_captions(&p->encoder_model, p->encoder_folder));
+    WEFT_GO(read_captions(p));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
     p->patch = weft_model_grid(&p->denoiser_model);
     p->grid = weft_model_grid(&vae);
-    p->text = weft_model_text(&p->encoder_model);
     WEFT_GO(read_scheduler(p));
     WEFT_GO(read_settings(p));
     WEFT_GO(check_frames(p));
@@ -333,14 +364,17 @@ void weft_generator_free(weft_generator *p)
 {
     if (!p)
         return;
-    part_free(&p->encoder);
+    for (int i = 0; i < WEFT_MAX_READERS; i++) {
+        part_free(&p->encoder[i]);
+        weft_free(p->encoder_folder[i]);
+    }
     part_free(&p->denoiser);
+    weft_spelling_close(&p->spelling);
     weft_recipe_free(&p->recipe);
     weft_vae_free(p->vae);
     weft_store_free(p->store);
     weft_free(p->folder);
     weft_free(p->denoiser_folder);
-    weft_free(p->encoder_folder);
     weft_free(p->vae_folder);
     weft_free(p->leg);
     weft_free(p->x);
@@ -354,26 +388,40 @@ static int64_t host_floats(const weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
     return 2 * all + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) +
-           p->rows * p->text_floats;
+           p->rows * p->captions.floats;
+}
+
+/* All of them, which run one at a time; how many. */
+enum { MAX_PROGRAMS = 1 + WEFT_MAX_READERS };
+static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
+{
+    int count = 0;
+    for (int i = 0; i < p->captions.readers; i++)
+        list[count++] = p->encoder[i].program;
+    list[count++] = p->denoiser.program;
+    return count;
 }
 
 int64_t weft_generator_bytes(const weft_generator *p)
 {
-    weft_program *programs[] = {p->encoder.program, p->denoiser.program};
+    weft_program *programs[MAX_PROGRAMS];
+    const int count = programs_of(p, programs);
     int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_vae_bytes(p->vae) +
-                    weft_programs_bytes(programs, 2);
-    for (int i = 0; i < 2; i++)
+                    weft_programs_bytes(programs, count);
+    for (int i = 0; i < count; i++)
         bytes += weft_program_plan(programs[i])->source_bytes;
     return bytes;
 }
 
-static weft_status load_part(weft_generator *p, part *s, const weft_model *model,
-                             const char *folder)
+/* Files of text encoders have more than the encoder (`partial`). */
+static weft_status load_part(weft_generator *p, part *s, const weft_model *model, const char *scope,
+                             const char *folder, bool partial)
 {
     char prefix[64];
-    snprintf(prefix, sizeof prefix, "%s.", model->family->scope);
+    snprintf(prefix, sizeof prefix, "%s.", scope);
     WEFT_TRY(weft_store_init(p->store, s->own, 0));
-    return weft_weights_load(p->store, s->own, prefix, folder, false);
+    return weft_weights_load(p->store, s->own, prefix, folder, partial,
+                             &(weft_weights_names){weft_model_own_name, model});
 }
 
 static int64_t tokens_of(const weft_generator *p)
@@ -393,18 +441,23 @@ weft_status weft_generator_bind(weft_generator *p)
     p->slope = weft_alloc_aligned(all * 4);
     p->work =
         weft_alloc_aligned(weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) * 4);
-    p->context = weft_alloc_aligned(p->rows * p->text_floats * 4);
+    p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
     if (!p->leg || !p->x || !p->slope || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     WEFT_TRY(weft_scheduler_lay(&p->scheduler, &walk, p->leg));
-    WEFT_TRY(load_part(p, &p->encoder, &p->encoder_model, p->encoder_folder));
-    WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_folder));
-    weft_program *programs[] = {p->encoder.program,
-                                p->denoiser.program}; /* the results of each are copied at once */
+    for (int i = 0; i < p->captions.readers; i++) {
+        const weft_reader *reader = &p->captions.reader[i];
+        WEFT_TRY(load_part(p, &p->encoder[i], &reader->model, reader->reading->encoder,
+                           p->encoder_folder[i], reader->tokenizer[0] != 0));
+    }
+    WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_model.family->scope,
+                       p->denoiser_folder, false));
+    weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
+    const int count = programs_of(p, programs);
     weft_group *group = NULL;
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
-    WEFT_TRY(weft_programs_bind(programs, 2, p->store, group));
+    WEFT_TRY(weft_programs_bind(programs, count, p->store, group));
     return weft_vae_bind(p->vae);
 }
 
@@ -431,17 +484,18 @@ static int64_t own_rows(const part *s, const char *input, int64_t *first)
 /* Rows 0..batch-1 are the prompts, rows batch.. the empty prompt. */
 static weft_status encode_text(weft_generator *p, const char *const *prompts, int64_t count)
 {
-    weft_tensor *tokens = weft_program_input(p->encoder.program, "batch.tokens");
-    int64_t first;
-    const int64_t rows = own_rows(&p->encoder, "batch.tokens", &first);
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t row = first + r;
-        p->encoder_model.family->tokens(p->encoder_model.config, row < count ? prompts[row] : "",
-                                        (int32_t *)tokens->data + r * p->text.length);
+    for (int i = 0; i < p->captions.readers; i++) {
+        weft_program *program = p->encoder[i].program;
+        int64_t first;
+        const int64_t rows =
+            own_rows(&p->encoder[i],
+                     i ? i > 1 ? "batch.tokens_3" : "batch.tokens_2" : "batch.tokens", &first);
+        for (int64_t r = 0; r < rows; r++)
+            WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
+                                         program, r, first + r < count ? prompts[first + r] : ""));
+        WEFT_TRY(weft_program_run(program));
+        weft_captions_take(&p->captions, i, program, p->rows, p->context);
     }
-    WEFT_TRY(weft_program_run(p->encoder.program));
-    memcpy(p->context, weft_program_output(p->encoder.program, "text")->data,
-           (size_t)(p->rows * p->text_floats) * 4);
     return WEFT_OK;
 }
 
@@ -450,7 +504,7 @@ static weft_status_code answer_at(weft_generator *p, const float *x, const weft_
 {
     float *latents = weft_program_input(p->denoiser.program, "batch.latents")->data;
     float *timestep = weft_program_input(p->denoiser.program, "batch.timestep")->data;
-    float *text = weft_program_input(p->denoiser.program, "batch.text")->data;
+    const weft_tensor *told = weft_program_input(p->denoiser.program, "batch.guidance");
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     int64_t first;
     const int64_t rows = own_rows(&p->denoiser, "batch.latents", &first);
@@ -460,8 +514,11 @@ static weft_status_code answer_at(weft_generator *p, const float *x, const weft_
         for (int64_t i = 0; level->in != 1 && i < p->latent_floats; i++)
             to[i] *= (float)level->in;
         timestep[r] = (float)level->time;
+        if (told)
+            ((float *)told->data)[r] = (float)(1000 * p->options.guidance);
+        weft_captions_give(&p->captions, weft_captions_program_input, p->denoiser.program, r,
+                           p->context + (first + r) * p->captions.floats);
     }
-    memcpy(text, p->context + first * p->text_floats, (size_t)(rows * p->text_floats) * 4);
     WEFT_TRY(weft_program_run(p->denoiser.program));
     const float *out = weft_program_output(p->denoiser.program, "prediction")->data;
     memcpy(answer, out, (size_t)all * 4);
@@ -531,6 +588,18 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
     return WEFT_OK;
 }
 
+/* A line for each encoder that does not take all of a prompt. */
+static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char *text)
+{
+    weft_buf out = {0};
+    const weft_status_code status = weft_captions_tell_cut(&p->captions, &p->spelling, text, &out);
+    for (char *line = out.data, *end; status == WEFT_OK && line && (end = strchr(line, '\n'));
+         line = end + 1)
+        weft_warn("prompt %lld %.*s", (long long)prompt + 1, (int)(end - line), line);
+    weft_buf_free(&out);
+    return status;
+}
+
 weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
                                int64_t count, const weft_generator_sink *sink)
 {
@@ -540,9 +609,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     const weft_sampler_callbacks callbacks = {
         .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
     for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
-        if (p->text.bytes && (int64_t)strlen(prompts[i]) > p->text.bytes)
-            weft_warn("prompt %lld has %lld bytes; this model reads the first %lld",
-                      (long long)i + 1, (long long)strlen(prompts[i]), (long long)p->text.bytes);
+        WEFT_TRY(tell_cut(p, i, prompts[i]));
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;
         WEFT_TRY(encode_text(p, prompts + r.first, now));

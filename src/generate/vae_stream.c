@@ -167,7 +167,7 @@ static weft_status load_half(weft_vae *v, stage s[2])
     const int count = v->latents[1] ? 2 : 1;
     for (int i = 0; i < count; i++)
         WEFT_TRY(weft_store_init(v->store, s[i].graph, 0));
-    return weft_weights_load(v->store, s[count - 1].graph, "", v->folder, true);
+    return weft_weights_load(v->store, s[count - 1].graph, "", v->folder, true, NULL);
 }
 
 weft_status weft_vae_bind(weft_vae *v)

@@ -249,6 +249,11 @@ static const weft_dialect dialects[] = {
     {"diffusers", "adaln_single.emb.timestep_embedder.linear_1.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 512,
+     .clean = WEFT_CLEAN_LOWER},
+};
+
 const weft_family weft_family_allegro_dit = {
     .class_name = "AllegroTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -258,6 +263,7 @@ const weft_family weft_family_allegro_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };

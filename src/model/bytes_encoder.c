@@ -92,7 +92,7 @@ static void build(weft_graph *g, const void *config, weft_call call, weft_ports 
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const bytes_encoder *c = config;
-    *text = (weft_text_shape){c->max_length, c->dim, c->max_length - 1};
+    *text = (weft_text_shape){c->max_length, c->dim, c->max_length - 1, 0};
 }
 
 static int64_t four_dims(const void *config)

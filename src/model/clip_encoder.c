@@ -225,7 +225,13 @@ static void build_vision_projected(weft_graph *g, const void *config, weft_call 
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const clip *c = config;
-    *text = (weft_text_shape){c->positions, c->width, 0};
+    *text = (weft_text_shape){c->positions, c->width, 0, c->width};
+}
+
+static void text_shape_projected(const void *config, weft_text_shape *text)
+{
+    const clip *c = config;
+    *text = (weft_text_shape){c->positions, c->width, 0, c->projection};
 }
 
 /* clang-format off */
@@ -317,7 +323,7 @@ static const weft_named_config text_sizes[] = {
 FAMILY(text, text, "CLIPTextModel", WEFT_ROLE_TEXT_ENCODER, "text_encoder",
        .text = text_shape, .sizes = text_sizes, .model_type = "clip_text_model");
 FAMILY(text_projected, text, "CLIPTextModelWithProjection", WEFT_ROLE_TEXT_ENCODER,
-       "text_encoder", .text = text_shape);
+       "text_encoder", .text = text_shape_projected);
 FAMILY(vision, vision, "CLIPVisionModel", WEFT_ROLE_IMAGE_ENCODER, "image_encoder",
        .sizes = vision_sizes, .model_type = "clip_vision_model");
 FAMILY(vision_projected, vision, "CLIPVisionModelWithProjection", WEFT_ROLE_IMAGE_ENCODER,

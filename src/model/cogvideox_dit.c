@@ -375,6 +375,10 @@ static const weft_dialect dialects[] = {
     {"diffusers", "transformer_blocks.0.norm1.linear.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 226, .sees_padding = true},
+};
+
 const weft_family weft_family_cogvideox_dit = {
     .class_name = "CogVideoXTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -384,6 +388,7 @@ const weft_family weft_family_cogvideox_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

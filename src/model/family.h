@@ -226,7 +226,27 @@ typedef struct weft_dialect {
 typedef struct weft_text_shape {
     int64_t length, width; /* tokens of a prompt, width of an embedding */
     int64_t bytes;         /* of a prompt that are read; 0: as many as the tokens hold */
+    int64_t pooled;        /* width of the one vector of a prompt; 0: it gives none */
 } weft_text_shape;
+
+/* What is done to a text before it is cut into tokens (text/clean.h). */
+typedef enum weft_cleaning {
+    WEFT_CLEAN_NOTHING,
+    WEFT_CLEAN_PROMPT, /* damage repaired, entities, white space */
+    WEFT_CLEAN_LOWER   /* small letters, no white space at its ends */
+} weft_cleaning;
+
+/* How a denoiser is told a text by one of its encoders. Ports: WEFT_PORT_LATENTS (0): none. */
+typedef struct weft_reading {
+    const char *encoder, *tokenizer; /* their folders in a pipeline */
+    weft_port text, mask, pooled;    /* of the denoiser: what the encoder's outputs are given as */
+    int64_t length;                  /* tokens of a text; 0: as many as the encoder takes */
+    const char *before, *behind;     /* a template around every text; NULL: nothing */
+    int64_t crop;                    /* tokens of `before`, whose embeddings are left away */
+    weft_cleaning clean;
+    bool sees_padding; /* the encoder is not told which tokens are padding */
+    bool zeros;        /* embeddings behind the text are zeros */
+} weft_reading;
 
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
@@ -259,8 +279,12 @@ struct weft_family {
     void (*set_statistics)(void *config, const double *mean, const double *deviation);
     /* Weights that training from nothing begins with; NULL: those of the graph's own. */
     void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);
+    /* denoisers: a row per text encoder */
+    const weft_reading *reading;
+    int readings;
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
+    /* those that need no tokenizer's files; NULL: text/tokenizer.h makes the tokens */
     void (*tokens)(const void *config, const char *caption, int32_t *tokens); /* text.length */
 
     const weft_dialect *dialect;

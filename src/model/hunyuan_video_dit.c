@@ -510,6 +510,23 @@ static const weft_dialect dialects[] = {
     {"diffusers", "context_embedder.token_refiner.refiner_blocks.0.attn.to_q.weight", NULL, 0},
 };
 
+/* The language model is asked to describe a video; what it says of the question is left away. */
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 256,
+     .crop = 95,
+     .before = "<|start_header_id|>system<|end_header_id|>\n\nDescribe the video by detailing the "
+               "following aspects: 1. The main content and theme of the video."
+               "2. The color, shape, size, texture, quantity, text, and spatial relationships of "
+               "the objects."
+               "3. Actions, events, behaviors temporal relationships, physical movement changes "
+               "of the objects."
+               "4. background environment, light, style and atmosphere."
+               "5. camera angles, movements, and transitions used in the video:<|eot_id|>"
+               "<|start_header_id|>user<|end_header_id|>\n\n",
+     .behind = "<|eot_id|>"},
+    {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77},
+};
+
 const weft_family weft_family_hunyuan_video_dit = {
     .class_name = "HunyuanVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -519,6 +536,7 @@ const weft_family weft_family_hunyuan_video_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

@@ -266,6 +266,10 @@ static const weft_dialect dialects[] = {
     {"diffusers", "temporal_transformer_blocks.0.attn1.to_q.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 120, .clean = WEFT_CLEAN_LOWER},
+};
+
 const weft_family weft_family_latte_dit = {
     .class_name = "LatteTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -275,6 +279,7 @@ const weft_family weft_family_latte_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_groups, .recipes = WEFT_SPLIT_GROUPS_LISTS,
 };

@@ -152,7 +152,7 @@ static void build_qwen(weft_graph *g, const void *config, weft_call call, weft_p
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const llama *c = config;
-    *text = (weft_text_shape){c->max_length, c->width, 0};
+    *text = (weft_text_shape){c->max_length, c->width, 0, 0};
 }
 
 static int64_t even_share(const void *config)

@@ -290,6 +290,11 @@ static const weft_dialect dialects[] = {
     {"original", "patchify_proj.weight", original, sizeof original / sizeof *original},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 128,
+     .sees_padding = true},
+};
+
 const weft_family weft_family_ltx_dit = {
     .class_name = "LTXVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -299,6 +304,7 @@ const weft_family weft_family_ltx_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };

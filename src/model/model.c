@@ -153,22 +153,44 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
     return true;
 }
 
-const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
-                                       const weft_dialect **dialect, const char **prefix)
+/* Which of a family's dialects has such names, and behind which prefix. */
+static bool detect(const weft_family *f, bool (*has)(void *user, const char *name), void *user,
+                   const weft_dialect **dialect, const char **prefix)
 {
     static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.",
                                            "net."};
+    for (int d = 0; d < f->dialects; d++)
+        for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
+            char name[300];
+            *dialect = &f->dialect[d];
+            *prefix = prefixes[p];
+            snprintf(name, sizeof name, "%s%s", *prefix, (*dialect)->marker);
+            if (has(user, name))
+                return true;
+        }
+    return false;
+}
+
+const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
+                                       const weft_dialect **dialect, const char **prefix)
+{
     for (int i = 0; weft_families[i]; i++)
-        for (int d = 0; d < weft_families[i]->dialects; d++)
-            for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
-                char name[300];
-                *dialect = &weft_families[i]->dialect[d];
-                *prefix = prefixes[p];
-                snprintf(name, sizeof name, "%s%s", *prefix, (*dialect)->marker);
-                if (has(user, name))
-                    return weft_families[i];
-            }
+        if (detect(weft_families[i], has, user, dialect, prefix))
+            return weft_families[i];
     return NULL;
+}
+
+bool weft_model_own_name(const void *model, bool (*has)(void *file, const char *name), void *file,
+                         const char *theirs, char *out, size_t size)
+{
+    const weft_dialect *dialect;
+    const char *prefix;
+    if (!detect(((const weft_model *)model)->family, has, file, &dialect, &prefix)) {
+        prefix = "";
+        dialect = &(weft_dialect){0};
+    }
+    const size_t skip = strncmp(theirs, prefix, strlen(prefix)) ? 0 : strlen(prefix);
+    return weft_dialect_rename(dialect, theirs + skip, out, size);
 }
 
 /* ---- configs -------------------------------------------------------------------------------- */
@@ -408,15 +430,6 @@ weft_text_shape weft_model_text(const weft_model *model)
     weft_text_shape text;
     model->family->text(model->config, &text);
     return text;
-}
-
-weft_status weft_model_reads_captions(const weft_model *model, const char *where)
-{
-    if (model->family->tokens)
-        return WEFT_OK;
-    return weft_fail(WEFT_E_UNSUPPORTED,
-                     "%s: captions do not become tokens of %s yet; take a WeftBytesEncoder", where,
-                     weft_model_class(model));
 }
 
 bool weft_model_has(const weft_model *model, weft_port port)

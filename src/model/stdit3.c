@@ -459,6 +459,11 @@ static const weft_dialect dialects[] = {
     {"original", "spatial_blocks.0.attn.qkv.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 300,
+     .clean = WEFT_CLEAN_LOWER},
+};
+
 const weft_family weft_family_stdit3 = {
     .class_name = "STDiT3", .also = "STDiT3_XL_2", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -468,6 +473,7 @@ const weft_family weft_family_stdit3 = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .begin = begin,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_groups_cp, .recipes = 1,
 };

@@ -167,7 +167,7 @@ static void build_umt5(weft_graph *g, const void *config, weft_call call, weft_p
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const t5 *c = config;
-    *text = (weft_text_shape){c->max_length, c->width, 0};
+    *text = (weft_text_shape){c->max_length, c->width, 0, 0};
 }
 
 /* clang-format off */
@@ -228,11 +228,14 @@ static const weft_rename_rule wan_rules[] = {
     {"norm",                    "encoder.final_layer_norm"},
 };
 
+/* One table under two names; a file has one of them or both. */
+static const weft_rename_rule shared_rules[] = {{"encoder.embed_tokens", "shared"}};
+
 /* The second block tells which of the two it is: UMT5 stands first in the registry. */
 static const weft_dialect t5_dialects[] = {
-    {"transformers", "encoder.block.0." BIAS ".weight", NULL, 0},
+    {"transformers", "encoder.block.0." BIAS ".weight", shared_rules, 1},
 }, umt5_dialects[] = {
-    {"transformers", "encoder.block.1." BIAS ".weight", NULL, 0},
+    {"transformers", "encoder.block.1." BIAS ".weight", shared_rules, 1},
     {"original", "blocks.0.pos_embedding.embedding.weight",
      wan_rules, sizeof wan_rules / sizeof *wan_rules},
 };

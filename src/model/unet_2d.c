@@ -340,6 +340,10 @@ static const weft_dialect dialects[] = {
     {"diffusers", "down_blocks.0.resnets.0.time_emb_proj.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT},
+};
+
 const weft_family weft_family_unet_2d = {
     .class_name = "UNet2DConditionModel", .role = WEFT_ROLE_DENOISER,
     .scope = "unet", .stem = "diffusion_pytorch_model",
@@ -349,6 +353,7 @@ const weft_family weft_family_unet_2d = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -247,6 +247,10 @@ static const weft_dialect dialects[] = {
     {"original", "mid_block.attn.qkv.weight", NULL, 0},
 };
 
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT},
+};
+
 const weft_family weft_family_uvit = {
     .class_name = "UViT", .also = "UViT_t2i", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -256,6 +260,7 @@ const weft_family weft_family_uvit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

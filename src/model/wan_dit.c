@@ -426,6 +426,12 @@ static const weft_recipe_list
     sp   = LIST("sp",   "tensor parallel, tokens in between",  sp_rows);
 static const weft_recipe_list *const recipes[] = {&tp, &ring, &cp, &sp};
 
+/* Zeros behind the text are seen: there is no mask. */
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
+     .zeros = true},
+};
+
 const weft_family weft_family_wan_dit = {
     .class_name = "WanTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -435,6 +441,7 @@ const weft_family weft_family_wan_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

@@ -112,12 +112,32 @@ static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
     return true;
 }
 
+typedef struct renaming {
+    const weft_weights_names *names;
+    const weft_tensors *file; /* with its own names, while the new ones are made */
+} renaming;
+
+static bool has_name(void *file, const char *name)
+{
+    return weft_tensors_find(file, name) != NULL;
+}
+
+static bool own_name(void *user, const char *theirs, char *out, size_t size)
+{
+    const renaming *r = user;
+    return r->names->rename(r->names->user, has_name, (void *)(uintptr_t)r->file, theirs, out,
+                            size);
+}
+
 weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
-                              const char *path, bool partial)
+                              const char *path, bool partial, const weft_weights_names *names)
 {
     weft_tensors *file;
     WEFT_TRY(weft_tensors_open(path, &file));
-    weft_status_code status = check(store, g, prefix, path, partial, file);
+    renaming r = {names, file};
+    weft_status_code status = names ? weft_tensors_rename(file, own_name, &r) : WEFT_OK;
+    if (status == WEFT_OK)
+        status = check(store, g, prefix, path, partial, file);
     if (status == WEFT_OK && verifies(store, g, prefix))
         status = weft_tensors_verify(file);
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {

@@ -30,6 +30,7 @@ struct weft_tokenizer {
     int digits;   /* BYTES: that may stand together */
     bool compose; /* BYTES: NFC first */
     bool dummy_prefix, remove_spaces, escape_spaces;
+    int32_t pad;
     weft_added *added; /* found in the text before anything else */
     int64_t added_count, added_capacity;
     int32_t front[WEFT_MAX_AROUND], back[WEFT_MAX_AROUND];

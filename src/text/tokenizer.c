@@ -1,8 +1,11 @@
 #include "text/inside.h"
 
 #include "base/fs.h"
+#include "base/json.h"
 
 #include <string.h>
+
+static const char bar[] = "\xe2\x96\x81"; /* stands for a blank */
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
@@ -65,6 +68,45 @@ static weft_status read_file(weft_tokenizer *t)
     return status;
 }
 
+/* "pad_token" of a config beside the tokenizer: a string, or an object with its content. */
+static weft_status read_padding(weft_tokenizer *t, const char *folder, const char *name)
+{
+    char *path = weft_path_join(folder, name);
+    json_t *json = NULL;
+    weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    if (path && weft_path_exists(path))
+        status = weft_json_load(path, &json);
+    const json_t *pad = json_object_get(json, "pad_token");
+    const char *text =
+        json_string_value(json_is_object(pad) ? json_object_get(pad, "content") : pad);
+    if (status == WEFT_OK && text) {
+        t->pad = weft_vocabulary_find(&t->vocabulary, text, (int64_t)strlen(text));
+        if (t->pad < 0)
+            status = weft_fail(WEFT_E_FORMAT, "%s: \"pad_token\" \"%.60s\" is not in %s", path,
+                               text, t->file);
+    }
+    json_decref(json);
+    weft_free(path);
+    return status;
+}
+
+static weft_status find_padding(weft_tokenizer *t)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    char *folder;
+    WEFT_TRY(folder_of(t->file, &folder));
+    weft_status_code status = WEFT_OK;
+    t->pad = -1;
+    for (int i = 0; i < 2 && t->pad < 0 && status == WEFT_OK; i++)
+        status = read_padding(t, folder, files[i]);
+    weft_free(folder);
+    if (t->pad < 0)
+        t->pad = weft_vocabulary_find(&t->vocabulary, "<pad>", 5);
+    if (t->pad < 0)
+        t->pad = t->form == WEFT_FORM_CLIP && t->backs ? t->back[0] : 0;
+    return status;
+}
+
 weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
 {
     weft_tokenizer *t = weft_alloc(sizeof *t);
@@ -80,6 +122,8 @@ weft_status weft_tokenizer_open(const char *path, weft_tokenizer **tokenizer)
         status = t->file ? read_file(t) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     if (status == WEFT_OK)
         status = weft_vocabulary_index(&t->vocabulary);
+    if (status == WEFT_OK)
+        status = find_padding(t);
     if (status == WEFT_OK)
         *tokenizer = t;
     else
@@ -107,9 +151,80 @@ const char *weft_tokenizer_piece(const weft_tokenizer *t, int32_t id)
     return known ? t->vocabulary.piece[id] : "";
 }
 
-/* ---- SentencePiece -------------------------------------------------------------------------- */
+int32_t weft_tokenizer_padding(const weft_tokenizer *t)
+{
+    return t->pad;
+}
 
-static const char bar[] = "\xe2\x96\x81"; /* stands for a blank */
+int64_t weft_tokenizer_size(const weft_tokenizer *t)
+{
+    return t->vocabulary.count;
+}
+
+const char *weft_tokenizer_class(const weft_tokenizer *t)
+{
+    return t->form == WEFT_FORM_CLIP                        ? "CLIPTokenizer"
+           : t->form != WEFT_FORM_BYTES                     ? "T5TokenizerFast"
+           : t->compose /* Qwen's, before it cuts a text */ ? "Qwen2TokenizerFast"
+                                                            : "PreTrainedTokenizerFast";
+}
+
+bool weft_tokenizer_is_file(const char *name)
+{
+    static const char *const names[] = {
+        "tokenizer.json",   "spiece.model",          "vocab.json",
+        "merges.txt",       "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json"};
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+/* A piece of bytes: each letter stands for one. */
+static void append_letters(const char *piece, const char *suffix, weft_buf *out)
+{
+    const size_t tail = strlen(suffix);
+    for (size_t left; (left = strlen(piece)) > 0;) {
+        int found = 0;
+        if (tail && left == tail && !strcmp(piece, suffix)) {
+            weft_buf_append(out, " ", 1);
+            return;
+        }
+        for (int byte = 0; byte < 256 && !found; byte++) {
+            char letter[4];
+            const int n = weft_bpe_letter((unsigned char)byte, letter);
+            if (left < (size_t)n || memcmp(piece, letter, (size_t)n) != 0)
+                continue;
+            weft_buf_append(out, &(char){(char)byte}, 1);
+            found = n;
+        }
+        if (!found)
+            weft_buf_append(out, piece, 1);
+        piece += found ? found : 1;
+    }
+}
+
+void weft_tokenizer_text(const weft_tokenizer *t, const int32_t *id, int64_t count, weft_buf *out)
+{
+    weft_buf raw = {0};
+    for (int64_t i = 0; i < count; i++) {
+        const char *piece = weft_tokenizer_piece(t, id[i]);
+        if (t->form == WEFT_FORM_CLIP || t->form == WEFT_FORM_BYTES) {
+            append_letters(piece, t->bpe.suffix, &raw);
+            continue;
+        }
+        for (; *piece; piece += strncmp(piece, bar, 3) ? 1 : 3) {
+            const bool blank = !strncmp(piece, bar, 3);
+            weft_buf_append(&raw, blank ? " " : piece, 1);
+        }
+    }
+    weft_text_repair(raw.data ? raw.data : "", raw.len, out);
+    out->failed |= raw.failed;
+    weft_buf_free(&raw);
+}
+
+/* ---- SentencePiece -------------------------------------------------------------------------- */
 
 /* What the text at `at` becomes, and how much of it: a piece that is always whole, what the map
  * says, or one letter as it is. */

@@ -10,7 +10,7 @@
 #ifndef WEFT_TEXT_TOKENIZER_H
 #define WEFT_TEXT_TOKENIZER_H
 
-#include "base/status.h"
+#include "base/memory.h"
 
 #include <stdint.h>
 
@@ -30,5 +30,18 @@ weft_status weft_tokenizer_encode(const weft_tokenizer *tokenizer, const char *t
                                   int64_t most, int32_t **id, int64_t *count, int64_t *cut);
 /* As the vocabulary has it; "" for an id that it has not. */
 const char *weft_tokenizer_piece(const weft_tokenizer *tokenizer, int32_t id);
+/* The text that ids stand for, to show it; special tokens by their names. */
+void weft_tokenizer_text(const weft_tokenizer *tokenizer, const int32_t *id, int64_t count,
+                         weft_buf *out);
+/* Behind texts that are shorter than others: what the tokenizer's own config says, else "<pad>",
+ * CLIP's end token, or 0. */
+int32_t weft_tokenizer_padding(const weft_tokenizer *tokenizer);
+/* One more than the highest id. */
+int64_t weft_tokenizer_size(const weft_tokenizer *tokenizer);
+/* transformers' class of such a tokenizer. */
+const char *weft_tokenizer_class(const weft_tokenizer *tokenizer);
+
+/* Whether a file of this name in a model's folder is its tokenizer's. */
+bool weft_tokenizer_is_file(const char *name);
 
 #endif

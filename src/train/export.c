@@ -16,9 +16,14 @@ static weft_status copy_file(const char *from, const char *to)
     return status;
 }
 
-/* The files (not folders) of a model that was not trained here, so that the new one stands alone.
- */
-static weft_status copy_model(const char *from, const char *to)
+static bool of_model(const char *name)
+{
+    const char *extension = weft_path_extension(name);
+    return !strcmp(extension, "json") || !strcmp(extension, "safetensors");
+}
+
+/* The files (not folders) of what was not trained here, so that the new model stands alone. */
+static weft_status copy_files(const char *from, const char *to, bool (*wanted)(const char *name))
 {
     weft_names names = {0};
     WEFT_TRY(weft_make_dirs(to));
@@ -28,9 +33,7 @@ static weft_status copy_model(const char *from, const char *to)
         char source[1024], target[1024];
         snprintf(source, sizeof source, "%s/%s", from, names.name[i]);
         snprintf(target, sizeof target, "%s/%s", to, names.name[i]);
-        const char *extension = weft_path_extension(names.name[i]);
-        if (!weft_path_is_dir(source) &&
-            (!strcmp(extension, "json") || !strcmp(extension, "safetensors")))
+        if (!weft_path_is_dir(source) && wanted(names.name[i]))
             status = copy_file(source, target);
     }
     weft_names_free(&names);
@@ -52,10 +55,10 @@ static weft_dtype dtype_of(const weft_export *e)
     return e->run->model_dtype == WEFT_MODEL_BF16 ? WEFT_BF16 : WEFT_F32;
 }
 
-static void add_to_index(json_t *index, const weft_model *model)
+static void add_to_index(json_t *index, const char *folder, const weft_model *model)
 {
     const weft_family *f = model->family;
-    json_object_set_new(index, f->scope, json_pack("[s,s]", f->library, f->class_name));
+    json_object_set_new(index, folder, json_pack("[s,s]", f->library, f->class_name));
 }
 
 static weft_status write_index(const weft_export *e, const char *folder)
@@ -63,13 +66,41 @@ static weft_status write_index(const weft_export *e, const char *folder)
     const weft_run_models *m = e->models;
     json_t *index = json_object();
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
-    add_to_index(index, &m->denoiser);
-    add_to_index(index, &m->autoencoder);
-    add_to_index(index, &m->text);
+    add_to_index(index, m->denoiser.family->scope, &m->denoiser);
+    add_to_index(index, m->autoencoder.family->scope, &m->autoencoder);
+    for (int r = 0; r < m->captions.readers; r++) {
+        const weft_reader *reader = &m->captions.reader[r];
+        add_to_index(index, reader->reading->encoder, &reader->model);
+        if (reader->tokenizer[0]) {
+            weft_tokenizer *t;
+            WEFT_TRY(weft_tokenizer_open(reader->tokenizer, &t));
+            json_object_set_new(index, reader->reading->tokenizer,
+                                json_pack("[s,s]", "transformers", weft_tokenizer_class(t)));
+            weft_tokenizer_close(t);
+        }
+    }
     json_object_set_new(index, "scheduler",
                         json_pack("[s,s]", "diffusers",
                                   weft_process_class(weft_run_process(e->run), &e->run->noise)));
     return save_json(folder, "model_index.json", index);
+}
+
+/* A text encoder that was not trained, and its tokenizer in any case. */
+static weft_status write_reader(const weft_export *e, const char *folder, int r)
+{
+    const weft_reader *reader = &e->models->captions.reader[r];
+    char path[700], from[600];
+    snprintf(path, sizeof path, "%s/%s", folder, reader->reading->encoder);
+    if (e->models->text_stays >> r & 1)
+        WEFT_TRY(copy_files(weft_run_text(e->run, r)->weights, path, of_model));
+    if (!reader->tokenizer[0])
+        return WEFT_OK;
+    snprintf(path, sizeof path, "%s/%s", folder, reader->reading->tokenizer);
+    snprintf(from, sizeof from, "%s", reader->tokenizer);
+    char *slash = strrchr(from, '/');
+    if (!weft_path_is_dir(from))
+        snprintf(slash ? slash : from, slash ? 1 : 2, "%s", slash ? "" : ".");
+    return copy_files(from, path, weft_tokenizer_is_file);
 }
 
 /* What a pipeline needs beside the weights that were trained. */
@@ -77,19 +108,21 @@ static weft_status write_rest(const weft_export *e, const char *folder)
 {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
-    WEFT_TRY(copy_model(e->run->autoencoder.weights, path));
-    if (e->models->text_stays) {
-        snprintf(path, sizeof path, "%s/%s", folder, e->models->text.family->scope);
-        WEFT_TRY(copy_model(weft_run_text(e->run)->weights, path));
-    }
+    WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
+    for (int r = 0; r < e->models->captions.readers; r++)
+        WEFT_TRY(write_reader(e, folder, r));
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
                        weft_process_write(weft_run_process(e->run), &e->run->noise)));
+    json_t *lengths = json_array();
+    for (int r = 0; r < e->models->captions.readers; r++)
+        json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
     WEFT_TRY(save_json(folder, "weft.json",
-                       json_pack("{s:I, s:I, s:I, s:f}", "frames", (json_int_t)e->size->frames,
+                       json_pack("{s:I, s:I, s:I, s:f, s:o}", "frames", (json_int_t)e->size->frames,
                                  "height", (json_int_t)e->size->height, "width",
-                                 (json_int_t)e->size->width, "fps", e->fps > 0 ? e->fps : 24.0)));
+                                 (json_int_t)e->size->width, "fps", e->fps > 0 ? e->fps : 24.0,
+                                 "text_lengths", lengths)));
     return write_index(e, folder);
 }
 

@@ -21,7 +21,8 @@ typedef struct weft_export {
  * A denoiser: <out>/model, a pipeline's folder:
  *   transformer/, text_encoder/, vae/   what was trained, and copies of what was not
  *   scheduler/                          the process
- *   weft.json                           the clip size that it was trained on, for `weft generate`
+ *   weft.json                           the clip size and the lengths of texts that it was trained
+ *                                       on, for `weft generate`
  *   model_index.json                    comes last
  * Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);

@@ -39,13 +39,14 @@ typedef struct encoding {
     int64_t batch; /* of a program */
     bool (*skip)(const void *user, const weft_sample *sample);
     const void *skip_user;
-    const weft_model *encoder; /* of captions; NULL: they are not encoded */
-    weft_text_shape words;     /* its */
+    const weft_captions *captions; /* NULL: they are not encoded */
+    weft_spelling spelling;
+    float *told; /* (batch, floats) of the last captions */
     weft_store *store;
     int buckets;
     weft_step *step; /* the VAE's, by bucket */
     weft_bucket *size;
-    weft_step text;
+    weft_step text[WEFT_MAX_READERS];
     weft_loader *loader;
     int64_t samples, done;
     int64_t global[ENCODE_BATCH]; /* sample of each item of the program's last batch; -1: a
@@ -92,6 +93,19 @@ static weft_status open_loader(encoding *e)
     return WEFT_OK;
 }
 
+/* Of text encoder r, whose matrices stay in the type of their files. NULL: no memory. */
+static weft_graph *text_graph(const weft_run *run, const weft_captions *c, int r, int64_t batch)
+{
+    weft_graph *g = weft_graph_create();
+    weft_dtype dtype = WEFT_F32;
+    if (!g)
+        return NULL;
+    if (weft_weights_dtype(weft_run_text(run, r)->weights, &dtype) == WEFT_OK)
+        weft_graph_store_weights_as(g, dtype);
+    weft_captions_build(g, c, r, batch);
+    return g;
+}
+
 /* The VAE's programs share their arena; the text encoder has its own, so that both results are
  * there at once. */
 static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store *store)
@@ -108,12 +122,9 @@ static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store 
         WEFT_GO(weft_store_init(store, e->step[i].graph, 0));
         programs[i] = e->step[i].program;
     }
-    if (e->encoder) {
-        weft_graph *g = weft_graph_create();
-        if (g)
-            weft_text_build(g, e->encoder, e->batch);
-        WEFT_GO(weft_step_make(g, NULL, &e->here, store, 0, &e->text));
-    }
+    for (int i = 0; e->captions && i < e->captions->readers; i++)
+        WEFT_GO(weft_step_make(text_graph(e->run, e->captions, i, e->batch), NULL, &e->here, store,
+                               0, &e->text[i]));
     if (e->here.comm)
         WEFT_GO(weft_comm_world(e->here.comm, &group));
     WEFT_GO(weft_programs_bind(programs, e->buckets, store, group));
@@ -145,7 +156,7 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
     int64_t batch;
     const weft_place_of_run here = encoding_place(place, !trained, &batch);
     weft_program **programs = weft_alloc(count * (int64_t)sizeof *programs);
-    weft_step *steps = weft_alloc((count + 1) * (int64_t)sizeof *steps);
+    weft_step *steps = weft_alloc((count + WEFT_MAX_READERS) * (int64_t)sizeof *steps);
     weft_status_code status =
         programs && steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the encoder");
     int64_t sum = 0, clips = 0;
@@ -164,21 +175,34 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
           (run->data.prefetch + 1) * clips * (int64_t)sizeof(float);
     if (!trained)
         sum += weft_program_plan(programs[0])->source_bytes;
-    if (models->text_stays) {
-        weft_graph *g = weft_graph_create();
-        if (g)
-            weft_text_build(g, &models->text, batch);
-        WEFT_GO(weft_step_plan(g, NULL, &here, &steps[count]));
-        sum += weft_program_bytes(steps[count].program) +
-               weft_program_plan(steps[count].program)->source_bytes;
+    for (int r = 0; models->text_given && r < models->captions.readers; r++) {
+        weft_step *step = &steps[count + r];
+        WEFT_GO(weft_step_plan(text_graph(run, &models->captions, r, batch), NULL, &here, step));
+        sum += weft_program_bytes(step->program) + weft_program_plan(step->program)->source_bytes;
     }
     *bytes = sum;
 out:
-    for (int i = 0; steps && i <= count; i++)
+    for (int i = 0; steps && i < count + WEFT_MAX_READERS; i++)
         weft_step_free(&steps[i]);
     weft_free(steps);
     weft_free(programs);
     return status;
+}
+
+static weft_status open_captions(encoding *e, weft_store *store)
+{
+    const weft_captions *c = e->captions;
+    for (int i = 0; i < c->readers; i++) {
+        char prefix[64];
+        const weft_weights_names names = {weft_model_own_name, &c->reader[i].model};
+        snprintf(prefix, sizeof prefix, "%s.", c->reader[i].reading->encoder);
+        WEFT_TRY(weft_weights_load(store, e->text[i].whole, prefix,
+                                   weft_run_text(e->run, i)->weights, true, &names));
+    }
+    e->told = weft_alloc(e->batch * c->floats * (int64_t)sizeof *e->told);
+    if (!e->told)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for embeddings");
+    return weft_spelling_open(c, &e->spelling);
 }
 
 /* `store` NULL: one of its own with the weights that the config names. */
@@ -201,12 +225,10 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", vae->family->scope);
     if (e->store)
-        WEFT_TRY(
-            weft_weights_load(store, e->step->whole, prefix, e->run->autoencoder.weights, true));
-    if (!e->encoder)
-        return open_loader(e);
-    snprintf(prefix, sizeof prefix, "%s.", e->encoder->family->scope);
-    WEFT_TRY(weft_weights_load(store, e->text.whole, prefix, weft_run_text(e->run)->weights, true));
+        WEFT_TRY(weft_weights_load(store, e->step->whole, prefix, e->run->autoencoder.weights, true,
+                                   NULL));
+    if (e->captions)
+        WEFT_TRY(open_captions(e, store));
     return open_loader(e);
 }
 
@@ -215,7 +237,10 @@ static void close_encoding(encoding *e)
     weft_loader_close(e->loader);
     for (int i = 0; i < e->buckets && e->step; i++)
         weft_step_free(&e->step[i]);
-    weft_step_free(&e->text);
+    for (int i = 0; i < WEFT_MAX_READERS; i++)
+        weft_step_free(&e->text[i]);
+    weft_spelling_close(&e->spelling);
+    weft_free(e->told);
     weft_store_free(e->store);
     weft_free(e->step);
     weft_free(e->size);
@@ -250,16 +275,18 @@ static int64_t fresh_samples(const encoding *e, const weft_batch *batch)
     return left < 0 ? 0 : left < all ? left : all;
 }
 
-/* Embeddings (B,L,D) of the captions of this rank's items, on every rank; NULL captions are empty
- * ones. */
-static weft_status encode_text(encoding *e, const char *const *caption, const float **text)
+/* What is told of this rank's captions, packed, into e->told; NULL captions are empty ones. */
+static weft_status encode_text(encoding *e, const char *const *caption)
 {
-    int32_t *tokens = weft_program_input(e->text.program, "batch.tokens")->data;
-    for (int64_t i = 0; i < e->text.slice_count; i++)
-        e->encoder->family->tokens(e->encoder->config, caption ? caption[i] : "",
-                                   tokens + i * e->words.length);
-    WEFT_TRY(weft_program_run(e->text.program));
-    *text = weft_program_output(e->text.program, "text")->data;
+    const weft_captions *c = e->captions;
+    for (int i = 0; i < c->readers; i++) {
+        const weft_step *step = &e->text[i];
+        for (int64_t k = 0; k < step->slice_count; k++)
+            WEFT_TRY(weft_captions_spell(c, &e->spelling, i, weft_captions_program_input,
+                                         step->program, k, caption ? caption[k] : ""));
+        WEFT_TRY(weft_program_run(step->program));
+        weft_captions_take(c, i, step->program, step->slice_count, e->told);
+    }
     return WEFT_OK;
 }
 
@@ -333,7 +360,15 @@ static weft_status add_array(weft_shard_file *shard, const char *key, const char
     return status;
 }
 
-/* `text`: the caption's embedding; NULL: captions are not encoded. */
+/* (L,D) of one embedding, (N) of several things that are told. */
+static int told_shape(const weft_captions *c, int64_t dim[2])
+{
+    dim[0] = c->tolds == 1 ? c->told->rows : c->floats;
+    dim[1] = c->told->width;
+    return c->tolds == 1 ? 2 : 1;
+}
+
+/* `text`: what is told of the caption; NULL: captions are not encoded. */
 static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index,
                               const float *latent, const float *text)
 {
@@ -343,9 +378,11 @@ static weft_status add_sample(encoding *e, weft_shard_file *shard, int64_t index
     weft_part_bytes bytes = {0};
     weft_status_code status = WEFT_OK;
     WEFT_GO(add_array(shard, sample->key, WEFT_LATENT_PART, 4, e->latent.dim + 1, latent));
-    if (text)
-        WEFT_GO(add_array(shard, sample->key, WEFT_TEXT_PART, 2,
-                          (int64_t[]){e->words.length, e->words.width}, text));
+    if (text) {
+        int64_t dim[2];
+        const int rank = told_shape(e->captions, dim);
+        WEFT_GO(add_array(shard, sample->key, WEFT_TEXT_PART, rank, dim, text));
+    }
     if (json) {
         WEFT_GO(weft_dataset_read(dataset, sample, json, true, &bytes));
         WEFT_GO(weft_shard_file_add(shard, sample->key, "json", bytes.data, bytes.bytes));
@@ -365,7 +402,7 @@ static weft_status add_batch(encoding *e, output *o, const float *latents, const
         if (!o->shard)
             WEFT_TRY(begin_shard(o, weft_comm_rank(e->place->comm)));
         WEFT_TRY(add_sample(e, o->shard, e->global[i], latents + i * e->latent_count,
-                            text ? text + i * e->words.length * e->words.width : NULL));
+                            text ? text + i * e->captions->floats : NULL));
         if (++o->samples >= SHARD_SAMPLES || weft_shard_file_bytes(o->shard) >= SHARD_BYTES ||
             weft_now() - o->began >= SHARD_SECONDS)
             WEFT_TRY(end_shard(o));
@@ -383,12 +420,12 @@ static weft_status encode_all(encoding *e, output *o)
     weft_progress_begin(&progress, "encode latents", e->samples, 0);
     progress.quiet |= weft_comm_rank(e->place->comm) != 0;
     while (e->done < e->samples) {
-        const float *latents, *text = NULL;
+        const float *latents;
         const char *const *captions;
         WEFT_GO(encode_next(e, &latents, &captions));
-        if (e->encoder)
-            WEFT_GO(encode_text(e, captions, &text));
-        WEFT_GO(add_batch(e, o, latents, text));
+        if (e->captions)
+            WEFT_GO(encode_text(e, captions));
+        WEFT_GO(add_batch(e, o, latents, e->told));
         weft_progress_update(&progress, e->done, NULL);
         stop = weft_comm_interrupt_check(e->place->comm);
         if (stop != WEFT_OK)
@@ -422,9 +459,10 @@ static weft_status hash_weights(XXH3_state_t *state, const char *folder)
 
 /* The folder's name: a hash of the encoders' files, the shards' contents and the clips' sizes. What
  * was made of other ones is in another folder and never read. */
-static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[24])
+static weft_status cache_key(const weft_run *run, const weft_run_models *models,
+                             const weft_stage *s, char key[24])
 {
-    const weft_run_model *text = weft_run_text(run);
+    const weft_captions *c = &models->captions;
     weft_buf what = {0};
     weft_dataset *ds;
     WEFT_TRY(
@@ -446,8 +484,14 @@ static weft_status cache_key(const weft_run *run, const weft_stage *s, char key[
     XXH3_64bits_reset(state);
     XXH3_64bits_update(state, what.data, (size_t)what.len);
     WEFT_GO(hash_weights(state, run->autoencoder.weights));
-    if (text && text->weights[0] && !text->train)
-        WEFT_GO(hash_weights(state, text->weights));
+    for (int r = 0; models->text_given && r < c->readers; r++) {
+        uint64_t told;
+        WEFT_GO(hash_weights(state, weft_run_text(run, r)->weights));
+        if (!c->reader[r].tokenizer[0])
+            continue;
+        WEFT_GO(weft_captions_hash(c, r, &told));
+        XXH3_64bits_update(state, &told, sizeof told);
+    }
     snprintf(key, 24, "%016llx", (unsigned long long)XXH3_64bits_digest(state));
 out:
     XXH3_freeState(state);
@@ -459,11 +503,12 @@ out:
 static weft_status write_no_text(encoding *e, const char *folder)
 {
     char path[560];
-    const float *text;
+    int64_t dim[2];
     weft_buf data = {0};
-    WEFT_TRY(encode_text(e, NULL, &text));
+    WEFT_TRY(encode_text(e, NULL));
     snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
-    weft_npy_format(WEFT_F32, 2, (int64_t[]){e->words.length, e->words.width}, text, &data);
+    const int rank = told_shape(e->captions, dim);
+    weft_npy_format(WEFT_F32, rank, dim, e->told, &data);
     weft_status_code status = weft_buf_check(&data);
     if (status == WEFT_OK && weft_comm_rank(e->place->comm) == 0)
         status = weft_file_write_atomic(path, data.data, data.len);
@@ -471,12 +516,11 @@ static weft_status write_no_text(encoding *e, const char *folder)
     return status;
 }
 
-weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text, float **embedding)
+weft_status weft_latents_no_text(const char *folder, int64_t count, float **told)
 {
     char path[560];
     weft_map map;
     weft_npy npy;
-    const int64_t count = text->length * text->width;
     snprintf(path, sizeof path, "%s/no_" WEFT_TEXT_PART, folder);
     WEFT_TRY(weft_map_open(path, &map));
     weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
@@ -490,7 +534,7 @@ weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text
     if (copy)
         memcpy(copy, npy.data, (size_t)count * 4);
     weft_map_close(&map);
-    *embedding = copy;
+    *told = copy;
     return status;
 }
 
@@ -641,8 +685,10 @@ static weft_status encode_missing(encoding *e, const weft_model *vae, const weft
         weft_info("latents: %lld of %lld samples are encoded already", (long long)before,
                   (long long)(before + e->samples));
     WEFT_TRY(encode_all(e, &o));
-    if (e->encoder)
+    if (e->captions)
         WEFT_TRY(write_no_text(e, folder));
+    if (e->captions)
+        weft_captions_warn_cut(e->captions, &e->spelling);
     WEFT_TRY(weft_account_share(e->place->comm, e->loader));
     if (weft_comm_rank(e->place->comm) != 0)
         return WEFT_OK;
@@ -666,10 +712,11 @@ static bool is_complete(const char *folder, const known *k)
     return complete;
 }
 
-static weft_status choose_folder(const weft_run *run, const weft_stage *stage, char folder[512])
+static weft_status choose_folder(const weft_run *run, const weft_run_models *models,
+                                 const weft_stage *stage, char folder[512])
 {
     char key[24];
-    WEFT_TRY(cache_key(run, stage, key));
+    WEFT_TRY(cache_key(run, models, stage, key));
     const int length = run->data.latents[0] ? snprintf(folder, 512, "%s/%s", run->data.latents, key)
                                             : snprintf(folder, 512, "%s/latents/%s", run->out, key);
     return length < 512 ? WEFT_OK : weft_fail(WEFT_E_ARG, "%s: too long a path", run->out);
@@ -686,13 +733,12 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
                   .apart = true,
                   .skip = is_known,
                   .skip_user = &k,
-                  .words = models->words,
-                  .encoder = models->text_stays ? &models->text : NULL};
+                  .captions = models->text_given ? &models->captions : NULL};
     weft_storage *storage = NULL;
     int lock = -1;
     weft_status_code status = WEFT_OK;
     const bool leads = weft_comm_rank(place->comm) == 0;
-    WEFT_TRY(choose_folder(run, stage, folder));
+    WEFT_TRY(choose_folder(run, models, stage, folder));
     snprintf(account, sizeof account, "%s/account.json", folder);
     if (leads)
         WEFT_GO(weft_make_dirs(folder));

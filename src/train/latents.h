@@ -16,7 +16,8 @@
 
 /* f32 (T',Y',X',Z): the posterior's mean, not normalised. */
 #define WEFT_LATENT_PART "latent.npy"
-/* f32 (L,D): the caption's embedding, where the text encoder is not trained. */
+/* f32: what the denoiser is told of the caption, where no text encoder is trained: (L,D) of one
+ * embedding, else packed (prompt/captions.h). */
 #define WEFT_TEXT_PART "text.npy"
 
 /* Makes sure that the latents of every sample are there for this stage's sizes (and embeddings,
@@ -26,9 +27,8 @@
 weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *models,
                                 const weft_stage *stage, const weft_place_of_run *place,
                                 char folder[512]);
-/* The embedding of the empty caption from that folder: f32 (L,D), owned by the caller. */
-weft_status weft_latents_no_text(const char *folder, const weft_text_shape *text,
-                                 float **embedding);
+/* What is told of the empty caption, from that folder: f32 (count), owned by the caller. */
+weft_status weft_latents_no_text(const char *folder, int64_t count, float **told);
 
 /* Mean and standard deviation of each latent channel over up to `samples` samples of the training
  * set. WEFT_E_CANCELLED as above. */

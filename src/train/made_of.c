@@ -115,9 +115,17 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
     }
-    if (models->text_stays) {
-        WEFT_GO(hash_model(weft_run_text(run)->weights, &hash));
-        json_object_set_new(m, "text_encoder", hash);
+    for (int r = 0; r < models->captions.readers; r++) {
+        const weft_reader *reader = &models->captions.reader[r];
+        if (models->text_stays >> r & 1) {
+            WEFT_GO(hash_model(weft_run_text(run, r)->weights, &hash));
+            json_object_set_new(m, reader->reading->encoder, hash);
+        }
+        if (reader->tokenizer[0]) {
+            uint64_t own;
+            WEFT_GO(weft_captions_hash(&models->captions, r, &own));
+            json_object_set_new(m, reader->reading->tokenizer, hash_text(own));
+        }
     }
     for (int64_t i = 0; i < run->stages.count; i++)
         json_array_append_new(stages, hash_stage((const weft_stage *)run->stages.item + i));
@@ -149,6 +157,9 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
         {"data", "the shards under data.path (or data.split) are others"},
         {"autoencoder", "the autoencoder is another one (its weights or its config)"},
         {"text_encoder", "the text encoder is another one (its weights or its config)"},
+        {"text_encoder_2", "the second text encoder is another one (its weights or its config)"},
+        {"tokenizer", "the tokenizer is another one (its files, or the length of a text)"},
+        {"tokenizer_2", "the second tokenizer is another one (its files, or the length of a text)"},
     };
     weft_buf changes = {0};
     if (!before)

@@ -1,5 +1,7 @@
 #include "train/objective.h"
 
+#include <stdio.h>
+
 static const weft_call forward = {WEFT_CALL_FORWARD, WEFT_STREAM_ALONE},
                        encode = {WEFT_CALL_ENCODE, WEFT_STREAM_ALONE},
                        decode = {WEFT_CALL_DECODE, WEFT_STREAM_ALONE};
@@ -60,25 +62,11 @@ static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const wef
     return loss;
 }
 
-static weft_value encode_text(weft_graph *g, const weft_model *text, int64_t batch)
-{
-    const weft_model_size size = {.batch = batch, .text = weft_model_text(text).length};
-    weft_ports p = weft_ports_none();
-    p.at[WEFT_PORT_TOKENS] = weft_model_input(g, text, &size, WEFT_PORT_TOKENS, "batch.");
-    weft_model_call(g, text, forward, true, &p);
-    return p.at[WEFT_PORT_TEXT];
-}
-
-void weft_text_build(weft_graph *g, const weft_model *text, int64_t batch)
-{
-    weft_output(g, "text", encode_text(g, text, batch));
-}
-
 weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket *b)
 {
     return (weft_model_size){b->batch, weft_grid_latent_frames(&m->grid, b->frames),
                              b->height / m->grid.factor[1], b->width / m->grid.factor[2],
-                             m->words.length};
+                             weft_captions_length(&m->captions)};
 }
 
 int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
@@ -98,9 +86,10 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     const weft_model *model = &m->denoiser;
     weft_ports p = weft_ports_none();
     const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_LATENTS, "batch.");
-    p.at[WEFT_PORT_TEXT] = m->text_stays
-                               ? weft_model_input(g, model, &size, WEFT_PORT_TEXT, "batch.")
-                               : encode_text(g, &m->text, s->batch);
+    if (m->text_given)
+        weft_captions_given(g, &m->captions, model, &size, &p);
+    else
+        weft_captions_encode(g, &m->captions, s->batch, m->text_stays, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
     const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE,
                                               weft_model_shape(model, &size, WEFT_PORT_LATENTS));
@@ -145,47 +134,60 @@ void weft_run_models_connect(weft_run_models *m)
         return;
     }
     add_recipes(m, m->denoiser.family);
-    if (!m->text_stays)
-        add_recipes(m, m->text.family);
+    for (int r = 0; r < m->captions.readers && !m->text_given; r++)
+        add_recipes(m, m->captions.reader[r].model.family);
     m->patch = weft_model_grid(&m->denoiser);
-    m->words = weft_model_text(&m->text);
 }
 
-/* The denoiser between its autoencoder and its text encoder. */
+/* The denoiser between its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run_models *m, const char *path)
 {
-    static const weft_port given[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
-    const weft_model_size one = {1, 1, 1, 1, 1};
-    WEFT_TRY(weft_model_accepts(&m->denoiser, given, WEFT_COUNT(given), "train"));
-    const weft_shape text = weft_model_shape(&m->denoiser, &one, WEFT_PORT_TEXT);
+    weft_port given[2 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP};
+    int count = 2;
+    for (int i = 0; i < m->captions.tolds; i++)
+        given[count++] = m->captions.told[i].port;
+    WEFT_TRY(weft_model_accepts(&m->denoiser, given, count, "train"));
     if (m->patch.channels != m->grid.channels || m->patch.out_channels != m->grid.channels)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: the autoencoder's latents have %lld channels, the transformer takes "
                          "%lld and gives %lld",
                          path, (long long)m->grid.channels, (long long)m->patch.channels,
                          (long long)m->patch.out_channels);
-    if (text.dim[2] != m->words.width)
-        return weft_fail(WEFT_E_CONFIG,
-                         "%s: the text encoder gives width %lld, the transformer takes %lld", path,
-                         (long long)m->words.width, (long long)text.dim[2]);
     return WEFT_OK;
+}
+
+/* The text encoders, and the denoiser, whose width of text is that of the first. */
+static weft_status read_denoiser(const weft_run *run, const char *path, weft_run_models *m)
+{
+    const int count = (int)run->text_encoders.count;
+    weft_reader_spec spec[WEFT_MAX_READERS];
+    m->text_given = run->data.embeddings == WEFT_EMBEDDINGS_CACHED;
+    for (int r = 0; r < count; r++) {
+        const weft_run_model *text = weft_run_text(run, r);
+        char key[32];
+        snprintf(key, sizeof key, "text_encoders.%d", r);
+        spec[r] = (weft_reader_spec){.folder = text->weights[0] ? text->weights : NULL,
+                                     .tokenizer = text->tokenizer,
+                                     .length = text->length};
+        WEFT_TRY(
+            weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, key, 0, 0, &spec[r].model));
+        const bool stays = text->weights[0] && !text->train;
+        m->text_stays |= (uint32_t)stays << r;
+        m->text_given &= stays;
+    }
+    WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
+                                 weft_model_grid(&m->autoencoder).channels,
+                                 weft_model_text(&spec[0].model).width, &m->denoiser));
+    return weft_captions_read(&m->denoiser, spec, count, path, &m->captions);
 }
 
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
-    const weft_run_model *text = weft_run_text(run);
     weft_run_models m = {0};
     WEFT_TRY(weft_run_model_read(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder", 0,
                                  0, &m.autoencoder));
-    if (weft_run_model_given(&run->transformer)) {
-        WEFT_TRY(weft_run_model_read(text, WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0", 0, 0,
-                                     &m.text));
-        WEFT_TRY(weft_model_reads_captions(&m.text, path));
-        m.text_stays = text->weights[0] && !text->train;
-        WEFT_TRY(weft_run_model_read(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer",
-                                     weft_model_grid(&m.autoencoder).channels,
-                                     weft_model_text(&m.text).width, &m.denoiser));
-    }
+    if (weft_run_model_given(&run->transformer))
+        WEFT_TRY(read_denoiser(run, path, &m));
     weft_run_models_connect(&m);
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(&m, path));

@@ -10,12 +10,12 @@ enum { WEFT_RUN_RECIPES = 16 };
 typedef struct weft_run_models {
     weft_model autoencoder; /* trained, or the one that makes the denoiser's latents */
     weft_model denoiser;    /* family NULL: the autoencoder is trained */
-    weft_model text;        /* beside a denoiser: its text encoder */
-    bool text_stays;        /* it is not trained: its embeddings of the captions are given */
+    weft_captions captions; /* beside a denoiser: its text encoders */
+    uint32_t text_stays;    /* bit r: encoder r is not trained */
+    bool text_given;        /* none is trained, and embeddings of captions are given */
     /* of these, by weft_run_models_connect: */
     weft_grid grid;                                   /* the autoencoder's: pixels to latents */
     weft_grid patch;                                  /* the denoiser's: latents to tokens */
-    weft_text_shape words;                            /* the text encoder's */
     const weft_recipe_list *recipe[WEFT_RUN_RECIPES]; /* of the models that are trained */
     int recipes;
 } weft_run_models;
@@ -38,7 +38,7 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl"
  * A denoiser:
  *   batch.latents f32 (B,T',Y',X',Z), normalised
- *   batch.tokens  i32 (B,L); of a text encoder that stays as it is batch.text f32 (B,L,D) instead
+ *   captions: inputs of their encoders, or what those said of them (prompt/captions.h)
  *   batch.key     i64 (B): of noise and time
  *   -> the process' loss
  * Parameters are under the scopes of their families. */
@@ -48,8 +48,5 @@ weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_r
 /* Video (B,T,Y,X,3) "batch.video" -> "latents" (B,T',Y',X',Z): the posterior's mean, not
  * normalised. */
 void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *size);
-
-/* Tokens (B,L) "batch.tokens" -> "text" (B,L,D). */
-void weft_text_build(weft_graph *g, const weft_model *text, int64_t batch);
 
 #endif

@@ -63,9 +63,18 @@ static const weft_key text_keys[] = {
     {"train", WEFT_KEY_BOOL, offsetof(weft_run_model, train), "false", "",
      "with weights: go on training them; otherwise they stay, and their embeddings of the captions "
      "are kept with the latents"},
+    {"tokenizer", WEFT_KEY_STRING, offsetof(weft_run_model, tokenizer), "", "",
+     "its tokenizer.json, spiece.model or vocab.json, or their folder; empty: in the folder of the "
+     "weights, or beside it in tokenizer. WeftBytesEncoder needs none"},
+    I64(weft_run_model, length, "length", "0", "tokens",
+        "of a caption: what is longer is cut; 0: as many as the transformer's family is published "
+        "with",
+        0, 65536),
 };
 static const weft_section text_section = {"text_encoder",
-                                          "beside a transformer: what reads the captions",
+                                          "beside a transformer: what reads the captions; several "
+                                          "where the transformer takes several, in "
+                                          "the order of its pipeline",
                                           sizeof(weft_run_model), text_keys, WEFT_COUNT(text_keys)};
 
 static const weft_key loss_keys[] = {
@@ -78,6 +87,7 @@ static const weft_key loss_keys[] = {
 static const weft_section loss_section = {"loss", "objective of the autoencoder",
                                           sizeof(weft_run_loss), loss_keys, WEFT_COUNT(loss_keys)};
 
+static const char *const embedding_names[] = {"cached", "step", NULL};
 static const weft_key data_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "",
      "shards that `weft shard` wrote: a folder, or a pattern with {000..012}"},
@@ -100,6 +110,10 @@ static const weft_key data_keys[] = {
      "hold what is read against the checksums of the shards' indexes"},
     {"latents", WEFT_KEY_STRING, offsetof(weft_run_data, latents), "", "",
      "folder of encoded clips, which runs may share; empty: <out>/latents"},
+    {"embeddings", WEFT_KEY_ENUM, offsetof(weft_run_data, embeddings), "cached", "",
+     "captions by text encoders that are not trained: cached with the latents, or made in every "
+     "step, which keeps the encoders in memory; the numbers are the same",
+     .choices = embedding_names},
 };
 static const weft_section data_section = {"data", "what to train on", sizeof(weft_run_data),
                                           data_keys, WEFT_COUNT(data_keys)};
@@ -311,9 +325,9 @@ bool weft_run_model_given(const weft_run_model *m)
     return m->class_name[0] || m->weights[0] || m->config.json;
 }
 
-const weft_run_model *weft_run_text(const weft_run *run)
+const weft_run_model *weft_run_text(const weft_run *run, int index)
 {
-    return run->text_encoders.count ? run->text_encoders.item : NULL;
+    return (const weft_run_model *)run->text_encoders.item + index;
 }
 
 static weft_status check_model(const weft_run_model *m, weft_role role, const char *path,
@@ -358,12 +372,17 @@ static weft_status check_models(const weft_run *run, const char *path)
                          path);
     WEFT_TRY(check_model(&run->autoencoder, WEFT_ROLE_AUTOENCODER, path, "autoencoder"));
     WEFT_TRY(check_model(&run->transformer, WEFT_ROLE_DENOISER, path, "transformer"));
-    if (run->text_encoders.count != 1)
+    if (run->text_encoders.count < 1 || run->text_encoders.count > WEFT_MAX_READERS)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: text_encoders: a transformer needs one, %lld are given, as in\n"
                          "  text_encoders:\n    - {class: CLASS, config: {...}}",
                          path, (long long)run->text_encoders.count);
-    return check_model(weft_run_text(run), WEFT_ROLE_TEXT_ENCODER, path, "text_encoders.0");
+    for (int r = 0; r < (int)run->text_encoders.count; r++) {
+        char key[32];
+        snprintf(key, sizeof key, "text_encoders.%d", r);
+        WEFT_TRY(check_model(weft_run_text(run, r), WEFT_ROLE_TEXT_ENCODER, path, key));
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_run_check(const weft_run *run, const char *path)

@@ -7,9 +7,15 @@
 #include "model/model.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
+#include "prompt/captions.h"
 #include "train/optimizer.h"
 
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
+/* Embeddings of captions by encoders that are not trained: made once, or in every step. */
+typedef enum weft_run_embeddings {
+    WEFT_EMBEDDINGS_CACHED,
+    WEFT_EMBEDDINGS_STEP
+} weft_run_embeddings;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
 /* A model of the run: a class and its config to begin from nothing, or the folder of a trained one.
@@ -19,7 +25,10 @@ typedef struct weft_run_model {
     const char *class_name; /* "": `weights` has it */
     weft_config_tree config;
     const char *weights; /* folder with config.json and weights; "": from nothing */
-    bool train;          /* text encoders with weights: go on training them */
+    /* text encoders: */
+    bool train;            /* with weights: go on training them */
+    const char *tokenizer; /* file or folder; "": in `weights` or beside it */
+    int64_t length;        /* tokens of a caption; 0: the transformer's or the encoder's own */
 } weft_run_model;
 bool weft_run_model_given(const weft_run_model *model);
 
@@ -36,6 +45,7 @@ typedef struct weft_run_data {
     bool random_start, random_crop;
     bool verify;         /* what is read is held against the shards' checksums */
     const char *latents; /* folder of the cache of latents; "": <out>/latents */
+    int embeddings;      /* weft_run_embeddings */
 } weft_run_data;
 
 typedef struct weft_stage {
@@ -91,8 +101,8 @@ extern const weft_section weft_run_section;
 
 /* What the table cannot say: stages present, models that are given as they can be. */
 weft_status weft_run_check(const weft_run *run, const char *path);
-/* The text encoder; NULL: none is given. */
-const weft_run_model *weft_run_text(const weft_run *run);
+/* Text encoder `index`. */
+const weft_run_model *weft_run_text(const weft_run *run, int index);
 /* The model that `m` describes, of this role; `key` is its section's name in messages. Fields that
  * follow others are taken from `channels` and `text_width` (0: nothing to follow). */
 weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,

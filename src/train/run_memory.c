@@ -19,8 +19,8 @@ static int64_t batches_bytes(const weft_run *run, const weft_run_models *models,
         if (weft_run_denoises(models)) {
             const weft_model_size z = weft_run_latent_size(models, b);
             floats = z.frames * z.height * z.width * models->grid.channels;
-            if (models->text_stays)
-                floats += models->words.length * models->words.width;
+            if (models->text_given)
+                floats += models->captions.floats;
         }
         floats *= s->bucket[i]->slice_count * s->parts;
         most = floats > most ? floats : most;
@@ -101,12 +101,15 @@ static weft_status staging_bytes(const weft_run_models *models, const weft_place
                                  weft_store *store, int64_t *bytes)
 {
     weft_checkpoint_spec spec = {.store = store, .comm = place->comm};
-    const weft_model *trained[] = {
-        weft_run_denoises(models) ? &models->denoiser : &models->autoencoder,
-        weft_run_denoises(models) && !models->text_stays ? &models->text : NULL};
-    for (int i = 0; i < 2 && trained[i]; i++)
-        spec.part[spec.parts++] =
-            (weft_checkpoint_part){trained[i]->family->scope, trained[i]->family->stem, NULL};
+    const weft_family *first =
+        weft_run_denoises(models) ? models->denoiser.family : models->autoencoder.family;
+    spec.part[spec.parts++] = (weft_checkpoint_part){first->scope, first->stem, NULL};
+    for (int r = 0; r < models->captions.readers; r++) {
+        const weft_reader *reader = &models->captions.reader[r];
+        if (!(models->text_stays >> r & 1))
+            spec.part[spec.parts++] =
+                (weft_checkpoint_part){reader->reading->encoder, reader->model.family->stem, NULL};
+    }
     return weft_checkpoints_bytes(&spec, bytes);
 }
 

@@ -39,8 +39,7 @@ typedef struct trainer {
     weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
-    weft_checkpoint_part part[2];  /* what is trained */
-    const weft_run_model *from[2]; /* and what it begins from */
+    weft_checkpoint_part part[1 + WEFT_MAX_READERS]; /* what is trained */
     int parts;
     weft_checkpoints *checkpoints;
     json_t *made_of; /* the leader's: stands in each checkpoint */
@@ -65,7 +64,8 @@ typedef struct trainer {
     double *flops;             /* of a run over all ranks, by bucket */
     int *bucket_of;            /* by contribution of a step through stages */
     char latents[512];         /* folder of a denoiser's */
-    /* (L,D): in the place of captions that are left away; NULL: captions are encoded in the step */
+    weft_spelling spelling;    /* of a denoiser's captions that are encoded in the step */
+    /* of captions that are left away, packed; NULL: captions are encoded in the step */
     float *no_text;
     weft_loader *loader;
     weft_batch batch; /* that it gave last */
@@ -74,11 +74,10 @@ typedef struct trainer {
 
 /* ---- beginning ----------------------------------------------------------------------------- */
 
-static void add_part(trainer *t, const weft_model *model, const weft_run_model *from)
+static void add_part(trainer *t, const char *scope, const weft_model *model)
 {
-    const weft_family *f = model->family;
-    t->from[t->parts] = from;
-    t->part[t->parts++] = (weft_checkpoint_part){f->scope, f->stem, weft_model_write(model)};
+    t->part[t->parts++] =
+        (weft_checkpoint_part){scope, model->family->stem, weft_model_write(model)};
 }
 
 static weft_status read_models(trainer *t)
@@ -96,14 +95,16 @@ static weft_status read_models(trainer *t)
                          "fsdp split its training",
                          t->path);
     if (!weft_run_denoises(&t->models)) {
-        add_part(t, &t->models.autoencoder, &run->autoencoder);
+        add_part(t, t->models.autoencoder.family->scope, &t->models.autoencoder);
         return WEFT_OK;
     }
     t->place.trunk = t->models.denoiser.family->scope;
-    add_part(t, &t->models.denoiser, &run->transformer);
-    if (!t->models.text_stays)
-        add_part(t, &t->models.text, weft_run_text(run));
-    return WEFT_OK;
+    add_part(t, t->models.denoiser.family->scope, &t->models.denoiser);
+    const weft_captions *c = &t->models.captions;
+    for (int r = 0; r < c->readers; r++)
+        if (!(t->models.text_stays >> r & 1))
+            add_part(t, c->reader[r].reading->encoder, &c->reader[r].model);
+    return t->models.text_given ? WEFT_OK : weft_spelling_open(c, &t->spelling);
 }
 
 static weft_status open_ranks(trainer *t)
@@ -231,11 +232,11 @@ static weft_status use_latents(trainer *t, weft_loader_config *config, weft_buck
         buckets[i].height = latents.height;
         buckets[i].width = latents.width;
     }
-    if (!t->models.text_stays)
+    if (!t->models.text_given)
         return WEFT_OK;
     config->extra = WEFT_TEXT_PART;
-    config->extra_floats = t->models.words.length * t->models.words.width;
-    return weft_latents_no_text(t->latents, &t->models.words, &t->no_text);
+    config->extra_floats = t->models.captions.floats;
+    return weft_latents_no_text(t->latents, t->models.captions.floats, &t->no_text);
 }
 
 static weft_status open_loader(trainer *t)
@@ -282,15 +283,16 @@ out:
     return status;
 }
 
-static bool in_scope(const weft_tensor *tensor, const weft_family *family)
+static bool in_scope(const weft_tensor *tensor, const char *scope)
 {
-    const size_t length = strlen(family->scope);
-    return !strncmp(tensor->name, family->scope, length) && tensor->name[length] == '.';
+    const size_t length = strlen(scope);
+    return !strncmp(tensor->name, scope, length) && tensor->name[length] == '.';
 }
 
 /* The weights of a model that the family begins itself: the parameters in its scope. Where this
  * rank has parts of them, they are made whole in a store of their own and cut. */
-static weft_status begin_model(trainer *t, const weft_graph *whole, const weft_model *model)
+static weft_status begin_model(trainer *t, const weft_graph *whole, const char *scope,
+                               const weft_model *model)
 {
     weft_status_code status = WEFT_OK;
     const bool alone = weft_mesh_ranks(&t->place.mesh) == 1;
@@ -307,15 +309,15 @@ static weft_status begin_model(trainer *t, const weft_graph *whole, const weft_m
     }
     for (int64_t i = 0; i < most; i++) {
         const weft_tensor *tensor = weft_store_at(store, i);
-        if (in_scope(tensor, model->family))
-            weight[count++] = (weft_weight){tensor->name + strlen(model->family->scope) + 1,
-                                            tensor->shape, tensor->data};
+        if (in_scope(tensor, scope))
+            weight[count++] =
+                (weft_weight){tensor->name + strlen(scope) + 1, tensor->shape, tensor->data};
     }
     model->family->begin(model->config, weight, count, (uint64_t)t->run->seed);
     for (int64_t i = 0; i < most && !alone; i++) {
         const weft_tensor *from = weft_store_at(store, i),
                           *to = weft_store_find(t->store, from->name);
-        if (!to || !in_scope(from, model->family))
+        if (!to || !in_scope(from, scope))
             continue;
         const weft_box part = weft_box_of(to), all = weft_box_whole(&from->shape);
         weft_box_copy(&part, to->data, to->dtype, &all, from->data, from->dtype);
@@ -327,18 +329,29 @@ out:
     return status;
 }
 
+static weft_status begin_one(trainer *t, const weft_graph *whole, const char *scope,
+                             const weft_model *model, const weft_run_model *from, bool partial)
+{
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", scope);
+    if (from->weights[0])
+        return weft_weights_load(t->store, whole, prefix, from->weights, partial,
+                                 &(weft_weights_names){weft_model_own_name, model});
+    return model->family->begin ? begin_model(t, whole, scope, model) : WEFT_OK;
+}
+
+/* Files of text encoders have more than the encoder. */
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
-    for (int i = 0; i < t->parts; i++) {
-        char prefix[64];
-        const weft_model *model = i > 0                           ? &t->models.text
-                                  : weft_run_denoises(&t->models) ? &t->models.denoiser
-                                                                  : &t->models.autoencoder;
-        snprintf(prefix, sizeof prefix, "%s.", t->part[i].scope);
-        if (t->from[i]->weights[0])
-            WEFT_TRY(weft_weights_load(t->store, whole, prefix, t->from[i]->weights, false));
-        else if (model->family->begin)
-            WEFT_TRY(begin_model(t, whole, model));
+    const weft_run_models *m = &t->models;
+    const bool denoises = weft_run_denoises(m);
+    const weft_model *first = denoises ? &m->denoiser : &m->autoencoder;
+    WEFT_TRY(begin_one(t, whole, first->family->scope, first,
+                       denoises ? &t->run->transformer : &t->run->autoencoder, false));
+    for (int r = 0; r < m->captions.readers && !m->text_given; r++) {
+        const weft_reader *reader = &m->captions.reader[r];
+        WEFT_TRY(begin_one(t, whole, reader->reading->encoder, &reader->model,
+                           weft_run_text(t->run, r), true));
     }
     return WEFT_OK;
 }
@@ -525,19 +538,33 @@ static void fill_latents(trainer *t, weft_tensor *to, const weft_batch *batch)
         x[i] = (float)(scale * (batch->part[i] - grid->mean[i % z]) / grid->deviation[i % z]);
 }
 
-/* Captions as tokens, or as the embeddings that were made of them. */
-static void fill_text(trainer *t, weft_tensor *to, const weft_batch *batch)
+/* Where a contribution's inputs are found by their names. */
+typedef struct place_of_inputs {
+    trainer *t;
+    int64_t index;
+    int bucket;
+} place_of_inputs;
+
+static weft_tensor *find_input(void *user, const char *name)
 {
-    const weft_model *text = &t->models.text;
-    const int64_t length = t->models.words.length, floats = length * t->models.words.width;
+    const place_of_inputs *p = user;
+    return input_of(p->t, p->index, p->bucket, name);
+}
+
+/* Captions as tokens, or as the embeddings that were made of them. */
+static weft_status fill_text(trainer *t, int64_t index, int bucket, const weft_batch *batch)
+{
+    const weft_captions *c = &t->models.captions;
+    place_of_inputs inputs = {t, index, bucket};
     for (int64_t i = 0; i < batch->count; i++) {
         if (t->no_text)
-            memcpy((float *)to->data + i * floats,
-                   batch->caption[i][0] ? batch->extra + i * floats : t->no_text,
-                   (size_t)floats * 4);
-        else
-            text->family->tokens(text->config, batch->caption[i], (int32_t *)to->data + i * length);
+            weft_captions_give(c, find_input, &inputs, i,
+                               batch->caption[i][0] ? batch->extra + i * c->floats : t->no_text);
+        for (int r = 0; r < c->readers && !t->no_text; r++)
+            WEFT_TRY(
+                weft_captions_spell(c, &t->spelling, r, find_input, &inputs, i, batch->caption[i]));
     }
+    return WEFT_OK;
 }
 
 /* All randomness of a sample is keyed by (seed, step, sample), and by its epoch: a batch over the
@@ -595,19 +622,15 @@ static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
     const bool denoises = weft_run_denoises(&t->models);
     weft_tensor *key = input_of(t, index, *bucket, "batch.key"),
                 *to = input_of(t, index, *bucket, denoises ? "batch.latents" : "batch.video");
-    const weft_batch part =
-        part_of(&t->batch, at * count, count, item_floats(to, count),
-                t->no_text ? t->models.words.length * t->models.words.width : 0);
+    const weft_batch part = part_of(&t->batch, at * count, count, item_floats(to, count),
+                                    t->no_text ? t->models.captions.floats : 0);
     if (key)
         fill_keys(t, key->data, &part);
     if (to && denoises)
         fill_latents(t, to, &part);
     else if (to)
         memcpy(to->data, part.video, (size_t)(weft_shape_count(&to->shape) * 4));
-    to = denoises ? input_of(t, index, *bucket, t->no_text ? "batch.text" : "batch.tokens") : NULL;
-    if (to)
-        fill_text(t, to, &part);
-    return WEFT_OK;
+    return denoises ? fill_text(t, index, *bucket, &part) : WEFT_OK;
 }
 
 static void set_scalar(const weft_step *step, const char *name, float value)
@@ -990,6 +1013,8 @@ static weft_status run_stage(trainer *t, int64_t index)
                                  weft_run_first_step(t->run, t->run->stages.count),
                                  t->run->log_every, t->peak_gflops, &t->meter));
     WEFT_TRY(run_steps(t));
+    if (t->leader)
+        weft_captions_warn_cut(&t->models.captions, &t->spelling);
     return tell_data(t, "data at the end of the stage");
 }
 
@@ -1132,6 +1157,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_buf_free(&t.yaml);
     close_buckets(&t);
     weft_step_cache_free(t.steps);
+    weft_spelling_close(&t.spelling);
     weft_pipe_free(t.pipe);
     weft_store_free(t.store);
     weft_free(t.share);

@@ -202,7 +202,7 @@ static weft_status_code save_and_load(rank_job *j)
         weft_tensor *t = weft_store_at(j->store, i);
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
-    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false));
+    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false, NULL));
     return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 
@@ -235,7 +235,7 @@ static weft_status_code load_only(rank_job *j)
         weft_tensor *t = weft_store_at(j->store, i);
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
-    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false));
+    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false, NULL));
     return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 

@@ -160,14 +160,15 @@ Test(program_channel, a_sharded_step_gathers_beside_its_gradients)
     weft_run_models models = {
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":32,"
                                 "\"z_dim\":4,\"num_res_blocks\":1}"),
-        .text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
-                         "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":24}"),
         .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
                              "\"num_attention_heads\":2,\"attention_head_dim\":32,\"ffn_dim\":128,"
                              "\"freq_dim\":32,\"in_channels\":4,\"text_dim\":32}")};
     weft_comm *comm[2];
     weft_step step;
     weft_store *store = weft_store_create();
+    models.captions = captions_of(
+        &models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
+                          "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":24}");
     weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
     weft_objective_build(g, &run, &models, &size);

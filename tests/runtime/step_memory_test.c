@@ -22,13 +22,14 @@ static weft_graph *objective(bool denoises)
                                                       "\"base_dim\":32,\"z_dim\":4,"
                                                       "\"num_res_blocks\":1}")};
     if (denoises) {
-        models.text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,"
-                               "\"num_heads\":2,\"num_layers\":1,\"ffn_dim\":64,"
-                               "\"max_length\":24}");
         models.denoiser =
             model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
                      "\"num_attention_heads\":2,\"attention_head_dim\":32,\"ffn_dim\":128,"
                      "\"freq_dim\":32,\"in_channels\":4,\"text_dim\":32}");
+        models.captions =
+            captions_of(&models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,"
+                                          "\"num_heads\":2,\"num_layers\":1,\"ffn_dim\":64,"
+                                          "\"max_length\":24}");
     }
     weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();

@@ -30,12 +30,13 @@ static weft_run_models models_of_run(void)
     weft_run_models models = {
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":8,"
                                 "\"z_dim\":4,\"num_res_blocks\":1}"),
-        .text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
-                         "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":16}"),
         .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":2,"
                              "\"num_attention_heads\":4,\"attention_head_dim\":12,"
                              "\"ffn_dim\":64,\"freq_dim\":32,\"in_channels\":4,"
                              "\"text_dim\":32}")};
+    models.captions = captions_of(
+        &models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"dim\":32,\"num_heads\":2,"
+                          "\"num_layers\":1,\"ffn_dim\":64,\"max_length\":16}");
     weft_run_models_connect(&models);
     return models;
 }

@@ -1,0 +1,504 @@
+#include "prompt/captions.h"
+
+#include "base/fs.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "text/clean.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of families that say nothing. */
+static const weft_reading plain = {"text_encoder", "tokenizer", WEFT_PORT_TEXT,
+                                   WEFT_PORT_TEXT_MASK};
+
+const weft_reading *weft_captions_reading(const weft_model *denoiser, int r)
+{
+    return denoiser->family->readings ? &denoiser->family->reading[r] : &plain;
+}
+
+int weft_captions_needed(const weft_model *denoiser)
+{
+    return denoiser->family->readings ? denoiser->family->readings : 1;
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static bool has_files(const char *folder)
+{
+    weft_names names = {0};
+    bool found = false;
+    if (!weft_path_is_dir(folder) || weft_list_dir(folder, false, &names) != WEFT_OK)
+        return false;
+    for (int64_t i = 0; i < names.count && !found; i++)
+        found = !strcmp(names.name[i], "tokenizer.json") ||
+                !strcmp(names.name[i], "spiece.model") || !strcmp(names.name[i], "vocab.json");
+    weft_names_free(&names);
+    return found;
+}
+
+/* What the config gives, else in the folder of the weights, else beside that. */
+static weft_status find_tokenizer(const weft_reader_spec *spec, const weft_reading *reading,
+                                  const char *where, char path[600])
+{
+    const char *given = spec->tokenizer;
+    if (spec->model.family->tokens) {
+        if (given && given[0])
+            return weft_fail(WEFT_E_CONFIG, "%s: %s makes tokens itself; leave tokenizer out",
+                             where, weft_model_class(&spec->model));
+        return WEFT_OK;
+    }
+    if (given && given[0]) {
+        if (snprintf(path, 600, "%s", given) < 600)
+            return WEFT_OK;
+        return weft_fail(WEFT_E_ARG, "%s: too long a path", given);
+    }
+    const char *folder = spec->folder ? spec->folder : "", *slash = strrchr(folder, '/');
+    snprintf(path, 600, "%.500s", folder);
+    if (folder[0] && has_files(path))
+        return WEFT_OK;
+    snprintf(path, 600, "%.*s/%s", slash ? (int)(slash - folder < 500 ? slash - folder : 500) : 1,
+             slash ? folder : ".", reading->tokenizer);
+    if (folder[0] && has_files(path))
+        return WEFT_OK;
+    return weft_fail(
+        WEFT_E_NOT_FOUND,
+        "%s: captions become tokens of %s by its tokenizer, and there is none in %s or "
+        "beside it in %s; give tokenizer: its tokenizer.json, spiece.model or "
+        "vocab.json (or their folder), or take a WeftBytesEncoder",
+        where, weft_model_class(&spec->model), folder[0] ? folder : "the config",
+        reading->tokenizer);
+}
+
+/* Text tokens that the denoiser has places for; 0: any. */
+static int64_t only_length(const weft_model *denoiser, weft_port port)
+{
+    const weft_grid grid = weft_model_grid(denoiser);
+    const weft_model_size one = {1, 1, 1, 1, 1}, two = {1, 1, 1, 1, 2};
+    if (port == WEFT_PORT_LATENTS || !weft_model_takes(denoiser, port))
+        return 0;
+    if (port == WEFT_PORT_TEXT && grid.text)
+        return grid.text;
+    const int64_t a = weft_model_shape(denoiser, &one, port).dim[1],
+                  b = weft_model_shape(denoiser, &two, port).dim[1];
+    return a == b ? a : 0;
+}
+
+static weft_status find_length(const weft_model *denoiser, const weft_reader_spec *spec,
+                               const char *where, weft_reader *reader)
+{
+    const weft_reading *reading = reader->reading;
+    const weft_text_shape text = weft_model_text(&reader->model);
+    const int64_t only = only_length(denoiser, reading->text);
+    if (reader->model.family->tokens) {
+        if (spec->length && spec->length != text.length)
+            return weft_fail(WEFT_E_CONFIG, "%s: length %lld: %s has %lld tokens, by its config",
+                             where, (long long)spec->length, weft_model_class(&reader->model),
+                             (long long)text.length);
+        reader->length = text.length;
+        return WEFT_OK;
+    }
+    if (only && spec->length && spec->length != only)
+        return weft_fail(WEFT_E_CONFIG, "%s: length %lld: %s has places for %lld tokens of text",
+                         where, (long long)spec->length, weft_model_class(denoiser),
+                         (long long)only);
+    const int64_t wanted = spec->length ? spec->length : only ? only : reading->length;
+    reader->length = wanted ? wanted + reading->crop : text.length;
+    if (reader->length <= reading->crop)
+        return weft_fail(
+            WEFT_E_CONFIG, "%s: %s takes %lld tokens, the template before a text has %lld", where,
+            weft_model_class(&reader->model), (long long)reader->length, (long long)reading->crop);
+    return WEFT_OK;
+}
+
+static void add_told(weft_captions *c, weft_port port, int r, int64_t rows, int64_t width)
+{
+    c->told[c->tolds++] = (weft_told){port, r, rows, width, c->floats};
+    c->floats += rows * width;
+}
+
+/* What reader r tells, of the widths that the denoiser takes. */
+static weft_status connect(const weft_model *denoiser, int r, const char *where, weft_captions *c)
+{
+    const weft_reader *reader = &c->reader[r];
+    const weft_reading *reading = reader->reading;
+    const weft_text_shape text = weft_model_text(&reader->model);
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const int64_t rows = reader->length - reading->crop;
+    if (reading->text && weft_model_takes(denoiser, reading->text)) {
+        const weft_shape shape = weft_model_shape(denoiser, &one, reading->text);
+        if (shape.dim[2] != text.width)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: the text encoder gives width %lld, the transformer takes %lld",
+                             where, (long long)text.width, (long long)shape.dim[2]);
+        add_told(c, reading->text, r, rows, text.width);
+    }
+    if (reading->mask && weft_model_takes(denoiser, reading->mask) && reader->tokenizer[0])
+        add_told(c, reading->mask, r, rows, 1);
+    if (reading->pooled && weft_model_takes(denoiser, reading->pooled)) {
+        const weft_shape shape = weft_model_shape(denoiser, &one, reading->pooled);
+        if (shape.dim[1] != text.pooled)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: %s gives %s vector for a whole text, the transformer takes one "
+                             "of %lld; CLIP's encoders give such",
+                             where, weft_model_class(&reader->model),
+                             text.pooled ? "another" : "no", (long long)shape.dim[1]);
+        add_told(c, reading->pooled, r, 1, text.pooled);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_captions_read(const weft_model *denoiser, const weft_reader_spec *spec, int count,
+                               const char *where, weft_captions *captions)
+{
+    weft_captions c = {0};
+    const int needed = weft_captions_needed(denoiser);
+    if (count != needed) {
+        weft_buf which = {0};
+        for (int r = 0; r < needed; r++) {
+            const weft_reading *reading = weft_captions_reading(denoiser, r);
+            weft_buf_printf(&which, "%s%s", r ? ", then " : "",
+                            reading->text ? "one for the text" : "one for its pooled vector");
+        }
+        const weft_status_code status =
+            weft_fail(WEFT_E_CONFIG, "%s: %s takes %d text encoder%s (%s), %d are given", where,
+                      weft_model_class(denoiser), needed, needed > 1 ? "s" : "",
+                      which.data ? which.data : "", count);
+        weft_buf_free(&which);
+        return status;
+    }
+    c.readers = count;
+    for (int r = 0; r < count; r++) {
+        weft_reader *reader = &c.reader[r];
+        reader->reading = weft_captions_reading(denoiser, r);
+        reader->model = spec[r].model;
+        WEFT_TRY(find_tokenizer(&spec[r], reader->reading, where, reader->tokenizer));
+        WEFT_TRY(find_length(denoiser, &spec[r], where, reader));
+        WEFT_TRY(connect(denoiser, r, where, &c));
+    }
+    *captions = c;
+    return WEFT_OK;
+}
+
+const weft_told *weft_captions_told(const weft_captions *c, weft_port port)
+{
+    for (int i = 0; i < c->tolds; i++)
+        if (c->told[i].port == port)
+            return &c->told[i];
+    return NULL;
+}
+
+int64_t weft_captions_length(const weft_captions *c)
+{
+    const weft_told *told = weft_captions_told(c, WEFT_PORT_TEXT);
+    return told ? told->rows : 0;
+}
+
+/* ---- graphs --------------------------------------------------------------------------------- */
+
+/* "batch.tokens", "batch.tokens_2" */
+static const char *input_name(const char *what, int r, char name[32])
+{
+    if (r == 0)
+        snprintf(name, 32, "batch.%s", what);
+    else
+        snprintf(name, 32, "batch.%s_%d", what, r + 1);
+    return name;
+}
+
+static weft_value numbers(weft_graph *g, const char *what, int r, int64_t batch, int64_t length)
+{
+    char name[32];
+    return weft_input(g, input_name(what, r, name), WEFT_I32, WEFT_SHAPE(batch, length));
+}
+
+void weft_captions_given(weft_graph *g, const weft_captions *c, const weft_model *denoiser,
+                         const weft_model_size *size, weft_ports *ports)
+{
+    for (int i = 0; i < c->tolds; i++)
+        ports->at[c->told[i].port] = weft_model_input(g, denoiser, size, c->told[i].port, "batch.");
+}
+
+static bool tells(const weft_captions *c, weft_port port)
+{
+    return port && weft_captions_told(c, port) != NULL;
+}
+
+/* Whether the graph is given which tokens are text. */
+static bool knows_real(const weft_captions *c, const weft_reader *r)
+{
+    return r->tokenizer[0] && (r->reading->zeros || tells(c, r->reading->mask));
+}
+
+static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, bool stays,
+                   weft_ports *ports)
+{
+    const weft_reader *reader = &c->reader[r];
+    const weft_reading *reading = reader->reading;
+    const int64_t rows = reader->length - reading->crop;
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_TOKENS] = numbers(g, "tokens", r, batch, reader->length);
+    if (weft_model_has(&reader->model, WEFT_PORT_TEXT_MASK))
+        p.at[WEFT_PORT_TEXT_MASK] = numbers(g, "seen", r, batch, reader->length);
+    weft_graph_push(g, "%s", reading->encoder);
+    weft_model_call(g, &reader->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
+                    &p);
+    weft_graph_pop(g);
+    const weft_value real = knows_real(c, reader) ? numbers(g, "real", r, batch, rows) : WEFT_NONE;
+    if (tells(c, reading->text)) {
+        weft_value text = p.at[WEFT_PORT_TEXT];
+        if (stays)
+            text = weft_unary(g, WEFT_OP_STOP, text);
+        if (reading->crop)
+            text = weft_slice(g, text, 1, reading->crop, rows);
+        if (reading->zeros && weft_value_ok(real))
+            text = weft_mul(
+                g, text, weft_reshape(g, weft_cast(g, real, WEFT_F32), WEFT_SHAPE(batch, rows, 1)));
+        ports->at[reading->text] = text;
+    }
+    if (tells(c, reading->mask))
+        ports->at[reading->mask] = real;
+    if (tells(c, reading->pooled))
+        ports->at[reading->pooled] =
+            stays ? weft_unary(g, WEFT_OP_STOP, p.at[WEFT_PORT_POOLED]) : p.at[WEFT_PORT_POOLED];
+}
+
+void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, uint32_t stays,
+                          weft_ports *ports)
+{
+    for (int r = 0; r < c->readers; r++)
+        encode(g, c, r, batch, stays >> r & 1, ports);
+}
+
+void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t batch)
+{
+    weft_ports ports = weft_ports_none();
+    encode(g, c, r, batch, false, &ports);
+    for (int i = 0; i < c->tolds; i++) {
+        const weft_port port = c->told[i].port;
+        if (c->told[i].reader != r)
+            continue;
+        weft_output(g, weft_port_name(port),
+                    weft_port_dtype(port) == WEFT_F32 ? ports.at[port]
+                                                      : weft_cast(g, ports.at[port], WEFT_F32));
+    }
+}
+
+/* ---- texts ---------------------------------------------------------------------------------- */
+
+weft_status weft_spelling_open(const weft_captions *c, weft_spelling *s)
+{
+    weft_status_code status = WEFT_OK;
+    *s = (weft_spelling){0};
+    for (int r = 0; r < c->readers && status == WEFT_OK; r++) {
+        const weft_reader *reader = &c->reader[r];
+        if (!reader->tokenizer[0])
+            continue;
+        status = weft_tokenizer_open(reader->tokenizer, &s->of[r]);
+        json_t *config = status == WEFT_OK ? weft_model_write(&reader->model) : NULL;
+        const int64_t rows = json_integer_value(json_object_get(config, "vocab_size"));
+        if (status == WEFT_OK && rows < weft_tokenizer_size(s->of[r]))
+            status = weft_fail(
+                WEFT_E_CONFIG, "%s has %lld tokens, %s (%s) knows %lld: it is another model's",
+                reader->tokenizer, (long long)weft_tokenizer_size(s->of[r]),
+                reader->reading->encoder, weft_model_class(&reader->model), (long long)rows);
+        json_decref(config);
+    }
+    if (status != WEFT_OK)
+        weft_spelling_close(s);
+    return status;
+}
+
+void weft_spelling_close(weft_spelling *s)
+{
+    for (int r = 0; r < WEFT_MAX_READERS; r++)
+        weft_tokenizer_close(s->of[r]);
+    *s = (weft_spelling){0};
+}
+
+/* Ids of a text as reader r's tokenizer is given it; `most` 0: all of them. */
+static weft_status ids_of(const weft_reader *reader, const weft_tokenizer *t, const char *text,
+                          int64_t most, int32_t **id, int64_t *count, int64_t *cut)
+{
+    const weft_reading *reading = reader->reading;
+    weft_buf whole = {0};
+    const int64_t length = (int64_t)strlen(text);
+    weft_buf_printf(&whole, "%s", reading->before ? reading->before : "");
+    if (reading->clean == WEFT_CLEAN_LOWER)
+        weft_text_clean_lower(text, length, &whole);
+    else
+        weft_buf_append(&whole, text, length);
+    weft_buf_printf(&whole, "%s", reading->behind ? reading->behind : "");
+    weft_status_code status = weft_buf_check(&whole);
+    if (status == WEFT_OK)
+        status = weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut);
+    weft_buf_free(&whole);
+    return status;
+}
+
+static int32_t *row_of(weft_find_input *find, void *user, const char *what, int r, int64_t row,
+                       int64_t length)
+{
+    char name[32];
+    const weft_tensor *to = find(user, input_name(what, r, name));
+    return to ? (int32_t *)to->data + row * length : NULL;
+}
+
+weft_status weft_captions_spell(const weft_captions *c, weft_spelling *s, int r,
+                                weft_find_input *find, void *user, int64_t row, const char *text)
+{
+    const weft_reader *reader = &c->reader[r];
+    const int64_t length = reader->length, crop = reader->reading->crop;
+    int32_t *tokens = row_of(find, user, "tokens", r, row, length), *id = NULL;
+    int32_t *seen = row_of(find, user, "seen", r, row, length),
+            *real = row_of(find, user, "real", r, row, length - crop);
+    int64_t count, cut;
+    s->texts += r == 0;
+    if (!s->of[r]) {
+        if (tokens)
+            reader->model.family->tokens(reader->model.config, text, tokens);
+        return WEFT_OK;
+    }
+    WEFT_TRY(ids_of(reader, s->of[r], text, length, &id, &count, &cut));
+    s->cut[r] += cut > 0;
+    for (int64_t i = 0; i < length; i++) {
+        if (tokens)
+            tokens[i] = i < count ? id[i] : weft_tokenizer_padding(s->of[r]);
+        if (seen)
+            seen[i] = i < count || reader->reading->sees_padding;
+        if (real && i >= crop)
+            real[i - crop] = i < count;
+    }
+    weft_free(id);
+    return WEFT_OK;
+}
+
+void weft_captions_give(const weft_captions *c, weft_find_input *find, void *user, int64_t row,
+                        const float *packed)
+{
+    for (int i = 0; i < c->tolds; i++) {
+        const weft_told *told = &c->told[i];
+        const int64_t count = told->rows * told->width;
+        char name[32];
+        const weft_tensor *to = find(user, input_name(weft_port_name(told->port), 0, name));
+        const float *from = packed + told->at;
+        if (to && to->dtype == WEFT_F32)
+            memcpy((float *)to->data + row * count, from, (size_t)count * sizeof *from);
+        for (int64_t k = 0; to && to->dtype == WEFT_I32 && k < count; k++)
+            ((int32_t *)to->data)[row * count + k] = from[k] != 0;
+    }
+}
+
+void weft_captions_take(const weft_captions *c, int r, weft_program *program, int64_t count,
+                        float *packed)
+{
+    for (int i = 0; i < c->tolds; i++) {
+        const weft_told *told = &c->told[i];
+        const int64_t each = told->rows * told->width;
+        if (told->reader != r)
+            continue;
+        const float *from = weft_program_output(program, weft_port_name(told->port))->data;
+        for (int64_t k = 0; k < count; k++)
+            memcpy(packed + k * c->floats + told->at, from + k * each, (size_t)each * sizeof *from);
+    }
+}
+
+weft_tensor *weft_captions_program_input(void *program, const char *name)
+{
+    return weft_program_input(program, name);
+}
+
+/* ---- what is said of them ------------------------------------------------------------------- */
+
+static weft_status tell_reader(const weft_reader *reader, const weft_tokenizer *t, const char *text,
+                               weft_buf *out)
+{
+    int32_t *all = NULL, *kept = NULL;
+    int64_t count, left, cut, from = 0;
+    WEFT_TRY(ids_of(reader, t, text, 0, &all, &count, NULL));
+    weft_status_code status = ids_of(reader, t, text, reader->length, &kept, &left, &cut);
+    if (status == WEFT_OK && cut) {
+        while (from < left && all[from] == kept[from])
+            from++;
+        weft_buf_printf(out, "has %lld tokens more than the %lld that %s (%s) takes; cut was \"",
+                        (long long)cut, (long long)reader->length, reader->reading->encoder,
+                        weft_model_class(&reader->model));
+        weft_tokenizer_text(t, all + from, cut < count - from ? cut : count - from, out);
+        weft_buf_printf(out, "\"\n");
+    }
+    weft_free(all);
+    weft_free(kept);
+    return status;
+}
+
+weft_status weft_captions_tell_cut(const weft_captions *c, const weft_spelling *s, const char *text,
+                                   weft_buf *out)
+{
+    for (int r = 0; r < c->readers; r++) {
+        const weft_reader *reader = &c->reader[r];
+        const int64_t most = s->of[r] ? 0 : weft_model_text(&reader->model).bytes;
+        const int64_t length = (int64_t)strlen(text);
+        if (most && length > most)
+            weft_buf_printf(out, "has %lld bytes; this model reads the first %lld\n",
+                            (long long)length, (long long)most);
+        if (s->of[r])
+            WEFT_TRY(tell_reader(reader, s->of[r], text, out));
+    }
+    return weft_buf_check(out);
+}
+
+void weft_captions_warn_cut(const weft_captions *c, const weft_spelling *s)
+{
+    for (int r = 0; r < c->readers; r++)
+        if (s->cut[r])
+            weft_warn("%lld of %lld captions have more tokens than the %lld that %s takes: what is "
+                      "behind was cut",
+                      (long long)s->cut[r], (long long)s->texts, (long long)c->reader[r].length,
+                      c->reader[r].reading->encoder);
+}
+
+static weft_status hash_files(const char *path, XXH3_state_t *state)
+{
+    weft_names names = {0};
+    char folder[600], file[1300];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!weft_path_is_dir(folder))
+        snprintf(slash ? slash : folder, slash ? 1 : 2, "%s", slash ? "" : ".");
+    WEFT_TRY(weft_list_dir(folder, false, &names));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        snprintf(file, sizeof file, "%s/%s", folder, names.name[i]);
+        if (weft_tokenizer_is_file(names.name[i]))
+            status = weft_hash_file(state, file);
+    }
+    weft_names_free(&names);
+    return status;
+}
+
+weft_status weft_captions_hash(const weft_captions *c, int r, uint64_t *hash)
+{
+    const weft_reader *reader = &c->reader[r];
+    const weft_reading *reading = reader->reading;
+    weft_buf what = {0};
+    weft_buf_printf(&what, "%lld %lld %d %d %d %s|%s", (long long)reader->length,
+                    (long long)reading->crop, reading->clean, reading->sees_padding, reading->zeros,
+                    reading->before ? reading->before : "", reading->behind ? reading->behind : "");
+    for (int i = 0; i < c->tolds; i++)
+        if (c->told[i].reader == r)
+            weft_buf_printf(&what, "|%s", weft_port_name(c->told[i].port));
+    XXH3_state_t *state = XXH3_createState();
+    weft_status_code status = weft_buf_check(&what);
+    if (status == WEFT_OK && !state)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK) {
+        XXH3_64bits_reset(state);
+        XXH3_64bits_update(state, what.data, (size_t)what.len);
+        if (reader->tokenizer[0])
+            status = hash_files(reader->tokenizer, state);
+        *hash = XXH3_64bits_digest(state);
+    }
+    XXH3_freeState(state);
+    weft_buf_free(&what);
+    return status;
+}
