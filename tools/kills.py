@@ -10,8 +10,10 @@ command again each time; the last time to the end. Wrong is:
   - a file under its final name that is not whole, at any moment
   - what was being written (.tmp.PID, .step-N, .gone-N) and stays; a process that outlives its launcher
   - after SIGTERM or SIGINT: an exit code other than 130, or a newest checkpoint that is not of the last step
-  - a rank that sleeps (SIGSTOP) and that the others do not name within the deadline
+  - a rank that sleeps (SIGSTOP) or was killed and that the others do not name within the deadline
 
+Phases slow-... are layouts over links so slow that most moments lie inside an exchange, save-... write a checkpoint after each step. There
+the launcher leaves the others alone when one rank is killed: each of them must name it by itself, and what they were in is counted.
 `--kept` goes on with the undisturbed runs that are in DIR. Needs mpirun for phases of several ranks.
 """
 import argparse
@@ -64,13 +66,14 @@ EXPORT = FEW + ["transformer.config.ffn_dim=8192", "transformer.config.num_layer
 
 
 class Phase:
-    """`ranks` 0: no training; `after`: a path below the work folder whose coming starts the clock."""
+    """`ranks` 0: no training; `after`: a path below the work folder whose coming starts the clock; `link`: of all ranks."""
 
-    def __init__(self, ranks, verb, *options, after=None):
-        self.ranks, self.verb, self.options, self.after = ranks, verb, list(options), after
+    def __init__(self, ranks, verb, *options, after=None, link=None):
+        self.ranks, self.verb, self.options, self.after, self.link = ranks, verb, list(options), after, link
 
-    def command(self, args):
+    def command(self, args, recover):
         start = [args.mpirun, "--oversubscribe", "-n", str(self.ranks)] if self.ranks > 1 else []
+        start += ["--enable-recovery", "--tag-output"] if recover else []
         more = [x for o in self.options for x in ("--set", o)] if self.verb.startswith("train") else self.options
         if self.verb.startswith("train"):
             more += ["--set", "out=out", "--set", f"deadline={DEADLINE}"]
@@ -101,6 +104,38 @@ PHASES = {
     "generate1": generate(1),
     "generate2": generate(2),
 }
+
+# Layouts: their degrees make the ranks. Four blocks, so that two ranks may have two stages each.
+LAYOUTS = {
+    "dp": "dp=2", "zero1": "dp=2 zero=1", "zero2": "dp=2 zero=2", "fsdp": "fsdp=2", "tp": "tp=2", "sp": "tp=2 sequence=true",
+    "ulysses": "cp=2", "ring": "cp=2 context=ring",
+    "gpipe": "pp=2 schedule=gpipe", "1f1b": "pp=2 schedule=1f1b", "interleaved": "pp=2 schedule=interleaved",
+    "wave": "pp=2 schedule=wave", "zero-bubble": "pp=2 schedule=zero-bubble",
+    "hsdp": "dp=2 fsdp=2", "dp-zero1-tp": "dp=2 zero=1 tp=2", "dp-zero2-sp": "dp=2 zero=2 tp=2 sequence=true", "fsdp-tp": "fsdp=2 tp=2",
+    "fsdp-ulysses": "fsdp=2 cp=2", "fsdp-ring": "fsdp=2 cp=2 context=ring", "dp-ring": "dp=2 cp=2 context=ring", "ulysses-tp": "cp=2 tp=2",
+    "ring-ulysses": "context={ulysses: 2, ring: 2}", "pp-dp": "pp=2 dp=2", "pp-zero1": "pp=2 dp=2 zero=1 schedule=zero-bubble",
+    "pp-zero2": "pp=2 dp=2 zero=2 schedule=interleaved", "pp-fsdp": "pp=2 fsdp=2 schedule=wave", "pp-tp": "pp=2 tp=2 schedule=gpipe",
+    "pp-sp": "pp=2 tp=2 sequence=true schedule=zero-bubble", "pp-ulysses": "pp=2 cp=2 schedule=interleaved", "pp-ring": "pp=2 cp=2 context=ring",
+}
+FOUR_BLOCKS = ["transformer.config.num_layers=4", "stages.0.steps=14", "stages.1.steps=6", "stages.1.batch=6", "checkpoint.every=4"]
+
+
+def layout(degrees, *options, link=None):
+    keys = re.findall(r"\w+=(?:\{[^}]*\}|\S+)", degrees)
+    ranks = 1
+    for key in keys:
+        name, _, value = key.partition("=")
+        if name in ("dp", "fsdp", "tp", "cp", "pp"):
+            ranks *= int(value)
+        elif value.startswith("{"):
+            ranks *= 4  # both of 2
+    return Phase(ranks, "train dit.yaml", *FOUR_BLOCKS, *("parallel." + k for k in keys), *options, after="out/metrics.jsonl", link=link)
+
+
+for name, degrees in LAYOUTS.items():
+    PHASES["slow-" + name] = layout(degrees, link="0.05 Gbit/s, 400 us")
+for name in ("zero2", "fsdp-tp", "pp-zero1", "pp-ring"):
+    PHASES["save-" + name] = layout(LAYOUTS[name], "checkpoint.every=1", "checkpoint.keep=3")
 
 
 # ---- what a folder holds ----------------------------------------------------------------------------------------------
@@ -171,6 +206,14 @@ def processes(weft=None):
     return sorted(found)
 
 
+def rank_of(number):
+    try:
+        found = re.search(rb"\0OMPI_COMM_WORLD_RANK=(\d+)", pathlib.Path(f"/proc/{number}/environ").read_bytes())
+        return int(found.group(1)) if found else None
+    except OSError:
+        return None
+
+
 def send(numbers, how):
     sent = 0
     for n in numbers:
@@ -192,15 +235,27 @@ def catches(number):
 
 
 class Run:
-    def __init__(self, args, phase, folder):
+    """`recover`: the launcher lets ranks be when one of them dies."""
+
+    def __init__(self, args, phase, folder, recover=False):
         env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMP_WAIT_POLICY="passive",
                    OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
                    OMPI_MCA_odls_base_sigkill_timeout="2", **{MARK.partition(b"=")[0].decode(): str(os.getpid())})
         env.setdefault("OMP_NUM_THREADS", "2")
-        self.args, self.folder = args, folder
+        if phase.link:
+            env["WEFT_LINK"] = phase.link
+        self.args, self.folder, self.recover, self.dead = args, folder, recover, None
         self.log = open(folder / "log", "w")
-        self.process = subprocess.Popen(phase.command(args), cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+        self.process = subprocess.Popen(phase.command(args, recover), cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         start_new_session=True)
+
+    def code(self):
+        """A launcher that leaves ranks alone says 0 whatever they say."""
+        code = self.process.returncode
+        return 1 if self.recover and code == 0 and re.search("weft [a-z]+: ", self.text()) else code
+
+    def said_by(self, rank):
+        return "\n".join(x for x in re.split("[\r\n]+", self.text()) if x.startswith(f"[1,{rank}]"))
 
     def text(self):
         return (self.folder / "log").read_text(errors="replace")
@@ -215,7 +270,11 @@ class Run:
         ranks = processes(self.args.weft)
         random.shuffle(ranks)  # nobody says who hears of it first
         below = [n for n in ranks if n != self.process.pid] or ranks  # a launcher's ranks, a curation's workers
-        return [random.choice(below)] if who == "rank" and below else ranks
+        if who != "rank" or not below:
+            return ranks
+        one = random.choice(below)
+        self.dead = rank_of(one) if self.recover else None
+        return [one]
 
     def wait(self, seconds):
         """Until it and all that it began are gone."""
@@ -310,21 +369,44 @@ def check_stop(phase, whole, run, who, how, code, before):
     return wrong
 
 
-def strike(args, phase, run, seconds, rng):
-    """Waits for a moment of the run, and sends a signal. (who, how, twice, how many it met, whether they catch signals)"""
+def check_named(phase, run, took, waits):
+    """One rank was killed and the launcher lets the others be: each of them ends by itself and names it."""
+    wrong = []
+    for rank in range(phase.ranks):
+        said = run.said_by(rank)
+        if rank == run.dead or "weft train: " not in said:
+            continue  # one that had done its part leaves without an error
+        if not re.search(rf"rank {run.dead} is gone|for rank {run.dead}\b|rank {run.dead} gave up", said):
+            wrong.append(f"rank {rank} does not name rank {run.dead}, which was killed: {said[-200:]}")
+        found = re.search(rf"waits for it in (\w+)(?:.*on axis (\w+))?", said)
+        if found:
+            waits[" ".join(x for x in found.groups() if x)] += 1
+    if took > 3 * DEADLINE:
+        wrong.append(f"took {took:.1f} s to end without rank {run.dead}")
+    return wrong
+
+
+def choose(phase, seconds, rng):
+    """(a moment of a run, who is told, the signal, whether twice)"""
     moment = rng.random() * seconds * 1.1
     who = rng.choice(["rank", "all", "launcher"])
     how = rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+    if phase.after == "out/metrics.jsonl" and rng.random() < 0.5:
+        who, how = "rank", signal.SIGKILL  # what layouts differ in
     if phase.ranks > 1 and phase.verb.startswith("train") and who == "rank" and rng.random() < 0.25:
         how = signal.SIGSTOP
-    twice = how in (signal.SIGTERM, signal.SIGINT) and rng.random() < 0.1
+    return moment, who, how, how in (signal.SIGTERM, signal.SIGINT) and rng.random() < 0.1
+
+
+def strike(args, phase, run, moment, who, how, twice):
+    """Waits for the moment of the run, and sends the signal. (signal, how many it met, whether they catch signals)"""
     while phase.after and not (run.folder / phase.after).exists() and run.process.poll() is None:
         time.sleep(0.002)
     end = time.monotonic() + moment
     while time.monotonic() < end and run.process.poll() is None:
         time.sleep(min(0.005, max(0.0, end - time.monotonic())))
     if run.process.poll() is not None:
-        return who, how, twice, 0, False
+        return how, 0, False
     if how == signal.SIGSTOP and "memory of a rank" not in run.text():
         how = signal.SIGKILL  # ranks that sleep while MPI starts are the launcher's affair
     victims = run.victims(who)
@@ -333,29 +415,33 @@ def strike(args, phase, run, seconds, rng):
     if twice:
         time.sleep(rng.random() * 0.05)
         send(victims, how)
-    return who, how, twice, sent, ready
+    return how, sent, ready
 
 
-def play(args, name, whole, rng, counts):
+def play(args, name, whole, rng, counts, waits):
     """One round; what went wrong."""
     phase, folder, wrong = PHASES[name], args.work / "now", []
     prepare_folder(args, phase, folder)
     for _ in range(rng.choice([1, 1, 2, 3])):
         before = len(lines(folder / "out" / "metrics.jsonl"))
-        run = Run(args, phase, folder)
-        who, how, twice, sent, ready = strike(args, phase, run, whole["seconds"], rng)
+        moment, who, how, twice = choose(phase, whole["seconds"], rng)
+        run = Run(args, phase, folder, phase.after == "out/metrics.jsonl" and who == "rank" and how == signal.SIGKILL)
+        how, sent, ready = strike(args, phase, run, moment, who, how, twice)
         began = time.monotonic()
         left = run.wait(20 * DEADLINE)
+        took = time.monotonic() - began
         label = f"{name} {who} {how.name}{' twice' if twice else ''}"
         if sent:
             counts[who + " " + how.name] += 1
-        args.trace.write(f"  {label} sent {sent} code {run.process.returncode} after {time.monotonic() - began:.2f} s: {run.last_words()}\n")
+        args.trace.write(f"  {label} sent {sent} code {run.code()} after {took:.2f} s: {run.last_words()}\n")
         if left:
             wrong.append(f"{label}: processes {left} are left")
         if sent and phase.ranks and not twice and ready:
-            wrong += [f"{label}: {w}" for w in check_stop(phase, whole, run, who, how, run.process.returncode, before)]
+            wrong += [f"{label}: {w}" for w in check_stop(phase, whole, run, who, how, run.code(), before)]
+        if sent and run.dead is not None and run.code():
+            wrong += [f"{label}: {w}" for w in check_named(phase, run, took, waits)]
         wrong += [f"{label}: {k} is there and is not whole" for k in whole_files(phase, folder / "out", whole["content"])]
-        if wrong or run.process.returncode == 0 and phase.verb != "curate":
+        if wrong or run.code() == 0 and phase.verb != "curate":
             break
     if wrong:
         return wrong
@@ -434,7 +520,7 @@ def main():
     make_data(args)
     whole = {name: undisturbed(args, name) for name in phases}
     loads = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.load)]
-    counts, bad = collections.Counter(), 0
+    counts, waits, bad = collections.Counter(), collections.Counter(), 0
     order = []
     try:
         for n in range(args.rounds):
@@ -443,7 +529,7 @@ def main():
             name, rng = order.pop(), random.Random(f"{args.seed}/{n}/round")
             random.seed(f"{args.seed}/{n}/victim")
             args.trace.write(f"round {n} {name}\n")
-            wrong = play(args, name, whole[name], rng, counts)
+            wrong = play(args, name, whole[name], rng, counts, waits)
             bad += bool(wrong)
             for text in wrong:
                 print(f"round {n}: {text}")
@@ -457,6 +543,8 @@ def main():
             load.kill()
     print(f"{args.rounds} rounds, {sum(counts.values())} kills and signals, {bad} rounds wrong")
     print(", ".join(f"{k} {v}" for k, v in sorted(counts.items())))
+    if waits:
+        print("the others waited in " + ", ".join(f"{k} {v}" for k, v in waits.most_common()))
     sys.exit(bad > 0)
 
 
