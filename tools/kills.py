@@ -402,6 +402,8 @@ def strike(args, phase, run, moment, who, how, twice):
     """Waits for the moment of the run, and sends the signal. (signal, how many it met, whether they catch signals)"""
     while phase.after and not (run.folder / phase.after).exists() and run.process.poll() is None:
         time.sleep(0.002)
+    while run.recover and "memory of a rank" not in run.text() and run.process.poll() is None:
+        time.sleep(0.002)  # ranks that die while MPI starts are the launcher's affair
     end = time.monotonic() + moment
     while time.monotonic() < end and run.process.poll() is None:
         time.sleep(min(0.005, max(0.0, end - time.monotonic())))
@@ -413,7 +415,7 @@ def strike(args, phase, run, moment, who, how, twice):
     ready = len(processes(args.weft)) >= phase.ranks and all(catches(n) for n in processes(args.weft))
     sent = send(victims, how)
     if twice:
-        time.sleep(rng.random() * 0.05)
+        time.sleep(random.random() * 0.05)
         send(victims, how)
     return how, sent, ready
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "plan/cost/graph_list.h"
+#include "train/bulletin.h"
 #include "train/run_memory.h"
 
 #include <stdio.h>
@@ -309,6 +310,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         WEFT_GO(weft_comm_open_fake_alone(weft_mesh_ranks(&place.mesh), (int)rank, &comm));
     place.comm = comm;
     WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, (int)rank, path, &pipe));
+    place.bulletin = weft_bulletin_floats(run.stragglers.steps ? weft_mesh_ranks(&place.mesh) : 0);
     place.pipe = pipe;
     place.trunk = weft_run_denoises(&models) ? models.denoiser.family->scope : "";
     if (weft_args_flag(args, "--recompute"))

@@ -461,8 +461,9 @@ weft_status weft_exchange_wait(weft_exchange *x)
     atomic_fetch_sub(&comm->waiters, 1);
     if (atomic_fetch_sub(&q->waiters, 1) == 1)
         atomic_store(&q->waiting_since, 0);
-    pthread_mutex_unlock(&comm->mutex);
     x->waited = weft_now() - begin;
+    comm->waited += x->waited;
+    pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
         return WEFT_OK;
     if (atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
@@ -563,6 +564,16 @@ int weft_comm_ranks(const weft_comm *comm)
 void weft_comm_set_deadline(weft_comm *comm, double seconds)
 {
     atomic_store(&comm->deadline, seconds);
+}
+
+double weft_comm_waited(weft_comm *comm)
+{
+    if (weft_comm_ranks(comm) == 1)
+        return 0;
+    pthread_mutex_lock(&comm->mutex);
+    const double seconds = comm->waited;
+    pthread_mutex_unlock(&comm->mutex);
+    return seconds;
 }
 
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes)

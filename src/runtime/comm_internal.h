@@ -163,6 +163,7 @@ struct weft_comm {
     char busy[WEFT_COMM_NOTE]; /* what this rank says that it does; "": nothing */
     atomic_bool is_busy;
     _Atomic int64_t messages, bytes;
+    double waited; /* seconds; under the mutex */
     /* the progress thread's own */
     weft_queue *active;
     weft_answer *answer; /* by rank */

@@ -35,6 +35,8 @@ int weft_comm_ranks(const weft_comm *comm);
 /* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default
  * 120). A rank whose process on this machine has died is noticed within about a second. */
 void weft_comm_set_deadline(weft_comm *comm, double seconds);
+/* Seconds that this rank's threads have waited so far for others. */
+double weft_comm_waited(weft_comm *comm);
 /* Tells the other ranks that this one leaves, with this thread's error message: their waits end at
  * once. A failed run does it by itself; whoever leaves a job of several ranks for another reason
  * calls it before weft_comm_free. */

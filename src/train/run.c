@@ -182,6 +182,16 @@ static const weft_key memory_keys[] = {
 static const weft_section memory_section = {"memory", "what a rank may take", sizeof(int64_t),
                                             memory_keys, WEFT_COUNT(memory_keys)};
 
+static const weft_key straggler_keys[] = {
+    F64(weft_straggler_config, share, "share", "0.3", "",
+        "a rank whose own work takes so much longer than the median of all is named", 0, 1e6),
+    I64(weft_straggler_config, steps, "steps", "50", "steps",
+        "that are looked at together; 0: nobody looks", 0, 1e9),
+};
+static const weft_section straggler_section = {"stragglers", "when a rank counts as slow",
+                                               sizeof(weft_straggler_config), straggler_keys,
+                                               WEFT_COUNT(straggler_keys)};
+
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -228,6 +238,7 @@ static const weft_key run_keys[] = {
     {"parallel", WEFT_KEY_SECTION, offsetof(weft_run, parallel), .section = &weft_parallel_section},
     F64(weft_run, deadline, "deadline", "120", "s",
         "a wait for other ranks that takes longer fails and names them", 1, 1e6),
+    {"stragglers", WEFT_KEY_SECTION, offsetof(weft_run, stragglers), .section = &straggler_section},
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1,
         1e9),
     {"model_dtype", WEFT_KEY_ENUM, offsetof(weft_run, model_dtype), "f32", "",

@@ -9,6 +9,7 @@
 #include "pass/passes.h"
 #include "prompt/captions.h"
 #include "train/optimizer.h"
+#include "train/stragglers.h"
 
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
 /* Embeddings of captions by encoders that are not trained: made once, or in every step. */
@@ -93,6 +94,7 @@ typedef struct weft_run {
     const char *backend;
     weft_parallel parallel;
     double deadline; /* seconds */
+    weft_straggler_config stragglers;
     int64_t log_every;
     bool trace;
     int model_dtype; /* weft_model_dtype: of the finished model's files */

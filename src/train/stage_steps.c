@@ -38,9 +38,10 @@ static weft_status plan_behind(weft_step_cache *cache, const weft_run *run,
     weft_free(gradients);
     weft_place_of_run own = *place;
     own.kind = kind;
-    own.flagged = s->bucket[0]->flagged;
+    own.told = s->told = s->bucket[0]->told;
     for (int i = 1; i < s->buckets; i++)
-        own.flagged &= s->bucket[i]->flagged;
+        if (s->bucket[i]->told != s->told)
+            own.told = s->told = 0;
     WEFT_TRY(weft_step_cache_get(cache, g, &run->optimizer, &own, step));
     s->bucket[s->count++] = *step;
     return WEFT_OK;

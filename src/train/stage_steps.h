@@ -15,6 +15,9 @@ typedef struct weft_stage_steps {
     int64_t parts;     /* microbatches of a batch: each is a run of a bucket's program */
     int64_t runs;      /* of buckets' programs in a step: parts of each batch that it accumulates */
     const weft_pipe *pipe; /* NULL: no stages */
+    /* With an update: axes along which the bulletin of its step is summed before it, by whichever
+     * contribution; 0: the update sums what this rank has itself */
+    uint32_t told;
 } weft_stage_steps;
 
 /* Plans them, or finds them in the cache; nothing is bound. */

@@ -1,7 +1,7 @@
 #include "train/step.h"
 
 #include "runtime/part.h"
-#include "train/stop_flag.h"
+#include "train/bulletin.h"
 
 #include <string.h>
 
@@ -41,13 +41,13 @@ static double elements(const weft_graph *whole)
 }
 
 /* Last: no pass moves what goes together apart again. */
-static weft_status add_stop_flag(weft_step *step, const weft_place_of_run *place)
+static weft_status add_bulletin(weft_step *step, const weft_place_of_run *place)
 {
     weft_graph *made = NULL;
-    if (weft_mesh_ranks(&place->mesh) == 1 || place->kind == WEFT_STEP_SHARE)
+    if (weft_mesh_ranks(&place->mesh) == 1 || place->kind == WEFT_STEP_SHARE || !place->bulletin)
         return WEFT_OK;
-    WEFT_TRY(weft_stop_flag_add(step->graph, place->flagged, place->kind != WEFT_STEP_GRADIENTS,
-                                &step->flagged, &made));
+    WEFT_TRY(weft_bulletin_add(step->graph, place->bulletin, place->told,
+                               place->kind != WEFT_STEP_GRADIENTS, &step->told, &made));
     if (made && step->graph != step->whole)
         weft_graph_free(step->graph);
     step->graph = made ? made : step->graph;
@@ -112,7 +112,7 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, step->graph == step->whole, &step->graph,
                             place->log));
     if (optimizer)
-        WEFT_GO(add_stop_flag(step, place));
+        WEFT_GO(add_bulletin(step, place));
 out:
     weft_recipe_free(&recipe);
     return status;
@@ -252,15 +252,16 @@ double weft_step_scalar(const weft_step *step, const char *name)
     return tensor ? (double)*(const float *)tensor->data : 0;
 }
 
-bool weft_step_tell_interrupt(const weft_step *step, bool interrupted)
+bool weft_step_tell(const weft_step *step, const float *bulletin)
 {
-    const weft_tensor *flag = weft_program_input(step->program, "interrupt");
-    if (flag)
-        *(float *)flag->data = interrupted;
-    return flag != NULL;
+    const weft_tensor *to = weft_program_input(step->program, "bulletin");
+    if (to)
+        memcpy(to->data, bulletin, (size_t)weft_shape_count(&to->shape) * sizeof *bulletin);
+    return to != NULL;
 }
 
-bool weft_step_interrupted(const weft_step *step)
+void weft_step_hear(const weft_step *step, float *bulletin)
 {
-    return weft_step_scalar(step, "interrupted") > 0;
+    const weft_tensor *from = weft_program_output(step->program, "bulletin.all");
+    memcpy(bulletin, from->data, (size_t)weft_shape_count(&from->shape) * sizeof *bulletin);
 }

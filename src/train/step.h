@@ -30,8 +30,10 @@ typedef struct weft_place_of_run {
     weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
     bool profile;        /* time every node */
     weft_step_kind kind; /* of programs that train */
-    /* Mesh axes (bits) along which those that add have summed the flag of an interrupt */
-    uint32_t flagged;
+    /* Floats of the bulletin (train/bulletin.h); 0: none is told. Mesh axes (bits) along which
+     * those that add have summed it. */
+    int64_t bulletin;
+    uint32_t told;
     int zero;          /* optimizer states (1), and gradients (2), in parts over the axis dp */
     weft_pipe *pipe;   /* borrowed; stages of the mesh: of programs that add. NULL: none */
     const char *trunk; /* with `pipe`: the scope whose blocks are cut into stages */
@@ -46,7 +48,7 @@ typedef struct weft_step {
     int64_t slice_first, slice_count; /* of the batch: the items that this rank's input holds */
     int64_t slice_parts;              /* ranks that hold different items */
     double weight;                    /* elements of the whole batch that its loss is a mean of */
-    uint32_t flagged;                 /* axes along which all know of an interrupt after a run */
+    uint32_t told;                    /* axes along which a run has summed the bulletin */
 } weft_step;
 
 /* The step planned and not bound: its graph, program and exact memory, nothing reserved. As
@@ -79,10 +81,10 @@ weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place
                             weft_store *store, uint64_t seed);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);
-/* Several ranks: whether this one was told to stop, before a run that trains. False: that program
- * does not carry the flag (train/stop_flag.h). */
-bool weft_step_tell_interrupt(const weft_step *step, bool interrupted);
-/* After it: whether any rank was, along the axes of step->flagged. */
-bool weft_step_interrupted(const weft_step *step);
+/* Several ranks: the bulletin of this one, before a run that trains. False: that program does not
+ * carry it (train/bulletin.h). */
+bool weft_step_tell(const weft_step *step, const float *bulletin);
+/* After it: the sum over the ranks along the axes of step->told. */
+void weft_step_hear(const weft_step *step, float *bulletin);
 
 #endif

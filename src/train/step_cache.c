@@ -62,9 +62,19 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                                const weft_place_of_run *place)
 {
     const weft_pass_switches *passes = place->passes ? place->passes : &weft_pass_defaults;
-    const double numbers[] = {o->beta1,     o->beta2,       o->eps,       o->weight_decay,
-                              o->clip_norm, o->decay_all,   o->ema_decay, place->profile,
-                              place->kind,  place->flagged, place->zero,  place->recompute_share};
+    const double numbers[] = {o->beta1,
+                              o->beta2,
+                              o->eps,
+                              o->weight_decay,
+                              o->clip_norm,
+                              o->decay_all,
+                              o->ema_decay,
+                              place->profile,
+                              place->kind,
+                              place->told,
+                              place->zero,
+                              place->recompute_share,
+                              (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),
                             .mesh = place->mesh,

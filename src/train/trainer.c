@@ -10,6 +10,7 @@
 #include "runtime/part.h"
 #include "runtime/weights.h"
 #include "train/account.h"
+#include "train/bulletin.h"
 #include "train/checkpoint.h"
 #include "train/export.h"
 #include "train/guard.h"
@@ -45,10 +46,16 @@ typedef struct trainer {
     json_t *made_of; /* the leader's: stands in each checkpoint */
     /* state of the checkpoint that is being gone on from, until its stage has begun */
     json_t *resume;
-    int64_t done;          /* steps */
-    bool interrupted;      /* a rank was before the last of them, which all know */
-    double fps;            /* of the clips; 0: no stage has run yet */
-    bool stopped_together; /* all ranks left at the same step, with nothing under way */
+    int64_t done; /* steps */
+    /* What this rank tells the others with the next of them, and what all told with the last one
+     * (train/bulletin.h). NULL: one rank */
+    float *bulletin, *news;
+    bool interrupted;            /* a rank was before the last of them, which all know */
+    weft_pace pace;              /* of the last of them, here */
+    double loading;              /* seconds until batches of this one were there */
+    weft_stragglers *stragglers; /* the leader's, of a stage; NULL: nobody looks */
+    double fps;                  /* of the clips; 0: no stage has run yet */
+    bool stopped_together;       /* all ranks left at the same step, with nothing under way */
     double peak_gflops;
     double longest; /* step, in seconds */
     bool told_patience;
@@ -129,7 +136,12 @@ static weft_status open_ranks(trainer *t)
     t->place.recompute_count = (int)run->recompute.count;
     t->place.passes = &run->passes;
     t->leader = weft_comm_rank(t->comm) == 0;
-    return WEFT_OK;
+    t->place.bulletin = weft_bulletin_floats(run->stragglers.steps ? ranks : 0);
+    t->bulletin = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->bulletin);
+    t->news = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->news);
+    return t->bulletin && t->news
+               ? WEFT_OK
+               : weft_fail(WEFT_E_MEMORY, "no memory for a bulletin of %d ranks", ranks);
 }
 
 /* The run's folder is this run's alone from here on. */
@@ -454,6 +466,27 @@ static void close_buckets(trainer *t)
     t->no_text = NULL;
 }
 
+/* The leader looks at the pace of all ranks, each of which has its own FLOPs of a step. */
+static weft_status watch_pace(trainer *t)
+{
+    const int ranks = weft_comm_ranks(t->comm);
+    weft_stragglers_free(t->stragglers);
+    t->stragglers = NULL;
+    t->pace = (weft_pace){0};
+    if (ranks == 1 || !t->run->stragglers.steps || t->hollow)
+        return WEFT_OK;
+    double own = 0, *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    if (!all)
+        return weft_fail(WEFT_E_MEMORY, "no memory for the FLOPs of %d ranks", ranks);
+    for (int i = 0; i < t->programs.count; i++)
+        own += t->flops[i] * (double)(i < t->programs.buckets ? t->programs.runs : 1);
+    weft_status_code status = weft_comm_all_gather(t->comm, &own, sizeof own, all);
+    if (status == WEFT_OK && t->leader)
+        status = weft_stragglers_create(&t->run->stragglers, ranks, all, &t->stragglers);
+    weft_free(all);
+    return status;
+}
+
 static weft_status open_stage(trainer *t)
 {
     close_buckets(t);
@@ -467,6 +500,7 @@ static weft_status open_stage(trainer *t)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %d programs", count);
     for (int i = 0; i < count; i++)
         t->flops[i] = (double)t->programs.bucket[i]->cost.flops;
+    WEFT_TRY(watch_pace(t));
     return weft_comm_sum(t->comm, t->flops, count);
 }
 
@@ -610,8 +644,11 @@ static int64_t item_floats(const weft_tensor *to, int64_t count)
 static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
 {
     const int64_t parts = t->programs.parts, at = index % parts;
-    if (at == 0)
+    if (at == 0) {
+        const double began = weft_now();
         WEFT_TRY(weft_loader_next(t->loader, &t->batch));
+        t->loading += weft_now() - began;
+    }
     const weft_step *step = t->programs.bucket[t->batch.bucket];
     const int64_t count = step->slice_count;
     *bucket = t->batch.bucket;
@@ -656,9 +693,31 @@ static void add_figures(const trainer *t, int bucket, double share, weft_step_fi
         }
 }
 
+/* This rank's own bulletin: how its last step went, and whether it was told to stop. */
+static void write_bulletin(trainer *t, bool interrupted)
+{
+    const int64_t at = 1 + weft_comm_rank(t->comm) * (int64_t)(sizeof t->pace / sizeof(float));
+    t->bulletin[0] = interrupted;
+    if (at < t->place.bulletin)
+        memcpy(t->bulletin + at, &t->pace, sizeof t->pace);
+}
+
+/* Runs a program that trains, which may carry the bulletin on: `from` goes in, t->news comes out.
+ */
+static weft_status run_with_news(trainer *t, const weft_step *step, const float *from)
+{
+    const bool carried = weft_step_tell(step, from);
+    WEFT_TRY(weft_program_run(step->program));
+    if (carried)
+        weft_step_hear(step, t->news);
+    else if (from != t->news)
+        memcpy(t->news, from, (size_t)t->place.bulletin * sizeof *from);
+    return WEFT_OK;
+}
+
 /* The program that updates: runs when its gradients are there, and says how the step went.
- * `interrupted`: as far as this rank knows. */
-static weft_status run_update(trainer *t, const weft_step *step, double lr, bool interrupted)
+ * `bulletin`: as far as it was summed. */
+static weft_status run_update(trainer *t, const weft_step *step, double lr, const float *bulletin)
 {
     float loss_limit, norm_limit;
     weft_guard_limits(&t->guard, &loss_limit, &norm_limit);
@@ -667,31 +726,31 @@ static weft_status run_update(trainer *t, const weft_step *step, double lr, bool
     set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
     set_scalar(step, "optimizer.loss_limit", loss_limit);
     set_scalar(step, "optimizer.norm_limit", norm_limit);
-    const bool asked = weft_step_tell_interrupt(step, interrupted);
-    WEFT_TRY(weft_program_run(step->program));
-    t->interrupted = asked ? weft_step_interrupted(step) : interrupted;
+    WEFT_TRY(run_with_news(t, step, bulletin));
+    t->interrupted = t->news[0] > 0;
     return WEFT_OK;
 }
 
 /* The contributions of a step's batches one after the other, each with its share in the mean over
  * `all` their elements. */
-static weft_status run_in_turn(trainer *t, double all, bool *interrupted, weft_step_figures *f)
+static weft_status run_in_turn(trainer *t, double all, weft_step_figures *f)
 {
+    bool interrupted = false;
     for (int64_t i = 0; i < t->programs.runs; i++) {
         int bucket;
         WEFT_TRY(fill_batch(t, i, &bucket));
         const weft_step *step = t->programs.bucket[bucket];
         set_scalar(step, "optimizer.weight", (float)(step->weight / all));
-        const bool asked = weft_step_tell_interrupt(step, weft_interrupted());
-        WEFT_TRY(weft_program_run(step->program));
-        *interrupted = asked ? *interrupted || weft_step_interrupted(step) : weft_interrupted();
+        write_bulletin(t, interrupted || weft_interrupted());
+        WEFT_TRY(run_with_news(t, step, t->bulletin));
+        interrupted = t->news[0] > 0;
         add_figures(t, bucket, step->weight / all, f);
     }
     return WEFT_OK;
 }
 
 /* And through the stages of a pipeline, by its table: all of them are filled before. */
-static weft_status run_in_stages(trainer *t, double all, bool *interrupted, weft_step_figures *f)
+static weft_status run_in_stages(trainer *t, double all, weft_step_figures *f)
 {
     for (int64_t i = 0; i < t->programs.runs; i++) {
         int bucket;
@@ -703,7 +762,7 @@ static weft_status run_in_stages(trainer *t, double all, bool *interrupted, weft
         t->bucket_of[i] = bucket;
         add_figures(t, bucket, share, f);
     }
-    *interrupted = weft_interrupted();
+    write_bulletin(t, weft_interrupted());
     WEFT_TRY(weft_pipe_run_step(t->stages, t->bucket_of));
     return weft_program_run(t->programs.share->program);
 }
@@ -712,22 +771,46 @@ static weft_status run_in_stages(trainer *t, double all, bool *interrupted, weft
 static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
 {
     double all = 0;
-    bool interrupted = false;
     for (int64_t i = 0; i < t->programs.runs; i++) {
         int bucket;
         WEFT_TRY(weft_loader_peek(t->loader, i / t->programs.parts, &bucket, NULL, NULL));
         all += t->programs.bucket[bucket]->weight;
     }
-    WEFT_TRY(t->stages ? run_in_stages(t, all, &interrupted, f)
-                       : run_in_turn(t, all, &interrupted, f));
+    WEFT_TRY(t->stages ? run_in_stages(t, all, f) : run_in_turn(t, all, f));
     f->flops += t->flops[t->programs.count - 1];
     f->bucket = -1;
-    return run_update(t, t->programs.update, lr, interrupted);
+    if (!t->programs.told) /* of what contributions knew, that somebody was told to stop */
+        t->bulletin[0] = t->stages ? t->bulletin[0] : t->news[0];
+    return run_update(t, t->programs.update, lr, t->programs.told ? t->news : t->bulletin);
+}
+
+/* How this step went here goes to all with the next; how the one before went everywhere came with
+ * this one. `waited`: at its beginning. */
+static void note_pace(trainer *t, double seconds, double waited)
+{
+    const double waits = weft_comm_waited(t->comm) - waited;
+    t->pace = (weft_pace){.kernels = (float)fmax(seconds - waits - t->loading, 0),
+                          .waits = (float)waits,
+                          .data = (float)t->loading};
+    t->loading = 0;
+    if (!t->stragglers)
+        return;
+    weft_buf told = {0};
+    const weft_pace *all = (const weft_pace *)(const void *)(t->news + 1);
+    if (all[0].kernels > 0) /* a stage's first step has none before it */
+        weft_stragglers_note(t->stragglers, all, &told);
+    for (char *line = told.data, *end; line; line = end) {
+        end = strchr(line, '\n');
+        if (end)
+            *end++ = 0;
+        weft_warn("%s", line);
+    }
+    weft_buf_free(&told);
 }
 
 static weft_status run_step(trainer *t)
 {
-    const double started = weft_now();
+    const double started = weft_now(), waited = weft_comm_waited(t->comm);
     const double lr =
         weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
     weft_step_figures f = {.stage = t->stage->name, .lr = lr};
@@ -738,7 +821,8 @@ static weft_status run_step(trainer *t)
         int bucket;
         WEFT_TRY(fill_batch(t, 0, &bucket));
         last = t->programs.bucket[bucket];
-        WEFT_TRY(run_update(t, last, lr, weft_interrupted()));
+        write_bulletin(t, weft_interrupted());
+        WEFT_TRY(run_update(t, last, lr, t->bulletin));
         add_figures(t, bucket, 1, &f);
         f.bucket = t->buckets > 1 ? bucket : -1;
     }
@@ -749,6 +833,7 @@ static weft_status run_step(trainer *t)
     const weft_status_code verdict = weft_guard_note(&t->guard, f.loss, f.grad_norm, f.skipped);
     f.skipped_total = t->guard.skipped;
     f.seconds = weft_now() - started;
+    note_pace(t, f.seconds, waited);
     t->longest = fmax(t->longest, f.seconds);
     if (t->leader)
         WEFT_TRY(weft_meter_note(t->meter, &f));
@@ -1160,6 +1245,9 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_spelling_close(&t.spelling);
     weft_pipe_free(t.pipe);
     weft_store_free(t.store);
+    weft_stragglers_free(t.stragglers);
+    weft_free(t.bulletin);
+    weft_free(t.news);
     weft_free(t.share);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)

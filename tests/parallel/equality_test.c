@@ -11,6 +11,7 @@
 #include "pass/parallel.h"
 #include "runtime/comm.h"
 #include "runtime/part.h"
+#include "train/bulletin.h"
 #include "train/step.h"
 
 #include <criterion/criterion.h>
@@ -141,7 +142,7 @@ static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work,
         return WEFT_OK;
     const weft_optimizer_config own = weft_step_optimizer(&adamw, place);
     place->kind = WEFT_STEP_UPDATE;
-    place->flagged = work->flagged;
+    place->told = work->told;
     return weft_step_make(weft_optimizer_update((const weft_graph *[]){work->graph}, 1, &own),
                           &adamw, place, j->store, 7, update);
 }
@@ -149,8 +150,11 @@ static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work,
 static weft_status train(job *j)
 {
     weft_step work = {0}, update = {0};
-    weft_place_of_run place = {
-        .comm = j->comm, .mesh = j->mesh, .backend = &weft_backend_cpu, .zero = j->layout->zero};
+    weft_place_of_run place = {.comm = j->comm,
+                               .mesh = j->mesh,
+                               .backend = &weft_backend_cpu,
+                               .zero = j->layout->zero,
+                               .bulletin = weft_bulletin_floats(weft_mesh_ranks(&j->mesh))};
     weft_status_code status = make_steps(j, &place, &work, &update);
     int64_t messages, before = 0, after = 0;
     if (status == WEFT_OK)

@@ -1,8 +1,8 @@
-#include "train/stop_flag.h"
+#include "train/bulletin.h"
 
 #include "pass/rewrite.h"
 
-/* What the flag goes along with, by mesh axis. */
+/* What the bulletin goes along with, by mesh axis. */
 typedef struct way {
     int32_t behind[WEFT_MAX_AXES]; /* node, ascending; the node count: behind all */
     int axis[WEFT_MAX_AXES];
@@ -74,8 +74,9 @@ static void find_way(const weft_graph *g, const int32_t *wait, const bool *leads
     }
 }
 
-/* The graph's copy; the flag's sums come where the way says. */
-static weft_status copy(const weft_graph *g, const way *w, uint32_t before, weft_graph **out)
+/* The graph's copy; the bulletin's sums come where the way says. */
+static weft_status copy(const weft_graph *g, const way *w, int64_t floats, uint32_t before,
+                        weft_graph **out)
 {
     weft_rewrite r;
     weft_layout layout[WEFT_MAX_AXES] = {0};
@@ -84,26 +85,31 @@ static weft_status copy(const weft_graph *g, const way *w, uint32_t before, weft
     WEFT_TRY(weft_rewrite_begin(g, &r));
     for (int a = 0; a < mesh->axis_count; a++)
         layout[a].kind = before >> a & 1 ? WEFT_R : WEFT_P;
-    weft_value flag = weft_input(r.to, "interrupt", WEFT_F32, WEFT_SCALAR);
-    if (weft_value_ok(flag))
-        weft_graph_set_layout(r.to, flag, layout);
+    weft_value news = weft_input(r.to, "bulletin", WEFT_F32, WEFT_SHAPE(floats));
+    if (weft_value_ok(news))
+        weft_graph_set_layout(r.to, news, layout);
     for (int32_t n = 0, k = 0; n <= nodes && weft_graph_check(r.to) == WEFT_OK; n++) {
         if (n < nodes)
             weft_rewrite_node(&r, n, NULL);
         for (; k < w->count && w->behind[k] == n; k++) {
-            flag = weft_emit(r.to, WEFT_OP_ALL_REDUCE, &flag, 1,
+            news = weft_emit(r.to, WEFT_OP_ALL_REDUCE, &news, 1,
                              &(weft_attr_comm){.axis = w->axis[k]});
             layout[w->axis[k]].kind = WEFT_R;
-            if (weft_value_ok(flag))
-                weft_graph_set_layout(r.to, flag, layout);
+            if (weft_value_ok(news))
+                weft_graph_set_layout(r.to, news, layout);
         }
     }
-    weft_output(r.to, "interrupted", flag);
-    return weft_rewrite_finish(&r, "interrupt", out);
+    weft_output(r.to, "bulletin.all", news);
+    return weft_rewrite_finish(&r, "bulletin", out);
 }
 
-weft_status weft_stop_flag_add(const weft_graph *g, uint32_t before, bool all, uint32_t *axes,
-                               weft_graph **out)
+int64_t weft_bulletin_floats(int ranks)
+{
+    return 1 + ranks * (int64_t)(sizeof(weft_pace) / sizeof(float));
+}
+
+weft_status weft_bulletin_add(const weft_graph *g, int64_t floats, uint32_t before, bool all,
+                              uint32_t *axes, weft_graph **out)
 {
     const weft_mesh *mesh = weft_graph_mesh(g);
     const int32_t nodes = weft_graph_node_count(g);
@@ -116,7 +122,7 @@ weft_status weft_stop_flag_add(const weft_graph *g, uint32_t before, bool all, u
     int32_t *wait = weft_alloc((nodes + 1) * (int64_t)sizeof *wait);
     bool *leads = weft_alloc(weft_graph_value_count(g) + 1);
     if (!wait || !leads) {
-        status = weft_fail(WEFT_E_MEMORY, "no memory for the flag of a step");
+        status = weft_fail(WEFT_E_MEMORY, "no memory for the bulletin of a step");
         goto out;
     }
     WEFT_GO(weft_schedule_waits(g, wait));
@@ -128,7 +134,7 @@ weft_status weft_stop_flag_add(const weft_graph *g, uint32_t before, bool all, u
     *axes = every & ~w.left;
     *out = NULL;
     if (w.count)
-        WEFT_GO(copy(g, &w, before, out));
+        WEFT_GO(copy(g, &w, floats, before, out));
 out:
     weft_free(wait);
     weft_free(leads);

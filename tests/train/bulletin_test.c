@@ -1,10 +1,10 @@
-/* The flag of an interrupt goes along with sums that a step has anyway: as many messages as without
- * it, on every mesh, with and without several batches a step; and whichever rank is told, all know
- * after that step. */
+/* The bulletin goes along with sums that a step has anyway: as many messages as without it, on every
+ * mesh, with and without several batches a step; whichever rank is told to stop, all know after that
+ * step, and every rank has the pace of each of them as it was told, bitwise. */
 #include "../model_of.h"
 #include "runtime/comm.h"
+#include "train/bulletin.h"
 #include "train/stage_steps.h"
-#include "train/stop_flag.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -17,11 +17,11 @@ typedef struct rank_job {
     weft_comm *comm;
     const weft_mesh *mesh;
     int ranks, accumulate;
-    bool without;              /* the flag */
+    bool without;              /* the bulletin */
     int64_t messages;          /* that it sent in COUNTED steps */
     int exchanges;             /* of a step */
     bool heard[MAX_RANKS + 1]; /* in step s only rank s was told; the last one nobody */
-    bool asked;
+    bool asked, paced;         /* it was carried, and has the pace of every rank */
     char error[512];
 } rank_job;
 
@@ -61,25 +61,49 @@ static void feed(const weft_step *step)
     }
 }
 
+static weft_pace pace_of(int rank)
+{
+    return (weft_pace){0.1f * (float)(rank + 1), 1.7f * (float)rank, 3e-4f / (float)(rank + 1)};
+}
+
+static bool has_all_paces(const rank_job *j, const float *news)
+{
+    bool same = true;
+    for (int r = 0; r < j->ranks; r++) {
+        const weft_pace pace = pace_of(r);
+        same &= memcmp(news + 1 + 3 * r, &pace, sizeof pace) == 0;
+    }
+    return same;
+}
+
+static weft_status run_with_news(const weft_step *step, const float *from, float *news, bool *asked)
+{
+    const bool carried = weft_step_tell(step, from);
+    WEFT_TRY(weft_program_run(step->program));
+    *asked |= carried;
+    if (carried)
+        weft_step_hear(step, news);
+    else if (news != from)
+        memcpy(news, from, (1 + 3 * MAX_RANKS) * sizeof *news);
+    return WEFT_OK;
+}
+
 /* As the trainer's step. */
 static weft_status run_step(rank_job *j, const weft_stage_steps *s, bool told, bool *heard)
 {
-    bool known = told, asked = false;
+    float own[1 + 3 * MAX_RANKS] = {0}, news[1 + 3 * MAX_RANKS] = {0};
+    const int rank = weft_comm_rank(j->comm);
+    const weft_pace pace = pace_of(rank);
+    memcpy(own + 1 + 3 * rank, &pace, sizeof pace);
+    j->asked = false;
     for (int i = 0; i < j->accumulate; i++) {
-        const weft_step *step = s->bucket[0];
-        const bool here = weft_step_tell_interrupt(step, told);
-        WEFT_TRY(weft_program_run(step->program));
-        known = here ? (asked && known) || weft_step_interrupted(step) : told;
-        asked |= here;
+        own[0] = told || news[0] > 0;
+        WEFT_TRY(run_with_news(s->bucket[0], own, news, &j->asked));
     }
-    if (s->update) {
-        const bool here = weft_step_tell_interrupt(s->update, known);
-        WEFT_TRY(weft_program_run(s->update->program));
-        known = here ? weft_step_interrupted(s->update) : known;
-        asked |= here;
-    }
-    *heard = known;
-    j->asked = asked;
+    if (s->update)
+        WEFT_TRY(run_with_news(s->update, s->told ? news : own, news, &j->asked));
+    *heard = news[0] > 0;
+    j->paced = has_all_paces(j, news);
     return WEFT_OK;
 }
 
@@ -96,7 +120,7 @@ static weft_status train(rank_job *j, weft_step_cache *cache, weft_store *store)
                                      .recipes = models.recipe,
                                      .recipe_count = models.recipes,
                                      .backend = &weft_backend_cpu,
-                                     .flagged = j->without ? ~0u : 0};
+                                     .bulletin = j->without ? 0 : weft_bulletin_floats(j->ranks)};
     weft_stage_steps s = {0};
     weft_status_code status = WEFT_OK;
     int64_t before, bytes;
@@ -166,10 +190,11 @@ static void check_mesh(const char *text, int accumulate)
     run_mesh(text, accumulate, true, without, &ranks);
     run_mesh(text, accumulate, false, with, &ranks);
     for (int r = 0; r < ranks; r++) {
-        cr_expect(with[r].asked);
+        cr_expect(with[r].asked && with[r].paced, "%s, %d batches, rank %d: %s", text, accumulate,
+                  r, with[r].asked ? "another pace of a rank" : "nothing is told");
         cr_expect_not(without[r].asked);
         cr_expect_eq(with[r].messages, without[r].messages,
-                     "%s, %d batches, rank %d: %lld messages, %lld without the flag", text,
+                     "%s, %d batches, rank %d: %lld messages, %lld without the bulletin", text,
                      accumulate, r, (long long)with[r].messages, (long long)without[r].messages);
         cr_expect_eq(with[r].exchanges, without[r].exchanges);
         cr_expect_gt(with[r].messages, 0);
@@ -182,7 +207,7 @@ static void check_mesh(const char *text, int accumulate)
             text, accumulate, with[0].exchanges, (long long)with[0].messages / COUNTED);
 }
 
-Test(stop_flag, one_axis)
+Test(bulletin, one_axis)
 {
     static const char *const mesh[] = {"dp=2", "fsdp=2", "tp=2", "cp=2", "dp=3"};
     for (int i = 0; i < WEFT_COUNT(mesh); i++)
@@ -190,7 +215,7 @@ Test(stop_flag, one_axis)
             check_mesh(mesh[i], accumulate);
 }
 
-Test(stop_flag, several_axes)
+Test(bulletin, several_axes)
 {
     static const char *const mesh[] = {"dp=2,cp=2", "dp=2,tp=2", "fsdp=2,tp=2", "fsdp=2,cp=2",
                                        "dp=2,fsdp=2,tp=2"};
@@ -200,7 +225,7 @@ Test(stop_flag, several_axes)
 }
 
 /* Where nothing is summed along an axis it is summed by itself; or left to another program. */
-Test(stop_flag, axes_without_a_sum)
+Test(bulletin, axes_without_a_sum)
 {
     weft_mesh mesh;
     uint32_t axes;
@@ -212,15 +237,15 @@ Test(stop_flag, axes_without_a_sum)
     x = weft_emit(g, WEFT_OP_ALL_REDUCE, &x, 1, &(weft_attr_comm){.axis = 0});
     weft_output(g, "y", x);
     cr_assert_eq(weft_graph_check(g), WEFT_OK);
-    cr_assert_eq(weft_stop_flag_add(g, 0, false, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_bulletin_add(g, 4, 0, false, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 1);
     cr_expect_eq(weft_graph_node_count(made), weft_graph_node_count(g) + 2);
     weft_graph_free(made);
-    cr_assert_eq(weft_stop_flag_add(g, 0, true, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_bulletin_add(g, 4, 0, true, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 3);
     cr_expect_eq(weft_graph_node_count(made), weft_graph_node_count(g) + 3);
     weft_graph_free(made);
-    cr_assert_eq(weft_stop_flag_add(g, 1, false, &axes, &made), WEFT_OK);
+    cr_assert_eq(weft_bulletin_add(g, 4, 1, false, &axes, &made), WEFT_OK);
     cr_expect_eq(axes, 1);
     cr_expect_null(made);
     weft_graph_free(g);

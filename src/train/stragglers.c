@@ -1,0 +1,136 @@
+#include "train/stragglers.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+typedef struct seconds {
+    double kernels, waits, data;
+} seconds;
+
+typedef struct rank_record {
+    double part;        /* of the FLOPs, 1: as many as the mean of ranks */
+    seconds sum;        /* of this window */
+    int64_t slow, next; /* windows in a row; at which of them it is said again */
+} rank_record;
+
+struct weft_stragglers {
+    weft_straggler_config config;
+    int ranks;
+    int64_t steps; /* of this window so far */
+    rank_record *rank;
+    double *sorted; /* [ranks], scratch */
+};
+
+weft_status weft_stragglers_create(const weft_straggler_config *config, int ranks,
+                                   const double *flops, weft_stragglers **out)
+{
+    weft_stragglers *s = weft_alloc(sizeof *s);
+    double all = 0;
+    if (s) {
+        *s = (weft_stragglers){.config = *config, .ranks = ranks};
+        s->rank = weft_alloc(ranks * (int64_t)sizeof *s->rank);
+        s->sorted = weft_alloc(ranks * (int64_t)sizeof *s->sorted);
+    }
+    if (!s || !s->rank || !s->sorted) {
+        weft_stragglers_free(s);
+        return weft_fail(WEFT_E_MEMORY, "no memory for the pace of %d ranks", ranks);
+    }
+    for (int r = 0; r < ranks && flops; r++)
+        all += flops[r];
+    for (int r = 0; r < ranks; r++)
+        s->rank[r] =
+            (rank_record){.part = all > 0 && flops[r] > 0 ? flops[r] * ranks / all : 1, .next = 1};
+    *out = s;
+    return WEFT_OK;
+}
+
+void weft_stragglers_free(weft_stragglers *s)
+{
+    if (!s)
+        return;
+    weft_free(s->rank);
+    weft_free(s->sorted);
+    weft_free(s);
+}
+
+static double own_work(const rank_record *r)
+{
+    return r->sum.kernels + r->sum.data;
+}
+
+static double even_work(const rank_record *r)
+{
+    return r->sum.kernels / r->part + r->sum.data;
+}
+
+static double waited(const rank_record *r)
+{
+    return r->sum.waits;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The lower one of two in the middle: of two ranks the faster. */
+static double median(weft_stragglers *s, double (*of)(const rank_record *))
+{
+    for (int r = 0; r < s->ranks; r++)
+        s->sorted[r] = of(&s->rank[r]);
+    qsort(s->sorted, (size_t)s->ranks, sizeof *s->sorted, ascending);
+    return s->sorted[(s->ranks - 1) / 2];
+}
+
+static void tell_slow(const weft_stragglers *s, int rank, double work, double waits, weft_buf *told)
+{
+    const rank_record *r = &s->rank[rank];
+    const double n = (double)s->steps;
+    char text[6][32];
+    weft_buf_printf(
+        told,
+        "%srank %d is slower than the others: in the last %lld steps its own work took %s a step "
+        "(kernels %s, data %s) and it waited %s; the median of %d ranks is %s of work and %s of "
+        "waits",
+        told->len ? "\n" : "", rank, (long long)s->steps,
+        weft_format_seconds(own_work(r) / n, text[0]),
+        weft_format_seconds(r->sum.kernels / n, text[1]),
+        weft_format_seconds(r->sum.data / n, text[2]),
+        weft_format_seconds(r->sum.waits / n, text[3]), s->ranks,
+        weft_format_seconds(work / n, text[4]), weft_format_seconds(waits / n, text[5]));
+}
+
+static void end_window(weft_stragglers *s, weft_buf *told)
+{
+    const double work = median(s, own_work), even = median(s, even_work), waits = median(s, waited),
+                 more = 1 + s->config.share;
+    for (int i = 0; i < s->ranks; i++) {
+        rank_record *r = &s->rank[i];
+        const bool slow = own_work(r) > more * work && even_work(r) > more * even;
+        if (slow && ++r->slow == r->next) {
+            tell_slow(s, i, work, waits, told);
+            r->next *= 2;
+        } else if (!slow && r->slow) {
+            weft_buf_printf(told, "%srank %d is no longer slower than the others",
+                            told->len ? "\n" : "", i);
+            r->slow = 0;
+            r->next = 1;
+        }
+        r->sum = (seconds){0};
+    }
+    s->steps = 0;
+}
+
+void weft_stragglers_note(weft_stragglers *s, const weft_pace *pace, weft_buf *told)
+{
+    for (int i = 0; i < s->ranks; i++) {
+        seconds *sum = &s->rank[i].sum;
+        sum->kernels += (double)pace[i].kernels;
+        sum->waits += (double)pace[i].waits;
+        sum->data += (double)pace[i].data;
+    }
+    if (++s->steps == s->config.steps)
+        end_window(s, told);
+}
