@@ -1,5 +1,6 @@
 /* weft doctor: what of the machine and the libraries is found and usable. */
 #include "base/log.h"
+#include "cli/doctor_ranks.h"
 #include "cli/verb.h"
 #include "runtime/comm.h"
 #include "runtime/measure.h"
@@ -139,6 +140,8 @@ static weft_status run_doctor(const weft_args *args)
     const char *collectives = weft_args_string(args, "--collectives");
     if (collectives)
         return print_collectives(collectives);
+    if (weft_args_flag(args, "--ranks"))
+        return weft_doctor_ranks(args);
     printf("%-16s %s\n", "weft", WEFT_VERSION);
     print_machine();
     print_libraries();
@@ -162,6 +165,13 @@ static weft_status run_doctor(const weft_args *args)
 
 static const weft_option options[] = {
     {.name = "--measure", .help = "also measure matrix products and memory (about four seconds)"},
+    {.name = "--ranks",
+     .help = "under mpirun: measure each rank, and name those that are worse than the others"},
+    {.name = "--parallel",
+     .value_name = "KEY=VALUE",
+     .help = "with --ranks: keys of a training config's section parallel, whose axes are shown on "
+             "the ranks (tp=2)",
+     .repeated = true},
     {.name = "--collectives",
      .value_name = "RANKS[/PER_NODE]",
      .help = "print instead which algorithm each collective takes among so many ranks, by size"},
@@ -170,18 +180,27 @@ static const weft_option options[] = {
 const weft_verb weft_verb_doctor = {
     .name = "doctor",
     .summary = "say what of this machine and its libraries weft finds and can use",
-    .usage = "[--measure] [--collectives RANKS[/PER_NODE]]",
-    .details = "Lists processor, cores, SIMD levels, memory, the libraries with their versions, "
-               "MPI, BLAS and OpenMP threads,\n"
-               "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure "
-               "also the best speed of\n"
-               "f32 matrix products, which progress lines of `weft train` are held against, and of "
-               "memory.\n"
-               "With --collectives only a table: for every collective and size the algorithm that "
-               "is taken and what it costs,\n"
-               "by built-in costs of messages, or under mpirun by those measured between its "
-               "ranks.\n",
-    .examples = "weft doctor\nweft doctor --measure\nweft doctor --collectives 64/8\n",
+    .usage = "[--measure] [--collectives RANKS[/PER_NODE]] [--ranks]",
+    .details =
+        "Lists processor, cores, SIMD levels, memory, the libraries with their versions, "
+        "MPI, BLAS and OpenMP threads,\n"
+        "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure "
+        "also the best speed of\n"
+        "f32 matrix products, which progress lines of `weft train` are held against, and of "
+        "memory.\n"
+        "With --collectives only a table: for every collective and size the algorithm that "
+        "is taken and what it costs,\n"
+        "by built-in costs of messages, or under mpirun by those measured between its "
+        "ranks.\n"
+        "With --ranks, under mpirun as a run would be started: a table of where each rank runs "
+        "(host, NUMA node, cores), its\n"
+        "matrix products and memory while all others compute too, and its links to "
+        "neighbours on its machine and on others;\n"
+        "ranks that are worse than the median are named (products and memory by 20 %, links "
+        "by half, latency by three times),\n"
+        "and each axis of --parallel is shown with what its groups lie inside of.\n",
+    .examples = "weft doctor\nweft doctor --measure\nweft doctor --collectives 64/8\n"
+                "mpirun -n 8 weft doctor --ranks --parallel tp=4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .run = run_doctor,

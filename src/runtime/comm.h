@@ -115,6 +115,10 @@ weft_status weft_comm_open_fake_narrow(int ranks, int tag_bits, weft_comm **comm
 /* Measured between ranks 0 and 1 and the first of another node, by all ranks together; what is not
  * there to be measured keeps its default. */
 weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs);
+/* By all ranks together: this rank's links to its neighbours in a ring of its machine's ranks, and
+ * in one of those that have its place on other machines, at a time with everybody else's; of two
+ * the better one, so that a slow neighbour does not count. A speed of 0: there is none. */
+weft_status weft_comm_measure_links(weft_comm *comm, weft_link *inside, weft_link *between);
 /* Messages and bytes that this rank has sent so far. */
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes);
 

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "runtime/seat.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -27,6 +28,7 @@ typedef struct identity {
     char boot[40];        /* of the kernel that runs it */
     int64_t space;        /* its namespace of process numbers */
     int64_t pid, started; /* started: in clock ticks since boot, against reuse of the number */
+    weft_seat seat;
 } identity;
 
 typedef struct mpi_transport {
@@ -169,6 +171,7 @@ static void who_am_i(identity *me)
     if (stat("/proc/self/ns/pid", &info) == 0)
         me->space = (int64_t)info.st_ino;
     process_started(me->pid, &me->started);
+    me->seat = weft_seat_here();
 }
 
 static bool same_machine(const identity *a, const identity *b)
@@ -259,6 +262,47 @@ static weft_status open_alone(weft_comm **comm)
     return weft_comm_create(&(weft_transport){.rank = 0, .ranks = 1}, comm);
 }
 
+/* Who everybody is, and the communicators of ranks that are numbered by where they run
+ * (runtime/seat.h). */
+static weft_status open_ranks(mpi_transport *t)
+{
+    weft_status_code status = WEFT_OK;
+    int own = 0, number = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &own);
+    identity me, *all = weft_alloc(t->ranks * (int64_t)sizeof *all);
+    weft_seat *seat = weft_alloc(t->ranks * (int64_t)sizeof *seat);
+    int *order = weft_alloc(t->ranks * (int64_t)sizeof *order);
+    if (!all || !seat || !order)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for MPI"));
+    who_am_i(&me);
+    WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, all, sizeof me, MPI_BYTE, MPI_COMM_WORLD),
+                  "exchange identities"));
+    for (int r = 0; r < t->ranks; r++) {
+        int first = 0;
+        while (!same_machine(&all[first], &all[r]))
+            first++;
+        seat[r] = all[r].seat;
+        seat[r].machine = first;
+    }
+    WEFT_GO(weft_seats_order(seat, t->ranks, order));
+    for (int r = 0; r < t->ranks; r++) {
+        t->peer[r] = all[order[r]];
+        t->node[r] =
+            r > 0 && seat[order[r]].machine == seat[order[r - 1]].machine ? t->node[r - 1] : r;
+        number = order[r] == own ? r : number;
+    }
+    t->rank = number;
+    WEFT_GO(check(MPI_Comm_split(MPI_COMM_WORLD, 0, number, &t->data), "number the ranks"));
+    MPI_Comm_set_errhandler(t->data, MPI_ERRORS_RETURN);
+    WEFT_GO(check(MPI_Comm_dup(t->data, &t->notes), "copy the communicator"));
+    MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
+out:
+    weft_free(all);
+    weft_free(seat);
+    weft_free(order);
+    return status;
+}
+
 weft_status weft_comm_open_mpi(weft_comm **comm)
 {
     int flag = 0, provided = 0;
@@ -280,7 +324,6 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
     mpi_transport *t = weft_alloc(sizeof *t);
     if (!t)
         return weft_fail(WEFT_E_MEMORY, "no memory for MPI");
-    MPI_Comm_rank(MPI_COMM_WORLD, &t->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t->ranks);
     for (int i = 0; i < NOTES_OUT; i++)
         t->note_request[i] = MPI_REQUEST_NULL;
@@ -291,17 +334,7 @@ weft_status weft_comm_open_mpi(weft_comm **comm)
         status = weft_fail(WEFT_E_MEMORY, "no memory for MPI");
         goto out;
     }
-    identity me;
-    who_am_i(&me);
-    WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->data), "copy the communicator"));
-    MPI_Comm_set_errhandler(t->data, MPI_ERRORS_RETURN);
-    WEFT_GO(check(MPI_Comm_dup(MPI_COMM_WORLD, &t->notes), "copy the communicator"));
-    MPI_Comm_set_errhandler(t->notes, MPI_ERRORS_RETURN);
-    WEFT_GO(check(MPI_Allgather(&me, sizeof me, MPI_BYTE, t->peer, sizeof me, MPI_BYTE, t->notes),
-                  "exchange identities"));
-    for (int r = 0; r < t->ranks; r++)
-        while (!same_machine(&t->peer[t->node[r]], &t->peer[r]))
-            t->node[r]++;
+    WEFT_GO(open_ranks(t));
     weft_transport transport = {.rank = t->rank,
                                 .ranks = t->ranks,
                                 .tag_bits = tag_bits(t->notes),

@@ -1,0 +1,246 @@
+#include "cli/doctor_ranks.h"
+
+#include "base/log.h"
+#include "pass/parallel.h"
+#include "runtime/comm.h"
+#include "runtime/measure.h"
+#include "runtime/seat.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GEMM, MEMORY, INSIDE, BETWEEN, INSIDE_LATENCY, BETWEEN_LATENCY, MEASURES };
+
+/* A measure of all ranks is held against their median. */
+typedef struct measure {
+    const char *name, *unit;
+    double scale; /* of what is printed */
+    bool low;     /* the less the better */
+    double share; /* worse than the median by more than this is named */
+} measure;
+
+/* clang-format off */
+static const measure measures[MEASURES] = {
+    [GEMM]            = {"GEMM",                    "GFLOP/s", 1,    false, 0.2},
+    [MEMORY]          = {"memory",                  "GB/s",    1e-9, false, 0.2},
+    [INSIDE]          = {"link inside a machine",   "GB/s",    1e-9, false, 0.5},
+    [BETWEEN]         = {"link between machines",   "GB/s",    1e-9, false, 0.5},
+    [INSIDE_LATENCY]  = {"latency inside a machine",  "us",    1e6,  true,  2},
+    [BETWEEN_LATENCY] = {"latency between machines",  "us",    1e6,  true,  2},
+};
+/* clang-format on */
+
+typedef struct rank_report {
+    char host[64];
+    weft_seat seat;           /* machine: by the name of the host */
+    int32_t started, threads; /* its number at the launcher; -1: not told */
+    double value[MEASURES];   /* 0: there is none */
+} rank_report;
+
+static int32_t launcher_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+                                        "PMIX_RANK"};
+    for (int i = 0; i < WEFT_COUNT(names); i++)
+        if (getenv(names[i]))
+            return atoi(getenv(names[i]));
+    return -1;
+}
+
+/* All at once, as in a run: what ranks take from one another shows. */
+static weft_status measure_here(weft_comm *comm, rank_report *own)
+{
+    weft_link inside, between;
+    *own = (rank_report){
+        .seat = weft_seat_here(), .started = launcher_rank(), .threads = omp_get_max_threads()};
+    gethostname(own->host, sizeof own->host - 1);
+    WEFT_TRY(weft_comm_barrier(comm));
+    WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 0.7, &own->value[GEMM]));
+    WEFT_TRY(weft_comm_barrier(comm));
+    WEFT_TRY(weft_measure_memory(0.5, &own->value[MEMORY]));
+    WEFT_TRY(weft_comm_measure_links(comm, &inside, &between));
+    own->value[INSIDE] = inside.bytes_per_second;
+    own->value[BETWEEN] = between.bytes_per_second;
+    own->value[INSIDE_LATENCY] = inside.latency;
+    own->value[BETWEEN_LATENCY] = between.latency;
+    return WEFT_OK;
+}
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static const char *link_text(double speed, double latency, char text[40])
+{
+    snprintf(text, 40, "-");
+    if (speed > 0)
+        snprintf(text, 40, "%.2f GB/s, %.1f us", 1e-9 * speed, 1e6 * latency);
+    return text;
+}
+
+static const char *cores_text(const weft_seat *seat, char text[40])
+{
+    if (seat->core < 0)
+        snprintf(text, 40, "any of %d", seat->cores);
+    else if (seat->cores == 1)
+        snprintf(text, 40, "%d", seat->core);
+    else
+        snprintf(text, 40, "%d from %d on", seat->cores, seat->core);
+    return text;
+}
+
+static void print_table(const rank_report *r, int ranks)
+{
+    char text[3][40], numa[16];
+    bool moved = false;
+    int width = 4;
+    for (int i = 0; i < ranks; i++) {
+        const int length = (int)strlen(r[i].host);
+        width = length > width ? length : width;
+        moved = moved || (r[i].started >= 0 && r[i].started != i);
+    }
+    printf("rank  %-*s  NUMA  %-12s  threads  %13s  %10s  %-22s  %s\n", width, "host", "cores",
+           "GEMM", "memory", "link inside", "link between");
+    for (int i = 0; i < ranks; i++) {
+        snprintf(numa, sizeof numa, r[i].seat.numa < 0 ? "any" : "%d", r[i].seat.numa);
+        printf("%4d  %-*s  %4s  %-12s  %7d  %5.1f GFLOP/s  %5.1f GB/s  %-22s  %s\n", i, width,
+               r[i].host, numa, cores_text(&r[i].seat, text[0]), r[i].threads, r[i].value[GEMM],
+               1e-9 * r[i].value[MEMORY],
+               link_text(r[i].value[INSIDE], r[i].value[INSIDE_LATENCY], text[1]),
+               link_text(r[i].value[BETWEEN], r[i].value[BETWEEN_LATENCY], text[2]));
+    }
+    if (!moved)
+        return;
+    printf("numbered by machine, NUMA node and core; the launcher started them as");
+    for (int i = 0; i < ranks; i++)
+        printf(" %d", r[i].started);
+    printf("\n");
+}
+
+/* ---- outliers ------------------------------------------------------------------------------ */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of those that have the measure; of two in the middle the better one. */
+static double median(const rank_report *r, int ranks, int m, double *scratch)
+{
+    int count = 0;
+    for (int i = 0; i < ranks; i++)
+        if (r[i].value[m] > 0)
+            scratch[count++] = r[i].value[m];
+    qsort(scratch, (size_t)count, sizeof *scratch, ascending);
+    return count ? scratch[measures[m].low ? (count - 1) / 2 : count / 2] : 0;
+}
+
+static weft_status print_outliers(const rank_report *r, int ranks)
+{
+    int named = 0;
+    double *scratch = weft_alloc(ranks * (int64_t)sizeof *scratch);
+    if (!scratch)
+        return weft_fail(WEFT_E_MEMORY, "no memory for the medians of %d ranks", ranks);
+    for (int m = 0; m < MEASURES; m++) {
+        const measure *of = &measures[m];
+        const double middle = median(r, ranks, m, scratch);
+        for (int i = 0; i < ranks && middle > 0; i++) {
+            const double off = r[i].value[m] / middle - 1;
+            if (r[i].value[m] == 0 || !(of->low ? off > of->share : off < -of->share))
+                continue;
+            printf("rank %d on %s: %s %.3g %s, %.0f %% %s than the median of %.3g\n", i, r[i].host,
+                   of->name, of->scale * r[i].value[m], of->unit, 100 * fabs(off),
+                   of->low ? "more" : "less", of->scale * middle);
+            named++;
+        }
+    }
+    if (!named)
+        printf("no rank differs much from the others\n");
+    weft_free(scratch);
+    return WEFT_OK;
+}
+
+/* ---- axes ---------------------------------------------------------------------------------- */
+
+/* How near the ranks of a group are to one another; the number of groups of each kind. */
+enum { SAME_NUMA, SAME_MACHINE, APART, NEAR };
+
+static int nearness(const rank_report *r, int first, int stride, int size)
+{
+    int near = r[first].seat.numa >= 0 ? SAME_NUMA : SAME_MACHINE;
+    for (int k = 1; k < size; k++) {
+        const rank_report *a = &r[first], *b = &r[first + k * stride];
+        if (strcmp(a->host, b->host) != 0)
+            return APART;
+        if (a->seat.numa != b->seat.numa)
+            near = SAME_MACHINE;
+    }
+    return near;
+}
+
+static void print_axes(const rank_report *r, const weft_mesh *mesh, int ranks)
+{
+    static const char *const words[NEAR] = {"inside a NUMA node", "inside a machine",
+                                            "between machines"};
+    int stride = ranks;
+    if (mesh->axis_count)
+        printf("axis  ranks  neighbours  groups\n");
+    for (int a = 0; a < mesh->axis_count; a++) {
+        const int size = mesh->axis[a].size;
+        int groups[NEAR] = {0};
+        const char *comma = "";
+        stride /= size;
+        for (int i = 0; i < ranks; i++)
+            if (i / stride % size == 0)
+                groups[nearness(r, i, stride, size)]++;
+        printf("%-4s  %5d  %10d  ", mesh->axis[a].name, size, stride);
+        for (int k = 0; k < NEAR; k++)
+            if (groups[k]) {
+                printf("%s%d %s", comma, groups[k], words[k]);
+                comma = ", ";
+            }
+        printf(": rank 0 with");
+        for (int k = 1; k < size && k < 8; k++)
+            printf(" %d", k * stride);
+        printf("%s\n", size > 8 ? " ..." : "");
+    }
+}
+
+weft_status weft_doctor_ranks(const weft_args *args)
+{
+    int count;
+    const char *const *text = weft_args_list(args, "--parallel", &count);
+    weft_status_code status = WEFT_OK;
+    weft_parallel parallel;
+    weft_mesh mesh;
+    weft_comm *comm = NULL;
+    rank_report own, *all = NULL;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_GO(weft_config_parse(arena, "", 0, "--parallel", text, count, &weft_parallel_section,
+                              &parallel));
+    WEFT_GO(weft_comm_open_mpi(&comm));
+    const int ranks = weft_comm_ranks(comm);
+    WEFT_GO(weft_parallel_mesh(&parallel, ranks, "--parallel", &mesh));
+    all = weft_alloc(ranks * (int64_t)sizeof *all);
+    if (!all)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for reports of %d ranks", ranks));
+    WEFT_GO(measure_here(comm, &own));
+    WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
+    if (weft_comm_rank(comm) == 0) {
+        print_table(all, ranks);
+        WEFT_GO(print_outliers(all, ranks));
+        print_axes(all, &mesh, ranks);
+    }
+out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(comm);
+    weft_comm_free(comm);
+    weft_free(all);
+    weft_arena_free(arena);
+    return status;
+}

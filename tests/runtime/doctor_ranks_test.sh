@@ -1,0 +1,29 @@
+#!/bin/bash
+# weft doctor --ranks: a line for each rank, the one with slow links is named and no other for its links, the axes of a run lie on
+# the ranks as its mesh does; ranks of machines that the launcher dealt out by turns are numbered machine by machine.
+set -u
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+fail() { echo "FAILED: $*"; exit 1; }
+WEFT_LINK="1 Gbit/s, 20 us, 1 per node; 1-2 0.1 Gbit/s, 1000 us; 2-3 0.1 Gbit/s, 1000 us" \
+    "$MPIRUN" --oversubscribe -n 4 "$WEFT" doctor --ranks --parallel dp=2 --parallel cp=2 >doctor.log 2>&1 || { cat doctor.log; fail "doctor"; }
+for r in 0 1 2 3; do
+    grep -qE "^ +$r  .*any.* GFLOP/s .* GB/s .* GB/s, .* us$" doctor.log || { cat doctor.log; fail "rank $r has no line"; }
+done
+grep -qE '^rank 2 on .*: link between machines .* less than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
+grep -qE '^rank 2 on .*: latency between machines .* more than the median' doctor.log || { cat doctor.log; fail "the slow links are not named"; }
+! grep -qE '^rank [013] on .*: link between' doctor.log || { cat doctor.log; fail "its neighbours are named for its links"; }
+grep -qE '^dp +2 +2 .*rank 0 with 2$' doctor.log && grep -qE '^cp +2 +1 .*rank 0 with 1$' doctor.log || { cat doctor.log; fail "axes"; }
+"$WEFT" doctor --ranks --parallel tp=2 >one.log 2>&1 && fail "tp=2 on one rank is not refused"
+grep -q "need 2 ranks, but 1 run" one.log || { cat one.log; fail "not told what would do"; }
+unshare --uts hostname other >/dev/null 2>&1 || { echo "no second host name can be had here: machines not tested"; exit 0; }
+cat >host.sh <<'S'
+#!/bin/bash
+exec unshare --uts bash -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)); exec \"\$@\"" sh "$@"
+S
+chmod +x host.sh
+"$MPIRUN" --oversubscribe -n 4 ./host.sh "$WEFT" doctor --ranks --parallel tp=2 >hosts.log 2>&1 || { cat hosts.log; fail "two hosts"; }
+grep -q "the launcher started them as 0 2 1 3$" hosts.log || { cat hosts.log; fail "not numbered by machine"; }
+[ "$(awk '$1 ~ /^[0-3]$/ {print $2}' hosts.log | tr '\n' ' ')" = "node0 node0 node1 node1 " ] || { cat hosts.log; fail "hosts"; }
+grep -qE '^tp +2 +1  2 inside a machine: ' hosts.log && grep -qE '^dp +2 +2  2 between machines: ' hosts.log || { cat hosts.log; fail "axes of two hosts"; }
+exit 0
