@@ -518,6 +518,9 @@ Test(kernel, modulation)
         {.op = WEFT_OP_ROPE,
          .attr = &(weft_attr_rope){false},
          .in = {X(2, 33, 4, 64), X(2, 33, 1, 32), X(2, 33, 1, 32)}},
+        {.op = WEFT_OP_ROPE, /* a rank that has no head */
+         .attr = &(weft_attr_rope){false},
+         .in = {X(2, 7, 0, 10), X(7, 5), X(7, 5)}},
     };
     check_all(rope, COUNT(rope));
 }

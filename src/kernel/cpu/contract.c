@@ -54,15 +54,17 @@ CPU_KERNEL(matmul)
 
 enum { PANEL = 1 << 20 }; /* 4 MiB of f32 */
 
-/* From so many rows on, weights are transposed first, whole or while they are widened: the
- * libraries would transpose them while packing, again for every part, which takes 3 to 15 %
- * longer. */
-enum { ROWS_TO_TRANSPOSE = 128 };
+/* From so many rows on, weights are transposed first: the libraries would transpose them while
+ * packing, again for every part, which takes 3 to 15 % longer. With fewer rows that costs more than
+ * it saves (another core has transposed half of what a part reads), but narrow weights are written
+ * anew anyway. */
+enum { ROWS_TO_TRANSPOSE = 768, NARROW_TO_TRANSPOSE = 128 };
 
 static bool transposes(const weft_view *x, const weft_view *w)
 {
-    return (w->dtype != WEFT_F32 || view_count(w) <= PANEL) &&
-           shape_span(&x->shape, 0, x->shape.rank - 1) >= ROWS_TO_TRANSPOSE;
+    const int64_t rows = shape_span(&x->shape, 0, x->shape.rank - 1);
+    return w->dtype == WEFT_F32 ? rows >= ROWS_TO_TRANSPOSE && view_count(w) <= PANEL
+                                : rows >= NARROW_TO_TRANSPOSE;
 }
 
 /* Rows of the weights that are transposed or widened at a time. */

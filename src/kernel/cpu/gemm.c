@@ -27,29 +27,31 @@ static bool prefer_dnnl(int64_t M, int64_t N, int64_t K)
 #endif
 }
 
-static void by_library(const cpu_product *p, bool dnnl)
+static void by_library(const cpu_product *p)
 {
-    if (dnnl && dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, 1,
-                           p->A, p->lda, p->B, p->ldb, 0, p->C, p->ldc) == dnnl_success)
+    if (prefer_dnnl(p->M, p->N, p->K) &&
+        dnnl_sgemm(p->trans_a ? 'T' : 'N', p->trans_b ? 'T' : 'N', p->M, p->N, p->K, 1, p->A,
+                   p->lda, p->B, p->ldb, 0, p->C, p->ldc) == dnnl_success)
         return;
     cblas_sgemm(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
                 p->trans_b ? CblasTrans : CblasNoTrans, (blasint)p->M, (blasint)p->N, (blasint)p->K,
                 1, p->A, (blasint)p->lda, p->B, (blasint)p->ldb, 0, p->C, (blasint)p->ldc);
 }
 
-/* So many parts, edges of so many rows or columns at least, and so many multiplications in each:
- * what packing the other operand again for every part costs, and waking a thread for it. */
+/* So many parts, of so many rows or columns at least, and so many multiplications in each: what
+ * packing the other operand again for every part costs, and waking a thread for it. oneDNN takes up
+ * to twice as long for fewer than 192 columns. */
 static const struct {
-    int64_t most, edge, work;
-} limits[] = {{4, 96, 1 << 19}, {16, 192, 1 << 25}, {64, 192, 1 << 28}};
+    int64_t most, rows, columns, work;
+} limits[] = {{4, 64, 192, 1 << 19}, {16, 192, 192, 1 << 25}, {64, 192, 192, 1 << 28}};
 
 /* A power of two, so that 2, 4, 8 threads have equal shares. */
-static int64_t parts_along(int64_t n, int64_t work)
+static int64_t parts_along(bool columns, int64_t n, int64_t work)
 {
     int64_t parts = 1;
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
-        while (2 * parts <= limits[i].most && n / (2 * parts) >= limits[i].edge &&
-               work / (2 * parts) >= limits[i].work)
+        while (2 * parts <= limits[i].most && work / (2 * parts) >= limits[i].work &&
+               n / (2 * parts) >= (columns ? limits[i].columns : limits[i].rows))
             parts *= 2;
     return parts;
 }
@@ -63,8 +65,7 @@ static int64_t cut(int64_t n, int64_t parts, int64_t i)
 }
 
 /* Rows [m0, m1) and columns [n0, n1) of C, with bias and activation while they are in the cache. */
-static void one_part(const cpu_product *p, bool dnnl, int64_t m0, int64_t m1, int64_t n0,
-                     int64_t n1)
+static void one_part(const cpu_product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
 {
     cpu_product part = *p;
     part.M = m1 - m0;
@@ -75,7 +76,7 @@ static void one_part(const cpu_product *p, bool dnnl, int64_t m0, int64_t m1, in
     if (part.M <= 0 || part.N <= 0)
         return;
     if (p->K > 0)
-        by_library(&part, dnnl);
+        by_library(&part);
     else
         for (int64_t m = 0; m < part.M; m++)
             memset(part.C + m * p->ldc, 0, (size_t)part.N * sizeof *part.C);
@@ -88,15 +89,18 @@ static void one_part(const cpu_product *p, bool dnnl, int64_t m0, int64_t m1, in
 
 void cpu_gemm(const cpu_product *p)
 {
-    const int64_t work = p->M * p->N * p->K, parts = parts_along(p->M < p->N ? p->N : p->M, work),
-                  columns = p->M < p->N ? parts : 1, rows = parts / columns;
-    const bool dnnl = prefer_dnnl(p->M, p->N, p->K), alone = omp_in_parallel();
+    /* Along the dim that can be cut into more parts. */
+    const int64_t work = p->M * p->N * p->K, by_rows = parts_along(false, p->M, work),
+                  by_columns = parts_along(true, p->N, work),
+                  columns = by_columns > by_rows ? by_columns : 1,
+                  rows = by_columns > by_rows ? 1 : by_rows, parts = rows * columns;
+    const bool alone = omp_in_parallel();
     const int threads = alone ? 1 : omp_get_max_threads();
     if (parts == 1 || threads == 1) {
         if (threads > 1) /* the library's own threads stay asleep */
             omp_set_num_threads(1);
         for (int64_t i = 0; i < parts; i++)
-            one_part(p, dnnl, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
+            one_part(p, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
                      cut(p->N, columns, i % columns), cut(p->N, columns, i % columns + 1));
         if (threads > 1)
             omp_set_num_threads(threads);
@@ -104,7 +108,7 @@ void cpu_gemm(const cpu_product *p)
     }
 #pragma omp parallel for schedule(static) num_threads(parts < threads ? (int)parts : threads)
     for (int64_t i = 0; i < parts; i++)
-        one_part(p, dnnl, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
+        one_part(p, cut(p->M, rows, i / columns), cut(p->M, rows, i / columns + 1),
                  cut(p->N, columns, i % columns), cut(p->N, columns, i % columns + 1));
 }
 

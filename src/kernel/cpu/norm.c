@@ -181,14 +181,15 @@ static bool same_shape(const weft_shape *a, const weft_shape *b)
 }
 
 typedef struct piece {
-    int64_t group, at, rows; /* `at`: first element in x */
+    int64_t group, row, rows; /* of the group's rows */
+    int64_t at;               /* first element in x */
 } piece;
 
 static piece piece_of(const groups_of *g, int64_t task)
 {
     const int64_t group = task / g->chunks, chunk = task % g->chunks;
     const int64_t start = g->rows * chunk / g->chunks, stop = g->rows * (chunk + 1) / g->chunks;
-    return (piece){group, (group * g->rows + start) * g->C, stop - start};
+    return (piece){group, start, stop - start, (group * g->rows + start) * g->C};
 }
 
 static int group_threads(const groups_of *g)
@@ -337,24 +338,22 @@ CPU_KERNEL_WITH(gated_add_grad, .workspace = modulate_grad_workspace)
 CPU_KERNEL(rope)
 {
     const weft_attr_rope *attr = args->attr;
-    const weft_shape *s = &args->in[0].shape;
-    const int64_t tokens = s->dim[0] * s->dim[1], H = s->dim[2], D = s->dim[3];
+    const weft_shape *s = &args->in[0].shape, *c = &args->in[1].shape;
+    const int64_t S = s->dim[1], H = s->dim[2], D = s->dim[3];
     const float *x = args->in[0].data, *cosine = args->in[1].data, *sine = args->in[2].data;
     float *y = args->out[0].data;
-    const cpu_isa *isa = cpu_isa_get();
-    const weft_shape *c = &args->in[1].shape;
     const int64_t heads = c->rank == 2 ? 1 : c->dim[2], batch = c->rank == 2 ? 1 : c->dim[0];
-    const int64_t alike = heads > 1 ? 1 : H; /* heads that turn by the same angles */
-#pragma omp parallel for schedule(static) num_threads(cpu_threads(tokens *H *D))
-    for (int64_t t = 0; t < tokens; t++) {
-        const int64_t row = t / s->dim[1] % batch * s->dim[1] + t % s->dim[1];
-        for (int64_t h = 0; h < H; h += alike) {
-            const int64_t angles = (row * heads + (heads > 1 ? h : 0)) * (D / 2),
-                          at = (t * H + h) * D;
-            (attr->halves ? isa->rope_halves : isa->rope)(x + at, cosine + angles, sine + angles,
-                                                          attr->inverse ? -1.0f : 1.0f, y + at,
-                                                          alike, D);
-        }
+    /* Rows of angles in a token, and heads that each turns. */
+    const int64_t apart = heads > 1 ? H : 1, alike = heads > 1 ? 1 : H;
+    const cpu_isa *isa = cpu_isa_get();
+    const groups_of g = {.groups = s->dim[0], .rows = S, .C = H * D, .chunks = chunk_count(S)};
+    EACH_TASK(g)
+    {
+        const piece p = piece_of(&g, task);
+        const int64_t angles = (p.group % batch * S + p.row) * apart * (D / 2);
+        (attr->halves ? isa->rope_halves : isa->rope)(x + p.at, cosine + angles, sine + angles,
+                                                      attr->inverse ? -1.0f : 1.0f, y + p.at,
+                                                      p.rows * apart, alike, D);
     }
     return WEFT_OK;
 }

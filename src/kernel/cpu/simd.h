@@ -76,11 +76,11 @@ typedef struct cpu_isa {
                       int64_t C);
     void (*gated_add_grad)(const float *y, const float *gate, const float *dout, float *dy,
                            float *dgate, int64_t rows, int64_t C);
-    /* `heads` heads of one token */
+    /* `rows` rows of D/2 angles, each turning `heads` heads */
     void (*rope)(const float *x, const float *cosine, const float *sine, float sign, float *y,
-                 int64_t heads, int64_t D);
+                 int64_t rows, int64_t heads, int64_t D);
     void (*rope_halves)(const float *x, const float *cosine, const float *sine, float sign,
-                        float *y, int64_t heads, int64_t D);
+                        float *y, int64_t rows, int64_t heads, int64_t D);
     void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
                   float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
