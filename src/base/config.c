@@ -334,9 +334,17 @@ static weft_status read_section(loader *l, weft_yaml_node *node, const weft_sect
 static weft_status read_list(loader *l, const weft_yaml_node *node, const weft_key *key,
                              const char *path, void *slot)
 {
+    int64_t size = item_bytes(key);
+    if (node->kind == WEFT_YAML_SCALAR && key->type == WEFT_KEY_STRING_LIST) { /* a list of one */
+        weft_string_list *one = slot;
+        one->item = weft_arena_alloc(l->arena, size);
+        if (!one->item)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);
+        one->count = 1;
+        return read_scalar(l, node, key, path, (void *)one->item);
+    }
     if (node->kind != WEFT_YAML_LIST)
         return bad_value(node, key, path, false);
-    int64_t size = item_bytes(key);
     char *items = weft_arena_alloc(l->arena, (node->count + 1) * size);
     if (!items)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for the config", node->where);

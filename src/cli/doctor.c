@@ -157,7 +157,7 @@ static weft_status run_doctor(const weft_args *args)
     omp_set_num_threads(threads);
     WEFT_TRY(status);
     printf("%-16s %.1f GFLOP/s, one thread\n", "", gflops);
-    WEFT_TRY(weft_measure_memory(1, &bytes));
+    WEFT_TRY(weft_measure_memory(128 << 20, 1, &bytes));
     printf("%-16s %.1f GB/s, copy, read and written bytes counted, %d threads\n", "memory speed",
            1e-9 * bytes, threads);
     return WEFT_OK;

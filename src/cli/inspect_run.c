@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "plan/cost/graph_list.h"
 #include "train/bulletin.h"
-#include "train/run_memory.h"
+#include "train/run_fit.h"
 
 #include <stdio.h>
 
@@ -214,21 +214,22 @@ static weft_status set_up(const weft_run *run, const weft_run_models *models,
     return WEFT_OK;
 }
 
-/* What memory.limit has the stages make again; share[] is the caller's to free. */
+/* What memory.limit has become of what stages keep; *fates is the caller's to free. */
 static weft_status fit_stages(const weft_run *run, const weft_run_models *models,
                               weft_place_of_run *place, weft_store *store, int64_t process,
-                              int **share)
+                              weft_fates **fates)
 {
-    *share = weft_alloc(run->stages.count * (int64_t)sizeof **share);
-    if (!*share)
+    weft_buf told = {0};
+    *fates = weft_alloc(run->stages.count * (int64_t)sizeof **fates);
+    if (!*fates)
         return weft_fail(WEFT_E_MEMORY, "out of memory for stages");
-    WEFT_TRY(weft_run_fit(run, models, place, store, process, run->memory_limit, *share));
-    place->stage_share = *share;
-    for (int64_t i = 0; i < run->stages.count; i++)
-        printf("memory.limit: stage %lld makes %d of %d parts of its blocks again in the "
-               "backward\n",
-               (long long)i, (*share)[i], WEFT_RECOMPUTE_ALL);
-    return WEFT_OK;
+    const weft_status_code status =
+        weft_run_fit(run, models, place, NULL, store, process, *fates, &told);
+    if (status == WEFT_OK && told.len)
+        printf("%s", told.data);
+    weft_buf_free(&told);
+    place->stage_fates = *fates;
+    return status;
 }
 
 /* The line that `weft train` begins with. */
@@ -284,7 +285,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_store *store = NULL;
     weft_comm *comm = NULL;
     int64_t rank;
-    int *share = NULL;
+    weft_fates *fates = NULL;
+    bool chosen;
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
@@ -294,9 +296,10 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     WEFT_GO(override_sizes(args, &run));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
+    const weft_string_list *recompute = weft_run_recomputes(&run, &chosen);
     weft_place_of_run place = {.backend = weft_backend_find(run.backend),
-                               .recompute = run.recompute.item,
-                               .recompute_count = (int)run.recompute.count,
+                               .recompute = recompute->item,
+                               .recompute_count = (int)recompute->count,
                                .recipes = models.recipe,
                                .recipe_count = models.recipes,
                                .passes = &run.passes,
@@ -316,9 +319,9 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;
-    if (run.memory_limit) { /* else stages are planned where their time is told */
+    if (run.memory.limit) { /* else stages are planned where their time is told */
         WEFT_GO(hollow_store(&run, &models, &place, cache, &store));
-        WEFT_GO(fit_stages(&run, &models, &place, store, process, &share));
+        WEFT_GO(fit_stages(&run, &models, &place, store, process, &fates));
         weft_step_cache_free(cache); /* what was planned without the limit counts, too */
         cache = weft_step_cache_create();
         if (!cache)
@@ -334,7 +337,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
         status = set_up(&run, &models, &place, cache, store);
 out:
     weft_store_free(store);
-    weft_free(share);
+    weft_run_fates_free(fates, fates ? run.stages.count : 0);
     weft_step_cache_free(cache);
     weft_pipe_free(pipe);
     weft_comm_free(comm);

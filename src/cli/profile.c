@@ -356,7 +356,7 @@ static weft_status figures(profile *p, const weft_cluster *local)
 {
     double best[WEFT_WORK_COUNT] = {0}, gflops, bandwidth;
     WEFT_TRY(weft_measure_gemm(weft_backend_find("cpu"), 0.3, &gflops));
-    WEFT_TRY(weft_measure_memory(0.3, &bandwidth));
+    WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
     for (int i = 0; i < p->programs; i++) {
         const timed *t = &p->program[i];
         for (int32_t n = 0; n < weft_graph_node_count(t->step.graph); n++) {

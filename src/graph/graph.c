@@ -709,6 +709,9 @@ void weft_graph_copy_node(weft_graph *to, const weft_graph *from, int32_t index,
                 name_add(to, out[i]);
         }
     }
-    if (weft_value_ok(out[0]))
-        to->node[to->value[out[0].id].node]->recompute = node->recompute;
+    if (weft_value_ok(out[0])) {
+        weft_node *made = to->node[to->value[out[0].id].node];
+        made->recompute = node->recompute;
+        made->away = node->away;
+    }
 }

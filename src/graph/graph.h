@@ -20,7 +20,8 @@ struct weft_node {
     const void *attr;  /* graph arena, type by op */
     const char *scope; /* "blocks.3.attn1", "" at the top */
     bool backward;     /* made by autodiff */
-    bool recompute;    /* marked by pass/recompute: outputs are not kept for the backward */
+    bool recompute;    /* marked by pass/recompute: outputs are not kept for the backward, */
+    bool away;         /* or kept outside of the arena (pass/offload) */
 };
 
 typedef struct weft_value_info {

@@ -7,6 +7,7 @@ typedef struct again {
     weft_rewrite r;
     const weft_graph *from;
     const bool *chosen; /* by node */
+    const bool *away;   /* by node; NULL: none */
     weft_value *again;  /* by value: what the backward reads; WEFT_NONE: to be made again */
     int32_t *stack;
     int32_t backward; /* the first node of the backward */
@@ -55,6 +56,9 @@ static void copy_nodes(again *c)
         if (n >= c->backward)
             make_again(c, n);
         weft_rewrite_node(&c->r, n, n >= c->backward ? c->again : NULL);
+        const weft_value first = c->r.map[node->out[0].id];
+        if (n < c->backward && c->away && c->away[n] && weft_value_ok(first))
+            weft_graph_node_mut(c->r.to, weft_value_get(c->r.to, first)->node)->away = true;
         for (int o = 0; o < node->out_count; o++) {
             if (!weft_value_ok(node->out[o]))
                 continue;
@@ -70,10 +74,10 @@ static void copy_nodes(again *c)
     }
 }
 
-weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const char *pass,
-                               weft_graph **out)
+weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const bool *away,
+                               const char *pass, weft_graph **out)
 {
-    again c = {.from = g, .chosen = chosen, .backward = weft_rewrite_backward(g)};
+    again c = {.from = g, .chosen = chosen, .away = away, .backward = weft_rewrite_backward(g)};
     const int64_t nodes = weft_graph_node_count(g), values = weft_graph_value_count(g);
     weft_status_code status = WEFT_OK;
     WEFT_TRY(weft_rewrite_begin(g, &c.r));

@@ -1,4 +1,5 @@
 /* A graph as a chain of blocks: what stages are cut from. */
+#include "pass/rewrite.h"
 #include "pass/stage.h"
 
 #include <string.h>
@@ -110,12 +111,6 @@ static void add_costs(const finder *f, int32_t *first)
             add_cost(&f->c->unit[first[n]], weft_node_cost(f->g, n));
 }
 
-static int64_t value_bytes(const weft_graph *g, weft_value v)
-{
-    const weft_value_info *info = weft_value_get(g, v);
-    return weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
-}
-
 /* Values that later units read: each once for the next unit, and once for its last reader behind
  * that. `last` and `next`: by value. */
 static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
@@ -149,9 +144,9 @@ static weft_status add_bytes(const finder *f, int32_t *last, bool *next)
         if (made < 0)
             continue;
         if (next[v])
-            c->unit[made].output_bytes += value_bytes(g, value);
+            c->unit[made].output_bytes += weft_value_bytes(g, value);
         if (last[v] > made + 1)
-            c->skip[c->skips++] = (weft_chain_skip){made, last[v], value_bytes(g, value)};
+            c->skip[c->skips++] = (weft_chain_skip){made, last[v], weft_value_bytes(g, value)};
     }
     return WEFT_OK;
 }

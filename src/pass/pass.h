@@ -81,13 +81,39 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
                             const weft_recipe *recipe, weft_graph **out);
 
 /* ---- recompute ----------------------------------------------------------------------------- */
-/* Outputs of forward nodes whose scope or op name matches one of `patterns` are not kept for the
- * backward: their nodes are emitted again just before the first backward consumer; and so for
- * `share` of WEFT_RECOMPUTE_ALL parts of what the model's blocks keep. Bitwise. WEFT_E_ARG: a
- * pattern matches nothing (graphs without a backward are left as they are). */
-enum { WEFT_RECOMPUTE_ALL = 64 };
+/* What a forward node of a block leaves for the backward, and what becomes of it. A block is what
+ * lies below a scope up to its first number ("transformer.blocks.3"). */
+typedef struct weft_kept {
+    /* Of its scope, its op and its place among those: the same in graphs of other sizes; 0: in no
+     * block, or nothing is computed */
+    uint64_t key;
+    uint64_t like;  /* the same in all blocks */
+    uint64_t block; /* 0: in none */
+    int64_t bytes;  /* of what the backward reads of it, itself or by other names */
+    bool stays;     /* is not made again: another block reads it, ranks exchange it, an output */
+} weft_kept;
+/* By node of the forward (heap, the caller's): *count nodes. Parameters that are only handed on
+ * leave nothing. */
+weft_status weft_kept_find(const weft_graph *g, weft_kept **kept, int32_t *count);
+
+typedef enum weft_fate { WEFT_FATE_KEPT, WEFT_FATE_AGAIN, WEFT_FATE_AWAY } weft_fate;
+/* Sorted by key; what is not in it is kept. */
+typedef struct weft_fates {
+    struct weft_fate_row {
+        uint64_t key;
+        weft_fate fate;
+    } * row; /* heap */
+    int64_t count;
+} weft_fates;
+weft_fate weft_fates_find(const weft_fates *fates, uint64_t key);
+
+/* Outputs of forward nodes whose scope or op name matches one of `patterns`, or whose fate it is,
+ * are not kept for the backward: their nodes are emitted again just before the first backward
+ * consumer, and in blocks those between them and what is kept. Nodes that go away are marked so.
+ * Bitwise. `fates` may be NULL. WEFT_E_ARG: a pattern matches nothing (graphs without a backward
+ * are left as they are). */
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
-                                int share, weft_graph **out);
+                                const weft_fates *fates, weft_graph **out);
 
 /* True: the pattern matches something of the forward. */
 bool weft_recompute_chooses(const weft_graph *g, const char *pattern);

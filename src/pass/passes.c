@@ -27,7 +27,7 @@ static bool has_several_ranks(const weft_pass_setup *s)
 
 static bool has_patterns(const weft_pass_setup *s)
 {
-    return s->recompute_count > 0 || s->recompute_share > 0;
+    return s->recompute_count > 0 || (s->fates && s->fates->count > 0);
 }
 
 static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
@@ -37,7 +37,7 @@ static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft
 
 static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_recompute(g, s->recompute, s->recompute_count, s->recompute_share, out);
+    return weft_pass_recompute(g, s->recompute, s->recompute_count, s->fates, out);
 }
 
 static weft_status run_regather(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
@@ -259,6 +259,8 @@ weft_status weft_passes_run(weft_pass_stage stage, const weft_pass_setup *setup,
                             weft_graph **graph, weft_pass_log *log)
 {
     const weft_graph *given = *graph;
+    if (stage == WEFT_PASS_RANK && setup->look)
+        WEFT_TRY(setup->look(setup->look_user, *graph));
     for (int i = 0; i < WEFT_COUNT(rows); i++) {
         const row *pass = &rows[i];
         if (pass->stage != stage)

@@ -48,7 +48,10 @@ typedef struct weft_pass_setup {
     const weft_recipe *recipe; /* of a mesh with more than one rank */
     const char *const *recompute;
     int recompute_count;
-    int recompute_share; /* of WEFT_RECOMPUTE_ALL */
+    const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
+    /* Is shown what WEFT_PASS_RANK begins with; NULL: nobody is */
+    weft_status (*look)(void *user, const weft_graph *graph);
+    void *look_user;
 } weft_pass_setup;
 
 /* What a pass changed, told by the graphs before and after it. */

@@ -7,26 +7,17 @@
  * blocks.0, blocks.1, ... What another group or any node outside reads in the forward is kept: it
  * is where a group starts again, so a backward never goes further back than one group.
  *
- * Without patterns a share of all blocks (scopes to their first number) is chosen by itself, what
- * costs least to make again for what it frees before the rest:
- *
- *            kind 0: no contraction   kind 1: linear, conv   kind 2: attention
- *   block 0         1                        4                      7
- *   block 1         2                        5                      8            order of choosing
- *   block 2         3                        6                      9
- *
- * Neither sizes nor ranks decide, so ranks agree. Results of collectives are kept. */
+ * What memory.limit asks for comes node by node (weft_fates): pass/kept.c says what there is to
+ * decide, a planner decides, and all ranks alike. Results of collectives are kept. */
 #include "pass/rewrite.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <xxhash.h>
-
-enum { KINDS = 3 };
 
 typedef struct recompute {
     const weft_graph *from;
     bool *chosen;     /* by node */
+    bool *away;       /* by node */
     uint64_t *group;  /* by node: 0 none */
     int32_t backward; /* the first node of the backward */
 } recompute;
@@ -91,47 +82,25 @@ static void choose(recompute *c, const char *const *patterns, int count)
     }
 }
 
-/* Length of "transformer.blocks.3" in the scope of what that block does; 0: in no block. */
-static size_t block_length(const char *scope)
+/* What has that fate, and, so that it can be made from what is kept, what lies between the two and
+ * would not be kept anyway; made only where something asks for it. */
+static weft_status choose_fates(recompute *c, const weft_fates *fates)
 {
-    for (const char *c = scope; *c; c++)
-        if (isdigit((unsigned char)*c) && (c == scope || c[-1] == '.')) {
-            const size_t digits = strspn(c, "0123456789");
-            if (!c[digits] || c[digits] == '.')
-                return (size_t)(c - scope) + digits;
-        }
-    return 0;
-}
-
-static int kind_of(weft_op op)
-{
-    return op == WEFT_OP_ATTENTION ? KINDS - 1 : weft_op_has(op, WEFT_TRAIT_HEAVY) ? 1 : 0;
-}
-
-/* Puts every node of a block that no pattern chose into the block's group, and chooses the first
- * `share` of all that could be. */
-static void choose_share(recompute *c, int share)
-{
-    int64_t blocks = 0;
-    uint64_t last = 0;
-    for (int pass = 0; pass < 2; pass++) { /* count the blocks, then choose */
-        int64_t block = -1;
-        const int64_t most = (KINDS * blocks * share + WEFT_RECOMPUTE_ALL - 1) / WEFT_RECOMPUTE_ALL;
-        last = 0;
-        for (int32_t n = 0; n < c->backward; n++) {
-            const weft_node *node = weft_graph_node(c->from, n);
-            const size_t length = block_length(node->scope);
-            if (length == 0 || c->chosen[n] ||
-                weft_op_has(node->op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_COLLECTIVE))
-                continue;
-            const uint64_t group = XXH3_64bits(node->scope, length) | 1;
-            block += group != last;
-            last = group;
-            c->group[n] = group;
-            c->chosen[n] = pass == 1 && kind_of(node->op) * blocks + block < most;
-        }
-        blocks = block + 1;
+    weft_kept *kept;
+    int32_t count;
+    WEFT_TRY(weft_kept_find(c->from, &kept, &count));
+    for (int32_t n = 0; n < count; n++) {
+        const weft_op op = weft_graph_node(c->from, n)->op;
+        const weft_fate fate = weft_fates_find(fates, kept[n].key);
+        if (!kept[n].block || c->chosen[n])
+            continue;
+        c->group[n] = kept[n].block;
+        c->away[n] = fate == WEFT_FATE_AWAY;
+        c->chosen[n] = !kept[n].stays && (weft_op_is_alias(op) || fate == WEFT_FATE_AGAIN ||
+                                          (kept[n].key && kept[n].bytes == 0));
     }
+    weft_free(kept);
+    return WEFT_OK;
 }
 
 /* What a forward node of another group reads is kept, and so is what is an output or an update. */
@@ -157,7 +126,7 @@ static void keep_borders(recompute *c)
 }
 
 weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns, int count,
-                                int share, weft_graph **out)
+                                const weft_fates *fates, weft_graph **out)
 {
     recompute c = {.from = g, .backward = weft_rewrite_backward(g)};
     const int64_t nodes = weft_graph_node_count(g);
@@ -165,18 +134,20 @@ weft_status weft_pass_recompute(const weft_graph *g, const char *const *patterns
     WEFT_TRY(weft_graph_check(g));
     c.chosen = weft_alloc(nodes + 1);
     c.group = weft_alloc((nodes + 1) * (int64_t)sizeof *c.group);
-    if (!c.chosen || !c.group) {
+    c.away = weft_alloc(nodes + 1);
+    if (!c.chosen || !c.group || !c.away) {
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass recompute");
         goto out;
     }
     if (c.backward < nodes)
         WEFT_GO(check_patterns(&c, patterns, count));
     choose(&c, patterns, count);
-    if (share > 0)
-        choose_share(&c, share);
+    if (fates)
+        WEFT_GO(choose_fates(&c, fates));
     keep_borders(&c);
-    WEFT_GO(weft_rewrite_again(g, c.chosen, "recompute", out));
+    WEFT_GO(weft_rewrite_again(g, c.chosen, c.away, "recompute", out));
 out:
+    weft_free(c.away);
     weft_free(c.chosen);
     weft_free(c.group);
     return status;

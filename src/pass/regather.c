@@ -49,7 +49,7 @@ weft_status weft_pass_regather(const weft_graph *g, weft_graph **out)
     }
     choose(g, weft_rewrite_backward(g), handed, chosen);
     keep_outputs(g, chosen);
-    WEFT_GO(weft_rewrite_again(g, chosen, "regather", out));
+    WEFT_GO(weft_rewrite_again(g, chosen, NULL, "regather", out));
 out:
     weft_free(handed);
     weft_free(chosen);

@@ -57,6 +57,12 @@ out:
     return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "pass %s", pass);
 }
 
+int64_t weft_value_bytes(const weft_graph *g, weft_value v)
+{
+    const weft_value_info *info = weft_value_get(g, v);
+    return weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
+}
+
 bool weft_name_matches(const char *pattern, const char *name)
 {
     for (; *pattern; pattern++, name++) {

@@ -21,10 +21,13 @@ void weft_rewrite_abandon(weft_rewrite *rewrite);
 
 /* The first node of the backward; the node count: there is none. */
 int32_t weft_rewrite_backward(const weft_graph *g);
-/* A copy of `g` whose backward makes the results of `chosen` nodes (by index) again. */
-weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const char *pass,
-                               weft_graph **out);
+/* A copy of `g` whose backward makes the results of `chosen` nodes (by index) again; nodes of
+ * `away` (NULL: none) are marked so. */
+weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const bool *away,
+                               const char *pass, weft_graph **out);
 
+/* In the graph's type. */
+int64_t weft_value_bytes(const weft_graph *g, weft_value v);
 /* '*' is any text, also none. */
 bool weft_name_matches(const char *pattern, const char *name);
 

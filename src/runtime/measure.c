@@ -43,9 +43,8 @@ out:
     return status;
 }
 
-weft_status weft_measure_memory(double seconds, double *bytes_per_second)
+weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second)
 {
-    const int64_t bytes = (int64_t)128 << 20;
     char *from = weft_alloc_aligned(bytes), *to = weft_alloc_aligned(bytes);
     double best = 0, spent = 0;
     if (!from || !to) {

@@ -7,7 +7,8 @@
 /* Best of the matrix products (1024 cubed, f32, the backend's threads) that fit in `seconds`, at
  * least two. */
 weft_status weft_measure_gemm(const weft_backend *backend, double seconds, double *gflops);
-/* Bytes per second of a copy too large for the caches, read and written bytes counted. */
-weft_status weft_measure_memory(double seconds, double *bytes_per_second);
+/* Bytes per second of a copy of `bytes`, which it takes twice, by 64 tasks; read and written bytes
+ * counted. */
+weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second);
 
 #endif

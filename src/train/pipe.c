@@ -244,6 +244,8 @@ static weft_status order(weft_graph **graph, const weft_pass_setup *setup)
     weft_pass_setup own = *setup;
     own.switches = &only;
     own.recompute_count = 0;
+    own.fates = NULL;
+    own.look = NULL;
     return weft_passes_run(WEFT_PASS_RANK, &own, false, graph, NULL);
 }
 

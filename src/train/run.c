@@ -173,13 +173,18 @@ static const weft_section guard_section = {"guard", "what to do about outliers a
                                            WEFT_COUNT(guard_keys)};
 
 static const weft_key memory_keys[] = {
-    {"limit", WEFT_KEY_I64, 0, "0", "bytes",
-     "of the whole process of a rank, 6GiB for instance: each stage's backward makes so much of "
-     "its "
-     "blocks again, instead of keeping it, that the predicted peak is below; 0: nothing for that",
+    {"limit", WEFT_KEY_I64, offsetof(weft_run_room, limit), "0", "bytes",
+     "of the whole process of a rank, 6GiB for instance: of what a stage's forward leaves for its "
+     "backward so much is made again or moved away that the predicted peak is below; 0: none",
      .min = 0, .max = 9e18},
+    {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_run_room, recompute), "[auto]", "",
+     "auto: the limit has made again what costs least time for its bytes; none; or patterns as in "
+     "`recompute`, to which the limit adds nothing"},
+    {"profile", WEFT_KEY_STRING, offsetof(weft_run_room, profile), "", "",
+     "file of `weft profile`: what costs how much time; without one this machine's rates of a "
+     "product and of a copy are measured"},
 };
-static const weft_section memory_section = {"memory", "what a rank may take", sizeof(int64_t),
+static const weft_section memory_section = {"memory", "what a rank may take", sizeof(weft_run_room),
                                             memory_keys, WEFT_COUNT(memory_keys)};
 
 static const weft_key straggler_keys[] = {
@@ -230,7 +235,7 @@ static const weft_key run_keys[] = {
     {"recompute", WEFT_KEY_STRING_LIST, offsetof(weft_run, recompute), "[]", "",
      "patterns over scopes and op names whose results the backward computes again instead of "
      "keeping"},
-    {"memory", WEFT_KEY_SECTION, offsetof(weft_run, memory_limit), .section = &memory_section},
+    {"memory", WEFT_KEY_SECTION, offsetof(weft_run, memory), .section = &memory_section},
     {"passes", WEFT_KEY_SECTION, offsetof(weft_run, passes), .section = &weft_pass_section},
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu; ref: the slow f64 reference; virtual: a rehearsal on a modelled GPU, which computes and "
@@ -396,6 +401,29 @@ static weft_status check_models(const weft_run *run, const char *path)
     return WEFT_OK;
 }
 
+static bool is_word(const weft_string_list *list, const char *word)
+{
+    return list->count == 1 && !strcmp(list->item[0], word);
+}
+
+const weft_string_list *weft_run_recomputes(const weft_run *run, bool *chosen)
+{
+    const weft_string_list *own = &run->memory.recompute;
+    *chosen = is_word(own, "auto");
+    return *chosen || is_word(own, "none") ? &run->recompute : own;
+}
+
+static weft_status check_memory(const weft_run *run, const char *path)
+{
+    bool chosen;
+    if (weft_run_recomputes(run, &chosen) != &run->recompute && run->recompute.count)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: recompute and memory.recompute both have patterns: they mean the "
+                         "same, give them in one place",
+                         path);
+    return WEFT_OK;
+}
+
 weft_status weft_run_check(const weft_run *run, const char *path)
 {
     if (run->stages.count == 0)
@@ -408,6 +436,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
         return weft_fail(WEFT_E_CONFIG, "%s: out: a folder for the run is needed", path);
     WEFT_TRY(weft_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(check_buckets_given(run, path));
+    WEFT_TRY(check_memory(run, path));
     return check_models(run, path);
 }
 

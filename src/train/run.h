@@ -73,6 +73,13 @@ typedef struct weft_run_guard {
     int64_t patience; /* outliers in a row that stop the run */
 } weft_run_guard;
 
+/* What a rank may take, and how it comes to that. */
+typedef struct weft_run_room {
+    int64_t limit;              /* bytes; 0: none */
+    weft_string_list recompute; /* "auto", "none" or patterns: weft_run_recomputes */
+    const char *profile;
+} weft_run_room;
+
 typedef struct weft_run {
     const char *out;
     int64_t seed;
@@ -89,7 +96,7 @@ typedef struct weft_run {
     weft_run_checkpoint checkpoint;
     weft_run_guard guard;
     weft_string_list recompute; /* patterns of scopes or ops that the backward computes again */
-    int64_t memory_limit;       /* bytes of a rank; 0: none */
+    weft_run_room memory;
     weft_pass_switches passes;
     const char *backend;
     weft_parallel parallel;
@@ -114,6 +121,9 @@ weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const c
 weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
                                  const weft_grid *patch);
 
+/* Patterns of what the backward makes again, whatever the limit; *chosen: memory.limit may choose
+ * more. */
+const weft_string_list *weft_run_recomputes(const weft_run *run, bool *chosen);
 /* How data becomes noise: its row. */
 const weft_process *weft_run_process(const weft_run *run);
 

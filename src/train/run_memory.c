@@ -5,9 +5,6 @@
 
 #include <string.h>
 
-/* What libraries take when they are first used, decoders above all: measured. */
-enum { FIRST_USE = 20 << 20 };
-
 /* Batches that are decoded ahead, and the one that the step has. */
 static int64_t batches_bytes(const weft_run *run, const weft_run_models *models,
                              const weft_stage *stage, const weft_stage_steps *s)
@@ -40,36 +37,49 @@ static int64_t beginning_bytes(const weft_run *run, const weft_run_models *model
     return weft_graph_param_count(s->bucket[0]->whole) * (int64_t)sizeof(float);
 }
 
-/* A stage, and the latents that are made before it (of a transformer) or measured behind it (of an
- * autoencoder, after the last). */
-static weft_status stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
-                               const weft_place_of_run *place, weft_step_cache *steps,
-                               int64_t staging, int64_t *most, weft_buf *terms)
+weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                                 const weft_place_of_run *place, weft_step_cache *steps,
+                                 int64_t *stage, weft_buf *terms)
+{
+    weft_stage_steps s = {0};
+    int64_t programs = 0, batches = 0;
+    char text[2][32];
+    const weft_stage *at = (const weft_stage *)run->stages.item + index;
+    WEFT_TRY(weft_stage_steps_plan(steps, run, models, at, place, &s));
+    const weft_status_code status = weft_stage_steps_bytes(&s, &programs);
+    batches = batches_bytes(run, models, at, &s);
+    *stage = programs + batches;
+    if (terms)
+        weft_buf_printf(terms, ", stage %lld %s and batches %s", (long long)index,
+                        weft_format_bytes(programs, text[0]), weft_format_bytes(batches, text[1]));
+    weft_stage_steps_free(&s);
+    return status;
+}
+
+weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                                  const weft_place_of_run *place, weft_step_cache *steps,
+                                  int64_t *most, weft_buf *terms)
 {
     const weft_stage *stage = (const weft_stage *)run->stages.item + index;
     const bool denoises = weft_run_denoises(models);
     weft_stage_steps s = {0};
-    int64_t programs = 0, batches = 0, bytes = 0;
-    char text[2][32];
-    WEFT_TRY(weft_stage_steps_plan(steps, run, models, stage, place, &s));
-    weft_status_code status = weft_stage_steps_bytes(&s, &programs);
-    batches = batches_bytes(run, models, stage, &s);
-    bytes = programs + batches + staging; /* a checkpoint is written while a stage runs */
-    *most = bytes > *most ? bytes : *most;
-    if (index == 0 && (bytes = beginning_bytes(run, models, place, &s)) > 0) {
-        *most = bytes > *most ? bytes : *most;
-        weft_buf_printf(terms, ", a whole model to begin with %s",
-                        weft_format_bytes(bytes, text[0]));
+    int64_t bytes = 0;
+    char text[32];
+    *most = 0;
+    if (index == 0) {
+        WEFT_TRY(weft_stage_steps_plan(steps, run, models, stage, place, &s));
+        *most = beginning_bytes(run, models, place, &s);
+        weft_stage_steps_free(&s);
     }
-    weft_stage_steps_free(&s);
-    weft_buf_printf(terms, ", stage %lld %s and batches %s", (long long)index,
-                    weft_format_bytes(programs, text[0]), weft_format_bytes(batches, text[1]));
-    if (status != WEFT_OK || (!denoises && index + 1 < run->stages.count))
-        return status;
+    if (*most && terms)
+        weft_buf_printf(terms, ", a whole model to begin with %s", weft_format_bytes(*most, text));
+    if (!denoises && index + 1 < run->stages.count)
+        return WEFT_OK;
     WEFT_TRY(weft_latents_bytes(run, models, stage, place, &bytes));
     *most = bytes > *most ? bytes : *most;
-    weft_buf_printf(terms, ", %s %s", denoises ? "its latents" : "latent statistics",
-                    weft_format_bytes(bytes, text[0]));
+    if (terms)
+        weft_buf_printf(terms, ", %s %s", denoises ? "its latents" : "latent statistics",
+                        weft_format_bytes(bytes, text));
     return WEFT_OK;
 }
 
@@ -96,9 +106,8 @@ static void tell_store(weft_store *store, weft_buf *out)
     }
 }
 
-/* Bytes of copies that wait to be written while a stage runs. */
-static weft_status staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
-                                 weft_store *store, int64_t *bytes)
+weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
+                                   weft_store *store, int64_t *bytes)
 {
     weft_checkpoint_spec spec = {.store = store, .comm = place->comm};
     const weft_family *first =
@@ -121,15 +130,22 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     int64_t most = 0, staging = 0;
     char text[4][32];
     weft_buf terms = {0}, kinds = {0};
-    weft_status_code status = staging_bytes(models, place, store, &staging);
-    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++)
-        status = stage_bytes(run, models, i, place, steps, staging, &most, &terms);
+    weft_status_code status = weft_run_staging_bytes(models, place, store, &staging);
+    for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
+        int64_t stage = 0, beside = 0;
+        status = weft_run_stage_bytes(run, models, i, place, steps, &stage, &terms);
+        if (status == WEFT_OK)
+            status = weft_run_beside_bytes(run, models, i, place, steps, &beside, &terms);
+        stage += staging; /* a checkpoint is written while a stage runs */
+        most = stage > most ? stage : most;
+        most = beside > most ? beside : most;
+    }
     if (status == WEFT_OK)
         status = weft_buf_check(&terms);
     tell_store(store, &kinds);
     if (status == WEFT_OK)
         status = weft_buf_check(&kinds);
-    process += weft_step_cache_kept(steps) + FIRST_USE;
+    process += weft_step_cache_kept(steps) + WEFT_RUN_FIRST_USE;
     if (status == WEFT_OK) {
         *peak = process + weights + most;
         weft_buf_printf(
@@ -145,105 +161,4 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     weft_buf_free(&terms);
     weft_buf_free(&kinds);
     return status;
-}
-
-/* What a process takes was 0.5 % above what was told of it, measured. */
-enum { SLACK = 64 };
-
-/* ---- within a limit -------------------------------------------------------------------------- */
-
-typedef struct fit {
-    const weft_run *run;
-    const weft_run_models *models;
-    const weft_place_of_run *place;
-    int64_t fixed; /* what every phase has */
-    int64_t staging;
-    int64_t limit;
-} fit;
-
-/* The most that stage `index` takes on any rank with such a share made again. Each try has a cache
- * of its own, so that what it planned does not count. */
-static weft_status peak_with(const fit *f, int64_t index, int share, int64_t *peak, weft_buf *terms)
-{
-    weft_place_of_run place = *f->place;
-    place.stage_share = NULL;
-    place.recompute_share = share;
-    weft_step_cache *steps = weft_step_cache_create();
-    if (!steps)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    int64_t most = 0;
-    const int ranks = place.comm ? weft_comm_ranks(place.comm) : 1;
-    int64_t *all = weft_alloc(ranks * (int64_t)sizeof *all);
-    weft_status_code status =
-        all ? stage_bytes(f->run, f->models, index, &place, steps, f->staging, &most, terms)
-            : weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", ranks);
-    most += f->fixed + weft_step_cache_kept(steps);
-    if (status == WEFT_OK && place.comm)
-        status = weft_comm_all_gather(place.comm, &most, sizeof most, all);
-    *peak = most;
-    for (int r = 0; r < ranks && place.comm && status == WEFT_OK; r++)
-        *peak = all[r] > *peak ? all[r] : *peak;
-    weft_free(all);
-    weft_step_cache_free(steps);
-    return status;
-}
-
-static weft_status too_little(const fit *f, int64_t index, int64_t least)
-{
-    weft_buf terms = {0};
-    char text[4][32];
-    int64_t peak;
-    weft_status_code status = peak_with(f, index, WEFT_RECOMPUTE_ALL, &peak, &terms);
-    if (status == WEFT_OK)
-        status = weft_fail(WEFT_E_MEMORY,
-                           "memory.limit: %s are less than the %s that a rank takes with all of "
-                           "stage %lld made again in its backward: weights, optimizer and program "
-                           "%s, copies for checkpoints %s%s. Smaller batches, fsdp or zero in "
-                           "`parallel` take less",
-                           weft_format_bytes(f->run->memory_limit, text[0]),
-                           weft_format_bytes(least + least / (SLACK - 1) + 1, text[1]),
-                           (long long)index, weft_format_bytes(f->fixed, text[2]),
-                           weft_format_bytes(f->staging, text[3]), terms.data ? terms.data : "");
-    weft_buf_free(&terms);
-    return status;
-}
-
-/* More is made again, less is kept: the least share that fits lies between one that does not and
- * one that does. */
-static weft_status fit_stage(const fit *f, int64_t index, int *share)
-{
-    weft_buf terms = {0};
-    int64_t peak;
-    int below = 0, above = WEFT_RECOMPUTE_ALL;
-    weft_status_code status = peak_with(f, index, below, &peak, &terms);
-    if (status == WEFT_OK && peak <= f->limit) {
-        above = 0;
-    } else if (status == WEFT_OK) {
-        status = peak_with(f, index, above, &peak, &terms);
-        if (status == WEFT_OK && peak > f->limit)
-            status = too_little(f, index, peak);
-    }
-    while (status == WEFT_OK && above - below > 1) {
-        const int middle = (below + above) / 2;
-        status = peak_with(f, index, middle, &peak, &terms);
-        *(peak <= f->limit ? &above : &below) = middle;
-    }
-    *share = above;
-    weft_buf_free(&terms);
-    return status;
-}
-
-weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
-                         const weft_place_of_run *place, weft_store *store, int64_t process,
-                         int64_t limit, int *share)
-{
-    fit f = {.run = run,
-             .models = models,
-             .place = place,
-             .fixed = process + FIRST_USE + weft_store_bytes(store),
-             .limit = limit - limit / SLACK};
-    WEFT_TRY(staging_bytes(models, place, store, &f.staging));
-    for (int64_t i = 0; i < run->stages.count; i++)
-        WEFT_TRY(fit_stage(&f, i, &share[i]));
-    return WEFT_OK;
 }

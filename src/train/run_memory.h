@@ -18,12 +18,22 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
                             const weft_place_of_run *place, weft_step_cache *steps,
                             weft_store *store, int64_t process, int64_t *peak, weft_buf *told);
 
-/* The least share of each stage's blocks that the backward has to make again (pass/pass.h) so that
- * the run's peak on every rank is at most `limit` bytes: share[] by stage, for
- * weft_place_of_run.stage_share, which `place` need not have. Collective. WEFT_E_MEMORY: not even
- * all of it will do; the message says what the least is. */
-weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
-                         const weft_place_of_run *place, weft_store *store, int64_t process,
-                         int64_t limit, int *share);
+/* ---- its terms ------------------------------------------------------------------------------- */
+
+/* What libraries take when they are first used, decoders above all: measured. */
+enum { WEFT_RUN_FIRST_USE = 20 << 20 };
+
+/* Bytes of copies that wait to be written while a stage runs. */
+weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
+                                   weft_store *store, int64_t *bytes);
+/* Of a stage's programs and batches; `terms` (NULL: nobody asks) gets them as text. */
+weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                                 const weft_place_of_run *place, weft_step_cache *steps,
+                                 int64_t *bytes, weft_buf *terms);
+/* And of what is there before it (latents of a transformer, a model that is cut) or behind the last
+ * (statistics of an autoencoder's latents): the most at a time. */
+weft_status weft_run_beside_bytes(const weft_run *run, const weft_run_models *models, int64_t index,
+                                  const weft_place_of_run *place, weft_step_cache *steps,
+                                  int64_t *most, weft_buf *terms);
 
 #endif

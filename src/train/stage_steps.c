@@ -88,8 +88,8 @@ weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
                                   const weft_place_of_run *place, weft_stage_steps *s)
 {
     weft_place_of_run own = *place;
-    if (place->stage_share)
-        own.recompute_share = place->stage_share[stage - (const weft_stage *)run->stages.item];
+    if (place->stage_fates)
+        own.fates = &place->stage_fates[stage - (const weft_stage *)run->stages.item];
     own.kind = updates_apart(s) ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
     if (s->count >= s->buckets && s->pipe && !s->share)
         return plan_behind(cache, run, place, WEFT_STEP_SHARE, s, &s->share);

@@ -89,7 +89,9 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .recipe = &recipe,
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count,
-                                   .recompute_share = place->recompute_share};
+                                   .fates = place->fates,
+                                   .look = optimizer ? place->look : NULL,
+                                   .look_user = place->look_user};
     weft_status_code status = WEFT_OK;
     if (place->kind == WEFT_STEP_WHOLE || place->kind == WEFT_STEP_GRADIENTS) {
         WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &step->graph, place->log));

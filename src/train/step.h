@@ -24,8 +24,11 @@ typedef struct weft_place_of_run {
     const weft_backend *backend;
     const char *const *recompute;
     int recompute_count;
-    int recompute_share;    /* of WEFT_RECOMPUTE_ALL, beside the patterns */
-    const int *stage_share; /* the same by stage of a run (train/run_memory.h); NULL: that above */
+    const weft_fates *fates;       /* of what blocks keep, beside the patterns; NULL: it is kept */
+    const weft_fates *stage_fates; /* the same by stage of a run (train/run_fit.h); NULL: those */
+    /* Is shown the graphs of this rank that train, before passes shorten them; NULL: nobody is */
+    weft_status (*look)(void *user, const weft_graph *graph);
+    void *look_user;
     const weft_pass_switches *passes; /* NULL: weft_pass_defaults */
     weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
     bool profile;        /* time every node */

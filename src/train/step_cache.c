@@ -73,7 +73,6 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               place->kind,
                               place->told,
                               place->zero,
-                              place->recompute_share,
                               (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),
@@ -83,6 +82,9 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
         key.options = mix_number(key.options, numbers[i]);
     for (int i = 0; i < place->recompute_count; i++)
         key.options = mix_text(key.options, place->recompute[i]);
+    for (int64_t i = 0; place->fates && i < place->fates->count; i++)
+        key.options = weft_seed_mix(weft_seed_mix(key.options, place->fates->row[i].key),
+                                    place->fates->row[i].fate);
     key.options = mix_text(key.options, place->backend->name);
     if (place->pipe) {
         key.options = mix_text(key.options, place->pipe->schedule);

@@ -18,8 +18,8 @@
 #include "train/made_of.h"
 #include "train/meter.h"
 #include "train/rehearsal.h"
+#include "train/run_fit.h"
 #include "train/run_lock.h"
-#include "train/run_memory.h"
 #include "train/stage_steps.h"
 
 #include <math.h>
@@ -60,7 +60,8 @@ typedef struct trainer {
     double longest; /* step, in seconds */
     bool told_patience;
     int64_t process; /* bytes of it that were resident before it reserved any */
-    int *share;      /* by stage: what memory.limit has made again; NULL: no limit */
+    /* By stage: what memory.limit has become of what blocks keep; NULL: no limit */
+    weft_fates *fates;
     /* of the stage that runs */
     const weft_stage *stage;
     int64_t stage_index;
@@ -132,8 +133,10 @@ static weft_status open_ranks(trainer *t)
     t->hollow = t->place.backend->device->hollow;
     t->place.comm = t->comm;
     t->place.profile = run->trace && !t->hollow;
-    t->place.recompute = run->recompute.item;
-    t->place.recompute_count = (int)run->recompute.count;
+    bool chosen;
+    const weft_string_list *recompute = weft_run_recomputes(run, &chosen);
+    t->place.recompute = recompute->item;
+    t->place.recompute_count = (int)recompute->count;
     t->place.passes = &run->passes;
     t->leader = weft_comm_rank(t->comm) == 0;
     t->place.bulletin = weft_bulletin_floats(run->stragglers.steps ? ranks : 0);
@@ -405,28 +408,26 @@ static weft_status open_checkpoints(trainer *t)
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
 
-/* With memory.limit: what each stage makes again in its backward. */
+/* With memory.limit: what becomes of what each stage keeps for its backward. */
 static weft_status keep_below_limit(trainer *t)
 {
     const int64_t stages = t->run->stages.count;
-    if (t->run->memory_limit == 0)
+    weft_buf told = {0};
+    if (t->run->memory.limit == 0)
         return WEFT_OK;
-    t->share = weft_alloc(stages * (int64_t)sizeof *t->share);
-    if (!t->share)
+    t->fates = weft_alloc(stages * (int64_t)sizeof *t->fates);
+    if (!t->fates)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld stages", (long long)stages);
-    WEFT_TRY(weft_run_fit(t->run, &t->models, &t->place, t->store, t->process, t->run->memory_limit,
-                          t->share));
-    t->place.stage_share = t->share;
+    const weft_status_code status =
+        weft_run_fit(t->run, &t->models, &t->place, t->comm, t->store, t->process, t->fates, &told);
+    if (status == WEFT_OK && t->leader && told.len)
+        weft_info("%.*s", (int)told.len - 1, told.data);
+    weft_buf_free(&told);
+    WEFT_TRY(status);
+    t->place.stage_fates = t->fates;
     weft_step_cache_free(t->steps); /* what was planned without the limit counts, too */
     t->steps = weft_step_cache_create();
-    if (!t->steps)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    for (int64_t i = 0; i < stages && t->leader; i++)
-        if (t->share[i])
-            weft_info("memory.limit: stage %lld makes %d of %d parts of its blocks again in the "
-                      "backward",
-                      (long long)i, t->share[i], WEFT_RECOMPUTE_ALL);
-    return WEFT_OK;
+    return t->steps ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
 
 static weft_status tell_memory(trainer *t)
@@ -1248,7 +1249,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_stragglers_free(t.stragglers);
     weft_free(t.bulletin);
     weft_free(t.news);
-    weft_free(t.share);
+    weft_run_fates_free(t.fates, t.run->stages.count);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)
         weft_comm_give_up(t.comm); /* the others need not wait for this rank */

@@ -92,9 +92,9 @@ Test(rewrite, recompute_is_bitwise)
     weft_graph *g = training_graph(4, 4), *blocks, *ops, *both;
     const char *by_block[] = {"blocks.*"},
                *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
-    cr_assert_eq(weft_pass_recompute(g, by_block, 1, 0, &blocks), WEFT_OK, "%s",
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, NULL, &blocks), WEFT_OK, "%s",
                  weft_error_message());
-    cr_assert_eq(weft_pass_recompute(g, by_op, 4, 0, &ops), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, NULL, &ops), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_pass_order(blocks, &both), WEFT_OK, "%s", weft_error_message());
     const outcome plain = train(g), a = train(blocks), b = train(ops), c = train(both);
     expect_bitwise(&plain, &a);
@@ -121,30 +121,77 @@ static int64_t peak(const weft_graph *g)
     return bytes;
 }
 
-/* With more tokens than parameters, a block at a time is what stays. */
+/* Of every `step`th node that leaves something for the backward. */
+static weft_fates some_fates(const weft_graph *g, int step, weft_fate fate)
+{
+    weft_kept *kept;
+    int32_t count, met = 0;
+    cr_assert_eq(weft_kept_find(g, &kept, &count), WEFT_OK, "%s", weft_error_message());
+    weft_fates fates = {.row = weft_alloc((count + 1) * (int64_t)sizeof *fates.row)};
+    for (int32_t n = 0; n < count; n++) {
+        if (kept[n].bytes == 0 || met++ % step)
+            continue;
+        int64_t at = fates.count++;
+        for (; at > 0 && fates.row[at - 1].key > kept[n].key; at--)
+            fates.row[at] = fates.row[at - 1];
+        fates.row[at] = (struct weft_fate_row){kept[n].key, fate};
+    }
+    for (int64_t i = 1; i < fates.count; i++)
+        cr_assert_lt(fates.row[i - 1].key, fates.row[i].key, "two nodes have one key");
+    weft_free(kept);
+    return fates;
+}
+
+Test(rewrite, what_is_kept_is_made_again_bitwise)
+{
+    weft_graph *g = training_graph(4, 16), *all, *third;
+    const weft_fates every = some_fates(g, 1, WEFT_FATE_AGAIN),
+                     one_of_three = some_fates(g, 3, WEFT_FATE_AGAIN);
+    cr_assert_eq(weft_pass_recompute(g, NULL, 0, &every, &all), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, NULL, 0, &one_of_three, &third), WEFT_OK, "%s",
+                 weft_error_message());
+    const outcome plain = train(g), a = train(all), b = train(third);
+    expect_bitwise(&plain, &a);
+    expect_bitwise(&plain, &b);
+    const double bytes = (double)peak(g), least = (double)peak(all), some = (double)peak(third);
+    cr_expect_lt(least, 0.6 * bytes, "%g of %g", least, bytes);
+    cr_expect(least < some && some < bytes, "%g, %g of %g", least, some, bytes);
+    cr_expect_gt(count_ops(all, WEFT_OP_ATTENTION), count_ops(g, WEFT_OP_ATTENTION));
+    weft_store_free(plain.store);
+    weft_store_free(a.store);
+    weft_store_free(b.store);
+    weft_free(every.row);
+    weft_free(one_of_three.row);
+    weft_graph_free(g);
+    weft_graph_free(all);
+    weft_graph_free(third);
+}
+
 /* A pattern without a match is told; a graph without a backward has nothing to make again. */
 Test(rewrite, recompute_patterns_without_a_match)
 {
     weft_graph *g = training_graph(1, 4), *forward = forward_graph(1), *out = NULL;
     const char *pattern[] = {"blocks.*", "block.*"};
-    cr_expect_eq(weft_pass_recompute(g, pattern, 2, 0, &out), WEFT_E_ARG);
+    cr_expect_eq(weft_pass_recompute(g, pattern, 2, NULL, &out), WEFT_E_ARG);
     cr_expect(strstr(weft_error_message(), "\"block.*\" matches no scope (such as \"blocks.0."),
               "%s", weft_error_message());
-    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, 0, &out), WEFT_OK, "%s",
+    cr_expect_eq(weft_pass_recompute(forward, pattern, 2, NULL, &out), WEFT_OK, "%s",
                  weft_error_message());
     weft_graph_free(out);
     weft_graph_free(forward);
     weft_graph_free(g);
 }
 
+/* With more tokens than parameters, a block at a time is what stays. */
 Test(rewrite, recompute_saves)
 {
     weft_graph *g = training_graph(8, 16), *blocks, *ops;
     const char *by_block[] = {"blocks.*"},
                *by_op[] = {"gelu", "layer_norm", "modulate", "rms_norm"};
-    cr_assert_eq(weft_pass_recompute(g, by_block, 1, 0, &blocks), WEFT_OK, "%s",
+    cr_assert_eq(weft_pass_recompute(g, by_block, 1, NULL, &blocks), WEFT_OK, "%s",
                  weft_error_message());
-    cr_assert_eq(weft_pass_recompute(g, by_op, 4, 0, &ops), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_recompute(g, by_op, 4, NULL, &ops), WEFT_OK, "%s", weft_error_message());
     const double plain = (double)peak(g), a = (double)peak(blocks), b = (double)peak(ops);
     cr_expect_lt(a, 0.4 * plain, "%g of %g", a, plain);
     cr_expect_lt(b, 0.8 * plain, "%g of %g", b, plain);
@@ -256,7 +303,7 @@ static weft_status_code pass(int which, const weft_graph *g, weft_graph **out)
 {
     static const char *const pattern[] = {"blocks.*"};
     return which == 0   ? weft_pass_order(g, out)
-           : which == 1 ? weft_pass_recompute(g, pattern, 1, 0, out)
+           : which == 1 ? weft_pass_recompute(g, pattern, 1, NULL, out)
                         : weft_pass_fuse(g, out);
 }
 

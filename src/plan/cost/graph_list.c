@@ -419,3 +419,17 @@ out:
     weft_arena_free(m.t.arena);
     return status;
 }
+
+weft_status weft_graph_node_seconds(const weft_graph *g, const weft_device_type *device,
+                                    double *seconds)
+{
+    timer t = {.g = g, .device = device, .arena = weft_arena_create()};
+    weft_status_code status =
+        t.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the costs of a graph");
+    for (int32_t n = 0; n < weft_graph_node_count(g) && status == WEFT_OK; n++) {
+        bool exact;
+        status = node_seconds(&t, n, &seconds[n], &exact);
+    }
+    weft_arena_free(t.arena);
+    return status;
+}

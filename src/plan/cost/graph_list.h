@@ -25,6 +25,10 @@ weft_status weft_op_list_from_graph(weft_arena *arena, const weft_graph *graph,
                                     const weft_device_type *device, int64_t float_bytes,
                                     weft_op_list *out);
 
+/* Seconds of every node of a graph: seconds[nodes]. */
+weft_status weft_graph_node_seconds(const weft_graph *graph, const weft_device_type *device,
+                                    double *seconds);
+
 /* Seconds of one run of a compiled graph on one rank: every node by the device's rates, and what
  * has none by its figures; collectives by the link.*/
 typedef struct weft_graph_time {

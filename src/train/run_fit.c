@@ -1,0 +1,311 @@
+/* The search. A planner knows what nodes leave and cost, and not how a plan of all buffers comes
+ * out; so it is given a budget of bytes to keep, its choice is planned, and what is missing or left
+ * changes the next budget:
+ *
+ *     budget          all ─────────────────────────┐
+ *                                    planned peak  │ above the limit by d: budget - d
+ *     limit ...........................................................................
+ *                                        below by d: budget + d, until little is left */
+#include "train/run_fit.h"
+
+#include "runtime/measure.h"
+#include "train/keeps.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    SLACK = 64,         /* what a process takes was 0.5 % above what was told of it, measured */
+    TRIES = 10,         /* plans of a stage */
+    NODES = 100 * 1000, /* of the exact search */
+    COPIED = 6 << 20    /* bytes: below what a run has at its peak anyway */
+};
+
+typedef struct fit {
+    const weft_run *run;
+    const weft_run_models *models;
+    const weft_place_of_run *place;
+    weft_comm *comm; /* of the ranks that decide together; NULL: of this one alone */
+    const weft_device_type *device;
+    int64_t fixed; /* what every phase has */
+    int64_t staging, limit;
+    bool again;                 /* it may be made again */
+    double rate;                /* bytes a second out and back; 0: there is nowhere to go */
+    int64_t least, least_stage; /* of a stage that does not fit; 0: they all do */
+    weft_buf least_terms;
+    /* of the stage */
+    int64_t index;
+    weft_keeps keeps;
+} fit;
+
+/* The most on any rank. */
+static weft_status over_ranks(const fit *f, int64_t *bytes)
+{
+    if (!f->comm)
+        return WEFT_OK;
+    const int ranks = weft_comm_ranks(f->comm);
+    int64_t *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    if (!all)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", ranks);
+    const weft_status_code status = weft_comm_all_gather(f->comm, bytes, sizeof *bytes, all);
+    for (int r = 0; r < ranks && status == WEFT_OK; r++)
+        *bytes = all[r] > *bytes ? all[r] : *bytes;
+    weft_free(all);
+    return status;
+}
+
+static weft_status look(void *user, const weft_graph *graph)
+{
+    fit *f = user;
+    return weft_keeps_add(&f->keeps, graph, f->device);
+}
+
+/* The most that the stage takes on any rank with such fates; NULL: all is kept, and looked at. Each
+ * has a cache of its own, so that what other plans keep does not count. */
+static weft_status peak_with(fit *f, const weft_fates *fates, int64_t *peak, weft_buf *terms)
+{
+    weft_place_of_run place = *f->place;
+    place.stage_fates = NULL;
+    place.fates = fates;
+    place.look = fates ? NULL : look;
+    place.look_user = f;
+    weft_step_cache *steps = weft_step_cache_create();
+    if (!steps)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code status =
+        weft_run_stage_bytes(f->run, f->models, f->index, &place, steps, peak, terms);
+    *peak += f->fixed + f->staging + weft_step_cache_kept(steps);
+    weft_step_cache_free(steps);
+    return status == WEFT_OK ? over_ranks(f, peak) : status;
+}
+
+/* ---- a budget -------------------------------------------------------------------------------- */
+
+typedef struct trial {
+    weft_keep_choice choice;
+    weft_fates fates;
+    double budget; /* bytes to keep */
+    int64_t peak;
+} trial;
+
+static void trial_free(trial *t)
+{
+    weft_keep_choice_free(&t->choice);
+    weft_free(t->fates.row);
+    *t = (trial){0};
+}
+
+static weft_status try_budget(fit *f, double budget, trial *out)
+{
+    trial t = {.budget = budget};
+    const weft_keeps *k = &f->keeps;
+    weft_status_code status = weft_keep_exact(k->item, k->items, k->run, budget, NODES, &t.choice);
+    if (status == WEFT_OK)
+        status = weft_keeps_fates(k, &t.choice, &t.fates);
+    if (status == WEFT_OK)
+        status = peak_with(f, &t.fates, &t.peak, NULL);
+    if (status != WEFT_OK)
+        trial_free(&t);
+    else
+        *out = t;
+    return status;
+}
+
+/* Bytes of all items, or of those that have to stay. */
+static double item_bytes(const weft_keeps *k, bool stay)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < k->items; i++)
+        if (!stay || (isinf(k->item[i].recompute) && isinf(k->item[i].offload)))
+            sum += k->item[i].bytes * (double)k->item[i].count;
+    return sum;
+}
+
+/* A choice that is missed by rounding is not asked for. */
+static double least_budget(const weft_keeps *k)
+{
+    return item_bytes(k, true) * (1 + 1e-12) + 1;
+}
+
+/* Nothing is kept that need not be, each way that there is; the one with the lower peak. */
+static weft_status try_least(fit *f, trial *least)
+{
+    for (int way = 0; way < 3; way++) {
+        trial t = {0};
+        if ((way == 0 && !(f->again && f->rate > 0)) || (way == 1 && !f->again) ||
+            (way == 2 && !(f->rate > 0)))
+            continue;
+        WEFT_TRY(weft_keeps_items(&f->keeps, way != 2, way != 1 ? f->rate : 0));
+        WEFT_TRY(try_budget(f, least_budget(&f->keeps), &t));
+        if (!least->fates.row || t.peak < least->peak) {
+            trial_free(least);
+            *least = t;
+        } else {
+            trial_free(&t);
+        }
+    }
+    return weft_keeps_items(&f->keeps, f->again, f->rate);
+}
+
+/* The stage does not fit: what a rank takes at least is noted, of the stage that takes most, with
+ * the terms of it. */
+static weft_status note_least(fit *f, int64_t least, const weft_fates *fates)
+{
+    int64_t peak;
+    if (least <= f->least)
+        return WEFT_OK;
+    f->least = least;
+    f->least_stage = f->index;
+    weft_buf_free(&f->least_terms);
+    return peak_with(f, fates, &peak, &f->least_terms);
+}
+
+static weft_status too_little(const fit *f)
+{
+    char text[4][32];
+    return weft_fail(
+        WEFT_E_MEMORY,
+        "memory.limit: %s are less than the %s that a rank takes with all of stage %lld%s%s that "
+        "can be: weights, optimizer and program %s, copies for checkpoints %s%s. Smaller batches, "
+        "fsdp or zero in `parallel`%s take less",
+        weft_format_bytes(f->run->memory.limit, text[0]),
+        weft_format_bytes(f->least + f->least / (SLACK - 1) + 1, text[1]),
+        (long long)f->least_stage, f->again ? " made again in its backward" : "",
+        f->rate > 0 ? f->again ? " or moved away" : " moved away" : "",
+        weft_format_bytes(f->fixed, text[2]), weft_format_bytes(f->staging, text[3]),
+        f->least_terms.data ? f->least_terms.data : "", f->rate > 0 ? "" : ", or memory.offload,");
+}
+
+/* Budgets between `low`, the least, and `high`, all; *best fits. */
+static weft_status search(fit *f, int64_t all_peak, trial *best)
+{
+    const double least = least_budget(&f->keeps), all = item_bytes(&f->keeps, false);
+    double low = least, high = all, budget = all - (double)(all_peak - f->limit);
+    for (int i = 0; i < TRIES && high - low > all / 128; i++) {
+        trial t;
+        if (!(budget > low && budget < high))
+            budget = (low + high) / 2;
+        WEFT_TRY(try_budget(f, budget, &t));
+        const double room = (double)(f->limit - t.peak);
+        const bool fits = t.peak <= f->limit;
+        *(fits ? &low : &high) = budget;
+        budget += room;
+        if (fits) {
+            trial_free(best);
+            *best = t;
+            if (room < all / 128)
+                break;
+        } else {
+            trial_free(&t);
+        }
+    }
+    return best->fates.row ? WEFT_OK : try_least(f, best);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static void tell(const fit *f, const trial *t, weft_buf *told)
+{
+    weft_buf what[2] = {{0}};
+    char text[3][32];
+    const int64_t again = weft_keeps_tell(&f->keeps, &t->fates, WEFT_FATE_AGAIN, &what[0]),
+                  away = weft_keeps_tell(&f->keeps, &t->fates, WEFT_FATE_AWAY, &what[1]);
+    weft_buf_printf(told, "memory.limit: stage %lld keeps %s of %s", (long long)f->index,
+                    weft_format_bytes((int64_t)t->choice.kept, text[0]),
+                    weft_format_bytes((int64_t)item_bytes(&f->keeps, false), text[1]));
+    if (again)
+        weft_buf_printf(told, ", makes %s again in the backward (%s)",
+                        weft_format_bytes(again, text[2]), what[0].data ? what[0].data : "");
+    if (away)
+        weft_buf_printf(told, ", moves %s away and back (%s)", weft_format_bytes(away, text[2]),
+                        what[1].data ? what[1].data : "");
+    weft_buf_printf(told, "; a step is expected to take %.1f %% longer\n",
+                    f->keeps.run > 0 ? 100 * t->choice.seconds / f->keeps.run : 0);
+    weft_buf_free(&what[0]);
+    weft_buf_free(&what[1]);
+}
+
+static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
+{
+    trial best = {0};
+    int64_t peak, beside;
+    weft_step_cache *steps = weft_step_cache_create();
+    if (!steps)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    weft_status_code status =
+        weft_run_beside_bytes(f->run, f->models, f->index, f->place, steps, &beside, NULL);
+    weft_step_cache_free(steps);
+    if (status == WEFT_OK)
+        status = peak_with(f, NULL, &peak, NULL);
+    beside += f->fixed;
+    if (status == WEFT_OK)
+        status = over_ranks(f, &beside);
+    if (status == WEFT_OK)
+        status = weft_keeps_share(&f->keeps, f->comm);
+    if (status == WEFT_OK)
+        status = weft_keeps_items(&f->keeps, f->again, f->rate);
+    if (status == WEFT_OK && peak > f->limit && f->keeps.items) {
+        status = search(f, peak, &best);
+        if (status == WEFT_OK && best.peak <= f->limit)
+            tell(f, &best, told);
+        peak = best.peak;
+    }
+    peak = beside > peak ? beside : peak; /* what lies beside it does not change */
+    if (status == WEFT_OK && peak > f->limit)
+        status = note_least(f, peak, &best.fates);
+    *fates = best.fates;
+    best.fates.row = NULL;
+    trial_free(&best);
+    weft_keeps_free(&f->keeps);
+    return status;
+}
+
+/* Of this machine, as measured now, or as a profile has it. */
+static weft_status read_device(const weft_run *run, const weft_backend *backend, weft_arena *arena,
+                               weft_cluster *cluster)
+{
+    const bool profiled = run->memory.profile[0];
+    double gflops, bytes;
+    WEFT_TRY(weft_cluster_load(arena, profiled ? run->memory.profile : "local", cluster));
+    if (profiled || backend != &weft_backend_cpu)
+        return WEFT_OK;
+    WEFT_TRY(weft_measure_gemm(backend, 0.05, &gflops));
+    WEFT_TRY(weft_measure_memory(COPIED, 0.03, &bytes));
+    cluster->device.flops = gflops * 1e9 / cluster->device.gemm;
+    cluster->device.memory_bandwidth = bytes / cluster->device.memory_fraction;
+    return WEFT_OK;
+}
+
+weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
+                         const weft_place_of_run *place, weft_comm *together, weft_store *store,
+                         int64_t process, weft_fates *fates, weft_buf *told)
+{
+    weft_cluster cluster;
+    fit f = {.run = run,
+             .models = models,
+             .place = place,
+             .comm = together,
+             .device = &cluster.device,
+             .fixed = process + WEFT_RUN_FIRST_USE + weft_store_bytes(store),
+             .limit = run->memory.limit - run->memory.limit / SLACK};
+    weft_run_recomputes(run, &f.again);
+    weft_arena *arena = weft_arena_create();
+    weft_status_code status = arena ? read_device(run, place->backend, arena, &cluster)
+                                    : weft_fail(WEFT_E_MEMORY, "out of memory for memory.limit");
+    if (status == WEFT_OK)
+        status = weft_run_staging_bytes(models, place, store, &f.staging);
+    for (; f.index < run->stages.count && status == WEFT_OK; f.index++)
+        status = fit_stage(&f, &fates[f.index], told);
+    if (status == WEFT_OK && f.least)
+        status = too_little(&f);
+    weft_buf_free(&f.least_terms);
+    weft_arena_free(arena);
+    return status == WEFT_OK ? weft_buf_check(told) : status;
+}
+
+void weft_run_fates_free(weft_fates *fates, int64_t stages)
+{
+    for (int64_t i = 0; i < stages && fates; i++)
+        weft_free(fates[i].row);
+    weft_free(fates);
+}
