@@ -2,10 +2,11 @@
 #   make bench-kernels B=attention   single kernels of `cpu`           make bench-loader SHARDS=DIR   shards, also decoded batches
 #   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
 #   make bench-ranks                 collectives and a step on two ranks
+#   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
 BENCHES := kernels loader models near ranks
 
-.PHONY: bench bench-pipeline $(BENCHES:%=bench-%)
+.PHONY: bench bench-pipeline bench-memory $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
@@ -22,3 +23,5 @@ $(O)/bench/plan/pipeline: $(O)/bench/plan/pipeline.o $(O)/libweft.a
 	$(LINK)
 bench-pipeline: $(O)/bench/plan/pipeline
 	$< >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
+bench-memory: $(O)/weft
+	bench/memory.sh $<

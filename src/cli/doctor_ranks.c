@@ -61,7 +61,7 @@ static weft_status measure_here(weft_comm *comm, rank_report *own)
     WEFT_TRY(weft_comm_barrier(comm));
     WEFT_TRY(weft_measure_gemm(&weft_backend_cpu, 0.7, &own->value[GEMM]));
     WEFT_TRY(weft_comm_barrier(comm));
-    WEFT_TRY(weft_measure_memory(0.5, &own->value[MEMORY]));
+    WEFT_TRY(weft_measure_memory(128 << 20, 0.5, &own->value[MEMORY]));
     WEFT_TRY(weft_comm_measure_links(comm, &inside, &between));
     own->value[INSIDE] = inside.bytes_per_second;
     own->value[BETWEEN] = between.bytes_per_second;

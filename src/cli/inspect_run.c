@@ -169,6 +169,10 @@ static weft_status hollow_store(const weft_run *run, const weft_run_models *mode
     own.comm = NULL; /* of its own names only: the other ranks are not there */
     *store = weft_store_create_on(weft_backend_find("virtual")->device);
     weft_status_code status = *store ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    int states;
+    const char *const *away = weft_step_away_states(&states);
+    if (*store && place->away_states)
+        weft_store_keep_away(*store, away, states, place->away);
     for (int64_t i = 0; i < run->stages.count && status == WEFT_OK; i++) {
         weft_stage_steps s = {0};
         status = weft_stage_steps_plan(cache, run, models, (const weft_stage *)run->stages.item + i,
@@ -297,12 +301,16 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
     const weft_string_list *recompute = weft_run_recomputes(&run, &chosen);
+    const weft_run_place away = weft_run_away(&run);
     weft_place_of_run place = {.backend = weft_backend_find(run.backend),
                                .recompute = recompute->item,
                                .recompute_count = (int)recompute->count,
                                .recipes = models.recipe,
                                .recipe_count = models.recipes,
                                .passes = &run.passes,
+                               .away = away.dir,
+                               .away_states = away.states,
+                               .room = run.memory.ahead,
                                .zero = (int)run.parallel.zero};
     if (weft_args_flag(args, "--mesh"))
         WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));

@@ -56,6 +56,13 @@ PRINT(none)
     (void)g, (void)n, (void)out;
 }
 
+PRINT(move)
+{
+    (void)g;
+    const weft_attr_move *a = n->attr;
+    weft_buf_printf(out, " {room=%lld}", (long long)a->room);
+}
+
 PRINT(source)
 {
     static const char *const kinds[] = {"zero", "fill", "normal", "uniform"};

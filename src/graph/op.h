@@ -196,6 +196,11 @@ typedef struct weft_attr_expert_matmul {
 typedef struct weft_attr_adamw {
     double beta1, beta2, eps, weight_decay;
 } weft_attr_adamw;
+/* offload, fetch: copies beside the kernels. So many bytes may be under way in one direction, or as
+ * many as the largest needs. */
+typedef struct weft_attr_move {
+    int64_t room;
+} weft_attr_move;
 /* Layout conversions (design: layouts and collectives). `axis` indexes the graph's mesh; `dim` is
  * the tensor dim, `dim2` the target dim of all_to_all; `global` the whole length of dim, `global2`
  * of dim2. A dim of n over k ranks: chunk = ceil(n/k), the last parts are shorter, maybe empty. */
@@ -295,6 +300,7 @@ enum {
     WEFT_TRAIT_COLLECTIVE = 1 << 6, /* exchanges data between ranks */
     WEFT_TRAIT_HEAVY = 1 << 7,      /* takes long: other work hides behind it */
     WEFT_TRAIT_FITS = 1 << 8,       /* its layout rule looks at how parts fit into sizes */
+    WEFT_TRAIT_MOVES = 1 << 9,      /* copies to or from memory elsewhere, as a whole value */
 };
 /* The words of the table. */
 /* clang-format off */
@@ -309,6 +315,7 @@ enum {
     WEFT_TRAITS_windows      = WEFT_TRAIT_HEAVY | WEFT_TRAIT_FITS,
     WEFT_TRAITS_convert      = WEFT_TRAIT_CONVERTS,
     WEFT_TRAITS_view_convert = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_ALIAS,
+    WEFT_TRAITS_moves        = WEFT_TRAIT_MOVES,
     WEFT_TRAITS_exchange     = WEFT_TRAIT_CONVERTS | WEFT_TRAIT_COLLECTIVE,
 };
 /* clang-format on */
@@ -351,6 +358,11 @@ static inline bool weft_op_is_alias(weft_op op)
 static inline bool weft_op_is_collective(weft_op op)
 {
     return weft_op_has(op, WEFT_TRAIT_COLLECTIVE);
+}
+/* What runs beside the kernels from its node until it is waited for. */
+static inline bool weft_op_runs_beside(weft_op op)
+{
+    return weft_op_has(op, WEFT_TRAIT_COLLECTIVE | WEFT_TRAIT_MOVES);
 }
 
 #endif

@@ -38,6 +38,8 @@ typedef struct weft_device {
     weft_status_code (*await)(weft_device_stream *stream, weft_event *event);
     void (*copy)(weft_device_stream *stream, void *to, const void *from, weft_rows rows);
     void (*fill)(weft_device_stream *stream, void *to, int byte, int64_t bytes);
+    /* Between its memory and the host's; NULL of the host, which has only one. */
+    void (*carry)(weft_device_stream *stream, void *to, const void *from, int64_t bytes);
     /* As weft_convert. */
     void (*convert)(weft_device_stream *stream, void *to, weft_dtype to_dtype, const void *from,
                     weft_dtype from_dtype, int64_t count);

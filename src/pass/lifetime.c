@@ -84,6 +84,8 @@ static void set_storage(lifetime *l)
             place->bytes = weft_aligned(weft_lifetime_bytes(l, v));
             if (weft_op_has(node->op, WEFT_TRAIT_GIVEN))
                 set_source(l, node, place);
+            else if (node->op == WEFT_OP_OFFLOAD)
+                place->region = WEFT_REGION_AWAY;
             else if (plan->view[n])
                 place->alias_of = root_of(l, node->in[0]);
         }
@@ -259,30 +261,36 @@ static void set_ends(lifetime *l)
     weft_memory_plan *plan = l->plan;
     for (int32_t v = 0; v < l->values; v++) {
         const int32_t root = weft_memory_plan_root(plan, v);
-        const bool stays = l->life[root].pinned || plan->place[root].region != WEFT_REGION_ARENA;
+        const weft_region region = plan->place[root].region;
+        const bool stays =
+            l->life[root].pinned || (region != WEFT_REGION_ARENA && region != WEFT_REGION_AWAY);
         plan->place[v].region = plan->place[root].region;
         plan->place[v].last = stays ? l->nodes : l->life[root].last;
     }
 }
 
-static weft_status set_offsets(lifetime *l)
+/* Pages of a file: what is copied there or back leaves this process' memory by whole ones. */
+enum { PAGE = 4096 };
+
+static weft_status set_offsets(lifetime *l, weft_region region, int64_t *height, int64_t *live)
 {
     weft_memory_plan *plan = l->plan;
-    const int64_t guard = l->options->guard;
+    const bool away = region == WEFT_REGION_AWAY;
+    const int64_t guard = away ? 0 : l->options->guard;
     int32_t count = 0;
     weft_brick *box = weft_alloc((l->values + 1) * (int64_t)sizeof *box);
     if (!box)
         return weft_fail(WEFT_E_MEMORY, "no memory for the memory plan");
     for (int32_t v = 0; v < l->values; v++) {
         const weft_place *place = &plan->place[v];
-        if (place->region == WEFT_REGION_ARENA && place->alias_of < 0 && place->first >= 0)
+        const int64_t bytes = place->bytes + 2 * guard;
+        if (place->region == region && place->alias_of < 0 && place->first >= 0)
             box[count++] = (weft_brick){.value = v,
                                         .first = place->first,
                                         .last = place->last,
-                                        .bytes = place->bytes + 2 * guard};
+                                        .bytes = away ? (bytes + PAGE - 1) / PAGE * PAGE : bytes};
     }
-    const weft_status_code status =
-        weft_bricks_place(box, count, l->nodes, &plan->arena_bytes, &plan->live_bytes);
+    const weft_status_code status = weft_bricks_place(box, count, l->nodes, height, live);
     for (int32_t b = 0; b < count; b++)
         plan->place[box[b].value].offset = box[b].offset + guard;
     weft_free(box);
@@ -301,6 +309,7 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
                   .nodes = weft_graph_node_count(g),
                   .values = weft_graph_value_count(g)};
     weft_status_code status = WEFT_OK;
+    int64_t away_live;
     WEFT_TRY(weft_graph_check(g));
     *plan = (weft_memory_plan){.count = l.values, .node_count = l.nodes};
     plan->place = weft_alloc((l.values + 1) * (int64_t)sizeof *plan->place);
@@ -323,7 +332,8 @@ weft_status weft_pass_lifetime(const weft_graph *g, const weft_lifetime_options 
     WEFT_GO(find_goals(&l));
     share(&l);
     set_ends(&l);
-    WEFT_GO(set_offsets(&l));
+    WEFT_GO(set_offsets(&l, WEFT_REGION_ARENA, &plan->arena_bytes, &plan->live_bytes));
+    WEFT_GO(set_offsets(&l, WEFT_REGION_AWAY, &plan->away_bytes, &away_live));
     for (int32_t n = 0; n < l.nodes && l.options->workspace; n++) {
         const int64_t bytes = weft_aligned(l.options->workspace(l.options->user, g, n));
         plan->workspace_bytes = bytes > plan->workspace_bytes ? bytes : plan->workspace_bytes;

@@ -58,6 +58,7 @@ static weft_status span_of(const checker *c, int32_t value, span *out)
     }
     const int64_t limit = place->region == WEFT_REGION_ARENA   ? c->plan->arena_bytes
                           : place->region == WEFT_REGION_INPUT ? c->plan->input_bytes
+                          : place->region == WEFT_REGION_AWAY  ? c->plan->away_bytes
                                                                : c->plan->constant_bytes;
     const int64_t low = place->offset + shift;
     if (place->offset < 0 || low % 64 || low + bytes > limit)
@@ -239,7 +240,7 @@ static weft_status check_node(checker *c, int32_t n, int32_t *flying, int32_t *f
     for (int o = 0; o < node->out_count; o++) /* outputs of one node must not share bytes either */
         if (weft_value_ok(node->out[o]))
             WEFT_TRY(demand(c, node->out[o].id, n));
-    if (weft_op_is_collective(node->op)) {
+    if (weft_op_runs_beside(node->op)) {
         if (c->plan->wait[n] <= n)
             return weft_fail(WEFT_E_INTERNAL, "memory plan: the collective at node %d has no wait",
                              (int)n);

@@ -129,11 +129,22 @@ weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 /* ---- order: collectives as early, their first use as late as dependencies allow; dead nodes go */
 weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
 
+/* ---- offload ------------------------------------------------------------------------------- */
+/* Values of nodes marked `away` are copied elsewhere as soon as they are there, and back before the
+ * backward reads them; states whose names match one of `patterns` (of WEFT_OFFLOAD_LEAST bytes on)
+ * are elsewhere between runs. `room`: bytes that may be under way in one direction; 0: what the two
+ * largest need. Last of all passes: what it orders stays. Bitwise. */
+enum { WEFT_OFFLOAD_LEAST = 64 << 10 };
+weft_status weft_pass_offload(const weft_graph *g, const char *const *patterns, int count,
+                              int64_t room, weft_graph **out);
+/* A state of that name and size is elsewhere. */
+bool weft_offload_state(const char *const *patterns, int count, const char *name, int64_t bytes);
+
 /* ---- schedule: when collectives run -------------------------------------------------------- */
-/* By node, for a collective: the node before which it is waited for, the first that reads what it
- * makes (aliases read nothing), or one before that where operands of collectives under way would
- * hold on to more memory than the two largest need; the node count: at the end of the run. -1 for
- * other nodes. */
+/* By node, for a collective or a copy elsewhere: the node before which it is waited for, the first
+ * that reads what it makes (aliases read nothing), or one before that where operands of those under
+ * way would hold on to more memory than the two largest collectives need, or copies may; the node
+ * count: at the end of the run. -1 for other nodes. */
 weft_status weft_schedule_waits(const weft_graph *g, int32_t *wait);
 /* The graph as weft_graph_print has it, with "start" before each collective and a line "wait %9"
  * where its result must be there. */
@@ -147,6 +158,7 @@ typedef enum weft_region {
     WEFT_REGION_STORE,    /* params and states: the store's own memory, or a record's */
     WEFT_REGION_INPUT,    /* `offset` in the input area */
     WEFT_REGION_CONSTANT, /* `offset` in the constant area, for backends that keep copies of them */
+    WEFT_REGION_AWAY,     /* `offset` in memory elsewhere: what offload makes but states */
 } weft_region;
 
 typedef struct weft_place {
@@ -188,6 +200,7 @@ typedef struct weft_memory_plan {
     int64_t source_bytes;    /* params and states of this graph on this rank */
     int64_t input_bytes;
     int64_t constant_bytes;
+    int64_t away_bytes; /* of memory elsewhere */
 } weft_memory_plan;
 /* Sharing: reshape and vary are their input; a slice of rows that lie together is those rows of its
  * input; parts of a concat are made where they belong in it; an output takes the storage of an

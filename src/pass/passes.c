@@ -58,6 +58,19 @@ static weft_status run_order(const weft_graph *g, const weft_pass_setup *s, weft
     return weft_pass_order(g, out);
 }
 
+static bool has_away(const weft_pass_setup *s)
+{
+    bool any = s->away_state_count > 0;
+    for (int64_t i = 0; s->fates && i < s->fates->count && !any; i++)
+        any = s->fates->row[i].fate == WEFT_FATE_AWAY;
+    return any;
+}
+
+static weft_status run_offload(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_offload(g, s->away_states, s->away_state_count, s->room, out);
+}
+
 /* Nodes that run while collectives are under way, a node once for each of them. */
 static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collectives)
 {
@@ -125,6 +138,7 @@ static const row rows[] = {
     {SWITCHED(regather), has_several_ranks, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
+    {SWITCHED(offload), has_away, run_offload, NULL},
     {SWITCHED(views), NULL, NULL, say_views},
 };
 

@@ -6,7 +6,7 @@
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
- *      | recompute, regather, fuse, order         WEFT_PASS_RANK
+ *      | recompute, regather, fuse, order, offload    WEFT_PASS_RANK
  *   what a program is compiled from
  *      | views: when its memory is planned (weft_program_options.no_views)
  */
@@ -24,6 +24,7 @@
         "gathers split parameters again in the backward instead of keeping them whole")            \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
     ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
+    ROW(offload, true, "copies what memory.offload names elsewhere, and back before it is read")   \
     ROW(views, true, "slices and concats of rows that lie together copy nothing")
 
 /* True: the pass runs. The config section `passes` of weft_pass_section. */
@@ -49,6 +50,9 @@ typedef struct weft_pass_setup {
     const char *const *recompute;
     int recompute_count;
     const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
+    const char *const *away_states; /* patterns of states that are elsewhere between runs */
+    int away_state_count;
+    int64_t room; /* bytes of copies under way in one direction; 0: what the two largest need */
     /* Is shown what WEFT_PASS_RANK begins with; NULL: nobody is */
     weft_status (*look)(void *user, const weft_graph *graph);
     void *look_user;

@@ -1,16 +1,21 @@
-/* Where a collective starts and where it is waited for. It starts at its node; it is waited for
- * before the first node that reads its result, and an alias reads nothing:
+/* Where a collective, or a copy to or from elsewhere, starts and where it is waited for. It starts
+ * at its node; it is waited for before the first node that reads its result, and an alias reads
+ * nothing:
  *
  *   node   10 all_reduce   11 matmul   12 reshape(10)   13 linear   14 add(12, 13)
  *           start                                                   wait
  *
- * What a collective sends has to stay until then. A gradient that is scattered is read at the end
- * only, and all of them would be there whole; so it is waited for earlier where more would be kept
- * for collectives than the two largest need. */
+ * What is sent has to stay until then. A gradient that is scattered is read at the end only, and an
+ * offloaded value in the backward: all of them would be there whole. So they are waited for earlier
+ * where more would be kept for collectives than the two largest need, or for copies than their room
+ * (op.h, weft_attr_move). */
 #include "pass/pass.h"
 
-static bool is_kept_for(const weft_graph *g, const weft_node *node)
+/* Its operand stays for its sake. */
+static bool is_kept_for(const weft_graph *g, const weft_node *node, bool moves)
 {
+    if (moves)
+        return node->op == WEFT_OP_OFFLOAD;
     if (!weft_op_is_collective(node->op) || node->op == WEFT_OP_ALL_REDUCE) /* is its own result */
         return false;
     const weft_node *from = weft_graph_node(g, weft_value_get(g, node->in[0])->node);
@@ -29,7 +34,7 @@ static void wait_for_readers(const weft_graph *g, int32_t *wait)
 {
     const int32_t nodes = weft_graph_node_count(g);
     for (int32_t n = 0; n < nodes; n++)
-        wait[n] = weft_op_is_collective(weft_graph_node(g, n)->op) ? nodes : -1;
+        wait[n] = weft_op_runs_beside(weft_graph_node(g, n)->op) ? nodes : -1;
     for (int32_t n = nodes - 1; n >= 0; n--) {
         const weft_node *node = weft_graph_node(g, n);
         if (weft_op_is_alias(node->op))
@@ -46,18 +51,30 @@ static void wait_for_readers(const weft_graph *g, int32_t *wait)
     }
 }
 
-weft_status weft_schedule_waits(const weft_graph *g, int32_t *wait)
+static int64_t most_kept(const weft_graph *g, bool moves)
+{
+    int64_t most = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (!is_kept_for(g, node, moves))
+            continue;
+        const int64_t bytes = moves ? kept_bytes(g, n) : 2 * kept_bytes(g, n),
+                      room = moves ? ((const weft_attr_move *)node->attr)->room : 0;
+        most = bytes > most ? bytes : most;
+        most = room > most ? room : most;
+    }
+    return most;
+}
+
+static weft_status wait_for_room(const weft_graph *g, bool moves, int32_t *wait)
 {
     const int32_t nodes = weft_graph_node_count(g);
+    const int64_t most = most_kept(g, moves);
     int32_t *flying = NULL; /* whose operands are kept, oldest first */
-    int64_t count = 0, room = 0, kept = 0, most = 0;
+    int64_t count = 0, room = 0, kept = 0;
     weft_status_code status = WEFT_OK;
-    wait_for_readers(g, wait);
-    for (int32_t n = 0; n < nodes; n++)
-        if (is_kept_for(g, weft_graph_node(g, n)))
-            most = 2 * kept_bytes(g, n) > most ? 2 * kept_bytes(g, n) : most;
     for (int32_t n = 0; n < nodes; n++) {
-        if (!is_kept_for(g, weft_graph_node(g, n)))
+        if (!is_kept_for(g, weft_graph_node(g, n), moves))
             continue;
         int64_t left = 0;
         for (int64_t i = 0; i < count; i++) {
@@ -84,10 +101,17 @@ out:
     return status;
 }
 
+weft_status weft_schedule_waits(const weft_graph *g, int32_t *wait)
+{
+    wait_for_readers(g, wait);
+    WEFT_TRY(wait_for_room(g, false, wait));
+    return wait_for_room(g, true, wait);
+}
+
 weft_status weft_schedule_print(const weft_graph *g, weft_buf *out)
 {
     const int32_t nodes = weft_graph_node_count(g);
-    /* Collectives by the node before which they are waited for: a list per node. */
+    /* By the node before which they are waited for: a list per node. */
     int32_t *wait = weft_alloc((nodes + 1) * (int64_t)sizeof *wait);
     int32_t *first = weft_alloc((nodes + 1) * (int64_t)sizeof *first);
     int32_t *next = weft_alloc((nodes + 1) * (int64_t)sizeof *next);

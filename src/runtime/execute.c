@@ -123,6 +123,11 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
         weft_exchange_start(code->exchange);
         return WEFT_OK;
     case INSTR_JOIN: return WEFT_OK;
+    case INSTR_MOVE: /* likewise, and where it goes nobody is at work any more */
+        WEFT_TRY(p->device->wait(p->stream));
+        weft_mover_start(p->passing->mover, code->move);
+        return WEFT_OK;
+    case INSTR_MOVED: return weft_mover_wait(p->passing->mover, code->move);
     case INSTR_WAIT: return weft_exchange_wait(code->exchange);
     }
     return WEFT_OK;
@@ -130,10 +135,11 @@ static weft_status run_instruction(const weft_program *p, const instruction *cod
 
 static weft_status run_guarded(const weft_program *p, const instruction *code)
 {
-    if (p->options.guard && code->kind != INSTR_WAIT)
+    if (p->options.guard && code->kind != INSTR_WAIT && code->kind != INSTR_MOVED)
         lay_guards(p, code);
     WEFT_TRY(run_instruction(p, code));
-    return p->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN
+    return p->options.guard && code->kind != INSTR_START && code->kind != INSTR_JOIN &&
+                   code->kind != INSTR_MOVE
                ? check_guards(p, code)
                : WEFT_OK;
 }
@@ -208,6 +214,8 @@ weft_status weft_program_run(weft_program *p)
     if (status == WEFT_OK)
         status = run_all(p);
     weft_host_set_threads(before);
+    if (status != WEFT_OK && p->passing->mover) /* nobody writes here when the memory goes */
+        weft_mover_finish(p->passing->mover);
     if (status != WEFT_OK) {
         if (p->base)
             weft_comm_give_up(weft_group_comm(p->base));

@@ -214,6 +214,7 @@ void weft_part_stream_feed(weft_part_stream *s)
                 return;
             memcpy(s->ring + at % s->capacity, (const char *)s->piece[i].tensor->data + done,
                    (size_t)n);
+            weft_tensor_drop_part(s->piece[i].tensor, done, n);
             note(s, &s->fed, n);
         }
 }
@@ -357,6 +358,7 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
                          stored->file, stored->name);
     r->filled[index] +=
         weft_box_copy(&own, tensor->data, tensor->dtype, &box, stored->data, stored->dtype);
+    weft_tensor_drop(tensor);
     return WEFT_OK;
 }
 

@@ -85,6 +85,7 @@ static weft_status make_tables(weft_program *p)
     p->begins = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->begins);
     p->joined = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->joined);
     p->channel = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->channel);
+    p->move = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->move);
     p->cache = weft_arena_alloc(p->meta, nodes * (int64_t)sizeof *p->cache);
     p->code = weft_arena_alloc(p->meta, 2 * nodes * (int64_t)sizeof *p->code);
     p->seconds =
@@ -96,7 +97,7 @@ static weft_status make_tables(weft_program *p)
                     ? weft_arena_alloc(p->meta, 4 * nodes * (int64_t)sizeof *p->moment)
                     : NULL;
     if (!p->view || !p->asked || !p->source_offset || !p->stored || !p->constant || !p->exchange ||
-        !p->begins || !p->joined || !p->channel || !p->cache || !p->code ||
+        !p->begins || !p->joined || !p->channel || !p->move || !p->cache || !p->code ||
         (p->options.profile && (!p->seconds || !p->begin || !p->moment)))
         return no_memory();
     for (int32_t v = 0; v < values; v++) {
@@ -186,6 +187,11 @@ static weft_status compile_node(weft_program *p, int32_t n)
         return WEFT_OK;
     if (weft_op_is_collective(node->op))
         return compile_collective(p, n);
+    if (weft_op_has(node->op, WEFT_TRAIT_MOVES)) {
+        p->move[n] = weft_arena_alloc(p->meta, sizeof *p->move[n]);
+        p->code[p->code_count++] = (instruction){.kind = INSTR_MOVE, .node = n, .move = p->move[n]};
+        return p->move[n] ? WEFT_OK : no_memory();
+    }
     instruction *code = &p->code[p->code_count++];
     weft_view *view =
         weft_arena_alloc(p->meta, (node->in_count + node->out_count) * (int64_t)sizeof *view);
@@ -236,7 +242,10 @@ static weft_status compile_code(weft_program *p)
     for (int32_t n = 0; n <= nodes; n++) {
         for (int32_t c = first[n]; c >= 0; c = next[c])
             p->code[p->code_count++] =
-                (instruction){.kind = INSTR_WAIT, .node = c, .exchange = p->exchange[p->begins[c]]};
+                p->move[c] ? (instruction){.kind = INSTR_MOVED, .node = c, .move = p->move[c]}
+                           : (instruction){.kind = INSTR_WAIT,
+                                           .node = c,
+                                           .exchange = p->exchange[p->begins[c]]};
         if (n < nodes)
             WEFT_GO(compile_node(p, n));
     }
@@ -418,6 +427,7 @@ weft_status weft_program_compile(const weft_graph *graph, const weft_program_opt
 static void leave_passing(weft_passing *passing)
 {
     if (passing && --passing->users == 0) {
+        weft_passing_release(passing);
         passing->device->free(passing->data);
         weft_free(passing);
     }
@@ -551,6 +561,7 @@ static char *locate_root(const weft_program *p, int32_t root)
         return p->wide && p->source_offset[root] >= 0
                    ? (p->memory + p->sources_at + p->source_offset[root])
                    : p->stored[root]->data;
+    case WEFT_REGION_AWAY: return p->passing->away + place->offset;
     case WEFT_REGION_CONSTANT:
         constant = weft_graph_node(p->graph, info->node)->attr;
         return p->constant[root] ? weft_constant_data(p->constant[root])
@@ -617,6 +628,8 @@ void weft_program_point_views(weft_program *p)
             code->args.stream = p->stream;
         } else if (code->kind == INSTR_START) {
             point_exchange(p, code);
+        } else if (code->kind == INSTR_MOVE) {
+            weft_program_point_move(p, code);
         }
     }
     point_ports(p);
@@ -825,7 +838,7 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
         return weft_fail(WEFT_E_MEMORY, "a program needs %s, which this machine does not give",
                          weft_format_bytes(bytes, text));
     }
-    weft_status_code status = WEFT_OK;
+    weft_status_code status = weft_passing_reserve(passing, programs, count);
     for (int i = 0; i < count && status == WEFT_OK; i++)
         status = bind_one(programs[i], store, group, passing);
     for (int i = 0; i < count && status != WEFT_OK; i++)

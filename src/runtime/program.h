@@ -12,14 +12,18 @@
 
 #include "runtime/comm.h"
 #include "runtime/constants.h"
+#include "runtime/mover.h"
 
-/* JOIN: a collective that starts later, with the last of its bundle. */
+/* JOIN: a collective that starts later, with the last of its bundle. MOVE: a copy elsewhere or back
+ * starts, MOVED: it is waited for. */
 typedef enum instruction_kind {
     INSTR_KERNEL,
     INSTR_START,
     INSTR_JOIN,
     INSTR_WAIT,
-    INSTR_SLICE
+    INSTR_SLICE,
+    INSTR_MOVE,
+    INSTR_MOVED
 } instruction_kind;
 
 typedef struct instruction {
@@ -28,6 +32,7 @@ typedef struct instruction {
     weft_kernel_args args; /* KERNEL, SLICE */
     const weft_kernel *kernel;
     weft_exchange *exchange; /* START, WAIT */
+    weft_carry *move;        /* MOVE, MOVED */
     int64_t slice_start;     /* SLICE: along the dim, elements */
     int64_t workspace_bytes;
 } instruction;
@@ -51,6 +56,11 @@ typedef struct weft_passing {
     int users;
     const weft_device *device;
     char *data;
+    /* What is elsewhere, and who copies it; NULL: none of them has such a thing */
+    char *away;
+    int64_t away_bytes;
+    bool mapped;
+    weft_mover *mover;
 } weft_passing;
 
 struct weft_program {
@@ -88,6 +98,7 @@ struct weft_program {
     int32_t *begins;          /* collectives: the node that starts their exchange, or themselves */
     int32_t *joined;          /* collectives: the one before it in its bundle; -1: none */
     uint8_t *channel;         /* collectives: weft_channel */
+    weft_carry **move;        /* copies elsewhere and back */
     void **cache;             /* prepared kernels */
     double *seconds;          /* NULL: no profile */
 
@@ -124,6 +135,11 @@ void weft_program_bundle(weft_program *program);
 weft_status weft_program_compare(weft_program *program);
 /* Where the bytes of a value are; after bind. */
 void *weft_program_locate(const weft_program *program, int32_t value);
+/* Memory elsewhere for programs that are bound together (runtime/away.c), */
+weft_status weft_passing_reserve(weft_passing *passing, weft_program *const *programs, int count);
+void weft_passing_release(weft_passing *passing);
+/* and where a copy goes from and to. */
+void weft_program_point_move(const weft_program *program, const instruction *code);
 /* Points every view at its bytes: at bind, and after a swap of inputs. */
 void weft_program_point_views(weft_program *program);
 

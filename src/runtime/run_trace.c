@@ -13,6 +13,8 @@ static weft_trace_kind kind_of(weft_op op)
     case WEFT_OP_REDUCE_SCATTER: return WEFT_TRACE_REDUCE_SCATTER;
     case WEFT_OP_ALL_TO_ALL: return WEFT_TRACE_ALL_TO_ALL;
     case WEFT_OP_RING_SHIFT: return WEFT_TRACE_RING_SHIFT;
+    case WEFT_OP_OFFLOAD: return WEFT_TRACE_OFFLOAD;
+    case WEFT_OP_FETCH: return WEFT_TRACE_FETCH;
     default: return WEFT_TRACE_COMPUTE;
     }
 }
@@ -22,7 +24,7 @@ typedef struct recorder {
     weft_trace *trace;
     double *start, *end, origin;
     int32_t group;
-    int32_t *collective; /* by node: step of what was started there, -1: none */
+    int32_t *collective; /* by node: step of what was started there, copies too; -1: none */
     int32_t last;        /* compute step before this one; -1: none */
 } recorder;
 
@@ -68,10 +70,20 @@ static weft_status add_instruction(recorder *r, int32_t i)
         return add(r, code, comm, "", fmax(x->started, begin), fmax(x->finished, begin), after,
                    count, &r->collective[code->node]);
     }
-    if (code->kind == INSTR_WAIT)
-        after[count++] = r->collective[r->program->begins[code->node]];
-    return add(r, code, compute, code->kind == INSTR_WAIT ? "wait: " : "", begin, end, after, count,
-               &r->last);
+    if (code->kind == INSTR_MOVE) {
+        const weft_carry *m = code->move;
+        const weft_trace_step copy = {
+            .kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op),
+            .stream = WEFT_STREAM_HOST,
+            .bytes = (double)m->bytes};
+        return add(r, code, copy, "", fmax(m->started, begin), fmax(m->finished, begin), after,
+                   count, &r->collective[code->node]);
+    }
+    const bool waits = code->kind == INSTR_WAIT || code->kind == INSTR_MOVED;
+    if (waits)
+        after[count++] =
+            r->collective[code->kind == INSTR_WAIT ? r->program->begins[code->node] : code->node];
+    return add(r, code, compute, waits ? "wait: " : "", begin, end, after, count, &r->last);
 }
 
 weft_status weft_program_trace(const weft_program *p, int rank, int ranks, weft_trace *trace,

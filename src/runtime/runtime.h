@@ -118,6 +118,7 @@ typedef struct weft_tensor {
     /* Where several ranks hold the same part, which copy this is, and how many there are (0: as 1).
      * -1: each rank's own content, a part of nothing (its own contribution to a sum). */
     int replica, replicas;
+    bool mapped; /* kept elsewhere: on the host `data` is a file's; see weft_tensor_drop */
 } weft_tensor;
 weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */
 int64_t weft_store_index(const weft_store *store, const char *name); /* -1: none */
@@ -136,7 +137,16 @@ bool weft_store_keeps(const weft_node *node);
 /* The same for one of them. */
 weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, weft_value value,
                                   uint64_t seed);
-int64_t weft_store_bytes(const weft_store *store);
+int64_t weft_store_bytes(const weft_store *store); /* but those elsewhere, */
+int64_t weft_store_away_bytes(const weft_store *store);
+/* From here on states whose names match one of `patterns` (borrowed) and that are large enough
+ * (pass/pass.h, weft_offload_state) are kept in files of the folder `dir` (borrowed). */
+void weft_store_keep_away(weft_store *store, const char *const *patterns, int count,
+                          const char *dir);
+/* Somebody has read or written its data: they leave this process' memory if they are a file's. */
+void weft_tensor_drop(const weft_tensor *tensor);
+/* `bytes` of them from byte `at` on. */
+void weft_tensor_drop_part(const weft_tensor *tensor, int64_t at, int64_t bytes);
 
 /* ---- program ------------------------------------------------------------------------------- */
 typedef struct weft_program weft_program;
@@ -154,6 +164,9 @@ typedef struct weft_program_options {
     /* The axis along which ranks run other programs than this one, stages of a pipeline: nothing is
      * exchanged on it, and nothing compared; NULL: none */
     const char *apart;
+    /* What graph op offload moves goes to an unnamed file in this folder (borrowed); NULL: to the
+     * host's memory */
+    const char *away;
     /* Of kernels; 0: as many as the calling thread has. Planned for, bound for and run with,
      * whatever it has then */
     int threads;
@@ -183,6 +196,8 @@ weft_status weft_program_bind(weft_program *program, weft_store *store, weft_gro
 weft_status weft_programs_bind(weft_program *const *programs, int count, weft_store *store,
                                weft_group *group);
 int64_t weft_programs_bytes(weft_program *const *programs, int count);
+/* Bytes elsewhere that they take when they are bound together (graph op offload). */
+int64_t weft_programs_away_bytes(weft_program *const *programs, int count);
 /* Gives that memory back; the program can be bound again. */
 void weft_program_unbind(weft_program *program);
 /* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a
@@ -214,5 +229,12 @@ typedef struct weft_comm_times {
     int exchanges;
 } weft_comm_times;
 weft_comm_times weft_program_comm_times(const weft_program *program);
+/* Of the last run: bytes that were copied elsewhere and back, the seconds of the copies, and the
+ * part of them that this rank's kernels had to wait. */
+typedef struct weft_away_times {
+    int64_t out, back;
+    double busy, exposed;
+} weft_away_times;
+weft_away_times weft_program_away_times(const weft_program *program);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "base/convert.h"
+#include "base/scratch_map.h"
 #include "runtime/part.h"
 
 #include <string.h>
@@ -13,6 +14,9 @@ struct weft_store {
     int64_t count, capacity;
     int64_t *slot; /* open addressing: index + 1, 0 empty */
     int64_t slots;
+    const char *const *away; /* patterns; NULL: none */
+    int away_count;
+    const char *dir;
 };
 
 weft_store *weft_store_create_on(const weft_device *device)
@@ -33,12 +37,40 @@ const weft_device *weft_store_device(const weft_store *store)
     return store->device;
 }
 
+static int64_t tensor_bytes(const weft_tensor *tensor)
+{
+    return weft_shape_count(&tensor->shape) * weft_dtype_bytes(tensor->dtype);
+}
+
+void weft_store_keep_away(weft_store *store, const char *const *patterns, int count,
+                          const char *dir)
+{
+    store->away = patterns;
+    store->away_count = count;
+    store->dir = dir;
+}
+
+void weft_tensor_drop_part(const weft_tensor *tensor, int64_t at, int64_t bytes)
+{
+    if (tensor->mapped && tensor->data)
+        weft_scratch_drop((const char *)tensor->data + at, bytes);
+}
+
+void weft_tensor_drop(const weft_tensor *tensor)
+{
+    weft_tensor_drop_part(tensor, 0, tensor_bytes(tensor));
+}
+
 void weft_store_free(weft_store *store)
 {
     if (!store)
         return;
     for (int64_t i = 0; i < store->count; i++) {
-        store->device->free(store->tensor[i]->data);
+        weft_tensor *t = store->tensor[i];
+        if (t->mapped && store->device == &weft_device_host)
+            weft_scratch_unmap(t->data, tensor_bytes(t));
+        else
+            store->device->free(t->data);
         weft_free((char *)(uintptr_t)store->tensor[i]->name);
         weft_free(store->tensor[i]);
     }
@@ -77,15 +109,23 @@ weft_tensor *weft_store_at(weft_store *store, int64_t index)
     return store->tensor[index];
 }
 
-int64_t weft_store_bytes(const weft_store *store)
+static int64_t sum_bytes(const weft_store *store, bool mapped)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < store->count; i++)
-        bytes += (weft_shape_count(&store->tensor[i]->shape) *
-                      weft_dtype_bytes(store->tensor[i]->dtype) +
-                  63) /
-                 64 * 64;
+        if (store->tensor[i]->mapped == mapped)
+            bytes += weft_aligned(tensor_bytes(store->tensor[i]));
     return bytes;
+}
+
+int64_t weft_store_bytes(const weft_store *store)
+{
+    return sum_bytes(store, false);
+}
+
+int64_t weft_store_away_bytes(const weft_store *store)
+{
+    return sum_bytes(store, true);
 }
 
 static weft_status grow_table(weft_store *store)
@@ -113,23 +153,36 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     WEFT_TRY(grow_table(store));
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
-    const int64_t bytes = weft_shape_count(&like->shape) * weft_dtype_bytes(like->dtype);
+    const int64_t bytes = tensor_bytes(like);
+    const bool away = weft_offload_state(store->away, store->away_count, name, bytes),
+               mapped = away && store->device == &weft_device_host;
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
-    void *data = store->device->alloc(bytes);
+    void *data = NULL;
+    weft_status_code status = WEFT_OK;
+    if (mapped)
+        status = weft_scratch_map(store->dir, bytes, &data);
+    else
+        data = store->device->alloc(bytes);
     if (!tensor || !copy || !data) {
         char text[32];
         weft_free(tensor);
         weft_free(copy);
-        store->device->free(data);
+        if (mapped)
+            weft_scratch_unmap(data, bytes);
+        else
+            store->device->free(data);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "\"%s\"", name);
         return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\" (%s)", name,
                          weft_format_bytes(bytes, text));
     }
-    if (!store->device->hollow)
+    if (!store->device->hollow && !mapped)
         memset(data, 0, (size_t)bytes);
     *tensor = *like;
     tensor->name = copy;
     tensor->data = data;
+    tensor->mapped = away;
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;

@@ -1,5 +1,7 @@
 #include "train/run.h"
 
+#include "kernel/kernel.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -172,6 +174,7 @@ static const weft_section guard_section = {"guard", "what to do about outliers a
                                            sizeof(weft_run_guard), guard_keys,
                                            WEFT_COUNT(guard_keys)};
 
+static const char *const states_names[] = {"kept", "offload", NULL};
 static const weft_key memory_keys[] = {
     {"limit", WEFT_KEY_I64, offsetof(weft_run_room, limit), "0", "bytes",
      "of the whole process of a rank, 6GiB for instance: of what a stage's forward leaves for its "
@@ -183,6 +186,18 @@ static const weft_key memory_keys[] = {
     {"profile", WEFT_KEY_STRING, offsetof(weft_run_room, profile), "", "",
      "file of `weft profile`: what costs how much time; without one this machine's rates of a "
      "product and of a copy are measured"},
+    {"offload", WEFT_KEY_STRING, offsetof(weft_run_room, offload), "none", "",
+     "where values may go between forward and backward when the limit needs it: none; a folder, "
+     "for "
+     "a file without a name; host: the host's memory, of a device that has its own; auto: that, or "
+     "the run's folder"},
+    {"states", WEFT_KEY_ENUM, offsetof(weft_run_room, states), "kept", "",
+     "offload: moments and averages are elsewhere, too, and come back for each update",
+     .choices = states_names},
+    {"ahead", WEFT_KEY_I64, offsetof(weft_run_room, ahead), "0", "bytes",
+     "of copies that are under way in one direction, or back before they are read; 0: what the two "
+     "largest need",
+     .min = 0, .max = 9e18},
 };
 static const weft_section memory_section = {"memory", "what a rank may take", sizeof(weft_run_room),
                                             memory_keys, WEFT_COUNT(memory_keys)};
@@ -421,7 +436,37 @@ static weft_status check_memory(const weft_run *run, const char *path)
                          "%s: recompute and memory.recompute both have patterns: they mean the "
                          "same, give them in one place",
                          path);
+    const weft_backend *backend = weft_backend_find(run->backend);
+    const bool cpu = backend == &weft_backend_cpu,
+               host = backend && backend->device == &weft_device_host;
+    if (host && !strcmp(run->memory.offload, "host"))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: memory.offload: host: backend %s computes in the host's memory; name "
+                         "a folder, or auto for that of the run",
+                         path, run->backend);
+    if (run->memory.states && !cpu)
+        return weft_fail(WEFT_E_CONFIG, "%s: memory.states: offload is for backend cpu, this is %s",
+                         path, run->backend);
+    if (strcmp(run->memory.offload, "none") && !run->memory.limit && !run->memory.states)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: memory.offload: nothing has to go without memory.limit; give one, as "
+                         "in memory: {limit: 6GiB, offload: %s}",
+                         path, run->memory.offload);
     return WEFT_OK;
+}
+
+weft_run_place weft_run_away(const weft_run *run)
+{
+    const weft_run_room *m = &run->memory;
+    const weft_backend *backend = weft_backend_find(run->backend);
+    const bool named = strcmp(m->offload, "none") && strcmp(m->offload, "auto") &&
+                       strcmp(m->offload, "host"),
+               host = !backend || backend->device == &weft_device_host;
+    return (weft_run_place){.values = strcmp(m->offload, "none") && m->limit,
+                            .states = m->states,
+                            .dir = !host   ? NULL
+                                   : named ? m->offload
+                                           : run->out};
 }
 
 weft_status weft_run_check(const weft_run *run, const char *path)

@@ -78,6 +78,9 @@ typedef struct weft_run_room {
     int64_t limit;              /* bytes; 0: none */
     weft_string_list recompute; /* "auto", "none" or patterns: weft_run_recomputes */
     const char *profile;
+    const char *offload; /* "none", "auto", "host" or a folder: weft_run_away */
+    int states;          /* 1: the optimizer's are elsewhere between its updates */
+    int64_t ahead;       /* bytes of copies under way; 0: what the two largest need */
 } weft_run_room;
 
 typedef struct weft_run {
@@ -124,6 +127,12 @@ weft_status weft_run_check_sizes(const weft_run *run, const char *path, const we
 /* Patterns of what the backward makes again, whatever the limit; *chosen: memory.limit may choose
  * more. */
 const weft_string_list *weft_run_recomputes(const weft_run *run, bool *chosen);
+/* Where values go that are moved away; none: nowhere. `dir` NULL: to the host's memory. */
+typedef struct weft_run_place {
+    bool values, states;
+    const char *dir;
+} weft_run_place;
+weft_run_place weft_run_away(const weft_run *run);
 /* How data becomes noise: its row. */
 const weft_process *weft_run_process(const weft_run *run);
 

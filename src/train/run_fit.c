@@ -8,7 +8,9 @@
  *                                        below by d: budget + d, until little is left */
 #include "train/run_fit.h"
 
+#include "base/fs.h"
 #include "runtime/measure.h"
+#include "runtime/mover.h"
 #include "train/keeps.h"
 
 #include <math.h>
@@ -180,22 +182,24 @@ static weft_status too_little(const fit *f)
 static weft_status search(fit *f, int64_t all_peak, trial *best)
 {
     const double least = least_budget(&f->keeps), all = item_bytes(&f->keeps, false);
+    const double step = all / 128; /* less changes nothing that is chosen */
     double low = least, high = all, budget = all - (double)(all_peak - f->limit);
-    for (int i = 0; i < TRIES && high - low > all / 128; i++) {
+    for (int i = 0; i < TRIES && high - low > step; i++) {
         trial t;
-        if (!(budget > low && budget < high))
+        if (!(budget > low && budget < high) || i >= TRIES / 2)
             budget = (low + high) / 2;
         WEFT_TRY(try_budget(f, budget, &t));
-        const double room = (double)(f->limit - t.peak);
-        const bool fits = t.peak <= f->limit;
-        *(fits ? &low : &high) = budget;
-        budget += room;
-        if (fits) {
+        const double room = (double)(f->limit - t.peak), kept = t.choice.kept;
+        if (room >= 0) {
+            low = budget;
+            budget = kept + room;
             trial_free(best);
             *best = t;
-            if (room < all / 128)
+            if (room < step)
                 break;
         } else {
+            high = fmin(budget, kept);
+            budget = high + fmin(room, -step);
             trial_free(&t);
         }
     }
@@ -219,7 +223,8 @@ static void tell(const fit *f, const trial *t, weft_buf *told)
     if (away)
         weft_buf_printf(told, ", moves %s away and back (%s)", weft_format_bytes(away, text[2]),
                         what[1].data ? what[1].data : "");
-    weft_buf_printf(told, "; a step is expected to take %.1f %% longer\n",
+    weft_buf_printf(told, "; a step of %s is expected to take %.1f %% longer\n",
+                    weft_format_seconds(f->keeps.run, text[2]),
                     f->keeps.run > 0 ? 100 * t->choice.seconds / f->keeps.run : 0);
     weft_buf_free(&what[0]);
     weft_buf_free(&what[1]);
@@ -276,6 +281,22 @@ static weft_status read_device(const weft_run *run, const weft_backend *backend,
     return WEFT_OK;
 }
 
+/* Bytes a second of what is moved away and back; 0: nothing may be. */
+static weft_status measure_copies(fit *f, const weft_cluster *cluster)
+{
+    const weft_run_place away = weft_run_away(f->run);
+    if (away.values && !away.states && f->place->pipe)
+        return weft_fail(WEFT_E_CONFIG, "memory.offload: what stages of a pipeline keep stays in "
+                                        "their records (parallel.pp); without it the limit has "
+                                        "values made again, and memory.states: offload goes");
+    if (!away.values || f->place->pipe)
+        return WEFT_OK;
+    f->rate = cluster->host.bandwidth;
+    return away.dir && (f->comm || weft_path_is_dir(away.dir))
+               ? weft_mover_measure(away.dir, &f->rate)
+               : WEFT_OK;
+}
+
 weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
                          const weft_place_of_run *place, weft_comm *together, weft_store *store,
                          int64_t process, weft_fates *fates, weft_buf *told)
@@ -292,6 +313,8 @@ weft_status weft_run_fit(const weft_run *run, const weft_run_models *models,
     weft_arena *arena = weft_arena_create();
     weft_status_code status = arena ? read_device(run, place->backend, arena, &cluster)
                                     : weft_fail(WEFT_E_MEMORY, "out of memory for memory.limit");
+    if (status == WEFT_OK)
+        status = measure_copies(&f, &cluster);
     if (status == WEFT_OK)
         status = weft_run_staging_bytes(models, place, store, &f.staging);
     for (; f.index < run->stages.count && status == WEFT_OK; f.index++)

@@ -42,16 +42,20 @@ weft_status weft_run_stage_bytes(const weft_run *run, const weft_run_models *mod
                                  int64_t *stage, weft_buf *terms)
 {
     weft_stage_steps s = {0};
-    int64_t programs = 0, batches = 0;
+    int64_t programs = 0, batches = 0, away = 0;
     char text[2][32];
     const weft_stage *at = (const weft_stage *)run->stages.item + index;
     WEFT_TRY(weft_stage_steps_plan(steps, run, models, at, place, &s));
-    const weft_status_code status = weft_stage_steps_bytes(&s, &programs);
+    weft_status_code status = weft_stage_steps_bytes(&s, &programs);
+    if (status == WEFT_OK)
+        status = weft_stage_steps_away_bytes(&s, &away);
     batches = batches_bytes(run, models, at, &s);
     *stage = programs + batches;
     if (terms)
         weft_buf_printf(terms, ", stage %lld %s and batches %s", (long long)index,
                         weft_format_bytes(programs, text[0]), weft_format_bytes(batches, text[1]));
+    if (terms && away)
+        weft_buf_printf(terms, " (and %s elsewhere)", weft_format_bytes(away, text[0]));
     weft_stage_steps_free(&s);
     return status;
 }
@@ -92,6 +96,8 @@ static void tell_store(weft_store *store, weft_buf *out)
     for (int64_t i = 0; i < weft_store_count(store); i++) {
         const weft_tensor *t = weft_store_at(store, i);
         int kind = 0;
+        if (t->mapped)
+            continue;
         while (strncmp(t->name, prefix[kind], strlen(prefix[kind])))
             kind++;
         bytes[kind] += weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
@@ -103,6 +109,11 @@ static void tell_store(weft_store *store, weft_buf *out)
             continue;
         weft_buf_printf(out, "%s%s %s", between, what[kind], weft_format_bytes(bytes[kind], text));
         between = ", ";
+    }
+    if (weft_store_away_bytes(store)) {
+        char text[32];
+        weft_buf_printf(out, "%selsewhere %s", between,
+                        weft_format_bytes(weft_store_away_bytes(store), text));
     }
 }
 

@@ -129,16 +129,34 @@ weft_status weft_stage_steps_pipe(const weft_stage_steps *s, weft_pipe_run **run
     return status;
 }
 
+static weft_status list_programs(const weft_stage_steps *steps, weft_program ***list, int *count)
+{
+    *count = 0;
+    for (int i = 0; i < steps->count; i++)
+        *count += weft_step_programs(steps->bucket[i], NULL);
+    *list = weft_alloc((*count + 1) * (int64_t)sizeof **list);
+    if (!*list)
+        return no_memory(*count);
+    for (int i = 0, at = 0; i < steps->count; i++)
+        at += weft_step_programs(steps->bucket[i], *list + at);
+    return WEFT_OK;
+}
+
+weft_status weft_stage_steps_away_bytes(const weft_stage_steps *steps, int64_t *bytes)
+{
+    weft_program **program;
+    int count;
+    WEFT_TRY(list_programs(steps, &program, &count));
+    *bytes = weft_programs_away_bytes(program, count);
+    weft_free(program);
+    return WEFT_OK;
+}
+
 weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes)
 {
-    int count = 0;
-    for (int i = 0; i < steps->count; i++)
-        count += weft_step_programs(steps->bucket[i], NULL);
-    weft_program **program = weft_alloc((count + 1) * (int64_t)sizeof *program);
-    if (!program)
-        return no_memory(count);
-    for (int i = 0, at = 0; i < steps->count; i++)
-        at += weft_step_programs(steps->bucket[i], program + at);
+    weft_program **program;
+    int count;
+    WEFT_TRY(list_programs(steps, &program, &count));
     *bytes = weft_programs_bytes(program, count);
     weft_free(program);
     if (!steps->pipe)

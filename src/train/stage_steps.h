@@ -34,6 +34,8 @@ weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
                                   const weft_place_of_run *place, weft_stage_steps *steps);
 /* Bytes that they reserve when they are bound together, with the records of stages. */
 weft_status weft_stage_steps_bytes(const weft_stage_steps *steps, int64_t *bytes);
+/* And elsewhere. */
+weft_status weft_stage_steps_away_bytes(const weft_stage_steps *steps, int64_t *bytes);
 /* What runs the buckets' stages by the table (train/pipe_run.h): planned, not bound. */
 weft_status weft_stage_steps_pipe(const weft_stage_steps *steps, weft_pipe_run **run);
 /* Bytes in the store of every parameter and state that one of them has. */

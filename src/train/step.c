@@ -70,10 +70,19 @@ static weft_status compose(const weft_place_of_run *place, weft_recipe *recipe)
     return status;
 }
 
+static const char *const away_states[] = {"adamw.*", "ema.*"};
+
+const char *const *weft_step_away_states(int *count)
+{
+    *count = WEFT_COUNT(away_states);
+    return away_states;
+}
+
 static weft_program_options options_of(const weft_place_of_run *place)
 {
     return (weft_program_options){.backend = place->backend,
                                   .mesh = &place->mesh,
+                                  .away = place->away,
                                   .no_views = place->passes && !place->passes->views,
                                   .profile = place->profile};
 }
@@ -90,6 +99,10 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count,
                                    .fates = place->fates,
+                                   .away_states = place->away_states ? away_states : NULL,
+                                   .away_state_count =
+                                       place->away_states ? WEFT_COUNT(away_states) : 0,
+                                   .room = place->room,
                                    .look = optimizer ? place->look : NULL,
                                    .look_user = place->look_user};
     weft_status_code status = WEFT_OK;
@@ -130,6 +143,7 @@ void weft_step_begin_averages(weft_store *store)
             continue;
         const weft_box all = weft_box_of(param), part = weft_box_of(average);
         weft_box_copy(&part, average->data, average->dtype, &all, param->data, param->dtype);
+        weft_tensor_drop(average);
     }
 }
 

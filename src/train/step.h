@@ -26,6 +26,9 @@ typedef struct weft_place_of_run {
     int recompute_count;
     const weft_fates *fates;       /* of what blocks keep, beside the patterns; NULL: it is kept */
     const weft_fates *stage_fates; /* the same by stage of a run (train/run_fit.h); NULL: those */
+    const char *away;              /* folder of what is moved away; NULL: the host's memory */
+    bool away_states;              /* the optimizer's states, too */
+    int64_t room;                  /* of copies under way (pass/passes.h) */
     /* Is shown the graphs of this rank that train, before passes shorten them; NULL: nobody is */
     weft_status (*look)(void *user, const weft_graph *graph);
     void *look_user;
@@ -67,6 +70,8 @@ weft_status weft_step_make(weft_graph *whole, const weft_optimizer_config *optim
 /* `config` as it is where `place` is: who steps what (ZeRO over the axis dp). */
 weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
                                           const weft_place_of_run *place);
+/* Patterns of states that are the optimizer's, for weft_store_keep_away. */
+const char *const *weft_step_away_states(int *count);
 /* Moving averages of a store begin as copies of their parameters, */
 void weft_step_begin_averages(weft_store *store);
 /* and when all is trained they take their place. `step` is the one that updates them, unbound;

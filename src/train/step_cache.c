@@ -73,6 +73,8 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               place->kind,
                               place->told,
                               place->zero,
+                              place->away_states,
+                              (double)place->room,
                               (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),
@@ -85,6 +87,8 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
     for (int64_t i = 0; place->fates && i < place->fates->count; i++)
         key.options = weft_seed_mix(weft_seed_mix(key.options, place->fates->row[i].key),
                                     place->fates->row[i].fate);
+    if (place->away)
+        key.options = mix_text(key.options, place->away);
     key.options = mix_text(key.options, place->backend->name);
     if (place->pipe) {
         key.options = mix_text(key.options, place->pipe->schedule);

@@ -59,7 +59,8 @@ typedef struct trainer {
     double peak_gflops;
     double longest; /* step, in seconds */
     bool told_patience;
-    int64_t process; /* bytes of it that were resident before it reserved any */
+    int64_t process;       /* bytes of it that were resident before it reserved any */
+    weft_away_times moved; /* of the stage's steps so far */
     /* By stage: what memory.limit has become of what blocks keep; NULL: no limit */
     weft_fates *fates;
     /* of the stage that runs */
@@ -138,6 +139,10 @@ static weft_status open_ranks(trainer *t)
     t->place.recompute = recompute->item;
     t->place.recompute_count = (int)recompute->count;
     t->place.passes = &run->passes;
+    const weft_run_place away = weft_run_away(run);
+    t->place.away = away.dir;
+    t->place.away_states = away.states;
+    t->place.room = run->memory.ahead;
     t->leader = weft_comm_rank(t->comm) == 0;
     t->place.bulletin = weft_bulletin_floats(run->stragglers.steps ? ranks : 0);
     t->bulletin = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->bulletin);
@@ -193,6 +198,10 @@ static weft_status begin(trainer *t)
     WEFT_TRY(weft_comm_barrier(t->comm));
     t->guard = weft_guard_make(&t->run->guard);
     t->store = weft_store_create_on(t->place.backend->device);
+    int states;
+    const char *const *away = weft_step_away_states(&states);
+    if (t->store && t->place.away_states)
+        weft_store_keep_away(t->store, away, states, t->place.away);
     t->steps = weft_step_cache_create();
     if (!t->store || !t->steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -703,12 +712,23 @@ static void write_bulletin(trainer *t, bool interrupted)
         memcpy(t->bulletin + at, &t->pace, sizeof t->pace);
 }
 
+static weft_status run_program(trainer *t, weft_program *program)
+{
+    WEFT_TRY(weft_program_run(program));
+    const weft_away_times moved = weft_program_away_times(program);
+    t->moved.out += moved.out;
+    t->moved.back += moved.back;
+    t->moved.busy += moved.busy;
+    t->moved.exposed += moved.exposed;
+    return WEFT_OK;
+}
+
 /* Runs a program that trains, which may carry the bulletin on: `from` goes in, t->news comes out.
  */
 static weft_status run_with_news(trainer *t, const weft_step *step, const float *from)
 {
     const bool carried = weft_step_tell(step, from);
-    WEFT_TRY(weft_program_run(step->program));
+    WEFT_TRY(run_program(t, step->program));
     if (carried)
         weft_step_hear(step, t->news);
     else if (from != t->news)
@@ -1053,6 +1073,19 @@ static void tell_stage(const trainer *t)
     weft_buf_free(&sizes);
 }
 
+/* What went elsewhere and came back in the stage's steps, and how much of it nobody waited for. */
+static void tell_moved(const trainer *t)
+{
+    const weft_away_times *m = &t->moved;
+    char text[2][32];
+    if (m->busy > 0)
+        weft_info(
+            "stage %lld: %s were moved away and %s back; of the %.3g s that this took %.0f %% "
+            "were hidden behind the kernels",
+            (long long)t->stage_index, weft_format_bytes(m->out, text[0]),
+            weft_format_bytes(m->back, text[1]), m->busy, 100 * fmax(0, 1 - m->exposed / m->busy));
+}
+
 /* Where the checkpoint's loader stood; in other data, which is allowed then, at their beginning. */
 static weft_status restore_loader(trainer *t)
 {
@@ -1098,9 +1131,12 @@ static weft_status run_stage(trainer *t, int64_t index)
         WEFT_TRY(weft_meter_open(t->run->out, t->done,
                                  weft_run_first_step(t->run, t->run->stages.count),
                                  t->run->log_every, t->peak_gflops, &t->meter));
+    t->moved = (weft_away_times){0};
     WEFT_TRY(run_steps(t));
     if (t->leader)
         weft_captions_warn_cut(&t->models.captions, &t->spelling);
+    if (t->leader)
+        tell_moved(t);
     return tell_data(t, "data at the end of the stage");
 }
 

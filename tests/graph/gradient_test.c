@@ -93,7 +93,8 @@ Test(gradient, every_op_has_a_case)
     int count;
     const op_case *c = op_cases(&count);
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
-        bool found = weft_op_has((weft_op)op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_CONVERTS);
+        bool found =
+            weft_op_has((weft_op)op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_CONVERTS | WEFT_TRAIT_MOVES);
         for (int i = 0; i < count; i++)
             found |= (int)c[i].op == op;
         cr_expect(found, "no case for %s", weft_op_get((weft_op)op)->name);

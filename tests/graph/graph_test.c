@@ -282,6 +282,7 @@ static const attr_member members[] = {
     MEMBER(RANDOM_NORMAL, random, start),
     MEMBER(AFFINE, affine, scale),     MEMBER(AFFINE, affine, offset),
     MEMBER(CLAMP, clamp, lo),          MEMBER(CLAMP, clamp, hi),
+    MEMBER(FETCH, move, room),
     MEMBER(CLAMP_GRAD, clamp, lo),
     MEMBER(CAST, cast, dtype),
     MEMBER(GELU, gelu, exact),         MEMBER(GELU_GRAD, gelu, exact),
@@ -343,6 +344,11 @@ static weft_graph *graph_with(weft_op op, int32_t *node)
         const weft_attr_comm attr = {
             .axis = 0, .dim = 0, .dim2 = 1, .global = 6, .global2 = 8, .shift = 1};
         weft_emit(g, op, &x, 1, &attr);
+    } else if (op == WEFT_OP_FETCH) {
+        g = weft_graph_create();
+        const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(3, 8));
+        const weft_value away = weft_emit(g, WEFT_OP_OFFLOAD, &x, 1, &(weft_attr_move){1 << 20});
+        weft_emit(g, op, &away, 1, &(weft_attr_move){1 << 20});
     } else if (op == WEFT_OP_PARAM || op == WEFT_OP_INPUT) {
         const weft_attr_source attr = {
             .dtype = WEFT_F32, .shape = {2, {2, 3}}, .global = {2, {4, 3}}, .start = {2, 0}};

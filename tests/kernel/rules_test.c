@@ -311,8 +311,8 @@ Test(kernel_rules, bad_data_is_an_error)
 Test(kernel_rules, tables_are_whole)
 {
     for (int op = 0; op < WEFT_OP_COUNT; op++) {
-        const bool runtime =
-            weft_op_has((weft_op)op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS | WEFT_TRAIT_CONVERTS);
+        const bool runtime = weft_op_has((weft_op)op, WEFT_TRAIT_GIVEN | WEFT_TRAIT_ALIAS |
+                                                          WEFT_TRAIT_CONVERTS | WEFT_TRAIT_MOVES);
         cr_expect_eq(weft_backend_cpu.kernel[op] == NULL, runtime, "%s",
                      weft_op_get((weft_op)op)->name);
         cr_expect_eq(weft_backend_ref.kernel[op] == NULL, runtime, "%s",

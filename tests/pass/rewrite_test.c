@@ -168,6 +168,52 @@ Test(rewrite, what_is_kept_is_made_again_bitwise)
     weft_graph_free(third);
 }
 
+/* The plan of a graph with copies elsewhere holds, and what it takes there. */
+static int64_t checked_away(const weft_graph *g)
+{
+    weft_memory_plan plan;
+    cr_assert_eq(weft_pass_lifetime(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    cr_expect_eq(weft_memory_plan_check(g, NULL, &plan), WEFT_OK, "%s", weft_error_message());
+    const int64_t bytes = plan.away_bytes;
+    weft_memory_plan_free(&plan);
+    return bytes;
+}
+
+/* What is moved away, and with it what is made again, changes no bit; states elsewhere do not. */
+Test(rewrite, what_is_moved_away_comes_back)
+{
+    static const char *const states[] = {"adamw.*"};
+    weft_graph *g = training_graph(4, 16), *marked, *away, *both, *ordered;
+    const weft_fates every = some_fates(g, 1, WEFT_FATE_AWAY);
+    weft_fates mixed = some_fates(g, 1, WEFT_FATE_AWAY);
+    for (int64_t i = 0; i < mixed.count; i += 2)
+        mixed.row[i].fate = WEFT_FATE_AGAIN;
+    cr_assert_eq(weft_pass_recompute(g, NULL, 0, &every, &marked), WEFT_OK);
+    cr_assert_eq(weft_pass_offload(marked, NULL, 0, 0, &away), WEFT_OK, "%s", weft_error_message());
+    weft_graph_free(marked);
+    cr_assert_eq(weft_pass_recompute(g, NULL, 0, &mixed, &marked), WEFT_OK);
+    cr_assert_eq(weft_pass_order(marked, &ordered), WEFT_OK);
+    cr_assert_eq(weft_pass_offload(ordered, states, 1, 40 << 10, &both), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_expect_gt(checked_away(away), peak(g) / 3);
+    cr_expect_gt(checked_away(both), 0);
+    cr_expect_lt(peak(away), 6 * peak(g) / 10, "%g of %g", (double)peak(away), (double)peak(g));
+    cr_expect_eq(count_ops(away, WEFT_OP_OFFLOAD), count_ops(away, WEFT_OP_FETCH));
+    const outcome plain = train(g), a = train(away), b = train(both);
+    expect_bitwise(&plain, &a);
+    expect_bitwise(&plain, &b);
+    weft_store_free(plain.store);
+    weft_store_free(a.store);
+    weft_store_free(b.store);
+    weft_free(every.row);
+    weft_free(mixed.row);
+    weft_graph_free(g);
+    weft_graph_free(marked);
+    weft_graph_free(away);
+    weft_graph_free(both);
+    weft_graph_free(ordered);
+}
+
 /* A pattern without a match is told; a graph without a backward has nothing to make again. */
 Test(rewrite, recompute_patterns_without_a_match)
 {

@@ -121,10 +121,18 @@ static void move(weft_device_stream *s, int64_t bytes)
     take(s, weft_virtual_seconds(s->rates, WEFT_OP_COUNT, (weft_cost){.bytes = 2 * bytes}));
 }
 
+static const double usual_host = 25e9; /* bytes a second to the host, and back */
+
 static void copy(weft_device_stream *s, void *to, const void *from, weft_rows rows)
 {
     (void)to, (void)from;
     move(s, rows.rows * rows.row);
+}
+
+static void carry(weft_device_stream *s, void *to, const void *from, int64_t bytes)
+{
+    (void)to, (void)from;
+    take(s, s->rates->launch + (double)bytes / (s->rates->host > 0 ? s->rates->host : usual_host));
 }
 
 static void fill(weft_device_stream *s, void *to, int byte, int64_t bytes)
@@ -166,6 +174,7 @@ const weft_device weft_device_virtual = {
     .await = await,
     .copy = copy,
     .fill = fill,
+    .carry = carry,
     .convert = convert,
     .add = add,
     .sum = sum,

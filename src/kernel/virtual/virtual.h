@@ -16,6 +16,7 @@ enum { WEFT_VIRTUAL_WINDOW = 64 << 20 };
 
 typedef struct weft_virtual_rates {
     double flops, bytes; /* per second: arithmetic, and memory read and written */
+    double host;         /* bytes per second to the host's memory, and back; 0: 25e9 */
     double launch;       /* seconds that every kernel takes beside */
     double scale;        /* real seconds that a modelled second takes */
     /* Measured rates of single ops; 0: those above. */

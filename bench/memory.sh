@@ -1,0 +1,83 @@
+#!/bin/bash
+# bench/memory.sh WEFT: a 12-layer DiT under limits from all that it takes down to the least that it can: what its peak and its
+# step were expected to be, and what they were. Rows are printed as those of bench/README.md.
+exec python3 - "$(realpath "$1")" <<'PY'
+import glob, json, os, re, resource, shutil, subprocess, sys, tempfile
+
+WEFT, STEPS, ROWS = sys.argv[1], 4, 10
+os.chdir(tempfile.mkdtemp(prefix="weft-memory-"))
+MODEL = "{num_layers: 12, num_attention_heads: 4, attention_head_dim: 32, ffn_dim: 512, freq_dim: 32}"
+CONFIG = f"""
+out: runs/all
+autoencoder: {{weights: runs/vae/model/vae}}
+data: {{path: shards, latents: latents}}
+transformer: {{class: WanTransformer3DModel, config: {MODEL}}}
+text_encoders: [{{class: WeftBytesEncoder, config: {{dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}}}]
+stages:
+  - {{steps: {STEPS}, batch: 16, frames: 9, height: 64, width: 64, lr: 1e-3, warmup: 0}}
+"""
+VAE = """
+out: runs/vae
+data: {path: shards}
+autoencoder: {class: AutoencoderKLWan, config: {base_dim: 4, dim_mult: [1, 1, 2, 2], num_res_blocks: 1, z_dim: 4}}
+stages:
+  - {steps: 2, batch: 3, frames: 5, height: 16, width: 16, lr: 1e-3, warmup: 0}
+"""
+
+
+def run(*command, fails=False):
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    log = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    if bool(status) != fails:
+        sys.exit(f"{' '.join(command)}\n{log}")
+    return log, usage.ru_maxrss / 1024
+
+
+def mib(pattern, log):
+    match = re.search(pattern.replace("BYTES", r"([\d.]+) ([KMG]iB)"), log)
+    return float(match[1]) * {"KiB": 1 / 1024, "MiB": 1, "GiB": 1024}[match[2]] if match else None
+
+
+run(WEFT, "synth", "--out", "raw", "--shots", "24", "--single-share", "1", "--held-out-clips", "0", "--min-frames", "12",
+    "--max-frames", "14")
+os.makedirs("cur/clips")
+os.makedirs("cur/metas")
+for f in sorted(glob.glob("raw/train/s*.mp4")):
+    key = os.path.basename(f)[:-4]
+    shutil.copy(f, f"cur/clips/{key}.mp4")
+    json.dump({"id": key, "caption": open(f[:-4] + ".txt").read().strip(), "frames": 12, "width": 64, "height": 64, "fps": 24.0},
+              open(f"cur/metas/{key}.json", "w"))
+run(WEFT, "shard", "--in", "cur", "--out", "shards", "--set", "heldout=0")
+open("vae.yaml", "w").write(VAE)
+open("run.yaml", "w").write(CONFIG)
+run(WEFT, "train", "vae.yaml")
+run(WEFT, "profile", "run.yaml", "--seconds", "4", "--out", "profile.json")
+own = ["--set", "memory.profile=profile.json", "--set", "memory.offload=auto"]
+log, _ = run(WEFT, "train", "run.yaml", "--set", "out=runs/least", *own, "--set", "memory.limit=1MiB", fails=True)
+least = mib(r"are less than the BYTES", log)
+log, _ = run(WEFT, "train", "run.yaml")
+most = mib(r"at most BYTES", log)
+rows, expected = [], None
+print("| limit | kept of what the forward leaves | made again | moved away and back | hidden | expected peak | peak (VmHWM) | expected step | step |")
+print("|---|---|---|---|---|---|---|---|---|")
+plain = None
+for row in range(ROWS + 1):
+    limit = most * 1.02 + (least + 0.1 - most * 1.02) * row / ROWS
+    out = f"runs/{row}"
+    log, peak = run(WEFT, "train", "run.yaml", "--set", f"out={out}", *own, "--set", f"memory.limit={int(limit * 1048576)}")
+    seconds = [json.loads(line)["seconds"] for line in open(f"{out}/metrics.jsonl")][1:]
+    step = min(seconds)
+    plain = plain or step
+    share = re.search(r"a step of ([\d.]+) (m?s) is expected to take ([\d.]+) % longer", log)
+    expected = float(share[1]) * (1 if share[2] == "ms" else 1000) if share else expected
+    hidden = re.search(r"([\d.]+) % were hidden", log)
+    show = lambda x: f"{x:.1f} MiB" if x else "-"
+    kept = re.search(r"keeps ([\d.]+ \w+) of ([\d.]+ \w+)", log)
+    rows.append((float(share[3]) if share else 0, f"| {limit:.1f} MiB | {kept[1] + ' of ' + kept[2] if kept else 'all'} | {show(mib(r'makes BYTES again', log))} "
+          f"| {show(mib(r'moves BYTES away', log))} | {hidden[1] + ' %' if hidden else '-'} | {mib(r'at most BYTES', log):.1f} MiB "
+          f"| {peak:.1f} MiB | ", f"{step * 1e3:.0f} ms, {100 * (step / plain - 1):+.1f} % |"))
+for more, text, took in rows:
+    print(f"{text}{expected * (1 + more / 100):.0f} ms, {more:+.1f} % | {took}")
+shutil.rmtree(os.getcwd())
+PY

@@ -1,0 +1,79 @@
+/* The file is reached through its mapping alone: pages that were copied to or from are dropped from
+ * the process at once (they stay in the page cache as long as the machine has room for them, and go
+ * to the disk when the system likes). All of its room is reserved and nobody else can open it: a
+ * write finds no full disk and no shorter file. */
+#include "base/scratch_map.h"
+
+#include "base/fs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* A file without a name; where the file system has none such, one whose name is removed at once. */
+static int open_nameless(const char *dir)
+{
+    const int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    char *path = weft_path_join(dir, ".weft-scratch-XXXXXX");
+    const int named = path ? mkostemp(path, O_CLOEXEC) : -1;
+    if (named >= 0)
+        unlink(path);
+    weft_free(path);
+    return named;
+}
+
+static weft_status no_room(const char *dir, int64_t bytes, int error)
+{
+    char text[2][32];
+    struct statvfs fs;
+    if (error != ENOSPC && error != EDQUOT && error != EFBIG)
+        return weft_fail(WEFT_E_IO, "%s: cannot keep a file of %s there: %s", dir,
+                         weft_format_bytes(bytes, text[0]), strerror(error));
+    const int64_t left = statvfs(dir, &fs) ? 0 : (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    return weft_fail(WEFT_E_IO,
+                     "%s: there is no room for the %s that are moved there: %s are free. Another "
+                     "folder for memory.offload, or a larger memory.limit",
+                     dir, weft_format_bytes(bytes, text[0]), weft_format_bytes(left, text[1]));
+}
+
+weft_status weft_scratch_map(const char *dir, int64_t bytes, void **data)
+{
+    WEFT_TRY(weft_make_dirs(dir));
+    const int fd = open_nameless(dir);
+    if (fd < 0)
+        return weft_fail(WEFT_E_IO, "%s: cannot keep a file there: %s", dir, strerror(errno));
+    const int error = posix_fallocate(fd, 0, bytes);
+    if (error) {
+        close(fd);
+        return no_room(dir, bytes, error);
+    }
+    void *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const int failed = errno;
+    close(fd);
+    if (map == MAP_FAILED)
+        return no_room(dir, bytes, failed);
+    *data = map;
+    return WEFT_OK;
+}
+
+void weft_scratch_unmap(void *data, int64_t bytes)
+{
+    if (data)
+        munmap(data, (size_t)bytes);
+}
+
+void weft_scratch_drop(const void *data, int64_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data,
+                    first = (begin + page - 1) / page * page,
+                    end = (begin + (uintptr_t)bytes) / page * page;
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}

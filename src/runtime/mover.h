@@ -1,0 +1,34 @@
+/* Copies between a program's memory and memory elsewhere (graph ops offload and fetch), beside its
+ * kernels: on the host by a thread of its own, on another device by a stream of it. They are done
+ * one after the other, in the order in which they were started. */
+#ifndef WEFT_RUNTIME_MOVER_H
+#define WEFT_RUNTIME_MOVER_H
+
+#include "kernel/kernel.h"
+
+typedef struct weft_carry {
+    void *to;
+    const void *from;
+    int64_t bytes;
+    const void *mapped; /* the side that is a file's (base/scratch_map.h); NULL: none */
+    /* of the last one: on weft_now()'s clock, and what its wait took */
+    double started, finished, waited;
+    /* the mover's own */
+    bool done;
+    weft_event event[2];
+    struct weft_carry *next;
+} weft_carry;
+
+typedef struct weft_mover weft_mover;
+weft_status weft_mover_create(const weft_backend *backend, weft_mover **mover);
+/* Nothing is under way. Accepts NULL. */
+void weft_mover_free(weft_mover *mover);
+/* What is copied must be there: of another device, its stream has come to it. */
+void weft_mover_start(weft_mover *mover, weft_carry *move);
+weft_status weft_mover_wait(weft_mover *mover, weft_carry *move);
+/* All that was started is done, whoever waits for it. */
+void weft_mover_finish(weft_mover *mover);
+/* Bytes a second out of this process' memory into a file of `dir` and back, measured. */
+weft_status weft_mover_measure(const char *dir, double *bytes_per_second);
+
+#endif
