@@ -1,11 +1,13 @@
 /* Checkpoints: written in shards through a small staging memory, by one rank or by several; damage
  * of every kind; what is kept and what goes; parts; the format of the first release. All bitwise. */
 #include "base/fs.h"
+#include "base/log.h"
 #include "format/safetensors.h"
 #include "train/checkpoint.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -459,4 +461,85 @@ Test(checkpoint, of_the_first_release)
     json_decref(state);
     weft_checkpoints_close(c, false);
     weft_store_free(store);
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* Bytes of this process that are no file's. */
+static int64_t anonymous(void)
+{
+    char line[256];
+    long long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && kib < 0 && fgets(line, sizeof line, file))
+        (void)!sscanf(line, "RssAnon: %lld kB", &kib);
+    if (file)
+        fclose(file);
+    return kib * 1024;
+}
+
+typedef struct watch {
+    pthread_t thread;
+    atomic_bool stop;
+    int64_t before, most;
+} watch;
+
+static void *look(void *user)
+{
+    watch *w = user;
+    while (!atomic_load(&w->stop)) {
+        const int64_t now = anonymous();
+        w->most = now > w->most ? now : w->most;
+        usleep(500);
+    }
+    return NULL;
+}
+
+static void watch_begin(watch *w)
+{
+    atomic_store(&w->stop, false);
+    w->before = w->most = anonymous();
+    cr_assert_eq(pthread_create(&w->thread, NULL, look, w), 0);
+}
+
+/* Bytes that were there at most beside those from before. */
+static int64_t watch_end(watch *w)
+{
+    atomic_store(&w->stop, true);
+    pthread_join(w->thread, NULL);
+    return w->most - w->before;
+}
+
+/* A store of many times its staging: saving takes the staging and no second copy of anything, and
+ * reading into a store that is there takes nothing. WEFT_TEST_STORE_MIB: a larger one, by hand. */
+Test(checkpoint, memory_of_saving_and_reading_is_bounded_by_the_staging)
+{
+    enum { MIB = 1 << 20, TENSORS = 6, SLACK = 6 * MIB };
+    const char *asked = getenv("WEFT_TEST_STORE_MIB");
+    const int64_t mib = asked ? atoll(asked) : 96, staging = 4 * MIB;
+    char name[40], path[512], text[2][32];
+    json_t *state = NULL;
+    watch w = {0};
+    rank r = {.store = weft_store_create(), .staging = staging, .shard_bytes = mib * MIB / 4};
+    for (int i = 0; i < TENSORS; i++) {
+        snprintf(name, sizeof name, i < 2 ? "m.%d" : "adamw.m.m.%d", i);
+        add(r.store, name, WEFT_SHAPE(mib * MIB / 4 / TENSORS), i + 1);
+    }
+    open_rank(&r);
+    watch_begin(&w);
+    save(&r, 1);
+    cr_assert_eq(weft_checkpoints_wait(r.c), WEFT_OK, "%s", weft_error_message());
+    const int64_t saving = watch_end(&w);
+    watch_begin(&w);
+    cr_assert_eq(weft_checkpoints_load(r.c, &state, path), WEFT_OK, "%s", weft_error_message());
+    const int64_t reading = watch_end(&w);
+    fprintf(stderr,
+            "a store of %lld MiB behind a staging of 4 MiB: %s more while saving, %s while "
+            "reading\n",
+            (long long)mib, weft_format_bytes(saving, text[0]),
+            weft_format_bytes(reading, text[1]));
+    cr_expect_leq(saving, staging + SLACK);
+    cr_expect_leq(reading, SLACK);
+    json_decref(state);
+    close_rank(&r);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A run that goes on with another mesh at each start (parameters split, then optimizer states in parts of those parts, in uneven parts, then
-# tensor parallel, then one rank) has the losses of the run that one rank makes without a stop, to 1e-5, and leaves a model
+# tensor parallel, then one rank; or dp x tp, fsdp, pp, one rank) has the losses of the run that one rank makes without a stop, to 1e-5, and leaves a model
 # of the same tensors.
 source "$SRC/tests/train/common.sh"
 make_shards
@@ -25,7 +25,22 @@ go_on 1 4 6
 paste <(losses runs/whole) <(losses runs/parts) | awk '
     function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
     $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 10}' || fail "other losses on other meshes"
+
+# ten steps with replicas of two tensor-parallel ranks, then parameters in three parts, then two stages of a pipeline, then one rank
+mv runs/parts runs/before
+"$WEFT" train dit.yaml --set out=runs/long "${options[@]}" --set stages.0.steps=4 --set stages.1.steps=15 >long.log 2>&1 || { cat long.log; fail "the longer run"; }
+at=0
+go_on 4 4 6 --set parallel.dp=2 --set parallel.tp=2
+go_on 3 4 9 --set parallel.fsdp=3
+go_on 2 4 12 --set parallel.pp=2
+go_on 1 4 15
+paste <(losses runs/long) <(losses runs/parts) | awk '
+    function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
+    $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 19}' || fail "other losses from dp x tp to fsdp to pp to one rank"
+mv runs/parts runs/last
+mv runs/before runs/parts
 for part in transformer text_encoder; do
+    diff <("$WEFT" inspect model runs/long/model/$part --tensors) <("$WEFT" inspect model runs/last/model/$part --tensors) || fail "other tensors in $part at the end"
     diff <("$WEFT" inspect model runs/whole/model/$part --tensors) <("$WEFT" inspect model runs/parts/model/$part --tensors) || fail "other tensors in $part"
 done
 exit 0
