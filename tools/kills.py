@@ -376,7 +376,7 @@ def check_named(phase, run, took, waits):
         said = run.said_by(rank)
         if rank == run.dead or "weft train: " not in said:
             continue  # one that had done its part leaves without an error
-        if not re.search(rf"rank {run.dead} is gone|for rank {run.dead}\b|rank {run.dead} gave up", said):
+        if not re.search(rf"rank {run.dead} is gone|for rank {run.dead}\b|rank {run.dead} gave up|rank {run.dead} has written nothing", said):
             wrong.append(f"rank {rank} does not name rank {run.dead}, which was killed: {said[-200:]}")
         found = re.search(rf"waits for it in (\w+)(?:.*on axis (\w+))?", said)
         if found:

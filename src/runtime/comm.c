@@ -566,6 +566,12 @@ void weft_comm_set_deadline(weft_comm *comm, double seconds)
     atomic_store(&comm->deadline, seconds);
 }
 
+bool weft_comm_alive(weft_comm *comm, int rank, char *who)
+{
+    return weft_comm_ranks(comm) == 1 || rank == comm->rank ||
+           comm->transport.alive(comm->transport.self, rank, who);
+}
+
 double weft_comm_waited(weft_comm *comm)
 {
     if (weft_comm_ranks(comm) == 1)

@@ -77,7 +77,7 @@ typedef struct weft_transport {
     void (*poll)(void *self, int *peer, char text[WEFT_COMM_NOTE]);
     void (*flush)(void *self); /* lets notes leave, for a moment; NULL: they leave at once */
     /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
-     * a"). */
+     * a"). The one function that other threads call at any time, too. */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
     void (*free)(void *self, bool broken); /* broken: do not wait for anybody */
 } weft_transport;

@@ -35,6 +35,9 @@ int weft_comm_ranks(const weft_comm *comm);
 /* Seconds after which a wait fails with WEFT_E_COMM naming the ranks that are missing (default
  * 120). A rank whose process on this machine has died is noticed within about a second. */
 void weft_comm_set_deadline(weft_comm *comm, double seconds);
+/* False when the process of `rank` is known to be gone; `who` (200 bytes) says what it was. By any
+ * thread. */
+bool weft_comm_alive(weft_comm *comm, int rank, char *who);
 /* Seconds that this rank's threads have waited so far for others. */
 double weft_comm_waited(weft_comm *comm);
 /* Tells the other ranks that this one leaves, with this thread's error message: their waits end at

@@ -326,10 +326,11 @@ static int64_t folder_bytes(const char *folder)
     return bytes;
 }
 
-/* Until the note of `rank` is there; the deadline begins anew whenever files grow. */
+/* Until the note of `rank` is there, or its process is gone; the deadline begins anew whenever
+ * files grow. */
 static weft_status await_note(const weft_checkpoints *c, const char *folder, int rank)
 {
-    char path[600];
+    char path[600], who[200] = "";
     const double deadline = c->spec.deadline > 0 ? c->spec.deadline : 120;
     double since = weft_now(), asked = since;
     int64_t bytes = 0;
@@ -342,6 +343,9 @@ static weft_status await_note(const weft_checkpoints *c, const char *folder, int
             const int64_t now = folder_bytes(folder);
             since = now != bytes ? asked : since;
             bytes = now;
+            if (!weft_comm_alive(c->spec.comm, rank, who) && !weft_path_exists(path))
+                return weft_fail(WEFT_E_COMM, "rank %d is gone (%s) before its share was written",
+                                 rank, who);
         }
         if (weft_now() - since > deadline)
             return weft_fail(WEFT_E_COMM,
