@@ -416,34 +416,56 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Sorted by name; of a folder with weights the types are those of its files. */
+/* "name dtype sizes" as a file has it, which holds items of a stack one by one. */
+static const char *tensor_line(weft_arena *arena, const weft_value_info *v, int64_t item,
+                               const weft_tensors *stored)
+{
+    const bool stack = weft_name_is_stack(v->name);
+    char room[600];
+    const char *name = v->name, *made = NULL;
+    if (stack) {
+        weft_stack_item(v->name, item, room, sizeof room);
+        name = room;
+    }
+    const weft_stored_tensor *t = stored ? weft_tensors_find(stored, name) : NULL;
+    weft_buf text = {0};
+    weft_buf_printf(&text, "%s %s ", name, weft_dtype_name(t ? t->dtype : v->dtype));
+    put_shape(v->shape.rank - stack, v->shape.dim + stack, &text);
+    if (text.data)
+        made = weft_arena_strdup(arena, text.data);
+    weft_buf_free(&text);
+    return made;
+}
+
 static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
 {
-    int count = 0;
-    const int32_t nodes = weft_graph_node_count(g);
-    const char **line = weft_alloc((nodes + 1) * (int64_t)sizeof *line);
+    int64_t count = 0, capacity = 0;
+    const char **line = NULL;
     weft_arena *arena = weft_arena_create();
-    bool whole = line && arena;
-    for (int32_t n = 0; n < nodes && whole; n++) {
+    weft_status_code status = arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for names");
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
         const weft_node *node = weft_graph_node(g, n);
         if (node->op != WEFT_OP_PARAM)
             continue;
         const weft_value_info *v = weft_value_get(g, node->out[0]);
-        const weft_stored_tensor *t = stored ? weft_tensors_find(stored, v->name) : NULL;
-        weft_buf text = {0};
-        weft_buf_printf(&text, "%s %s ", v->name, weft_dtype_name(t ? t->dtype : v->dtype));
-        put_shape(v->shape.rank, v->shape.dim, &text);
-        line[count] = text.data ? weft_arena_strdup(arena, text.data) : NULL;
-        whole = line[count++] != NULL;
-        weft_buf_free(&text);
+        const int64_t items = weft_name_is_stack(v->name) ? v->shape.dim[0] : 1;
+        for (int64_t i = 0; i < items && status == WEFT_OK; i++) {
+            WEFT_GO(weft_grow((void **)&line, count, &capacity, sizeof *line));
+            line[count] = tensor_line(arena, v, i, stored);
+            if (!line[count++])
+                WEFT_GO(weft_fail(WEFT_E_MEMORY, "no memory for names"));
+        }
     }
-    if (whole) {
-        qsort(line, (size_t)count, sizeof *line, by_name);
-        for (int i = 0; i < count; i++)
+    if (status == WEFT_OK) {
+        if (count)
+            qsort(line, (size_t)count, sizeof *line, by_name);
+        for (int64_t i = 0; i < count; i++)
             puts(line[i]);
     }
+out:
     weft_arena_free(arena);
     weft_free(line);
-    return whole ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for %d names", count);
+    return status;
 }
 
 static weft_status list_tensors(const weft_model *model, const char *path)

@@ -109,12 +109,36 @@ static void own_name(const parity *p, const char *theirs, char *name, size_t siz
     snprintf(name, size, "%s", theirs);
 }
 
+/* Where the elements of a file's tensor `name` are: all of `in`, or of a stack an item. */
+typedef struct slice {
+    int64_t first, count;
+} slice;
+
+static bool find_slice(const weft_tensor *in, const char *own, const char *name, slice *out)
+{
+    const int64_t all = weft_shape_count(&in->shape);
+    char stack[600];
+    int64_t item;
+    *out = (slice){0, all};
+    if (!strcmp(own, name))
+        return true;
+    if (!weft_name_is_stack(own) || in->shape.dim[0] == 0)
+        return false;
+    *out = (slice){0, all / in->shape.dim[0]};
+    for (int i = 0; weft_stack_of(name, i, stack, sizeof stack, &item); i++)
+        if (!strcmp(stack, own) && item < in->shape.dim[0]) {
+            out->first = item * out->count;
+            return true;
+        }
+    return false;
+}
+
 /* Copies param.<name> of the golden file into the store; every parameter of either side must be
  * there. */
 static weft_status load_params(parity *p)
 {
     const int64_t most = weft_store_count(p->store);
-    bool *loaded = weft_alloc(most + 1);
+    int64_t *loaded = weft_alloc((most + 1) * (int64_t)sizeof *loaded); /* elements */
     weft_buf missing = {0};
     int64_t absent = 0;
     const char *strange = NULL; /* a parameter that the model has not */
@@ -127,25 +151,28 @@ static weft_status load_params(parity *p)
         char name[600];
         own_name(p, t->name + 6, name, sizeof name);
         int64_t at = 0;
-        while (at < most && strcmp(weft_store_at(p->store, at)->name, name))
+        slice own;
+        while (at < most && !find_slice(weft_store_at(p->store, at),
+                                        weft_store_at(p->store, at)->name, name, &own))
             at++;
         if (at == most) {
             strange = strange ? strange : t->name + 6;
             continue;
         }
         weft_tensor *to = weft_store_at(p->store, at);
-        if (t->count != weft_shape_count(&to->shape)) {
-            status = weft_fail(
-                WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld", p->file,
-                t->name, (long long)t->count, (long long)weft_shape_count(&to->shape));
+        if (t->count != own.count) {
+            status =
+                weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld",
+                          p->file, t->name, (long long)t->count, (long long)own.count);
             break;
         }
-        weft_tensor_to_f32(t, to->data);
-        loaded[at] = true;
+        weft_tensor_to_f32(t, (float *)to->data + own.first);
+        loaded[at] += own.count;
     }
     for (int64_t i = 0; status == WEFT_OK && i < most; i++) {
         const char *name = weft_store_at(p->store, i)->name;
-        if (!loaded[i] && strncmp(name, "adamw.", 6))
+        const int64_t count = weft_shape_count(&weft_store_at(p->store, i)->shape);
+        if (loaded[i] != count && strncmp(name, "adamw.", 6))
             weft_buf_printf(&missing, "%s%s", absent++ ? ", " : "", name);
     }
     if (absent)
@@ -183,6 +210,7 @@ static weft_status compare_output(parity *p, const char *output, const char *ref
 typedef struct gradient {
     const char *golden; /* "grad.blocks.0...." */
     char output[600];   /* our output's name: the same */
+    slice own;          /* of that output */
     tensor_form form;
     double norm; /* of the golden one */
     bool zero;
@@ -198,6 +226,24 @@ static tensor_form form_of_gradient(const parity *p, const char *name)
     return AS_HERE;
 }
 
+/* Our gradient of the parameter, or of the stack that it is an item of. */
+static void find_output(const parity *p, const char *name, gradient *gr)
+{
+    char full[700], stack[600];
+    int64_t item;
+    snprintf(gr->output, sizeof gr->output, "grad.%.590s", name);
+    const weft_tensor *ours = weft_program_output(p->program, gr->output);
+    gr->own = (slice){0, ours ? weft_shape_count(&ours->shape) : 0};
+    for (int i = 0; !ours && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
+        snprintf(full, sizeof full, "grad.%s", stack);
+        ours = weft_program_output(p->program, full);
+        if (ours && find_slice(ours, stack, name, &gr->own))
+            snprintf(gr->output, sizeof gr->output, "%.599s", full);
+        else
+            ours = NULL;
+    }
+}
+
 static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
 {
     int64_t capacity = 0;
@@ -210,7 +256,7 @@ static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
         *gr = (gradient){.golden = t->name, .form = form_of_gradient(p, t->name)};
         char name[560];
         own_name(p, t->name + 5, name, sizeof name);
-        snprintf(gr->output, sizeof gr->output, "grad.%s", name);
+        find_output(p, name, gr);
         float *values = NULL;
         WEFT_TRY(load(p, t->name, AS_HERE, &values));
         gr->norm = weft_parity_norm(values, t->count);
@@ -253,8 +299,9 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
         if (!exact || !(list[i].norm < 1e-4 * largest))
             continue;
         double sum = 0;
-        for (int64_t e = 0; e < weft_shape_count(&exact->shape); e++)
-            sum += ((const double *)exact->data)[e] * ((const double *)exact->data)[e];
+        const double *own = (const double *)exact->data + list[i].own.first;
+        for (int64_t e = 0; e < list[i].own.count; e++)
+            sum += own[e] * own[e];
         list[i].zero = sqrt(sum) < 1e-11 * largest;
     }
 out:
@@ -283,14 +330,15 @@ static weft_status compare_gradients(parity *p, double *worst)
             continue;
         }
         const weft_stored_tensor *t = weft_tensors_find(p->golden, list[i].golden);
-        if (weft_shape_count(&ours->shape) != t->count) {
+        if (list[i].own.count != t->count) {
             status = weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another size than ours", p->file,
                                list[i].golden);
             break;
         }
         status = load(p, list[i].golden, list[i].form, &theirs);
         if (status == WEFT_OK)
-            weft_parity_judge(p, "gradient", list[i].golden + 5, ours->data, theirs, t->count,
+            weft_parity_judge(p, "gradient", list[i].golden + 5,
+                              (const float *)ours->data + list[i].own.first, theirs, t->count,
                               list[i].zero ? largest : list[i].norm, p->gradient_tolerance, worst);
         weft_free(theirs);
     }
@@ -434,6 +482,9 @@ static weft_status find_size(const parity *p, weft_model_size *size)
             size->text = t->dim[row->port == WEFT_PORT_TOKENS ? 1 : t->rank - 2];
         } else if (row->port == WEFT_PORT_TIMESTEP) {
             size->times = t->rank > 1 ? t->count / t->dim[0] : 1;
+        } else if (row->port == WEFT_PORT_TEXT_LAYERS) {
+            size->layers = t->dim[0];
+            size->text2 = t->rank == 4 ? t->dim[2] : 0;
         } else if (row->port == WEFT_PORT_IMAGE) {
             size->image = t->rank == 3 ? t->dim[1] : 0;
         }
@@ -458,7 +509,7 @@ static weft_status compare_ports(parity *p, double *worst)
 {
     const weft_family *f = p->model.family;
     for (int i = 0; i < f->ports; i++)
-        if (f->port[i].output)
+        if (f->port[i].output && !f->port[i].optional)
             WEFT_TRY(compare_output(p, weft_port_name(f->port[i].port), f->port[i].reference,
                                     form_of(&f->port[i]), worst));
     return WEFT_OK;

@@ -11,6 +11,8 @@
 #include "graph/mesh.h"
 #include "graph/op.h"
 
+#include <string.h>
+
 struct weft_node {
     weft_op op;
     int in_count, out_count;
@@ -54,6 +56,17 @@ bool weft_shape_equal(const weft_shape *a, const weft_shape *b);
 weft_value weft_input(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape);
 weft_value weft_param(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
                       weft_init init);
+/* A name with '*' is that of a stack: files hold its items along dim 0 one by one, under the name
+ * with the item's number in the place of '*' ("experts.*.w1.weight"). */
+static inline bool weft_name_is_stack(const char *name)
+{
+    return strchr(name, '*') != NULL;
+}
+/* Item `i` in files, into out[size]. */
+void weft_stack_item(const char *name, int64_t i, char *out, size_t size);
+/* The other way: `name` with its number `which` (from 0, between dots) as '*' and that number; false:
+ * it has no more. */
+bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t *item);
 /* The same, never trained: what checkpoints hold beside weights. */
 weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
                        weft_init init);

@@ -17,7 +17,7 @@
 
 /* An op has WEFT_MAX_INPUTS at most, or says WEFT_ANY_INPUTS, as concat does: its inputs are then
  * of one kind, of which masks and layout rows describe the first WEFT_MAX_INPUTS. */
-enum { WEFT_MAX_RANK = 6, WEFT_MAX_INPUTS = 9, WEFT_MAX_OUTPUTS = 3, WEFT_MAX_AXES = 6 };
+enum { WEFT_MAX_RANK = 6, WEFT_MAX_INPUTS = 9, WEFT_MAX_OUTPUTS = 3, WEFT_MAX_AXES = 7 };
 enum { WEFT_ANY_INPUTS = INT32_MAX };
 
 typedef struct weft_shape {

@@ -1,6 +1,8 @@
 /* Short forms of the builder. */
 #include "graph/internal.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const weft_value_info *info_of(const weft_graph *g, weft_value v)
@@ -239,4 +241,28 @@ weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int coun
     return weft_value_ok(whole) && weft_value_ok(total) ? weft_add(g, whole, total)
            : weft_value_ok(whole)                       ? whole
                                                         : total;
+}
+
+/* ---- names of stacks ----------------------------------------------------------------------- */
+
+void weft_stack_item(const char *name, int64_t i, char *out, size_t size)
+{
+    const char *star = strchr(name, '*');
+    snprintf(out, size, "%.*s%lld%s", (int)(star - name), name, (long long)i, star + 1);
+}
+
+bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t *item)
+{
+    for (const char *at = name; *at;) {
+        char *end;
+        const size_t length = strcspn(at, ".");
+        const bool digits = length > 0 && strspn(at, "0123456789") == length;
+        if (digits && which-- == 0) {
+            *item = strtoll(at, &end, 10);
+            snprintf(out, size, "%.*s*%s", (int)(at - name), name, end);
+            return true;
+        }
+        at += length + (at[length] == '.');
+    }
+    return false;
 }

@@ -29,6 +29,7 @@ typedef enum weft_port {
     WEFT_PORT_TEXT_MASK,      /* (B,L) i32    1: a token, 0: padding                             */
     WEFT_PORT_TEXT2,          /* (B,L,D)      those of a second encoder                          */
     WEFT_PORT_TEXT2_MASK,     /* (B,L) i32                                                       */
+    WEFT_PORT_TEXT_LAYERS,    /* (N,B,L,D)    all layers of an encoder                           */
     WEFT_PORT_SIZES,          /* (B,6)        of an image: original, wanted, where it was cut    */
     WEFT_PORT_POOLED,         /* (B,D)        one vector for the whole prompt                    */
     WEFT_PORT_GUIDANCE,       /* (B)          scale of a distilled guidance                      */
@@ -52,6 +53,9 @@ typedef enum weft_port {
     WEFT_PORT_MEAN,           /* (B,T,Y,X,C)  of the posterior                                   */
     WEFT_PORT_LOGVAR,         /* (B,T,Y,X,C)  of the posterior                                   */
     WEFT_PORT_RECONSTRUCTION, /* (B,T,Y,X,3)  what a decoder makes, not clamped                  */
+    WEFT_PORT_BALANCE,        /* ()           what training adds for an even load of experts     */
+    WEFT_PORT_FULLEST,        /* ()           the load of the fullest expert over the even one   */
+    WEFT_PORT_DROPPED,        /* ()           share of the choices of experts that had no place  */
     WEFT_PORT_COUNT
 } weft_port;
 /* clang-format on */
@@ -70,7 +74,9 @@ typedef struct weft_port_row {
     weft_port port;
     bool output;
     const char *reference; /* its name in the reference's forward(), as golden files have it */
-    bool optional;         /* the model does without it: WEFT_NONE */
+    /* The model does without it, WEFT_NONE; an output: not every config makes it, and references
+     * do not */
+    bool optional;
     weft_video_form form;
     /* outputs: what golden files hold against it in their loss; where no port says so, the last
      * output is held against "target" */
@@ -95,8 +101,9 @@ void weft_ports_set_posterior(weft_graph *g, weft_value moments, weft_ports *p);
 typedef struct weft_model_size {
     int64_t batch, frames, height, width, text;
     int64_t image;
-    int64_t times;  /* timesteps of a sample; 0 or 1: one, of rank 1 */
-    uint32_t given; /* bit p: the optional port p is given */
+    int64_t times;         /* timesteps of a sample; 0 or 1: one, of rank 1 */
+    int64_t layers, text2; /* of an encoder all of whose layers are read; 0: those needed, `text` */
+    uint32_t given;        /* bit p: the optional port p is given */
 } weft_model_size;
 
 /* Autoencoders have two halves, and each can be one piece of a stream. ALONE is the whole video at

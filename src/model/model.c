@@ -17,6 +17,7 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_TEXT_MASK]      = {"text_mask",      WEFT_I32, false},
     [WEFT_PORT_TEXT2]          = {"text2",          WEFT_F32, false},
     [WEFT_PORT_TEXT2_MASK]     = {"text2_mask",     WEFT_I32, false},
+    [WEFT_PORT_TEXT_LAYERS]    = {"text_layers",    WEFT_F32, false},
     [WEFT_PORT_SIZES]          = {"sizes",          WEFT_F32, false},
     [WEFT_PORT_POOLED]         = {"pooled",         WEFT_F32, false},
     [WEFT_PORT_GUIDANCE]       = {"guidance",       WEFT_F32, false},
@@ -40,6 +41,9 @@ static const struct { const char *name; weft_dtype dtype; bool video; } ports[WE
     [WEFT_PORT_MEAN]           = {"mean",           WEFT_F32, true},
     [WEFT_PORT_LOGVAR]         = {"logvar",         WEFT_F32, true},
     [WEFT_PORT_RECONSTRUCTION] = {"reconstruction", WEFT_F32, true},
+    [WEFT_PORT_BALANCE]        = {"balance",        WEFT_F32, false},
+    [WEFT_PORT_FULLEST]        = {"fullest",        WEFT_F32, false},
+    [WEFT_PORT_DROPPED]        = {"dropped",        WEFT_F32, false},
 };
 /* clang-format on */
 
@@ -539,6 +543,6 @@ void weft_model_build(weft_graph *g, const weft_model *model, const weft_model_s
             p.at[f->port[i].port] = weft_model_input(g, model, size, f->port[i].port, "");
     weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
     for (int i = 0; i < f->ports; i++)
-        if (f->port[i].output)
+        if (f->port[i].output && (!f->port[i].optional || weft_value_ok(p.at[f->port[i].port])))
             weft_output(g, weft_port_name(f->port[i].port), p.at[f->port[i].port]);
 }

@@ -59,6 +59,25 @@ static const weft_recipe_row groups_rows[] = {
     {"*blocks.*:layer_norm",        "cp", TOKENS},
 };
 
+/* Experts whole on their ranks: samples are split as over dp, and tokens go to their experts and
+ * back (Lepikhin et al., GShard). */
+static const weft_recipe_row experts_rows[] = {
+    {"batch.*",                     "ep", {WEFT_S, 0}},
+    {"*.experts.*.weight",          "ep", {WEFT_S, 0}, .params = true},
+};
+/* Or every expert's width in parts, and that of the shared one. */
+#define WIDTHS(axis)                                                          \
+    {"*.experts.*.w1.weight",        axis, {WEFT_S, 1}, .optional = true},    \
+    {"*.experts.*.w3.weight",        axis, {WEFT_S, 1}, .optional = true},    \
+    {"*.experts.*.w2.weight",        axis, {WEFT_S, 2}, .optional = true},    \
+    {"*.shared_experts.w1.weight",   axis, {WEFT_S, 0}, .optional = true},    \
+    {"*.shared_experts.w3.weight",   axis, {WEFT_S, 0}, .optional = true},    \
+    {"*.shared_experts.w2.weight",   axis, {WEFT_S, 1}, .optional = true},    \
+    {"*.ff.w1.weight",               axis, {WEFT_S, 0}, .optional = true},    \
+    {"*.ff.w3.weight",               axis, {WEFT_S, 0}, .optional = true},    \
+    {"*.ff.w2.weight",               axis, {WEFT_S, 1}, .optional = true}
+static const weft_recipe_row experts_tp_rows[] = {WIDTHS("tp")}, experts_sp_rows[] = {WIDTHS("sp")};
+
 #define LIST(axis, what, rows) {axis, what, rows, sizeof rows / sizeof *rows}
 static const weft_recipe_list
     tp      = LIST("tp",   "tensor parallel",                     tp_rows),
@@ -69,9 +88,17 @@ static const weft_recipe_list
     groups  = LIST("cp",   "context parallel, frames into places", groups_rows),
     sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
 
+const weft_recipe_list
+    weft_split_experts    = LIST("ep", "experts, tokens go to them and back", experts_rows),
+    weft_split_experts_tp = LIST("tp", "tensor parallel",                     experts_tp_rows),
+    weft_split_experts_sp = LIST("sp", "tensor parallel, tokens in between",  experts_sp_rows);
+
 const weft_recipe_list *const weft_split_blocks[WEFT_SPLIT_LISTS] = {&tp, &cp, &sp};
 const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS] = {&tp_norm, &ring, &cp,
                                                                            &sp_norm};
+const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS] = {
+    &tp_norm, &weft_split_experts_tp, &ring, &cp, &sp_norm, &weft_split_experts_sp,
+    &weft_split_experts};
 const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
 const weft_recipe_list *const weft_split_groups[WEFT_SPLIT_GROUPS_LISTS] = {&tp, &groups};
 const weft_recipe_list *const weft_split_groups_cp[1] = {&groups};

@@ -16,6 +16,12 @@ enum { WEFT_SPLIT_CROSS_LISTS = 4 };
 extern const weft_recipe_list *const weft_split_across[WEFT_SPLIT_CROSS_LISTS];
 extern const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS];
 
+/* Of mixtures of experts (nn/experts.h): the experts over ranks, or their widths; and that beside
+ * tp, ring, cp, sp as across. */
+extern const weft_recipe_list weft_split_experts, weft_split_experts_tp, weft_split_experts_sp;
+enum { WEFT_SPLIT_EXPERTS_LISTS = 7 };
+extern const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS];
+
 /* Of families whose spatial and temporal blocks work on (B,G,S,C), G groups that do not see each
  * other: tp and cp, which splits the groups; cp alone. */
 enum { WEFT_SPLIT_GROUPS_LISTS = 2 };

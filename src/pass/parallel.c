@@ -46,6 +46,8 @@ static const weft_key parallel_keys[] = {
     DEGREE(cp, "cp", "context_parallel_degree", "0",
            "tokens in parts, attention as `context` says; 0: what `context` makes"),
     {"context", WEFT_KEY_SECTION, offsetof(weft_parallel, context), .section = &context_section},
+    DEGREE(ep, "ep", "expert_parallel_degree", "1",
+           "experts of a mixture over ranks that split samples, too: tokens go to them and back"),
     DEGREE(pp, "pp", "pipeline_parallel_degree", "1",
            "blocks of the transformer in stages, one rank behind the other"),
     {"schedule", WEFT_KEY_STRING, offsetof(weft_parallel, schedule), "1f1b", "",
@@ -62,7 +64,7 @@ static const weft_key parallel_keys[] = {
      .min = 0, .max = 1 << 20},
     {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
      "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "
-     "the order pp, dp, fsdp, cp, tp"},
+     "the order pp, dp, fsdp, ep, cp, tp"},
 };
 const weft_section weft_parallel_section = {
     "parallel",
@@ -72,11 +74,11 @@ const weft_section weft_parallel_section = {
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
-enum { PLACES = 5 };
-static const char *const place_name[PLACES] = {WEFT_STAGES_AXIS, "dp", "fsdp", "cp", "tp"};
+enum { PLACES = 6 };
+static const char *const place_name[PLACES] = {WEFT_STAGES_AXIS, "dp", "fsdp", "ep", "cp", "tp"};
 
 typedef struct degrees {
-    int64_t dp, fsdp, ring, ulysses, tp, pp;
+    int64_t dp, fsdp, ep, ring, ulysses, tp, pp;
 } degrees;
 
 static weft_status context_of(const weft_parallel *p, const char *where, degrees *d)
@@ -97,11 +99,13 @@ static weft_status context_of(const weft_parallel *p, const char *where, degrees
 
 static weft_status bad_ranks(const degrees *d, int64_t rest, int ranks, const char *where)
 {
-    char sizes[160], stages[40] = "";
+    char sizes[200], experts[40] = "", stages[40] = "";
+    if (d->ep > 1)
+        snprintf(experts, sizeof experts, " x ep %lld", (long long)d->ep);
     if (d->pp > 1)
         snprintf(stages, sizeof stages, " x pp %lld", (long long)d->pp);
-    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld%s", (long long)d->fsdp,
-             (long long)(d->ring * d->ulysses), (long long)d->tp, stages);
+    snprintf(sizes, sizeof sizes, "fsdp %lld x cp %lld x tp %lld%s%s", (long long)d->fsdp,
+             (long long)(d->ring * d->ulysses), (long long)d->tp, experts, stages);
     if (d->dp)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel: dp %lld x %s make %lld ranks, but %d run (mpirun -n %lld "
@@ -136,7 +140,7 @@ static weft_status order_of(const weft_parallel *p, const char *where, int order
         const int place = place_of(p->order.item[i]);
         if (place < 0 || taken[place])
             return weft_fail(
-                WEFT_E_CONFIG, "%s: parallel.order: '%s' %s; the axes are pp, dp, fsdp, cp, tp",
+                WEFT_E_CONFIG, "%s: parallel.order: '%s' %s; the axes are pp, dp, fsdp, ep, cp, tp",
                 where, p->order.item[i], place < 0 ? "is no axis" : "stands there twice");
         taken[place] = true;
         order[count++] = place;
@@ -160,12 +164,13 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
 {
     degrees d = {.dp = p->dp,
                  .fsdp = p->fsdp ? p->fsdp : 1,
+                 .ep = p->ep ? p->ep : 1,
                  .tp = p->tp ? p->tp : 1,
                  .pp = p->pp ? p->pp : 1};
     int order[PLACES];
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
-    const int64_t rest = d.fsdp * d.ring * d.ulysses * d.tp * d.pp;
+    const int64_t rest = d.fsdp * d.ep * d.ring * d.ulysses * d.tp * d.pp;
     if (ranks == 0)
         d.dp = d.dp ? d.dp : 1;
     else if (d.dp ? d.dp * rest != ranks : ranks % rest != 0)
@@ -178,7 +183,8 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
         case 0: add_axis(mesh, WEFT_STAGES_AXIS, d.pp); break;
         case 1: add_axis(mesh, "dp", d.dp); break;
         case 2: add_axis(mesh, "fsdp", d.fsdp); break;
-        case 3:
+        case 3: add_axis(mesh, "ep", d.ep); break;
+        case 4:
             add_axis(mesh, "ring", d.ring);
             add_axis(mesh, "cp", d.ulysses);
             break;

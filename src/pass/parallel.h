@@ -18,6 +18,7 @@ typedef struct weft_parallel {
     int64_t dp, fsdp; /* ranks that split samples; dp 0: as many as are left */
     int64_t zero;     /* of the dp ranks: 0, 1, 2 (train/optimizer.h) */
     int64_t tp;
+    int64_t ep;    /* experts over ranks that split samples, too */
     bool sequence; /* tp also splits tokens between its layers */
     int64_t cp;    /* 0: as `context` says */
     weft_context context;
@@ -25,14 +26,14 @@ typedef struct weft_parallel {
     const char *schedule;   /* of them: a name or a file (train/pipe.h) */
     int64_t virtual_stages; /* on each rank; 0: what the schedule needs */
     int64_t microbatches;   /* parts of each batch; 0: chosen */
-    weft_string_list order; /* of pp, dp, fsdp, cp, tp: slowest first */
+    weft_string_list order; /* of pp, dp, fsdp, ep, cp, tp: slowest first */
 } weft_parallel;
 extern const weft_section weft_parallel_section;
 
 /* The mesh of `ranks` ranks (0: as many as the degrees make). Axes, in the order of `order`, those
  * of more than one rank:
  *
- *   dp, fsdp   as they are         cp   "cp" (all-to-all), "ring", or ring outside and cp inside
+ *   dp, fsdp, ep   as they are         cp   "cp" (all-to-all), "ring", or ring outside and cp inside
  *   tp         "tp", or "sp" with `sequence`              pp   as it is
  *
  * WEFT_E_CONFIG, beginning with `where`: degrees that do not make the ranks, with those that do. */

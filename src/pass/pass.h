@@ -74,6 +74,18 @@ const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char
 weft_status weft_recipe_check(const weft_recipe *recipe, const weft_graph *g,
                               const weft_mesh *mesh);
 
+/* The recipe keeps the parameter `param` split along `dim` on an axis of more than one rank, also
+ * where it is used. */
+bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                             weft_value param, int dim);
+
+/* ---- experts ------------------------------------------------------------------------------- */
+/* Where the recipe keeps whole experts of a stack on ranks: their products by expert instead of by
+ * token, between a dispatch and a collect (pass/experts.c); *out NULL: there are none. What the
+ * shard pass begins with. */
+weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh,
+                              const weft_recipe *recipe, weft_graph **out);
+
 /* ---- shard (design: layouts and collectives) ----------------------------------------------- */
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
  * recipe says otherwise. Forward graphs only: autodiff runs on the result. */

@@ -486,9 +486,8 @@ out:
 
 /* ---- nodes that a recipe splits inside ----------------------------------------------------- */
 
-/* The recipe keeps `param` split along `dim` on some axis of the mesh. */
-static bool keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
-                        weft_value param, int dim)
+bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                             weft_value param, int dim)
 {
     const char *name = weft_value_ok(param) ? weft_value_get(g, param)->name : NULL;
     for (int a = 0; name && a < mesh->axis_count; a++) {
@@ -519,7 +518,7 @@ static bool bias_goes_behind(const weft_graph *g, const weft_mesh *mesh, const w
         n->op == WEFT_OP_CONV3D ||
         (n->op == WEFT_OP_LINEAR && ((const weft_attr_linear *)n->attr)->act == WEFT_ACT_NONE);
     return plain && n->in_count == 3 && weft_value_ok(n->in[2]) &&
-           keeps_split(g, mesh, recipe, n->in[1], 1);
+           weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 1);
 }
 
 static weft_value emit_bias_behind(weft_graph *to, const weft_graph *from, const weft_node *n,
@@ -537,7 +536,7 @@ static bool norm_opens(const weft_graph *g, const weft_mesh *mesh, const weft_re
                        const weft_node *n)
 {
     return n->op == WEFT_OP_RMS_NORM && !((const weft_attr_norm *)n->attr)->l2 && n->in_count > 1 &&
-           keeps_split(g, mesh, recipe, n->in[1], 0);
+           weft_recipe_keeps_split(g, mesh, recipe, n->in[1], 0);
 }
 
 static weft_value emit_open_norm(weft_graph *to, const weft_graph *from, const weft_node *n,
@@ -662,6 +661,9 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
     WEFT_TRY(weft_recipe_check(recipe, g, mesh));
     int order[WEFT_MAX_AXES];
     const int axes = axis_order(mesh, recipe, order);
+    weft_graph *by_expert = NULL; /* owned */
+    WEFT_TRY(weft_pass_experts(g, mesh, recipe, &by_expert));
+    g = by_expert ? by_expert : g;
     team t = {.count = 1, .rank = {rank}};
     if (axes > 1) /* the extremes, and this rank where it is neither */
         t = (team){.count = rank == 0 || rank == ranks - 1 ? 2 : 3, .rank = {0, ranks - 1, rank}};
@@ -681,5 +683,6 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
         t.graph[own] = NULL;
     }
     team_free(&t);
+    weft_graph_free(by_expert);
     return status;
 }

@@ -23,14 +23,45 @@ static weft_tensor *param_at(weft_store *store, const weft_graph *g, int32_t n, 
     return weft_store_find(store, name);
 }
 
-static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape)
+/* ---- stacks: one parameter, a tensor of the file for each item (graph/graph.h) -------------- */
+
+static int64_t items_of(const weft_tensor *t, const char *name)
 {
-    if (stored->rank != shape->rank)
+    return weft_name_is_stack(name) ? t->whole.dim[0] : 1;
+}
+
+/* The name of item `i` in files, itself where it is no stack. */
+static const char *item_name(const char *name, int64_t i, char room[600])
+{
+    if (!weft_name_is_stack(name))
+        return name;
+    weft_stack_item(name, i, room, 600);
+    return room;
+}
+
+static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
+{
+    if (stored->rank + stack != shape->rank)
         return false;
-    for (int i = 0; i < shape->rank; i++)
-        if (stored->dim[i] != shape->dim[i])
+    for (int i = 0; i < stored->rank; i++)
+        if (stored->dim[i] != shape->dim[i + stack])
             return false;
     return true;
+}
+
+/* The graph has it, or a stack with this item. */
+static bool is_known(const weft_graph *g, const char *full)
+{
+    char stack[600];
+    int64_t item;
+    bool known = weft_value_ok(weft_graph_find(g, full));
+    for (int i = 0; !known && weft_stack_of(full, i, stack, sizeof stack, &item); i++) {
+        const weft_value v = weft_graph_find(g, stack);
+        known = weft_value_ok(v) &&
+                weft_graph_node(g, weft_value_get(g, v)->node)->op == WEFT_OP_PARAM &&
+                item < weft_tensor_of(g, v).whole.dim[0];
+    }
+    return known;
 }
 
 static weft_status check(weft_store *store, const weft_graph *g, const char *prefix,
@@ -43,22 +74,25 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
         const weft_tensor *t = param_at(store, g, n, prefix, &name);
         if (!t)
             continue;
-        params++;
-        const weft_stored_tensor *stored = weft_tensors_find(file, name);
-        if (!stored)
-            weft_listing_add(&missing, name);
-        else if (!same_shape(stored, &t->whole))
-            weft_listing_add(&wrong, name);
-        else if (!weft_dtype_is_float(stored->dtype)) {
-            char text[300];
-            snprintf(text, sizeof text, "%s (%s)", name, weft_dtype_name(stored->dtype));
-            weft_listing_add(&kind, text);
+        for (int64_t i = 0; i < items_of(t, name); i++) {
+            char room[600], text[700];
+            const char *own = item_name(name, i, room);
+            const weft_stored_tensor *stored = weft_tensors_find(file, own);
+            params++;
+            if (!stored)
+                weft_listing_add(&missing, own);
+            else if (!same_shape(stored, &t->whole, weft_name_is_stack(name)))
+                weft_listing_add(&wrong, own);
+            else if (!weft_dtype_is_float(stored->dtype)) {
+                snprintf(text, sizeof text, "%s (%s)", own, weft_dtype_name(stored->dtype));
+                weft_listing_add(&kind, text);
+            }
         }
     }
     for (int64_t i = 0; !partial && i < weft_tensors_count(file); i++) {
         weft_buf full = {0};
         weft_buf_printf(&full, "%s%s", prefix, weft_tensors_at(file, i)->name);
-        if (full.data && !weft_value_ok(weft_graph_find(g, full.data)))
+        if (full.data && !is_known(g, full.data))
             weft_listing_add(&extra, weft_tensors_at(file, i)->name);
         weft_buf_free(&full);
     }
@@ -86,10 +120,16 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     return status;
 }
 
-/* The own box of what the file holds whole. */
-static weft_status copy_in(const weft_stored_tensor *from, weft_tensor *to)
+/* The own box of what the file holds whole; of a stack item `item` alone. */
+static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
+                           weft_tensor *to)
 {
-    const weft_box all = weft_box_whole(&to->whole), own = weft_box_of(to);
+    const weft_box own = weft_box_of(to);
+    weft_box all = weft_box_whole(&to->whole);
+    if (stack) {
+        all.shape.dim[0] = 1;
+        all.start[0] = item;
+    }
     if (!weft_dtype_is_float(to->dtype))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
@@ -143,8 +183,11 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
         const char *name;
         weft_tensor *t = param_at(store, g, n, prefix, &name);
-        if (t)
-            status = copy_in(weft_tensors_find(file, name), t);
+        for (int64_t i = 0; t && status == WEFT_OK && i < items_of(t, name); i++) {
+            char room[600];
+            status = copy_in(weft_tensors_find(file, item_name(name, i, room)),
+                             weft_name_is_stack(name), i, t);
+        }
     }
     weft_tensors_close(file);
     return status;
@@ -173,11 +216,10 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
 
 /* The file's type comes from the own type or from F32. */
 static weft_status write_whole(weft_tensors_writer *w, const weft_tensor *t, const char *name,
-                               const void *data, weft_dtype dtype)
+                               int64_t count, const void *data, weft_dtype dtype)
 {
     if (t->dtype == dtype || t->dtype == WEFT_F32)
         return weft_tensors_writer_data(w, name, t->dtype, data);
-    const int64_t count = weft_shape_count(&t->whole);
     float *wide = weft_alloc(count * (int64_t)sizeof *wide + 1);
     if (!wide)
         return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
@@ -192,10 +234,29 @@ static weft_status write_param(weft_tensors_writer *w, weft_comm *comm, const we
 {
     void *made;
     WEFT_TRY(weft_tensor_gather(comm, 0, t, &made));
-    const weft_status_code status =
-        w ? write_whole(w, t, name, made ? made : t->data, dtype) : WEFT_OK;
+    const int64_t items = items_of(t, name),
+                  count = items ? weft_shape_count(&t->whole) / items : 0;
+    const char *data = made ? made : t->data;
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; w && status == WEFT_OK && i < items; i++) {
+        char room[600];
+        status = write_whole(w, t, item_name(name, i, room), count,
+                             data + i * count * weft_dtype_bytes(t->dtype), dtype);
+    }
     weft_free(made);
     return status;
+}
+
+static weft_status declare_param(weft_tensors_writer *w, const weft_tensor *t, const char *name,
+                                 weft_dtype dtype)
+{
+    const bool stack = weft_name_is_stack(name);
+    for (int64_t i = 0; i < items_of(t, name); i++) {
+        char room[600];
+        WEFT_TRY(weft_tensors_writer_declare(w, item_name(name, i, room), dtype,
+                                             t->whole.rank - stack, t->whole.dim + stack));
+    }
+    return WEFT_OK;
 }
 
 weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_graph *g,
@@ -215,7 +276,7 @@ weft_status weft_weights_save(weft_store *store, weft_comm *comm, const weft_gra
             if (pass == 1)
                 WEFT_GO(write_param(w, comm, t, name, dtype));
             else if (w)
-                WEFT_GO(weft_tensors_writer_declare(w, name, dtype, t->whole.rank, t->whole.dim));
+                WEFT_GO(declare_param(w, t, name, dtype));
         }
     if (w)
         status = weft_tensors_writer_finish(w);

@@ -43,7 +43,7 @@ static double resident_bytes(void)
 
 static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
 {
-    weft_metric metric[11] = {
+    weft_metric metric[9 + WEFT_METER_EXTRAS] = {
         {"loss", f->loss},
         {"grad_norm", f->grad_norm},
         {"lr", f->lr},
@@ -57,7 +57,7 @@ static weft_status write_figures(weft_meter *m, const weft_step_figures *f)
         metric[count++] = (weft_metric){"tokens_per_second", m->tokens / m->seconds};
     if (f->bucket >= 0)
         metric[count++] = (weft_metric){"bucket", f->bucket};
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < WEFT_METER_EXTRAS; i++)
         if (f->extra_name[i])
             metric[count++] = (weft_metric){f->extra_name[i], f->extra[i]};
     return weft_metrics_write(m->metrics, f->step, metric, count);

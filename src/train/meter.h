@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+enum { WEFT_METER_EXTRAS = 3 }; /* what an objective tells beside its loss, at most */
+
 typedef struct weft_step_figures {
     int64_t step; /* from 1: steps done */
     const char *stage;
@@ -14,8 +16,8 @@ typedef struct weft_step_figures {
     int64_t skipped_total, samples, tokens; /* of this step, over all ranks */
     double flops;                           /* of this step, over all ranks */
     int bucket;                             /* -1: the stage has one */
-    double extra[2];
-    const char *extra_name[2]; /* NULL: none */
+    double extra[WEFT_METER_EXTRAS];
+    const char *extra_name[WEFT_METER_EXTRAS]; /* NULL: none */
 } weft_step_figures;
 
 typedef struct weft_meter weft_meter;

@@ -97,7 +97,14 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     p.at[WEFT_PORT_TIMESTEP] = level.time;
     p.at[WEFT_PORT_LATENTS] = process->input(g, &noised, x, noise, &level);
     weft_model_call(g, model, forward, true, &p);
-    return weft_process_loss(g, process, &noised, p.at[WEFT_PORT_PREDICTION], x, noise, &level);
+    const weft_value loss =
+        weft_process_loss(g, process, &noised, p.at[WEFT_PORT_PREDICTION], x, noise, &level);
+    static const weft_port told[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
+    for (int i = 0; i < WEFT_COUNT(told); i++)
+        if (weft_value_ok(p.at[told[i]]))
+            weft_output(g, weft_port_name(told[i]), p.at[told[i]]);
+    const weft_value balance = p.at[WEFT_PORT_BALANCE];
+    return weft_value_ok(balance) ? weft_add(g, loss, balance) : loss;
 }
 
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,

@@ -40,7 +40,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   batch.latents f32 (B,T',Y',X',Z), normalised
  *   captions: inputs of their encoders, or what those said of them (prompt/captions.h)
  *   batch.key     i64 (B): of noise and time
- *   -> the process' loss
+ *   -> the process' loss; of a mixture of experts with what evens their load, "balance", "fullest",
+ *      "dropped" (model/family.h)
  * Parameters are under the scopes of their families. */
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size);

@@ -695,8 +695,8 @@ static void add_figures(const trainer *t, int bucket, double share, weft_step_fi
     f->flops += t->flops[bucket];
     if (weft_run_denoises(&t->models))
         f->tokens += samples * weft_run_tokens(&t->models, size);
-    static const char *const names[] = {"mse", "kl"};
-    for (int i = 0, n = 0; i < WEFT_COUNT(names); i++)
+    static const char *const names[] = {"mse", "kl", "balance", "fullest", "dropped"};
+    for (int i = 0, n = 0; i < WEFT_COUNT(names) && n < WEFT_METER_EXTRAS; i++)
         if (step->program && weft_program_output(step->program, names[i])) {
             f->extra_name[n] = names[i];
             f->extra[n++] += share * weft_step_scalar(step, names[i]);

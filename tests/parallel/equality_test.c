@@ -26,6 +26,22 @@ static const char small[] =
     "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
     "\"ffn_dim\":22,\"num_layers\":7,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
 
+/* Five experts, of which a token takes two, beside a shared one, in the second of two blocks; none
+ * dropped, or scores of groups and places for three quarters of an even share, so that many are. */
+#define MOE(more)                                                                                  \
+    "{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_attention_heads\":5,"                    \
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8," \
+    "\"ffn_dim\":22,\"num_layers\":3,\"patch_size\":[1,5,1],\"first_k_dense_replace\":1,"          \
+    "\"num_activated_experts\":2,\"moe_intermediate_size\":9,\"n_shared_experts\":1" more "}"
+static const char *const models[] = {
+    small,
+    MOE(",\"num_routed_experts\":5"),
+    MOE(",\"num_routed_experts\":6,\"scoring_func\":\"sigmoid\",\"score_correction_bias\":true,"
+        "\"n_group\":3,\"topk_group\":2,\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,"
+        "\"capacity_factor\":0.75"),
+};
+enum { DENSE, DROPLESS, CAPACITY, MODELS };
+
 static weft_graph *whole_graph(const weft_model *model)
 {
     weft_graph *g = weft_graph_create();
@@ -34,8 +50,18 @@ static weft_graph *whole_graph(const weft_model *model)
     const weft_value time = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(BATCH));
     const weft_value text = weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(BATCH, TOKENS, WIDTH));
     const weft_value target = weft_input(g, "batch.target", WEFT_F32, shape);
-    const weft_value error = weft_sub(g, denoise(g, model, latents, time, text), target);
-    weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error)));
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_LATENTS] = latents;
+    p.at[WEFT_PORT_TIMESTEP] = time;
+    p.at[WEFT_PORT_TEXT] = text;
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value error = weft_sub(g, p.at[WEFT_PORT_PREDICTION], target);
+    weft_value loss = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
+    if (weft_value_ok(p.at[WEFT_PORT_BALANCE])) {
+        loss = weft_add(g, loss, p.at[WEFT_PORT_BALANCE]);
+        weft_output(g, "dropped", p.at[WEFT_PORT_DROPPED]);
+    }
+    weft_output(g, "objective", loss);
     return g;
 }
 
@@ -45,6 +71,7 @@ typedef struct layout {
     const char *mesh;
     int zero;
     bool parts; /* gradients and update as two programs, two contributions a step */
+    int model;
 } layout;
 
 typedef struct job {
@@ -52,7 +79,7 @@ typedef struct job {
     weft_mesh mesh;
     weft_comm *comm;
     int rank;
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS], norm[STEPS], dropped[STEPS];
     weft_store *store;
     int64_t planned_wire, sent; /* bytes, after the first step */
     char error[400];
@@ -128,12 +155,13 @@ static weft_status run_step(job *j, const weft_step *work, const weft_step *upda
     }
     j->loss[i] = weft_step_scalar(last, "loss");
     j->norm[i] = weft_step_scalar(last, "grad_norm");
+    j->dropped[i] = weft_step_scalar(work, "dropped");
     return WEFT_OK;
 }
 
 static weft_status make_steps(job *j, weft_place_of_run *place, weft_step *work, weft_step *update)
 {
-    const weft_model model = model_of(small);
+    const weft_model model = model_of(models[j->layout->model]);
     place->recipes = model.family->recipe;
     place->recipe_count = model.family->recipes;
     place->kind = j->layout->parts ? WEFT_STEP_GRADIENTS : WEFT_STEP_WHOLE;
@@ -220,14 +248,15 @@ static void end(job *jobs, int ranks)
 
 /* ---- comparison ---------------------------------------------------------------------------- */
 
-static job one[2]; /* one rank, with one contribution a step and with two */
+static job one[MODELS][2]; /* one rank, with one contribution a step and with two */
 
-static const job *reference(bool parts)
+static const job *reference(int model, bool parts)
 {
-    static const layout alone[2] = {{"", 0, false}, {"", 0, true}};
-    if (!one[parts].store)
-        run(&alone[parts], &one[parts]);
-    return &one[parts];
+    static layout alone[MODELS][2];
+    alone[model][parts] = (layout){"", 0, parts, model};
+    if (!one[model][parts].store)
+        run(&alone[model][parts], &one[model][parts]);
+    return &one[model][parts];
 }
 
 /* Largest difference of a tensor, relative to its largest element; what a sum over ranks still
@@ -273,7 +302,7 @@ static void compare(const layout *l)
 {
     static const double near = 1e-5;
     job many[RANKS], again[RANKS];
-    const job *alone = reference(l->parts);
+    const job *alone = reference(l->model, l->parts);
     const int ranks = run(l, many);
     run(l, again);
     for (int r = 0; r < ranks; r++) {
@@ -285,6 +314,9 @@ static void compare(const layout *l)
             cr_expect(fabs(many[r].norm[s] - alone->norm[s]) <= near * fabs(alone->norm[s]),
                       "%s zero %d, rank %d, step %d: norm %.9g, not %.9g", l->mesh, l->zero, r, s,
                       many[r].norm[s], alone->norm[s]);
+            cr_expect(fabs(many[r].dropped[s] - alone->dropped[s]) <= 1e-7,
+                      "%s, rank %d, step %d: a share of %g dropped, not %g", l->mesh, r, s,
+                      many[r].dropped[s], alone->dropped[s]);
         }
         const double off = distance(alone->store, many[r].store, &name);
         cr_expect(off <= near, "%s zero %d, rank %d: %s is off by %g", l->mesh, l->zero, r, name,
@@ -378,4 +410,40 @@ Test(equality, three_axes)
 {
     COMPARE({"fsdp=2,cp=2,tp=2"}, {"dp=2,fsdp=2,tp=2", 1}, {"dp=2,ring=2,tp=2", 2},
             {"dp=2,cp=2,sp=2"});
+}
+
+/* ---- experts over ranks: tokens go to them and back ------------------------------------------ */
+
+Test(equality, experts)
+{
+    COMPARE({"ep=2", .model = DROPLESS}, {"ep=3", .model = DROPLESS}, {"ep=4", .model = DROPLESS},
+            {"ep=2", .parts = true, .model = DROPLESS}, {"ep=2", .model = CAPACITY},
+            {"ep=3", .model = CAPACITY}, {"ep=4", .model = CAPACITY});
+    for (int s = 0; s < STEPS; s++) {
+        cr_expect_eq(reference(DROPLESS, false)->dropped[s], 0);
+        cr_expect_gt(reference(CAPACITY, false)->dropped[s], 0.1);
+    }
+}
+
+Test(equality, experts_and_one_axis)
+{
+    COMPARE({"dp=2,ep=2", .model = DROPLESS}, {"dp=2,ep=2", 1, .model = DROPLESS},
+            {"dp=2,ep=2", 2, .model = DROPLESS}, {"fsdp=2,ep=2", .model = DROPLESS},
+            {"ep=2,tp=2", .model = DROPLESS}, {"ep=2,sp=2", .model = DROPLESS},
+            {"ep=2,cp=2", .model = DROPLESS}, {"ep=2,ring=2", .model = DROPLESS});
+}
+
+Test(equality, limited_experts_and_one_axis)
+{
+    COMPARE({"dp=2,ep=2", .model = CAPACITY}, {"fsdp=2,ep=2", .model = CAPACITY},
+            {"ep=2,tp=2", .model = CAPACITY}, {"ep=2,sp=2", .model = CAPACITY},
+            {"ep=2,cp=2", .model = CAPACITY}, {"ep=2,ring=2", .model = CAPACITY});
+}
+
+/* Without an axis of its own a mixture is split as other layers are. */
+Test(equality, experts_on_all_ranks)
+{
+    COMPARE({"dp=2", .model = DROPLESS}, {"tp=2", .model = DROPLESS}, {"cp=2", .model = DROPLESS},
+            {"fsdp=2", .model = CAPACITY}, {"tp=3", .model = CAPACITY},
+            {"cp=2", .model = CAPACITY});
 }
