@@ -12,6 +12,9 @@ typedef struct weft_mesh {
     } axis[WEFT_MAX_AXES];
 } weft_mesh;
 
+/* The axis whose ranks have stages: other parameters and other nodes each. */
+#define WEFT_STAGES_AXIS "pp"
+
 /* "dp=2,tp=3" (empty: one rank). */
 weft_status weft_mesh_parse(const char *text, weft_mesh *mesh);
 int weft_mesh_ranks(const weft_mesh *mesh);

@@ -234,9 +234,14 @@ weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int coun
         if (weft_value_ok(sum))
             total = add_up(g, total, share_along(g, sum, all & ~axes));
     }
-    for (int a = 0; weft_value_ok(total) && a < g->mesh.axis_count; a++)
-        if (all >> a & 1)
+    /* Stages have parameters of their own, which other axes may split or not: the sum along stages
+     * is of what every stage has added up. */
+    const int stages = weft_mesh_axis(&g->mesh, WEFT_STAGES_AXIS);
+    for (int i = 0; weft_value_ok(total) && i <= g->mesh.axis_count; i++) {
+        const int a = i < g->mesh.axis_count ? i : stages;
+        if (a >= 0 && all >> a & 1 && (a != stages || i == g->mesh.axis_count))
             total = weft_emit(g, WEFT_OP_ALL_REDUCE, &total, 1, &(weft_attr_comm){.axis = a});
+    }
     const weft_value whole = sum_split(g, value, count, 0);
     return weft_value_ok(whole) && weft_value_ok(total) ? weft_add(g, whole, total)
            : weft_value_ok(whole)                       ? whole

@@ -50,9 +50,6 @@ typedef struct weft_chain {
 weft_status weft_chain_make(const weft_graph *graph, const char *trunk, weft_chain *chain);
 void weft_chain_free(weft_chain *chain);
 
-/* The axis of a mesh whose ranks have stages. */
-#define WEFT_STAGES_AXIS "pp"
-
 /* ---- stages --------------------------------------------------------------------------------- */
 
 /* A value that one stage hands to another. */

@@ -1,0 +1,66 @@
+#!/bin/bash
+# A mixture of four experts trains, tells how even its load is, and has one rank's losses and gradient norms to 1e-5 with its
+# experts over 2, 3 and 4 ranks and beside stages; it goes on on other ranks, and is generated from.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >moe.yaml <<'Y'
+out: runs/whole
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer:
+  class: WeftMoeTransformer3DModel
+  config: {num_layers: 3, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 46, freq_dim: 32, first_k_dense_replace: 1,
+           num_routed_experts: 4, num_activated_experts: 2, moe_intermediate_size: 20, n_shared_experts: 1, aux_loss_alpha: 0.05}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+checkpoint: {every: 0}
+log_every: 1
+stages: [{steps: 6, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-3, warmup: 2, schedule: constant}]
+Y
+figures() { # RUN NAME: of each step
+    python3 - "runs/$1/metrics.jsonl" "$2" <<'P'
+import json, sys
+for line in open(sys.argv[1]):
+    row = json.loads(line)
+    if "loss" in row: print("%.9g" % row[sys.argv[2]])
+P
+}
+"$WEFT" train moe.yaml >whole.log 2>&1 || { cat whole.log; fail "one rank"; }
+for name in balance fullest dropped; do
+    [ "$(figures whole $name | wc -l)" = 6 ] || fail "no $name in the metrics"
+done
+figures whole fullest | awk '$1 < 1 || $1 > 2 {exit 1}' || fail "the fullest of four experts, two of which are taken, has 1 to 2 shares"
+figures whole dropped | awk '$1 != 0 {exit 1}' || fail "somebody was dropped"
+"$WEFT" inspect model runs/whole/model/transformer --tensors | grep -q "^blocks.2.ff.experts.3.w2.weight f32 24,20$" ||
+    fail "experts are not files' tensors one by one"
+near() { # RUN: as one rank's
+    paste <(losses runs/whole) <(losses "runs/$1") | awk '
+        function off(a, b) {return (a > b ? a - b : b - a) > 1e-5 * (a > 0 ? a : -a)}
+        $1 != $4 || off($2, $5) || off($3, $6) {print; bad = 1} END {exit bad || NR != 6}' || fail "$1: other losses"
+}
+lay() { # RANKS NAME DEGREES...
+    local n=$1 name=$2 options=()
+    shift 2
+    for o in "$@"; do options+=(--set "parallel.$o"); done
+    ranks "$n" "$WEFT" train moe.yaml --set "out=runs/$name" "${options[@]}" >"$name.log" 2>&1 || { cat "$name.log"; fail "$name"; }
+    near "$name"
+}
+lay 2 two ep=2
+grep -qE "^ *ep +2 +experts, tokens go to them and back" two.log || { cat two.log; fail "the layout is not told"; }
+paste <(figures whole fullest) <(figures two fullest) | awk '{d = $1 - $2} d * d > 1e-8 {exit 1}' || fail "another load on two ranks"
+lay 3 three ep=3
+lay 4 parts ep=2 dp=2 zero=2
+lay 4 stages ep=2 pp=2 microbatches=3
+# two ranks, one, and a video from what they made
+ranks 2 "$WEFT" train moe.yaml --set out=runs/on --set stages.0.steps=3 --set parallel.ep=2 >on.log 2>&1 || { cat on.log; fail "on two"; }
+"$WEFT" train moe.yaml --set out=runs/on >on.log 2>&1 || { cat on.log; fail "on one"; }
+grep -q "going on from runs/on/checkpoints/step-00000003$" on.log || { cat on.log; fail "not gone on from 3"; }
+near on
+"$WEFT" generate --model runs/on/model --prompt "a red square" --out one.mp4 --steps 2 --seed 3 >one.log 2>&1 || { cat one.log; fail "generate"; }
+ranks 2 "$WEFT" generate --model runs/on/model --prompt "a red square" --out two.mp4 --steps 2 --seed 3 --parallel ep=2 >two.log 2>&1 ||
+    { cat two.log; fail "generate on two ranks"; }
+# places for half of an even share
+"$WEFT" train moe.yaml --set out=runs/few --set transformer.config.capacity_factor=0.5 --set stages.0.steps=2 >few.log 2>&1 ||
+    { cat few.log; fail "capacity"; }
+figures few dropped | awk '$1 < 0.45 || $1 > 1 {exit 1}' || fail "half of the choices and more have no place"
