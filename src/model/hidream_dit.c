@@ -417,6 +417,12 @@ static const weft_recipe_list *const recipes[] = {
     &tp, &weft_split_experts_tp, &cp, &sp, &weft_split_experts_sp, &weft_split_experts,
 };
 
+/* The third of its encoders. What the others give is no row's: two pooled vectors side by side, and
+ * all layers of Llama. */
+static const weft_reading readings[] = {
+    {"text_encoder_3", "tokenizer_3", WEFT_PORT_TEXT, .length = 128},
+};
+
 const weft_family weft_family_hidream_dit = {
     .class_name = "HiDreamImageTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -426,6 +432,7 @@ const weft_family weft_family_hidream_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,
 };

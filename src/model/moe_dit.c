@@ -307,6 +307,12 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* Zeros behind the text are seen: there is no mask. */
+static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
+     .zeros = true},
+};
+
 const weft_family weft_family_moe_dit = {
     .class_name = "WeftMoeTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
@@ -316,6 +322,7 @@ const weft_family weft_family_moe_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
     .recipe = weft_split_with_experts, .recipes = WEFT_SPLIT_EXPERTS_LISTS,
 };
 /* clang-format on */
