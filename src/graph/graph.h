@@ -64,8 +64,8 @@ static inline bool weft_name_is_stack(const char *name)
 }
 /* Item `i` in files, into out[size]. */
 void weft_stack_item(const char *name, int64_t i, char *out, size_t size);
-/* The other way: `name` with its number `which` (from 0, between dots) as '*' and that number; false:
- * it has no more. */
+/* The other way: `name` with its number `which` (from 0, between dots) as '*', and that number;
+ * false: it has no more. */
 bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t *item);
 /* The same, never trained: what checkpoints hold beside weights. */
 weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,

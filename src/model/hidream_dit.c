@@ -357,8 +357,8 @@ static const weft_field fields[] = {
     {"max_resolution", WEFT_FIELD_I64S, AT(resolution), "[128, 128]", 1, 1 << 16, .capacity = 2,
      .length = two, .help = "of latents that are not square, height x width at most"},
     {"llama_layers", WEFT_FIELD_I64S, AT(llama),
-     "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,"
-     " 26, 27, 28, 29, 30, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31]",
+     "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,"
+     " 25, 26, 27, 28, 29, 30, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31, 31]",
      0, 1 << 16, .capacity = MAX_BLOCKS, .count = AT(llamas),
      .help = "the layer of Llama that each block sees"},
     {"force_inference_output", WEFT_FIELD_IGNORED, .fallback = "false"},

@@ -285,7 +285,8 @@ static const weft_field fields[] = {
 };
 
 /* LingBot-Video's routing at its size; Aquarius' mixture: 6 of 64 experts of a quarter of the
- * feed-forward and two shared, all blocks but the first, widths such that 10B are there and 1.7B at work. */
+ * feed-forward and two shared, all blocks but the first, widths such that 10B are there and 1.7B
+ * at work. */
 static const weft_named_config sizes[] = {
     {"aquarius-moe-10b-a1.7b", "{\"num_attention_heads\": 12, \"ffn_dim\": 4224,"
      " \"moe_intermediate_size\": 1056, \"num_layers\": 30, \"first_k_dense_replace\": 1}"},

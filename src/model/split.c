@@ -64,6 +64,7 @@ static const weft_recipe_row groups_rows[] = {
 static const weft_recipe_row experts_rows[] = {
     {"batch.*",                     "ep", {WEFT_S, 0}},
     {"*.experts.*.weight",          "ep", {WEFT_S, 0}, .params = true},
+    {"*.experts.*.w2:expert_matmul", "ep", {WEFT_S, 1}}, /* back to their samples */
 };
 /* Or every expert's width in parts, and that of the shared one. */
 #define WIDTHS(axis)                                                          \

@@ -33,8 +33,8 @@ extern const weft_section weft_parallel_section;
 /* The mesh of `ranks` ranks (0: as many as the degrees make). Axes, in the order of `order`, those
  * of more than one rank:
  *
- *   dp, fsdp, ep   as they are         cp   "cp" (all-to-all), "ring", or ring outside and cp inside
- *   tp         "tp", or "sp" with `sequence`              pp   as it is
+ *   dp, fsdp, ep, pp   as they are     cp   "cp" (all-to-all), "ring", or ring outside, cp inside
+ *   tp                 "tp", or "sp" with `sequence`
  *
  * WEFT_E_CONFIG, beginning with `where`: degrees that do not make the ranks, with those that do. */
 weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,

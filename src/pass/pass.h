@@ -81,10 +81,10 @@ bool weft_recipe_keeps_split(const weft_graph *g, const weft_mesh *mesh, const w
 
 /* ---- experts ------------------------------------------------------------------------------- */
 /* Where the recipe keeps whole experts of a stack on ranks: their products by expert instead of by
- * token, between a dispatch and a collect (pass/experts.c); *out NULL: there are none. What the
+ * token, between a dispatch and a collect (pass/spread.c); *out NULL: there are none. What the
  * shard pass begins with. */
-weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh,
-                              const weft_recipe *recipe, weft_graph **out);
+weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const weft_recipe *recipe,
+                              weft_graph **out);
 
 /* ---- shard (design: layouts and collectives) ----------------------------------------------- */
 /* The graph of `rank`: local shapes, conversions inserted as ops, outputs converted to R unless the
