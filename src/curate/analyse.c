@@ -3,9 +3,11 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "curate/doubts.h"
 #include "curate/motion.h"
 #include "curate/phash.h"
 #include "curate/shots.h"
+#include "video/proof.h"
 #include "video/scan.h"
 
 #include <math.h>
@@ -16,19 +18,22 @@
 enum { WIDE = 4 * WEFT_SHOT_WIDTH, HIGH = 4 * WEFT_SHOT_HEIGHT, BLOCK = 8, REACH = 4 };
 /* Mean luma: a frame below BLACK does not tell where the picture is; a shot below DARK may not. */
 enum { BLACK = 16, DARK = 32, FILM_FRAMES = 24 };
-enum { REORDER = 4 }; /* pictures that may be shown before one that was decoded earlier */
-enum { FLAT = 4 };    /* sharpness of a luma that does not tell what is to be seen */
+enum { REORDER = 4 };       /* pictures that may be shown before one that was decoded earlier */
+enum { PROOF_LEAST = 100 }; /* pictures that are decoded again of a short film, at most */
+enum { FLAT = 4 };          /* sharpness of a luma that does not tell what is to be seen */
 /* Between hashes, whatever the frame rate is: copies are compared in time. */
 #define KEY_SECONDS 0.125
 /* A frame that is shown for longer ends its shot: the recording stood still. */
 #define PAUSE_SECONDS 1.0
 #define REST_SECONDS  0.25 /* between frames that tell slow motion */
+#define TIME_SLACK    1e-4 /* of equal times */
 
 /* Of every frame, 32 bytes; what grows with the video's length besides are hashes and parts. */
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;
     bool damaged, jump, lost; /* as of weft_video_frame */
+    bool proven;    /* damaged by its data, of which the decoder said nothing (video/proof.h) */
     uint8_t bar[4]; /* black rows and columns at the top, bottom, left, right, of HIGH and WIDE */
     int64_t hashes; /* how many there were before this frame */
 } frame_stat;
@@ -41,6 +46,7 @@ typedef struct analysis {
     weft_scan_result seen;
     json_t *reject; /* what the header alone decided */
     weft_shot_detector *detector;
+    weft_doubts doubts;
     frame_stat *frame;
     int64_t frames, frame_capacity;
     weft_phash *hash;
@@ -277,6 +283,8 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
                       .jump = tiny->jump,
                       .lost = tiny->lost};
     WEFT_TRY(weft_shot_detector_push(a->detector, tiny));
+    if (a->config->video.prove)
+        WEFT_TRY(weft_doubts_push(&a->doubts, tiny));
     for (int y = 0; y < WEFT_SHOT_HEIGHT; y++)
         memcpy(a->small + y * WEFT_SHOT_WIDTH, tiny->plane[0] + y * tiny->stride[0],
                WEFT_SHOT_WIDTH);
@@ -301,6 +309,37 @@ static weft_status_code take_frame(void *user, const weft_video_frame *tiny,
     if (++a->frames % 16 == 0)
         weft_heartbeat_beat(a->heart);
     return WEFT_OK;
+}
+
+static void beat(void *heart)
+{
+    weft_heartbeat_beat(heart);
+}
+
+/* Looks into the data of pictures that leap; what is damaged is known then. */
+static weft_status prove_doubts(analysis *a, const char *path)
+{
+    weft_doubt *doubt;
+    int64_t doubts;
+    weft_proof found = {0};
+    WEFT_TRY(weft_doubts_list(&a->doubts, &doubt, &doubts));
+    weft_heartbeat heart = a->heart ? *a->heart : (weft_heartbeat){.fd = -1};
+    const weft_proof_options o = {.stall_seconds = a->config->stall_seconds,
+                                  .most = PROOF_LEAST + a->frames / 2,
+                                  .beat = beat,
+                                  .user = &heart};
+    const weft_status_code status = weft_video_prove(path, doubt, doubts, &o, &found);
+    for (int64_t k = 0, t = 0; k < found.spans; k++)
+        for (; t < a->frames && a->frame[t].seconds < found.span[k].until - TIME_SLACK; t++) {
+            frame_stat *f = &a->frame[t];
+            if (f->damaged || f->seconds < found.span[k].from - TIME_SLACK)
+                continue;
+            f->damaged = f->proven = true;
+            a->concealed++;
+        }
+    weft_free(found.span);
+    weft_free(doubt);
+    return status;
 }
 
 static json_t *info_json(const weft_video_info *i, double fps, int64_t frames, int64_t errors,
@@ -525,10 +564,14 @@ static void add_gap(const analysis *a, int64_t start, int64_t end, json_t *shots
 static void add_shot(const analysis *a, int64_t start, int64_t end, json_t *shots)
 {
     for (int64_t t = start; t <= end; t++) {
-        const bool damaged = a->frame[t].damaged;
-        if (t < end && !pause_after(a, t) && a->frame[t + 1].damaged == damaged)
+        const bool damaged = a->frame[t].damaged, proven = a->frame[t].proven;
+        if (t < end && !pause_after(a, t) && a->frame[t + 1].damaged == damaged &&
+            a->frame[t + 1].proven == proven)
             continue;
-        if (damaged)
+        if (proven)
+            add_hole(a, start, t, "damaged",
+                     "pictures that do not end with their data, or predicted from such", shots);
+        else if (damaged)
             add_hole(a, start, t, "damaged",
                      "pictures that are damaged or predicted from damaged ones", shots);
         else
@@ -627,6 +670,7 @@ static weft_status_code begin(void *user, const weft_video_info *info)
     a->parts.looks = a->parts.pictures = 0;
     a->next_key = 0;
     a->vectors = false;
+    weft_doubts_clear(&a->doubts);
     weft_shot_detector_free(a->detector);
     a->detector = NULL;
     json_decref(a->reject);
@@ -676,7 +720,8 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
         json_object_set_new(record, "video",
                             info_json(&a->info, a->info.fps, 0, 0, a->info.seconds));
         status = WEFT_OK;
-    } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK) {
+    } else if (status == WEFT_OK && (status = weft_shot_detector_finish(a->detector)) == WEFT_OK &&
+               (status = prove_doubts(a, path)) == WEFT_OK) {
         reject = conclude(a, record);
     }
     if (status != WEFT_OK && status != WEFT_E_MEMORY) { /* the file's fault */
@@ -693,6 +738,7 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     if (reject)
         json_object_set_new(record, "reject", reject);
     weft_shot_detector_free(a->detector);
+    weft_doubts_clear(&a->doubts);
     json_decref(a->reject);
     *parts = a->parts;
     weft_free(a->frame);

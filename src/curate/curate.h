@@ -25,6 +25,7 @@ typedef struct weft_curate_config {
         double min_fps, max_fps, min_seconds, min_aspect, max_aspect;
         double max_damaged;   /* share of packets */
         double max_concealed; /* share of frames */
+        bool prove;           /* whether pictures that leap are damaged */
     } video;
     struct {
         int method;

@@ -17,7 +17,7 @@
 #include <xxhash.h>
 
 /* Of the records in state/: those of another version are made again. */
-enum { STATE_VERSION = 9 };
+enum { STATE_VERSION = 10 };
 
 static weft_status_code out_of_memory(void)
 {
