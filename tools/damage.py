@@ -6,8 +6,8 @@
 Each round damages one file of a small run that tools/kills.py would make: cut, emptied, lengthened, holes of zeros, noise of 60 bytes to
 20 kB, flipped bits, gone, or swapped with another of its kind. weft must then either name it (the file, or the checkpoint or clip that it is
 in) or give what it gives undamaged, bit for bit. Wrong is a crash, another result without a word, and a file that stays damaged after it was
-said to be made again. Of films what is known to be seen by nobody, bytes changed inside of a picture that FFmpeg decodes without a word, is
-counted apart.
+said to be made again. Of films what is not seen, bytes changed inside of a picture that FFmpeg decodes without a word and that are not found
+otherwise, is counted apart.
 """
 import argparse
 import collections

@@ -28,7 +28,7 @@ enum { FLAT = 4 };          /* sharpness of a luma that does not tell what is to
 #define REST_SECONDS  0.25 /* between frames that tell slow motion */
 #define TIME_SLACK    1e-4 /* of equal times */
 
-/* Of every frame, 32 bytes; what grows with the video's length besides are hashes and parts. */
+/* Of every frame, 40 bytes; what grows with the video's length besides are hashes and parts. */
 typedef struct frame_stat {
     double seconds;
     float motion, luma, detail;

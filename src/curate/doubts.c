@@ -16,12 +16,12 @@ enum {
     NOISE = 2 * AREA /* change of a block that is nothing: two levels */
 };
 
-/* Levels of weft_leap.leap. Of 77 whole films one frame in 200 leaps by LEAP; cuts by 25 and more;
+/* Levels of weft_leap.leap. Few frames of whole films leap by leap_frame; cuts by 25 and more;
  * damage by 0.2 to 3 where it begins, and by 0.3 and more where it ends. */
 static const float leap_frame = 0.12f, leap_key = 0.25f, leap_cut = 20, leap_some = 0.03f;
 
-/* What is left of the change of each block where it may have moved by REACH pixels: sums of absolute
- * differences, at 0 ... 25 shifts one after the other, each row of pixels at once. */
+/* What is left of the change of each block where it may have moved by REACH pixels: the least sum
+ * of absolute differences of 25 shifts, one after the other, each row of pixels at once. */
 static void changes(const weft_doubts *d, const weft_video_frame *f, uint16_t change[])
 {
     for (int k = 0; k < WEFT_LEAP_BLOCKS; k++)

@@ -70,9 +70,9 @@ static AVCodecContext *open_decoder(const proof *p)
     return d;
 }
 
-/* Decodes packets first .. n with `last` in place of the n-th. False: its picture does not come, the
- * decoder complains, or damage is known. Each time in a new decoder, in which nothing is left of
- * another. */
+/* Decodes packets first .. n with `last` in place of the n-th. False: its picture does not come,
+ * the decoder complains, or damage is known. Each time in a new decoder, in which nothing is left
+ * of another. */
 static bool play(proof *p, int64_t first, int64_t n, const AVPacket *last, uint64_t *sum)
 {
     AVCodecContext *d = open_decoder(p);
@@ -178,9 +178,9 @@ static bool has_work_left(const proof *p)
     return p->status == WEFT_OK && p->found.decoded < p->options->most;
 }
 
-/* The first damaged one of packets from .. to. HEVC is parsed without a look at other pictures: each
- * is tried alone first, which is wrong now and then, as what it is predicted from is missing; then
- * with all before it, which VP9 needs at once. */
+/* The first damaged one of packets from .. to. HEVC is parsed without a look at other pictures:
+ * each is tried alone first, which is wrong now and then, as what it is predicted from is missing;
+ * then with all before it, which VP9 needs at once. */
 static int64_t first_damaged(proof *p, int64_t from, int64_t to)
 {
     const bool alone = p->par->codec_id == AV_CODEC_ID_HEVC;
@@ -190,8 +190,8 @@ static int64_t first_damaged(proof *p, int64_t from, int64_t to)
     return -1;
 }
 
-/* Where the damage of picture `at` can come from. In VP9 contexts of the next pictures come from it,
- * and are wrong with it. */
+/* Where the damage of picture `at` can come from. In VP9 contexts of the next pictures come from
+ * it, and are wrong with it. */
 static int64_t search(proof *p, int64_t at, bool wide)
 {
     if (p->par->codec_id == AV_CODEC_ID_VP9)

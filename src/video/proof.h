@@ -44,9 +44,10 @@ typedef struct weft_proof {
     int64_t decoded; /* pictures that were decoded for it */
 } weft_proof;
 
-/* Looks into the frames of `doubts`, ascending by time (seconds as of weft_video_frame): of HEVC and
- * VP9, and key pictures of H.264. Of other codecs, and where times do not tell the frames, nothing
- * is found; neither where no picture beside it ends with its data: then its encoder fills them up.
+/* Looks into the frames of `doubts`, ascending by time (seconds as of weft_video_frame): of HEVC
+ * and VP9, and key pictures of H.264. Of other codecs, and where times do not tell the frames,
+ * nothing is found; neither where no picture beside it ends with its data: then its encoder fills
+ * them up.
  * Errors as in weft_video_reader_open and _next. */
 weft_status weft_video_prove(const char *path, const weft_doubt *doubts, int64_t count,
                              const weft_proof_options *options, weft_proof *out);
