@@ -3,10 +3,11 @@
 #   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
 #   make bench-ranks                 collectives and a step on two ranks
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
+#   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
 BENCHES := kernels loader models near ranks
 
-.PHONY: bench bench-pipeline bench-memory $(BENCHES:%=bench-%)
+.PHONY: bench bench-pipeline bench-memory bench-foresight $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
@@ -25,3 +26,6 @@ bench-pipeline: $(O)/bench/plan/pipeline
 	$< >bench/plan/pipeline.md.new && mv bench/plan/pipeline.md.new bench/plan/pipeline.md
 bench-memory: $(O)/weft
 	bench/memory.sh $<
+
+bench-foresight: $(O)/weft
+	WEFT=$(abspath $(O)/weft) bench/foresight.sh $(B)

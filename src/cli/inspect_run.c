@@ -4,6 +4,7 @@
 #include "plan/cost/graph_list.h"
 #include "train/bulletin.h"
 #include "train/run_fit.h"
+#include "train/settle.h"
 
 #include <stdio.h>
 
@@ -291,6 +292,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     int64_t rank;
     weft_fates *fates = NULL;
     bool chosen;
+    weft_buf told = {0};
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
@@ -300,6 +302,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     WEFT_GO(override_sizes(args, &run));
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
+    WEFT_GO(weft_run_settle(&run, &models, path, NULL, 0, arena, &told));
     const weft_string_list *recompute = weft_run_recomputes(&run, &chosen);
     const weft_run_place away = weft_run_away(&run);
     weft_place_of_run place = {.backend = weft_backend_find(run.backend),
@@ -310,8 +313,10 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
                                .passes = &run.passes,
                                .away = away.dir,
                                .away_states = away.states,
-                               .room = run.memory.ahead,
-                               .zero = (int)run.parallel.zero};
+                               .room = run.memory.ahead};
+    place.zero = (int)run.parallel.zero;
+    if (told.len)
+        printf("%s\n", told.data);
     if (weft_args_flag(args, "--mesh"))
         WEFT_GO(weft_mesh_parse(weft_args_string(args, "--mesh"), &place.mesh));
     else
@@ -346,6 +351,7 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
 out:
     weft_store_free(store);
     weft_run_fates_free(fates, fates ? run.stages.count : 0);
+    weft_buf_free(&told);
     weft_step_cache_free(cache);
     weft_pipe_free(pipe);
     weft_comm_free(comm);

@@ -21,7 +21,14 @@ static const plan_command commands[] = {
 static const weft_option options[] = {
     {"--costs", "FILE.json", NULL, "bare numbers instead of a config: solve just these"},
     {"--devices", "N", "0",
-     "number of devices for --costs; pipeline: 0: as many as the stages can use"},
+     "number of devices for --costs; pipeline: 0: as many as the stages can use; layout --for: "
+     "ranks, 0: as many as the cluster has or the profile was measured with"},
+    {"--for", "RUN.yaml", NULL,
+     "layout: of this run (a config of weft train), by its own graphs: --set then sets its keys"},
+    {"--cluster", "SPEC", "local",
+     "layout --for: a profile of weft profile --out, a preset, a YAML file; local: "
+     "OUT/profile.json "
+     "if it is there, else this machine's figures"},
     {"--memory", "BYTES", "0", "bytes per device; 0: no limit for --costs (80GiB is understood)"},
     {"--stages", "P", "0", "pipeline: number of stages"},
     {"--microbatches", "M", "0", "pipeline: per iteration; 0: as many as devices"},
@@ -160,7 +167,10 @@ const weft_verb weft_verb_plan = {
         "microbatch, recompute and "
         "offload for a model on a cluster: the best with its cost terms, the ten next best and why "
         "they lost. For models "
-        "with long skips: pipeline and data parallel degree and microbatch (PULSE Eq. 14-17).\n\n"
+        "with long skips: pipeline and data parallel degree and microbatch (PULSE Eq. 14-17). With "
+        "--for RUN.yaml it prices every layout of that run on --devices ranks: its own graphs "
+        "through the passes of weft train, with the memory that a run tells and the seconds of a "
+        "profile. `parallel: {plan: FILE.json}` in the run's config takes what --out wrote.\n\n"
         "memory: which activations to keep, recompute or offload so that they fit (Aquarius). With "
         "--costs FILE.json and "
         "--memory BYTES: {\"items\": [{\"name\", \"bytes\", \"recompute\", \"offload\", "
@@ -177,6 +187,7 @@ const weft_verb weft_verb_plan = {
         "wave.svg --explain\n"
         "weft plan pipeline examples/plan-pipeline.yaml --set microbatch=16\n"
         "weft plan layout examples/plan-layout.yaml\n"
+        "weft plan layout --for examples/dit.yaml --devices 2 --out layout.json --explain\n"
         "weft plan memory examples/plan-memory.yaml --set limit=40GiB\n",
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -207,8 +207,11 @@ weft_status weft_plan_layout_run(const weft_args *args)
 {
     int count;
     const char *const *words = weft_args_positional(args, &count);
+    if (weft_args_string(args, "--for"))
+        return weft_plan_run_layout_run(args);
     if (count < 2)
-        return weft_fail(WEFT_E_ARG, "give a config; examples/plan-layout.yaml is one");
+        return weft_fail(WEFT_E_ARG, "give a config (examples/plan-layout.yaml is one), or --for "
+                                     "RUN.yaml for the layout of a run");
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");

@@ -1,8 +1,8 @@
 /* weft profile: seconds of weft's own kernels, at the shapes of a run or of a few small models.
  *
  * Whole programs run as a training run runs them, each node timed where it stands: with the caches
- * as its neighbours leave them. Several rounds over all programs; a node's time is the mean of the
- * quickest quarter of its rounds, so that what disturbs the machine a while does not bend it. */
+ * as its neighbours leave them. Several rounds over all programs; what counts is the mean over the
+ * quickest quarter of them, so that what disturbs the machine a while does not bend it. */
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -12,7 +12,7 @@
 #include "plan/cost/fit.h"
 #include "plan/cost/graph_list.h"
 #include "runtime/measure.h"
-#include "train/step.h"
+#include "train/layouts.h"
 
 #include <math.h>
 #include <omp.h>
@@ -36,9 +36,10 @@ enum { PROGRAMS = 96, ROUNDS = 64 };
 /* ---- programs ------------------------------------------------------------------------------- */
 
 typedef struct timed {
-    weft_step step;
-    weft_store *store;
-    double *node; /* [nodes][ROUNDS] seconds */
+    weft_step *step;
+    weft_step own;     /* = *step, of a program that is no layout's */
+    weft_store *store; /* of that */
+    double *node;      /* [nodes][ROUNDS] seconds */
     double *before;
     double run[ROUNDS]; /* seconds of a whole run */
     int rounds;
@@ -47,9 +48,20 @@ typedef struct timed {
     char name[64];
 } timed;
 
+/* A stage of a run in one layout: its programs are bound together, as in training. */
+typedef struct laid_out {
+    weft_step_cache *cache;
+    weft_store *store;
+} laid_out;
+
 typedef struct profile {
     timed *program;
     int programs;
+    laid_out *layout;
+    int layouts;
+    weft_comm *comm;         /* all ranks take part in everything; what rank 0 measured is kept */
+    weft_place_of_run place; /* of a rank for itself */
+    json_t *known;           /* keys of nodes that some program has */
     weft_arena *arena;
     weft_rates rates;
     int64_t room;
@@ -64,66 +76,111 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What the machine takes when little disturbs it: the mean of the quickest quarter. */
-static double quick(const double *value, int count)
+/* What the machine takes when little disturbs it: the mean over the quarter of the rounds in which
+ * the whole program was quickest, so that the nodes' seconds add up to what it took then. */
+static double quick(const timed *t, const double *value)
 {
+    const int quarter = (t->rounds + 3) / 4;
     double sorted[ROUNDS], sum = 0;
-    memcpy(sorted, value, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-    const int quarter = (count + 3) / 4;
-    for (int i = 0; i < quarter; i++)
-        sum += sorted[i];
-    return sum / quarter;
+    int taken = 0;
+    memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
+    qsort(sorted, (size_t)t->rounds, sizeof *sorted, by_value);
+    for (int i = 0; i < t->rounds && taken < quarter; i++)
+        if (t->run[i] <= sorted[quarter - 1]) {
+            sum += value[i];
+            taken++;
+        }
+    return sum / taken;
+}
+
+static float scalar_of(const char *name)
+{
+    static const struct {
+        const char *name;
+        float value;
+    } known[] = {{"optimizer.lr", 1e-4f},
+                 {"optimizer.step", 1},
+                 {"optimizer.loss_limit", INFINITY},
+                 {"optimizer.norm_limit", INFINITY},
+                 {"optimizer.weight", 1}};
+    for (int i = 0; i < WEFT_COUNT(known); i++)
+        if (!strcmp(name, known[i].name))
+            return known[i].value;
+    return 0;
+}
+
+/* Numbers as they are in training, not zeros; a step that would be skipped takes less. */
+static void fill_inputs(const weft_step *step)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(step->graph); n++) {
+        const weft_node *node = weft_graph_node(step->graph, n);
+        if (node->op != WEFT_OP_INPUT)
+            continue;
+        const char *name = weft_value_get(step->graph, node->out[0])->name;
+        weft_tensor *x = weft_program_input(step->program, name);
+        if (!x || x->dtype != WEFT_F32)
+            continue;
+        const int64_t count = weft_shape_count(&x->shape);
+        for (int64_t i = 0; i < count; i++)
+            ((float *)x->data)[i] = (float)(i % 97) * 0.01f - 0.4f;
+        if (count == 1)
+            *(float *)x->data = scalar_of(name);
+    }
+}
+
+static weft_status no_room(void)
+{
+    return weft_fail(WEFT_E_UNSUPPORTED, "more than %d programs to time", PROGRAMS);
+}
+
+/* Room for the seconds of a step that is bound. */
+static weft_status add_step(profile *p, weft_step *step, const char *name, timed *t)
+{
+    const int64_t nodes = weft_graph_node_count(step->graph), f64 = (int64_t)sizeof(double);
+    t->step = step;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->node = weft_arena_alloc(p->arena, nodes * ROUNDS * f64);
+    t->before = weft_arena_alloc(p->arena, nodes * f64);
+    if (!t->node || !t->before)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    fill_inputs(step);
+    return WEFT_OK;
 }
 
 /* Takes `graph`, whose output "objective" is trained, or that only computes (`optimizer` NULL). */
 static weft_status add_program(profile *p, weft_graph *graph, const char *name,
-                               const weft_optimizer_config *optimizer,
-                               const weft_place_of_run *place, timed **out)
+                               const weft_optimizer_config *optimizer, timed **out)
 {
     if (p->programs == PROGRAMS) {
         weft_graph_free(graph);
-        return weft_fail(WEFT_E_UNSUPPORTED, "more than %d programs to time", PROGRAMS);
+        return no_room();
     }
     timed *t = &p->program[p->programs];
     *t = (timed){.store = weft_store_create()};
-    snprintf(t->name, sizeof t->name, "%s", name);
     if (!t->store) {
         weft_graph_free(graph);
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     }
-    const weft_status_code status = weft_step_make(graph, optimizer, place, t->store, 1, &t->step);
+    const weft_status_code status =
+        weft_step_make(graph, optimizer, &p->place, t->store, 1, &t->own);
     if (status != WEFT_OK) {
         weft_store_free(t->store);
         return status;
     }
     p->programs++;
-    const int64_t nodes = weft_graph_node_count(t->step.graph), f64 = (int64_t)sizeof(double);
-    t->node = weft_arena_alloc(p->arena, nodes * ROUNDS * f64);
-    t->before = weft_arena_alloc(p->arena, nodes * f64);
-    if (!t->node || !t->before)
-        return weft_fail(WEFT_E_MEMORY, "out of memory");
-    for (int32_t n = 0; n < nodes; n++) { /* numbers as they are in training, not zeros */
-        const weft_node *node = weft_graph_node(t->step.graph, n);
-        if (node->op != WEFT_OP_INPUT)
-            continue;
-        weft_tensor *x =
-            weft_program_input(t->step.program, weft_value_get(t->step.graph, node->out[0])->name);
-        for (int64_t i = 0; x && x->dtype == WEFT_F32 && i < weft_shape_count(&x->shape); i++)
-            ((float *)x->data)[i] = (float)(i % 97) * 0.01f - 0.4f;
-    }
     *out = t;
-    return WEFT_OK;
+    return add_step(p, &t->own, name, t);
 }
 
-static weft_status one_round(timed *t)
+static weft_status one_round(profile *p, timed *t)
 {
     int64_t runs;
-    const int32_t nodes = weft_graph_node_count(t->step.graph);
-    const double *seconds = weft_program_seconds(t->step.program, &runs);
+    const int32_t nodes = weft_graph_node_count(t->step->graph);
+    const double *seconds = weft_program_seconds(t->step->program, &runs);
     memcpy(t->before, seconds, (size_t)nodes * sizeof *seconds);
+    WEFT_TRY(weft_comm_barrier(p->comm));
     const double begun = weft_now();
-    WEFT_TRY(weft_program_run(t->step.program));
+    WEFT_TRY(weft_program_run(t->step->program));
     t->run[t->rounds] = weft_now() - begun;
     for (int32_t n = 0; n < nodes; n++)
         t->node[(int64_t)n * ROUNDS + t->rounds] = seconds[n] - t->before[n];
@@ -131,16 +188,21 @@ static weft_status one_round(timed *t)
     return WEFT_OK;
 }
 
+/* As long as rank 0 has time. */
 static weft_status run_rounds(profile *p, double seconds)
 {
     for (int i = 0; i < p->programs; i++) { /* warm: first touches, prepared kernels */
-        WEFT_TRY(one_round(&p->program[i]));
+        WEFT_TRY(one_round(p, &p->program[i]));
         p->program[i].rounds = 0;
     }
     const double begun = weft_now();
-    for (int round = 0; round < ROUNDS && (round < 4 || weft_now() - begun < seconds); round++)
+    int64_t more = 1;
+    for (int round = 0; round < ROUNDS && more; round++) {
         for (int i = 0; i < p->programs; i++)
-            WEFT_TRY(one_round(&p->program[i]));
+            WEFT_TRY(one_round(p, &p->program[i]));
+        more = round < 3 || weft_now() - begun < seconds;
+        WEFT_TRY(weft_comm_broadcast(p->comm, &more, sizeof more, 0));
+    }
     return WEFT_OK;
 }
 
@@ -202,7 +264,7 @@ static weft_status build_model(const char *config, const weft_model_size *size, 
     return WEFT_OK;
 }
 
-static weft_status add_table(profile *p, const weft_place_of_run *place)
+static weft_status add_table(profile *p)
 {
     for (int i = 0; i < WEFT_COUNT(table); i++) {
         weft_graph *g;
@@ -212,40 +274,197 @@ static weft_status add_table(profile *p, const weft_place_of_run *place)
                                       table[i].text};
         snprintf(name, sizeof name, "small model %d, batch %lld", i + 1, (long long)size.batch);
         WEFT_TRY(build_model(table[i].config, &size, true, &g));
-        WEFT_TRY(add_program(p, g, name, &optimizer, place, &t));
+        WEFT_TRY(add_program(p, g, name, &optimizer, &t));
     }
     return WEFT_OK;
 }
 
-/* Every bucket of a run's stages, as weft train would run it. */
-static weft_status add_run(profile *p, const weft_args *args, const char *path,
-                           const weft_place_of_run *place)
-{
+/* ---- of a run ---------------------------------------------------------------------------------
+ * */
+
+typedef struct run_to_time {
+    profile *p;
+    const char *path;
     weft_run run;
     weft_run_models models;
-    WEFT_TRY(weft_args_config(args, p->arena, path, &run));
-    WEFT_TRY(weft_run_check(&run, path));
-    WEFT_TRY(weft_run_models_read(&run, path, &models));
-    const weft_stage *stage = run.stages.item;
-    for (int64_t s = 0; s < run.stages.count; s++)
-        for (int i = 0; i < weft_stage_bucket_count(&stage[s]); i++) {
-            const weft_bucket *b = weft_stage_bucket(&stage[s], i);
-            weft_graph *g = weft_graph_create();
-            timed *t;
-            char name[64];
-            if (!g)
-                return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-            weft_objective_build(g, &run, &models, b);
-            snprintf(name, sizeof name, "%.24s: %lld x %lldx%lldx%lld", stage[s].name,
-                     (long long)b->batch, (long long)b->frames, (long long)b->height,
-                     (long long)b->width);
-            WEFT_TRY(add_program(p, g, name, &run.optimizer, place, &t));
+    const weft_device_type *device;
+} run_to_time;
+
+/* Share of the seconds of a stage's programs, about, in nodes that nothing has timed yet. */
+static double new_share(const run_to_time *r, const weft_stage_steps *s)
+{
+    double all = 0, fresh = 0;
+    for (int i = 0; i < s->count; i++) {
+        const weft_graph *g = s->bucket[i]->graph;
+        for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+            char key[WEFT_RATE_KEY];
+            const weft_cost cost = weft_node_cost(g, n);
+            const weft_node *node = weft_graph_node(g, n);
+            if (weft_op_is_collective(node->op) || (cost.flops == 0 && cost.bytes == 0))
+                continue;
+            weft_rate_key(g, n, key);
+            const double seconds = weft_device_seconds(r->device, weft_node_work(node),
+                                                       (double)cost.flops, (double)cost.bytes);
+            all += seconds;
+            fresh += json_object_get(r->p->known, key) ? 0 : seconds;
+        }
+    }
+    return all > 0 ? fresh / all : 0;
+}
+
+static weft_status note_keys(profile *p, const weft_stage_steps *s)
+{
+    for (int i = 0; i < s->count; i++)
+        for (int32_t n = 0; n < weft_graph_node_count(s->bucket[i]->graph); n++) {
+            char key[WEFT_RATE_KEY];
+            weft_rate_key(s->bucket[i]->graph, n, key);
+            if (json_object_set_new(p->known, key, json_true()))
+                return weft_fail(WEFT_E_MEMORY, "out of memory");
         }
     return WEFT_OK;
 }
 
+/* Binds a stage's programs and times each from now on. */
+static weft_status take_stage(run_to_time *r, const weft_stage_steps *s, laid_out *own,
+                              const weft_stage *stage, const weft_parallel *parallel)
+{
+    profile *p = r->p;
+    weft_buf name = {0};
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_step_cache_bind(own->cache, s->bucket, s->count, own->store, 1));
+    WEFT_TRY(note_keys(p, s));
+    for (int i = 0; i < s->count && status == WEFT_OK; i++) {
+        const weft_bucket *b = i < s->buckets ? weft_stage_bucket(stage, i) : NULL;
+        if (p->programs == PROGRAMS)
+            return no_room();
+        timed *t = &p->program[p->programs++];
+        *t = (timed){0};
+        weft_parallel_name(parallel, &name);
+        if (b)
+            weft_buf_printf(&name, ", %lld x %lldx%lldx%lld", (long long)(b->batch / s->parts),
+                            (long long)b->frames, (long long)b->height, (long long)b->width);
+        else
+            weft_buf_printf(&name, ", update");
+        status = weft_buf_check(&name);
+        if (status == WEFT_OK)
+            status = add_step(p, s->bucket[i], name.data, t);
+        weft_buf_free(&name);
+        name = (weft_buf){0};
+    }
+    return status;
+}
+
+/* What a stage has in this layout, if that is new: on all ranks, where one of them asks for it. A
+ * layout that cannot be is passed over. */
+static weft_status add_stage(run_to_time *r, const weft_stage *stage, const weft_parallel *parallel,
+                             const weft_place_of_run *place)
+{
+    profile *p = r->p;
+    weft_stage_steps s = {0};
+    if (p->layouts == PROGRAMS)
+        return no_room();
+    laid_out *own = &p->layout[p->layouts];
+    *own = (laid_out){weft_step_cache_create(), weft_store_create()};
+    p->layouts++;
+    if (!own->cache || !own->store)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    const weft_status_code planned =
+        weft_stage_steps_plan(own->cache, &r->run, &r->models, stage, place, &s);
+    double asked[2] = {planned != WEFT_OK, planned == WEFT_OK ? new_share(r, &s) > 0.01 : 0};
+    weft_status_code status = weft_comm_sum(p->comm, asked, 2);
+    if (status == WEFT_OK && asked[0] == 0 && asked[1] > 0)
+        status = take_stage(r, &s, own, stage, parallel);
+    else
+        p->layouts--;
+    if (status != WEFT_OK || asked[0] > 0 || asked[1] == 0) {
+        weft_step_cache_free(own->cache);
+        weft_store_free(own->store);
+        *own = (laid_out){0};
+    }
+    weft_stage_steps_free(&s);
+    return status;
+}
+
+/* Stages of a pipeline run the kernels of a microbatch on one rank: those are timed there. Beside
+ * other axes their shapes are left to the nearest ones. */
+static weft_status add_layout(void *self, const weft_parallel *parallel)
+{
+    run_to_time *r = self;
+    const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->comm) == 1;
+    const weft_stage *stage = r->run.stages.item;
+    weft_place_of_run place = r->p->place;
+    bool chosen;
+    const weft_string_list *recompute = weft_run_recomputes(&r->run, &chosen);
+    if (parallel->pp > 1 &&
+        (parallel->pp != weft_comm_ranks(r->p->comm) || !parallel->microbatches))
+        return WEFT_OK;
+    r->run.parallel = *parallel;
+    place.recipes = r->models.recipe;
+    place.recipe_count = r->models.recipes;
+    place.recompute = recompute->item;
+    place.recompute_count = (int)recompute->count;
+    place.passes = &r->run.passes;
+    place.zero = (int)parallel->zero;
+    if (!alone) {
+        place.comm = r->p->comm;
+        WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(place.comm), r->path, &place.mesh));
+    }
+    for (int64_t i = 0; i < r->run.stages.count; i++)
+        WEFT_TRY(add_stage(r, &stage[i], parallel, &place));
+    return WEFT_OK;
+}
+
+/* The programs of as few layouts of the run as have the nodes of all, as weft train would run
+ * them. */
+static weft_status add_run(profile *p, const weft_args *args, const char *path,
+                           const weft_device_type *device)
+{
+    run_to_time r = {.p = p, .path = path, .device = device};
+    WEFT_TRY(weft_args_config(args, p->arena, path, &r.run));
+    WEFT_TRY(weft_run_check(&r.run, path));
+    WEFT_TRY(weft_run_models_read(&r.run, path, &r.models));
+    WEFT_TRY(weft_layouts_visit(&r.run, weft_comm_ranks(p->comm), add_layout, &r));
+    return p->programs ? WEFT_OK : weft_fail(WEFT_E_CONFIG, "%s: %s", path, weft_error_message());
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------- */
+
+/* Of every op among every number of ranks that divides all of them. */
+static weft_status measure_exchanges(profile *p)
+{
+    static const int64_t sizes[] = {4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
+    static const weft_comm_op ops[] = {WEFT_COMM_ALL_REDUCE,     WEFT_COMM_ALL_GATHER,
+                                       WEFT_COMM_REDUCE_SCATTER, WEFT_COMM_ALL_TO_ALL,
+                                       WEFT_COMM_RING_SHIFT,     WEFT_COMM_SEND};
+    const int ranks = weft_comm_ranks(p->comm);
+    const int64_t room = ranks * WEFT_COUNT(ops) * WEFT_COUNT(sizes);
+    weft_rates *r = &p->rates;
+    r->ranks = ranks;
+    r->wire = weft_arena_alloc(p->arena, room * (int64_t)sizeof *r->wire);
+    if (!r->wire)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
+    for (int k = 2; k <= ranks; k++)
+        for (int o = 0; o < WEFT_COUNT(ops) && ranks % k == 0; o++)
+            for (int i = 0; i < WEFT_COUNT(sizes); i++) {
+                const bool pairs = ops[o] == WEFT_COMM_SEND;
+                weft_wire_rate *w = &r->wire[r->wires];
+                *w = (weft_wire_rate){weft_comm_op_name(ops[o]), k, sizes[i], 0};
+                if (pairs && k > 2) { /* as between two, wherever they are */
+                    w->seconds = weft_rates_wire_seconds(r, w->op, 2, (double)w->bytes);
+                    r->wires += w->seconds > 0;
+                    continue;
+                }
+                WEFT_TRY(weft_comm_measure_exchange(p->comm, k, ops[o], sizes[i], &w->seconds));
+                r->wires++;
+            }
+    return ranks > 1 ? weft_comm_measure_drag(p->comm, &r->drag) : WEFT_OK;
+}
+
+/* ---- for the fits -----------------------------------------------------------------------------
+ * */
+
 /* One layer forward over many lengths, for Eq. 9. */
-static weft_status add_blocks(profile *p, int64_t hidden, const weft_place_of_run *place)
+static weft_status add_blocks(profile *p, int64_t hidden)
 {
     static const int rows[] = {12, 16, 24, 32, 40, 48};
     for (int i = 0; i < WEFT_COUNT(rows); i++)
@@ -262,7 +481,7 @@ static weft_status add_blocks(profile *p, int64_t hidden, const weft_place_of_ru
             const weft_model_size size = {batch, 2, rows[i], rows[i], 16};
             snprintf(name, sizeof name, "block, %d x %d tokens", batch, rows[i] * rows[i] / 2);
             WEFT_TRY(build_model(config, &size, false, &g));
-            WEFT_TRY(add_program(p, g, name, NULL, place, &t));
+            WEFT_TRY(add_program(p, g, name, NULL, &t));
             t->batch = batch;
             t->tokens = rows[i] * rows[i] / 2.0;
         }
@@ -270,7 +489,7 @@ static weft_status add_blocks(profile *p, int64_t hidden, const weft_place_of_ru
 }
 
 /* 3x3x3 convolutions of 32 channels, as a VAE's tiles. */
-static weft_status add_tiles(profile *p, const weft_place_of_run *place)
+static weft_status add_tiles(profile *p)
 {
     static const int sides[][2] = {{16, 16}, {24, 24}, {32, 32}, {32, 48}, {48, 48}, {40, 24}};
     static const int lengths[] = {4, 8, 12, 16};
@@ -296,7 +515,7 @@ static weft_status add_tiles(profile *p, const weft_place_of_run *place)
                                                     .kernel = {3, 3, 3}}));
             snprintf(name, sizeof name, "convolution, %d x %d x %d", lengths[l], sides[s][0],
                      sides[s][1]);
-            WEFT_TRY(add_program(p, g, name, NULL, place, &t));
+            WEFT_TRY(add_program(p, g, name, NULL, &t));
             t->frames = lengths[l];
             t->height = sides[s][0];
             t->width = sides[s][1];
@@ -321,20 +540,21 @@ static weft_status gather_rates(profile *p)
 {
     int64_t room = 0, count = 0;
     for (int i = 0; i < p->programs; i++)
-        room += weft_graph_node_count(p->program[i].step.graph);
+        room += weft_graph_node_count(p->program[i].step->graph);
     sample *all = weft_arena_alloc(p->arena, room * (int64_t)sizeof *all);
     p->rates.item = weft_arena_alloc(p->arena, room * (int64_t)sizeof *p->rates.item);
     if (!all || !p->rates.item)
         return weft_fail(WEFT_E_MEMORY, "out of memory for the rates");
     for (int i = 0; i < p->programs; i++) {
         const timed *t = &p->program[i];
-        for (int32_t n = 0; n < weft_graph_node_count(t->step.graph); n++) {
-            const weft_cost cost = weft_node_cost(t->step.graph, n);
-            const double seconds = quick(t->node + (int64_t)n * ROUNDS, t->rounds);
-            if ((cost.flops == 0 && cost.bytes == 0) || !(seconds > 0))
+        for (int32_t n = 0; n < weft_graph_node_count(t->step->graph); n++) {
+            const weft_cost cost = weft_node_cost(t->step->graph, n);
+            const double seconds = quick(t, t->node + (int64_t)n * ROUNDS);
+            if ((cost.flops == 0 && cost.bytes == 0) || !(seconds > 0) ||
+                weft_op_is_collective(weft_graph_node(t->step->graph, n)->op))
                 continue;
             sample *s = &all[count++];
-            weft_rate_key(t->step.graph, n, s->key);
+            weft_rate_key(t->step->graph, n, s->key);
             s->flops = (double)cost.flops;
             s->bytes = (double)cost.bytes;
             s->seconds = seconds;
@@ -359,12 +579,12 @@ static weft_status figures(profile *p, const weft_cluster *local)
     WEFT_TRY(weft_measure_memory(128 << 20, 0.3, &bandwidth));
     for (int i = 0; i < p->programs; i++) {
         const timed *t = &p->program[i];
-        for (int32_t n = 0; n < weft_graph_node_count(t->step.graph); n++) {
-            const weft_work kind = weft_node_work(weft_graph_node(t->step.graph, n));
-            const double seconds = quick(t->node + (int64_t)n * ROUNDS, t->rounds);
+        for (int32_t n = 0; n < weft_graph_node_count(t->step->graph); n++) {
+            const weft_work kind = weft_node_work(weft_graph_node(t->step->graph, n));
+            const double seconds = quick(t, t->node + (int64_t)n * ROUNDS);
             if (seconds > 0)
                 best[kind] =
-                    fmax(best[kind], (double)weft_node_cost(t->step.graph, n).flops / seconds);
+                    fmax(best[kind], (double)weft_node_cost(t->step->graph, n).flops / seconds);
         }
     }
     p->device = local->device;
@@ -372,9 +592,11 @@ static weft_status figures(profile *p, const weft_cluster *local)
         fmax(1e9 * gflops,
              fmax(best[WEFT_WORK_GEMM], fmax(best[WEFT_WORK_ATTENTION], best[WEFT_WORK_CONV])));
     p->device.flops = peak;
-    p->device.gemm = best[WEFT_WORK_GEMM] / peak;
-    p->device.attention = best[WEFT_WORK_ATTENTION] / peak;
-    p->device.conv = best[WEFT_WORK_CONV] / peak;
+    p->device.gemm = fmax(best[WEFT_WORK_GEMM], 1e9 * gflops) / peak;
+    if (best[WEFT_WORK_ATTENTION] > 0) /* else as of such a machine */
+        p->device.attention = best[WEFT_WORK_ATTENTION] / peak;
+    if (best[WEFT_WORK_CONV] > 0)
+        p->device.conv = best[WEFT_WORK_CONV] / peak;
     p->device.memory_bandwidth = bandwidth;
     p->device.memory_fraction = 1;
     return WEFT_OK;
@@ -387,7 +609,7 @@ static weft_status fit(profile *p)
     int64_t blocks = 0, tiles = 0;
     for (int i = 0; i < p->programs; i++) {
         const timed *t = &p->program[i];
-        const double seconds = quick(t->run, t->rounds);
+        const double seconds = quick(t, t->run);
         if (t->tokens > 0)
             block[blocks++] = (weft_dit_sample){t->batch, t->tokens, 1, 0, seconds};
         if (t->frames > 0)
@@ -416,14 +638,14 @@ static weft_status print_programs(const profile *p, const char *against)
     for (int i = 0; i < p->programs; i++) {
         const timed *t = &p->program[i];
         double sum = 0;
-        const int32_t nodes = weft_graph_node_count(t->step.graph);
+        const int32_t nodes = weft_graph_node_count(t->step->graph);
         for (int32_t n = 0; n < nodes; n++)
-            sum += quick(t->node + (int64_t)n * ROUNDS, t->rounds);
-        const double took = quick(t->run, t->rounds);
+            sum += quick(t, t->node + (int64_t)n * ROUNDS);
+        const double took = quick(t, t->run);
         printf("%-36s %8d %9.3f ms %9.3f ms", t->name, nodes, 1e3 * took, 1e3 * sum);
         if (against) {
             weft_graph_time said;
-            WEFT_TRY(weft_graph_time_of(t->step.graph, &earlier, &said));
+            WEFT_TRY(weft_graph_time_of(t->step->graph, &earlier, &said));
             printf(" %9.3f ms %+6.1f %%, %.0f %% of it measured at these shapes",
                    1e3 * said.seconds, 100 * (said.seconds / took - 1), 100 * said.exact);
         }
@@ -432,14 +654,16 @@ static weft_status print_programs(const profile *p, const char *against)
     return WEFT_OK;
 }
 
-static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local)
+static weft_status write_results(const weft_args *args, const profile *p, const weft_cluster *local,
+                                 bool fits)
 {
     const char *out = weft_args_string(args, "--out"), *yaml = weft_args_string(args, "--yaml");
     if (out) {
-        json_t *json =
-            json_pack("{s:{s:f,s:f,s:f,s:f},s:{s:f,s:f}}", "dit", "linear", p->dit.linear,
-                      "quadratic", p->dit.quadratic, "error", p->dit.error, "worst", p->dit.worst,
-                      "vae", "line_error", p->line_error, "error", p->tile_error);
+        json_t *json = fits ? json_pack("{s:{s:f,s:f,s:f,s:f},s:{s:f,s:f}}", "dit", "linear",
+                                        p->dit.linear, "quadratic", p->dit.quadratic, "error",
+                                        p->dit.error, "worst", p->dit.worst, "vae", "line_error",
+                                        p->line_error, "error", p->tile_error)
+                            : json_object();
         weft_status_code status = json ? weft_profile_to_json(&p->device, &p->rates, json)
                                        : weft_fail(WEFT_E_MEMORY, "out of memory");
         if (status == WEFT_OK)
@@ -460,34 +684,48 @@ static weft_status write_results(const weft_args *args, const profile *p, const 
     return status;
 }
 
-static weft_status measure(profile *p, const weft_args *args, const char *path, int64_t hidden,
-                           double seconds, const weft_place_of_run *place)
+static weft_status tell(const weft_args *args, profile *p, const weft_cluster *local, bool fits)
 {
-    weft_cluster local;
-    WEFT_TRY(weft_cluster_load(p->arena, "local", &local));
-    if (path)
-        WEFT_TRY(add_run(p, args, path, place));
-    else
-        WEFT_TRY(add_table(p, place));
-    WEFT_TRY(add_blocks(p, hidden, place));
-    WEFT_TRY(add_tiles(p, place));
-    WEFT_TRY(run_rounds(p, seconds));
-    WEFT_TRY(gather_rates(p));
-    WEFT_TRY(figures(p, &local));
-    WEFT_TRY(fit(p));
     WEFT_TRY(print_programs(p, weft_args_string(args, "--against")));
     const weft_device_type *d = &p->device;
     printf("\n%lld kinds of nodes on %lld threads; products %.1f, attention %.1f, convolutions "
            "%.1f GFLOP/s; memory %.1f GB/s\n",
            (long long)p->rates.count, (long long)p->rates.threads, d->gemm * d->flops / 1e9,
            d->attention * d->flops / 1e9, d->conv * d->flops / 1e9, d->memory_bandwidth / 1e9);
-    printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by "
-           "%.1f %% (rms), %.1f %% at most\n",
-           p->dit.linear, p->dit.quadratic, 100 * p->dit.error, 100 * p->dit.worst);
-    printf("tiles: a line over the volume is off by %.1f %%, with the boosted correction by %.1f "
-           "%% (rms over the fifth of the shapes that it was not fitted to)\n",
-           100 * p->line_error, 100 * p->tile_error);
-    return write_results(args, p, &local);
+    if (p->rates.ranks > 1)
+        printf("%lld ranks at a time; %lld exchanges timed; kernels lose %.0f %% of the time of "
+               "those beside them\n",
+               (long long)p->rates.ranks, (long long)p->rates.wires, 100 * p->rates.drag);
+    if (fits) {
+        printf("transformer block (Eq. 9): %.4g s per token + %.4g s per token squared; fit off by "
+               "%.1f %% (rms), %.1f %% at most\n",
+               p->dit.linear, p->dit.quadratic, 100 * p->dit.error, 100 * p->dit.worst);
+        printf("tiles: a line over the volume is off by %.1f %%, with the boosted correction by "
+               "%.1f %% (rms over the fifth of the shapes that it was not fitted to)\n",
+               100 * p->line_error, 100 * p->tile_error);
+    }
+    return write_results(args, p, local, fits);
+}
+
+static weft_status measure(profile *p, const weft_args *args, const char *path, int64_t hidden,
+                           double seconds)
+{
+    weft_cluster local;
+    WEFT_TRY(weft_cluster_load(p->arena, "local", &local));
+    WEFT_TRY(measure_exchanges(p));
+    if (path) {
+        WEFT_TRY(add_run(p, args, path, &local.device));
+    } else {
+        WEFT_TRY(add_table(p));
+        WEFT_TRY(add_blocks(p, hidden));
+        WEFT_TRY(add_tiles(p));
+    }
+    WEFT_TRY(run_rounds(p, seconds));
+    WEFT_TRY(gather_rates(p));
+    WEFT_TRY(figures(p, &local));
+    if (!path)
+        WEFT_TRY(fit(p));
+    return weft_comm_rank(p->comm) == 0 ? tell(args, p, &local, !path) : WEFT_OK;
 }
 
 static weft_status run_profile(const weft_args *args)
@@ -501,25 +739,37 @@ static weft_status run_profile(const weft_args *args)
     if (hidden % 64)
         return weft_fail(WEFT_E_ARG, "--hidden %lld is not a multiple of 64, the size of a head",
                          (long long)hidden);
-    profile p = {.arena = weft_arena_create(), .rates = {.threads = omp_get_max_threads()}};
-    weft_comm *comm = NULL;
+    profile p = {.arena = weft_arena_create(),
+                 .known = json_object(),
+                 .rates = {.threads = omp_get_max_threads()},
+                 .place = {.backend = weft_backend_find("cpu"),
+                           .mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
+                           .profile = true,
+                           .no_overlap = true}};
     weft_status_code status = WEFT_OK;
     p.program = weft_alloc(PROGRAMS * (int64_t)sizeof *p.program);
-    if (!p.arena || !p.program)
+    p.layout = weft_alloc(PROGRAMS * (int64_t)sizeof *p.layout);
+    if (!p.arena || !p.program || !p.layout || !p.known)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    WEFT_GO(weft_comm_open_mpi(&comm));
-    const weft_place_of_run place = {.comm = comm,
-                                     .backend = weft_backend_find("cpu"),
-                                     .mesh = {.axis_count = 1, .axis = {{"dp", 1}}},
-                                     .profile = true};
-    WEFT_GO(measure(&p, args, count ? words[0] : NULL, hidden, seconds, &place));
+    WEFT_GO(weft_comm_open_mpi(&p.comm));
+    WEFT_GO(measure(&p, args, count ? words[0] : NULL, hidden, seconds));
+    WEFT_GO(weft_comm_barrier(p.comm)); /* the others stay until rank 0 has written */
 out:
     for (int i = 0; i < p.programs; i++) {
-        weft_step_free(&p.program[i].step);
+        if (p.program[i].store)
+            weft_step_free(&p.program[i].own);
         weft_store_free(p.program[i].store);
     }
+    for (int i = 0; i < p.layouts; i++) {
+        weft_step_cache_free(p.layout[i].cache);
+        weft_store_free(p.layout[i].store);
+    }
     weft_free(p.program);
-    weft_comm_free(comm);
+    weft_free(p.layout);
+    json_decref(p.known);
+    if (status != WEFT_OK && p.comm)
+        weft_comm_give_up(p.comm);
+    weft_comm_free(p.comm);
     weft_arena_free(p.arena);
     return status;
 }
@@ -529,18 +779,25 @@ const weft_verb weft_verb_profile = {
     .summary = "time weft's own kernels on this machine, for plan, simulate and inspect",
     .usage = "[CONFIG] [options]",
     .details =
-        "Runs training steps of a few small models, or of CONFIG (a config of weft train) at its "
-        "own shapes, a transformer block over several lengths and 3x3x3 convolutions, and times "
+        "Runs training steps of a few small models, a transformer block over several lengths and "
+        "3x3x3 convolutions, or of CONFIG (a config of weft train) at its own shapes, and times "
         "every node where it stands. What was timed is stored by op and shapes: a node of the "
-        "same shapes then has its measured seconds, others are scaled from the nearest ones. Also "
-        "fits seconds of a block by its tokens (Arachne Eq. 9) and of a VAE tile by a line over "
-        "the volume with a gradient-boosted correction, and says how far the fits are off.\n\n"
+        "same shapes then has its measured seconds, others are scaled from the nearest ones. "
+        "Without CONFIG it also fits seconds of a block by its tokens (Arachne Eq. 9) and of a VAE "
+        "tile by a line over the volume with a gradient-boosted correction, and says how far the "
+        "fits are off.\n\n"
+        "Under mpirun all ranks measure at the same time, as those of a run share caches and "
+        "memory: of CONFIG the programs of as few layouts as have the nodes of all, and between "
+        "the ranks every collective over sizes, and what of its time kernels beside it lose.\n\n"
         "--out writes the profile, a cluster of this one machine: `weft plan --set "
-        "cluster=FILE.json`, `weft topology FILE.json`, `weft inspect graph CONFIG --cluster "
-        "FILE.json` (seconds of a step). OMP_NUM_THREADS sets how many cores are measured; "
-        "measure with as many as the run has, on a machine that does nothing else.",
+        "cluster=FILE.json`, `weft plan layout --for CONFIG --cluster FILE.json`, `weft topology "
+        "FILE.json`, `weft inspect graph CONFIG --cluster FILE.json` (seconds of a step). As "
+        "profile.json in the folder of a run it is what `--cluster local` and `context: auto` of "
+        "that run go by. OMP_NUM_THREADS sets how many cores are measured; measure with as many "
+        "threads and ranks as the run has, on a machine that does nothing else.",
     .examples = "weft profile --out here.json\n"
-                "weft profile examples/dit.yaml --out here.json\n",
+                "weft profile examples/dit.yaml --out here.json\n"
+                "mpirun -n 2 weft profile examples/dit.yaml --out runs/dit/profile.json\n",
     .config = &weft_run_section,
     .options = options,
     .option_count = WEFT_COUNT(options),

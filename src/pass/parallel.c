@@ -11,11 +11,12 @@
             .min = 0, .max = 1 << 20, .also = other                                                \
     }
 
-static const char *const context_names[] = {"ulysses", "ring", NULL};
+static const char *const context_names[] = {"ulysses", "ring", "auto", NULL};
 static const weft_key context_keys[] = {
     {"kind", WEFT_KEY_ENUM, offsetof(weft_context, kind), "ulysses", "",
      "ulysses: an all-to-all turns the split of tokens into one of heads around attention; ring: "
-     "keys and values go round, and ranks may be more than heads",
+     "keys and values go round, and ranks may be more than heads; auto: the cheaper one by `weft "
+     "plan layout`'s prices, with the profile OUT/profile.json where there is one",
      .choices = context_names},
     {"ulysses", WEFT_KEY_I64, offsetof(weft_context, ulysses), "0", "ranks",
      "of the cp ranks those that exchange heads, inside", .min = 0, .max = 1 << 20},
@@ -25,7 +26,7 @@ static const weft_key context_keys[] = {
 };
 static const weft_section context_section = {
     "context",
-    "how cp splits attention: ulysses, ring, or both as {ulysses: 2, ring: 2}",
+    "how cp splits attention: ulysses, ring, auto, or both as {ulysses: 2, ring: 2}",
     sizeof(weft_context),
     context_keys,
     WEFT_COUNT(context_keys),
@@ -65,12 +66,18 @@ static const weft_key parallel_keys[] = {
     {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
      "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "
      "the order pp, dp, fsdp, ep, cp, tp"},
+    {"plan", WEFT_KEY_STRING, offsetof(weft_parallel, plan), "", "",
+     "instead of all of the above: the file that `weft plan layout --for` wrote for this run and "
+     "its number of ranks"},
 };
 const weft_section weft_parallel_section = {
     "parallel",
     "how the run is laid over its ranks: degrees that make their number; heads, tokens, samples "
     "and widths need not divide by any",
     sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
+
+const weft_parallel weft_parallel_default = {
+    .fsdp = 1, .ep = 1, .tp = 1, .pp = 1, .schedule = "1f1b", .plan = ""};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
@@ -86,6 +93,11 @@ static weft_status context_of(const weft_parallel *p, const char *where, degrees
     d->ulysses = p->context.ulysses ? p->context.ulysses : 1;
     d->ring = p->context.ring ? p->context.ring : 1;
     const int64_t both = d->ulysses * d->ring;
+    if (p->context.kind == WEFT_CONTEXT_AUTO && both == 1 && p->cp > 1)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.context: auto is for the training of a run; here give "
+                         "ulysses or ring",
+                         where);
     if (!p->context.ulysses && !p->context.ring && p->cp)
         *(p->context.kind == WEFT_CONTEXT_RING ? &d->ring : &d->ulysses) = p->cp;
     else if (p->cp && p->cp != both)
@@ -168,6 +180,11 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
                  .tp = p->tp ? p->tp : 1,
                  .pp = p->pp ? p->pp : 1};
     int order[PLACES];
+    if (p->plan && p->plan[0])
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.plan: a layout of `weft plan layout --for` is for the "
+                         "training of its run; here give degrees",
+                         where);
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
     const int64_t rest = d.fsdp * d.ep * d.ring * d.ulysses * d.tp * d.pp;
@@ -191,6 +208,65 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
         default: add_axis(mesh, p->sequence ? "sp" : "tp", d.tp); break;
         }
     return WEFT_OK;
+}
+
+/* ---- in words ------------------------------------------------------------------------------ */
+
+const char *weft_parallel_given(const weft_parallel *p)
+{
+    const weft_parallel *d = &weft_parallel_default;
+    const struct {
+        const char *name;
+        bool given;
+    } key[] = {{"dp", p->dp != d->dp},
+               {"fsdp", p->fsdp != d->fsdp},
+               {"ep", p->ep != d->ep},
+               {"zero", p->zero != d->zero},
+               {"tp", p->tp != d->tp},
+               {"sequence", p->sequence != d->sequence},
+               {"cp", p->cp != d->cp},
+               {"context", p->context.kind || p->context.ulysses || p->context.ring},
+               {"pp", p->pp != d->pp},
+               {"schedule", strcmp(p->schedule, d->schedule) != 0},
+               {"virtual_stages", p->virtual_stages != d->virtual_stages},
+               {"microbatches", p->microbatches != d->microbatches},
+               {"order", p->order.count != 0}};
+    for (int i = 0; i < WEFT_COUNT(key); i++)
+        if (key[i].given)
+            return key[i].name;
+    return NULL;
+}
+
+static void put_degree(weft_buf *out, const char *name, int64_t value, int64_t usual)
+{
+    if (value > usual)
+        weft_buf_printf(out, "%s%s=%lld", out->len ? " " : "", name, (long long)value);
+}
+
+void weft_parallel_name(const weft_parallel *p, weft_buf *out)
+{
+    weft_buf own = {0};
+    const int64_t ulysses = p->context.ulysses, ring = p->context.ring;
+    put_degree(&own, "dp", p->dp, 1);
+    put_degree(&own, "zero", p->zero, 0);
+    put_degree(&own, "fsdp", p->fsdp, 1);
+    put_degree(&own, "ep", p->ep, 1);
+    put_degree(&own, "tp", p->tp, 1);
+    if (p->sequence)
+        weft_buf_printf(&own, " sequence=true");
+    put_degree(&own, "cp", p->cp, 1);
+    if (ulysses > 1 && ring > 1)
+        weft_buf_printf(&own, " context={ulysses: %lld, ring: %lld}", (long long)ulysses,
+                        (long long)ring);
+    else if (p->cp > 1)
+        weft_buf_printf(&own, " context=%s", ring > 1 ? "ring" : context_names[p->context.kind]);
+    put_degree(&own, "pp", p->pp, 1);
+    if (p->pp > 1)
+        weft_buf_printf(&own, " schedule=%s", p->schedule);
+    put_degree(&own, "virtual_stages", p->virtual_stages, 1);
+    put_degree(&own, "microbatches", p->microbatches, 0);
+    weft_buf_printf(out, "%s", own.len ? own.data : "1 rank");
+    weft_buf_free(&own);
 }
 
 /* ---- what is told -------------------------------------------------------------------------- */

@@ -6,7 +6,12 @@
 #include "pass/pass.h"
 #include "pass/stage.h"
 
-typedef enum weft_context_kind { WEFT_CONTEXT_ULYSSES, WEFT_CONTEXT_RING } weft_context_kind;
+/* AUTO: by what each of them costs; whoever lays a run out decides (train/settle.h). */
+typedef enum weft_context_kind {
+    WEFT_CONTEXT_ULYSSES,
+    WEFT_CONTEXT_RING,
+    WEFT_CONTEXT_AUTO
+} weft_context_kind;
 
 /* How attention is split where tokens are. */
 typedef struct weft_context {
@@ -27,8 +32,17 @@ typedef struct weft_parallel {
     int64_t virtual_stages; /* on each rank; 0: what the schedule needs */
     int64_t microbatches;   /* parts of each batch; 0: chosen */
     weft_string_list order; /* of pp, dp, fsdp, ep, cp, tp: slowest first */
+    const char *plan; /* file of `weft plan layout --for`, instead of all the above; "": none */
 } weft_parallel;
 extern const weft_section weft_parallel_section;
+/* The degrees of one rank. */
+extern const weft_parallel weft_parallel_default;
+
+/* As options of a config have it: "dp=2 cp=2 context=ring"; "1 rank" where nothing is split. */
+void weft_parallel_name(const weft_parallel *p, weft_buf *out);
+/* The first key of the section that is not as weft_parallel_default has it, but for `plan`; NULL:
+ * none. */
+const char *weft_parallel_given(const weft_parallel *p);
 
 /* The mesh of `ranks` ranks (0: as many as the degrees make). Axes, in the order of `order`, those
  * of more than one rank:

@@ -2,7 +2,9 @@
 #include "runtime/comm_internal.h"
 
 #include "base/log.h"
+#include "runtime/measure.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LARGE = 1 << 20, TIMES = 40, LARGE_TIMES = 10 };
@@ -149,6 +151,173 @@ weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs)
     WEFT_GO(weft_comm_broadcast(comm, &found, sizeof found, 0));
     *costs = found;
 out:
+    weft_free(data);
+    return status;
+}
+/* ---- collectives ---------------------------------------------------------------------------- */
+
+enum { TURNS = 24, SPLIT_ROWS = 64 };
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The mean of the quickest quarter, as kernels are measured (weft profile). */
+static double quick(double *value, int count)
+{
+    double sum = 0;
+    qsort(value, (size_t)count, sizeof *value, by_value);
+    for (int i = 0; i < (count + 3) / 4; i++)
+        sum += value[i];
+    return sum / ((count + 3) / 4);
+}
+
+/* Of `bytes` as weft_algorithm_cost counts them; all-to-all of rows that lie apart, as tokens of
+ * heads do. */
+static weft_status make_exchange(weft_group *group, weft_comm_op op, int64_t bytes,
+                                 weft_exchange **x)
+{
+    const int k = group->count;
+    const int64_t n = bytes / 4 / k * k, row = n / SPLIT_ROWS / k * k;
+    const weft_shape whole = WEFT_SHAPE(n), part = WEFT_SHAPE(n / k),
+                     flat = WEFT_SHAPE(SPLIT_ROWS, row), tall = WEFT_SHAPE(SPLIT_ROWS * k, row / k);
+    weft_attr_comm attr = {.dim = 0, .dim2 = 1, .shift = 1};
+    static const char what[] = "a measurement";
+    switch (op) {
+    case WEFT_COMM_ALL_REDUCE:
+        return weft_exchange_create(k, group->own, WEFT_OP_ALL_REDUCE, &attr, &whole, &whole,
+                                    WEFT_F32, what, x);
+    case WEFT_COMM_ALL_GATHER:
+        return weft_exchange_create(k, group->own, WEFT_OP_ALL_GATHER, &attr, &part, &whole,
+                                    WEFT_F32, what, x);
+    case WEFT_COMM_REDUCE_SCATTER:
+        return weft_exchange_create(k, group->own, WEFT_OP_REDUCE_SCATTER, &attr, &whole, &part,
+                                    WEFT_F32, what, x);
+    case WEFT_COMM_ALL_TO_ALL:
+        return weft_exchange_create(k, group->own, WEFT_OP_ALL_TO_ALL, &attr, &flat, &tall,
+                                    WEFT_F32, what, x);
+    default:
+        return weft_exchange_create(k, group->own, WEFT_OP_RING_SHIFT, &attr, &whole, &whole,
+                                    WEFT_F32, what, x);
+    }
+}
+
+/* Groups of k neighbours, all at the same time. */
+static weft_status group_of(weft_comm *comm, int k, weft_group **group)
+{
+    int *ranks = weft_alloc(k * (int64_t)sizeof *ranks);
+    if (!ranks)
+        return weft_fail(WEFT_E_MEMORY, "no memory to measure exchanges");
+    for (int i = 0; i < k; i++)
+        ranks[i] = comm->rank / k * k + i;
+    const weft_status_code status = weft_comm_group(comm, ranks, k, group);
+    weft_free(ranks);
+    return status;
+}
+
+static weft_status run_exchange(weft_exchange *x)
+{
+    weft_exchange_start(x);
+    return weft_exchange_wait(x);
+}
+
+/* `scratch` of in, out and the exchange's own. */
+static weft_status open_exchange(weft_group *group, weft_comm_op op, int64_t bytes,
+                                 weft_exchange **x, char **data)
+{
+    const int64_t room = weft_aligned(bytes) + WEFT_ALIGNMENT;
+    WEFT_TRY(make_exchange(group, op, bytes, x));
+    *data = weft_alloc_aligned(2 * room + weft_exchange_scratch(*x));
+    if (!*data)
+        return weft_fail(WEFT_E_MEMORY, "no memory to measure exchanges");
+    memset(*data, 0, (size_t)(2 * room));
+    weft_exchange_bind(*x, *data, *data + room, *data + 2 * room);
+    return weft_exchange_attach(*x, group, WEFT_CHANNEL_LAYERS);
+}
+
+weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op op, int64_t bytes,
+                                       double *seconds)
+{
+    weft_group *group;
+    weft_exchange *x = NULL;
+    char *data = NULL;
+    double took[TURNS];
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(group_of(comm, ranks, &group));
+    if (op == WEFT_COMM_SEND) {
+        data = weft_alloc_aligned(bytes);
+        if (!data)
+            return weft_fail(WEFT_E_MEMORY, "no memory to measure exchanges");
+        memset(data, 0, (size_t)bytes);
+        WEFT_GO(one_way(group, data, bytes, LARGE_TIMES, seconds));
+        goto out;
+    }
+    WEFT_GO(open_exchange(group, op, bytes, &x, &data));
+    WEFT_GO(run_exchange(x));
+    for (int i = 0; i < TURNS; i++) {
+        WEFT_GO(weft_group_barrier(group));
+        const double begun = weft_now();
+        WEFT_GO(run_exchange(x));
+        took[i] = weft_now() - begun;
+    }
+    *seconds = quick(took, TURNS);
+out:
+    weft_exchange_free(x);
+    weft_free(data);
+    return status;
+}
+
+/* So many products and sums of what is in registers. */
+static double work(int64_t count)
+{
+    static volatile double sink;
+    double a[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const double begun = weft_now();
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < 8; k++)
+            a[k] = a[k] * 0.999 + 0.001;
+    for (int k = 0; k < 8; k++)
+        sink = a[k];
+    (void)sink;
+    return weft_now() - begun;
+}
+
+weft_status weft_comm_measure_drag(weft_comm *comm, double *drag)
+{
+    enum { BYTES = 4 << 20, FEW = 8 };
+    double alone[FEW], both[FEW], exchange;
+    weft_group *world;
+    weft_exchange *x = NULL;
+    char *data = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_comm_measure_exchange(comm, weft_comm_ranks(comm), WEFT_COMM_ALL_REDUCE, BYTES,
+                                        &exchange));
+    WEFT_TRY(weft_comm_broadcast(comm, &exchange, sizeof exchange, 0));
+    int64_t count = 100000;
+    double took = 0;
+    for (int i = 0; i < 3; i++) /* as long as three exchanges, so that one is wholly beside it */
+        took = work(count);
+    count = (int64_t)((double)count * 3 * exchange / took);
+    WEFT_TRY(weft_comm_broadcast(comm, &count, sizeof count, 0));
+    WEFT_TRY(weft_comm_world(comm, &world));
+    WEFT_GO(open_exchange(world, WEFT_COMM_ALL_REDUCE, BYTES, &x, &data));
+    WEFT_GO(run_exchange(x));
+    for (int i = 0; i < FEW; i++) {
+        WEFT_GO(weft_group_barrier(world));
+        alone[i] = work(count);
+        WEFT_GO(weft_group_barrier(world));
+        const double begun = weft_now();
+        weft_exchange_start(x);
+        work(count);
+        WEFT_GO(weft_exchange_wait(x));
+        both[i] = weft_now() - begun;
+    }
+    const double lost = (quick(both, FEW) - quick(alone, FEW)) / exchange;
+    *drag = lost < 0 ? 0 : lost > 1 ? 1 : lost;
+out:
+    weft_exchange_free(x);
     weft_free(data);
     return status;
 }

@@ -2,6 +2,7 @@
 #ifndef WEFT_RUNTIME_MEASURE_H
 #define WEFT_RUNTIME_MEASURE_H
 
+#include "runtime/moves.h"
 #include "runtime/runtime.h"
 
 /* Best of the matrix products (1024 cubed, f32, the backend's threads) that fit in `seconds`, at
@@ -10,5 +11,14 @@ weft_status weft_measure_gemm(const weft_backend *backend, double seconds, doubl
 /* Bytes per second of a copy of `bytes`, which it takes twice, by 64 tasks; read and written bytes
  * counted. */
 weft_status weft_measure_memory(int64_t bytes, double seconds, double *bytes_per_second);
+
+/* Seconds of a collective of `bytes` (as weft_algorithm_cost has them) among every `ranks`
+ * neighbours at the same time, `ranks` being a divisor of all; of a send those of one way between
+ * two. */
+weft_status weft_comm_measure_exchange(weft_comm *comm, int ranks, weft_comm_op op, int64_t bytes,
+                                       double *seconds);
+/* The share of an exchange's seconds that kernels beside it take longer, 0 to 1: near 0 where its
+ * thread finds a core that is free. */
+weft_status weft_comm_measure_drag(weft_comm *comm, double *drag);
 
 #endif

@@ -666,8 +666,10 @@ weft_status weft_checkpoints_bytes(const weft_checkpoint_spec *spec, int64_t *by
 {
     weft_checkpoints c = {.spec = *spec};
     const int64_t staging = spec->staging > 0 ? spec->staging : WEFT_CHECKPOINT_STAGING;
-    const weft_part_writer who = {.rank = spec->comm ? weft_comm_rank(spec->comm) : 0,
-                                  .ranks = spec->comm ? weft_comm_ranks(spec->comm) : 1,
+    const weft_part_writer who = {.rank = spec->comm ? weft_comm_rank(spec->comm) : spec->rank,
+                                  .ranks = spec->comm    ? weft_comm_ranks(spec->comm)
+                                           : spec->ranks ? spec->ranks
+                                                         : 1,
                                   .shard_bytes = (int64_t)4 << 30,
                                   .staging = 1};
     list_sets(&c);

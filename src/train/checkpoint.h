@@ -42,7 +42,8 @@ weft_status weft_part_save(weft_store *store, const weft_graph *graph, weft_comm
 typedef struct weft_checkpoint_spec {
     const char *run;   /* folder, which all ranks see */
     weft_store *store; /* borrowed: read while saving and filled while loading */
-    weft_comm *comm;   /* borrowed; NULL: one rank */
+    weft_comm *comm;   /* borrowed; NULL: one rank, */
+    int rank, ranks;   /* or to plan for: rank of ranks, where those are not 0 */
     weft_checkpoint_part part[WEFT_CHECKPOINT_MAX_PARTS];
     int parts;
     const char *config_yaml; /* borrowed */

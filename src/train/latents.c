@@ -141,6 +141,7 @@ static weft_place_of_run encoding_place(const weft_place_of_run *run, bool apart
     *batch = ENCODE_BATCH;
     if (apart) {
         here.comm = NULL;
+        here.rank = 0;
         here.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", 1}}};
         *batch = ranks < ENCODE_BATCH ? ENCODE_BATCH / ranks : 1;
     }

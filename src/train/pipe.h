@@ -87,5 +87,10 @@ void weft_pipe_step_sends(const weft_pipe *pipe, const weft_pipe_step *step, int
  * this rank's. */
 weft_status weft_pipe_fill(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
                            weft_comm *comm, weft_store *store, uint64_t seed);
+/* The same without ranks that run, for plans: what each device's graphs keep as a text, */
+weft_status weft_pipe_list(const weft_graph *const *graphs, int count, weft_buf *list);
+/* and the store of this one from those of all. */
+weft_status weft_pipe_fill_listed(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
+                                  const weft_buf *lists, weft_store *store, uint64_t seed);
 
 #endif

@@ -135,6 +135,34 @@ out:
     return status;
 }
 
+weft_status weft_pipe_list(const weft_graph *const *graphs, int count, weft_buf *text)
+{
+    filler f = {0};
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++)
+        status = list_graph(&f, graphs[i]);
+    if (status == WEFT_OK)
+        status = write_list(&f, text);
+    weft_free(f.own);
+    return status;
+}
+
+weft_status weft_pipe_fill_listed(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
+                                  const weft_buf *lists, weft_store *store, uint64_t seed)
+{
+    filler f = {.pipe = pipe, .store = store, .seed = seed};
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count && status == WEFT_OK; i++)
+        status = list_graph(&f, graphs[i]);
+    for (int d = 0; d < pipe->devices && status == WEFT_OK; d++) {
+        char *text = weft_strdup(lists[d].data ? lists[d].data : "");
+        status = text ? add_list(&f, text, d) : no_memory();
+        weft_free(text);
+    }
+    weft_free(f.own);
+    return status;
+}
+
 weft_status weft_pipe_fill(const weft_pipe *pipe, const weft_graph *const *graphs, int count,
                            weft_comm *comm, weft_store *store, uint64_t seed)
 {

@@ -120,7 +120,10 @@ static void tell_store(weft_store *store, weft_buf *out)
 weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_place_of_run *place,
                                    weft_store *store, int64_t *bytes)
 {
-    weft_checkpoint_spec spec = {.store = store, .comm = place->comm};
+    weft_checkpoint_spec spec = {.store = store,
+                                 .comm = place->comm,
+                                 .rank = weft_place_rank(place),
+                                 .ranks = weft_mesh_ranks(&place->mesh)};
     const weft_family *first =
         weft_run_denoises(models) ? models->denoiser.family : models->autoencoder.family;
     spec.part[spec.parts++] = (weft_checkpoint_part){first->scope, first->stem, NULL};

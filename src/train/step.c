@@ -84,7 +84,8 @@ static weft_program_options options_of(const weft_place_of_run *place)
                                   .mesh = &place->mesh,
                                   .away = place->away,
                                   .no_views = place->passes && !place->passes->views,
-                                  .profile = place->profile};
+                                  .profile = place->profile,
+                                  .no_overlap = place->no_overlap};
 }
 
 static weft_status apply_passes(weft_step *step, const weft_optimizer_config *optimizer,
@@ -94,7 +95,7 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
     WEFT_TRY(compose(place, &recipe));
     const weft_pass_setup setup = {.switches = place->passes,
                                    .mesh = &place->mesh,
-                                   .rank = place->comm ? weft_comm_rank(place->comm) : 0,
+                                   .rank = weft_place_rank(place),
                                    .recipe = &recipe,
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count,
@@ -244,20 +245,52 @@ int weft_step_graphs(const weft_step *step, const weft_graph **list)
     return count;
 }
 
+static weft_status graphs_of(weft_step *const *steps, int count, const weft_graph ***graph,
+                             int *graphs)
+{
+    *graphs = 0;
+    for (int i = 0; i < count; i++)
+        *graphs += weft_step_graphs(steps[i], NULL);
+    *graph = weft_alloc((*graphs + 1) * (int64_t)sizeof **graph);
+    for (int i = 0, at = 0; i < count && *graph; i++)
+        at += weft_step_graphs(steps[i], *graph + at);
+    return *graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", *graphs);
+}
+
 weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place_of_run *place,
                             weft_store *store, uint64_t seed)
 {
-    int graphs = 0;
-    for (int i = 0; i < count; i++)
-        graphs += weft_step_graphs(steps[i], NULL);
-    const weft_graph **graph = weft_alloc((graphs + 1) * (int64_t)sizeof *graph);
-    weft_status_code status = graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
-    for (int i = 0, at = 0; i < count && graph; i++)
-        at += weft_step_graphs(steps[i], graph + at);
-    if (status == WEFT_OK && place->pipe)
+    const weft_graph **graph;
+    int graphs;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
+    if (place->pipe)
         status = weft_pipe_fill(place->pipe, graph, graphs, place->comm, store, seed);
     for (int i = 0; i < graphs && status == WEFT_OK && !place->pipe; i++)
         status = weft_store_init(store, graph[i], seed);
+    weft_free(graph);
+    return status;
+}
+
+weft_status weft_steps_list(weft_step *const *steps, int count, weft_buf *list)
+{
+    const weft_graph **graph;
+    int graphs;
+    WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
+    const weft_status_code status = weft_pipe_list(graph, graphs, list);
+    weft_free(graph);
+    return status;
+}
+
+weft_status weft_steps_fill_listed(weft_step *const *steps, int count,
+                                   const weft_place_of_run *place, const weft_buf *lists,
+                                   weft_store *store, uint64_t seed)
+{
+    const weft_graph **graph;
+    int graphs;
+    WEFT_TRY(graphs_of(steps, count, &graph, &graphs));
+    const weft_status_code status =
+        weft_pipe_fill_listed(place->pipe, graph, graphs, lists, store, seed);
     weft_free(graph);
     return status;
 }

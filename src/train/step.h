@@ -17,7 +17,8 @@ typedef enum weft_step_kind {
 
 /* Where and how programs run. */
 typedef struct weft_place_of_run {
-    weft_comm *comm; /* borrowed; NULL: rank 0 of a mesh that is not here, to plan for */
+    weft_comm *comm; /* borrowed; NULL: a mesh that is not here, to plan for */
+    int rank;        /* of that the one that is planned for */
     weft_mesh mesh;
     const weft_recipe_list *const *recipes; /* what the models know to split beside dp and fsdp */
     int recipe_count;
@@ -35,6 +36,7 @@ typedef struct weft_place_of_run {
     const weft_pass_switches *passes; /* NULL: weft_pass_defaults */
     weft_pass_log *log;  /* what the passes changed is added to it; NULL: nobody asks */
     bool profile;        /* time every node */
+    bool no_overlap;     /* wait for every collective where it starts (to measure) */
     weft_step_kind kind; /* of programs that train */
     /* Floats of the bulletin (train/bulletin.h); 0: none is told. Mesh axes (bits) along which
      * those that add have summed it. */
@@ -44,6 +46,12 @@ typedef struct weft_place_of_run {
     weft_pipe *pipe;   /* borrowed; stages of the mesh: of programs that add. NULL: none */
     const char *trunk; /* with `pipe`: the scope whose blocks are cut into stages */
 } weft_place_of_run;
+
+/* This rank, or the one that is planned for. */
+static inline int weft_place_rank(const weft_place_of_run *place)
+{
+    return place->comm ? weft_comm_rank(place->comm) : place->rank;
+}
 
 typedef struct weft_step {
     weft_graph *whole;                /* over the global shapes; parameters and their names */
@@ -87,6 +95,13 @@ int weft_step_graphs(const weft_step *step, const weft_graph **list);
  * there. */
 weft_status weft_steps_fill(weft_step *const *steps, int count, const weft_place_of_run *place,
                             weft_store *store, uint64_t seed);
+/* To plan for ranks of a pipeline that do not run: what the steps of one of them keep, as a text,
+ * */
+weft_status weft_steps_list(weft_step *const *steps, int count, weft_buf *list);
+/* and weft_steps_fill with those of all devices of place->pipe. */
+weft_status weft_steps_fill_listed(weft_step *const *steps, int count,
+                                   const weft_place_of_run *place, const weft_buf *lists,
+                                   weft_store *store, uint64_t seed);
 /* Output scalar of the last run; 0 if there is none of that name. */
 double weft_step_scalar(const weft_step *step, const char *name);
 /* Several ranks: the bulletin of this one, before a run that trains. False: that program does not

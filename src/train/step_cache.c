@@ -75,11 +75,12 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               place->zero,
                               place->away_states,
                               (double)place->room,
+                              place->no_overlap,
                               (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),
                             .mesh = place->mesh,
-                            .index = place->comm ? weft_comm_rank(place->comm) : 0};
+                            .index = weft_place_rank(place)};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         key.options = mix_number(key.options, numbers[i]);
     for (int i = 0; i < place->recompute_count; i++)

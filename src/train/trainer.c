@@ -20,6 +20,7 @@
 #include "train/rehearsal.h"
 #include "train/run_fit.h"
 #include "train/run_lock.h"
+#include "train/settle.h"
 #include "train/stage_steps.h"
 
 #include <math.h>
@@ -28,8 +29,10 @@
 #include <string.h>
 
 typedef struct trainer {
-    const weft_run *run;
+    const weft_run *run; /* `settled`, once that is */
     const char *path;
+    weft_run settled;  /* the run with its layout in degrees */
+    weft_arena *arena; /* of what that took from files */
     weft_run_models models;
     weft_place_of_run place;
     weft_comm *comm;
@@ -116,12 +119,37 @@ static weft_status read_models(trainer *t)
     return t->models.text_given ? WEFT_OK : weft_spelling_open(c, &t->spelling);
 }
 
+/* What `parallel` leaves to a file or to prices. */
+static weft_status settle(trainer *t)
+{
+    weft_run_models models;
+    weft_buf told = {0};
+    const weft_parallel *p = &t->run->parallel;
+    if (!p->plan[0] && p->context.kind != WEFT_CONTEXT_AUTO)
+        return WEFT_OK;
+    t->arena = weft_arena_create();
+    if (!t->arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    t->settled = *t->run;
+    WEFT_TRY(weft_run_models_read(t->run, t->path, &models));
+    const weft_status_code status = weft_run_settle(&t->settled, &models, t->path, t->comm,
+                                                    weft_comm_ranks(t->comm), t->arena, &told);
+    if (status == WEFT_OK && t->leader && told.len)
+        weft_info("%s", told.data);
+    weft_buf_free(&told);
+    t->run = &t->settled;
+    return status;
+}
+
 static weft_status open_ranks(trainer *t)
 {
     const weft_run *run = t->run;
     WEFT_TRY(weft_comm_open_mpi(&t->comm));
     weft_comm_set_deadline(t->comm, run->deadline);
     const int ranks = weft_comm_ranks(t->comm);
+    t->leader = weft_comm_rank(t->comm) == 0;
+    WEFT_TRY(settle(t));
+    run = t->run;
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
     t->place.zero = (int)run->parallel.zero;
     WEFT_TRY(
@@ -143,7 +171,6 @@ static weft_status open_ranks(trainer *t)
     t->place.away = away.dir;
     t->place.away_states = away.states;
     t->place.room = run->memory.ahead;
-    t->leader = weft_comm_rank(t->comm) == 0;
     t->place.bulletin = weft_bulletin_floats(run->stragglers.steps ? ranks : 0);
     t->bulletin = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->bulletin);
     t->news = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->news);
@@ -1286,6 +1313,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_free(t.bulletin);
     weft_free(t.news);
     weft_run_fates_free(t.fates, t.run->stages.count);
+    weft_arena_free(t.arena);
     weft_run_lock_release(t.lock);
     if (status != WEFT_OK && !t.stopped_together)
         weft_comm_give_up(t.comm); /* the others need not wait for this rank */

@@ -202,6 +202,25 @@ Test(rates, what_was_not_timed_is_scaled_from_its_neighbours)
     cr_expect_neq(weft_rates_check(&r, "test"), WEFT_OK);
 }
 
+/* Exchanges: a line between two sizes, the smallest's below, by bytes beyond the largest. */
+Test(rates, exchanges_lie_between_those_that_were_timed)
+{
+    weft_rate item = {"gelu f32[8] -> f32[8]", 8, 64, 1e-6};
+    weft_wire_rate wire[] = {{"all_reduce", 2, 1000, 10e-6},
+                             {"all_reduce", 2, 100000, 100e-6},
+                             {"all_reduce", 4, 1000, 30e-6}};
+    weft_rates r = {.item = &item, .count = 1, .threads = 1, .ranks = 2, .wire = wire, .wires = 3};
+    cr_assert_eq(weft_rates_check(&r, "test"), WEFT_OK);
+    cr_expect_float_eq(weft_rates_wire_seconds(&r, "all_reduce", 2, 8), 10e-6, 1e-12);
+    cr_expect_float_eq(weft_rates_wire_seconds(&r, "all_reduce", 2, 1000), 10e-6, 1e-12);
+    cr_expect_float_eq(weft_rates_wire_seconds(&r, "all_reduce", 2, 50500), 55e-6, 1e-12);
+    cr_expect_float_eq(weft_rates_wire_seconds(&r, "all_reduce", 2, 300000), 300e-6, 1e-12);
+    cr_expect_float_eq(weft_rates_wire_seconds(&r, "all_reduce", 4, 5000), 150e-6, 1e-12);
+    cr_expect(isnan(weft_rates_wire_seconds(&r, "all_gather", 2, 1000)));
+    wire[1].seconds = 0;
+    cr_expect_neq(weft_rates_check(&r, "test"), WEFT_OK);
+}
+
 /* Wan 14B at 480p keeps what weft's graph keeps; the list made by hand had half of it. */
 Test(graph_list, wan_is_counted_from_its_graph)
 {

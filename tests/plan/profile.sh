@@ -58,3 +58,29 @@ for try in 1 2 3 4; do # a machine that becomes busy or idle between the two is 
     [ $try -lt 4 ] || fail "prediction and measurement are apart: $(head -2 against.txt)"
 done
 grep -q ' [0-9]\{1,2\} % of it measured at these shapes' against.txt || fail "the other sizes are the same: $(head -2 against.txt)"
+
+# two ranks at a time: programs of the layouts that the run can have, exchanges between the ranks; what --cluster local finds
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+sed -i 's/num_layers: 4/num_layers: 2/' dit.yaml
+mkdir -p runs/dit
+"$MPIRUN" --oversubscribe -n 2 "$WEFT" profile dit.yaml --seconds 0.1 --out runs/dit/profile.json >two.txt || fail "$(cat two.txt)"
+for program in 'dp=2, 4 x' 'cp=2 context=ring, 4 x' 'tp=2, 4 x' 'microbatches=2, 2 x' 'update'; do
+    grep -qF "$program" two.txt || fail "no \"$program\" in: $(cat two.txt)"
+done
+"$WEFT" plan layout --for dit.yaml --devices 2 --json >plan.json
+python3 - <<'PY'
+import json
+p = json.load(open("runs/dit/profile.json"))
+assert p["ranks"] == 2 and p["threads"] == 1 and 0 <= p["drag"] <= 1, (p["ranks"], p["drag"])
+ops = {e["op"] for e in p["exchanges"]}
+assert ops == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring_shift", "send"}, ops
+assert all(e["seconds"] > 0 and e["ranks"] == 2 for e in p["exchanges"])
+assert not any(r["node"].split(" ")[0] in ops for r in p["rates"]), "a collective among the kernels"
+plan = json.load(open("plan.json"))
+assert plan["cluster"]["spec"] == "runs/dit/profile.json", plan["cluster"]
+for c in plan["candidates"]:
+    assert not c["fits"] or c["exact"] > 0.8, c # of seconds, which other work bends
+PY
+"$WEFT" plan layout --for dit.yaml --devices 2 --set memory.limit=900MiB | grep -q "measured with" && fail "two ranks are not two"
+"$WEFT" plan layout --for dit.yaml --devices 3 >three.txt || fail "three ranks: $(cat three.txt)"
+grep -q "measured with 2 processes at a time, and 3 will run" three.txt || fail "$(cat three.txt)"

@@ -403,6 +403,8 @@ void weft_cluster_id(const weft_cluster *c, char text[20])
     hash = weft_id_mix(hash, numbers, sizeof numbers);
     for (int64_t i = 0; c->device.rates && i < c->device.rates->count; i++)
         hash = weft_id_mix(hash, &c->device.rates->item[i].seconds, sizeof(double));
+    for (int64_t i = 0; c->device.rates && i < c->device.rates->wires; i++)
+        hash = weft_id_mix(hash, &c->device.rates->wire[i].seconds, sizeof(double));
     const weft_nic *nic = c->nics.item;
     for (int64_t i = 0; i < c->nics.count; i++) {
         const double n[] = {nic[i].bandwidth, nic[i].latency, (double)nic[i].leaf};

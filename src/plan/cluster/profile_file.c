@@ -5,21 +5,30 @@
 
 weft_status weft_profile_to_json(const weft_device_type *d, const weft_rates *rates, json_t *json)
 {
-    json_t *list = json_array();
-    bool ok = list != NULL;
+    json_t *list = json_array(), *wires = json_array();
+    bool ok = list && wires;
     for (int64_t i = 0; ok && i < rates->count; i++) {
         const weft_rate *r = &rates->item[i];
         ok = !json_array_append_new(list,
                                     json_pack("{s:s,s:f,s:f,s:f}", "node", r->key, "flops",
                                               r->flops, "bytes", r->bytes, "seconds", r->seconds));
     }
-    json_t *head =
-        json_pack("{s:s,s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT,
-                  "weft", WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads,
-                  "memory", (json_int_t)d->memory, "flops", d->flops, "gemm", d->gemm, "attention",
-                  d->attention, "conv", d->conv, "memory_bandwidth", d->memory_bandwidth);
-    ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list);
+    for (int64_t i = 0; ok && i < rates->wires; i++) {
+        const weft_wire_rate *w = &rates->wire[i];
+        ok = !json_array_append_new(wires, json_pack("{s:s,s:I,s:I,s:f}", "op", w->op, "ranks",
+                                                     (json_int_t)w->ranks, "bytes",
+                                                     (json_int_t)w->bytes, "seconds", w->seconds));
+    }
+    json_t *head = json_pack(
+        "{s:s,s:s,s:s,s:I,s:I,s:f,s:I,s:f,s:f,s:f,s:f,s:f}", "format", WEFT_PROFILE_FORMAT, "weft",
+        WEFT_VERSION, "machine", d->type, "threads", (json_int_t)rates->threads, "ranks",
+        (json_int_t)rates->ranks, "drag", rates->drag, "memory", (json_int_t)d->memory, "flops",
+        d->flops, "gemm", d->gemm, "attention", d->attention, "conv", d->conv, "memory_bandwidth",
+        d->memory_bandwidth);
+    ok = ok && head && !json_object_update(json, head) && !json_object_set(json, "rates", list) &&
+         !json_object_set(json, "exchanges", wires);
     json_decref(head);
+    json_decref(wires);
     json_decref(list);
     return ok ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the profile");
 }
@@ -48,8 +57,31 @@ static weft_status read_rates(const json_t *list, const char *path, weft_arena *
         if (!r.item[i].key)
             return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     }
-    WEFT_TRY(weft_rates_check(&r, path));
     *out = r;
+    return WEFT_OK;
+}
+
+/* Profiles of one process have none. */
+static weft_status read_wires(const json_t *list, const char *path, weft_arena *arena,
+                              weft_rates *r)
+{
+    const int64_t count = (int64_t)json_array_size(list);
+    r->wire = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *r->wire);
+    if (!r->wire)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    for (; r->wires < count; r->wires++) {
+        char where[256];
+        const char *op;
+        weft_wire_rate *w = &r->wire[r->wires];
+        snprintf(where, sizeof where, "%.200s: exchanges[%lld]", path, (long long)r->wires);
+        const json_t *one = json_array_get(list, (size_t)r->wires);
+        WEFT_TRY(weft_json_get_string(one, "op", where, &op));
+        WEFT_TRY(weft_json_get_i64(one, "ranks", where, &w->ranks));
+        WEFT_TRY(weft_json_get_i64(one, "bytes", where, &w->bytes));
+        WEFT_TRY(weft_json_get_f64(one, "seconds", where, &w->seconds));
+        if (!(w->op = weft_arena_strdup(arena, op)))
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
     return WEFT_OK;
 }
 
@@ -78,6 +110,10 @@ static weft_status read_profile(const json_t *json, const char *path, weft_arena
     WEFT_TRY(weft_json_get_f64(json, "memory_bandwidth", path, &d->memory_bandwidth));
     WEFT_TRY(read_rates(json_object_get(json, "rates"), path, arena, rates));
     WEFT_TRY(weft_json_get_i64(json, "threads", path, &rates->threads));
+    WEFT_TRY(weft_json_get_i64_or(json, "ranks", path, 1, &rates->ranks));
+    WEFT_TRY(weft_json_get_f64_or(json, "drag", path, 0, &rates->drag));
+    WEFT_TRY(read_wires(json_object_get(json, "exchanges"), path, arena, rates));
+    WEFT_TRY(weft_rates_check(rates, path));
     d->memory_fraction = 1;
     d->rates = rates;
     /* within one device nothing is sent; between processes it is memory that is copied */

@@ -1,9 +1,13 @@
 /* A profile: one machine's figures and the measured seconds of weft's own kernels, in one file that
  * plan, simulate and inspect read wherever they read a cluster.
  *
- *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 2, "memory": B,
+ *   {"format": "weft.profile/1", "weft": VERSION, "machine": "CPU x 2", "threads": 1, "ranks": 2,
+ *    "drag": 0..1, "memory": B,
  *    "flops": F/s, "gemm": 0..1, "attention": 0..1, "conv": 0..1, "memory_bandwidth": B/s,
- *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...], ...} */
+ *    "rates": [{"node": key, "flops": F, "bytes": B, "seconds": s}, ...],
+ *    "exchanges": [{"op": "all_reduce", "ranks": 2, "bytes": B, "seconds": s}, ...], ...}
+ *
+ * Measured by one process, or by several at the same time, as those of a run. */
 #ifndef WEFT_PLAN_PROFILE_FILE_H
 #define WEFT_PLAN_PROFILE_FILE_H
 

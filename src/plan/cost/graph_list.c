@@ -69,10 +69,7 @@ static weft_status node_seconds(timer *t, int32_t n, double *out, bool *exact)
 
 /* ---- what belongs to what ------------------------------------------------------------------- */
 
-typedef enum part { PART_SOURCE, PART_FORWARD, PART_BACKWARD, PART_UPDATE } part;
-
-/* Forward until autodiff's first node; what comes after it and is no gradient is the update. */
-static void divide(const weft_graph *g, part *of)
+static void divide(const weft_graph *g, weft_graph_part *of)
 {
     const int32_t nodes = weft_graph_node_count(g);
     bool *late = weft_alloc(weft_graph_value_count(g));
@@ -84,10 +81,10 @@ static void divide(const weft_graph *g, part *of)
         for (int i = 0; i < node->out_count; i++)
             if (late && weft_value_ok(node->out[i]))
                 late[node->out[i].id] = after;
-        of[n] = node->backward        ? PART_BACKWARD
-                : after               ? PART_UPDATE
-                : node->in_count == 0 ? PART_SOURCE
-                                      : PART_FORWARD;
+        of[n] = node->backward        ? WEFT_GRAPH_BACKWARD
+                : after               ? WEFT_GRAPH_UPDATE
+                : node->in_count == 0 ? WEFT_GRAPH_SOURCE
+                                      : WEFT_GRAPH_FORWARD;
     }
     weft_free(late);
 }
@@ -128,9 +125,9 @@ typedef struct run {
 typedef struct maker {
     const weft_graph *g;
     timer t;
-    part *part;    /* by node */
-    int32_t *of;   /* by node: run, forward nodes only; -1 */
-    int32_t *root; /* by value: the value whose bytes it shares */
+    weft_graph_part *part; /* by node */
+    int32_t *of;           /* by node: run, forward nodes only; -1 */
+    int32_t *root;         /* by value: the value whose bytes it shares */
     run *run;
     int64_t runs, room;
     double scale; /* bytes where the plan runs over bytes in the graph */
@@ -176,7 +173,7 @@ static weft_status forward_runs(maker *m)
             if (weft_value_ok(node->out[i]))
                 m->root[node->out[i].id] =
                     renames(node) ? m->root[node->in[0].id] : node->out[i].id;
-        if (m->part[n] != PART_FORWARD)
+        if (m->part[n] != WEFT_GRAPH_FORWARD)
             continue;
         const weft_cost cost = weft_node_cost(m->g, n);
         const weft_work kind = weft_node_work(node);
@@ -236,12 +233,12 @@ static weft_status backward_nodes(maker *m, double *update)
     *update = 0;
     for (int32_t n = 0; n < weft_graph_node_count(m->g); n++) {
         const weft_node *node = weft_graph_node(m->g, n);
-        if (m->part[n] != PART_BACKWARD && m->part[n] != PART_UPDATE)
+        if (m->part[n] != WEFT_GRAPH_BACKWARD && m->part[n] != WEFT_GRAPH_UPDATE)
             continue;
         double seconds;
         bool exact;
         WEFT_TRY(node_seconds(&m->t, n, &seconds, &exact));
-        if (m->part[n] == PART_UPDATE) {
+        if (m->part[n] == WEFT_GRAPH_UPDATE) {
             *update += seconds;
             continue;
         }
@@ -275,14 +272,14 @@ static weft_status kept_values(maker *m)
             if (!weft_value_ok(node->in[i]))
                 continue;
             const int32_t v = m->root[node->in[i].id];
-            if (m->part[n] == PART_FORWARD && m->of[n] > last[v])
+            if (m->part[n] == WEFT_GRAPH_FORWARD && m->of[n] > last[v])
                 last[v] = m->of[n];
-            kept[v] |= m->part[n] == PART_BACKWARD && !renames(node);
+            kept[v] |= m->part[n] == WEFT_GRAPH_BACKWARD && !renames(node);
         }
     }
     for (int32_t v = 0; v < values; v++) {
         const int32_t from = weft_value_get(m->g, (weft_value){v})->node;
-        if (m->root[v] != v || m->part[from] != PART_FORWARD)
+        if (m->root[v] != v || m->part[from] != WEFT_GRAPH_FORWARD)
             continue;
         const int32_t made = m->of[from];
         if (kept[v])
@@ -304,7 +301,7 @@ static void read_facts(const maker *m, weft_op_list *list)
     int64_t most = 0;
     for (int32_t n = 0; n < weft_graph_node_count(m->g); n++) {
         const weft_node *node = weft_graph_node(m->g, n);
-        if (node->op != WEFT_OP_ATTENTION || m->part[n] != PART_FORWARD)
+        if (node->op != WEFT_OP_ATTENTION || m->part[n] != WEFT_GRAPH_FORWARD)
             continue;
         const weft_shape *q = &weft_value_get(m->g, node->in[0])->shape,
                          *k = &weft_value_get(m->g, node->in[1])->shape;
@@ -390,6 +387,26 @@ out:
     return status;
 }
 
+weft_status weft_graph_node_times(const weft_graph *g, const weft_device_type *device,
+                                  double *seconds, weft_graph_part *part, bool *exact)
+{
+    maker m;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(maker_init(g, device, &m));
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        bool same = false;
+        seconds[n] = 0;
+        if (!weft_op_is_collective(weft_graph_node(g, n)->op))
+            WEFT_GO(node_seconds(&m.t, n, &seconds[n], &same));
+        part[n] = m.part[n];
+        if (exact)
+            exact[n] = same;
+    }
+out:
+    weft_arena_free(m.t.arena);
+    return status;
+}
+
 weft_status weft_graph_time_of(const weft_graph *g, const weft_cluster *cluster,
                                weft_graph_time *out)
 {
@@ -406,9 +423,9 @@ weft_status weft_graph_time_of(const weft_graph *g, const weft_cluster *cluster,
             t.collectives += seconds;
         } else {
             WEFT_GO(node_seconds(&m.t, n, &seconds, &exact));
-            *(m.part[n] == PART_BACKWARD ? &t.backward
-              : m.part[n] == PART_UPDATE ? &t.update
-                                         : &t.forward) += seconds;
+            *(m.part[n] == WEFT_GRAPH_BACKWARD ? &t.backward
+              : m.part[n] == WEFT_GRAPH_UPDATE ? &t.update
+                                               : &t.forward) += seconds;
         }
         t.seconds += seconds;
         t.exact += exact ? seconds : 0;

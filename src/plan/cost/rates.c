@@ -70,6 +70,17 @@ weft_status weft_rates_check(weft_rates *r, const char *where)
         if (i && !strcmp(x->key, x[-1].key))
             return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" was measured twice", where, x->key);
     }
+    for (int64_t i = 0; i < r->wires; i++) {
+        const weft_wire_rate *x = &r->wire[i];
+        if (!isfinite(x->seconds) || !(x->seconds > 0) || x->bytes < 1 || x->ranks < 2)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: %s of %lld bytes among %lld ranks in %g s; seconds must be over "
+                             "0, ranks two or more",
+                             where, x->op, (long long)x->bytes, (long long)x->ranks, x->seconds);
+    }
+    if (!isfinite(r->drag) || r->drag < 0 || r->ranks < 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: a drag of %g, %lld ranks, which cannot be", where,
+                         r->drag, (long long)r->ranks);
     return WEFT_OK;
 }
 
@@ -160,4 +171,26 @@ double weft_rates_seconds(const weft_rates *r, const char *key, double flops, do
         weights += w;
     }
     return fmax(exp(sum / weights), 0.5 * least);
+}
+
+double weft_rates_wire_seconds(const weft_rates *r, const char *op, int64_t ranks, double bytes)
+{
+    const weft_wire_rate *below = NULL, *above = NULL;
+    for (int64_t i = 0; i < r->wires && !above; i++) {
+        const weft_wire_rate *x = &r->wire[i];
+        if (x->ranks != ranks || strcmp(x->op, op) != 0)
+            continue;
+        if ((double)x->bytes <= bytes)
+            below = x;
+        else
+            above = x;
+    }
+    if (!below && !above)
+        return NAN;
+    if (!below)
+        return above->seconds;
+    if (!above) /* by its bytes: what a message takes is long lost in it */
+        return below->seconds * bytes / (double)below->bytes;
+    const double at = (bytes - (double)below->bytes) / (double)(above->bytes - below->bytes);
+    return below->seconds + at * (above->seconds - below->seconds);
 }

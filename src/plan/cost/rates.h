@@ -2,7 +2,8 @@
  *
  * A rate is one node that was timed: its op and the shapes of its operands. The time of another
  * node is that of the nearest ones of the same op (by the logarithms of their dims), scaled by the
- * work: what was timed with the same shapes is taken as it is. */
+ * work: what was timed with the same shapes is taken as it is. Exchanges between ranks are timed by
+ * op and size. */
 #ifndef WEFT_PLAN_RATES_H
 #define WEFT_PLAN_RATES_H
 
@@ -17,10 +18,21 @@ typedef struct weft_rate {
     double seconds;
 } weft_rate;
 
+/* An exchange that was timed. */
+typedef struct weft_wire_rate {
+    const char *op;       /* "all_reduce"; "send" is from one rank to another */
+    int64_t ranks, bytes; /* bytes: of the tensor, or what all ranks' parts make of it */
+    double seconds;
+} weft_wire_rate;
+
 typedef struct weft_rates {
     weft_rate *item; /* arena; sorted by key */
     int64_t count;
-    int64_t threads; /* that they were measured with */
+    int64_t threads;      /* that they were measured with, */
+    int64_t ranks;        /* in each of so many processes at the same time; 0: as 1 */
+    weft_wire_rate *wire; /* arena; of one op and number of ranks in rising order of bytes */
+    int64_t wires;
+    double drag; /* of an exchange's seconds, the share that kernels beside it take longer */
 } weft_rates;
 
 /* What distinguishes a node for its kernel. */
@@ -31,6 +43,10 @@ weft_status weft_rates_check(weft_rates *rates, const char *where);
 /* Of a node with this key and cost; *exact: it was timed itself. NAN: no node of its op was. */
 double weft_rates_seconds(const weft_rates *rates, const char *key, double flops, double bytes,
                           bool *exact);
+
+/* Of an exchange, between the sizes that were timed; NAN: none of this op and so many ranks was. */
+double weft_rates_wire_seconds(const weft_rates *rates, const char *op, int64_t ranks,
+                               double bytes);
 
 /* What a node is limited by, from its op. */
 weft_work weft_node_work(const weft_node *node);

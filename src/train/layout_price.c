@@ -1,0 +1,496 @@
+#include "train/layout_price.h"
+
+#include "base/fs.h"
+#include "plan/cost/graph_list.h"
+#include "runtime/foresee.h"
+#include "train/bulletin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A rank that is planned for: the first of every axis, and `device` of pp. */
+typedef struct seat {
+    weft_place_of_run place;
+    weft_pipe *pipe;
+    weft_step_cache *cache;
+    weft_store *store;
+    weft_stage_steps *stage; /* by stage of the run */
+    weft_fates *fates;       /* likewise; NULL: no limit */
+} seat;
+
+typedef struct pricing {
+    const weft_pricer *p;
+    weft_run run; /* the pricer's, laid out in this way */
+    weft_layout_price *out;
+    seat *seat;
+    int seats;
+} pricing;
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for the price of a layout");
+}
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+static void close_steps(pricing *w, seat *s)
+{
+    for (int64_t i = 0; s->stage && i < w->run.stages.count; i++)
+        weft_stage_steps_free(&s->stage[i]);
+    weft_step_cache_free(s->cache);
+    s->cache = NULL;
+}
+
+static void close_seat(pricing *w, seat *s)
+{
+    close_steps(w, s);
+    weft_run_fates_free(s->fates, w->run.stages.count);
+    weft_free(s->stage);
+    weft_store_free(s->store);
+    weft_pipe_free(s->pipe);
+}
+
+static weft_status open_seat(pricing *w, int device, seat *s)
+{
+    const weft_pricer *p = w->p;
+    const weft_mesh *mesh = &w->out->mesh;
+    const int axis = weft_mesh_axis(mesh, WEFT_STAGES_AXIS);
+    const bool denoises = weft_run_denoises(p->models);
+    bool chosen;
+    const weft_string_list *recompute = weft_run_recomputes(&w->run, &chosen);
+    const weft_run_place away = weft_run_away(&w->run);
+    const int told = w->run.stragglers.steps ? weft_mesh_ranks(mesh) : 0;
+    int stride = 1;
+    for (int a = mesh->axis_count - 1; a > axis && axis >= 0; a--)
+        stride *= mesh->axis[a].size;
+    s->place = (weft_place_of_run){.rank = device * stride,
+                                   .mesh = *mesh,
+                                   .recipes = p->models->recipe,
+                                   .recipe_count = p->models->recipes,
+                                   .backend = weft_backend_find(w->run.backend),
+                                   .recompute = recompute->item,
+                                   .recompute_count = (int)recompute->count,
+                                   .away = away.dir,
+                                   .away_states = away.states,
+                                   .room = w->run.memory.ahead,
+                                   .passes = &w->run.passes,
+                                   .zero = (int)w->run.parallel.zero,
+                                   .bulletin = weft_bulletin_floats(told),
+                                   .trunk = denoises ? p->models->denoiser.family->scope : ""};
+    if (!s->place.backend)
+        return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", p->path,
+                         w->run.backend, weft_backend_names());
+    if (axis >= 0 && !denoises)
+        return weft_fail(WEFT_E_CONFIG, "an autoencoder has no blocks to make stages of");
+    WEFT_TRY(weft_pipe_open(&w->run.parallel, mesh, s->place.rank, p->path, &s->pipe));
+    s->place.pipe = s->pipe;
+    s->store = weft_store_create_on(weft_backend_find("virtual")->device);
+    s->stage = weft_alloc((w->run.stages.count + 1) * (int64_t)sizeof *s->stage);
+    return s->store && s->stage ? WEFT_OK : no_memory();
+}
+
+/* All stages' programs of all seats, with what is made again so far. */
+static weft_status plan_steps(pricing *w)
+{
+    const weft_stage *stage = w->run.stages.item;
+    for (int d = 0; d < w->seats; d++) {
+        seat *s = &w->seat[d];
+        close_steps(w, s);
+        s->cache = weft_step_cache_create();
+        if (!s->cache)
+            return no_memory();
+        s->place.stage_fates = s->fates;
+        for (int64_t i = 0; i < w->run.stages.count; i++)
+            WEFT_TRY(weft_stage_steps_plan(s->cache, &w->run, w->p->models, &stage[i], &s->place,
+                                           &s->stage[i]));
+    }
+    return WEFT_OK;
+}
+
+/* What the steps of one stage keep, into the seats' stores. */
+static weft_status fill_stage(pricing *w, int64_t i, weft_buf *list)
+{
+    if (!w->seat[0].pipe)
+        return weft_steps_fill(w->seat[0].stage[i].bucket, w->seat[0].stage[i].count,
+                               &w->seat[0].place, w->seat[0].store, 0);
+    for (int d = 0; d < w->seats; d++)
+        WEFT_TRY(weft_steps_list(w->seat[d].stage[i].bucket, w->seat[d].stage[i].count, &list[d]));
+    for (int d = 0; d < w->seats; d++)
+        WEFT_TRY(weft_steps_fill_listed(w->seat[d].stage[i].bucket, w->seat[d].stage[i].count,
+                                        &w->seat[d].place, list, w->seat[d].store, 0));
+    return WEFT_OK;
+}
+
+static weft_status fill_stores(pricing *w)
+{
+    weft_buf *list = weft_alloc((w->seats + 1) * (int64_t)sizeof *list);
+    weft_status_code status = list ? WEFT_OK : no_memory();
+    for (int64_t i = 0; i < w->run.stages.count && status == WEFT_OK; i++) {
+        status = fill_stage(w, i, list);
+        for (int d = 0; d < w->seats; d++)
+            weft_buf_free(&list[d]);
+    }
+    weft_free(list);
+    return status;
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* The most of any seat, and what rank 0 says. */
+static weft_status find_peak(pricing *w)
+{
+    w->out->peak = 0;
+    for (int d = 0; d < w->seats; d++) {
+        seat *s = &w->seat[d];
+        weft_buf told = {0};
+        int64_t peak = 0;
+        weft_status_code status = weft_run_memory(&w->run, w->p->models, &s->place, s->cache,
+                                                  s->store, w->p->process, &peak, &told);
+        if (status == WEFT_OK && d == 0)
+            w->out->memory = weft_arena_strdup(w->p->arena, told.data);
+        if (status == WEFT_OK && !w->out->memory)
+            status = no_memory();
+        weft_buf_free(&told);
+        WEFT_TRY(status);
+        w->out->peak = peak > w->out->peak ? peak : w->out->peak;
+    }
+    return WEFT_OK;
+}
+
+/* Each seat for itself. */
+static weft_status keep_below(pricing *w, int64_t limit)
+{
+    w->run.memory.limit = limit;
+    for (int d = 0; d < w->seats; d++) {
+        seat *s = &w->seat[d];
+        weft_buf told = {0};
+        s->fates = weft_alloc(w->run.stages.count * (int64_t)sizeof *s->fates);
+        if (!s->fates)
+            return no_memory();
+        const weft_status_code status = weft_run_fit(&w->run, w->p->models, &s->place, NULL,
+                                                     s->store, w->p->process, s->fates, &told);
+        weft_buf_free(&told);
+        WEFT_TRY(status);
+    }
+    WEFT_TRY(plan_steps(w));
+    return find_peak(w);
+}
+
+static weft_status fit_memory(pricing *w)
+{
+    const int64_t told = w->run.memory.limit, limit = told ? told : w->p->limit;
+    WEFT_TRY(find_peak(w));
+    if (!told && (!limit || w->out->peak <= limit))
+        return WEFT_OK;
+    w->out->limit = told ? 0 : limit;
+    return keep_below(w, limit);
+}
+
+/* ---- seconds -------------------------------------------------------------------------------- */
+
+/* Members of an axis that share a node with its first; ranks fill one node after the other. */
+static int64_t together(const weft_pricer *p, const weft_mesh *mesh, int axis)
+{
+    int64_t stride = 1;
+    const int64_t size = mesh->axis[axis].size, devices = p->cluster->devices;
+    for (int a = mesh->axis_count - 1; a > axis; a--)
+        stride *= mesh->axis[a].size;
+    if (p->cluster->nodes == 1)
+        return size;
+    const int64_t near = (devices + stride - 1) / stride;
+    return near < 1 ? 1 : near > size ? size : near;
+}
+
+static double exchange_seconds(const pricing *w, const char *op, weft_collective kind, int axis,
+                               int64_t bytes)
+{
+    const weft_rates *rates = w->p->cluster->device.rates;
+    const int64_t ranks = w->out->mesh.axis[axis].size;
+    const double measured =
+        rates ? weft_rates_wire_seconds(rates, op, ranks, (double)bytes) : (double)NAN;
+    return isnan(measured)
+               ? weft_cluster_collective_seconds(w->p->cluster, kind, ranks,
+                                                 together(w->p, &w->out->mesh, axis), (double)bytes)
+               : measured;
+}
+
+static double collective_seconds(const void *self, int axis, weft_comm_op op, int64_t bytes)
+{
+    static const weft_collective kinds[WEFT_COMM_OP_COUNT] = {
+        [WEFT_COMM_ALL_REDUCE] = WEFT_COLL_ALL_REDUCE,
+        [WEFT_COMM_ALL_GATHER] = WEFT_COLL_ALL_GATHER,
+        [WEFT_COMM_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
+        [WEFT_COMM_ALL_TO_ALL] = WEFT_COLL_ALL_TO_ALL,
+        [WEFT_COMM_BROADCAST] = WEFT_COLL_BROADCAST,
+        [WEFT_COMM_RING_SHIFT] = WEFT_COLL_SEND,
+        [WEFT_COMM_SEND] = WEFT_COLL_SEND,
+        [WEFT_COMM_RECV] = WEFT_COLL_SEND};
+    return exchange_seconds(self, weft_comm_op_name(op), kinds[op], axis, bytes);
+}
+
+/* Of one run of a program. */
+typedef struct spent {
+    double seconds, forward, update, exposed, hidden;
+    double exact; /* seconds */
+} spent;
+
+static void add(spent *to, const spent *x, double times)
+{
+    to->seconds += times * x->seconds;
+    to->forward += times * x->forward;
+    to->update += times * x->update;
+    to->exposed += times * x->exposed;
+    to->hidden += times * x->hidden;
+    to->exact += times * x->exact;
+}
+
+/* `updates`: all of it is the update. */
+static weft_status spend(const pricing *w, const weft_graph *g, const weft_program *program,
+                         bool updates, spent *out)
+{
+    const weft_device_type *d = &w->p->cluster->device;
+    const weft_rates *rates = d->rates;
+    const int32_t nodes = weft_graph_node_count(g);
+    double *seconds = weft_alloc((nodes + 1) * (int64_t)sizeof *seconds);
+    weft_graph_part *part = weft_alloc((nodes + 1) * (int64_t)sizeof *part);
+    bool *exact = weft_alloc(nodes + 1);
+    weft_foreseen run = {0};
+    weft_status_code status = seconds && part && exact ? WEFT_OK : no_memory();
+    if (status == WEFT_OK)
+        status = weft_graph_node_times(g, &w->p->cluster->device, seconds, part, exact);
+    if (status == WEFT_OK) {
+        const weft_part_times times = {.kernel = seconds,
+                                       .exchange = collective_seconds,
+                                       .self = w,
+                                       .copy = 2 / (d->memory_bandwidth * d->memory_fraction),
+                                       .drag = rates ? rates->drag : 0};
+        status = weft_program_foresee(program, &times, &run);
+    }
+    *out = (spent){.seconds = run.seconds, .exposed = run.exposed};
+    out->hidden = fmax(0, run.busy - run.exposed);
+    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+        out->exact += exact[n] ? seconds[n] : 0;
+        if (updates || part[n] == WEFT_GRAPH_UPDATE)
+            out->update += seconds[n];
+    }
+    out->forward = run.kernels - out->update;
+    weft_free(seconds);
+    weft_free(part);
+    weft_free(exact);
+    return status;
+}
+
+static weft_status spend_step(const pricing *w, const weft_step *step, bool updates, spent *out)
+{
+    return spend(w, step->graph, step->program, updates, out);
+}
+
+/* What follows the batches of a step. */
+static weft_status spend_behind(const pricing *w, const weft_stage_steps *s, spent *out)
+{
+    for (int i = s->buckets; i < s->count; i++) {
+        spent one;
+        WEFT_TRY(spend_step(w, s->bucket[i], true, &one));
+        add(out, &one, 1);
+    }
+    return WEFT_OK;
+}
+
+static weft_status price_in_turn(const pricing *w, const weft_stage_steps *s, spent *out)
+{
+    for (int b = 0; b < s->buckets; b++) {
+        spent one;
+        WEFT_TRY(spend_step(w, s->bucket[b], false, &one));
+        add(out, &one, (double)s->runs / s->buckets);
+    }
+    return spend_behind(w, s, out);
+}
+
+/* ---- through stages ------------------------------------------------------------------------- */
+
+typedef struct stage_times {
+    double *forward, *backward, *weight, *send, *send_back; /* by stage, of one microbatch */
+    spent *device;                                          /* of all microbatches */
+} stage_times;
+
+static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage_times *t)
+{
+    const weft_stage_steps *s = &w->seat[d].stage[stage];
+    for (int b = 0; b < s->buckets; b++) {
+        const weft_pipe_step *step = s->bucket[b]->pipe;
+        for (int i = 0; i < step->owns; i++)
+            for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
+                const weft_pipe_stage *own = &step->own[i];
+                const int q = own->stage;
+                spent one;
+                if (!own->program[k])
+                    continue;
+                WEFT_TRY(spend(w, own->graph[k], own->program[k], false, &one));
+                const double mean = one.seconds / s->buckets;
+                *(k == WEFT_STAGE_F ? &t->forward[q] : &t->backward[q]) += mean;
+                t->weight[q] += k == WEFT_STAGE_W ? mean : 0;
+                add(&t->device[d], &one, (double)s->runs / s->buckets);
+            }
+    }
+    return WEFT_OK;
+}
+
+/* Values of a microbatch to the next stage, and gradients back. */
+static void time_sends(const pricing *w, int64_t stage, stage_times *t)
+{
+    const weft_stage_steps *s = &w->seat[0].stage[stage];
+    for (int b = 0; b < s->buckets; b++) {
+        const weft_stages *stages = &s->bucket[b]->pipe->stages;
+        for (int i = 0; i < stages->links; i++) {
+            const weft_stage_link *link = &stages->link[i];
+            const weft_value_info *info = weft_value_get(stages->graph, (weft_value){link->value});
+            const int64_t bytes = weft_shape_count(&info->shape) * weft_dtype_bytes(info->dtype);
+            if (link->local)
+                continue;
+            const double seconds =
+                exchange_seconds(w, "send", WEFT_COLL_SEND, w->seat[0].pipe->axis, bytes) /
+                s->buckets;
+            t->send[link->from] += seconds;
+            t->send_back[link->from] += seconds;
+        }
+    }
+}
+
+static weft_status time_table(const pricing *w, int64_t runs, const stage_times *t, double *seconds)
+{
+    weft_schedule table;
+    weft_schedule_timing timing;
+    const weft_stage_times times = {.forward = t->forward,
+                                    .backward = t->backward,
+                                    .weight = t->weight,
+                                    .send = t->send,
+                                    .send_back = t->send_back};
+    WEFT_TRY(weft_pipe_table(w->seat[0].pipe, runs, &table));
+    const weft_status_code status = weft_schedule_time(&table, &times, &timing);
+    weft_schedule_free(&table);
+    *seconds = timing.seconds;
+    return status;
+}
+
+static weft_status price_in_stages(const pricing *w, int64_t stage, spent *out, double *bubble)
+{
+    const int64_t stages = w->seat[0].pipe->stages, f64 = (int64_t)sizeof(double);
+    double *room = weft_alloc((5 * stages + 1) * f64), seconds = 0;
+    stage_times t = {room,
+                     room + stages,
+                     room + 2 * stages,
+                     room + 3 * stages,
+                     room + 4 * stages,
+                     weft_alloc((w->seats + 1) * (int64_t)sizeof *t.device)};
+    weft_status_code status = room && t.device ? WEFT_OK : no_memory();
+    spent behind = {0};
+    int most = 0;
+    for (int d = 0; d < w->seats && status == WEFT_OK; d++)
+        status = time_own_stages(w, stage, d, &t);
+    if (status == WEFT_OK)
+        time_sends(w, stage, &t);
+    if (status == WEFT_OK)
+        status = time_table(w, w->seat[0].stage[stage].runs, &t, &seconds);
+    for (int d = 0; d < w->seats && status == WEFT_OK; d++) {
+        spent own = {0};
+        status = spend_behind(w, &w->seat[d].stage[stage], &own);
+        behind = own.seconds > behind.seconds ? own : behind;
+        most = t.device[d].seconds > t.device[most].seconds ? d : most;
+    }
+    if (status == WEFT_OK) {
+        *bubble = seconds - t.device[most].seconds;
+        *out = t.device[most];
+        out->seconds = seconds;
+        add(out, &behind, 1);
+    }
+    weft_free(room);
+    weft_free(t.device);
+    return status;
+}
+
+static weft_status find_seconds(pricing *w)
+{
+    weft_layout_price *out = w->out;
+    const weft_stage *stage = w->run.stages.item;
+    const double all = (double)weft_run_first_step(&w->run, w->run.stages.count);
+    double kernels = 0, exact = 0;
+    for (int64_t i = 0; i < w->run.stages.count; i++) {
+        spent s = {0};
+        double bubble = 0;
+        WEFT_TRY(w->seat[0].pipe ? price_in_stages(w, i, &s, &bubble)
+                                 : price_in_turn(w, &w->seat[0].stage[i], &s));
+        const double share = (double)stage[i].steps / all;
+        out->seconds += share * s.seconds;
+        out->compute += share * s.forward;
+        out->optimizer += share * s.update;
+        out->exchange += share * s.exposed;
+        out->hidden += share * s.hidden;
+        out->bubble += share * bubble;
+        kernels += share * (s.forward + s.update);
+        exact += share * s.exact;
+    }
+    out->exact = kernels > 0 ? fmin(1, exact / kernels) : 0;
+    return WEFT_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static weft_status price(pricing *w)
+{
+    const weft_pricer *p = w->p;
+    WEFT_TRY(weft_parallel_mesh(&w->run.parallel, p->ranks, p->path, &w->out->mesh));
+    const int axis = weft_mesh_axis(&w->out->mesh, WEFT_STAGES_AXIS);
+    const int seats = axis >= 0 ? w->out->mesh.axis[axis].size : 1;
+    w->seat = weft_alloc((seats + 1) * (int64_t)sizeof *w->seat);
+    if (!w->seat)
+        return no_memory();
+    for (; w->seats < seats; w->seats++) {
+        const weft_status_code status = open_seat(w, w->seats, &w->seat[w->seats]);
+        if (status != WEFT_OK)
+            close_seat(w, &w->seat[w->seats]);
+        WEFT_TRY(status);
+    }
+    WEFT_TRY(plan_steps(w));
+    WEFT_TRY(fill_stores(w));
+    w->out->legal = true;
+    WEFT_TRY(fit_memory(w));
+    w->out->fits = true;
+    return find_seconds(w);
+}
+
+/* What a layout is refused for, in difference to what stops the search. */
+static bool is_verdict(weft_status_code status, bool legal)
+{
+    return status == WEFT_E_CONFIG || status == WEFT_E_ARG || status == WEFT_E_UNSUPPORTED ||
+           status == WEFT_E_INFEASIBLE || status == WEFT_E_SHAPE ||
+           (status == WEFT_E_MEMORY && legal);
+}
+
+weft_status weft_layout_price_of(const weft_pricer *pricer, const weft_parallel *parallel,
+                                 weft_layout_price *out)
+{
+    pricing w = {.p = pricer, .run = *pricer->run, .out = out};
+    *out = (weft_layout_price){.parallel = *parallel};
+    w.run.parallel = *parallel;
+    weft_status_code status = price(&w);
+    if (is_verdict(status, out->legal)) {
+        out->legal = status == WEFT_E_MEMORY;
+        out->fits = false;
+        out->why = weft_arena_strdup(pricer->arena, weft_error_message());
+        status = out->why ? WEFT_OK : no_memory();
+    }
+    for (int d = 0; d < w.seats; d++)
+        close_seat(&w, &w.seat[d]);
+    weft_free(w.seat);
+    return status;
+}
+
+weft_status weft_run_cluster(weft_arena *arena, const weft_run *run, const char *spec,
+                             weft_cluster *cluster, char name[512])
+{
+    snprintf(name, 512, "%s/profile.json", run->out);
+    if (strcmp(spec, "local") || !weft_path_exists(name))
+        snprintf(name, 512, "%s", spec);
+    return weft_cluster_load(arena, name, cluster);
+}

@@ -1,0 +1,94 @@
+/* The clock over a program's instructions, with seconds that are easy to add up: kernels of 10 s,
+ * an exchange of 25 s. */
+#include "runtime/foresee.h"
+
+#include <criterion/criterion.h>
+
+static const weft_mesh mesh = {.axis_count = 1, .axis = {{"dp", 2}}};
+
+static double exchange(const void *self, int axis, weft_comm_op op, int64_t bytes)
+{
+    cr_expect_eq(axis, 0);
+    cr_expect_eq(op, WEFT_COMM_ALL_REDUCE);
+    cr_expect_eq(bytes, *(const int64_t *)self);
+    return 25;
+}
+
+/* a = 2 x; s = sum of a over the ranks; `beside` kernels that do not read s; then y = 2 s. */
+static weft_foreseen foresee(int beside, bool no_overlap, double drag)
+{
+    enum { COUNT = 100000 };
+    const int64_t bytes = COUNT * 4;
+    weft_graph *g = weft_graph_create();
+    weft_program *p;
+    weft_foreseen out;
+    weft_graph_set_mesh(g, &mesh, 0);
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
+    const weft_value a = weft_affine(g, x, 2, 0);
+    const weft_value s = weft_emit(g, WEFT_OP_ALL_REDUCE, &a, 1, &(weft_attr_comm){.axis = 0});
+    weft_value own = x;
+    for (int i = 0; i < beside; i++)
+        own = weft_affine(g, own, 3, 1);
+    weft_output(g, "own", own);
+    weft_output(g, "y", weft_affine(g, s, 2, 0));
+    const weft_program_options options = {.mesh = &mesh, .no_overlap = no_overlap};
+    cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK, "%s", weft_error_message());
+    double seconds[16];
+    for (int n = 0; n < 16; n++)
+        seconds[n] = 10;
+    const weft_part_times times = {
+        .kernel = seconds, .exchange = exchange, .self = &bytes, .drag = drag};
+    cr_assert_leq(weft_graph_node_count(g), 16);
+    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    weft_program_free(p);
+    weft_graph_free(g);
+    return out;
+}
+
+static void expect(weft_foreseen f, double kernels, double exposed)
+{
+    cr_expect_float_eq(f.kernels, kernels, 1e-9, "kernels %g, not %g", f.kernels, kernels);
+    cr_expect_float_eq(f.exposed, exposed, 1e-9, "exposed %g, not %g", f.exposed, exposed);
+    cr_expect_float_eq(f.seconds, kernels + exposed, 1e-9, "%g", f.seconds);
+    cr_expect_float_eq(f.busy, 25, 1e-9, "busy %g", f.busy);
+}
+
+Test(foresee, an_exchange_is_hidden_as_far_as_kernels_stand_beside_it)
+{
+    expect(foresee(0, false, 0), 20, 25);
+    expect(foresee(1, false, 0), 30, 15);
+    expect(foresee(4, false, 0), 60, 0);
+    expect(foresee(4, true, 0), 60, 25); /* waited for where it starts */
+}
+
+/* Where the ranks' kernels have all cores, what is hidden costs them as much. */
+Test(foresee, kernels_lose_what_an_exchange_beside_them_takes)
+{
+    expect(foresee(4, false, 1), 60, 25);
+    expect(foresee(4, false, 0.4), 60, 10);
+    expect(foresee(1, false, 0.4), 30, 15); /* 10 take 16.7, and 8.3 are waited for */
+}
+
+/* A state whose new value lies elsewhere is copied behind the run. */
+Test(foresee, what_is_not_made_in_place_is_copied)
+{
+    enum { COUNT = 1000 };
+    weft_graph *g = weft_graph_create();
+    weft_program *p;
+    weft_foreseen out;
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(COUNT));
+    const weft_value s =
+        weft_state(g, "s", WEFT_F32, WEFT_SHAPE(COUNT), (weft_init){WEFT_INIT_ZERO, 0});
+    weft_output(g, "y", weft_affine(g, s, 2, 0));
+    weft_update(g, s, x);
+    const weft_program_options options = {0};
+    cr_assert_eq(weft_program_compile(g, &options, &p), WEFT_OK, "%s", weft_error_message());
+    double seconds[16];
+    for (int n = 0; n < 16; n++)
+        seconds[n] = 10;
+    const weft_part_times times = {.kernel = seconds, .copy = 1e-3};
+    cr_assert_eq(weft_program_foresee(p, &times, &out), WEFT_OK, "%s", weft_error_message());
+    cr_expect_float_eq(out.seconds, 10 + 4, 1e-9, "%g", out.seconds);
+    weft_program_free(p);
+    weft_graph_free(g);
+}
