@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/verb.h"
+#include "format/npy.h"
 #include "generate/gallery.h"
 
 #include <stdio.h>
@@ -126,11 +127,14 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
     WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
+    o->negative = weft_args_string(args, "--negative");
     return find_rows(args, o);
 }
 
 typedef struct show {
     weft_comm *comm;
+    const char *out;
+    bool latents;
     weft_gallery *gallery; /* rank 0 */
     weft_progress progress;
     int64_t count, batch, steps;
@@ -157,6 +161,57 @@ static weft_status_code on_frames(void *user, int64_t prompt, int64_t first_fram
     return weft_gallery_frames(s->gallery, prompt, first_frame, count, frames);
 }
 
+/* Beside the video: its name with .latents.npy for .mp4. */
+static weft_status_code on_latents(void *user, int64_t prompt, const int64_t dim[4], const float *x)
+{
+    const show *s = user;
+    char path[1200];
+    weft_buf data = {0};
+    if (!s->latents)
+        return WEFT_OK;
+    const size_t length = strlen(s->out);
+    if (length > 4 && !strcmp(s->out + length - 4, ".mp4"))
+        snprintf(path, sizeof path, "%.*s.latents.npy", (int)(length < 1100 ? length - 4 : 1100),
+                 s->out);
+    else
+        snprintf(path, sizeof path, "%.1100s/%04lld.latents.npy", s->out, (long long)prompt);
+    weft_npy_format(WEFT_F32, 4, dim, x, &data);
+    weft_status_code status = weft_buf_check(&data);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, data.data, data.len);
+    weft_buf_free(&data);
+    return status;
+}
+
+/* The latents to begin with: of one prompt (frames, rows, columns, channels), or of several with
+ * their number before. */
+static weft_status read_noise(const char *path, weft_generator *generator, int64_t count,
+                              float **noise)
+{
+    weft_map map;
+    weft_npy npy;
+    int64_t dim[4], each = 1;
+    weft_generator_latents(generator, dim);
+    for (int i = 0; i < 4; i++)
+        each *= dim[i];
+    WEFT_TRY(weft_map_open(path, &map));
+    weft_status_code status = weft_npy_parse(map.data, map.bytes, path, &npy);
+    if (status == WEFT_OK && (npy.dtype != WEFT_F32 || npy.count != count * each))
+        status =
+            weft_fail(WEFT_E_FORMAT,
+                      "%s: %lld numbers of type %s; f32 of %lld x %lld frames x %lld x %lld x "
+                      "%lld channels are needed",
+                      path, (long long)npy.count, weft_dtype_name(npy.dtype), (long long)count,
+                      (long long)dim[0], (long long)dim[1], (long long)dim[2], (long long)dim[3]);
+    *noise = status == WEFT_OK ? weft_alloc(npy.count * (int64_t)sizeof **noise) : NULL;
+    if (*noise)
+        memcpy(*noise, npy.data, (size_t)npy.count * sizeof **noise);
+    else if (status == WEFT_OK)
+        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    weft_map_close(&map);
+    return status;
+}
+
 static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm,
                                 const prompts *p)
 {
@@ -167,6 +222,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
     if (fps > 0 && fps < 0.01)
         return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained", fps);
     show s = {.comm = comm,
+              .out = weft_args_string(args, "--out"),
+              .latents = weft_args_flag(args, "--latents"),
               .count = p->count,
               .batch = o->batch,
               .steps = o->steps,
@@ -178,6 +235,11 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
                   (long long)o->frames, (long long)o->steps, o->sampler->name, o->guidance,
                   weft_format_bytes(weft_generator_bytes(generator), bytes));
     WEFT_TRY(weft_generator_bind(generator));
+    if (weft_args_string(args, "--noise")) {
+        float *noise;
+        WEFT_TRY(read_noise(weft_args_string(args, "--noise"), generator, p->count, &noise));
+        weft_generator_begin_with(generator, noise, p->count);
+    }
     if (s.first_rank)
         WEFT_TRY(weft_gallery_open(weft_args_string(args, "--out"),
                                    weft_args_string(args, "--sheet"), weft_args_flag(args, "--raw"),
@@ -185,7 +247,8 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
                                    fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
     const int64_t rounds = (p->count + o->batch - 1) / o->batch;
     weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
-    const weft_generator_sink sink = {.step = on_step, .frames = on_frames, .user = &s};
+    const weft_generator_sink sink = {
+        .step = on_step, .latents = on_latents, .frames = on_frames, .user = &s};
     weft_status_code status =
         weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
     if (status == WEFT_OK && s.first_rank) {
@@ -267,13 +330,18 @@ out:
 static const weft_option options[] = {
     {.name = "--model",
      .value_name = "DIR",
-     .help = "model folder: transformer/, text_encoder/, vae/, scheduler/",
+     .help = "model folder, as weft train writes it or as published for diffusers: transformer/, "
+             "text_encoder/, tokenizer/, vae/, scheduler/",
      .required = true},
     {.name = "--prompt",
      .value_name = "TEXT",
      .help = "what to show; may be given several times",
      .repeated = true},
     {.name = "--prompts", .value_name = "FILE", .help = "prompts, one a line (# begins a comment)"},
+    {.name = "--negative",
+     .value_name = "TEXT",
+     .fallback = "",
+     .help = "what guidance leads away from; empty: the empty prompt"},
     {.name = "--out",
      .value_name = "PATH",
      .fallback = "generated",
@@ -284,6 +352,13 @@ static const weft_option options[] = {
     {.name = "--raw",
      .help = "also write the model's own numbers beside each video: f32 (frames, height, width, 3) "
              "in [-1,1], .npy"},
+    {.name = "--latents",
+     .help = "also write what was denoised, before it is decoded: f32 (frames, rows, columns, "
+             "channels), normalised, .latents.npy"},
+    {.name = "--noise",
+     .value_name = "FILE.npy",
+     .help = "begin with these latents instead of a seed's noise: f32, of the shape that --latents "
+             "writes; of several prompts one behind the other"},
     {.name = "--seed",
      .value_name = "N",
      .fallback = "0",
@@ -303,12 +378,13 @@ static const weft_option options[] = {
      .help = "share of the answer that is brought back to its deviation without guidance"},
     {.name = "--guidance-low",
      .value_name = "G",
-     .fallback = "1",
-     .help = "guidance scale below --boundary"},
+     .fallback = "0",
+     .help = "guidance scale below --boundary (Wan 2.2: of the expert of low noise); 0: the same"},
     {.name = "--boundary",
      .value_name = "B",
      .fallback = "0",
-     .help = "part of the times (0..1) below which --guidance-low is the scale; 0: nowhere"},
+     .help = "part of the times (0..1) below which transformer_2 works, where there is one, and "
+             "--guidance-low is the scale; 0: the model's own, or nowhere"},
     {.name = "--sampler",
      .value_name = "NAME",
      .fallback = "",

@@ -47,8 +47,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
-    &weft_parity_tokenizer, &weft_parity_formulas, &weft_parity_sampler,
-    &weft_parity_training,  &weft_parity_model,
+    &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas,
+    &weft_parity_sampler,   &weft_parity_training, &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */

@@ -29,7 +29,7 @@ typedef struct weft_parity_kind {
     bool alone; /* the JSON file has no tensors beside it */
 } weft_parity_kind;
 extern const weft_parity_kind weft_parity_formulas, weft_parity_sampler, weft_parity_training,
-    weft_parity_model, weft_parity_tokenizer;
+    weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning;
 
 /* The golden tensor of that name; missing: WEFT_E_FORMAT. */
 weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);

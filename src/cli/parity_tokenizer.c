@@ -1,6 +1,8 @@
-/* weft parity of tokenizers: ids of every string, by every file that the golden file names. */
+/* weft parity of tokenizers: ids of every string, by every file that the golden file names; and of
+ * the cleaning of prompts before them. */
 #include "base/fs.h"
 #include "cli/parity.h"
+#include "text/clean.h"
 #include "text/tokenizer.h"
 
 #include <stdio.h>
@@ -57,9 +59,26 @@ static weft_status compare_text(weft_parity *p, const weft_tokenizer *t, const c
     return WEFT_OK;
 }
 
+/* What a cleaned prompt gives (CLIP as OpenAI published it). */
+static weft_status compare_cleaned(weft_parity *p, const weft_tokenizer *t, const json_t *given,
+                                   const json_t *expected)
+{
+    weft_buf clean = {0};
+    weft_status_code status = weft_text_clean_prompt(
+        json_string_value(given), (int64_t)json_string_length(given), true, &clean);
+    json_t *text =
+        status == WEFT_OK ? json_stringn(clean.data ? clean.data : "", (size_t)clean.len) : NULL;
+    if (status == WEFT_OK && !text)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory");
+    if (status == WEFT_OK)
+        status = compare_text(p, t, "ids_openai", text, expected, 0, false);
+    json_decref(text);
+    weft_buf_free(&clean);
+    return status;
+}
+
 /* The lists of a case that this file's tokenizer makes: SentencePiece's, or "ids",
- * "ids_tokenizer_json", "truncated_N" and "padded_N". What a cleaned prompt gives
- * ("ids_openai") is of the cleaning. */
+ * "ids_tokenizer_json", "ids_openai", "truncated_N" and "padded_N". */
 static weft_status compare_case(weft_parity *p, const weft_tokenizer *t, bool spiece,
                                 const json_t *one)
 {
@@ -72,9 +91,12 @@ static weft_status compare_case(weft_parity *p, const weft_tokenizer *t, bool sp
     {
         long long most = 0;
         const bool pad = sscanf(key, "padded_%lld", &most) == 1;
-        if (!json_is_array(value) || !strcmp(key, "ids_openai") ||
-            spiece != !strcmp(key, "ids_sentencepiece"))
+        if (!json_is_array(value) || spiece != !strcmp(key, "ids_sentencepiece"))
             continue;
+        if (!strcmp(key, "ids_openai")) {
+            WEFT_TRY(compare_cleaned(p, t, text, value));
+            continue;
+        }
         if (!pad && sscanf(key, "truncated_%lld", &most) != 1)
             most = 0;
         WEFT_TRY(compare_text(p, t, key, text, value, most, pad));
@@ -119,3 +141,50 @@ static weft_status compare_tokenizer(weft_parity *p)
 
 const weft_parity_kind weft_parity_tokenizer = {"tokenizer", is_tokenizer, compare_tokenizer,
                                                 .alone = true};
+
+/* ---- cleaning ------------------------------------------------------------------------------- */
+
+static bool is_cleaning(const json_t *json)
+{
+    const char *name = json_string_value(json_object_get(json, "_class_name"));
+    return name && !strcmp(name, "prompt cleaning golden");
+}
+
+static weft_status compare_clean(weft_parity *p, const char *key, const json_t *one, bool repair)
+{
+    const json_t *text = json_object_get(one, "text"), *expected = json_object_get(one, key);
+    weft_buf clean = {0};
+    if (!json_is_string(text))
+        return weft_fail(WEFT_E_FORMAT, "%s: a case without \"text\"", p->config_file);
+    if (!json_is_string(expected))
+        return WEFT_OK;
+    const weft_status_code status = weft_text_clean_prompt(
+        json_string_value(text), (int64_t)json_string_length(text), repair, &clean);
+    const bool same =
+        status == WEFT_OK && clean.len == (int64_t)json_string_length(expected) &&
+        !memcmp(clean.data ? clean.data : "", json_string_value(expected), (size_t)clean.len);
+    p->compared++;
+    p->failures += !same;
+    if (!same || p->verbose)
+        printf("  %-26s \"%.60s\"%s\n", key, json_string_value(text), same ? "" : "  FAIL");
+    if (!same)
+        printf("    theirs \"%s\"\n    ours   \"%s\"\n", json_string_value(expected),
+               clean.data ? clean.data : "");
+    weft_buf_free(&clean);
+    return status;
+}
+
+static weft_status compare_cleaning(weft_parity *p)
+{
+    const json_t *cases = json_object_get(p->json, "cases");
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *one = json_array_get(cases, i);
+        WEFT_TRY(compare_clean(p, "prompt_clean", one, true));
+        WEFT_TRY(compare_clean(p, "prompt_clean_without_ftfy", one, false));
+    }
+    printf("%s: %d texts, %d differ\n", p->config_file, p->compared, p->failures);
+    return p->compared ? WEFT_OK : weft_fail(WEFT_E_FORMAT, "%s: no cases", p->config_file);
+}
+
+const weft_parity_kind weft_parity_cleaning = {"prompt cleaning", is_cleaning, compare_cleaning,
+                                               .alone = true};

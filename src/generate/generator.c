@@ -23,10 +23,12 @@ struct weft_generator {
     weft_comm *comm; /* borrowed; NULL: one rank */
     weft_mesh mesh;
     weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
-    weft_model denoiser_model;
+    /* one denoiser, or an expert of high noise and one of low */
+    int experts;
+    weft_model denoiser_model[2];
     weft_captions captions;
     weft_spelling spelling;
-    char *denoiser_folder, *encoder_folder[WEFT_MAX_READERS], *vae_folder;
+    char *denoiser_folder[2], *encoder_folder[WEFT_MAX_READERS], *vae_folder;
     weft_grid patch; /* latents to tokens */
     weft_grid grid;  /* pixels to latents */
     weft_scheduler scheduler;
@@ -35,7 +37,9 @@ struct weft_generator {
     int64_t latent[3];           /* frames, height, width */
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
-    part encoder[WEFT_MAX_READERS], denoiser;
+    part encoder[WEFT_MAX_READERS], denoiser[2];
+    float *noise; /* (noises, latents) to begin with; NULL: seeds' */
+    int64_t noises;
     weft_vae *vae;                     /* rank 0 */
     weft_leg *leg;                     /* [steps] */
     float *x, *work, *slope, *context; /* x (batch,...), context (rows, told of a prompt) */
@@ -121,12 +125,12 @@ static weft_status read_captions(weft_generator *p)
 {
     weft_reader_spec spec[WEFT_MAX_READERS] = {0};
     json_t *own = NULL;
-    const int count = weft_captions_needed(&p->denoiser_model);
+    const int count = weft_captions_needed(p->denoiser_model);
     WEFT_TRY(load_json(p->folder, "weft.json", &own));
     const json_t *lengths = json_object_get(own, "text_lengths");
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count && status == WEFT_OK; i++) {
-        const char *name = weft_captions_reading(&p->denoiser_model, i)->encoder;
+        const char *name = weft_captions_reading(p->denoiser_model, i)->encoder;
         p->encoder_folder[i] = weft_path_join(p->folder, name);
         spec[i].folder = p->encoder_folder[i];
         spec[i].length = json_integer_value(json_array_get(lengths, (size_t)i));
@@ -136,7 +140,7 @@ static weft_status read_captions(weft_generator *p)
     }
     json_decref(own);
     if (status == WEFT_OK)
-        status = weft_captions_read(&p->denoiser_model, spec, count, p->folder, &p->captions);
+        status = weft_captions_read(p->denoiser_model, spec, count, p->folder, &p->captions);
     if (status == WEFT_OK)
         status = weft_spelling_open(&p->captions, &p->spelling);
     return status == WEFT_E_CONFIG ? WEFT_E_FORMAT : status;
@@ -177,7 +181,7 @@ static weft_status check_sizes(weft_generator *p)
                                           WEFT_PORT_GUIDANCE};
     for (int i = 0; i < p->captions.tolds; i++)
         given[3 + i] = p->captions.told[i].port;
-    WEFT_TRY(weft_model_accepts(&p->denoiser_model, given, 3 + p->captions.tolds, "generate"));
+    WEFT_TRY(weft_model_accepts(p->denoiser_model, given, 3 + p->captions.tolds, "generate"));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
@@ -191,14 +195,22 @@ static weft_status check_sizes(weft_generator *p)
     return WEFT_OK;
 }
 
+/* A model that was distilled is told the scale. */
+static const weft_guidance *own_guidance(const weft_generator *p)
+{
+    return weft_model_takes(p->denoiser_model, WEFT_PORT_GUIDANCE)
+               ? weft_guidance_find("distilled")
+               : weft_guidance_of(p->options.guidance);
+}
+
 /* What the guidance needs of the model, and of the levels. */
 static weft_status check_guidance(const weft_generator *p)
 {
     const weft_path path = p->scheduler.path;
-    if (p->guidance->told && !weft_model_takes(&p->denoiser_model, WEFT_PORT_GUIDANCE))
+    if (p->guidance->told && !weft_model_takes(p->denoiser_model, WEFT_PORT_GUIDANCE))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "--guide %s: %s has no input for a guidance scale; use cfg",
-                         p->guidance->name, weft_model_class(&p->denoiser_model));
+                         p->guidance->name, weft_model_class(p->denoiser_model));
     if (p->options.boundary > 0 && (path == WEFT_PATH_EDM || path == WEFT_PATH_FLOW_EDM))
         return weft_fail(WEFT_E_ARG, "--boundary: the noise levels of %s have no times from 0 to 1",
                          p->scheduler.kind->name);
@@ -211,7 +223,7 @@ static weft_status check_guidance(const weft_generator *p)
  * along such an axis all encode the same few prompts. */
 static weft_status lay_out(weft_generator *p)
 {
-    const weft_family *f = p->denoiser_model.family;
+    const weft_family *f = p->denoiser_model->family;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     if (p->options.parallel)
         WEFT_TRY(weft_parallel_mesh(p->options.parallel, ranks, "--parallel", &p->mesh));
@@ -249,6 +261,47 @@ static weft_status keep_weights(const weft_generator *p, weft_graph *g, const ch
     return WEFT_OK;
 }
 
+static const char *const expert_scopes[2] = {"transformer", "transformer_2"};
+
+/* The expert of low noise stands in a folder of its own, with the same sizes. */
+static weft_status read_expert(weft_generator *p)
+{
+    json_t *index = NULL;
+    double boundary;
+    p->experts = 1;
+    p->denoiser_folder[1] = weft_path_join(p->folder, expert_scopes[1]);
+    if (!p->denoiser_folder[1])
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    WEFT_TRY(load_json(p->folder, "model_index.json", &index));
+    weft_status_code status =
+        json_is_number(json_object_get(index, "boundary_ratio"))
+            ? weft_json_get_f64_or(index, "boundary_ratio", "model_index.json", 0, &boundary)
+            : WEFT_OK;
+    const bool told = json_is_number(json_object_get(index, "boundary_ratio"));
+    json_decref(index);
+    WEFT_TRY(status);
+    if (told && p->options.boundary == 0)
+        p->options.boundary = boundary;
+    if (!weft_path_is_dir(p->denoiser_folder[1]))
+        return WEFT_OK;
+    WEFT_TRY(weft_model_open_as(p->denoiser_folder[1], WEFT_ROLE_DENOISER, &p->denoiser_model[1]));
+    if (p->options.boundary <= 0)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: there is a transformer_2, and model_index.json has no "
+                         "\"boundary_ratio\" that says below which part of the times it works; "
+                         "give --boundary (Wan 2.2: 0.875 for text, 0.9 for images)",
+                         p->folder);
+    if (p->denoiser_model[1].family != p->denoiser_model->family ||
+        memcmp(p->denoiser_model[1].config, p->denoiser_model->config,
+               p->denoiser_model->family->config_bytes) != 0)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: transformer_2 has another config than transformer; the two experts "
+                         "of a model are alike",
+                         p->folder);
+    p->experts = 2;
+    return WEFT_OK;
+}
+
 static weft_status begin_part(const weft_generator *p, const char *folder, part *s)
 {
     s->graph = weft_graph_create();
@@ -257,10 +310,10 @@ static weft_status begin_part(const weft_generator *p, const char *folder, part 
     return keep_weights(p, s->graph, folder);
 }
 
-static weft_status build_denoiser(weft_generator *p)
+static weft_status build_denoiser(weft_generator *p, int expert)
 {
-    weft_graph *d = p->denoiser.graph;
-    const weft_model *model = &p->denoiser_model;
+    weft_graph *d = p->denoiser[expert].graph;
+    const weft_model *model = &p->denoiser_model[expert];
     const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
                                   weft_captions_length(&p->captions)};
     weft_ports ports = weft_ports_none();
@@ -270,9 +323,11 @@ static weft_status build_denoiser(weft_generator *p)
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
     weft_captions_given(d, &p->captions, model, &size, &ports);
-    weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &ports);
+    weft_graph_push(d, "%s", expert ? expert_scopes[1] : model->family->scope);
+    weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
+    weft_graph_pop(d);
     weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
-    return finish_part(p, &p->denoiser);
+    return finish_part(p, &p->denoiser[expert]);
 }
 
 static weft_status build_parts(weft_generator *p)
@@ -282,8 +337,11 @@ static weft_status build_parts(weft_generator *p)
         weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
         WEFT_TRY(finish_part(p, &p->encoder[i]));
     }
-    WEFT_TRY(begin_part(p, p->denoiser_folder, &p->denoiser));
-    return build_denoiser(p);
+    for (int i = 0; i < p->experts; i++) {
+        WEFT_TRY(begin_part(p, p->denoiser_folder[i], &p->denoiser[i]));
+        WEFT_TRY(build_denoiser(p, i));
+    }
+    return WEFT_OK;
 }
 
 static void part_free(part *s)
@@ -335,11 +393,11 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         goto out;
     }
     WEFT_GO(explain_folder(folder));
-    WEFT_GO(
-        weft_model_open_in(folder, WEFT_ROLE_DENOISER, &p->denoiser_folder, &p->denoiser_model));
+    WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, p->denoiser_folder, p->denoiser_model));
+    WEFT_GO(read_expert(p));
     WEFT_GO(read_captions(p));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
-    p->patch = weft_model_grid(&p->denoiser_model);
+    p->patch = weft_model_grid(p->denoiser_model);
     p->grid = weft_model_grid(&vae);
     WEFT_GO(read_scheduler(p));
     WEFT_GO(read_settings(p));
@@ -348,7 +406,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.frames, p->options.height,
                           p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
-    p->guidance = p->options.guide ? p->options.guide : weft_guidance_of(p->options.guidance);
+    p->guidance = p->options.guide ? p->options.guide : own_guidance(p);
     WEFT_GO(check_guidance(p));
     p->rows = p->options.batch * p->guidance->rows;
     WEFT_GO(lay_out(p));
@@ -368,19 +426,22 @@ void weft_generator_free(weft_generator *p)
         part_free(&p->encoder[i]);
         weft_free(p->encoder_folder[i]);
     }
-    part_free(&p->denoiser);
+    for (int i = 0; i < 2; i++) {
+        part_free(&p->denoiser[i]);
+        weft_free(p->denoiser_folder[i]);
+    }
     weft_spelling_close(&p->spelling);
     weft_recipe_free(&p->recipe);
     weft_vae_free(p->vae);
     weft_store_free(p->store);
     weft_free(p->folder);
-    weft_free(p->denoiser_folder);
     weft_free(p->vae_folder);
     weft_free(p->leg);
     weft_free(p->x);
     weft_free(p->work);
     weft_free(p->slope);
     weft_free(p->context);
+    weft_free(p->noise);
     weft_free(p);
 }
 
@@ -392,13 +453,14 @@ static int64_t host_floats(const weft_generator *p)
 }
 
 /* All of them, which run one at a time; how many. */
-enum { MAX_PROGRAMS = 1 + WEFT_MAX_READERS };
+enum { MAX_PROGRAMS = 2 + WEFT_MAX_READERS };
 static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
 {
     int count = 0;
     for (int i = 0; i < p->captions.readers; i++)
         list[count++] = p->encoder[i].program;
-    list[count++] = p->denoiser.program;
+    for (int i = 0; i < p->experts; i++)
+        list[count++] = p->denoiser[i].program;
     return count;
 }
 
@@ -432,10 +494,26 @@ static int64_t tokens_of(const weft_generator *p)
     return tokens;
 }
 
+/* The scheduler's own levels, or those that the family's pipeline gives it. */
+static weft_status lay_levels(weft_generator *p)
+{
+    const int64_t steps = p->options.steps;
+    const bool even = p->denoiser_model->family->even && p->scheduler.path == WEFT_PATH_FLOW;
+    weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, tokens_of(p))};
+    double *sigma = even ? weft_alloc(steps * (int64_t)sizeof *sigma) : NULL;
+    if (even && !sigma)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
+    for (int64_t i = 0; i < steps && even; i++)
+        sigma[i] = (double)(steps - i) / (double)steps;
+    walk.sigma = sigma;
+    const weft_status_code status = weft_scheduler_lay(&p->scheduler, &walk, p->leg);
+    weft_free(sigma);
+    return status;
+}
+
 weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
-    const weft_walk walk = {p->options.steps, NULL, weft_scheduler_mu(&p->scheduler, tokens_of(p))};
     p->leg = weft_alloc(p->options.steps * (int64_t)sizeof *p->leg);
     p->x = weft_alloc_aligned(all * 4);
     p->slope = weft_alloc_aligned(all * 4);
@@ -444,14 +522,16 @@ weft_status weft_generator_bind(weft_generator *p)
     p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
     if (!p->leg || !p->x || !p->slope || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
-    WEFT_TRY(weft_scheduler_lay(&p->scheduler, &walk, p->leg));
+    WEFT_TRY(lay_levels(p));
     for (int i = 0; i < p->captions.readers; i++) {
         const weft_reader *reader = &p->captions.reader[i];
         WEFT_TRY(load_part(p, &p->encoder[i], &reader->model, reader->reading->encoder,
                            p->encoder_folder[i], reader->tokenizer[0] != 0));
     }
-    WEFT_TRY(load_part(p, &p->denoiser, &p->denoiser_model, p->denoiser_model.family->scope,
-                       p->denoiser_folder, false));
+    for (int i = 0; i < p->experts; i++)
+        WEFT_TRY(load_part(p, &p->denoiser[i], &p->denoiser_model[i],
+                           i ? expert_scopes[1] : p->denoiser_model->family->scope,
+                           p->denoiser_folder[i], false));
     weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
     const int count = programs_of(p, programs);
     weft_group *group = NULL;
@@ -464,6 +544,20 @@ weft_status weft_generator_bind(weft_generator *p)
 const weft_generator_options *weft_generator_settings(const weft_generator *p)
 {
     return &p->options;
+}
+
+void weft_generator_begin_with(weft_generator *p, float *noise, int64_t count)
+{
+    weft_free(p->noise);
+    p->noise = noise;
+    p->noises = count;
+}
+
+void weft_generator_latents(const weft_generator *p, int64_t dim[4])
+{
+    for (int i = 0; i < 3; i++)
+        dim[i] = p->latent[i];
+    dim[3] = p->grid.channels;
 }
 
 double weft_generator_fps(const weft_generator *p)
@@ -481,7 +575,7 @@ static int64_t own_rows(const part *s, const char *input, int64_t *first)
     return own.shape.dim[0];
 }
 
-/* Rows 0..batch-1 are the prompts, rows batch.. the empty prompt. */
+/* Rows 0..batch-1 are the prompts, rows batch.. what guidance leads away from. */
 static weft_status encode_text(weft_generator *p, const char *const *prompts, int64_t count)
 {
     for (int i = 0; i < p->captions.readers; i++) {
@@ -490,9 +584,14 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
         const int64_t rows =
             own_rows(&p->encoder[i],
                      i ? i > 1 ? "batch.tokens_3" : "batch.tokens_2" : "batch.tokens", &first);
-        for (int64_t r = 0; r < rows; r++)
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t row = first + r;
+            const char *text = row >= p->options.batch ? p->options.negative
+                               : row < count           ? prompts[row]
+                                                       : NULL;
             WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
-                                         program, r, first + r < count ? prompts[first + r] : ""));
+                                         program, r, text ? text : ""));
+        }
         WEFT_TRY(weft_program_run(program));
         weft_captions_take(&p->captions, i, program, p->rows, p->context);
     }
@@ -502,12 +601,14 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
 static weft_status_code answer_at(weft_generator *p, const float *x, const weft_level *level,
                                   float *answer)
 {
-    float *latents = weft_program_input(p->denoiser.program, "batch.latents")->data;
-    float *timestep = weft_program_input(p->denoiser.program, "batch.timestep")->data;
-    const weft_tensor *told = weft_program_input(p->denoiser.program, "batch.guidance");
+    const double time = level->time / (double)p->scheduler.times;
+    const part *expert = &p->denoiser[p->experts > 1 && time < p->options.boundary];
+    float *latents = weft_program_input(expert->program, "batch.latents")->data;
+    float *timestep = weft_program_input(expert->program, "batch.timestep")->data;
+    const weft_tensor *told = weft_program_input(expert->program, "batch.guidance");
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
     int64_t first;
-    const int64_t rows = own_rows(&p->denoiser, "batch.latents", &first);
+    const int64_t rows = own_rows(expert, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
         float *to = latents + r * p->latent_floats;
         memcpy(to, x + (first + r) % batch * p->latent_floats, (size_t)p->latent_floats * 4);
@@ -516,18 +617,19 @@ static weft_status_code answer_at(weft_generator *p, const float *x, const weft_
         timestep[r] = (float)level->time;
         if (told)
             ((float *)told->data)[r] = (float)(1000 * p->options.guidance);
-        weft_captions_give(&p->captions, weft_captions_program_input, p->denoiser.program, r,
+        weft_captions_give(&p->captions, weft_captions_program_input, expert->program, r,
                            p->context + (first + r) * p->captions.floats);
     }
-    WEFT_TRY(weft_program_run(p->denoiser.program));
-    const float *out = weft_program_output(p->denoiser.program, "prediction")->data;
+    WEFT_TRY(weft_program_run(expert->program));
+    const float *out = weft_program_output(expert->program, "prediction")->data;
     memcpy(answer, out, (size_t)all * 4);
     const weft_guiding guiding = {.scale = p->options.guidance,
-                                  .low_scale = p->options.guidance_low,
+                                  .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low
+                                                                           : p->options.guidance,
                                   .boundary = p->options.boundary,
                                   .rescale = p->options.guidance_rescale,
                                   .each = p->latent_floats,
-                                  .time = level->time / (double)p->scheduler.times};
+                                  .time = time};
     if (p->guidance->combine)
         p->guidance->combine(&guiding, answer, out + all, all);
     return WEFT_OK;
@@ -579,6 +681,10 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
     const double scale = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
     for (int64_t i = 0; i < count; i++) {
         float *x = p->x + i * p->latent_floats;
+        int64_t dim[4];
+        weft_generator_latents(p, dim);
+        if (r->sink->latents)
+            WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
         for (int64_t k = 0; k < p->latent_floats; k++)
             x[k] = x[k] * (float)(grid->deviation[k % grid->channels] / scale) +
                    (float)grid->mean[k % grid->channels];
@@ -618,8 +724,10 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
             const uint64_t seed = prompt < count
                                       ? seeds[prompt]
                                       : 0; /* rows beyond the last prompt are thrown away */
-            p->x[i] =
-                begin * weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)(i % p->latent_floats));
+            const float *given = prompt < p->noises ? p->noise : NULL;
+            p->x[i] = begin * (given ? given[prompt * p->latent_floats + i % p->latent_floats]
+                                     : weft_random_normal(seed, WEFT_RNG_NOISE,
+                                                          (uint64_t)(i % p->latent_floats)));
         }
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg,
                                   p->options.steps, p->x, all, p->latent_floats, p->work,

@@ -21,7 +21,9 @@ typedef struct weft_generator_options {
     double guidance;                  /* scale; 1: none, and half the work */
     const weft_guidance *guide;       /* how it is used; NULL: what the scale asks for */
     double guidance_rescale;          /* of the row that has it */
-    double guidance_low, boundary;    /* the scale below this part of the times; boundary 0: none */
+    const char *negative;             /* what guidance leads away from; NULL: the empty text */
+    double guidance_low;              /* the scale below `boundary`; 0: the same */
+    double boundary;                  /* part of the times, 0..1; 0: the model's own, or none */
     double shift;                     /* 0: the model's scheduler's */
     double eta;                       /* noise of samplers that may add some: 0 none, 1 DDPM's */
     const weft_sampler *sampler;      /* NULL: the model's scheduler's */
@@ -34,9 +36,10 @@ typedef struct weft_generator_options {
 
 typedef struct weft_generator weft_generator;
 
-/* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json), builds and plans
- * everything. No weights are loaded and nothing large is reserved, so that weft_generator_bytes()
- * can be told first. `comm` may be NULL. Of several ranks those on dp and fsdp split the denoising
+/* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json) as weft train
+ * writes it or as models are published, builds and plans everything. With transformer_2/ that one
+ * denoises below the boundary of model_index.json's "boundary_ratio". No weights are loaded and
+ * nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL. Of several ranks those on dp and fsdp split the denoising
  * batch (prompts x guidance halves), those on other axes the transformer. */
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator);
@@ -47,10 +50,18 @@ weft_status weft_generator_bind(weft_generator *generator);
 /* With what the options left open filled in; fps is the model's. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);
+/* Frames, rows, columns and channels of its latents. */
+void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
+/* What the first `count` prompts begin with instead of their seeds' noise: (count, latents), heap,
+ * taken. */
+void weft_generator_begin_with(weft_generator *generator, float *noise, int64_t count);
 
 typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */
     weft_status_code (*step)(void *user, int64_t first_prompt, int64_t done, int64_t steps);
+    /* What was denoised, before it is decoded: (frames, rows, columns, channels) of dim,
+     * normalised; on rank 0 only; may be NULL. */
+    weft_status_code (*latents)(void *user, int64_t prompt, const int64_t dim[4], const float *x);
     /* Decoded frames of prompt `prompt`, (count, height, width, 3) in [-1,1]; on rank 0 only. */
     weft_status_code (*frames)(void *user, int64_t prompt, int64_t first_frame, int64_t count,
                                const float *frames);

@@ -289,6 +289,7 @@ struct weft_family {
     /* denoisers: a row per text encoder */
     const weft_reading *reading;
     int readings;
+    bool even; /* its pipeline gives a flow scheduler levels from 1 to 1/steps in even steps */
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
     /* those that need no tokenizer's files; NULL: text/tokenizer.h makes the tokens */

@@ -92,7 +92,8 @@ static weft_value refine(weft_graph *g, const hunyuan *c, weft_value x_blc, weft
     weft_value h = refine_attention(g, c, weft_nn_layer_norm(g, "norm1", x_blc, eps), mask_bl);
     x_blc = weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 0));
     h = weft_nn_layer_norm(g, "norm2", x_blc, eps);
-    h = weft_nn_feed_forward(g, "ff", h, inner_of(c), WEFT_NN_SILU);
+    /* the refiner's is four times the width, whatever mlp_ratio says */
+    h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_SILU);
     return weft_nn_gated_add(g, x_blc, h, weft_nn_row(g, gates, 1));
 }
 
@@ -536,7 +537,7 @@ const weft_family weft_family_hunyuan_video_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
+    .reading = readings, .readings = sizeof readings / sizeof *readings, .even = true,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

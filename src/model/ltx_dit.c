@@ -304,7 +304,7 @@ const weft_family weft_family_ltx_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings,
+    .reading = readings, .readings = sizeof readings / sizeof *readings, .even = true,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };

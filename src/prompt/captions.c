@@ -324,12 +324,16 @@ static weft_status ids_of(const weft_reader *reader, const weft_tokenizer *t, co
     weft_buf whole = {0};
     const int64_t length = (int64_t)strlen(text);
     weft_buf_printf(&whole, "%s", reading->before ? reading->before : "");
+    weft_status_code status = WEFT_OK;
     if (reading->clean == WEFT_CLEAN_LOWER)
         weft_text_clean_lower(text, length, &whole);
+    else if (reading->clean == WEFT_CLEAN_PROMPT)
+        status = weft_text_clean_prompt(text, length, true, &whole);
     else
         weft_buf_append(&whole, text, length);
     weft_buf_printf(&whole, "%s", reading->behind ? reading->behind : "");
-    weft_status_code status = weft_buf_check(&whole);
+    if (status == WEFT_OK)
+        status = weft_buf_check(&whole);
     if (status == WEFT_OK)
         status = weft_tokenizer_encode(t, whole.data, whole.len, most, id, count, cut);
     weft_buf_free(&whole);

@@ -68,6 +68,20 @@ static weft_status read_file(weft_tokenizer *t)
     return status;
 }
 
+/* A config of a tokenizer: "no limit" stands in them as an integer of 31 digits. */
+static weft_status load_config(const char *path, json_t **json)
+{
+    char *text;
+    int64_t bytes;
+    json_error_t error;
+    WEFT_TRY(weft_file_read(path, 1 << 26, &text, &bytes));
+    *json = json_loadb(text, (size_t)bytes, JSON_DECODE_INT_AS_REAL, &error);
+    weft_free(text);
+    return *json ? WEFT_OK
+                 : weft_fail(WEFT_E_FORMAT, "%s:%d:%d: not valid JSON: %s", path, error.line,
+                             error.column, error.text);
+}
+
 /* "pad_token" of a config beside the tokenizer: a string, or an object with its content. */
 static weft_status read_padding(weft_tokenizer *t, const char *folder, const char *name)
 {
@@ -75,7 +89,7 @@ static weft_status read_padding(weft_tokenizer *t, const char *folder, const cha
     json_t *json = NULL;
     weft_status_code status = path ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a path");
     if (path && weft_path_exists(path))
-        status = weft_json_load(path, &json);
+        status = load_config(path, &json);
     const json_t *pad = json_object_get(json, "pad_token");
     const char *text =
         json_string_value(json_is_object(pad) ? json_object_get(pad, "content") : pad);
