@@ -1,0 +1,30 @@
+#!/bin/bash
+# Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
+set -u
+fail() { echo "FAILED: $*"; exit 1; }
+for name in wan22 hunyuan; do
+    folder=$SRC/tests/golden/pipelines/$name
+    mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
+import json, sys
+names = {"prompt": "--prompt", "negative": "--negative", "height": "--height", "width": "--width", "num_frames": "--frames",
+         "num_inference_steps": "--steps", "guidance_scale": "--guidance", "guidance_scale_2": "--guidance-low"}
+for key, value in json.load(open(sys.argv[1])).items():
+    print(names[key], value, sep="\n")
+PY
+    )
+    "$WEFT" generate --model "$folder" --noise "$folder/noise.npy" --latents --out "$name.mp4" "${options[@]}" >"$name.log" 2>&1 ||
+        { cat "$name.log"; fail "weft generate with $name"; }
+    python3 - "$name" "$folder/latents.npy" "$name.latents.npy" <<'PY' || fail "latents of $name"
+import array, math, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    head = 10 + struct.unpack("<H", data[8:10])[0]
+    return eval(data[10:head])["shape"], array.array("f", data[head:])
+(shape, theirs), (own, ours) = load(sys.argv[2]), load(sys.argv[3])
+assert shape == own, (shape, own)
+error = math.sqrt(sum((a - b) ** 2 for a, b in zip(theirs, ours)) / sum(a * a for a in theirs))
+print(f"{sys.argv[1]}: {error:.2g} of the norm")
+assert error < 3e-5, error  # f32 in every step on both sides
+PY
+done
+exit 0

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and the latents that those pipelines make
+of a given noise. PyTorch, diffusers and transformers; run from the root of the checkout. Nothing else of weft needs them.
+
+    wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
+    hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
+"""
+import base64
+import json
+import os
+import shutil
+
+import numpy as np
+import torch
+from diffusers import (AutoencoderKLHunyuanVideo, AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
+                       HunyuanVideoTransformer3DModel, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel)
+from transformers import (CLIPTextConfig, CLIPTextModel, LlamaConfig, LlamaModel, PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel)
+
+OUT = "tests/golden/pipelines"
+NO_MAP = base64.b64encode(bytes([0, 4, 0, 0]) + bytes(4 * 256) + b"\0").decode()  # of characters: a trie that has none
+PROMPT, NEGATIVE = "a red cat walks &amp; sleeps", "blurry"
+
+
+def weights(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() > 1:
+            parameter.data = noise / parameter[0].numel() ** 0.5
+        else:
+            parameter.data = parameter.data + 0.1 * noise
+    return model.eval()
+
+
+def tokenizer(name, special, model, **more):
+    """Of single letters; `special` have the first ids."""
+    bytes_as_letters = model["type"] == "BPE"
+    json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
+                                                  "normalized": False, "special": True} for i, t in enumerate(special)],
+               "model": model, **more}, open(f"{OUT}/tokenizer.json", "w"))
+    made = PreTrainedTokenizerFast(tokenizer_file=f"{OUT}/tokenizer.json", pad_token=special[0], padding_side="right")
+    os.remove(f"{OUT}/tokenizer.json")
+    return made
+
+
+def around(*parts):
+    single = [{"Sequence": {"id": "A", "type_id": 0}} if p is None else {"SpecialToken": {"id": p[0], "type_id": 0}} for p in parts]
+    return {"type": "TemplateProcessing", "single": single, "pair": single + [{"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {p[0]: {"id": p[0], "ids": [p[1]], "tokens": [p[0]]} for p in parts if p}}
+
+
+def unigram():
+    special = ["<pad>", "</s>", "<unk>"]
+    pieces = ["\u2581"] + [chr(c) for c in range(33, 127)] + ["\u2581red", "\u2581cat"]
+    return tokenizer("unigram", special, {"type": "Unigram", "unk_id": 2, "byte_fallback": False,
+                                          "vocab": [[t, 0.0] for t in special] + [[p, -3.0] for p in pieces]},
+                     normalizer={"type": "Precompiled", "precompiled_charsmap": NO_MAP},
+                     pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+                     post_processor=around(None, ("</s>", 1)))
+
+
+def letters():
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    names = {b: chr(b) for b in plain}
+    for b in range(256):
+        names.setdefault(b, chr(256 + len(names) - len(plain)))
+    return [names[b] for b in range(256)]
+
+
+def llama():
+    special = ["<|end_of_text|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+               "Describe the video by detailing the following aspects: 1. The main content and theme of the video.2. The color, shape, "
+               "size, texture, quantity, text, and spatial relationships of the objects.3. Actions, events, behaviors temporal "
+               "relationships, physical movement changes of the objects."]
+    split = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    return tokenizer("llama", special, {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                                        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": True,
+                                        "vocab": {**{t: i for i, t in enumerate(special)}, **{l: 6 + i for i, l in enumerate(letters())}},
+                                        "merges": []},
+                     pre_tokenizer={"type": "Sequence", "pretokenizers": [
+                         {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False},
+                         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}]},
+                     post_processor=around(("<|begin_of_text|>", 1), None))
+
+
+def save(pipe, name, noise, latents, **asked):
+    shutil.rmtree(f"{OUT}/{name}", ignore_errors=True)
+    pipe.save_pretrained(f"{OUT}/{name}")
+    for what, video in ("noise", noise), ("latents", latents):
+        np.save(f"{OUT}/{name}/{what}.npy", video[0].permute(1, 2, 3, 0).contiguous().numpy())
+    json.dump(asked, open(f"{OUT}/{name}/asked.json", "w"), indent=1)
+
+
+def noise(channels, *size):
+    return torch.randn((1, channels, *size), generator=torch.Generator().manual_seed(7))
+
+
+def wan22():
+    def expert(seed):
+        return weights(WanTransformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=4,
+                                             out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=1), seed)
+    text = weights(UMT5EncoderModel(UMT5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
+                                               feed_forward_proj="gated-gelu")), 3)
+    vae = weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
+                                   latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+    levels = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0)
+    pipe = WanPipeline(tokenizer=unigram(), text_encoder=text, transformer=expert(1), transformer_2=expert(2), vae=vae,
+                       scheduler=levels, boundary_ratio=0.875)
+    begin = noise(4, 2, 4, 4)
+    asked = dict(height=32, width=32, num_frames=5, num_inference_steps=6, guidance_scale=4.0, guidance_scale_2=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), output_type="latent", **asked).frames
+    save(pipe, "wan22", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+
+
+def hunyuan():
+    transformer = weights(HunyuanVideoTransformer3DModel(in_channels=4, out_channels=4, num_attention_heads=2, attention_head_dim=8,
+                                                         num_layers=1, num_single_layers=1, num_refiner_layers=1, mlp_ratio=2.0,
+                                                         patch_size=2, patch_size_t=1, guidance_embeds=True, text_embed_dim=16,
+                                                         pooled_projection_dim=8, rope_axes_dim=(4, 2, 2)), 1)
+    vae = weights(AutoencoderKLHunyuanVideo(in_channels=3, out_channels=3, latent_channels=4,
+                                            down_block_types=("HunyuanVideoDownBlock3D",) * 4, up_block_types=("HunyuanVideoUpBlock3D",) * 4,
+                                            block_out_channels=(4, 4, 4, 4), layers_per_block=1, norm_num_groups=2), 2)
+    text = weights(LlamaModel(LlamaConfig(vocab_size=262, hidden_size=16, intermediate_size=32, num_hidden_layers=3,
+                                          num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5, pad_token_id=0)), 3)
+    pooled = weights(CLIPTextModel(CLIPTextConfig(vocab_size=262, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0)), 4)
+    pipe = HunyuanVideoPipeline(text_encoder=text, tokenizer=llama(), transformer=transformer, vae=vae,
+                                scheduler=FlowMatchEulerDiscreteScheduler(shift=7.0), text_encoder_2=pooled, tokenizer_2=llama())
+    begin = noise(4, 2, 4, 4)
+    asked = dict(height=32, width=32, num_frames=5, num_inference_steps=4, guidance_scale=6.0)
+    made = pipe(prompt=PROMPT, latents=begin.clone(), output_type="latent", **asked).frames
+    save(pipe, "hunyuan", begin, made, prompt=PROMPT, **asked)
+
+
+os.makedirs(OUT, exist_ok=True)
+wan22()
+hunyuan()
