@@ -39,8 +39,9 @@ typedef struct weft_generator weft_generator;
 /* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json) as weft train
  * writes it or as models are published, builds and plans everything. With transformer_2/ that one
  * denoises below the boundary of model_index.json's "boundary_ratio". No weights are loaded and
- * nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL. Of several ranks those on dp and fsdp split the denoising
- * batch (prompts x guidance halves), those on other axes the transformer. */
+ * nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL.
+ * Of several ranks those on dp and fsdp split the denoising batch (prompts x guidance halves),
+ * those on other axes the transformer. */
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator);
 void weft_generator_free(weft_generator *generator); /* accepts NULL */
