@@ -33,7 +33,9 @@ static void write_f64(void *to, weft_dtype dtype, const double *from, int64_t co
         case WEFT_F64: ((double *)raw)[i] = from[i]; break;
         case WEFT_BF16: ((uint16_t *)raw)[i] = weft_f32_to_bf16((float)from[i]); break;
         case WEFT_F16: ((uint16_t *)raw)[i] = weft_f32_to_f16((float)from[i]); break;
-        case WEFT_F8E4M3: ((uint8_t *)raw)[i] = weft_f32_to_f8e4m3((float)from[i]); break;
+        case WEFT_F8E4M3:
+            ((uint8_t *)raw)[i] = weft_f32_to_f8e4m3(weft_f8e4m3_clamp((float)from[i]));
+            break;
         case WEFT_I32: ((int32_t *)raw)[i] = (int32_t)from[i]; break;
         case WEFT_I64: ((int64_t *)raw)[i] = (int64_t)from[i]; break;
         case WEFT_U8: ((uint8_t *)raw)[i] = (uint8_t)from[i]; break;

@@ -6,6 +6,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "format/safetensors.h"
+#include "model/dialect.h"
 #include "model/model.h"
 #include "pass/passes.h"
 #include "runtime/runtime.h"

@@ -47,8 +47,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
-    &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas,
-    &weft_parity_sampler,   &weft_parity_training, &weft_parity_model,
+    &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
+    &weft_parity_blocks,    &weft_parity_dialect,  &weft_parity_training, &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */
@@ -138,6 +138,8 @@ const weft_verb weft_verb_parity = {
         "of its walks is held against\n"
         "the file's; with the class \"formulas\" every tensor is computed by the formula of its "
         "name (limit 1e-5 both).\n\n"
+        "Of block formats every number must be the same, of dialects (files in the folder of that "
+        "name) every parameter.\n"
         "Of a tokenizer (\"files\" beside the JSON file) the ids of every text must be the "
         "same.\n\n"
         "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",

@@ -10,6 +10,7 @@ typedef struct weft_parity {
     const char *file, *config_file;
     json_t *json;
     weft_tensors *golden;
+    const weft_tensors *weights; /* of the model's own names; NULL: param.* of `golden` */
     const weft_backend *backend;
     bool verbose;
     int failures, compared;
@@ -29,7 +30,15 @@ typedef struct weft_parity_kind {
     bool alone; /* the JSON file has no tensors beside it */
 } weft_parity_kind;
 extern const weft_parity_kind weft_parity_formulas, weft_parity_sampler, weft_parity_training,
-    weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning;
+    weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning, weft_parity_dialect,
+    weft_parity_blocks;
+
+/* p->model, and p->graph, empty. */
+weft_status weft_parity_open_model(weft_parity *p);
+/* The graph for the inputs that `golden` has. */
+weft_status weft_parity_build(weft_parity *p);
+/* Runs that graph with p->weights and holds its outputs against `golden`. */
+weft_status weft_parity_forward(weft_parity *p, double *worst);
 
 /* The golden tensor of that name; missing: WEFT_E_FORMAT. */
 weft_status weft_parity_need(const weft_parity *p, const char *name, const weft_stored_tensor **t);

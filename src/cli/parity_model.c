@@ -1,5 +1,6 @@
 /* weft parity of models: outputs, gradients, and the losses of a training run. */
 #include "cli/parity.h"
+#include "model/dialect.h"
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -107,6 +108,20 @@ static void own_name(const parity *p, const char *theirs, char *name, size_t siz
             weft_dialect_rename(&f->dialect[d], theirs, name, size))
             return;
     snprintf(name, size, "%s", theirs);
+}
+
+static weft_status take_weights(parity *p)
+{
+    for (int64_t i = 0; i < weft_store_count(p->store); i++) {
+        weft_tensor *to = weft_store_at(p->store, i);
+        const weft_stored_tensor *t = weft_tensors_find(p->weights, to->name);
+        if (!t || t->count != weft_shape_count(&to->shape))
+            return weft_fail(WEFT_E_FORMAT, "%s: the parameter \"%s\" is %s",
+                             weft_tensors_path(p->weights), to->name,
+                             t ? "of another size" : "missing");
+        weft_tensor_to_f32(t, to->data);
+    }
+    return WEFT_OK;
 }
 
 /* Where the elements of a file's tensor `name` are: all of `in`, or of a stack an item. */
@@ -394,7 +409,7 @@ static weft_status finish_program(parity *p)
     if (!p->store)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_TRY(weft_store_init(p->store, p->graph, 0));
-    WEFT_TRY(load_params(p));
+    WEFT_TRY(p->weights ? take_weights(p) : load_params(p));
     WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
                                   &p->program));
     return weft_program_bind(p->program, p->store, NULL);
@@ -574,6 +589,22 @@ static weft_status run_forward(parity *p, double worst[2])
     WEFT_TRY(compare_ports(p, &worst[0]));
     WEFT_TRY(compare_output(p, "loss", "loss", AS_HERE, &worst[0]));
     return compare_gradients(p, &worst[1]);
+}
+
+weft_status weft_parity_build(parity *p)
+{
+    weft_model_size size;
+    WEFT_TRY(find_size(p, &size));
+    weft_model_build(p->graph, &p->model, &size, false);
+    return weft_graph_check(p->graph);
+}
+
+weft_status weft_parity_forward(parity *p, double *worst)
+{
+    WEFT_TRY(finish_program(p));
+    WEFT_TRY(fill_ports(p));
+    WEFT_TRY(weft_program_run(p->program));
+    return compare_ports(p, worst);
 }
 
 /* [reconstruction, kl, total] as golden out.loss has them; without a posterior's variance
@@ -781,7 +812,7 @@ static double tolerance_of(const parity *p, const char *of, double least)
     return told > least ? told : least;
 }
 
-static weft_status open_model(parity *p)
+weft_status weft_parity_open_model(parity *p)
 {
     p->output_tolerance = tolerance_of(p, "out", 1e-5);
     p->gradient_tolerance = tolerance_of(p, "grad", 1e-4);
@@ -799,7 +830,7 @@ static bool is_training(const json_t *json)
 static weft_status compare_training(parity *p)
 {
     double worst = 0;
-    WEFT_TRY(open_model(p));
+    WEFT_TRY(weft_parity_open_model(p));
     WEFT_TRY(run_training(p, &worst));
     printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst,
            loss_tolerance);
@@ -815,7 +846,7 @@ static bool is_model(const json_t *json)
 static weft_status compare_model(parity *p)
 {
     double worst[2] = {0, 0};
-    WEFT_TRY(open_model(p));
+    WEFT_TRY(weft_parity_open_model(p));
     if (p->model.family->role == WEFT_ROLE_AUTOENCODER)
         WEFT_TRY(run_autoencoder(p, worst));
     else

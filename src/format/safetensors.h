@@ -10,46 +10,7 @@
 #ifndef WEFT_FORMAT_SAFETENSORS_H
 #define WEFT_FORMAT_SAFETENSORS_H
 
-#include "base/dtype.h"
-#include "base/json.h"
-#include "base/memory.h"
-
-enum { WEFT_TENSORS_MAX_RANK = 8 };
-
-typedef struct weft_stored_tensor {
-    const char *name; /* owned by the reader */
-    weft_dtype dtype;
-    int rank;
-    int64_t dim[WEFT_TENSORS_MAX_RANK];
-    int64_t count, bytes;
-    const void *data; /* in the memory map, alignment 1: copy before use as anything but bytes */
-    const char *file; /* for messages */
-} weft_stored_tensor;
-
-typedef struct weft_tensors weft_tensors;
-
-/* `path`: a .safetensors file, a .safetensors.index.json, or a folder, which must hold one of the
- * stems "diffusion_pytorch_model" and "model". Tensors are mapped, not read. */
-weft_status weft_tensors_open(const char *path, weft_tensors **tensors);
-void weft_tensors_close(weft_tensors *tensors); /* accepts NULL */
-/* Reads all files and holds them against the checksums that weft's writer puts into their metadata;
- * files of others pass. */
-weft_status weft_tensors_verify(const weft_tensors *tensors);
-int64_t weft_tensors_count(const weft_tensors *tensors);
-/* Sorted by name. */
-const weft_stored_tensor *weft_tensors_at(const weft_tensors *tensors, int64_t index);
-/* Gives the tensors other names, by which they are found from then on: `rename` writes a tensor's
- * into out[size]; false: too long a one. */
-weft_status weft_tensors_rename(weft_tensors *tensors,
-                                bool (*rename)(void *user, const char *name, char *out,
-                                               size_t size),
-                                void *user);
-/* NULL: none. */
-const weft_stored_tensor *weft_tensors_find(const weft_tensors *tensors, const char *name);
-/* The "__metadata__" string of the first file, or NULL. */
-const char *weft_tensors_metadata(const weft_tensors *tensors, const char *key);
-/* Converts to f32 in to[count]; F8E4M3 and integers by value. */
-void weft_tensor_to_f32(const weft_stored_tensor *tensor, float *to);
+#include "format/tensors.h"
 
 /* Writing: declare every tensor, then give the data in the same order. Files are atomic; with more
  * than one shard the index comes last, so a killed writer leaves no folder that looks whole. */

@@ -1,22 +1,13 @@
-#include "base/fs.h"
+#include "base/config.h"
 #include "base/hash.h"
 #include "format/safetensors_sum.h"
+#include "format/tensors_inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_FILES = 4096, MAX_HEADER_BYTES = 100 * 1000 * 1000 };
-
-struct weft_tensors {
-    weft_arena *arena;
-    weft_map *map;     /* [file_count] */
-    const char **path; /* [file_count], in the arena */
-    int64_t file_count, file_capacity, path_capacity;
-    json_t *metadata;
-    weft_stored_tensor *tensor; /* sorted by name */
-    int64_t count, capacity;
-};
+enum { MAX_HEADER_BYTES = 100 * 1000 * 1000 };
 
 static const struct {
     const char *name;
@@ -26,43 +17,35 @@ static const struct {
     {"I32", WEFT_I32}, {"I64", WEFT_I64},   {"U8", WEFT_U8},   {"F64", WEFT_F64},
 };
 
-static weft_status parse_dtype(const char *path, const char *name, const json_t *entry,
-                               weft_dtype *dtype)
+static weft_status parse_dtype(weft_stored_tensor *t, const json_t *entry)
 {
     const char *text = json_string_value(json_object_get(entry, "dtype"));
-    for (size_t i = 0; text && i < sizeof dtype_names / sizeof *dtype_names; i++)
+    for (int i = 0; text && i < WEFT_COUNT(dtype_names); i++)
         if (!strcmp(text, dtype_names[i].name)) {
-            *dtype = dtype_names[i].dtype;
+            t->dtype = dtype_names[i].dtype;
             return WEFT_OK;
         }
+    t->packing = text ? weft_packing_find(text) : NULL;
+    if (t->packing && t->packing->elements == 1)
+        return WEFT_OK;
     return weft_fail(text ? WEFT_E_UNSUPPORTED : WEFT_E_FORMAT,
-                     "%s: tensor \"%s\" has %s%s as its dtype", path, name,
+                     "%s: tensor \"%s\" has %s%s as its dtype", t->file, t->name,
                      text ? "unsupported " : "nothing", text ? text : "");
 }
 
-static weft_status parse_shape(const char *path, weft_stored_tensor *t, const json_t *entry)
+static weft_status parse_shape(weft_stored_tensor *t, const json_t *entry)
 {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape) || json_array_size(shape) > WEFT_TENSORS_MAX_RANK)
         return weft_fail(WEFT_E_FORMAT,
-                         "%s: tensor \"%s\": \"shape\" must be a list of at most %d sizes", path,
+                         "%s: tensor \"%s\": \"shape\" must be a list of at most %d sizes", t->file,
                          t->name, WEFT_TENSORS_MAX_RANK);
     t->rank = (int)json_array_size(shape);
-    t->count = 1;
-    const int64_t limit = INT64_MAX / weft_dtype_bytes(t->dtype);
     for (int i = 0; i < t->rank; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
-        const int64_t n = json_integer_value(size);
-        if (!json_is_integer(size) || n < 0 || (n > 0 && t->count > limit / n))
-            return weft_fail(
-                WEFT_E_FORMAT,
-                "%s: tensor \"%s\": size %d of its shape is negative, too large or no integer",
-                path, t->name, i);
-        t->dim[i] = n;
-        t->count *= n;
+        t->dim[i] = json_is_integer(size) ? json_integer_value(size) : -1;
     }
-    t->bytes = t->count * weft_dtype_bytes(t->dtype);
-    return WEFT_OK;
+    return weft_stored_size(t);
 }
 
 /* Bytes are relative to the data section of `data_bytes`. */
@@ -74,8 +57,8 @@ static weft_status parse_entry(weft_tensors *ts, const char *path, const char *n
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
     if (!json_is_object(entry))
         return weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is no object in the header", path, name);
-    WEFT_TRY(parse_dtype(path, name, entry, &t.dtype));
-    WEFT_TRY(parse_shape(path, &t, entry));
+    WEFT_TRY(parse_dtype(&t, entry));
+    WEFT_TRY(parse_shape(&t, entry));
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
@@ -92,9 +75,7 @@ static weft_status parse_entry(weft_tensors *ts, const char *path, const char *n
                          "%s: tensor \"%s\" has %lld bytes, but its shape and dtype need %lld",
                          path, name, (long long)(end - begin), (long long)t.bytes);
     t.data = data + begin;
-    WEFT_TRY(weft_grow((void **)&ts->tensor, ts->count, &ts->capacity, sizeof *ts->tensor));
-    ts->tensor[ts->count++] = t;
-    return WEFT_OK;
+    return weft_tensors_append(ts, &t);
 }
 
 static int by_place(const void *a, const void *b)
@@ -103,11 +84,6 @@ static int by_place(const void *a, const void *b)
     if (x->data != y->data)
         return (const char *)x->data < (const char *)y->data ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const weft_stored_tensor *)a)->name, ((const weft_stored_tensor *)b)->name);
 }
 
 /* The tensors from `first` on are those of one file: they must tile its data section. */
@@ -135,7 +111,7 @@ static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *pat
     return WEFT_OK;
 }
 
-static weft_status parse_file(weft_tensors *ts, const char *path, const weft_map *map)
+weft_status weft_safetensors_read(weft_tensors *ts, const char *path, const weft_map *map)
 {
     if (map->bytes < 8)
         return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes; a safetensors file has at least 8", path,
@@ -175,152 +151,6 @@ out:
     return status;
 }
 
-static weft_status add_file(weft_tensors *ts, const char *path)
-{
-    const char *kept = weft_arena_strdup(ts->arena, path);
-    if (!kept)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    WEFT_TRY(weft_grow((void **)&ts->map, ts->file_count, &ts->file_capacity, sizeof *ts->map));
-    WEFT_TRY(weft_grow((void **)&ts->path, ts->file_count, &ts->path_capacity, sizeof *ts->path));
-    ts->path[ts->file_count] = kept;
-    WEFT_TRY(weft_map_open(path, &ts->map[ts->file_count]));
-    ts->file_count++;
-    return parse_file(ts, kept, &ts->map[ts->file_count - 1]);
-}
-
-/* Adds each file that the index names once, then checks that it says where each tensor is. */
-static weft_status add_index(weft_tensors *ts, const char *path)
-{
-    json_t *json = NULL;
-    weft_names files = {0};
-    char *full = NULL, *folder = NULL;
-    weft_status_code status = weft_json_load(path, &json);
-    if (status != WEFT_OK)
-        return status;
-    folder = weft_strdup(path);
-    const json_t *weight_map = json_object_get(json, "weight_map");
-    if (!folder || !json_is_object(weight_map)) {
-        status = folder ? weft_fail(WEFT_E_FORMAT, "%s: no \"weight_map\"", path)
-                        : weft_fail(WEFT_E_MEMORY, "out of memory");
-        goto out;
-    }
-    char *slash = strrchr(folder, '/');
-    if (slash)
-        *slash = '\0';
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
-    {
-        const char *file = json_string_value(value);
-        if (!file || strchr(file, '/') || files.count >= MAX_FILES) {
-            status = weft_fail(WEFT_E_FORMAT,
-                               "%s: \"weight_map\" of \"%s\" is not the name of a file beside it",
-                               path, name);
-            goto out;
-        }
-        bool known = false;
-        for (int64_t i = 0; i < files.count && !known; i++)
-            known = !strcmp(files.name[i], file);
-        if (known)
-            continue;
-        WEFT_GO(weft_grow((void **)&files.name, files.count, &files.capacity, sizeof *files.name));
-        files.name[files.count] = weft_strdup(file);
-        if (!files.name[files.count++]) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
-            goto out;
-        }
-        full = slash ? weft_path_join(folder, file) : weft_strdup(file);
-        if (!full) {
-            status = weft_fail(WEFT_E_MEMORY, "out of memory");
-            goto out;
-        }
-        WEFT_GO(add_file(ts, full));
-        weft_free(full);
-        full = NULL;
-    }
-    for (int64_t i = 0; i < ts->count; i++)
-        if (!json_object_get(weight_map, ts->tensor[i].name)) {
-            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" of %s is not in the index", path,
-                               ts->tensor[i].name, ts->tensor[i].file);
-            goto out;
-        }
-    if ((int64_t)json_object_size(weight_map) != ts->count)
-        status = weft_fail(WEFT_E_FORMAT, "%s: the index names %zu tensors, its files hold %lld",
-                           path, json_object_size(weight_map), (long long)ts->count);
-out:
-    weft_free(full);
-    weft_free(folder);
-    weft_names_free(&files);
-    json_decref(json);
-    return status;
-}
-
-static weft_status add_folder(weft_tensors *ts, const char *path)
-{
-    static const char *const names[] = {"diffusion_pytorch_model.safetensors.index.json",
-                                        "diffusion_pytorch_model.safetensors",
-                                        "model.safetensors.index.json", "model.safetensors"};
-    for (int i = 0; i < 4; i++) {
-        char *full = weft_path_join(path, names[i]);
-        if (!full)
-            return weft_fail(WEFT_E_MEMORY, "out of memory");
-        const bool there = weft_path_exists(full);
-        weft_status_code status = WEFT_OK;
-        if (there)
-            status = i % 2 ? add_file(ts, full) : add_index(ts, full);
-        weft_free(full);
-        if (there)
-            return status;
-    }
-    return weft_fail(WEFT_E_NOT_FOUND, "%s: no %s and no %s in this folder", path, names[1],
-                     names[3]);
-}
-
-weft_status weft_tensors_open(const char *path, weft_tensors **tensors)
-{
-    weft_tensors *ts = weft_alloc(sizeof *ts);
-    if (ts)
-        ts->arena = weft_arena_create();
-    if (!ts || !ts->arena) {
-        weft_free(ts);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
-    }
-    const size_t len = strlen(path);
-    weft_status_code status;
-    if (weft_path_is_dir(path))
-        status = add_folder(ts, path);
-    else if (len > 5 && !strcmp(path + len - 5, ".json"))
-        status = add_index(ts, path);
-    else
-        status = add_file(ts, path);
-    if (status == WEFT_OK && ts->count > 1)
-        qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
-    for (int64_t i = 1; status == WEFT_OK && i < ts->count; i++)
-        if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
-            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" is in two files", path,
-                               ts->tensor[i].name);
-    if (status != WEFT_OK) {
-        weft_tensors_close(ts);
-        return status;
-    }
-    *tensors = ts;
-    return WEFT_OK;
-}
-
-void weft_tensors_close(weft_tensors *ts)
-{
-    if (!ts)
-        return;
-    for (int64_t i = 0; i < ts->file_count; i++)
-        weft_map_close(&ts->map[i]);
-    weft_free(ts->map);
-    weft_free(ts->path);
-    weft_free(ts->tensor);
-    json_decref(ts->metadata);
-    weft_arena_free(ts->arena);
-    weft_free(ts);
-}
-
 int64_t weft_tensors_sum_at(const void *header, int64_t bytes)
 {
     static const char before[] = "\"" WEFT_TENSORS_SUM "\":\"";
@@ -337,6 +167,8 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
         state ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for a checksum");
     for (int64_t i = 0; i < ts->file_count && status == WEFT_OK; i++) {
         const weft_map *map = &ts->map[i];
+        if (weft_gguf_is(map) || weft_pickle_is(map))
+            continue;
         char sum[WEFT_TENSORS_SUM_BYTES + 1];
         uint64_t header = 0;
         memcpy(&header, map->data, 8); /* it was checked when the file was opened */
@@ -358,79 +190,4 @@ weft_status weft_tensors_verify(const weft_tensors *ts)
     }
     XXH3_freeState(state);
     return status;
-}
-
-int64_t weft_tensors_count(const weft_tensors *ts)
-{
-    return ts->count;
-}
-
-const weft_stored_tensor *weft_tensors_at(const weft_tensors *ts, int64_t index)
-{
-    return &ts->tensor[index];
-}
-
-weft_status weft_tensors_rename(weft_tensors *ts,
-                                bool (*rename)(void *user, const char *name, char *out,
-                                               size_t size),
-                                void *user)
-{
-    const char **name = weft_alloc((ts->count + 1) * (int64_t)sizeof *name);
-    weft_status_code status = name ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for names");
-    for (int64_t i = 0; i < ts->count && status == WEFT_OK; i++) {
-        char made[600];
-        if (!rename(user, ts->tensor[i].name, made, sizeof made))
-            status = weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", ts->tensor[i].file,
-                               ts->tensor[i].name);
-        else if (!(name[i] = weft_arena_strdup(ts->arena, made)))
-            status = weft_fail(WEFT_E_MEMORY, "out of memory for names");
-    }
-    for (int64_t i = 0; i < ts->count && status == WEFT_OK; i++)
-        ts->tensor[i].name = name[i];
-    if (status == WEFT_OK && ts->count)
-        qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
-    weft_free(name);
-    return status;
-}
-
-const weft_stored_tensor *weft_tensors_find(const weft_tensors *ts, const char *name)
-{
-    const weft_stored_tensor key = {.name = name};
-    return ts->count ? bsearch(&key, ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name)
-                     : NULL;
-}
-
-const char *weft_tensors_metadata(const weft_tensors *ts, const char *key)
-{
-    return json_string_value(json_object_get(ts->metadata, key));
-}
-
-void weft_tensor_to_f32(const weft_stored_tensor *t, float *to)
-{
-    const unsigned char *p = t->data;
-    const int64_t step = weft_dtype_bytes(t->dtype);
-    if (t->dtype == WEFT_F32) {
-        memcpy(to, p, (size_t)t->bytes);
-        return;
-    }
-    for (int64_t i = 0; i < t->count; i++, p += step) {
-        union {
-            uint16_t u16;
-            int32_t i32;
-            int64_t i64;
-            double f64;
-        } v;
-        memcpy(&v, p, (size_t)step);
-        switch (t->dtype) {
-        case WEFT_BF16: to[i] = weft_bf16_to_f32(v.u16); break;
-        case WEFT_F16: to[i] = weft_f16_to_f32(v.u16); break;
-        case WEFT_F8E4M3: to[i] = weft_f8e4m3_to_f32(*p); break;
-        case WEFT_I32: to[i] = (float)v.i32; break;
-        case WEFT_I64: to[i] = (float)v.i64; break;
-        case WEFT_U8: to[i] = (float)*p; break;
-        case WEFT_F64: to[i] = (float)v.f64; break;
-        case WEFT_F32:
-        case WEFT_DTYPE_COUNT: break;
-        }
-    }
 }

@@ -3,6 +3,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "model/dialect.h"
 #include "prompt/captions.h"
 #include "runtime/part.h"
 #include "runtime/weights.h"
@@ -482,8 +483,9 @@ static weft_status load_part(weft_generator *p, part *s, const weft_model *model
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", scope);
     WEFT_TRY(weft_store_init(p->store, s->own, 0));
-    return weft_weights_load(p->store, s->own, prefix, folder, partial,
-                             &(weft_weights_names){weft_model_own_name, model});
+    weft_tensors *file;
+    WEFT_TRY(weft_dialect_open(model->family, s->graph, prefix, folder, &file));
+    return weft_weights_load(p->store, s->own, prefix, file, partial);
 }
 
 static int64_t tokens_of(const weft_generator *p)

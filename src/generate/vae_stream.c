@@ -1,5 +1,6 @@
 #include "generate/vae_stream.h"
 
+#include "model/dialect.h"
 #include "runtime/weights.h"
 
 #include <string.h>
@@ -167,7 +168,10 @@ static weft_status load_half(weft_vae *v, stage s[2])
     const int count = v->latents[1] ? 2 : 1;
     for (int i = 0; i < count; i++)
         WEFT_TRY(weft_store_init(v->store, s[i].graph, 0));
-    return weft_weights_load(v->store, s[count - 1].graph, "", v->folder, true, NULL);
+    const weft_graph *g = s[count - 1].graph;
+    weft_tensors *file;
+    WEFT_TRY(weft_dialect_open(v->model.family, g, "", v->folder, &file));
+    return weft_weights_load(v->store, g, "", file, true);
 }
 
 weft_status weft_vae_bind(weft_vae *v)

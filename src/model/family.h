@@ -219,7 +219,8 @@ typedef struct weft_named_config {
 } weft_named_config;
 
 /* One way of naming a checkpoint's tensors. The rules are tried in order, and each replaces every
- * `theirs` that stands between dots or ends of the name. */
+ * `theirs` that stands between dots or ends of the name. "{a,b,c}" in `ours`: theirs is these
+ * tensors one after the other along dim 0; "~": its halves along dim 0 change places. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
 } weft_rename_rule;
@@ -305,12 +306,5 @@ struct weft_family {
 
 /* The list of families, in model/registry.c; NULL-terminated. */
 extern const weft_family *const weft_families[];
-
-/* The family and dialect of a file whose tensors `has` tells, and what stands before all its names;
- * NULL: none that weft knows. */
-const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
-                                       const weft_dialect **dialect, const char **prefix);
-/* `name` (without that prefix) as the family's own into out[size]; false: too long. */
-bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
 
 #endif

@@ -35,11 +35,6 @@ const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 /* "AutoencoderKLWan, ..." of a role. */
 void weft_family_list(weft_role role, weft_buf *out);
 
-/* Ours of the name of a tensor in a file whose names `has` tells: by the dialect of the model's
- * family that they are in. `model`: a weft_model; false: too long a name. */
-bool weft_model_own_name(const void *model, bool (*has)(void *file, const char *name), void *file,
-                         const char *theirs, char *out, size_t size);
-
 weft_grid weft_model_grid(const weft_model *model);
 weft_text_shape weft_model_text(const weft_model *model);
 bool weft_model_has(const weft_model *model, weft_port port);

@@ -64,9 +64,10 @@ static bool is_known(const weft_graph *g, const char *full)
     return known;
 }
 
-static weft_status check(weft_store *store, const weft_graph *g, const char *prefix,
-                         const char *path, bool partial, const weft_tensors *file)
+static weft_status check(weft_store *store, const weft_graph *g, const char *prefix, bool partial,
+                         const weft_tensors *file)
 {
+    const char *path = weft_tensors_path(file);
     weft_listing missing = {0}, wrong = {0}, kind = {0}, extra = {0};
     int64_t params = 0;
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -84,7 +85,7 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
             else if (!same_shape(stored, &t->whole, weft_name_is_stack(name)))
                 weft_listing_add(&wrong, own);
             else if (!weft_dtype_is_float(stored->dtype)) {
-                snprintf(text, sizeof text, "%s (%s)", own, weft_dtype_name(stored->dtype));
+                snprintf(text, sizeof text, "%s (%s)", own, weft_stored_type(stored));
                 weft_listing_add(&kind, text);
             }
         }
@@ -120,6 +121,35 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     return status;
 }
 
+/* Packed data at `whole`, expanded so many rows (along dim `d`) at a time that they take CHUNK_BYTES,
+ * those rows alone that the own box has. */
+static weft_status expand_in(const weft_stored_tensor *from, const weft_box *whole, int d,
+                             weft_tensor *to)
+{
+    enum { CHUNK_BYTES = 4 << 20 };
+    const weft_box own = weft_box_of(to);
+    const bool rows_there = whole->shape.rank > d;
+    const int64_t all = rows_there ? whole->shape.dim[d] : 1, each = from->count / all,
+                  most = CHUNK_BYTES / 4 / each > 0 ? CHUNK_BYTES / 4 / each : 1,
+                  begin = rows_there ? own.start[d] : 0,
+                  end = rows_there ? begin + own.shape.dim[d] : 1;
+    weft_box part = *whole;
+    float *rows = weft_alloc((most < all ? most : all) * each * 4);
+    if (!rows)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", from->file, from->name);
+    for (int64_t row = begin; row < end; row += most) {
+        const int64_t here = end - row < most ? end - row : most;
+        weft_stored_read(from, row * each, here * each, rows);
+        if (rows_there) {
+            part.start[d] = row;
+            part.shape.dim[d] = here;
+        }
+        weft_box_copy(&own, to->data, to->dtype, &part, rows, WEFT_F32);
+    }
+    weft_free(rows);
+    return WEFT_OK;
+}
+
 /* The own box of what the file holds whole; of a stack item `item` alone. */
 static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
                            weft_tensor *to)
@@ -133,8 +163,10 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
     if (!weft_dtype_is_float(to->dtype))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
-                         from->file, from->name, weft_dtype_name(from->dtype),
+                         from->file, from->name, weft_stored_type(from),
                          weft_dtype_name(to->dtype));
+    if (from->count > 0 && !weft_stored_is_plain(from))
+        return expand_in(from, &all, stack ? 1 : 0, to);
     weft_box_copy(&own, to->data, to->dtype, &all, from->data, from->dtype);
     return WEFT_OK;
 }
@@ -152,32 +184,10 @@ static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
     return true;
 }
 
-typedef struct renaming {
-    const weft_weights_names *names;
-    const weft_tensors *file; /* with its own names, while the new ones are made */
-} renaming;
-
-static bool has_name(void *file, const char *name)
-{
-    return weft_tensors_find(file, name) != NULL;
-}
-
-static bool own_name(void *user, const char *theirs, char *out, size_t size)
-{
-    const renaming *r = user;
-    return r->names->rename(r->names->user, has_name, (void *)(uintptr_t)r->file, theirs, out,
-                            size);
-}
-
 weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char *prefix,
-                              const char *path, bool partial, const weft_weights_names *names)
+                              weft_tensors *file, bool partial)
 {
-    weft_tensors *file;
-    WEFT_TRY(weft_tensors_open(path, &file));
-    renaming r = {names, file};
-    weft_status_code status = names ? weft_tensors_rename(file, own_name, &r) : WEFT_OK;
-    if (status == WEFT_OK)
-        status = check(store, g, prefix, path, partial, file);
+    weft_status_code status = check(store, g, prefix, partial, file);
     if (status == WEFT_OK && verifies(store, g, prefix))
         status = weft_tensors_verify(file);
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
@@ -203,11 +213,13 @@ weft_status weft_weights_dtype(const char *path, weft_dtype *dtype)
         const weft_stored_tensor *t = weft_tensors_at(file, i);
         if (t->rank < 2)
             continue;
+        if (t->dtype == WEFT_F8E4M3 || t->packing) {
+            *dtype = WEFT_BF16;
+            break;
+        }
         *dtype = (first || t->dtype == *dtype) && (t->dtype == WEFT_BF16 || t->dtype == WEFT_F16)
                      ? t->dtype
                      : WEFT_F32;
-        if (*dtype == WEFT_F32)
-            break;
         first = false;
     }
     weft_tensors_close(file);

@@ -3,26 +3,19 @@
 #ifndef WEFT_RUNTIME_WEIGHTS_H
 #define WEFT_RUNTIME_WEIGHTS_H
 
+#include "format/tensors.h"
 #include "runtime/runtime.h"
 
-/* How a file's names become the graph's: of `theirs` into out[size]; false: too long. `has` tells
- * which names the file has. */
-typedef struct weft_weights_names {
-    bool (*rename)(const void *user, bool (*has)(void *file, const char *name), void *file,
-                   const char *theirs, char *out, size_t size);
-    const void *user;
-} weft_weights_names;
-
-/* Fills every param of `graph` whose name begins with `prefix` from the safetensors at `path`
- * (file, index or folder), which hold whole tensors: each rank takes its part of them, converted to
- * the store's type (floats from any). All parameters that are missing are listed in one error, and
- * so are those of another shape and, unless `partial`, tensors of the file that the graph does not
- * have. Nothing is changed on an error. `names` NULL: they are the graph's. */
+/* Fills every param of `graph` whose name begins with `prefix` from `file`, which holds whole tensors
+ * under the params' names: each rank takes its part of them, converted to the store's type (floats
+ * from any, expanded where they are packed, a few MiB at a time). All parameters that are missing
+ * are listed in one error, and so are those of another shape and, unless `partial`, tensors of the
+ * file that the graph does not have. Nothing is changed on an error. `file` is closed. */
 weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
-                              const char *path, bool partial, const weft_weights_names *names);
+                              weft_tensors *file, bool partial);
 
-/* The type of the file's matrices and kernels (rank 2 and more) if it is BF16 or F16 for all of
- * them, else F32. */
+/* What to keep the file's matrices and kernels (rank 2 and more) in: BF16 or F16 if all of them are,
+ * BF16 for what is packed in fewer bits, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
 
 /* Writes params of `graph` under `prefix`, whole, to <folder>/<stem>.safetensors (sharded beyond

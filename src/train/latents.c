@@ -6,6 +6,7 @@
 #include "data/loader.h"
 #include "data/shard_file.h"
 #include "format/npy.h"
+#include "model/dialect.h"
 #include "runtime/weights.h"
 #include "train/account.h"
 
@@ -190,16 +191,22 @@ out:
     return status;
 }
 
+static weft_status load_weights(weft_store *store, const char *scope, const weft_family *family,
+                                const weft_graph *g, const char *path)
+{
+    char prefix[64];
+    weft_tensors *file;
+    snprintf(prefix, sizeof prefix, "%s.", scope);
+    WEFT_TRY(weft_dialect_open(family, g, prefix, path, &file));
+    return weft_weights_load(store, g, prefix, file, true);
+}
+
 static weft_status open_captions(encoding *e, weft_store *store)
 {
     const weft_captions *c = e->captions;
-    for (int i = 0; i < c->readers; i++) {
-        char prefix[64];
-        const weft_weights_names names = {weft_model_own_name, &c->reader[i].model};
-        snprintf(prefix, sizeof prefix, "%s.", c->reader[i].reading->encoder);
-        WEFT_TRY(weft_weights_load(store, e->text[i].whole, prefix,
-                                   weft_run_text(e->run, i)->weights, true, &names));
-    }
+    for (int i = 0; i < c->readers; i++)
+        WEFT_TRY(load_weights(store, c->reader[i].reading->encoder, c->reader[i].model.family,
+                              e->text[i].whole, weft_run_text(e->run, i)->weights));
     e->told = weft_alloc(e->batch * c->floats * (int64_t)sizeof *e->told);
     if (!e->told)
         return weft_fail(WEFT_E_MEMORY, "out of memory for embeddings");
@@ -223,11 +230,9 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
         e->size[i].batch = e->batch;
     }
     WEFT_TRY(bind_encoders(e, vae, store));
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "%s.", vae->family->scope);
     if (e->store)
-        WEFT_TRY(weft_weights_load(store, e->step->whole, prefix, e->run->autoencoder.weights, true,
-                                   NULL));
+        WEFT_TRY(load_weights(store, vae->family->scope, vae->family, e->step->whole,
+                              e->run->autoencoder.weights));
     if (e->captions)
         WEFT_TRY(open_captions(e, store));
     return open_loader(e);

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "data/loader.h"
+#include "model/dialect.h"
 #include "runtime/measure.h"
 #include "runtime/part.h"
 #include "runtime/weights.h"
@@ -385,10 +386,11 @@ static weft_status begin_one(trainer *t, const weft_graph *whole, const char *sc
 {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", scope);
-    if (from->weights[0])
-        return weft_weights_load(t->store, whole, prefix, from->weights, partial,
-                                 &(weft_weights_names){weft_model_own_name, model});
-    return model->family->begin ? begin_model(t, whole, scope, model) : WEFT_OK;
+    if (!from->weights[0])
+        return model->family->begin ? begin_model(t, whole, scope, model) : WEFT_OK;
+    weft_tensors *file;
+    WEFT_TRY(weft_dialect_open(model->family, whole, prefix, from->weights, &file));
+    return weft_weights_load(t->store, whole, prefix, file, partial);
 }
 
 /* Files of text encoders have more than the encoder. */

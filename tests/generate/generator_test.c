@@ -170,7 +170,9 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     weft_program *program;
     weft_model_build(g, &model, &size, false);
     cr_assert_eq(weft_store_init(store, g, 0), WEFT_OK);
-    cr_assert_eq(weft_weights_load(store, g, "", path, false, NULL), WEFT_OK, "%s", weft_error_message());
+    weft_tensors *file;
+    cr_assert_eq(weft_tensors_open(path, &file), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_weights_load(store, g, "", file, false), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_program_compile(g, &(weft_program_options){0}, &program), WEFT_OK);
     cr_assert_eq(weft_program_bind(program, store, NULL), WEFT_OK);
     memcpy(weft_program_input(program, "video")->data, video, N * 4);

@@ -202,7 +202,9 @@ static weft_status_code save_and_load(rank_job *j)
         weft_tensor *t = weft_store_at(j->store, i);
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
-    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false, NULL));
+    weft_tensors *file;
+    WEFT_TRY(weft_tensors_open(j->folder, &file));
+    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", file, false));
     return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 
@@ -235,7 +237,9 @@ static weft_status_code load_only(rank_job *j)
         weft_tensor *t = weft_store_at(j->store, i);
         memset(t->data, 0, (size_t)(weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype)));
     }
-    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", j->folder, false, NULL));
+    weft_tensors *file;
+    WEFT_TRY(weft_tensors_open(j->folder, &file));
+    WEFT_TRY(weft_weights_load(j->store, j->graph, "net.", file, false));
     return parts_load(j->store, "adamw.", j->folder, "optimizer");
 }
 

@@ -1,0 +1,506 @@
+#include "format/pickle.h"
+
+#include "base/config.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_DEPTH = 1 << 16 };
+
+typedef struct machine {
+    const char *path;
+    const unsigned char *at, *end;
+    weft_arena *arena;
+    weft_pickled **stack;
+    int64_t depth, stack_room;
+    weft_pickled **memo;
+    int64_t memos, memo_room;
+} machine;
+
+/* What is put on the stack where MARK stands. */
+static weft_pickled mark = {.kind = WEFT_PICKLED_NOTHING};
+
+static weft_status bad(const machine *m, const char *what)
+{
+    return weft_fail(WEFT_E_FORMAT, "%s: a pickle that %s: damaged, or not of torch.save", m->path,
+                     what);
+}
+
+/* ---- the stream ----------------------------------------------------------------------------- */
+
+static weft_status take(machine *m, int64_t bytes, const unsigned char **data)
+{
+    *data = m->at;
+    if (bytes < 0 || bytes > m->end - m->at)
+        return bad(m, "ends too early");
+    m->at += bytes;
+    return WEFT_OK;
+}
+
+static weft_status take_number(machine *m, int bytes, int64_t *number)
+{
+    const unsigned char *p;
+    uint64_t n = 0;
+    *number = 0;
+    WEFT_TRY(take(m, bytes, &p));
+    for (int i = bytes - 1; i >= 0; i--)
+        n = n << 8 | p[i];
+    *number = (int64_t)n;
+    return WEFT_OK;
+}
+
+/* Two's complement, little endian, of any length; more than 8 bytes: 0, as nothing needs them. */
+static weft_status take_long(machine *m, int64_t bytes, int64_t *number)
+{
+    const unsigned char *p;
+    uint64_t n = 0;
+    *number = 0;
+    WEFT_TRY(take(m, bytes, &p));
+    for (int64_t i = 0; i < bytes && bytes <= 8; i++)
+        n |= (uint64_t)p[i] << (8 * i);
+    if (bytes > 0 && bytes < 8 && p[bytes - 1] & 0x80)
+        n |= ~(uint64_t)0 << (8 * bytes);
+    *number = (int64_t)n;
+    return WEFT_OK;
+}
+
+/* Up to the line's end, which is passed over. */
+static weft_status take_line(machine *m, const char **text)
+{
+    *text = "";
+    const unsigned char *end = memchr(m->at, '\n', (size_t)(m->end - m->at));
+    if (!end)
+        return bad(m, "ends in the middle of a name");
+    *text = weft_arena_printf(m->arena, "%.*s", (int)(end - m->at), (const char *)m->at);
+    m->at = end + 1;
+    return *text ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+}
+
+/* ---- the stack ------------------------------------------------------------------------------ */
+
+static weft_status push(machine *m, weft_pickled *v)
+{
+    if (!v)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    if (m->depth >= MOST_DEPTH * 16)
+        return bad(m, "is nested too deep");
+    WEFT_TRY(weft_grow((void **)&m->stack, m->depth, &m->stack_room, sizeof *m->stack));
+    m->stack[m->depth++] = v;
+    return WEFT_OK;
+}
+
+static weft_pickled *make(machine *m, weft_pickled_kind kind)
+{
+    weft_pickled *v = weft_arena_alloc(m->arena, sizeof *v);
+    if (v)
+        *v = (weft_pickled){.kind = kind};
+    return v;
+}
+
+static weft_status push_kind(machine *m, weft_pickled_kind kind, int64_t number)
+{
+    weft_pickled *v = make(m, kind);
+    if (v)
+        v->number = number;
+    return push(m, v);
+}
+
+static weft_status push_text(machine *m, int64_t bytes)
+{
+    const unsigned char *p;
+    WEFT_TRY(take(m, bytes, &p));
+    weft_pickled *v = make(m, WEFT_PICKLED_TEXT);
+    char *text = weft_arena_alloc(m->arena, bytes + 1);
+    if (!v || !text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    memcpy(text, p, (size_t)bytes);
+    text[bytes] = 0;
+    v->text = text;
+    return push(m, v);
+}
+
+static weft_status pop(machine *m, weft_pickled **v)
+{
+    *v = &mark;
+    if (m->depth < 1 || m->stack[m->depth - 1] == &mark)
+        return bad(m, "takes from an empty stack");
+    *v = m->stack[--m->depth];
+    return WEFT_OK;
+}
+
+static weft_status top(machine *m, weft_pickled_kind kind, weft_pickled **v)
+{
+    *v = &mark;
+    if (m->depth < 1 || m->stack[m->depth - 1]->kind != kind)
+        return bad(m, "puts an item into what holds none");
+    *v = m->stack[m->depth - 1];
+    return WEFT_OK;
+}
+
+/* Arrays of lists live in the arena: they double. */
+static weft_status add(machine *m, weft_pickled *list, weft_pickled *item)
+{
+    if (list->count == list->capacity) {
+        const int64_t room = list->capacity ? 2 * list->capacity : 4;
+        weft_pickled **more = weft_arena_alloc(m->arena, room * (int64_t)sizeof(weft_pickled *));
+        if (!more)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+        if (list->count)
+            memcpy(more, list->item, (size_t)list->count * sizeof(weft_pickled *));
+        list->item = more;
+        list->capacity = room;
+    }
+    list->item[list->count++] = item;
+    return WEFT_OK;
+}
+
+/* What lies above the last mark goes into `list`; the mark goes, too. */
+static weft_status gather(machine *m, weft_pickled *list)
+{
+    int64_t at = m->depth;
+    while (at > 0 && m->stack[at - 1] != &mark)
+        at--;
+    if (at == 0)
+        return bad(m, "has no mark where one is needed");
+    if (!list)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    for (int64_t i = at; i < m->depth; i++)
+        WEFT_TRY(add(m, list, m->stack[i]));
+    m->depth = at - 1;
+    return WEFT_OK;
+}
+
+static weft_status push_tuple(machine *m, int items)
+{
+    weft_pickled *v = make(m, WEFT_PICKLED_LIST), *item[3] = {0};
+    if (!v)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    for (int i = items - 1; i >= 0; i--)
+        WEFT_TRY(pop(m, &item[i]));
+    for (int i = 0; i < items; i++)
+        WEFT_TRY(add(m, v, item[i]));
+    return push(m, v);
+}
+
+/* Items that were gathered above a container go into it: a mark, items, then APPENDS or SETITEMS. */
+static weft_status put_items(machine *m, weft_pickled_kind kind)
+{
+    weft_pickled gathered = {0}, *to;
+    WEFT_TRY(gather(m, &gathered));
+    if (kind == WEFT_PICKLED_DICT && gathered.count % 2)
+        return bad(m, "has a key without a value");
+    WEFT_TRY(top(m, kind, &to));
+    for (int64_t i = 0; i < gathered.count; i++)
+        WEFT_TRY(add(m, to, gathered.item[i]));
+    return WEFT_OK;
+}
+
+static weft_status memorise(machine *m, int64_t at)
+{
+    if (m->depth < 1 || at < 0 || at > MOST_DEPTH * 64)
+        return bad(m, "remembers nothing");
+    while (m->memos <= at) {
+        WEFT_TRY(weft_grow((void **)&m->memo, m->memos, &m->memo_room, sizeof *m->memo));
+        m->memo[m->memos++] = NULL;
+    }
+    m->memo[at] = m->stack[m->depth - 1];
+    return WEFT_OK;
+}
+
+static weft_status recall(machine *m, int64_t at)
+{
+    if (at < 0 || at >= m->memos || !m->memo[at])
+        return bad(m, "recalls what it never had");
+    return push(m, m->memo[at]);
+}
+
+/* ---- names and calls ------------------------------------------------------------------------ */
+
+/* clang-format off */
+static const struct {
+    const char *storage, *type; /* torch.STORAGE, torch.TYPE */
+    weft_dtype dtype;
+    const char *packing;
+} types[] = {
+    {"FloatStorage",    "float32",       WEFT_F32,    NULL},
+    {"HalfStorage",     "float16",       WEFT_F16,    NULL},
+    {"BFloat16Storage", "bfloat16",      WEFT_BF16,   NULL},
+    {"DoubleStorage",   "float64",       WEFT_F64,    NULL},
+    {"LongStorage",     "int64",         WEFT_I64,    NULL},
+    {"IntStorage",      "int32",         WEFT_I32,    NULL},
+    {"ShortStorage",    "int16",         WEFT_F32,    "I16"},
+    {"CharStorage",     "int8",          WEFT_F32,    "I8"},
+    {"ByteStorage",     "uint8",         WEFT_U8,     NULL},
+    {"BoolStorage",     "bool",          WEFT_U8,     NULL},
+    {"",                "float8_e4m3fn", WEFT_F8E4M3, NULL},
+    {"",                "float8_e5m2",   WEFT_F32,    "F8_E5M2"},
+};
+static const char *const callable[] = {
+    "collections OrderedDict", "torch._utils _rebuild_tensor", "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_tensor_v3", "torch._utils _rebuild_parameter", "torch Size",
+    "torch.storage UntypedStorage", "torch UntypedStorage", "torch.serialization _get_layout",
+};
+/* clang-format on */
+
+static bool type_of(const char *name, weft_pickled *v)
+{
+    for (int i = 0; i < WEFT_COUNT(types); i++) {
+        char storage[64], type[64];
+        snprintf(storage, sizeof storage, "torch %s", types[i].storage);
+        snprintf(type, sizeof type, "torch %s", types[i].type);
+        if (strcmp(name, storage) && strcmp(name, type))
+            continue;
+        v->dtype = types[i].dtype;
+        v->packing = types[i].packing ? weft_packing_find(types[i].packing) : NULL;
+        v->typed = true;
+        return true;
+    }
+    return false;
+}
+
+static weft_status push_name(machine *m, const char *module, const char *name)
+{
+    weft_pickled *v = make(m, WEFT_PICKLED_NAME);
+    if (v)
+        v->text = weft_arena_printf(m->arena, "%s %s", module, name);
+    if (!v || !v->text)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    bool known = type_of(v->text, v);
+    for (int i = 0; i < WEFT_COUNT(callable) && !known; i++)
+        known = !strcmp(v->text, callable[i]);
+    if (!known)
+        return weft_fail(
+            WEFT_E_UNSUPPORTED,
+            "%s: its pickle names %s.%s, which is no part of a tensor; nothing of it "
+            "is executed. Save the tensors alone: torch.save(model.state_dict(), ...), "
+            "or as safetensors",
+            m->path, module, name);
+    return push(m, v);
+}
+
+static weft_status rebuild(machine *m, const weft_pickled *args, bool third, weft_pickled **out)
+{
+    weft_pickled *t = make(m, WEFT_PICKLED_TENSOR);
+    if (!t)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    if (args->count < 4 || args->item[0]->kind != WEFT_PICKLED_STORAGE ||
+        args->item[1]->kind != WEFT_PICKLED_NUMBER || args->item[2]->kind != WEFT_PICKLED_LIST ||
+        args->item[3]->kind != WEFT_PICKLED_LIST)
+        return bad(m, "describes a tensor in another way");
+    const weft_pickled *type = third && args->count > 6 ? args->item[6] : args->item[0];
+    if (!type->typed)
+        return bad(m, "has a tensor without a type");
+    *t = (weft_pickled){.kind = WEFT_PICKLED_TENSOR,
+                        .storage = args->item[0],
+                        .number = args->item[1]->number,
+                        .size = args->item[2],
+                        .stride = args->item[3],
+                        .dtype = type->dtype,
+                        .packing = type->packing};
+    *out = t;
+    return WEFT_OK;
+}
+
+static weft_status call(machine *m)
+{
+    weft_pickled *args, *f, *v = NULL;
+    WEFT_TRY(pop(m, &args));
+    WEFT_TRY(pop(m, &f));
+    if (f->kind != WEFT_PICKLED_NAME || args->kind != WEFT_PICKLED_LIST)
+        return bad(m, "calls what is no function");
+    const char *name = strchr(f->text, ' ') + 1;
+    if (!strcmp(name, "OrderedDict"))
+        v = make(m, WEFT_PICKLED_DICT);
+    else if (!strncmp(name, "_rebuild_tensor", 15))
+        WEFT_TRY(rebuild(m, args, !strcmp(name, "_rebuild_tensor_v3"), &v));
+    else if ((!strcmp(name, "_rebuild_parameter") || !strcmp(name, "Size")) && args->count > 0)
+        v = args->item[0];
+    else
+        v = make(m, WEFT_PICKLED_NOTHING);
+    return push(m, v);
+}
+
+/* ("storage", type, key, location, elements): the data are elsewhere in the file. */
+static weft_status push_storage(machine *m)
+{
+    weft_pickled *id, *v = make(m, WEFT_PICKLED_STORAGE);
+    WEFT_TRY(pop(m, &id));
+    if (!v)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
+    if (id->kind != WEFT_PICKLED_LIST || id->count < 5 || id->item[1]->kind != WEFT_PICKLED_NAME ||
+        id->item[2]->kind != WEFT_PICKLED_TEXT || id->item[4]->kind != WEFT_PICKLED_NUMBER)
+        return bad(m, "describes a storage in another way");
+    *v = (weft_pickled){.kind = WEFT_PICKLED_STORAGE,
+                        .text = id->item[2]->text,
+                        .number = id->item[4]->number,
+                        .dtype = id->item[1]->dtype,
+                        .packing = id->item[1]->packing,
+                        .typed = id->item[1]->typed};
+    return push(m, v);
+}
+
+static weft_status push_global(machine *m)
+{
+    const char *module, *name;
+    WEFT_TRY(take_line(m, &module));
+    WEFT_TRY(take_line(m, &name));
+    return push_name(m, module, name);
+}
+
+static weft_status push_stack_global(machine *m)
+{
+    weft_pickled *module, *name;
+    WEFT_TRY(pop(m, &name));
+    WEFT_TRY(pop(m, &module));
+    if (name->kind != WEFT_PICKLED_TEXT || module->kind != WEFT_PICKLED_TEXT)
+        return bad(m, "names a thing without a name");
+    return push_name(m, module->text, name->text);
+}
+
+/* ---- instructions --------------------------------------------------------------------------- */
+
+static weft_status set_item(machine *m)
+{
+    weft_pickled *key, *value, *to;
+    WEFT_TRY(pop(m, &value));
+    WEFT_TRY(pop(m, &key));
+    WEFT_TRY(top(m, WEFT_PICKLED_DICT, &to));
+    WEFT_TRY(add(m, to, key));
+    return add(m, to, value);
+}
+
+static weft_status append(machine *m)
+{
+    weft_pickled *value, *to;
+    WEFT_TRY(pop(m, &value));
+    WEFT_TRY(top(m, WEFT_PICKLED_LIST, &to));
+    return add(m, to, value);
+}
+
+/* A container that is made of what lies above the mark. */
+static weft_status push_gathered(machine *m, weft_pickled_kind kind)
+{
+    weft_pickled *v = make(m, kind);
+    WEFT_TRY(gather(m, v));
+    if (kind == WEFT_PICKLED_DICT && v->count % 2)
+        return bad(m, "has a key without a value");
+    return push(m, v);
+}
+
+/* BUILD gives an OrderedDict attributes (_metadata), which weft does not need. */
+static weft_status drop_state(machine *m)
+{
+    weft_pickled *state;
+    return pop(m, &state);
+}
+
+static weft_status passed_number(machine *m, int bytes, weft_status (*use)(machine *, int64_t))
+{
+    int64_t n;
+    WEFT_TRY(take_number(m, bytes, &n));
+    return use(m, n);
+}
+
+static weft_status push_number(machine *m, int64_t n)
+{
+    return push_kind(m, WEFT_PICKLED_NUMBER, n);
+}
+
+static weft_status push_int(machine *m, int64_t n)
+{
+    return push_number(m, (int32_t)(uint32_t)n);
+}
+
+static weft_status push_long(machine *m, int64_t bytes)
+{
+    int64_t n;
+    WEFT_TRY(take_long(m, bytes, &n));
+    return push_number(m, n);
+}
+
+static weft_status push_real(machine *m, int64_t ignored)
+{
+    (void)ignored;
+    return push_kind(m, WEFT_PICKLED_NOTHING, 0);
+}
+
+static weft_status ignore(machine *m, int64_t n)
+{
+    (void)m;
+    (void)n;
+    return WEFT_OK;
+}
+
+static weft_status step(machine *m, unsigned char op)
+{
+    switch (op) {
+    case 0x80: return passed_number(m, 1, ignore); /* PROTO */
+    case 0x95: return passed_number(m, 8, ignore); /* FRAME */
+    case '(': return push(m, &mark);               /* MARK */
+    case '0': return drop_state(m);                /* POP */
+    case 'N':
+    case 0x88:
+    case 0x89: return push_real(m, 0);              /* NONE, NEWTRUE, NEWFALSE */
+    case 'J': return passed_number(m, 4, push_int); /* BININT */
+    case 'K': return passed_number(m, 1, push_number);
+    case 'M': return passed_number(m, 2, push_number);
+    case 0x8a: return passed_number(m, 1, push_long); /* LONG1 */
+    case 'G': return passed_number(m, 8, push_real);  /* BINFLOAT */
+    case 'X': return passed_number(m, 4, push_text);  /* BINUNICODE */
+    case 0x8c: return passed_number(m, 1, push_text);
+    case 0x8d: return passed_number(m, 8, push_text);
+    case 'U': return passed_number(m, 1, push_text); /* SHORT_BINSTRING */
+    case 'T': return passed_number(m, 4, push_text);
+    case 'C': return passed_number(m, 1, push_text); /* SHORT_BINBYTES */
+    case 'B': return passed_number(m, 4, push_text);
+    case ')': return push_tuple(m, 0);
+    case 0x85: return push_tuple(m, 1);
+    case 0x86: return push_tuple(m, 2);
+    case 0x87: return push_tuple(m, 3);
+    case 't':
+    case 'l': return push_gathered(m, WEFT_PICKLED_LIST);
+    case 'd': return push_gathered(m, WEFT_PICKLED_DICT);
+    case ']': return push_kind(m, WEFT_PICKLED_LIST, 0);
+    case '}': return push_kind(m, WEFT_PICKLED_DICT, 0);
+    case 'a': return append(m);
+    case 'e': return put_items(m, WEFT_PICKLED_LIST);
+    case 's': return set_item(m);
+    case 'u': return put_items(m, WEFT_PICKLED_DICT);
+    case 'q': return passed_number(m, 1, memorise); /* BINPUT */
+    case 'r': return passed_number(m, 4, memorise);
+    case 0x94: return memorise(m, m->memos);      /* MEMOIZE */
+    case 'h': return passed_number(m, 1, recall); /* BINGET */
+    case 'j': return passed_number(m, 4, recall);
+    case 'c': return push_global(m);
+    case 0x93: return push_stack_global(m);
+    case 'Q': return push_storage(m); /* BINPERSID */
+    case 'R': return call(m);         /* REDUCE */
+    case 'b': return drop_state(m);   /* BUILD */
+    default:
+        return weft_fail(
+            WEFT_E_UNSUPPORTED,
+            "%s: its pickle has the instruction 0x%02x, which no tensor needs; nothing "
+            "of it is executed",
+            m->path, op);
+    }
+}
+
+weft_status weft_pickle_parse(const char *path, const unsigned char **at, const unsigned char *end,
+                              weft_arena *arena, weft_pickled **value)
+{
+    *value = &mark;
+    machine m = {.path = path, .at = *at, .end = end, .arena = arena};
+    weft_status_code status = WEFT_OK;
+    while (status == WEFT_OK) {
+        const unsigned char *op;
+        status = take(&m, 1, &op);
+        if (status != WEFT_OK || *op == '.')
+            break;
+        status = step(&m, *op);
+    }
+    if (status == WEFT_OK)
+        status = pop(&m, value);
+    weft_free(m.stack);
+    weft_free(m.memo);
+    *at = m.at;
+    return status;
+}

@@ -1,0 +1,377 @@
+#include "base/config.h"
+#include "base/fs.h"
+#include "format/tensors_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILES = 4096 };
+
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+weft_status weft_stored_size(weft_stored_tensor *t)
+{
+    const weft_packing *p = t->packing;
+    const int64_t bytes = p ? p->bytes : weft_dtype_bytes(t->dtype), elements = p ? p->elements : 1;
+    t->count = 1;
+    for (int i = 0; i < t->rank; i++) {
+        const int64_t n = t->dim[i];
+        if (n < 0 || (n > 0 && t->count > INT64_MAX / bytes / n))
+            return weft_fail(
+                WEFT_E_FORMAT,
+                "%s: tensor \"%s\": size %d of its shape is negative, too large or no integer",
+                t->file, t->name, i);
+        t->count *= n;
+    }
+    if (t->count % elements)
+        return weft_fail(
+            WEFT_E_FORMAT,
+            "%s: tensor \"%s\": %lld elements are no whole number of blocks of %s (%d)", t->file,
+            t->name, (long long)t->count, p->name, p->elements);
+    t->bytes = t->count / elements * bytes;
+    return WEFT_OK;
+}
+
+weft_status weft_tensors_append(weft_tensors *ts, const weft_stored_tensor *t)
+{
+    WEFT_TRY(weft_grow((void **)&ts->tensor, ts->count, &ts->capacity, sizeof *ts->tensor));
+    ts->tensor[ts->count++] = *t;
+    return WEFT_OK;
+}
+
+const char *weft_stored_type(const weft_stored_tensor *t)
+{
+    return t->packing ? t->packing->name : weft_dtype_name(t->dtype);
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const weft_stored_tensor *)a)->name, ((const weft_stored_tensor *)b)->name);
+}
+
+static weft_status sort(weft_tensors *ts, const char *path)
+{
+    if (ts->count > 1)
+        qsort(ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name);
+    for (int64_t i = 1; i < ts->count; i++)
+        if (!strcmp(ts->tensor[i].name, ts->tensor[i - 1].name))
+            return weft_fail(WEFT_E_FORMAT,
+                             ts->file_count > 1 ? "%s: tensor \"%s\" is in two files"
+                                                : "%s: tensor \"%s\" is there twice",
+                             path, ts->tensor[i].name);
+    return WEFT_OK;
+}
+
+static weft_status add_file(weft_tensors *ts, const char *path)
+{
+    const char *kept = weft_arena_strdup(ts->arena, path);
+    if (!kept)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    WEFT_TRY(weft_grow((void **)&ts->map, ts->file_count, &ts->file_capacity, sizeof *ts->map));
+    WEFT_TRY(weft_grow((void **)&ts->path, ts->file_count, &ts->path_capacity, sizeof *ts->path));
+    ts->path[ts->file_count] = kept;
+    WEFT_TRY(weft_map_open(path, &ts->map[ts->file_count]));
+    ts->file_count++;
+    const weft_map *map = &ts->map[ts->file_count - 1];
+    return weft_gguf_is(map)     ? weft_gguf_read(ts, kept, map)
+           : weft_pickle_is(map) ? weft_pickle_read(ts, kept, map)
+                                 : weft_safetensors_read(ts, kept, map);
+}
+
+/* Adds each file that the index names once, then checks that it says where each tensor is. */
+static weft_status add_index(weft_tensors *ts, const char *path)
+{
+    json_t *json = NULL;
+    weft_names files = {0};
+    char *full = NULL, *folder = NULL;
+    weft_status_code status = weft_json_load(path, &json);
+    if (status != WEFT_OK)
+        return status;
+    folder = weft_strdup(path);
+    const json_t *weight_map = json_object_get(json, "weight_map");
+    if (!folder || !json_is_object(weight_map)) {
+        status = folder ? weft_fail(WEFT_E_FORMAT, "%s: no \"weight_map\"", path)
+                        : weft_fail(WEFT_E_MEMORY, "out of memory");
+        goto out;
+    }
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        *slash = '\0';
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)weight_map, name, value)
+    {
+        const char *file = json_string_value(value);
+        if (!file || strchr(file, '/') || files.count >= MAX_FILES) {
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s: \"weight_map\" of \"%s\" is not the name of a file beside it",
+                               path, name);
+            goto out;
+        }
+        bool known = false;
+        for (int64_t i = 0; i < files.count && !known; i++)
+            known = !strcmp(files.name[i], file);
+        if (known)
+            continue;
+        WEFT_GO(weft_grow((void **)&files.name, files.count, &files.capacity, sizeof *files.name));
+        files.name[files.count] = weft_strdup(file);
+        if (!files.name[files.count++]) {
+            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+            goto out;
+        }
+        full = slash ? weft_path_join(folder, file) : weft_strdup(file);
+        if (!full) {
+            status = weft_fail(WEFT_E_MEMORY, "out of memory");
+            goto out;
+        }
+        WEFT_GO(add_file(ts, full));
+        weft_free(full);
+        full = NULL;
+    }
+    for (int64_t i = 0; i < ts->count; i++)
+        if (!json_object_get(weight_map, ts->tensor[i].name)) {
+            status = weft_fail(WEFT_E_FORMAT, "%s: tensor \"%s\" of %s is not in the index", path,
+                               ts->tensor[i].name, ts->tensor[i].file);
+            goto out;
+        }
+    if ((int64_t)json_object_size(weight_map) != ts->count)
+        status = weft_fail(WEFT_E_FORMAT, "%s: the index names %zu tensors, its files hold %lld",
+                           path, json_object_size(weight_map), (long long)ts->count);
+out:
+    weft_free(full);
+    weft_free(folder);
+    weft_names_free(&files);
+    json_decref(json);
+    return status;
+}
+
+static weft_status no_tensors(const char *path)
+{
+    char *marker = weft_path_join(path, ".metadata");
+    const bool dcp = marker && weft_path_exists(marker);
+    weft_free(marker);
+    if (dcp)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: a distributed checkpoint of torch (.metadata, *.distcp), which weft "
+                         "does not read; `python -m torch.distributed.checkpoint.format_utils "
+                         "dcp_to_torch %s model.pt` makes one file of it",
+                         path, path);
+    return weft_fail(WEFT_E_NOT_FOUND,
+                     "%s: no diffusion_pytorch_model.safetensors and no model.safetensors in this "
+                     "folder, nor the same of torch (.bin)",
+                     path);
+}
+
+static weft_status add_folder(weft_tensors *ts, const char *path)
+{
+    static const char *const names[] = {
+        "diffusion_pytorch_model.safetensors", "model.safetensors", "adapter_model.safetensors",
+        "diffusion_pytorch_model.bin",         "pytorch_model.bin", "adapter_model.bin"};
+    for (int i = 0; i < 2 * WEFT_COUNT(names); i++) {
+        char *file = weft_path_join(path, names[i / 2]);
+        weft_buf full = {0};
+        if (file)
+            weft_buf_printf(&full, "%s%s", file, i % 2 ? "" : ".index.json");
+        weft_free(file);
+        if (!full.data)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        const bool there = weft_path_exists(full.data);
+        weft_status_code status = WEFT_OK;
+        if (there)
+            status = i % 2 ? add_file(ts, full.data) : add_index(ts, full.data);
+        weft_buf_free(&full);
+        if (there)
+            return status;
+    }
+    return no_tensors(path);
+}
+
+weft_status weft_tensors_open(const char *path, weft_tensors **tensors)
+{
+    weft_tensors *ts = weft_alloc(sizeof *ts);
+    if (ts)
+        ts->arena = weft_arena_create();
+    if (ts && ts->arena)
+        ts->opened = weft_arena_strdup(ts->arena, path);
+    if (!ts || !ts->arena || !ts->opened) {
+        weft_tensors_close(ts);
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    }
+    const size_t len = strlen(path);
+    weft_status_code status;
+    if (weft_path_is_dir(path))
+        status = add_folder(ts, path);
+    else if (len > 5 && !strcmp(path + len - 5, ".json"))
+        status = add_index(ts, path);
+    else
+        status = add_file(ts, path);
+    if (status == WEFT_OK)
+        status = sort(ts, path);
+    if (status == WEFT_OK)
+        status = weft_scaled_attach(ts);
+    if (status != WEFT_OK) {
+        weft_tensors_close(ts);
+        return status;
+    }
+    *tensors = ts;
+    return WEFT_OK;
+}
+
+void weft_tensors_close(weft_tensors *ts)
+{
+    if (!ts)
+        return;
+    for (int64_t i = 0; i < ts->file_count; i++)
+        weft_map_close(&ts->map[i]);
+    weft_free(ts->map);
+    weft_free(ts->path);
+    weft_free(ts->tensor);
+    json_decref(ts->metadata);
+    weft_arena_free(ts->arena);
+    weft_free(ts);
+}
+
+/* ---- what is there -------------------------------------------------------------------------- */
+
+int64_t weft_tensors_count(const weft_tensors *ts)
+{
+    return ts->count;
+}
+
+const weft_stored_tensor *weft_tensors_at(const weft_tensors *ts, int64_t index)
+{
+    return &ts->tensor[index];
+}
+
+const weft_stored_tensor *weft_tensors_find(const weft_tensors *ts, const char *name)
+{
+    const weft_stored_tensor key = {.name = name};
+    return ts->count ? bsearch(&key, ts->tensor, (size_t)ts->count, sizeof *ts->tensor, by_name)
+                     : NULL;
+}
+
+const char *weft_tensors_metadata(const weft_tensors *ts, const char *key)
+{
+    return json_string_value(json_object_get(ts->metadata, key));
+}
+
+const char *weft_tensors_path(const weft_tensors *ts)
+{
+    return ts->opened;
+}
+
+/* ---- views ---------------------------------------------------------------------------------- */
+
+weft_status weft_tensors_review(weft_tensors *ts, weft_tensors_viewer with, void *user)
+{
+    weft_stored_tensor *old = ts->tensor;
+    const int64_t count = ts->count;
+    weft_status_code status = WEFT_OK;
+    ts->tensor = NULL;
+    ts->count = ts->capacity = 0;
+    for (int64_t i = 0; i < count && status == WEFT_OK; i++)
+        status = with(user, &old[i], ts);
+    weft_free(old);
+    return status == WEFT_OK ? sort(ts, ts->opened) : status;
+}
+
+weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor, const char *name,
+                              int64_t row, int64_t rows, bool swapped)
+{
+    weft_stored_tensor t = *tensor;
+    const int64_t each = t.rank > 0 && t.dim[0] > 0 ? t.count / t.dim[0] : 1;
+    t.name = weft_arena_strdup(to->arena, name);
+    if (!t.name)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t.file);
+    if (t.rank > 0 && (row != 0 || rows != t.dim[0])) {
+        if (t.swapped || row < 0 || rows < 0 || row + rows > t.dim[0])
+            return weft_fail(WEFT_E_INTERNAL, "%s: no rows %lld to %lld of \"%s\"", t.file,
+                             (long long)row, (long long)(row + rows), tensor->name);
+        t.dim[0] = rows;
+        t.first += row;
+        t.count = rows * each;
+        t.bytes = 0; /* of a part of packed data nobody asks it */
+        if (!t.packing && !t.scaling) {
+            t.data = (const char *)t.data + t.first * each * weft_dtype_bytes(t.dtype);
+            t.first = 0;
+            t.bytes = t.count * weft_dtype_bytes(t.dtype);
+        }
+    }
+    t.swapped ^= swapped;
+    return weft_tensors_append(to, &t);
+}
+
+void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim)
+{
+    weft_stored_tensor *t = &to->tensor[to->count - 1];
+    t->rank = rank;
+    memcpy(t->dim, dim, (size_t)rank * sizeof *dim);
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static void widen(weft_dtype dtype, const unsigned char *p, int64_t count, float *to)
+{
+    const int64_t step = weft_dtype_bytes(dtype);
+    if (dtype == WEFT_F32)
+        memcpy(to, p, (size_t)count * 4);
+    for (int64_t i = 0; i < count && dtype != WEFT_F32; i++, p += step) {
+        union {
+            uint16_t u16;
+            int32_t i32;
+            int64_t i64;
+            double f64;
+        } v;
+        memcpy(&v, p, (size_t)step);
+        switch (dtype) {
+        case WEFT_BF16: to[i] = weft_bf16_to_f32(v.u16); break;
+        case WEFT_F16: to[i] = weft_f16_to_f32(v.u16); break;
+        case WEFT_F8E4M3: to[i] = weft_f8e4m3_to_f32(*p); break;
+        case WEFT_I32: to[i] = (float)v.i32; break;
+        case WEFT_I64: to[i] = (float)v.i64; break;
+        case WEFT_U8: to[i] = (float)*p; break;
+        case WEFT_F64: to[i] = (float)v.f64; break;
+        case WEFT_F32:
+        case WEFT_DTYPE_COUNT: break;
+        }
+    }
+}
+
+/* Elements from `first` on of what is stored, where no halves change places. */
+static void read_straight(const weft_stored_tensor *t, int64_t first, int64_t count, float *to)
+{
+    if (t->packing)
+        weft_packing_expand(t->packing, t->data, first, count, to);
+    else
+        widen(t->dtype, (const unsigned char *)t->data + first * weft_dtype_bytes(t->dtype), count,
+              to);
+    const weft_scaling *s = t->scaling;
+    const int64_t each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : t->count;
+    for (int64_t i = 0; s && i < count; i++) {
+        const int64_t row = (first + i) / each / s->tile_rows,
+                      column = (first + i) % each / s->tile_columns;
+        to[i] *= s->factor[row * s->columns + column];
+    }
+}
+
+void weft_stored_read(const weft_stored_tensor *t, int64_t first, int64_t count, float *to)
+{
+    const int64_t each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : t->count;
+    const int64_t begin = t->first * each, half = t->count / 2;
+    while (count > 0) {
+        const int64_t left = t->swapped && first < half ? half - first : t->count - first;
+        const int64_t here = count < left ? count : left;
+        const int64_t at = !t->swapped ? first : first < half ? first + half : first - half;
+        read_straight(t, begin + at, here, to);
+        first += here;
+        to += here;
+        count -= here;
+    }
+}
+
+void weft_tensor_to_f32(const weft_stored_tensor *t, float *to)
+{
+    weft_stored_read(t, 0, t->count, to);
+}

@@ -1,0 +1,211 @@
+#include "model/dialect.h"
+
+#include "base/config.h"
+#include "graph/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+/* Replaces each `from` that stands between dots or ends by `to`; a dot at an end of `from` is one
+ * of those. */
+static bool replace_all(char *name, size_t size, const char *from, const char *to)
+{
+    const size_t a = strlen(from), b = strlen(to);
+    for (char *at = name; (at = strstr(at, from));) {
+        const bool begins = at == name || at[-1] == '.' || from[0] == '.';
+        const bool ends = !at[a] || at[a] == '.' || from[a - 1] == '.';
+        if (!begins || !ends) {
+            at++;
+            continue;
+        }
+        if (strlen(name) - a + b >= size)
+            return false;
+        memmove(at + b, at + a, strlen(at + a) + 1);
+        memcpy(at, to, b);
+        at += b;
+    }
+    return true;
+}
+
+bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size)
+{
+    if (strlen(name) >= size)
+        return false;
+    strcpy(out, name);
+    for (int i = 0; i < d->rules; i++)
+        if (!replace_all(out, size, d->rule[i].theirs, d->rule[i].ours))
+            return false;
+    return true;
+}
+
+static const char *const prefixes[] = {"",
+                                       "model.diffusion_model.",
+                                       "diffusion_model.",
+                                       "net.",
+                                       "model.model.",
+                                       "vae.",
+                                       "transformer."};
+
+static bool find_dialect(const weft_family *f, bool (*has)(void *user, const char *name),
+                         void *user, const weft_dialect **dialect, const char **prefix)
+{
+    for (int d = 0; d < f->dialects; d++)
+        for (int p = 0; p < WEFT_COUNT(prefixes); p++) {
+            char name[300];
+            *dialect = &f->dialect[d];
+            *prefix = prefixes[p];
+            snprintf(name, sizeof name, "%s%s", *prefix, (*dialect)->marker);
+            if (has(user, name))
+                return true;
+        }
+    return false;
+}
+
+const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
+                                       const weft_dialect **dialect, const char **prefix)
+{
+    for (int i = 0; weft_families[i]; i++)
+        if (find_dialect(weft_families[i], has, user, dialect, prefix))
+            return weft_families[i];
+    return NULL;
+}
+
+/* ---- tensors -------------------------------------------------------------------------------- */
+
+typedef struct adoption {
+    const weft_graph *graph;
+    const char *scope; /* before names in the graph */
+    const weft_dialect *dialect;
+    const char *prefix; /* before names in the file */
+} adoption;
+
+static bool has_tensor(void *file, const char *name)
+{
+    return weft_tensors_find(file, name) != NULL;
+}
+
+/* Of the model's param of that name; NULL: it has none. */
+static const weft_shape *shape_of(const adoption *a, const char *name)
+{
+    char full[700];
+    snprintf(full, sizeof full, "%s%s", a->scope, name);
+    const weft_value v = weft_graph_find(a->graph, full);
+    return weft_value_ok(v) ? &weft_value_get(a->graph, v)->shape : NULL;
+}
+
+/* Takes the mark of a turned tensor out of the name. */
+static bool take_turn(char *name)
+{
+    char *mark = strchr(name, '~');
+    if (mark)
+        memmove(mark, mark + 1, strlen(mark));
+    return mark != NULL;
+}
+
+/* Alternative `index` of "before{a,b,c}behind" into out; false: there are fewer. */
+static bool choose(const char *name, int index, char *out, size_t size)
+{
+    const char *open = strchr(name, '{'), *close = strchr(name, '}'), *at = open + 1, *end = NULL;
+    for (int i = 0; at < close; i++, at = end + 1) {
+        end = memchr(at, ',', (size_t)(close - at));
+        end = end ? end : close;
+        if (i == index)
+            return snprintf(out, size, "%.*s%.*s%s", (int)(open - name), name, (int)(end - at), at,
+                            close + 1) < (int)size;
+    }
+    return false;
+}
+
+/* The same elements, but for dims of 1. */
+static bool same_but_ones(const weft_stored_tensor *t, const weft_shape *s)
+{
+    int a = 0, b = 0;
+    while (a < t->rank || b < s->rank) {
+        if (a < t->rank && t->dim[a] == 1)
+            a++;
+        else if (b < s->rank && s->dim[b] == 1)
+            b++;
+        else if (a < t->rank && b < s->rank && t->dim[a] == s->dim[b])
+            a++, b++;
+        else
+            return false;
+    }
+    return true;
+}
+
+static weft_status add(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
+                       const char *name, int64_t row, int64_t rows, bool turned)
+{
+    const weft_shape *shape = shape_of(a, name);
+    WEFT_TRY(weft_tensors_view(to, t, name, row, rows, turned));
+    const weft_stored_tensor *made = weft_tensors_at(to, weft_tensors_count(to) - 1);
+    if (shape && same_but_ones(made, shape))
+        weft_tensors_reshape(to, shape->rank, shape->dim);
+    return WEFT_OK;
+}
+
+/* A fused tensor: the rows of each part are those of the model's param. */
+static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
+                           const char *names)
+{
+    char name[700];
+    int64_t row = 0;
+    for (int i = 0; choose(names, i, name, sizeof name); i++) {
+        const weft_shape *shape = shape_of(a, name);
+        if (!shape)
+            return WEFT_OK; /* of a half that this graph does not have */
+        if (t->rank < 1 || row + shape->dim[0] > t->dim[0])
+            break;
+        WEFT_TRY(add(a, to, t, name, row, shape->dim[0], false));
+        row += shape->dim[0];
+    }
+    return t->rank > 0 && row == t->dim[0]
+               ? WEFT_OK
+               : weft_fail(WEFT_E_SHAPE,
+                           "%s: \"%s\" has %lld rows, its parts in the model (%s) other than these",
+                           t->file, t->name, (long long)(t->rank > 0 ? t->dim[0] : 0), names);
+}
+
+static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_tensors *to)
+{
+    const adoption *a = user;
+    const size_t skip = strlen(a->prefix);
+    char name[600];
+    if (strncmp(t->name, a->prefix, skip) != 0)
+        return WEFT_OK;
+    if (!weft_dialect_rename(a->dialect, t->name + skip, name, sizeof name))
+        return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", t->file, t->name);
+    if (strchr(name, '{'))
+        return add_cut(a, to, t, name);
+    const bool turned = take_turn(name);
+    return add(a, to, t, name, 0, t->rank > 0 ? t->dim[0] : 0, turned);
+}
+
+weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
+                               weft_tensors *file)
+{
+    adoption a = {.graph = g, .scope = prefix};
+    if (find_dialect(family, has_tensor, file, &a.dialect, &a.prefix))
+        return weft_tensors_review(file, adopt_tensor, &a);
+    const weft_family *other = weft_dialect_detect(has_tensor, file, &a.dialect, &a.prefix);
+    if (other && other->role == family->role)
+        return weft_fail(WEFT_E_FORMAT, "%s: the weights of a %s (%s names), and the model is a %s",
+                         weft_tensors_path(file), other->class_name, a.dialect->name,
+                         family->class_name);
+    return WEFT_OK; /* what is missing is told by name */
+}
+
+weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
+                              const char *path, weft_tensors **file)
+{
+    weft_tensors *opened;
+    WEFT_TRY(weft_tensors_open(path, &opened));
+    const weft_status_code status = weft_dialect_adopt(family, g, prefix, opened);
+    if (status != WEFT_OK)
+        weft_tensors_close(opened);
+    else
+        *file = opened;
+    return status;
+}

@@ -1,0 +1,26 @@
+/* Checkpoints in the names of others, as tensors of a family's own names and shapes. */
+#ifndef WEFT_MODEL_DIALECT_H
+#define WEFT_MODEL_DIALECT_H
+
+#include "format/tensors.h"
+#include "model/family.h"
+
+/* The family and dialect of a file whose tensors `has` tells, and what stands before all its names;
+ * NULL: none that weft knows. */
+const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
+                                       const weft_dialect **dialect, const char **prefix);
+/* `name` (without that prefix) as the family's own into out[size], with the rules' marks for tensors
+ * that are cut or turned (weft_rename_rule); false: too long. */
+bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
+
+/* Makes the tensors of `file` those of params of `g` (of a model of the family, whose names begin
+ * with `prefix` there): renamed, fused ones cut, halves exchanged, dims of 1 as the model has them.
+ * Tensors beside the model's in one file (another prefix) are left out. A file of another family is
+ * WEFT_E_FORMAT. */
+weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
+                               weft_tensors *file);
+/* Opens `path` and adopts it. */
+weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
+                              const char *path, weft_tensors **file);
+
+#endif
