@@ -33,7 +33,7 @@ tsan-check: test-bin
 # ---- fuzzing ----------------------------------------------------------------------------------
 # `make fuzz`: every fuzz target for FUZZ_SECONDS under libFuzzer with address and undefined-behaviour
 # sanitizers (clang). Finds are written to build/fuzz/found; a find ends the run with a failure.
-FUZZ_TARGETS := safetensors tar index npy config json metrics tokenizer spiece
+FUZZ_TARGETS := safetensors gguf torch tar index npy config json metrics tokenizer spiece
 FUZZ_SECONDS ?= 60
 FUZZ_CC      ?= $(firstword $(shell command -v clang-14 clang 2>/dev/null) clang)
 FUZZ_SRC     := $(wildcard src/base/*.c src/format/*.c src/text/*.c src/video/*.c src/data/storage*.c) src/data/id_table.c src/data/index.c \

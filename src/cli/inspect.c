@@ -1,4 +1,5 @@
 /* weft inspect: what a model or a run costs, before anything is allocated. */
+#include "cli/inspect_file.h"
 #include "cli/inspect_run.h"
 #include "cli/plan_models.h"
 #include "cli/verb.h"
@@ -359,56 +360,10 @@ static weft_status print_json(const figures *f)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static bool has_tensor(void *user, const char *name)
-{
-    return weft_tensors_find(user, name) != NULL;
-}
-
 static void put_shape(int rank, const int64_t *dim, weft_buf *out)
 {
     for (int d = 0; d < rank; d++)
         weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)dim[d]);
-}
-
-/* A file of weights without a config: whose it is, in which names; with --tensors all of them under
- * the family's own names. */
-static weft_status inspect_file(const request *r, const char *path)
-{
-    weft_tensors *file;
-    const weft_dialect *dialect;
-    const char *prefix;
-    WEFT_TRY(weft_tensors_open(path, &file));
-    const weft_family *family = weft_dialect_detect(has_tensor, file, &dialect, &prefix);
-    const int64_t count = weft_tensors_count(file);
-    weft_buf text = {0};
-    weft_status_code status = WEFT_OK;
-    if (!family)
-        status = weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: its %lld tensors have the names of no model family that weft knows",
-                           path, (long long)count);
-    else if (!weft_args_flag(r->args, "--tensors"))
-        weft_buf_printf(&text, "%s\n  %-22s %s (%s)\n  %-22s %s%s%s\n  %-22s %lld\n", path,
-                        "family", family->class_name, weft_role_name(family->role), "names",
-                        dialect->name, prefix[0] ? ", behind " : "", prefix, "tensors",
-                        (long long)count);
-    for (int64_t i = 0; i < count && status == WEFT_OK && weft_args_flag(r->args, "--tensors");
-         i++) {
-        const weft_stored_tensor *t = weft_tensors_at(file, i);
-        const size_t skip = strncmp(t->name, prefix, strlen(prefix)) ? 0 : strlen(prefix);
-        char name[600];
-        if (!weft_dialect_rename(dialect, t->name + skip, name, sizeof name))
-            status = weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", path, t->name);
-        weft_buf_printf(&text, "%s %s ", name, weft_dtype_name(t->dtype));
-        put_shape(t->rank, t->dim, &text);
-        weft_buf_printf(&text, "\n");
-    }
-    if (status == WEFT_OK)
-        status = weft_buf_check(&text);
-    if (status == WEFT_OK)
-        fwrite(text.data, 1, (size_t)text.len, stdout);
-    weft_buf_free(&text);
-    weft_tensors_close(file);
-    return status;
 }
 
 static int by_name(const void *a, const void *b)
@@ -430,7 +385,7 @@ static const char *tensor_line(weft_arena *arena, const weft_value_info *v, int6
     }
     const weft_stored_tensor *t = stored ? weft_tensors_find(stored, name) : NULL;
     weft_buf text = {0};
-    weft_buf_printf(&text, "%s %s ", name, weft_dtype_name(t ? t->dtype : v->dtype));
+    weft_buf_printf(&text, "%s %s ", name, t ? weft_stored_type(t) : weft_dtype_name(v->dtype));
     put_shape(v->shape.rank - stack, v->shape.dim + stack, &text);
     if (text.data)
         made = weft_arena_strdup(arena, text.data);
@@ -562,6 +517,13 @@ out:
     return status;
 }
 
+/* Configs are JSON; a file of anything else is one of weights. */
+static bool is_weights(const char *path)
+{
+    return weft_path_exists(path) && !weft_path_is_dir(path) &&
+           strcmp(weft_path_extension(path), "json") != 0;
+}
+
 /* A pipeline folder has its models in folders of their own, listed in model_index.json. */
 static weft_status inspect_path(request *r, const char *path)
 {
@@ -572,8 +534,8 @@ static weft_status inspect_path(request *r, const char *path)
         return weft_fail(WEFT_E_MEMORY, "no memory for a path");
     const bool pipeline = weft_path_exists(index);
     weft_free(index);
-    if (!strcmp(weft_path_extension(path), "safetensors") && !weft_path_is_dir(path))
-        return inspect_file(r, path);
+    if (is_weights(path))
+        return weft_inspect_file(path, weft_args_flag(r->args, "--tensors"));
     if (!pipeline) {
         WEFT_TRY(weft_model_open(path, &model));
         return inspect_model(r, &model, path);
@@ -659,7 +621,9 @@ const weft_verb weft_verb_inspect = {
         "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
         "text_encoder/), the folder of one model, a "
         "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
-        "of a lone .safetensors file it tells the family and whose names it has. Weights "
+        "of a lone file of weights (safetensors, GGUF, torch's .pt) it tells the family, whose "
+        "names it "
+        "has, in which types, and which published size it is. Weights "
         "are neither needed nor allocated. Builds the graph for "
         "one video size, runs the passes, "
         "places every buffer, and prints:\n\n"

@@ -186,6 +186,8 @@ static weft_status compare_param(weft_parity *p, const char *kind, const weft_st
     if (a && b) {
         weft_tensor_to_f32(ours, a);
         weft_tensor_to_f32(truth, b);
+        for (int64_t i = 0; !strcmp(kind, "f16") && i < ours->count; i++)
+            b[i] = weft_f16_to_f32(weft_f32_to_f16(b[i])); /* small ones lose digits */
         status = judge_bits(p, ours->name, a, b, ours->count);
     }
     weft_free(a);
@@ -266,6 +268,9 @@ static weft_status run_dialect(weft_parity *p)
              p->config_file, (int)(strlen(base) - strlen(".json")), base);
     snprintf(path, sizeof path, "%s/truth.safetensors", folder);
     WEFT_TRY(weft_parity_open_model(p));
+    /* the parameters are compared to the bit; outputs tell only that they are in their places: the
+     * reference computes angles of up to 6000 in f32, 2e-5 off an f64 run */
+    p->output_tolerance = 1e-4;
     WEFT_TRY(weft_tensors_open(path, &p->golden));
     WEFT_TRY(weft_parity_build(p));
     for (int i = 0; i < WEFT_COUNT(files); i++) {

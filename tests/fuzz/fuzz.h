@@ -10,6 +10,8 @@
 #include <stdint.h>
 
 int fuzz_safetensors(const uint8_t *data, size_t size);
+int fuzz_gguf(const uint8_t *data, size_t size);
+int fuzz_torch(const uint8_t *data, size_t size);
 int fuzz_tar(const uint8_t *data, size_t size);
 int fuzz_index(const uint8_t *data, size_t size);
 int fuzz_npy(const uint8_t *data, size_t size);

@@ -74,6 +74,16 @@ Test(fuzz, safetensors)
 {
     run_corpus("safetensors", fuzz_safetensors);
 }
+
+Test(fuzz, gguf)
+{
+    run_corpus("gguf", fuzz_gguf);
+}
+
+Test(fuzz, torch)
+{
+    run_corpus("torch", fuzz_torch);
+}
 Test(fuzz, tar)
 {
     run_corpus("tar", fuzz_tar);

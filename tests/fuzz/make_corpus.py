@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes the seeds of tests/fuzz/corpus that are not text. Standard library only; the same bytes on every run."""
-import base64, io, json, os, struct, tarfile
+import base64, io, json, os, struct, tarfile, zipfile
 
 here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
 
@@ -34,6 +34,61 @@ def npy(descr, shape, data, version=1):
     return b"\x93NUMPY" + bytes([version, 0]) + size + header + b"\n" + data
 
 
+def gguf(tensors, keys=()):
+    """tensors: (name, dims, type, data); keys: (name, kind, value bytes)."""
+    text = lambda t: struct.pack("<Q", len(t)) + t.encode()
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys))
+    out += b"".join(text(name) + struct.pack("<I", kind) + value for name, kind, value in keys)
+    data = b""
+    for name, dims, kind, bytes_ in tensors:
+        out += text(name) + struct.pack("<I", len(dims)) + b"".join(struct.pack("<Q", d) for d in reversed(dims))
+        out += struct.pack("<IQ", kind, len(data))
+        data += bytes_ + bytes(-len(bytes_) % 32)
+    return out + bytes(-len(out) % 32) + data
+
+
+def state_dict(tensors, nest=None):
+    """The pickle of {name: tensor of floats}; storages are named by their place."""
+    text = lambda t: b"X" + struct.pack("<I", len(t)) + t.encode()
+    number = lambda i: b"J" + struct.pack("<i", i)
+    tuple_ = lambda items: b"(" + b"".join(map(number, items)) + b"t"
+    out = b"\x80\x02" + (b"}" + text(nest) if nest else b"") + b"}q\x00("
+    for key, (name, shape) in enumerate(tensors):
+        strides = [1]
+        for n in reversed(shape[1:]):
+            strides.insert(0, strides[0] * n)
+        storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(str(key)) + text("cpu") + number(64) + b"tQ"
+        out += text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0) + tuple_(shape) + tuple_(strides)
+        out += b"\x89ccollections\nOrderedDict\n)RtR"
+    return out + b"u" + (b"s" if nest else b"") + b"."
+
+
+def torch_zip(tensors, nest=None):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as z:
+        z.writestr(zipfile.ZipInfo("archive/data.pkl"), state_dict(tensors, nest))
+        for key in range(len(tensors)):
+            z.writestr(zipfile.ZipInfo(f"archive/data/{key}"), bytes(256))
+    return out.getvalue()
+
+
+def torch_older(tensors):
+    keys = b"\x80\x02](" + b"".join(b"X" + struct.pack("<I", len(str(k))) + str(k).encode() for k in range(len(tensors))) + b"e."
+    magic = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+    return (magic + b"\x80\x02M\xe9\x03." + b"\x80\x02}q\x00." + state_dict(tensors) + keys +
+            b"".join(struct.pack("<q", 64) + bytes(256) for _ in tensors))
+
+
+save("gguf", "two", gguf([("a.weight", [2, 32], 2, bytes(range(36))), ("a.bias", [2], 0, bytes(8))],
+                         [("general.architecture", 8, struct.pack("<Q", 3) + b"wan"), ("general.alignment", 4, struct.pack("<I", 32))]))
+save("gguf", "blocks", gguf([("q4", [1, 256], 12, bytes(144)), ("q6", [256], 14, bytes(210)), ("conv", [2, 1, 1, 2, 2], 0, bytes(32))],
+                            [("comfy.gguf.orig_shape.q4", 9, struct.pack("<IQii", 5, 2, 16, 16)), ("split", 7, b"\x01")]))
+save("torch", "zip", torch_zip([("a.weight", [2, 3]), ("a.bias", [2])]))
+save("torch", "nested", torch_zip([("a.weight", [64])], "state_dict"))
+save("torch", "older", torch_older([("a.weight", [2, 3]), ("b", [64])]))
+save("safetensors", "scaled", safetensors([("a.weight", "F8_E4M3", [2, 2], [0, 4]), ("a.scale_weight", "F32", [1], [4, 8]),
+                                           ("b.weight", "F8_E5M2", [2, 2], [8, 12]), ("b.weight_scale", "F32", [2, 1], [12, 20]),
+                                           ("scaled_fp8", "F8_E4M3", [0], [20, 20])], bytes(20)))
 save("safetensors", "two", safetensors([("a", "F32", [2], [0, 8]), ("b.c", "BF16", [1, 2], [8, 12])], bytes(12),
                                        metadata={"format": "pt"}))
 save("safetensors", "types", safetensors([("f", "F16", [], [0, 2]), ("e", "F8_E4M3", [2], [2, 4]),

@@ -58,6 +58,17 @@ int fuzz_safetensors(const uint8_t *data, size_t size)
     return 0;
 }
 
+/* Which reader takes a file its bytes tell. */
+int fuzz_gguf(const uint8_t *data, size_t size)
+{
+    return fuzz_safetensors(data, size);
+}
+
+int fuzz_torch(const uint8_t *data, size_t size)
+{
+    return fuzz_safetensors(data, size);
+}
+
 int fuzz_tar(const uint8_t *data, size_t size)
 {
     /* from the heap, where a sanitizer sees the end of the archive */

@@ -1,0 +1,13 @@
+/* Inside cli/: weft inspect model FILE, of weights without a config. */
+#ifndef WEFT_CLI_INSPECT_FILE_H
+#define WEFT_CLI_INSPECT_FILE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* Prints whose it is, in which names and types, and how it differs from the nearest published size;
+ * with `tensors` all of them under the family's own names instead. */
+weft_status weft_inspect_file(const char *path, bool tensors);
+
+#endif

@@ -1,0 +1,82 @@
+#!/bin/bash
+# Weights in every dialect of the golden files are the same to the bit, a changed byte is seen, and
+# what is cut, lies or could run code is refused by name.
+set -eu
+golden=${WEFT_SHARED:-/nonexistent}/golden
+[ -f "$golden/dialect_wan_a.json" ] || exit 77
+for json in "$golden"/dialect_*.json "$golden"/quant_blocks_*.json; do
+    "$WEFT" parity "$json"
+done
+
+mkdir -p dialects
+cp -r "$golden/dialects/dialect_gguf_a" dialects/
+cp "$golden/dialect_gguf_a.json" .
+chmod -R u+w dialects
+gguf=dialects/dialect_gguf_a/model.gguf
+python3 - $gguf <<'PY'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[-100:] = bytes(b ^ 0x55 for b in data[-100:])
+open(sys.argv[1], "wb").write(data)
+PY
+if "$WEFT" parity dialect_gguf_a.json >/dev/null 2>&1; then
+    echo "a changed GGUF passed"; exit 1
+fi
+refuses() { # FILE WORDS: weft inspect model FILE fails and says so
+    if "$WEFT" inspect model "$1" >out 2>err; then
+        echo "$1 passed"; exit 1
+    fi
+    grep -q -- "$2" err || { cat err; echo "no \"$2\""; exit 1; }
+}
+head -c 3000 "$golden/dialects/dialect_gguf_a/model.gguf" >cut.gguf
+refuses cut.gguf 'truncated download'
+head -c 100000 "$golden/dialects/dialect_gguf_a/model.gguf" >short.gguf
+refuses short.gguf 'truncated download'
+
+# what torch.save writes, made by hand: a zip of data.pkl and the storages
+python3 - "$golden/dialects/dialect_wan_a/original.safetensors" <<'PY'
+import json, pickle, struct, sys, zipfile
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+head = json.loads(data[8:8 + n])
+
+def text(s):
+    return b"X" + struct.pack("<I", len(s.encode())) + s.encode()
+
+def number(i):
+    return b"J" + struct.pack("<i", i)
+
+def tensor(key, shape):
+    strides, count = [], 1
+    for s in reversed(shape):
+        strides.insert(0, count)
+        count *= s
+    storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(key) + text("cpu") + number(count) + b"tQ"
+    sizes = lambda list: b"(" + b"".join(map(number, list)) + b"t"
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0) + sizes(shape) + sizes(strides) +
+            b"\x89ccollections\nOrderedDict\n)RtR")
+
+def save(path, call=b"", nest=False, transpose=False):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        body = b"\x80\x02" + (b"}" + text("epoch") + number(3) + b"s" + text("state_dict") if nest else b"") + b"}("
+        for i, (name, t) in enumerate(head.items()):
+            if name == "__metadata__":
+                continue
+            body += text(name) + tensor(str(i), t["shape"])
+            begin, end = t["data_offsets"]
+            z.writestr(f"archive/data/{i}", data[8 + n + begin:8 + n + end])
+        body += b"u" + (b"s" if nest else b"") + call + b"."
+        z.writestr("archive/data.pkl", body)
+
+save("plain.pt")
+save("nested.pth", nest=True)
+save("evil.pt", call=b"cos\nsystem\n(" + text("touch owned") + b"tR")
+PY
+"$WEFT" inspect model "$golden/dialects/dialect_wan_a/original.safetensors" --tensors | sort >expected
+for file in plain.pt nested.pth; do
+    "$WEFT" inspect model $file --tensors | sort | cmp - expected
+done
+refuses evil.pt 'os.system'
+[ ! -e owned ]
+head -c 20000 plain.pt >cut.pt
+refuses cut.pt 'truncated download'
