@@ -128,7 +128,7 @@ static void compare(const weft_graph *g, const weft_tensors *file, difference *d
             weft_listing_add(&d->extra, weft_tensors_at(file, i)->name);
 }
 
-/* How the file differs from a model of this config; WEFT_E_SHAPE: fused tensors cannot be cut so. */
+/* How the file differs from a model of this size; WEFT_E_SHAPE: fused tensors cannot be cut so. */
 static weft_status differ(const subject *s, const char *size, difference *d)
 {
     weft_model model;

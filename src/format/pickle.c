@@ -181,7 +181,7 @@ static weft_status push_tuple(machine *m, int items)
     return push(m, v);
 }
 
-/* Items that were gathered above a container go into it: a mark, items, then APPENDS or SETITEMS. */
+/* Items that were gathered above a container go into it: MARK, items, then APPENDS or SETITEMS. */
 static weft_status put_items(machine *m, weft_pickled_kind kind)
 {
     weft_pickled gathered = {0}, *to;

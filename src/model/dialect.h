@@ -9,8 +9,8 @@
  * NULL: none that weft knows. */
 const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name), void *user,
                                        const weft_dialect **dialect, const char **prefix);
-/* `name` (without that prefix) as the family's own into out[size], with the rules' marks for tensors
- * that are cut or turned (weft_rename_rule); false: too long. */
+/* `name` (without that prefix) as the family's own into out[size], with the rules' marks for
+ * tensors that are cut or turned (weft_rename_rule); false: too long. */
 bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
 
 /* Makes the tensors of `file` those of params of `g` (of a model of the family, whose names begin

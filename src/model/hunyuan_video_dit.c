@@ -538,8 +538,10 @@ static const weft_rename_rule original[] = {
     {"c_embedder.out_layer",                "c_embedder.linear_2"},
 
     {"img_in.proj",                         "x_embedder.proj"},
-    {"txt_in.t_embedder.mlp.0",             "context_embedder.time_text_embed.timestep_embedder.linear_1"},
-    {"txt_in.t_embedder.mlp.2",             "context_embedder.time_text_embed.timestep_embedder.linear_2"},
+    {"txt_in.t_embedder.mlp.0",             
+     "context_embedder.time_text_embed.timestep_embedder.linear_1"},
+    {"txt_in.t_embedder.mlp.2",             
+     "context_embedder.time_text_embed.timestep_embedder.linear_2"},
     {"txt_in.c_embedder",                   "context_embedder.time_text_embed.text_embedder"},
     {"txt_in.input_embedder",               "context_embedder.proj_in"},
     {"txt_in.individual_token_refiner.blocks", "context_embedder.token_refiner.refiner_blocks"},

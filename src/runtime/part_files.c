@@ -353,7 +353,8 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
         return WEFT_OK;
     const weft_tensor *tensor = weft_store_at(r->store, index);
     const weft_box own = weft_box_of(tensor);
-    if (!weft_stored_is_plain(stored) || stored->dtype != tensor->dtype || !weft_shape_equal(&whole, &tensor->whole))
+    if (!weft_stored_is_plain(stored) || stored->dtype != tensor->dtype ||
+        !weft_shape_equal(&whole, &tensor->whole))
         return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has another shape or type than this run's",
                          stored->file, stored->name);
     r->filled[index] +=

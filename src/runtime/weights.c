@@ -121,8 +121,8 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     return status;
 }
 
-/* Packed data at `whole`, expanded so many rows (along dim `d`) at a time that they take CHUNK_BYTES,
- * those rows alone that the own box has. */
+/* Packed data at `whole`, expanded so many rows (along dim `d`) at a time that they take
+ * CHUNK_BYTES, those rows alone that the own box has. */
 static weft_status expand_in(const weft_stored_tensor *from, const weft_box *whole, int d,
                              weft_tensor *to)
 {

@@ -6,16 +6,16 @@
 #include "format/tensors.h"
 #include "runtime/runtime.h"
 
-/* Fills every param of `graph` whose name begins with `prefix` from `file`, which holds whole tensors
- * under the params' names: each rank takes its part of them, converted to the store's type (floats
- * from any, expanded where they are packed, a few MiB at a time). All parameters that are missing
- * are listed in one error, and so are those of another shape and, unless `partial`, tensors of the
- * file that the graph does not have. Nothing is changed on an error. `file` is closed. */
+/* Fills every param of `graph` whose name begins with `prefix` from `file`, which holds whole
+ * tensors under the params' names: each rank takes its part of them, converted to the store's type
+ * (floats from any, expanded where they are packed, a few MiB at a time). All parameters that are
+ * missing are listed in one error, and so are those of another shape and, unless `partial`, tensors
+ * of the file that the graph does not have. Nothing is changed on an error. `file` is closed. */
 weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
                               weft_tensors *file, bool partial);
 
-/* What to keep the file's matrices and kernels (rank 2 and more) in: BF16 or F16 if all of them are,
- * BF16 for what is packed in fewer bits, else F32. */
+/* What to keep the file's matrices and kernels (rank 2 and more) in: BF16 or F16 if all of them
+ * are, BF16 for what is packed in fewer bits, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
 
 /* Writes params of `graph` under `prefix`, whole, to <folder>/<stem>.safetensors (sharded beyond
