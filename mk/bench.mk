@@ -4,10 +4,11 @@
 #   make bench-ranks                 collectives and a step on two ranks
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
+#   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
 BENCHES := kernels loader models near ranks
 
-.PHONY: bench bench-pipeline bench-memory bench-foresight $(BENCHES:%=bench-%)
+.PHONY: bench bench-pipeline bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
@@ -19,6 +20,9 @@ bench-near: $(O)/bench/near
 	$<
 bench-ranks: $(O)/bench/ranks
 	OMP_NUM_THREADS=1 mpirun -n 2 $< $(B)
+
+bench-modelled: $(O)/weft
+	WEFT=$< bench/modelled.sh
 
 $(O)/bench/plan/pipeline: $(O)/bench/plan/pipeline.o $(O)/libweft.a
 	$(LINK)

@@ -54,7 +54,7 @@ static int32_t launcher_rank(void)
 /* All at once, as in a run: what ranks take from one another shows. */
 static weft_status measure_here(weft_comm *comm, rank_report *own)
 {
-    weft_link inside, between;
+    weft_link_speed inside, between;
     *own = (rank_report){
         .seat = weft_seat_here(), .started = launcher_rank(), .threads = omp_get_max_threads()};
     gethostname(own->host, sizeof own->host - 1);

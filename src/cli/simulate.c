@@ -1,6 +1,7 @@
 /* weft simulate: a plan on a clock. */
 #include "base/fs.h"
 #include "cli/plan.h"
+#include "cli/simulate_run.h"
 #include "plan/cascade/plan_file.h"
 #include "plan/pipeline/degrees_report.h"
 #include "plan/pipeline/keep_report.h"
@@ -19,6 +20,9 @@ static const weft_option options[] = {
     {"--svg", "FILE.svg", NULL, "draw a Gantt chart: a row per device, a colour per sample"},
     {"--out", "FILE.json", NULL, "write the figures as JSON"},
     {"--links", "N", "8", "list the N busiest links"},
+    {"--set", "KEY=VALUE", NULL, "of a run: stands in for what its config says", .repeated = true},
+    {"--costs", "FILE.json", NULL,
+     "of a run: write what its stages take, for weft plan pipeline --costs"},
     {"--folds", "N", "0", "parts per pass over the layers; 0: by the number of devices"},
 };
 
@@ -289,6 +293,10 @@ static weft_status run_simulate(const weft_args *args)
     int count;
     const char *path = weft_args_positional(args, &count)[0];
     json_t *json;
+    if (!strcmp(weft_path_extension(path), "yaml") || !strcmp(weft_path_extension(path), "yml"))
+        return weft_simulate_run(args, path);
+    if (weft_args_flag(args, "--set") || weft_args_flag(args, "--costs"))
+        return weft_fail(WEFT_E_ARG, "--set and --costs are for a run (.yaml), %s is a plan", path);
     WEFT_TRY(weft_json_load(path, &json));
     const char *format = json_string_value(json_object_get(json, "format"));
     if (format && strcmp(format, WEFT_CASCADE_FORMAT) != 0) {
@@ -335,22 +343,36 @@ static weft_status run_simulate(const weft_args *args)
 const weft_verb weft_verb_simulate = {
     .name = "simulate",
     .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
-    .usage = "PLAN.json [options]",
-    .details = "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it "
-               "into the steps that every device would "
-               "take, and runs them over the cluster with an event simulator: collectives as their "
-               "algorithms do them, "
-               "links shared fairly, compute and communication on streams of their own. Prints the "
-               "iteration time, the "
-               "idle part, communication that compute does not hide, peak memory and the busiest "
-               "links.\n\n"
-               "A plan of bare numbers (--costs) has only its seconds: it is replayed without "
-               "communication. A plan "
-               "that was made for another cluster is refused.",
-    .examples = "weft plan cascades --set stage=1080p --out plan.json\n"
-                "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
-                "weft plan pipeline examples/plan-pipeline.yaml --out wave.json\n"
-                "weft simulate wave.json --chrome trace.json\n",
+    .usage = "PLAN.json | RUN.yaml [options]",
+    .details =
+        "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it "
+        "into the steps that every device would "
+        "take, and runs them over the cluster with an event simulator: collectives as their "
+        "algorithms do them, "
+        "links shared fairly, compute and communication on streams of their own. Prints the "
+        "iteration time, the "
+        "idle part, communication that compute does not hide, peak memory and the busiest "
+        "links.\n\n"
+        "A plan of bare numbers (--costs) has only its seconds: it is replayed without "
+        "communication. A plan "
+        "that was made for another cluster is refused.\n\n"
+        "A config of weft train with parallel.pp (and dp) is simulated and also executed, by "
+        "as many ranks as its mesh has, threads of this process: the run's own programs, "
+        "table and exchanges, on devices and links that are the cluster's figures and cost "
+        "nothing here. Told are the iteration and the idle share by both, the sums and the "
+        "update behind the microbatches, the bytes that the ranks sent, and the memory of "
+        "the fullest one. The first size of the first stage is taken. Options of plans "
+        "(--chrome, --svg, --links, --folds) are not for runs.",
+    .examples =
+        "weft plan cascades --set stage=1080p --out plan.json\n"
+        "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"
+        "weft plan pipeline examples/plan-pipeline.yaml --out wave.json\n"
+        "weft simulate wave.json --chrome trace.json\n"
+        "weft simulate run.yaml --set parallel.pp=16 --set parallel.schedule=wave --cluster "
+        "v100:2 --costs costs.json\n"
+        "weft plan pipeline --costs costs.json --stages 32 --devices 16 --out plan.json\n"
+        "weft simulate run.yaml --set parallel.pp=16 --set parallel.schedule=plan.json "
+        "--cluster v100:2\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

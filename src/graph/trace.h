@@ -3,7 +3,8 @@
  *
  * A step belongs to a group of devices and occupies one stream of each: a compute step of a group
  * is the same work on every member (a group of one for a single rank), a collective is one
- * operation of all. Steps of a stream run in the order of the list; a step starts when it has come
+ * operation of all; a send is its first member's and occupies no stream of the second. Steps of a
+ * stream run in the order of the list; a step starts when it has come
  * to the front on all its devices and everything in `after` has ended. */
 #ifndef WEFT_GRAPH_TRACE_H
 #define WEFT_GRAPH_TRACE_H

@@ -24,6 +24,13 @@ typedef struct weft_rows {
 } weft_rows;
 
 typedef struct weft_backend weft_backend;
+
+/* Seconds of a model that nobody waits for. */
+typedef struct weft_device_clock {
+    double *now;   /* of who gives the stream work and waits for it */
+    double *ready; /* when the stream's work is done */
+} weft_device_clock;
+
 typedef struct weft_device {
     const char *name; /* "host", "virtual" */
     /* Sizes only: nothing that is written is there afterwards, and nothing need be. */
@@ -49,6 +56,9 @@ typedef struct weft_device {
                 const void *b, int64_t count);
     void (*sum)(weft_device_stream *stream, weft_dtype dtype, int k, const void *const *term,
                 void *const *slot, void *temp, void *out, int64_t count);
+    /* False, or NULL: the stream's time is weft_now()'s. Else its clock, and from now on its work
+     * begins where *ready says, whatever its user's time is: for who has a time of its own. */
+    bool (*clock)(weft_device_stream *stream, weft_device_clock *clock);
 } weft_device;
 
 /* The memory of this process; kernels run on the thread that calls them. */

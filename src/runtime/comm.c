@@ -1,8 +1,10 @@
 /* The communicator: queues of exchanges, one thread that advances the first of each, waits with a
  * deadline.
  *
- * Only the progress thread calls the transport. It sleeps on a condition while there is nothing to
- * do, polls often while a caller waits, and every 0.1-0.2 ms while the caller computes. */
+ * Only the progress thread calls the transport (but to wake it). It sleeps on a condition while
+ * there is nothing to do. While messages are under way it sleeps in the transport where that knows
+ * when something comes; else it polls, often while a caller waits, and every 0.1-0.2 ms while the
+ * caller computes. */
 #include "runtime/comm_internal.h"
 
 #include "base/log.h"
@@ -24,7 +26,9 @@ static void nap(long nanoseconds)
 
 static void relax(weft_comm *comm, int64_t idle)
 {
-    if (!atomic_load_explicit(&comm->waiters, memory_order_relaxed))
+    if (comm->transport.sleep)
+        comm->transport.sleep(comm->transport.self, note_period);
+    else if (!atomic_load_explicit(&comm->waiters, memory_order_relaxed))
         nap(120000);
     else if (idle < 500)
         sched_yield();
@@ -338,7 +342,8 @@ static weft_status work(weft_comm *comm, int64_t *idle)
     *idle = moved ? 0 : *idle + 1;
     if (moved)
         return WEFT_OK;
-    if (*idle % 16 == 0 || !atomic_load_explicit(&comm->waiters, memory_order_relaxed))
+    if (*idle % 16 == 0 || comm->transport.sleep ||
+        !atomic_load_explicit(&comm->waiters, memory_order_relaxed))
         WEFT_TRY(look_around(comm));
     relax(comm, *idle);
     return WEFT_OK;
@@ -415,7 +420,33 @@ static bool enqueue(weft_exchange *x)
         }
     }
     pthread_mutex_unlock(&comm->mutex);
+    if (works && comm->transport.wake)
+        comm->transport.wake(comm->transport.self);
     return works;
+}
+
+/* When the owner asked for it; a send takes its link here, so that links go by the order in which
+ * their owner sends, whatever the progress thread sees first. */
+static void tell_time(weft_exchange *x)
+{
+    if (!x->clock.now)
+        return;
+    const weft_transport *t = &x->comm->transport;
+    const int peer = x->op == WEFT_COMM_SEND ? x->group->rank[x->argument] : -1;
+    x->asked = *x->clock.now;
+    if (peer >= 0 && t->reserve)
+        x->asked = t->reserve(t->self, peer, x->bytes, x->asked);
+    x->port = x->asked;
+}
+
+/* What it took is over for its owner, too. */
+static weft_status meet(weft_exchange *x)
+{
+    if (x->clock.now && x->ranks > 1) {
+        x->waited = x->end > *x->clock.now ? x->end - *x->clock.now : 0;
+        *x->clock.now += x->waited;
+    }
+    return WEFT_OK;
 }
 
 void weft_exchange_start(weft_exchange *x)
@@ -426,9 +457,11 @@ void weft_exchange_start(weft_exchange *x)
         const weft_status_code status = weft_exchange_copy(x);
         x->finished = x->started;
         atomic_store(&x->state, status == WEFT_OK ? WEFT_EXCHANGE_DONE : WEFT_EXCHANGE_FAILED);
-    } else if (!enqueue(x)) {
-        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
+        return;
     }
+    tell_time(x);
+    if (!enqueue(x))
+        atomic_store(&x->state, WEFT_EXCHANGE_FAILED);
 }
 
 weft_status weft_exchange_start_forgotten(weft_exchange *x)
@@ -445,7 +478,7 @@ weft_status weft_exchange_wait(weft_exchange *x)
 {
     weft_comm *comm = x->comm;
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
-        return WEFT_OK;
+        return meet(x);
     if (x->ranks == 1 && atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
         return weft_fail_context(WEFT_E_COMM, "%s", x->what);
     if (!comm)
@@ -465,16 +498,22 @@ weft_status weft_exchange_wait(weft_exchange *x)
     comm->waited += x->waited;
     pthread_mutex_unlock(&comm->mutex);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_DONE)
-        return WEFT_OK;
+        return meet(x);
     if (atomic_load(&x->state) == WEFT_EXCHANGE_FAILED)
         return weft_fail(WEFT_E_COMM, "%s", comm->message);
     return weft_fail(WEFT_E_INTERNAL, "%s was waited for before it was started", x->what);
 }
 
+bool weft_exchange_done(const weft_exchange *x)
+{
+    return atomic_load(&x->state) == WEFT_EXCHANGE_DONE &&
+           (!x->clock.now || x->ranks == 1 || x->end <= *x->clock.now);
+}
+
 double weft_exchange_seconds(const weft_exchange *x, double *waited)
 {
     *waited = x->waited;
-    return x->finished - x->started;
+    return x->clock.now ? x->end - x->begin : x->finished - x->started;
 }
 
 void weft_exchange_free(weft_exchange *x)

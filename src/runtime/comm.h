@@ -57,6 +57,11 @@ typedef struct weft_message {
     } handle;
     struct weft_message *next;
     double due; /* link model: when it may be done; 0: not known yet */
+    /* With modelled time: from when on it may leave, when it has left, and is there. The sender's
+     * poster sets all three to the same, a link model moves the last two, and the transport hands
+     * the last one to who receives it. */
+    bool timed;
+    double from, left, there;
 } weft_message;
 
 /* All functions are called from one thread at a time. Messages between two ranks with the same tag
@@ -76,6 +81,13 @@ typedef struct weft_transport {
     void (*note)(void *self, int peer, const char text[WEFT_COMM_NOTE]);
     void (*poll)(void *self, int *peer, char text[WEFT_COMM_NOTE]);
     void (*flush)(void *self); /* lets notes leave, for a moment; NULL: they leave at once */
+    /* Sleeps until something may have come, so many seconds at most; NULL: who waits must ask.
+     * `wake` ends that, from any thread. */
+    void (*sleep)(void *self, double seconds);
+    void (*wake)(void *self);
+    /* With modelled time: takes the link to `peer` for so many bytes from `when` on, or from when
+     * it is free, which is returned. The owner's thread calls it. NULL: links are always free. */
+    double (*reserve)(void *self, int peer, int64_t bytes, double when);
     /* False when the process of `peer` is known to be gone; `who` says what it was ("pid 123 on
      * a"). The one function that other threads call at any time, too. */
     bool (*alive)(void *self, int peer, char who[WEFT_COMM_NOTE]);
@@ -85,21 +97,25 @@ typedef struct weft_transport {
 /* Takes over `transport` (also when it fails). */
 weft_status weft_comm_create(const weft_transport *transport, weft_comm **comm);
 
-typedef struct weft_link {
+typedef struct weft_link_speed {
     double bytes_per_second, latency; /* seconds; a speed of 0: nothing is delayed */
-} weft_link;
+} weft_link_speed;
 
 enum { WEFT_LINK_PAIRS = 16 };
 
 /* Links of ranks on nodes of `per_node` each, as they would be: a message is done when it would be
  * there. Messages between two nodes follow one another; inside a node those of one rank do. */
 typedef struct weft_link_model {
-    weft_link between, inside;
+    weft_link_speed between, inside;
     int per_node;
+    /* Of modelled time (kernel/virtual/virtual.h): messages of devices with a clock carry when they
+     * are there, nothing is late, and those of other devices take no time. What a rank sends to
+     * another node, or inside its own, follows one another. Ranks of one process only. */
+    bool clocked;
     int pairs; /* of nodes that have another link than `between`, the same in both directions */
     struct {
         int node[2];
-        weft_link link;
+        weft_link_speed link;
     } pair[WEFT_LINK_PAIRS];
 } weft_link_model;
 /* "1 Gbit/s, 50 us, 2 per node; inside 20 Gbit/s, 5 us; 0-2 0.1 Gbit/s, 1000 us": between nodes,
@@ -118,7 +134,8 @@ weft_status weft_comm_measure(weft_comm *comm, weft_link_costs *costs);
 /* By all ranks together: this rank's links to its neighbours in a ring of its machine's ranks, and
  * in one of those that have its place on other machines, at a time with everybody else's; of two
  * the better one, so that a slow neighbour does not count. A speed of 0: there is none. */
-weft_status weft_comm_measure_links(weft_comm *comm, weft_link *inside, weft_link *between);
+weft_status weft_comm_measure_links(weft_comm *comm, weft_link_speed *inside,
+                                    weft_link_speed *between);
 /* Messages and bytes that this rank has sent so far. */
 void weft_comm_sent(weft_comm *comm, int64_t *messages, int64_t *bytes);
 
@@ -168,6 +185,8 @@ void weft_exchange_bind_piece(weft_exchange *exchange, int piece, const void *in
 void weft_exchange_start(weft_exchange *exchange);
 /* WEFT_E_COMM with the missing ranks after the communicator's deadline. */
 weft_status weft_exchange_wait(weft_exchange *exchange);
+/* True: it was started and is over, and waiting for it takes no time. */
+bool weft_exchange_done(const weft_exchange *exchange);
 /* Seconds that the last run took on the wire, and those that the caller spent in wait. */
 double weft_exchange_seconds(const weft_exchange *exchange, double *waited);
 

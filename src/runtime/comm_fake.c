@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { NOTES = 32 };
 
@@ -18,6 +19,8 @@ typedef struct fake_rank {
         char text[WEFT_COMM_NOTE];
     } note[NOTES];
     int note_count;
+    pthread_cond_t came; /* something that its progress thread has not seen */
+    bool news;
 } fake_rank;
 
 struct fake_world {
@@ -25,6 +28,12 @@ struct fake_world {
     int ranks, users, tag_bits;
     fake_rank rank[];
 };
+
+static void tell(fake_rank *rank)
+{
+    rank->news = true;
+    pthread_cond_signal(&rank->came);
+}
 
 /* The oldest unmatched message of the peer that fits `mine`, taken out of its list. */
 static weft_message *take_match(fake_rank *me, const weft_message *mine)
@@ -61,9 +70,12 @@ static weft_status fake_post(void *self, weft_message *mine)
                       "ranks %d and %d disagree about the size of a message: %lld and %lld bytes",
                       me->rank, mine->peer, (long long)mine->bytes, (long long)other->bytes);
     } else {
-        const weft_message *to = mine->receiving ? mine : other;
+        weft_message *to = mine->receiving ? mine : other;
+        const weft_message *from = mine->receiving ? other : mine;
         if (!mine->hollow)
-            memcpy(to->data, (mine->receiving ? other : mine)->data, (size_t)mine->bytes);
+            memcpy(to->data, from->data, (size_t)mine->bytes);
+        to->there = from->there;
+        tell(&me->world->rank[mine->peer]);
         atomic_store(&mine->done, true);
         atomic_store(&other->done, true);
     }
@@ -99,6 +111,7 @@ static void fake_note(void *self, int peer, const char text[WEFT_COMM_NOTE])
     if (other->note_count < NOTES && !me->dead) {
         other->note[other->note_count].peer = me->rank;
         memcpy(other->note[other->note_count++].text, text, WEFT_COMM_NOTE);
+        tell(other);
     }
     pthread_mutex_unlock(&me->world->mutex);
 }
@@ -116,12 +129,43 @@ static void fake_poll(void *self, int *peer, char text[WEFT_COMM_NOTE])
     pthread_mutex_unlock(&me->world->mutex);
 }
 
+static void fake_sleep(void *self, double seconds)
+{
+    fake_rank *me = self;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    const int64_t ns = until.tv_nsec + (int64_t)(seconds * 1e9);
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    pthread_mutex_lock(&me->world->mutex);
+    while (!me->news && pthread_cond_timedwait(&me->came, &me->world->mutex, &until) == 0)
+        ;
+    me->news = false;
+    pthread_mutex_unlock(&me->world->mutex);
+}
+
+static void fake_wake(void *self)
+{
+    fake_rank *me = self;
+    pthread_mutex_lock(&me->world->mutex);
+    tell(me);
+    pthread_mutex_unlock(&me->world->mutex);
+}
+
 static bool fake_alive(void *self, int peer, char who[WEFT_COMM_NOTE])
 {
     fake_rank *me = self;
     const bool dead = me->world->rank[peer].dead;
     snprintf(who, WEFT_COMM_NOTE, "killed thread");
     return !dead;
+}
+
+static void free_world(fake_world *world)
+{
+    for (int r = 0; r < world->ranks; r++)
+        pthread_cond_destroy(&world->rank[r].came);
+    pthread_mutex_destroy(&world->mutex);
+    weft_free(world);
 }
 
 static void fake_free(void *self, bool broken)
@@ -132,10 +176,8 @@ static void fake_free(void *self, bool broken)
     pthread_mutex_lock(&world->mutex);
     const bool last = --world->users == 0;
     pthread_mutex_unlock(&world->mutex);
-    if (last) {
-        pthread_mutex_destroy(&world->mutex);
-        weft_free(world);
-    }
+    if (last)
+        free_world(world);
 }
 
 static fake_world *make_world(int ranks, int users, int tag_bits)
@@ -146,6 +188,9 @@ static fake_world *make_world(int ranks, int users, int tag_bits)
         weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks);
         return NULL;
     }
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&world->mutex, NULL);
     world->ranks = ranks;
     world->users = users;
@@ -154,7 +199,9 @@ static fake_world *make_world(int ranks, int users, int tag_bits)
         world->rank[r].world = world;
         world->rank[r].rank = r;
         world->rank[r].last = &world->rank[r].first;
+        pthread_cond_init(&world->rank[r].came, &monotonic);
     }
+    pthread_condattr_destroy(&monotonic);
     return world;
 }
 
@@ -171,6 +218,8 @@ static weft_transport transport_of(fake_world *world, int rank)
                             .cancel = fake_cancel,
                             .note = fake_note,
                             .poll = fake_poll,
+                            .sleep = fake_sleep,
+                            .wake = fake_wake,
                             .alive = fake_alive,
                             .free = fake_free};
 }
@@ -182,7 +231,8 @@ static weft_status open_world(int ranks, int tag_bits, const weft_link_model *mo
     weft_transport *transport = world ? weft_alloc(ranks * (int64_t)sizeof *transport) : NULL;
     weft_status_code status = WEFT_OK;
     if (!transport) {
-        weft_free(world);
+        if (world)
+            free_world(world);
         return world ? weft_fail(WEFT_E_MEMORY, "no memory for a world of %d ranks", ranks)
                      : WEFT_E_MEMORY;
     }

@@ -33,6 +33,7 @@ typedef struct weft_lane {
     char **staged; /* by message: its place in the scratch memory; NULL: where the data is */
     char *work, *term, *stage;
     void **slot; /* [2 ranks]: by member, its slot in `term` and where its term is */
+    double time; /* modelled: how far it is */
 } weft_lane;
 
 /* How one algorithm does it. */
@@ -82,6 +83,13 @@ struct weft_exchange {
     weft_piece *piece; /* of a bundle, whose `in` and `out` are one place in the scratch memory */
     int piece_count;
     int64_t bundle_bytes;
+    /* Modelled time, where the device has a clock (clock.now; NULL: it has none). Lanes take turns
+     * then, round by round, so that what leaves first does not depend on real time. */
+    weft_device_clock clock;
+    int turn;
+    double asked; /* when its owner started it; a send: when its link is free */
+    double port;  /* when the next of its messages may leave */
+    double begin, end;
     double started, finished, waited;
     double last; /* when something arrived or left */
     void *copy;  /* of a forgotten send's data; owned */
@@ -117,6 +125,7 @@ typedef struct weft_queue {
     uint32_t key; /* peer, direction, channel */
     atomic_int waiters;
     _Atomic double waiting_since; /* seconds; since 0: nobody waits */
+    double end;                   /* modelled: of the last one that is done */
 } weft_queue;
 
 struct weft_group {

@@ -80,9 +80,9 @@ static int partner(int own, int count, int round)
 /* Of the ring over list[count], in which this rank is number `own`: the better one of its two
  * neighbours'. */
 static weft_status measure_ring(weft_comm *comm, const int *list, int count, int own, char *data,
-                                weft_link *link)
+                                weft_link_speed *link)
 {
-    *link = (weft_link){0};
+    *link = (weft_link_speed){0};
     for (int round = 0; round < 3; round++) {
         WEFT_TRY(weft_comm_barrier(comm));
         const int other = count > 1 ? partner(own, count, round) : -1;
@@ -101,7 +101,8 @@ static weft_status measure_ring(weft_comm *comm, const int *list, int count, int
     return WEFT_OK;
 }
 
-weft_status weft_comm_measure_links(weft_comm *comm, weft_link *inside, weft_link *between)
+weft_status weft_comm_measure_links(weft_comm *comm, weft_link_speed *inside,
+                                    weft_link_speed *between)
 {
     weft_status_code status = WEFT_OK;
     const int own = comm->rank, ranks = comm->ranks;

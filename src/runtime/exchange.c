@@ -445,6 +445,8 @@ void weft_exchange_set_device(weft_exchange *x, const weft_device *device,
 {
     x->device = device;
     x->stream = stream;
+    if (!device->clock || !device->clock(stream, &x->clock))
+        x->clock = (weft_device_clock){0};
 }
 
 /*   scratch   | bundle | lane 0: work | terms | staged | lane 1 ... |   */

@@ -9,6 +9,28 @@
 
 #include "base/log.h"
 
+/* ---- modelled time ------------------------------------------------------------------------- */
+
+/* The stream's work from here on is the lane's; and is done. */
+static void enter(const weft_exchange *x, const weft_lane *lane)
+{
+    if (x->clock.now)
+        *x->clock.ready = lane->time;
+}
+
+static void leave(const weft_exchange *x, weft_lane *lane)
+{
+    if (x->clock.now)
+        lane->time = *x->clock.ready;
+}
+
+static void arrive(const weft_exchange *x, weft_lane *lane, const weft_message *m)
+{
+    const double when = m->receiving ? m->there : m->left;
+    if (x->clock.now && lane->time < when)
+        lane->time = when;
+}
+
 /* ---- where the bytes are ------------------------------------------------------------------- */
 
 static void copy(const weft_exchange *x, char *to, const char *from, weft_rows rows)
@@ -279,6 +301,18 @@ static void add_message(weft_comm *comm, weft_exchange *x, weft_lane *lane, int6
     }
 }
 
+static weft_status post(weft_comm *comm, weft_exchange *x, const weft_lane *lane, weft_message *m)
+{
+    if (x->clock.now && !m->receiving) {
+        m->timed = true;
+        m->from = m->left = m->there = lane->time > x->port ? lane->time : x->port;
+        const weft_status_code status = comm->transport.post(comm->transport.self, m);
+        x->port = m->left;
+        return status;
+    }
+    return comm->transport.post(comm->transport.self, m);
+}
+
 static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lane)
 {
     const weft_moves *s = &x->plan.moves;
@@ -295,8 +329,9 @@ static weft_status begin_round(weft_comm *comm, weft_exchange *x, weft_lane *lan
     }
     weft_status_code status = WEFT_OK;
     const int made = lane->count;
+    leave(x, lane);
     for (lane->count = 0; lane->count < made && status == WEFT_OK; lane->count++)
-        status = comm->transport.post(comm->transport.self, &lane->message[lane->count]);
+        status = post(comm, x, lane, &lane->message[lane->count]);
     return status;
 }
 
@@ -313,7 +348,9 @@ static void end_round(weft_exchange *x, weft_lane *lane)
         sum_terms(x, lane);
 }
 
-static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *lane, bool *moved)
+/* *ended: a round. */
+static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *lane, bool *moved,
+                                bool *ended)
 {
     for (int i = 0; i < lane->count && lane->left; i++) {
         weft_message *m = &lane->message[i];
@@ -326,12 +363,14 @@ static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *la
             (t->late && t->late(t->self, m)))
             continue;
         m->taken = true;
+        arrive(x, lane, m);
         lane->left--;
         *moved = true;
     }
+    enter(x, lane);
     while (lane->running && !lane->left) {
         end_round(x, lane);
-        *moved = true;
+        *moved = *ended = true;
         if (lane->next < x->plan.moves.count) {
             WEFT_TRY(begin_round(comm, x, lane));
             continue;
@@ -341,6 +380,7 @@ static weft_status advance_lane(weft_comm *comm, weft_exchange *x, weft_lane *la
         lane->running = lane->step < x->plan.steps;
         if (lane->running)
             begin_segment(x, lane);
+        leave(x, lane);
     }
     return WEFT_OK;
 }
@@ -352,24 +392,47 @@ weft_status weft_exchange_begin(weft_comm *comm, weft_exchange *x)
     x->begun = true;
     x->started = x->last = weft_now();
     char *at = x->out;
+    weft_lane beginning = {.time = x->asked > x->queue->end ? x->asked : x->queue->end};
+    x->begin = beginning.time;
+    x->turn = 0;
+    enter(x, &beginning);
     for (int i = 0; i < x->piece_count; at += x->piece[i++].bytes)
         copy_dense(x, at, x->piece[i].in, x->piece[i].bytes);
+    leave(x, &beginning);
     for (int i = 0; i < x->lanes; i++) {
         x->lane[i].step = i;
         x->lane[i].running = true;
+        x->lane[i].time = beginning.time;
+        enter(x, &x->lane[i]);
         begin_segment(x, &x->lane[i]);
+        leave(x, &x->lane[i]);
     }
     (void)comm;
     return WEFT_OK;
 }
 
+/* With modelled time. */
+static weft_status advance_in_turn(weft_comm *comm, weft_exchange *x, bool *moved)
+{
+    bool ended = false;
+    for (int i = 0; i < x->lanes && !x->lane[x->turn].running; i++)
+        x->turn = (x->turn + 1) % x->lanes;
+    if (x->lane[x->turn].running)
+        WEFT_TRY(advance_lane(comm, x, &x->lane[x->turn], moved, &ended));
+    if (ended)
+        x->turn = (x->turn + 1) % x->lanes;
+    return WEFT_OK;
+}
+
 weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved, bool *finished)
 {
-    bool here = false;
+    bool here = false, ended;
     *finished = true;
+    if (x->clock.now)
+        WEFT_TRY(advance_in_turn(comm, x, &here));
     for (int i = 0; i < x->lanes; i++) {
-        if (x->lane[i].running)
-            WEFT_TRY(advance_lane(comm, x, &x->lane[i], &here));
+        if (x->lane[i].running && !x->clock.now)
+            WEFT_TRY(advance_lane(comm, x, &x->lane[i], &here, &ended));
         *finished = *finished && !x->lane[i].running;
     }
     if (here) {
@@ -377,8 +440,17 @@ weft_status weft_exchange_advance(weft_comm *comm, weft_exchange *x, bool *moved
         *moved = true;
     }
     char *at = x->out;
+    weft_lane all = {.time = x->begin};
+    for (int i = 0; i < x->lanes; i++)
+        all.time = x->lane[i].time > all.time ? x->lane[i].time : all.time;
+    if (*finished)
+        enter(x, &all);
     for (int i = 0; *finished && i < x->piece_count; at += x->piece[i++].bytes)
         copy_dense(x, x->piece[i].out, at, x->piece[i].bytes);
+    if (*finished) {
+        leave(x, &all);
+        x->end = x->queue->end = all.time;
+    }
     return *finished ? x->device->wait(x->stream) : WEFT_OK;
 }
 

@@ -4,6 +4,8 @@
  *   sender     |--- bytes / speed ---|                 the send is done
  *   receiver   |--- bytes / speed ---|-- latency --|   the message is there
  *
+ * With modelled time the coat writes those moments into the message instead, and nothing is late.
+ *
  * Messages from one node to another follow one another on their link, in both books: that of what
  * leaves and that of what arrives. Ranks of one process share the books; with MPI each has its
  * own. Inside a node each rank has a link of its own to all the others, if there is any delay. */
@@ -29,6 +31,7 @@ typedef struct book {
 typedef struct coat {
     weft_transport below;
     book *book;
+    double *free_at; /* [nodes] with modelled time: when this rank's way to a node is free again */
 } coat;
 
 static void close_book(book *b)
@@ -46,7 +49,7 @@ static void close_book(book *b)
 }
 
 /* NULL: nothing is delayed. */
-static const weft_link *link_to(const coat *c, int peer)
+static const weft_link_speed *link_to(const coat *c, int peer)
 {
     const weft_link_model *m = &c->book->model;
     const int own = c->book->node[c->below.rank], other = c->book->node[peer];
@@ -61,7 +64,7 @@ static const weft_link *link_to(const coat *c, int peer)
 }
 
 /* When a message that begins now has passed the link. */
-static double enter(coat *c, const weft_link *link, const weft_message *m)
+static double enter(coat *c, const weft_link_speed *link, const weft_message *m)
 {
     book *b = c->book;
     const int own = b->node[c->below.rank], peer = b->node[m->peer];
@@ -77,10 +80,47 @@ static double enter(coat *c, const weft_link *link, const weft_message *m)
     return due;
 }
 
+/* The way is the caller's already (link_reserve), or a collective's, which sends from one rank what
+ * follows one another. */
+static weft_status clocked_post(void *self, weft_message *m)
+{
+    coat *c = self;
+    const weft_link_speed *link = link_to(c, m->peer);
+    if (link && !m->receiving && m->timed) {
+        m->left = m->from + (double)m->bytes / link->bytes_per_second;
+        m->there = m->left + link->latency;
+    }
+    return c->below.post(c->below.self, m);
+}
+
+static double link_reserve(void *self, int peer, int64_t bytes, double when)
+{
+    coat *c = self;
+    const weft_link_speed *link = link_to(c, peer);
+    if (!link)
+        return when;
+    double *free_at = &c->free_at[c->book->node[peer]];
+    const double begin = *free_at > when ? *free_at : when;
+    *free_at = begin + (double)bytes / link->bytes_per_second;
+    return begin;
+}
+
+static void link_sleep(void *self, double seconds)
+{
+    coat *c = self;
+    c->below.sleep(c->below.self, seconds);
+}
+
+static void link_wake(void *self)
+{
+    coat *c = self;
+    c->below.wake(c->below.self);
+}
+
 static weft_status link_post(void *self, weft_message *m)
 {
     coat *c = self;
-    const weft_link *link = link_to(c, m->peer);
+    const weft_link_speed *link = link_to(c, m->peer);
     m->due = link && !m->receiving ? enter(c, link, m) : 0;
     return c->below.post(c->below.self, m);
 }
@@ -94,7 +134,7 @@ static weft_status link_test(void *self, weft_message *m)
 static bool link_late(void *self, weft_message *m)
 {
     coat *c = self;
-    const weft_link *link = link_to(c, m->peer);
+    const weft_link_speed *link = link_to(c, m->peer);
     if (!link)
         return false;
     if (m->due == 0)
@@ -138,6 +178,7 @@ static void link_free(void *self, bool broken)
     coat *c = self;
     c->below.free(c->below.self, broken);
     close_book(c->book);
+    weft_free(c->free_at);
     weft_free(c);
 }
 
@@ -171,10 +212,13 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
     bool whole = b && coats;
     for (int i = 0; i < count && whole; i++) {
         coats[i] = weft_alloc(sizeof **coats);
-        whole = coats[i] != NULL;
+        if (coats[i])
+            coats[i]->free_at = weft_alloc(b->nodes * (int64_t)sizeof(double));
+        whole = coats[i] && coats[i]->free_at;
     }
     for (int i = 0; i < count && whole; i++) {
-        *coats[i] = (coat){.below = transport[i], .book = b};
+        coats[i]->below = transport[i];
+        coats[i]->book = b;
         transport[i] = (weft_transport){.rank = transport[i].rank,
                                         .ranks = transport[i].ranks,
                                         .tag_bits = transport[i].tag_bits,
@@ -190,9 +234,18 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
                                         .flush = link_flush,
                                         .alive = link_alive,
                                         .free = link_free};
+        if (!model->clocked)
+            continue;
+        transport[i].post = clocked_post;
+        transport[i].late = NULL;
+        transport[i].reserve = link_reserve;
+        transport[i].sleep = coats[i]->below.sleep ? link_sleep : NULL;
+        transport[i].wake = coats[i]->below.wake ? link_wake : NULL;
     }
-    for (int i = 0; i < count && coats && !whole; i++)
+    for (int i = 0; i < count && coats && !whole; i++) {
+        weft_free(coats[i] ? coats[i]->free_at : NULL);
         weft_free(coats[i]);
+    }
     weft_free(coats);
     if (b && !whole)
         b->users = 1;
@@ -202,7 +255,7 @@ weft_status weft_transport_link(weft_transport *transport, int count, const weft
 }
 
 /* "SPEED Gbit/s, LATENCY us"; *rest: behind it, NULL when it is none. */
-static weft_link parse_link(const char *text, const char **rest)
+static weft_link_speed parse_link(const char *text, const char **rest)
 {
     double speed, latency;
     int used = 0;
@@ -212,7 +265,7 @@ static weft_link parse_link(const char *text, const char **rest)
         *rest = text + used;
     else
         speed = latency = 0;
-    return (weft_link){.bytes_per_second = speed * 1e9 / 8, .latency = latency * 1e-6};
+    return (weft_link_speed){.bytes_per_second = speed * 1e9 / 8, .latency = latency * 1e-6};
 }
 
 /* "inside LINK" or "A-B LINK"; what is behind it, NULL: it is none of them. */

@@ -42,7 +42,8 @@ typedef struct message {
 
 /* A link that crosses ranks, at this rank's end. */
 typedef struct border {
-    int own;           /* index of the stage at this end */
+    int own;           /* index of the stage at this end, in whose record the gradient lies */
+    int value_own;     /* in whose record the value does: handed over on this rank it stays there */
     bool sends;        /* the value; else this end receives it, and sends the gradient */
     message *value;    /* by slot */
     message *gradient; /* by slot */
@@ -230,7 +231,7 @@ static weft_status lay_out_records(weft_pipe_run *r, int b)
         border *at = &r->bucket[b].border[i];
         char name[WEFT_STAGE_NAME];
         weft_stage_name(at->link, false, name);
-        at->value_at = field_at(&l[at->own], name);
+        at->value_at = field_at(&l[at->value_own], name);
         weft_stage_name(at->link, true, name);
         at->gradient_at = field_at(&l[at->own], name);
         if (at->value_at < 0 || at->gradient_at < 0)
@@ -316,13 +317,17 @@ static weft_status take_borders(weft_pipe_run *r, bucket *b)
             if (link->local || own < 0)
                 continue;
             border *at = &b->border[b->borders++];
+            char name[WEFT_STAGE_NAME];
+            weft_stage_name(link, false, name);
             *at = (border){.own = own,
+                           .value_own = own_index(r, holder(s, r->own[own].stage, name)),
                            .sends = !end,
                            .link = link,
                            .info = *weft_value_get(s->graph, (weft_value){link->value})};
-            const int64_t bytes = r->own[own].slots * (int64_t)sizeof *at->value;
-            at->value = weft_arena_alloc(r->arena, bytes);
-            at->gradient = weft_arena_alloc(r->arena, bytes);
+            at->value = weft_arena_alloc(r->arena,
+                                         r->own[at->value_own].slots * (int64_t)sizeof *at->value);
+            at->gradient =
+                weft_arena_alloc(r->arena, r->own[own].slots * (int64_t)sizeof *at->gradient);
             if (!at->value || !at->gradient)
                 return no_memory();
         }
@@ -371,10 +376,10 @@ weft_status weft_pipe_run_plan(const weft_pipe *pipe, weft_pipe_step *const *ste
 
 static void release(const weft_pipe_run *r, const border *at)
 {
-    for (int i = 0; i < r->own[at->own].slots && at->value && at->gradient; i++) {
+    for (int i = 0; at->value && i < r->own[at->value_own].slots; i++)
         weft_exchange_free(at->value[i].exchange);
+    for (int i = 0; at->gradient && i < r->own[at->own].slots; i++)
         weft_exchange_free(at->gradient[i].exchange);
-    }
 }
 
 void weft_pipe_run_free(weft_pipe_run *r)
@@ -407,7 +412,7 @@ int64_t weft_pipe_run_bytes(const weft_pipe_run *r)
 static weft_status make_messages(weft_pipe_run *r, const border *at, bool gradient,
                                  weft_group *pair)
 {
-    const own_stage *own = &r->own[at->own];
+    const own_stage *own = &r->own[gradient ? at->own : at->value_own];
     const bool sends = at->sends != gradient;
     const int64_t count = weft_shape_count(&at->info.shape);
     char what[96];
@@ -518,12 +523,29 @@ static weft_status finish_record(weft_pipe_run *r, int own, int slot)
     for (int b = 0; b < r->buckets; b++)
         for (int i = 0; i < r->bucket[b].borders; i++) {
             const border *at = &r->bucket[b].border[i];
-            if (at->own != own)
-                continue;
-            WEFT_TRY(finish(r, &at->value[slot]));
-            WEFT_TRY(finish(r, &at->gradient[slot]));
+            if (at->value_own == own)
+                WEFT_TRY(finish(r, &at->value[slot]));
+            if (at->own == own)
+                WEFT_TRY(finish(r, &at->gradient[slot]));
         }
     return WEFT_OK;
+}
+
+static bool has_left(const message *m)
+{
+    return !m->under_way || weft_exchange_done(m->exchange);
+}
+
+static bool record_has_left(const weft_pipe_run *r, int own, int slot)
+{
+    for (int b = 0; b < r->buckets; b++)
+        for (int i = 0; i < r->bucket[b].borders; i++) {
+            const border *at = &r->bucket[b].border[i];
+            if ((at->value_own == own && !has_left(&at->value[slot])) ||
+                (at->own == own && !has_left(&at->gradient[slot])))
+                return false;
+        }
+    return true;
 }
 
 /* The record of microbatch `m` is free: what comes for it may come. */
@@ -540,17 +562,25 @@ static weft_status open_record(weft_pipe_run *r, int own, int64_t m)
     return WEFT_OK;
 }
 
-/* `done`: tasks of this step. */
+/* Those that are free, and from which nothing is still on its way: the device does not wait for
+ * what it sends. `done`: tasks of this step. */
 static weft_status open_records(weft_pipe_run *r, int64_t done)
 {
     for (int i = 0; i < r->owns; i++) {
         own_stage *own = &r->own[i];
         while (own->opened < r->microbatches &&
-               (own->opened < own->slots || own->last[own->opened - own->slots] < done)) {
-            WEFT_TRY(open_record(r, i, own->opened));
-            own->opened++;
-        }
+               (own->opened < own->slots || own->last[own->opened - own->slots] < done) &&
+               record_has_left(r, i, (int)(own->opened % own->slots)))
+            WEFT_TRY(open_record(r, i, own->opened++));
     }
+    return WEFT_OK;
+}
+
+/* The task that begins with it cannot do without. */
+static weft_status need_record(weft_pipe_run *r, int own, int64_t m)
+{
+    while (r->own[own].opened <= m)
+        WEFT_TRY(open_record(r, own, r->own[own].opened++));
     return WEFT_OK;
 }
 
@@ -559,10 +589,10 @@ static weft_status open_records(weft_pipe_run *r, int64_t done)
 static weft_status exchange(weft_pipe_run *r, int own, int64_t m, bool gradient, bool leave)
 {
     const bucket *b = &r->bucket[r->bucket_of[m]];
-    const int slot = (int)(m % r->own[own].slots);
     for (int i = 0; i < b->borders; i++) {
         const border *at = &b->border[i];
-        message *one = gradient ? &at->gradient[slot] : &at->value[slot];
+        const int64_t slots = r->own[gradient ? at->own : at->value_own].slots;
+        message *one = (gradient ? at->gradient : at->value) + m % slots;
         const bool sends = at->sends != gradient;
         if (at->own != own || sends != leave)
             continue;
@@ -592,6 +622,8 @@ static weft_status run_task(weft_pipe_run *r, const weft_task *t)
     const int own = own_index(r, t->stage);
     const bool gradient = t->kind != WEFT_TASK_F;
     unit *u = unit_of(r, r->bucket_of[t->microbatch], own, (int)t->kind);
+    if (t->kind == WEFT_TASK_F)
+        WEFT_TRY(need_record(r, own, t->microbatch));
     if (t->kind != WEFT_TASK_W)
         WEFT_TRY(exchange(r, own, t->microbatch, gradient, false));
     WEFT_TRY(run_program(r, u, t->microbatch));

@@ -7,12 +7,13 @@
  *   └────────┴────────┴────────┘
  *     a record: what came in, what the backward reads of the forward, what goes out, gradients
  *
- * A receive is posted as soon as its record is free, and so is there long before it is needed; a
- * send leaves when its program has run, from the record itself. Messages between two stages are a
- * stream of their own, in the order of microbatches on both sides, so any legal table runs without
- * a deadlock: whatever a task waits for was sent by a task before it in the table, and no send
- * waits for anything but its receive, which was posted before the task that the message answers.
- * A value that goes to a stage of the same rank is read where it lies. */
+ * A receive is posted as soon as its record is free and what was sent from it has left, which no
+ * task waits for but the one that needs the record; a send leaves when its program has run, from
+ * the record itself. Messages between two stages are a stream of their own, in the order of
+ * microbatches on both sides, so any legal table runs without a deadlock: whatever a task waits for
+ * was sent by a task before it in the table, and no send waits for anything but its receive, which
+ * was posted before the receiver's forward of that microbatch. A value that goes to a stage of the
+ * same rank is read where it lies. */
 #ifndef WEFT_TRAIN_PIPE_RUN_H
 #define WEFT_TRAIN_PIPE_RUN_H
 

@@ -3,8 +3,7 @@
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
 
-/* What one run of the kernels takes. */
-static double predicted(const weft_backend *backend, const weft_graph *g)
+double weft_rehearsal_kernels(const weft_backend *backend, const weft_graph *g)
 {
     const weft_virtual_rates *rates = weft_backend_virtual_rates(backend);
     double seconds = 0;
@@ -28,8 +27,8 @@ weft_status weft_rehearsal_run_stages(weft_rehearsal *r, weft_pipe_run *run,
         for (int i = 0; i < step->owns; i++)
             for (int k = 0; k < WEFT_PIPE_KINDS; k++)
                 if (step->own[i].program[k])
-                    r->predicted += predicted(weft_program_backend(step->own[i].program[k]),
-                                              step->own[i].graph[k]);
+                    r->predicted += weft_rehearsal_kernels(
+                        weft_program_backend(step->own[i].program[k]), step->own[i].graph[k]);
     }
     return WEFT_OK;
 }
@@ -37,7 +36,7 @@ weft_status weft_rehearsal_run_stages(weft_rehearsal *r, weft_pipe_run *run,
 weft_status weft_rehearsal_run(weft_rehearsal *r, const weft_step *step)
 {
     WEFT_TRY(weft_program_run(step->program));
-    r->predicted += predicted(weft_program_backend(step->program), step->graph);
+    r->predicted += weft_rehearsal_kernels(weft_program_backend(step->program), step->graph);
     r->waited += weft_program_comm_times(step->program).exposed;
     return WEFT_OK;
 }

@@ -15,6 +15,8 @@ typedef struct weft_rehearsal {
     int64_t steps;
 } weft_rehearsal;
 
+/* What one run of the kernels of `graph` takes on a backend `virtual`. */
+double weft_rehearsal_kernels(const weft_backend *backend, const weft_graph *graph);
 /* Runs it once; it is bound on the backend `virtual`, or one made of it. */
 weft_status weft_rehearsal_run(weft_rehearsal *rehearsal, const weft_step *step);
 /* The stages of a step's microbatches once, by their table. */

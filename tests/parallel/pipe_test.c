@@ -3,9 +3,11 @@
  *
  *   close    losses, gradient norms of the steps and all weights after them, to 1e-5 of one rank
  *   bitwise  the same again, the second time
- *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B */
+ *   equal    bytes that all ranks send for a microbatch: the closed forms of PULSE, V-B; at the sizes of
+ *            its Table III on the backend `virtual`, whose exchanges are as real and hold nothing */
 #include "../model_of.h"
 #include "base/rng.h"
+#include "kernel/virtual/virtual.h"
 #include "runtime/comm.h"
 #include "runtime/part.h"
 #include "train/pipe_run.h"
@@ -16,25 +18,61 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { RANKS = 4, STEPS = 8, PARTS = 4, BATCH = 2, SIDE = 6, CHANNELS = 3, WIDTH = 20 };
+enum {
+    RANKS = 16,
+    STEPS = 8,
+    PARTS = 4,
+    BATCH = 2,
+    SIDE = 6,
+    CHANNELS = 3,
+    WIDTH = 20,
+    NETWORKS = 3
+};
 
 typedef struct network {
     const char *json;
     bool label; /* U-ViT's, in the place of a text */
-    int64_t frames;
+    int64_t frames, side;
+    int64_t activation; /* bytes that a block hands on; U-ViT's */
+    int reference;      /* among those of one rank */
 } network;
 
 static const network wan = {
     "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":5,"
     "\"attention_head_dim\":4,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
     "\"ffn_dim\":22,\"num_layers\":7,\"patch_size\":[1,2,2],\"rope_max_seq_len\":16}",
-    false, 2};
+    false,
+    2,
+    SIDE,
+    0,
+    0};
 /* four in blocks, one in the middle, four out blocks: four skips */
 static const network uvit = {"{\"_class_name\":\"UViT\",\"img_size\":6,\"patch_size\":2,"
                              "\"in_chans\":3,\"embed_dim\":20,\"depth\":8,\"num_heads\":5,"
                              "\"mlp_ratio\":2,\"num_classes\":7,\"mlp_time_embed\":false}",
-                             true, 1};
-static const int64_t activation = BATCH * (2 + SIDE * SIDE / 4) * WIDTH * 4; /* bytes, of uvit */
+                             true,
+                             1,
+                             SIDE,
+                             BATCH *(2 + SIDE * SIDE / 4) * WIDTH * 4,
+                             1};
+/* eight skips */
+static const network deep = {"{\"_class_name\":\"UViT\",\"img_size\":6,\"patch_size\":2,"
+                             "\"in_chans\":3,\"embed_dim\":20,\"depth\":16,\"num_heads\":5,"
+                             "\"mlp_ratio\":2,\"num_classes\":7,\"mlp_time_embed\":false}",
+                             true,
+                             1,
+                             SIDE,
+                             BATCH *(2 + SIDE * SIDE / 4) * WIDTH * 4,
+                             2};
+/* PULSE, Table III: 2.7B parameters, 258 tokens of 2,048 */
+static const network large = {
+    "{\"_class_name\":\"UViT\",\"img_size\":32,\"patch_size\":2,\"in_chans\":3,\"embed_dim\":2048,"
+    "\"depth\":48,\"num_heads\":32,\"mlp_ratio\":4,\"num_classes\":1001,\"mlp_time_embed\":false}",
+    true,
+    1,
+    32,
+    BATCH *(2 + 16 * 16) * 2048 * 4,
+    -1};
 
 typedef struct layout {
     const network *net;
@@ -42,6 +80,7 @@ typedef struct layout {
     int64_t virtual_stages;
     const int64_t *cut; /* NULL: the partitioner's; -1: all units */
     int64_t tensors;    /* that all ranks send for a microbatch forward; 0: not compared */
+    bool hollow;        /* nothing is computed: one step, of which bytes are counted */
 } layout;
 
 typedef struct job {
@@ -50,6 +89,7 @@ typedef struct job {
     weft_comm *comm;
     double loss[STEPS], norm[STEPS];
     int64_t sent; /* bytes, by the stages in all steps */
+    double now;   /* hollow: its clock */
     weft_store *store;
     char error[400];
 } job;
@@ -57,7 +97,7 @@ typedef struct job {
 static weft_graph *whole_graph(const network *net, const weft_model *model)
 {
     weft_graph *g = weft_graph_create();
-    const weft_shape shape = WEFT_SHAPE(BATCH, net->frames, SIDE, SIDE, CHANNELS);
+    const weft_shape shape = WEFT_SHAPE(BATCH, net->frames, net->side, net->side, CHANNELS);
     weft_ports p = weft_ports_none();
     p.at[WEFT_PORT_LATENTS] = weft_input(g, "batch.latents", WEFT_F32, shape);
     p.at[WEFT_PORT_TIMESTEP] = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(BATCH));
@@ -142,7 +182,7 @@ static weft_status run_step(job *j, programs *p, int64_t i)
     int64_t messages, before, after;
     for (int64_t m = 0; m < PARTS; m++) {
         weft_program *alone = p->work.program;
-        for (int k = 0; k < WEFT_COUNT(inputs); k++)
+        for (int k = 0; k < WEFT_COUNT(inputs) && !j->layout->hollow; k++)
             fill(&p->work, inputs[k],
                  alone ? weft_program_input(alone, inputs[k])
                        : weft_pipe_run_input(p->stages, m, 0, inputs[k]),
@@ -218,22 +258,34 @@ static weft_status make(job *j, weft_pipe *pipe, weft_place_of_run *place, progr
     return bind(j, p, pipe, place);
 }
 
+static weft_status open_backend(job *j, weft_backend **made, const weft_backend **backend)
+{
+    const weft_virtual_rates rates = {.flops = 100e12, .bytes = 1e12, .scale = 1, .clock = &j->now};
+    *backend = &weft_backend_cpu;
+    if (j->layout->hollow) {
+        WEFT_TRY(weft_backend_virtual_create(&rates, made));
+        *backend = *made;
+    }
+    j->store = weft_store_create_on((*backend)->device);
+    return WEFT_OK;
+}
+
 static void train(job *j)
 {
     const weft_parallel config = {.schedule = j->layout->schedule,
                                   .virtual_stages = j->layout->virtual_stages};
     weft_pipe *pipe = NULL;
     programs p = {0};
-    weft_status_code status =
-        weft_pipe_open(&config, &j->mesh, weft_comm_rank(j->comm), "test", &pipe);
-    weft_place_of_run place = {.comm = j->comm,
-                               .mesh = j->mesh,
-                               .backend = &weft_backend_cpu,
-                               .pipe = pipe,
-                               .trunk = "transformer"};
+    weft_backend *made = NULL;
+    const weft_backend *backend;
+    weft_status_code status = open_backend(j, &made, &backend);
+    if (status == WEFT_OK)
+        status = weft_pipe_open(&config, &j->mesh, weft_comm_rank(j->comm), "test", &pipe);
+    weft_place_of_run place = {
+        .comm = j->comm, .mesh = j->mesh, .backend = backend, .pipe = pipe, .trunk = "transformer"};
     if (status == WEFT_OK)
         status = make(j, pipe, &place, &p);
-    for (int64_t i = 0; i < STEPS && status == WEFT_OK; i++)
+    for (int64_t i = 0; i < (j->layout->hollow ? 1 : STEPS) && status == WEFT_OK; i++)
         status = run_step(j, &p, i);
     if (status != WEFT_OK) {
         snprintf(j->error, sizeof j->error, "%s", weft_error_message());
@@ -244,6 +296,10 @@ static void train(job *j)
     weft_step_free(&p.share);
     weft_step_free(&p.update);
     weft_pipe_free(pipe);
+    if (made) { /* nobody looks into a store of nothing */
+        weft_store_free(j->store);
+        weft_backend_virtual_free(made);
+    }
 }
 
 static void *run_rank(void *user)
@@ -262,7 +318,7 @@ static int run(const layout *l, job *jobs)
     cr_assert(ranks <= RANKS, "%s", l->mesh);
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        jobs[r] = (job){.layout = l, .mesh = mesh, .comm = comm[r], .store = weft_store_create()};
+        jobs[r] = (job){.layout = l, .mesh = mesh, .comm = comm[r]};
         pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
     for (int r = 0; r < ranks; r++)
@@ -279,9 +335,9 @@ static int run(const layout *l, job *jobs)
 
 static const job *reference(const network *net)
 {
-    static job one[2];
-    static layout alone[2];
-    const int index = net == &uvit;
+    static job one[NETWORKS];
+    static layout alone[NETWORKS];
+    const int index = net->reference;
     if (!one[index].store) {
         alone[index] = (layout){.net = net, .mesh = "", .schedule = "1f1b"};
         run(&alone[index], &one[index]);
@@ -363,9 +419,9 @@ static void compare(const layout *l)
                  "%s %s: the ranks would write %lld elements of %lld", l->mesh, l->schedule,
                  (long long)written, (long long)elements_of(alone->store));
     if (l->tensors)
-        cr_expect_eq(sent, 2 * l->tensors * activation * PARTS * STEPS,
+        cr_expect_eq(sent, 2 * l->tensors * l->net->activation * PARTS * STEPS,
                      "%s %s: %g tensors sent forward and back, not %lld", l->mesh, l->schedule,
-                     (double)sent / (double)(activation * PARTS * STEPS),
+                     (double)sent / (double)(l->net->activation * PARTS * STEPS),
                      (long long)(2 * l->tensors));
     for (int r = 0; r < ranks; r++) {
         weft_store_free(many[r].store);
@@ -411,11 +467,46 @@ Test(pipe, beside_other_axes)
  * skip itself, and is sent once: D / 2 - 1 tensors less. Folded they stay where they are: 2 (D - 1). */
 Test(pipe, long_skips)
 {
-    static const int64_t two[] = {0, 5, -1}, four[] = {0, 2, 5, 7, -1};
+    static const int64_t two[] = {0, 5, -1}, four[] = {0, 2, 5, 7, -1},
+                         eight[] = {0, 2, 4, 6, 9, 11, 13, 15, -1};
     enum { K = 8 };
     COMPARE({&uvit, "pp=2", "1f1b", 0, two, (K + 4) * 2 / 4 - 1 - 0},
             {&uvit, "pp=4", "1f1b", 0, four, (K + 4) * 4 / 4 - 1 - 1},
             {&uvit, "pp=2", "wave", 0, NULL, 2 * (2 - 1)},
             {&uvit, "pp=4", "wave", 0, NULL, 2 * (4 - 1)}, {&uvit, "pp=2", "zero-bubble"},
-            {&uvit, "pp=2,dp=2", "wave"});
+            {&uvit, "pp=2,dp=2", "wave"}, {&uvit, "pp=2", "interleaved"});
+    COMPARE({&deep, "pp=8", "1f1b", 0, eight, (16 + 4) * 8 / 4 - 1 - 3},
+            {&deep, "pp=8", "wave", 0, NULL, 2 * (8 - 1)});
+}
+
+static int64_t count_sent(const layout *l)
+{
+    job many[RANKS];
+    int64_t sent = 0;
+    const int ranks = run(l, many);
+    for (int r = 0; r < ranks; r++)
+        sent += many[r].sent;
+    cr_expect_eq(sent, 2 * l->tensors * l->net->activation * PARTS,
+                 "%s %s: %g tensors sent forward and back, not %lld", l->mesh, l->schedule,
+                 (double)sent / (double)(l->net->activation * PARTS), (long long)(2 * l->tensors));
+    return sent;
+}
+
+/* Folded, 85 % of what blocks in a row send stays where it is, and more. */
+Test(pipe, long_skips_at_the_sizes_of_the_paper)
+{
+    enum { K = 48 };
+    for (int d = 2; d <= 16; d *= 2) {
+        int64_t cut[RANKS + 1];
+        char mesh[16];
+        snprintf(mesh, sizeof mesh, "pp=%d", d);
+        for (int q = 0; q <= d; q++) /* the middle block ends the first half */
+            cut[q] = q == d ? -1 : q * K / d + (q >= d / 2);
+        const int64_t row = count_sent(
+            &(layout){&large, mesh, "1f1b", 0, cut, (K + 4) * d / 4 - 1 - (d / 2 - 1), true});
+        const int64_t folded =
+            count_sent(&(layout){&large, mesh, "wave", 0, NULL, 2 * (d - 1), true});
+        cr_expect_leq((double)folded, 0.15 * (double)row, "%d stages: %g of it", d,
+                      (double)folded / (double)row);
+    }
 }

@@ -366,9 +366,9 @@ Test(lifetime, checker_finds_faults)
             plan.wait[n] = wait;
         }
         for (int32_t n = 0; n < plan.node_count;
-             n++) { /* add's inputs are not allowed as its output */
+             n++) { /* a sum's input is not allowed as its output */
             const weft_node *node = weft_graph_node(g, n);
-            if (node->op != WEFT_OP_ADD || plan.place[node->out[0].id].alias_of >= 0)
+            if (node->op != WEFT_OP_SUM || plan.place[node->out[0].id].alias_of >= 0)
                 continue;
             plan.place[node->out[0].id].alias_of = node->in[0].id;
             aliased++;

@@ -501,9 +501,9 @@ Test(channel, links_differ_inside_nodes_and_between_pairs)
         run_ranks(ranks, &model, 60, send_one, NULL, m);
         expect_all_well(ranks, m);
         took[i] = m[ranks - 1].seconds;
-        const weft_link *link = i == 0   ? &model.inside
-                                : i == 1 ? &model.between
-                                         : &model.pair[0].link;
+        const weft_link_speed *link = i == 0   ? &model.inside
+                                      : i == 1 ? &model.between
+                                               : &model.pair[0].link;
         const double modelled = 5e6 / link->bytes_per_second + link->latency;
         cr_expect_gt(took[i], 0.8 * modelled);
     }

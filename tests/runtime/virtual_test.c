@@ -2,9 +2,10 @@
  * with the model by wide factors, never with seconds. */
 #include "base/log.h"
 #include "kernel/virtual/virtual.h"
-#include "runtime/runtime.h"
+#include "runtime/comm.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -237,4 +238,136 @@ Test(virtual, backends_are_found_by_name)
     lacking.kernel[WEFT_OP_MATMUL] = NULL;
     cr_expect_eq(weft_backend_add(&lacking), WEFT_E_ARG);
     cr_expect(strstr(weft_error_message(), "matmul"), "%s", weft_error_message());
+}
+
+/* ---- modelled time -------------------------------------------------------------------------- */
+
+enum { CLOCKED = 4, TURNS = 5 };
+
+typedef struct clocked_rank {
+    weft_comm *comm;
+    double now;
+    double seen[TURNS]; /* what its clock showed */
+    char error[300];
+} clocked_rank;
+
+/* Every rank computes for longer than the one before it, then a megabyte goes down the line, then
+ * all add 64 MiB up. */
+static weft_status run_clocked(clocked_rank *r)
+{
+    const weft_virtual_rates rates = {
+        .flops = 1e12, .bytes = 1e18, .launch = 0, .scale = 1, .clock = &r->now};
+    const int self = weft_comm_rank(r->comm);
+    const int64_t few = 1 << 18, many = 16 << 20;
+    const weft_shape shape = WEFT_SHAPE(many);
+    weft_backend *backend;
+    weft_device_stream *work, *stream;
+    weft_group *world;
+    weft_exchange *in = NULL, *out = NULL, *sum = NULL;
+    weft_status_code status = WEFT_OK;
+    WEFT_TRY(weft_backend_virtual_create(&rates, &backend));
+    WEFT_TRY(backend->device->open(backend, &work));
+    WEFT_TRY(backend->device->open(backend, &stream));
+    WEFT_TRY(weft_comm_world(r->comm, &world));
+    char *data = backend->device->alloc(4 * many), *scratch = NULL;
+    if (self > 0)
+        WEFT_GO(weft_exchange_create_recv(CLOCKED, self, self - 1, few, WEFT_F32, "x", &in));
+    if (self + 1 < CLOCKED)
+        WEFT_GO(weft_exchange_create_send(CLOCKED, self, self + 1, few, WEFT_F32, "x", &out));
+    WEFT_GO(weft_exchange_create(CLOCKED, self, WEFT_OP_ALL_REDUCE, &(weft_attr_comm){0}, &shape,
+                                 &shape, WEFT_F32, "y", &sum));
+    scratch = backend->device->alloc(weft_exchange_scratch(sum));
+    for (int i = 0; i < 3; i++) {
+        weft_exchange *x = i == 0 ? in : i == 1 ? out : sum;
+        if (!x)
+            continue;
+        WEFT_GO(weft_exchange_attach(x, world, WEFT_CHANNEL_LAYERS));
+        weft_exchange_set_device(x, backend->device, stream);
+        weft_exchange_bind(x, data, data, scratch);
+    }
+    for (int turn = 0; turn < TURNS; turn++) {
+        const weft_kernel_args args = {
+            .op = WEFT_OP_LINEAR, .cost = {.flops = (self + 1) * (int64_t)1e9}, .stream = work};
+        WEFT_GO(backend->kernel[WEFT_OP_LINEAR]->run(&args));
+        WEFT_GO(backend->device->wait(work));
+        for (int i = 0; i < 3; i++) {
+            weft_exchange *x = i == 0 ? in : i == 1 ? out : sum;
+            if (!x)
+                continue;
+            weft_exchange_start(x);
+            WEFT_GO(weft_exchange_wait(x));
+            if (i == 1 && turn == 0) /* the first rank sends when it has computed */
+                r->seen[0] = r->now;
+        }
+        r->seen[turn] = turn ? r->now : r->seen[0];
+    }
+out:
+    weft_exchange_free(in);
+    weft_exchange_free(out);
+    weft_exchange_free(sum);
+    backend->device->free(data);
+    backend->device->free(scratch);
+    backend->device->close(work);
+    backend->device->close(stream);
+    weft_backend_virtual_free(backend);
+    return status;
+}
+
+static void *clocked_main(void *user)
+{
+    clocked_rank *r = user;
+    if (run_clocked(r) != WEFT_OK) {
+        snprintf(r->error, sizeof r->error, "%s", weft_error_message());
+        weft_comm_give_up(r->comm);
+    }
+    return NULL;
+}
+
+static void run_world(clocked_rank *rank)
+{
+    /* 8 GB/s, 2 ms; two ranks a node, where it is 80 GB/s, 1 ms */
+    weft_link_model model;
+    weft_comm *comm[CLOCKED];
+    pthread_t thread[CLOCKED];
+    cr_assert_eq(
+        weft_link_model_parse("64 Gbit/s, 2000 us, 2 per node; inside 640 Gbit/s, 1000 us", &model),
+        WEFT_OK);
+    model.clocked = true;
+    cr_assert_eq(weft_comm_open_fake_linked(CLOCKED, &model, comm), WEFT_OK);
+    for (int r = 0; r < CLOCKED; r++) {
+        rank[r] = (clocked_rank){.comm = comm[r]};
+        pthread_create(&thread[r], NULL, clocked_main, &rank[r]);
+    }
+    for (int r = 0; r < CLOCKED; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < CLOCKED; r++) {
+        weft_comm_free(comm[r]);
+        cr_assert_str_empty(rank[r].error, "rank %d: %s", r, rank[r].error);
+    }
+}
+
+/* Clocks show what arithmetic says, to the bit the same each time, however the threads ran. */
+Test(virtual, messages_carry_the_time)
+{
+    clocked_rank first[CLOCKED], again[CLOCKED];
+    const double megabyte = 4.0 * (1 << 18), inside = megabyte / 80e9, between = megabyte / 8e9;
+    run_world(first);
+    /* a rank waits for what is later: its own arithmetic, or the message and its latency */
+    double there = 1e-3 + inside + 1e-3; /* at rank 1, which has computed for 2 ms */
+    cr_expect_float_eq(first[0].seen[0], 1e-3 + inside, 1e-12);
+    cr_expect_float_eq(first[1].seen[0], fmax(there, 2e-3) + between, 1e-12);
+    there = fmax(there, 2e-3) + between + 2e-3;
+    cr_expect_float_eq(first[2].seen[0], fmax(there, 3e-3) + inside, 1e-12);
+    for (int i = 0; i < 4; i++) {
+        run_world(again);
+        for (int r = 0; r < CLOCKED; r++)
+            cr_expect_arr_eq(first[r].seen, again[r].seen, sizeof first[r].seen,
+                             "rank %d: other times", r);
+    }
+    /* 64 MiB are summed between two nodes: each link carries half of it twice at least */
+    const double least = (double)(64 << 20) / 8e9;
+    for (int t = 1; t < TURNS; t++)
+        cr_expect_geq(first[0].seen[t], (t + 1) * least, "%g s, at least %g", first[0].seen[t],
+                      (t + 1) * least);
+    cr_expect_leq(first[0].seen[TURNS - 1], 1.0, "%g s", first[0].seen[TURNS - 1]);
 }

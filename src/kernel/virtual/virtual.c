@@ -12,15 +12,17 @@
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-enum { PAGE = 4096 };
+/* What is larger than `large` is shown in wider pieces: a process has no more than 65,530 maps. */
+enum { PAGE = 4096, WIDE = 1 << 30 };
+static const int64_t large = (int64_t)4 << 30;
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
-static int window = -1; /* an unnamed file of WEFT_VIRTUAL_WINDOW bytes */
+static int window = -1; /* an unnamed file of WIDE bytes, of which none is there until written */
 
 static void open_window(void)
 {
     window = memfd_create("weft-virtual", MFD_CLOEXEC);
-    if (window >= 0 && ftruncate(window, WEFT_VIRTUAL_WINDOW) != 0) {
+    if (window >= 0 && ftruncate(window, WIDE) != 0) {
         close(window);
         window = -1;
     }
@@ -38,8 +40,9 @@ static void *alloc(int64_t bytes)
     if (base == MAP_FAILED)
         return NULL;
     memcpy(base, &length, sizeof length);
-    for (int64_t at = PAGE; at < length; at += WEFT_VIRTUAL_WINDOW) {
-        const int64_t n = length - at < WEFT_VIRTUAL_WINDOW ? length - at : WEFT_VIRTUAL_WINDOW;
+    const int64_t piece = bytes > large ? WIDE : WEFT_VIRTUAL_WINDOW;
+    for (int64_t at = PAGE; at < length; at += piece) {
+        const int64_t n = length - at < piece ? length - at : piece;
         if (mmap(base + at, (size_t)n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, window, 0) ==
             MAP_FAILED) {
             munmap(base, (size_t)length);
@@ -63,8 +66,21 @@ static void release(void *data)
 
 struct weft_device_stream {
     const weft_virtual_rates *rates;
-    double ready; /* when what was given to it is done, on weft_now()'s clock */
+    double ready; /* when what was given to it is done, on the rank's clock or weft_now()'s */
+    bool apart;   /* its user has a time of its own */
 };
+
+static double now_of(const weft_device_stream *s)
+{
+    return s->apart ? s->ready : s->rates->clock ? *s->rates->clock : weft_now();
+}
+
+static void reach(const weft_device_stream *s, double when)
+{
+    double *clock = s->rates->clock;
+    if (clock && !s->apart && *clock < when)
+        *clock = when;
+}
 
 static void sleep_until(double when)
 {
@@ -92,27 +108,39 @@ static void close_stream(weft_device_stream *s)
 
 static weft_status_code wait(weft_device_stream *s)
 {
-    sleep_until(s->ready);
+    if (s->rates->clock)
+        reach(s, s->ready);
+    else
+        sleep_until(s->ready);
     return WEFT_OK;
 }
 
 static weft_status_code record(weft_device_stream *s, weft_event *event)
 {
-    const double now = weft_now();
+    const double now = now_of(s);
     event->seconds = s->ready > now ? s->ready : now;
     return WEFT_OK;
 }
 
 static weft_status_code await(weft_device_stream *s, weft_event *event)
 {
-    (void)s;
-    sleep_until(event->seconds);
+    if (s->rates->clock)
+        reach(s, event->seconds);
+    else
+        sleep_until(event->seconds);
     return WEFT_OK;
+}
+
+static bool clock_of(weft_device_stream *s, weft_device_clock *clock)
+{
+    *clock = (weft_device_clock){s->rates->clock, &s->ready};
+    s->apart = s->rates->clock != NULL;
+    return s->apart;
 }
 
 static void take(weft_device_stream *s, double seconds)
 {
-    const double now = weft_now();
+    const double now = now_of(s);
     s->ready = (s->ready > now ? s->ready : now) + seconds * s->rates->scale;
 }
 
@@ -178,6 +206,7 @@ const weft_device weft_device_virtual = {
     .convert = convert,
     .add = add,
     .sum = sum,
+    .clock = clock_of,
 };
 
 /* ---- kernels ------------------------------------------------------------------------------- */

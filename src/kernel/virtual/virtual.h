@@ -1,12 +1,13 @@
 /* The backend `virtual`: kernels take the time that a model of a device says, and compute nothing.
  *
  *   executor ──run──> stream: ready = max(ready, now) + seconds(op, cost)     returns at once
- *            ──wait──────────────────────────────────────────────────────> sleeps until `ready`
+ *            ──wait──────────────────────────────────────────────────────> sleeps until `ready`,
+ *                                                                    or with a clock sets it there
  *
  * Programs, schedules and collectives run for real on it, with sizes that no memory here could
- * hold: its memory is one window of WEFT_VIRTUAL_WINDOW bytes that every allocation shows again and
- * again, so that any address may be read and written, nothing written is there afterwards, and next
- * to nothing is reserved. */
+ * hold: its memory is one window of WEFT_VIRTUAL_WINDOW bytes (1 GiB for allocations of many GiB)
+ * that every allocation shows again and again, so that any address may be read and written, nothing
+ * written is there afterwards, and next to nothing is reserved. */
 #ifndef WEFT_KERNEL_VIRTUAL_VIRTUAL_H
 #define WEFT_KERNEL_VIRTUAL_VIRTUAL_H
 
@@ -19,6 +20,9 @@ typedef struct weft_virtual_rates {
     double host;         /* bytes per second to the host's memory, and back; 0: 25e9 */
     double launch;       /* seconds that every kernel takes beside */
     double scale;        /* real seconds that a modelled second takes */
+    /* Of one rank, owned by the caller: this is its time, in modelled seconds, and nothing sleeps.
+     * Work moves it, and so do messages, which carry it (runtime/comm.h). NULL: weft_now()'s */
+    double *clock;
     /* Measured rates of single ops; 0: those above. */
     double op_flops[WEFT_OP_COUNT], op_bytes[WEFT_OP_COUNT];
 } weft_virtual_rates;

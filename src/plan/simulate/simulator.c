@@ -63,6 +63,7 @@ typedef struct simulator {
     weft_arena *arena;
     rounds *cache;                           /* [groups][CLASS_COUNT] */
     int32_t *queue, *queue_first, *queue_at; /* per device and stream */
+    int32_t *first_to, *next_to;             /* sends to a device: list of steps; -1: end */
     int32_t *pending;                        /* per step */
     int32_t *waiter, *waiter_first;
     flow *flows;
@@ -375,6 +376,12 @@ static weft_status start_step(simulator *s, int32_t index)
     return launch(s, index, 0);
 }
 
+/* Members whose stream a step occupies. */
+static int32_t holders(const weft_trace *t, int64_t step)
+{
+    return t->step[step].kind == WEFT_TRACE_SEND ? 1 : t->group[t->step[step].group].count;
+}
+
 static weft_status make_ready(simulator *s, int32_t step)
 {
     return --s->pending[step] == 0 ? push_item(&s->ready, step) : WEFT_OK;
@@ -388,7 +395,7 @@ static weft_status end_step(simulator *s, int32_t index)
     for (int32_t w = s->waiter_first[index]; w < s->waiter_first[index + 1]; w++)
         WEFT_TRY(make_ready(s, s->waiter[w]));
     const weft_trace_group *g = &s->t->group[step->group];
-    for (int32_t i = 0; i < g->count; i++) { /* the next one comes to the front */
+    for (int32_t i = 0; i < holders(s->t, index); i++) { /* the next one comes to the front */
         const int64_t q = (int64_t)s->t->member[g->first + i] * WEFT_STREAM_COUNT + step->stream;
         const int32_t at = ++s->queue_at[q];
         if (at < s->queue_first[q + 1])
@@ -639,7 +646,7 @@ static weft_status prepare(simulator *s)
     const int64_t queues = t->devices * WEFT_STREAM_COUNT, n = t->step_count;
     int64_t entries = 0;
     for (int64_t i = 0; i < n; i++)
-        entries += t->group[t->step[i].group].count;
+        entries += holders(t, i);
     const int64_t i32 = sizeof(int32_t);
     s->queue = weft_arena_alloc(s->arena, entries * i32);
     s->queue_first = weft_arena_alloc(s->arena, (queues + 2) * i32);
@@ -653,12 +660,12 @@ static weft_status prepare(simulator *s)
         return no_memory();
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
-        for (int32_t k = 0; k < g->count; k++)
+        for (int32_t k = 0; k < holders(t, i); k++)
             s->queue_first[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
                            t->step[i].stream + 1]++;
         for (int32_t k = 0; k < t->step[i].after_count; k++)
             s->waiter_first[t->after[t->step[i].first_after + k] + 1]++;
-        s->pending[i] = t->step[i].after_count + g->count;
+        s->pending[i] = t->step[i].after_count + holders(t, i);
     }
     for (int64_t q = 0; q < queues; q++) {
         s->queue_first[q + 1] += s->queue_first[q];
@@ -668,7 +675,7 @@ static weft_status prepare(simulator *s)
         s->waiter_first[i + 1] += s->waiter_first[i];
     for (int64_t i = 0; i < n; i++) {
         const weft_trace_group *g = &t->group[t->step[i].group];
-        for (int32_t k = 0; k < g->count; k++)
+        for (int32_t k = 0; k < holders(t, i); k++)
             s->queue[s->queue_at[(int64_t)t->member[g->first + k] * WEFT_STREAM_COUNT +
                                  t->step[i].stream]++] = (int32_t)i;
         for (int32_t k = 0; k < t->step[i].after_count; k++)
@@ -719,11 +726,40 @@ static void device_figures(const weft_trace *t, span *list, int64_t n, double *b
     *peak = highest;
 }
 
+/* What comes to a device is in no queue of its own. */
+static int64_t add_received(const simulator *s, int64_t device, span *list, int64_t n)
+{
+    for (int32_t i = s->first_to[device]; i >= 0; n++, i = s->next_to[i])
+        list[n] = (span){s->out->start[i], s->out->end[i], i, false};
+    return n;
+}
+
+static weft_status list_received(simulator *s, int64_t *most)
+{
+    const weft_trace *t = s->t;
+    int64_t *count = weft_arena_alloc(s->arena, (t->devices + 1) * (int64_t)sizeof *count);
+    s->first_to = weft_arena_alloc(s->arena, (t->devices + 1) * (int64_t)sizeof *s->first_to);
+    s->next_to = weft_arena_alloc(s->arena, (t->step_count + 1) * (int64_t)sizeof *s->next_to);
+    if (!count || !s->first_to || !s->next_to)
+        return no_memory();
+    memset(s->first_to, -1, (size_t)t->devices * sizeof *s->first_to);
+    for (int64_t i = 0; i < t->step_count; i++) {
+        if (t->step[i].kind != WEFT_TRACE_SEND)
+            continue;
+        const int32_t to = t->member[t->group[t->step[i].group].first + 1];
+        s->next_to[i] = s->first_to[to];
+        s->first_to[to] = (int32_t)i;
+        *most = ++count[to] > *most ? count[to] : *most;
+    }
+    return WEFT_OK;
+}
+
 static weft_status figures(simulator *s)
 {
     const weft_trace *t = s->t;
     weft_simulation *out = s->out;
-    int64_t most = 0;
+    int64_t most = 0, received = 0;
+    WEFT_TRY(list_received(s, &received));
     for (int64_t i = 0; i < t->step_count; i++)
         out->seconds = fmax(out->seconds, out->end[i]);
     for (int64_t d = 0; d < t->devices; d++) {
@@ -731,7 +767,7 @@ static weft_status figures(simulator *s)
             s->queue_first[(d + 1) * WEFT_STREAM_COUNT] - s->queue_first[d * WEFT_STREAM_COUNT];
         most = count > most ? count : most;
     }
-    span *list = weft_alloc(most * (int64_t)sizeof *list);
+    span *list = weft_alloc((most + received + 1) * (int64_t)sizeof *list);
     if (!list)
         return no_memory();
     for (int64_t d = 0; d < t->devices; d++) {
@@ -742,6 +778,7 @@ static weft_status figures(simulator *s)
                 const int32_t i = s->queue[q];
                 list[n++] = (span){out->start[i], out->end[i], i, stream == WEFT_STREAM_COMPUTE};
             }
+        n = add_received(s, d, list, n);
         device_figures(t, list, n, &out->busy[d], &out->exposed[d], &out->peak[d]);
     }
     weft_free(list);

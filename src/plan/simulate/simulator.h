@@ -5,7 +5,8 @@
  * ones), binomial broadcast (log n). The messages of a round are one flow that advances at one
  * rate: the slowest of them, since the next round waits for it. Rates are max-min fair over the
  * links' bandwidths, a flow counting once per message on a link; the latency of the longest path
- * comes before. */
+ * comes before. A send occupies the stream of the device that sends: what comes to a device does
+ * not wait for what leaves it. */
 #ifndef WEFT_PLAN_SIMULATOR_H
 #define WEFT_PLAN_SIMULATOR_H
 
