@@ -1,7 +1,7 @@
 #include "cli/doctor_ranks.h"
 
 #include "base/log.h"
-#include "pass/parallel.h"
+#include "cli/parallel_option.h"
 #include "runtime/comm.h"
 #include "runtime/measure.h"
 #include "runtime/seat.h"
@@ -211,8 +211,6 @@ static void print_axes(const rank_report *r, const weft_mesh *mesh, int ranks)
 
 weft_status weft_doctor_ranks(const weft_args *args)
 {
-    int count;
-    const char *const *text = weft_args_list(args, "--parallel", &count);
     weft_status_code status = WEFT_OK;
     weft_parallel parallel;
     weft_mesh mesh;
@@ -221,8 +219,7 @@ weft_status weft_doctor_ranks(const weft_args *args)
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    WEFT_GO(weft_config_parse(arena, "", 0, "--parallel", text, count, &weft_parallel_section,
-                              &parallel));
+    WEFT_GO(weft_args_parallel(args, arena, &parallel));
     WEFT_GO(weft_comm_open_mpi(&comm));
     const int ranks = weft_comm_ranks(comm);
     WEFT_GO(weft_parallel_mesh(&parallel, ranks, "--parallel", &mesh));

@@ -1,5 +1,5 @@
 #include "base/fs.h"
-#include "cli/verb.h"
+#include "cli/parallel_option.h"
 #include "generate/evaluate.h"
 #include "generate/gallery.h"
 
@@ -53,6 +53,19 @@ static void print_shares(const json_t *result, const char *key, const char *titl
            100 * number(s, "direction"), 100 * number(s, "all"));
 }
 
+static void print_prompts(const json_t *r)
+{
+    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction",
+           "all three");
+    print_shares(r, "held_out", "held out");
+    print_shares(r, "seen", "seen");
+    const json_t *chance = json_object_get(r, "chance");
+    printf("%-10s %4s %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", "chance", "",
+           100 * number(chance, "colour"), 100 * number(chance, "shape"),
+           100 * number(chance, "direction"), 100 * number(chance, "all"));
+}
+
+/* All ranks make the videos; rank 0 judges them. */
 static weft_status eval_prompts(const weft_args *args)
 {
     weft_prompt_eval_options o = {.model = weft_args_string(args, "--model"),
@@ -67,17 +80,27 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.generator.steps));
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o.generator.batch));
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.generator.guidance));
-    json_t *r;
-    WEFT_TRY(weft_evaluate_prompts(&o, &r));
-    printf("%-10s %4s %10s %10s %10s %10s\n", "prompts", "", "colour", "shape", "direction",
-           "all three");
-    print_shares(r, "held_out", "held out");
-    print_shares(r, "seen", "seen");
-    const json_t *chance = json_object_get(r, "chance");
-    printf("%-10s %4s %8.1f %% %8.1f %% %8.1f %% %8.1f %%\n", "chance", "",
-           100 * number(chance, "colour"), 100 * number(chance, "shape"),
-           100 * number(chance, "direction"), 100 * number(chance, "all"));
-    return finish(args, r);
+    weft_parallel parallel;
+    json_t *r = NULL;
+    weft_status_code status = WEFT_OK;
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    WEFT_GO(weft_args_parallel(args, arena, &parallel));
+    o.generator.parallel = &parallel;
+    WEFT_GO(weft_comm_open_mpi(&o.comm));
+    WEFT_GO(weft_evaluate_prompts(&o, &r));
+    if (r) {
+        print_prompts(r);
+        WEFT_GO(finish(args, r));
+    }
+    status = weft_comm_barrier(o.comm);
+out:
+    if (status != WEFT_OK)
+        weft_comm_give_up(o.comm);
+    weft_comm_free(o.comm);
+    weft_arena_free(arena);
+    return status;
 }
 
 static weft_status run_eval(const weft_args *args)
@@ -141,6 +164,10 @@ static const weft_option options[] = {
      .value_name = "N",
      .fallback = "8",
      .help = "prompts: videos denoised together"},
+    {.name = "--parallel",
+     .value_name = "KEY=VALUE",
+     .help = "prompts: how ranks split the work, as for weft generate",
+     .repeated = true},
     {.name = "--out",
      .value_name = "DIR",
      .fallback = "evaluated",
@@ -162,7 +189,8 @@ const weft_verb weft_verb_eval = {
                "ordinary image analysis: a plane is fitted to the background, what stands out is "
                "the object, its hue, outline\n"
                "and course are the answers. Prints the share of prompts that each was right in, "
-               "beside chance.",
+               "beside chance. Under mpirun all ranks generate, split as --parallel says; the "
+               "videos are those of one rank to 1e-5.",
     .examples = "weft eval vae --model demo/vae/model/vae --shards demo/shards --sheet vae.png\n"
                 "weft eval prompts --model demo/dit/model --heldout demo/raw/heldout.json --out "
                 "demo/eval --json demo/eval.json\n",

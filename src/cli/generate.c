@@ -2,7 +2,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "cli/verb.h"
+#include "cli/parallel_option.h"
 #include "format/npy.h"
 #include "generate/gallery.h"
 
@@ -269,15 +269,6 @@ static weft_status read_passes(const weft_args *args, weft_pass_switches *passes
     return WEFT_OK;
 }
 
-/* The keys of a config's section `parallel`. */
-static weft_status read_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel)
-{
-    int count;
-    const char *const *text = weft_args_list(args, "--parallel", &count);
-    return weft_config_parse(arena, "", 0, "--parallel", text, count, &weft_parallel_section,
-                             parallel);
-}
-
 /* All ranks were stopped by an interrupt of one. It is said before anybody leaves, because a
  * launcher ends the whole job when one of its processes ends. */
 static weft_status leave_together(weft_comm *comm)
@@ -301,7 +292,7 @@ static weft_status run_generate(const weft_args *args)
     weft_status_code status = WEFT_OK;
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    WEFT_GO(read_parallel(args, arena, &parallel));
+    WEFT_GO(weft_args_parallel(args, arena, &parallel));
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
     WEFT_GO(read_passes(args, &passes));
@@ -424,9 +415,9 @@ static const weft_option options[] = {
      .repeated = true},
     {.name = "--parallel",
      .value_name = "KEY=VALUE",
-     .help = "how ranks split the work: dp, fsdp, tp, sequence, cp, context, order of a training "
-             "config's section parallel (tp=2, context=ring); dp, what is left, splits prompts x "
-             "guidance halves",
+     .help = "how ranks split the work: cfg, dp, fsdp, tp, sequence, cp, context, order of a "
+             "training config's section parallel (tp=2, context=ring); cfg=2 splits the guidance "
+             "halves, dp, what is left, the prompts of each",
      .repeated = true},
     {.name = "--batch",
      .value_name = "N",

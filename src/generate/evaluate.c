@@ -306,9 +306,12 @@ static weft_status_code on_eval_step(void *user, int64_t first_prompt, int64_t d
 static weft_status generate_all(prompt_eval *e)
 {
     const weft_prompt_eval_options *o = e->o;
-    WEFT_TRY(weft_generator_open(o->model, &o->generator, NULL, &e->generator));
+    WEFT_TRY(weft_generator_open(o->model, &o->generator, o->comm, &e->generator));
     WEFT_TRY(weft_generator_bind(e->generator));
     const weft_generator_options *s = weft_generator_settings(e->generator);
+    if (weft_comm_rank(o->comm) > 0)
+        return weft_generator_run(e->generator, e->text, e->seed, e->count,
+                                  &(weft_generator_sink){0});
     e->rgb = weft_alloc(s->frames * s->height * s->width * 3);
     e->each = json_array();
     if (!e->rgb || !e->each)
@@ -346,7 +349,8 @@ weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_
         status = list_prompts(&e, json);
     if (status == WEFT_OK)
         status = generate_all(&e);
-    if (status == WEFT_OK) {
+    *result = NULL;
+    if (status == WEFT_OK && weft_comm_rank(options->comm) == 0) {
         json_t *chance =
             json_pack("{s:f, s:f, s:f, s:f}", "colour", 1.0 / WEFT_SHAPE_COLOURS, "shape",
                       1.0 / WEFT_SHAPE_KINDS, "direction", 1.0 / WEFT_SHAPE_DIRECTIONS, "all",

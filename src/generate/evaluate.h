@@ -26,12 +26,14 @@ typedef struct weft_prompt_eval_options {
     int64_t seen;        /* prompts of combinations that training shows, for comparison */
     int64_t seed;
     weft_generator_options generator;
+    weft_comm *comm; /* borrowed; NULL: one rank. Rank 0 judges and writes */
     const char *out; /* folder for the videos and sheet.png */
 } weft_prompt_eval_options;
 
 /* Generates, then reads colour, shape and direction of motion from the pixels. {"held_out":
  * {"prompts", "colour", "shape", "direction", "all"}, "seen": {...}, "chance": {...}, "each":
- * [{"prompt","seed","read","held_out"}]}; shares of prompts. */
+ * [{"prompt","seed","read","held_out"}]}; shares of prompts. On other ranks than 0 *result is NULL.
+ */
 weft_status weft_evaluate_prompts(const weft_prompt_eval_options *options, json_t **result);
 
 #endif

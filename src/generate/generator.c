@@ -227,7 +227,8 @@ static weft_status lay_out(weft_generator *p)
     const weft_family *f = p->denoiser_model->family;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     if (p->options.parallel)
-        WEFT_TRY(weft_parallel_mesh(p->options.parallel, ranks, "--parallel", &p->mesh));
+        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks, p->guidance->rows,
+                                            "--parallel", &p->mesh));
     else
         p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));

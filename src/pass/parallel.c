@@ -35,6 +35,9 @@ static const weft_section context_section = {
 static const weft_key parallel_keys[] = {
     DEGREE(dp, "dp", "data_parallel_replicate_degree", "0",
            "replicas, each with its share of the samples; 0: as many as the other degrees leave"),
+    DEGREE(
+        cfg, "cfg", NULL, "1",
+        "of generation: the guidance halves, with the prompt and without, on ranks of their own"),
     DEGREE(fsdp, "fsdp", "data_parallel_shard_degree", "1",
            "parameters, gradients and optimizer in parts over ranks that split samples (ZeRO-3)"),
     {"zero", WEFT_KEY_I64, offsetof(weft_parallel, zero), "0", "",
@@ -77,7 +80,7 @@ const weft_section weft_parallel_section = {
     sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
 
 const weft_parallel weft_parallel_default = {
-    .fsdp = 1, .ep = 1, .tp = 1, .pp = 1, .schedule = "1f1b", .plan = ""};
+    .cfg = 1, .fsdp = 1, .ep = 1, .tp = 1, .pp = 1, .schedule = "1f1b", .plan = ""};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 
@@ -185,6 +188,12 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
                          "%s: parallel.plan: a layout of `weft plan layout --for` is for the "
                          "training of its run; here give degrees",
                          where);
+    if (p->cfg > 1)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: parallel.cfg: training has no guidance halves; weft generate and weft "
+            "eval split them. Leave it out: dp takes its ranks",
+            where);
     WEFT_TRY(context_of(p, where, &d));
     WEFT_TRY(order_of(p, where, order));
     const int64_t rest = d.fsdp * d.ep * d.ring * d.ulysses * d.tp * d.pp;
@@ -210,6 +219,34 @@ weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *wh
     return WEFT_OK;
 }
 
+weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int halves,
+                                       const char *where, weft_mesh *mesh)
+{
+    weft_parallel own = *p;
+    const int64_t cfg = p->cfg ? p->cfg : 1;
+    if (p->pp > 1)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: pp=%lld: a denoising step would go through the stages one after the "
+                         "other and gain nothing; fsdp=%lld keeps the weights in as many parts, tp "
+                         "or cp split the work",
+                         where, (long long)p->pp, (long long)p->pp);
+    if (cfg > 1 && cfg != halves)
+        return weft_fail(WEFT_E_CONFIG, "%s: cfg=%lld: this guidance has %d; %s", where,
+                         (long long)cfg, halves,
+                         halves > 1 ? "cfg=2 splits them" : "leave cfg out");
+    own.cfg = 1;
+    own.dp *= cfg;
+    WEFT_TRY(weft_parallel_mesh(&own, ranks, where, mesh));
+    const int axis = weft_mesh_axis(mesh, "dp");
+    const int dp = axis >= 0 ? mesh->axis[axis].size : 1;
+    if (dp % cfg)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: cfg=%lld: the other axes leave %d of %d ranks, which do not make "
+                         "halves: start %lld (mpirun -n)",
+                         where, (long long)cfg, dp, ranks, (long long)(ranks / dp * (dp + 1)));
+    return WEFT_OK;
+}
+
 /* ---- in words ------------------------------------------------------------------------------ */
 
 const char *weft_parallel_given(const weft_parallel *p)
@@ -218,7 +255,8 @@ const char *weft_parallel_given(const weft_parallel *p)
     const struct {
         const char *name;
         bool given;
-    } key[] = {{"dp", p->dp != d->dp},
+    } key[] = {{"cfg", p->cfg != d->cfg},
+               {"dp", p->dp != d->dp},
                {"fsdp", p->fsdp != d->fsdp},
                {"ep", p->ep != d->ep},
                {"zero", p->zero != d->zero},

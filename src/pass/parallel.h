@@ -20,6 +20,7 @@ typedef struct weft_context {
 } weft_context;
 
 typedef struct weft_parallel {
+    int64_t cfg;      /* of generation: ranks that split the guidance halves */
     int64_t dp, fsdp; /* ranks that split samples; dp 0: as many as are left */
     int64_t zero;     /* of the dp ranks: 0, 1, 2 (train/optimizer.h) */
     int64_t tp;
@@ -50,9 +51,15 @@ const char *weft_parallel_given(const weft_parallel *p);
  *   dp, fsdp, ep, pp   as they are     cp   "cp" (all-to-all), "ring", or ring outside, cp inside
  *   tp                 "tp", or "sp" with `sequence`
  *
- * WEFT_E_CONFIG, beginning with `where`: degrees that do not make the ranks, with those that do. */
+ * WEFT_E_CONFIG, beginning with `where`: cfg (see below), degrees that do not make the ranks, with
+ * those that do. */
 weft_status weft_parallel_mesh(const weft_parallel *p, int ranks, const char *where,
                                weft_mesh *mesh);
+
+/* The same for a denoising batch, whose rows are the prompts and behind them, with `halves` 2, the
+ * same without text: cfg is an outer part of the axis dp. Stages are refused. */
+weft_status weft_parallel_mesh_denoise(const weft_parallel *p, int ranks, int halves,
+                                       const char *where, weft_mesh *mesh);
 
 /* One graph of a step and how often the step runs it. */
 typedef struct weft_parallel_part {

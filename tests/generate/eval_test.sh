@@ -10,6 +10,10 @@ write_configs
     { cat eval.log; fail "weft eval vae"; }
 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out evaluated --json prompts.json >prompts.log 2>&1 ||
     { cat prompts.log; fail "weft eval prompts"; }
+ranks 2 "$WEFT" eval prompts --model runs/dit/model --heldout raw/heldout.json --repeats 1 --seen 2 --steps 2 --out two --json two.json --parallel cfg=2 \
+    >two.log 2>&1 || { cat two.log; fail "weft eval prompts on two ranks"; }
+[ "$(grep -c 'held out' two.log)" = 1 ] && [ "$(ls two)" = "$(ls evaluated)" ] || { cat two.log; ls two; fail "two ranks: figures or videos are other than one rank's"; }
+cmp prompts.json two.json || fail "two ranks read something else from the videos"
 echo '{"step": "train", "seconds": 3}' >times.jsonl
 "$WEFT" report --out page.html --run "VAE=runs/vae" --run "DiT=runs/dit" --vae-eval vae.json --prompt-eval prompts.json --videos evaluated \
     --picture "Reconstructions=vae.png" --times times.jsonl >report.log 2>&1 || { cat report.log; fail "weft report"; }

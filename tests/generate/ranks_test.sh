@@ -19,10 +19,21 @@ generate 1 alone.mp4 --prompt "a red circle moving left"
 generate 2 two "${prompts[@]}"
 generate 2 tp "${prompts[@]}" --parallel tp=2
 generate 2 fsdp "${prompts[@]}" --parallel fsdp=2
+generate 2 halves "${prompts[@]}" --parallel cfg=2
+generate 4 both "${prompts[@]}" --batch 2 --parallel cfg=2 --parallel tp=2
 generate 2 ring "${prompts[@]}" --parallel cp=2 --parallel context=ring
 generate 4 mixed "${prompts[@]}" --batch 3 --parallel tp=2 --parallel sequence=true # and dp=2
 ranks 2 "$WEFT" generate --model runs/dit/model --prompt x --out no --parallel tp=3 >generate.log 2>&1 && fail "tp=3 on 2 ranks"
 grep -q "need 3 ranks, but 2 run" generate.log || { cat generate.log; fail "no word about ranks"; }
+refused() { # WORDS RANKS OPTIONS...
+    local words=$1 n=$2
+    shift 2
+    ranks "$n" "$WEFT" generate --model runs/dit/model --prompt x --out no "$@" >generate.log 2>&1 && fail "$*: not refused"
+    grep -q -- "$words" generate.log || { cat generate.log; fail "$*: not told: $words"; }
+}
+refused "fsdp=2 keeps the weights in as many parts, tp or cp split the work" 2 --parallel pp=2
+refused "cfg=2: this guidance has 1; leave cfg out" 2 --parallel cfg=2 --guidance 1
+refused "leave 1 of 2 ranks, which do not make halves: start 4" 2 --parallel cfg=2 --parallel tp=2
 for i in 0 1 2; do
     cmp "one/000$i.npy" "again/000$i.npy" || fail "the same command gave other numbers"
     cmp "one/000$i.mp4" "again/000$i.mp4" || fail "the same command gave another file"
@@ -40,7 +51,7 @@ def load(path):
 for i in range(3):
     a = load(f"one/000{i}.npy")
     assert len(a) == 5 * 32 * 32 * 3
-    for many in "two", "tp", "fsdp", "ring", "mixed":
+    for many in "two", "tp", "fsdp", "halves", "both", "ring", "mixed":
         b = load(f"{many}/000{i}.npy")
         error = sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(x * x for x in a) ** 0.5
         print(many, i, error)
