@@ -10,6 +10,7 @@ typedef struct machine {
     const char *path;
     const unsigned char *at, *end;
     weft_arena *arena;
+    weft_pickled *storages; /* NULL: not kept */
     weft_pickled **stack;
     int64_t depth, stack_room;
     weft_pickled **memo;
@@ -234,10 +235,52 @@ static const struct {
     {"",                "float8_e4m3fn", WEFT_F8E4M3, NULL},
     {"",                "float8_e5m2",   WEFT_F32,    "F8_E5M2"},
 };
-static const char *const callable[] = {
-    "collections OrderedDict", "torch._utils _rebuild_tensor", "torch._utils _rebuild_tensor_v2",
-    "torch._utils _rebuild_tensor_v3", "torch._utils _rebuild_parameter", "torch Size",
-    "torch.storage UntypedStorage", "torch UntypedStorage", "torch.serialization _get_layout",
+/* What a call of it makes; FIRST: its first argument, INNER: a call of that with the third. */
+typedef enum call_kind {
+    MAKES_NOTHING,
+    MAKES_DICT,
+    MAKES_TENSOR,
+    MAKES_TENSOR_V3,
+    FIRST,
+    INNER
+} call_kind;
+static const struct {
+    const char *name;
+    call_kind kind;
+} callable[] = {
+    {"collections OrderedDict",                     MAKES_DICT},
+    {"collections defaultdict",                     MAKES_DICT},
+    {"torch._utils _rebuild_tensor",                MAKES_TENSOR},
+    {"torch._utils _rebuild_tensor_v2",             MAKES_TENSOR},
+    {"torch._utils _rebuild_tensor_v3",             MAKES_TENSOR_V3},
+    {"torch._utils _rebuild_parameter",             FIRST},
+    {"torch._utils _rebuild_parameter_with_state",  FIRST},
+    {"torch._tensor _rebuild_from_type_v2",         INNER}, /* tensors with attributes, buffers */
+    {"torch Size",                                  FIRST},
+    /* classes that are named, not called */
+    {"torch Tensor",                                MAKES_NOTHING},
+    {"torch.nn.parameter Parameter",                MAKES_NOTHING},
+    {"torch.nn.parameter Buffer",                   MAKES_NOTHING},
+    {"torch.storage UntypedStorage",                MAKES_NOTHING},
+    {"torch UntypedStorage",                        MAKES_NOTHING},
+    {"torch.serialization _get_layout",             MAKES_NOTHING},
+    /* values beside the tensors, which are passed over */
+    {"torch device",                                MAKES_NOTHING},
+    {"collections Counter",                         MAKES_NOTHING},
+    {"_codecs encode",                              MAKES_NOTHING},
+    {"builtins dict",                               MAKES_DICT},
+    {"builtins list",                               MAKES_NOTHING},
+    {"builtins set",                                MAKES_NOTHING},
+    {"builtins frozenset",                          MAKES_NOTHING},
+    {"builtins bytearray",                          MAKES_NOTHING},
+    {"__builtin__ dict",                            MAKES_DICT},
+    {"__builtin__ list",                            MAKES_NOTHING},
+    {"__builtin__ set",                             MAKES_NOTHING},
+    {"__builtin__ frozenset",                       MAKES_NOTHING},
+    {"__builtin__ bytearray",                       MAKES_NOTHING},
+    {"numpy dtype",                                 MAKES_NOTHING},
+    {"numpy.core.multiarray scalar",                MAKES_NOTHING},
+    {"numpy._core.multiarray scalar",               MAKES_NOTHING},
 };
 /* clang-format on */
 
@@ -266,7 +309,7 @@ static weft_status push_name(machine *m, const char *module, const char *name)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory", m->path);
     bool known = type_of(v->text, v);
     for (int i = 0; i < WEFT_COUNT(callable) && !known; i++)
-        known = !strcmp(v->text, callable[i]);
+        known = !strcmp(v->text, callable[i].name);
     if (!known)
         return weft_fail(
             WEFT_E_UNSUPPORTED,
@@ -300,6 +343,36 @@ static weft_status rebuild(machine *m, const weft_pickled *args, bool third, wef
     return WEFT_OK;
 }
 
+static call_kind kind_of(const char *name)
+{
+    for (int i = 0; i < WEFT_COUNT(callable); i++)
+        if (!strcmp(name, callable[i].name))
+            return callable[i].kind;
+    return MAKES_NOTHING;
+}
+
+static weft_status result_of(machine *m, const weft_pickled *f, const weft_pickled *args,
+                             weft_pickled **v)
+{
+    call_kind kind = kind_of(f->text);
+    if (kind == INNER) { /* function, class, arguments, state */
+        if (args->count < 3 || args->item[0]->kind != WEFT_PICKLED_NAME ||
+            args->item[2]->kind != WEFT_PICKLED_LIST)
+            return bad(m, "describes a tensor in another way");
+        kind = kind_of(args->item[0]->text);
+        args = args->item[2];
+    }
+    switch (kind) {
+    case MAKES_TENSOR: return rebuild(m, args, false, v);
+    case MAKES_TENSOR_V3: return rebuild(m, args, true, v);
+    case FIRST: *v = args->count > 0 ? args->item[0] : make(m, WEFT_PICKLED_NOTHING); break;
+    case MAKES_DICT: *v = make(m, WEFT_PICKLED_DICT); break;
+    case MAKES_NOTHING:
+    case INNER: *v = make(m, WEFT_PICKLED_NOTHING); break;
+    }
+    return WEFT_OK;
+}
+
 static weft_status call(machine *m)
 {
     weft_pickled *args, *f, *v = NULL;
@@ -307,15 +380,7 @@ static weft_status call(machine *m)
     WEFT_TRY(pop(m, &f));
     if (f->kind != WEFT_PICKLED_NAME || args->kind != WEFT_PICKLED_LIST)
         return bad(m, "calls what is no function");
-    const char *name = strchr(f->text, ' ') + 1;
-    if (!strcmp(name, "OrderedDict"))
-        v = make(m, WEFT_PICKLED_DICT);
-    else if (!strncmp(name, "_rebuild_tensor", 15))
-        WEFT_TRY(rebuild(m, args, !strcmp(name, "_rebuild_tensor_v3"), &v));
-    else if ((!strcmp(name, "_rebuild_parameter") || !strcmp(name, "Size")) && args->count > 0)
-        v = args->item[0];
-    else
-        v = make(m, WEFT_PICKLED_NOTHING);
+    WEFT_TRY(result_of(m, f, args, &v));
     return push(m, v);
 }
 
@@ -335,6 +400,8 @@ static weft_status push_storage(machine *m)
                         .dtype = id->item[1]->dtype,
                         .packing = id->item[1]->packing,
                         .typed = id->item[1]->typed};
+    if (m->storages)
+        WEFT_TRY(add(m, m->storages, v));
     return push(m, v);
 }
 
@@ -444,6 +511,7 @@ static weft_status step(machine *m, unsigned char op)
     case 'K': return passed_number(m, 1, push_number);
     case 'M': return passed_number(m, 2, push_number);
     case 0x8a: return passed_number(m, 1, push_long); /* LONG1 */
+    case 0x8b: return passed_number(m, 4, push_long); /* LONG4 */
     case 'G': return passed_number(m, 8, push_real);  /* BINFLOAT */
     case 'X': return passed_number(m, 4, push_text);  /* BINUNICODE */
     case 0x8c: return passed_number(m, 1, push_text);
@@ -452,6 +520,11 @@ static weft_status step(machine *m, unsigned char op)
     case 'T': return passed_number(m, 4, push_text);
     case 'C': return passed_number(m, 1, push_text); /* SHORT_BINBYTES */
     case 'B': return passed_number(m, 4, push_text);
+    case 0x8e:
+    case 0x96: return passed_number(m, 8, push_text);      /* BINBYTES8, BYTEARRAY8 */
+    case 0x8f: return push_kind(m, WEFT_PICKLED_LIST, 0);  /* EMPTY_SET */
+    case 0x90: return put_items(m, WEFT_PICKLED_LIST);     /* ADDITEMS */
+    case 0x91: return push_gathered(m, WEFT_PICKLED_LIST); /* FROZENSET */
     case ')': return push_tuple(m, 0);
     case 0x85: return push_tuple(m, 1);
     case 0x86: return push_tuple(m, 2);
@@ -485,10 +558,10 @@ static weft_status step(machine *m, unsigned char op)
 }
 
 weft_status weft_pickle_parse(const char *path, const unsigned char **at, const unsigned char *end,
-                              weft_arena *arena, weft_pickled **value)
+                              weft_arena *arena, weft_pickled *storages, weft_pickled **value)
 {
     *value = &mark;
-    machine m = {.path = path, .at = *at, .end = end, .arena = arena};
+    machine m = {.path = path, .at = *at, .end = end, .arena = arena, .storages = storages};
     weft_status_code status = WEFT_OK;
     while (status == WEFT_OK) {
         const unsigned char *op;

@@ -35,8 +35,10 @@ struct weft_pickled {
     weft_pickled *size, *stride; /* lists of numbers */
 };
 
-/* Reads one pickle from *at on, which is left behind it. All values live in `arena`. */
+/* Reads one pickle from *at on, which is left behind it. All values live in `arena`. `storages`: a
+ * list that its storages are added to, in their order and as often as they are named; NULL: none
+ * is kept. */
 weft_status weft_pickle_parse(const char *path, const unsigned char **at, const unsigned char *end,
-                              weft_arena *arena, weft_pickled **value);
+                              weft_arena *arena, weft_pickled *storages, weft_pickled **value);
 
 #endif

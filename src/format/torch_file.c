@@ -4,8 +4,8 @@
  *   older:  pickle of a magic number | pickle of 1001 | pickle of sizes | pickle of the object
  *           | pickle of a list of storage keys | for each: i64 elements, elements
  *
- * The object is a dict of names and tensors, or one that holds such a dict under "state_dict",
- * "model" or "module"; what else it holds is passed over. */
+ * The object is a dict of names and tensors, or one that holds such a dict under "state_dict" or
+ * another usual name, or as its only one; what else it holds is passed over. */
 #include "base/config.h"
 #include "format/pickle.h"
 #include "format/tensors_inside.h"
@@ -13,11 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* PROTO 2 to 5, from 4 on FRAME and its size, LONG1 of the magic number's 10 bytes. */
 bool weft_pickle_is(const weft_map *map)
 {
-    static const unsigned char older[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9};
-    return (map->bytes >= 4 && !memcmp(map->data, "PK\3\4", 4)) ||
-           (map->bytes >= (int64_t)sizeof older && !memcmp(map->data, older, sizeof older));
+    static const unsigned char magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9};
+    const unsigned char *p = map->data;
+    if (map->bytes >= 4 && !memcmp(p, "PK\3\4", 4))
+        return true;
+    if (map->bytes < 11 + (int64_t)sizeof magic || p[0] != 0x80 || p[1] < 2 || p[1] > 5)
+        return false;
+    return !memcmp(p + (p[2] == 0x95 ? 11 : 2), magic, sizeof magic);
 }
 
 static uint64_t number_at(const unsigned char *p, int bytes)
@@ -106,19 +111,33 @@ static bool has_tensors(const weft_pickled *dict)
     return false;
 }
 
+/* The dict in `dict` that holds the tensors: of a usual name, or the only one that has any. */
+static const weft_pickled *inner_of(const weft_pickled *dict)
+{
+    static const char *const nests[] = {"state_dict", "model_state_dict", "model",    "module",
+                                        "ema",        "generator_ema",    "generator"};
+    const weft_pickled *only = NULL;
+    int candidates = 0;
+    for (int n = 0; n < WEFT_COUNT(nests); n++)
+        for (int64_t i = 0; i + 1 < dict->count; i += 2)
+            if (dict->item[i]->kind == WEFT_PICKLED_TEXT &&
+                !strcmp(dict->item[i]->text, nests[n]) &&
+                dict->item[i + 1]->kind == WEFT_PICKLED_DICT)
+                return dict->item[i + 1];
+    for (int64_t i = 1; i < dict->count; i += 2)
+        if (dict->item[i]->kind == WEFT_PICKLED_DICT && has_tensors(dict->item[i])) {
+            only = dict->item[i];
+            candidates++;
+        }
+    return candidates == 1 ? only : NULL;
+}
+
 static weft_status add_object(weft_tensors *ts, const char *path, const weft_pickled *root,
                               const pieces *all)
 {
-    static const char *const nests[] = {"state_dict", "model", "module", "ema"};
     for (int depth = 0; depth < 3 && root->kind == WEFT_PICKLED_DICT && !has_tensors(root);
          depth++) {
-        const weft_pickled *inner = NULL;
-        for (int n = 0; n < WEFT_COUNT(nests) && !inner; n++)
-            for (int64_t i = 0; i + 1 < root->count && !inner; i += 2)
-                if (root->item[i]->kind == WEFT_PICKLED_TEXT &&
-                    !strcmp(root->item[i]->text, nests[n]) &&
-                    root->item[i + 1]->kind == WEFT_PICKLED_DICT)
-                    inner = root->item[i + 1];
+        const weft_pickled *inner = inner_of(root);
         if (!inner)
             break;
         root = inner;
@@ -238,46 +257,51 @@ static weft_status read_zip(weft_tensors *ts, const char *path, const weft_map *
         const char *slash = strrchr(p.key, '/'), *last = slash ? slash + 1 : p.key;
         if (!strcmp(last, "data.pkl"))
             pickle = p;
+        if (!strcmp(last, "byteorder") && p.bytes == 3 && !memcmp(p.data, "big", 3))
+            return weft_fail(WEFT_E_UNSUPPORTED,
+                             "%s: written on a big-endian machine, which weft does not read; save "
+                             "it as safetensors",
+                             path);
         p.key = last;
         WEFT_TRY(keep(all, &p));
         at += length;
     }
     if (!pickle.data)
         return weft_fail(WEFT_E_FORMAT, "%s: a zip without data.pkl: not of torch.save", path);
-    return weft_pickle_parse(path, &pickle.data, pickle.data + pickle.bytes, ts->arena, root);
+    return weft_pickle_parse(path, &pickle.data, pickle.data + pickle.bytes, ts->arena, NULL, root);
 }
 
 /* ---- the older form ------------------------------------------------------------------------- */
 
-static const weft_pickled *storage_of(const weft_pickled *v, const char *key, int depth)
+static const weft_pickled *storage_of(const weft_pickled *storages, const char *key)
 {
-    const weft_pickled *found = NULL;
-    if (v->kind == WEFT_PICKLED_TENSOR && !strcmp(v->storage->text, key))
-        return v->storage;
-    for (int64_t i = 0; depth < 4 && i < v->count && !found; i++)
-        found = storage_of(v->item[i], key, depth + 1);
-    return found;
+    for (int64_t i = 0; i < storages->count; i++)
+        if (!strcmp(storages->item[i]->text, key))
+            return storages->item[i];
+    return NULL;
 }
 
 static weft_status read_older(weft_tensors *ts, const char *path, const weft_map *map, pieces *all,
                               weft_pickled **root)
 {
     const unsigned char *at = map->data, *end = map->data + map->bytes;
-    weft_pickled *v[5];
+    weft_pickled *v[5], storages = {.kind = WEFT_PICKLED_LIST};
     for (int i = 0; i < 5; i++)
-        WEFT_TRY(weft_pickle_parse(path, &at, end, ts->arena, &v[i]));
+        WEFT_TRY(weft_pickle_parse(path, &at, end, ts->arena, &storages, &v[i]));
     *root = v[3];
     if (v[4]->kind != WEFT_PICKLED_LIST)
         return weft_fail(WEFT_E_FORMAT, "%s: no list of storages behind its pickle", path);
     for (int64_t i = 0; i < v[4]->count; i++) {
         const weft_pickled *key = v[4]->item[i];
         const weft_pickled *s =
-            key->kind == WEFT_PICKLED_TEXT ? storage_of(*root, key->text, 0) : NULL;
+            key->kind == WEFT_PICKLED_TEXT ? storage_of(&storages, key->text) : NULL;
         if (!s || end - at < 8)
             return weft_fail(WEFT_E_FORMAT, "%s: storage %lld of %lld is not there", path,
                              (long long)i, (long long)v[4]->count);
         const uint64_t count = number_at(at, 8);
-        const int64_t each = s->packing ? s->packing->bytes : weft_dtype_bytes(s->dtype);
+        const int64_t each = !s->typed    ? 1
+                             : s->packing ? s->packing->bytes
+                                          : weft_dtype_bytes(s->dtype);
         at += 8;
         if (count > (uint64_t)(end - at) / (uint64_t)each)
             return weft_fail(WEFT_E_FORMAT, "%s: ends within storage \"%s\" (truncated download?)",

@@ -68,15 +68,39 @@ def save(path, call=b"", nest=False, transpose=False):
         body += b"u" + (b"s" if nest else b"") + call + b"."
         z.writestr("archive/data.pkl", body)
 
+def older(path, protocol):
+    """magic number | 1001 | sizes | object | keys of storages | elements, as up to torch 1.5"""
+    begin = b"\x80" + bytes([protocol]) + (b"\x95" + struct.pack("<Q", 13) if protocol > 3 else b"")
+    out = begin + b"\x8a\n\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19." + begin + b"M\xe9\x03." + begin + b"}."
+    body, keys, storages = b"}(" + text("epoch") + number(3) + text("weights") + b"}(", b"](", b""
+    for i, (name, t) in enumerate(head.items()):
+        if name == "__metadata__":
+            continue
+        body += text(name) + tensor(str(i), t["shape"])
+        keys += text(str(i))
+        begins, ends = t["data_offsets"]
+        storages += struct.pack("<Q", (ends - begins) // 4) + data[8 + n + begins:8 + n + ends]
+    open(path, "wb").write(out + begin + body + b"uu." + begin + keys + b"e." + storages)
+
 save("plain.pt")
 save("nested.pth", nest=True)
 save("evil.pt", call=b"cos\nsystem\n(" + text("touch owned") + b"tR")
+older("older.pt", 2)
+older("older4.pt", 4)
+zipfile.ZIP64_LIMIT = 100  # sizes and places in the fields of 64 bits
+save("wide.pt")
+with zipfile.ZipFile("wide.pt", "a") as z:
+    z.writestr("archive/byteorder", "little")
+with zipfile.ZipFile("big.pt", "w", zipfile.ZIP_STORED) as z:
+    z.writestr("archive/data.pkl", b"\x80\x02}.")
+    z.writestr("archive/byteorder", "big")
 PY
 "$WEFT" inspect model "$golden/dialects/dialect_wan_a/original.safetensors" --tensors | sort >expected
-for file in plain.pt nested.pth; do
+for file in plain.pt nested.pth older.pt older4.pt wide.pt; do
     "$WEFT" inspect model $file --tensors | sort | cmp - expected
 done
 refuses evil.pt 'os.system'
 [ ! -e owned ]
+refuses big.pt 'big-endian'
 head -c 20000 plain.pt >cut.pt
 refuses cut.pt 'truncated download'
