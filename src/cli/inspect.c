@@ -360,19 +360,12 @@ static weft_status print_json(const figures *f)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static void put_shape(int rank, const int64_t *dim, weft_buf *out)
-{
-    for (int d = 0; d < rank; d++)
-        weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)dim[d]);
-}
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sorted by name; of a folder with weights the types are those of its files. */
-/* "name dtype sizes" as a file has it, which holds items of a stack one by one. */
+/* The line of a tensor as a file has it, which holds items of a stack one by one. */
 static const char *tensor_line(weft_arena *arena, const weft_value_info *v, int64_t item,
                                const weft_tensors *stored)
 {
@@ -385,14 +378,15 @@ static const char *tensor_line(weft_arena *arena, const weft_value_info *v, int6
     }
     const weft_stored_tensor *t = stored ? weft_tensors_find(stored, name) : NULL;
     weft_buf text = {0};
-    weft_buf_printf(&text, "%s %s ", name, t ? weft_stored_type(t) : weft_dtype_name(v->dtype));
-    put_shape(v->shape.rank - stack, v->shape.dim + stack, &text);
+    weft_inspect_put_tensor(name, t ? weft_stored_type(t) : weft_dtype_name(v->dtype),
+                            v->shape.rank - stack, v->shape.dim + stack, &text);
     if (text.data)
         made = weft_arena_strdup(arena, text.data);
     weft_buf_free(&text);
     return made;
 }
 
+/* Sorted by name; of a folder with weights the types are those of its files. */
 static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
 {
     int64_t count = 0, capacity = 0;

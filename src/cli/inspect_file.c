@@ -21,10 +21,12 @@ static bool has_tensor(void *file, const char *name)
     return weft_tensors_find(file, name) != NULL;
 }
 
-static void put_shape(const weft_stored_tensor *t, weft_buf *out)
+void weft_inspect_put_tensor(const char *name, const char *type, int rank, const int64_t *dim,
+                             weft_buf *out)
 {
-    for (int d = 0; d < t->rank; d++)
-        weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)t->dim[d]);
+    weft_buf_printf(out, "%s %s ", name, type);
+    for (int d = 0; d < rank; d++)
+        weft_buf_printf(out, "%s%lld", d ? "," : "", (long long)dim[d]);
 }
 
 static weft_status put_tensors(const subject *s, weft_buf *out)
@@ -35,8 +37,7 @@ static weft_status put_tensors(const subject *s, weft_buf *out)
         char name[600];
         if (!weft_dialect_rename(s->dialect, t->name + skip, name, sizeof name))
             return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", s->path, t->name);
-        weft_buf_printf(out, "%s %s ", name, weft_stored_type(t));
-        put_shape(t, out);
+        weft_inspect_put_tensor(name, weft_stored_type(t), t->rank, t->dim, out);
         weft_buf_printf(out, "\n");
     }
     return WEFT_OK;

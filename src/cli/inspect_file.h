@@ -2,6 +2,7 @@
 #ifndef WEFT_CLI_INSPECT_FILE_H
 #define WEFT_CLI_INSPECT_FILE_H
 
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -9,5 +10,9 @@
 /* Prints whose it is, in which names and types, and how it differs from the nearest published size;
  * with `tensors` all of them under the family's own names instead. */
 weft_status weft_inspect_file(const char *path, bool tensors);
+
+/* "name type 3,16,1": a line of a list of tensors, without its end. */
+void weft_inspect_put_tensor(const char *name, const char *type, int rank, const int64_t *dim,
+                             weft_buf *out);
 
 #endif

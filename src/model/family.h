@@ -190,6 +190,23 @@ typedef struct weft_field {
     const char *also;
 } weft_field;
 
+/* What an autoencoder's config says of its latents: a denoiser's are (z - mean - shift) scale /
+ * deviation, mean and deviation by channel. `scale` 0: the config has no such field. */
+typedef struct weft_statistics {
+    double scale, shift;
+    double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS];
+} weft_statistics;
+
+/* clang-format off */
+/* The rows of mean and deviation, whose struct lies at `at`; channels(config) is their length. */
+#define WEFT_STATISTICS_FIELDS(at, channels)                                                       \
+    {"latents_mean", WEFT_FIELD_F64S, (at) + offsetof(weft_statistics, mean), "0",                 \
+     .capacity = WEFT_MAX_CHANNELS, .length = channels,                                            \
+     .help = "of each latent channel over the data"},                                              \
+    {"latents_std", WEFT_FIELD_F64S, (at) + offsetof(weft_statistics, deviation), "1", 1e-30, 1e30,\
+     .capacity = WEFT_MAX_CHANNELS, .length = channels, .help = "its deviation"}
+/* clang-format on */
+
 /* Where the fields of a config were written. */
 typedef struct weft_places {
     const char *where; /* file, or file and line */
@@ -283,8 +300,7 @@ struct weft_family {
     void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
 
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
-    /* autoencoders */
-    void (*set_statistics)(void *config, const double *mean, const double *deviation);
+    size_t statistics; /* autoencoders: where the config has its weft_statistics */
     /* Weights that training from nothing begins with; NULL: those of the graph's own. */
     void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);
     /* denoisers: a row per text encoder */

@@ -20,9 +20,8 @@ typedef struct hunyuan_vae {
     int64_t in_channels, out_channels;
     int64_t levels, width[MAX_LEVELS];
     int64_t layers, z, groups;
-    double scale;                         /* latents are (z - mean) scale / deviation */
-    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel, before that */
-    int64_t space, time;                  /* what a latent covers */
+    weft_statistics latents;
+    int64_t space, time; /* what a latent covers */
     bool attention;
 } hunyuan_vae;
 _Static_assert(sizeof(hunyuan_vae) <= WEFT_MODEL_CONFIG_BYTES,
@@ -183,19 +182,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[1] = grid->factor[2] = c->space;
     grid->causal = true;
     grid->channels = grid->out_channels = c->z;
-    for (int64_t i = 0; i < c->z; i++) {
-        grid->mean[i] = c->mean[i];
-        grid->deviation[i] = c->deviation[i] / c->scale;
-    }
-}
-
-static void set_statistics(void *config, const double *mean, const double *deviation)
-{
-    hunyuan_vae *c = config;
-    for (int64_t i = 0; i < c->z; i++) {
-        c->mean[i] = mean[i];
-        c->deviation[i] = deviation[i] * c->scale;
-    }
 }
 
 static int64_t levels_of(const void *config)
@@ -224,7 +210,7 @@ static const weft_field fields[] = {
      .help = "residual blocks per level"},
     {"act_fn", WEFT_FIELD_FIXED, .fallback = "\"silu\""},
     {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "0.476986", 1e-30, 1e30,
+    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.476986", 1e-30, 1e30,
      .help = "what latents are multiplied with"},
     {"spatial_compression_ratio", WEFT_FIELD_I64, AT(space), "8", 1, 128,
      .help = "rows and columns of a latent"},
@@ -232,10 +218,7 @@ static const weft_field fields[] = {
      .help = "frames of a latent"},
     {"mid_block_add_attention", WEFT_FIELD_BOOL, AT(attention), "true",
      .help = "attention in the middle"},
-    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
-     .help = "of each latent channel over the data"},
-    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
-     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
 };
 
 static const weft_named_config sizes[] = {
@@ -254,7 +237,7 @@ const weft_family weft_family_hunyuan_vae = {
     .config_bytes = sizeof(hunyuan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .set_statistics = set_statistics,
+    .grid = grid, .statistics = AT(latents),
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -28,9 +28,8 @@ typedef struct ltx_half {
 typedef struct ltx_vae {
     int64_t in_channels, out_channels, z, patch;
     ltx_half encoder, decoder;
-    double eps;                           /* of the norm before a shortcut */
-    double scale;                         /* latents are (z - mean) scale / deviation */
-    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel */
+    double eps; /* of the norm before a shortcut */
+    weft_statistics latents;
 } ltx_vae;
 _Static_assert(sizeof(ltx_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -222,19 +221,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[1] = grid->factor[2] = space_of(c);
     grid->causal = true;
     grid->channels = grid->out_channels = c->z;
-    for (int64_t i = 0; i < c->z; i++) {
-        grid->mean[i] = c->mean[i];
-        grid->deviation[i] = c->deviation[i] / c->scale;
-    }
-}
-
-static void set_statistics(void *config, const double *mean, const double *deviation)
-{
-    ltx_vae *c = config;
-    for (int64_t i = 0; i < c->z; i++) {
-        c->mean[i] = mean[i];
-        c->deviation[i] = deviation[i] * c->scale;
-    }
 }
 
 static int64_t levels_of(const void *config)
@@ -295,7 +281,7 @@ static const weft_field fields[] = {
     {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
     {"resnet_norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1,
      .help = "epsilon of the norm before a shortcut"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "1.0", 1e-30, 1e30,
+    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
      .help = "what latents are multiplied with"},
     {"encoder_causal", WEFT_FIELD_BOOL, AT(encoder.causal), "true",
      .help = "the encoder sees no later frame"},
@@ -303,10 +289,7 @@ static const weft_field fields[] = {
      .help = "nor does the decoder"},
     {"spatial_compression_ratio", WEFT_FIELD_DERIVED, .length = space_of},
     {"temporal_compression_ratio", WEFT_FIELD_DERIVED, .length = time_of},
-    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
-     .help = "of each latent channel over the data"},
-    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
-     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
 };
 
 static const weft_named_config sizes[] = {
@@ -325,7 +308,7 @@ const weft_family weft_family_ltx_vae = {
     .config_bytes = sizeof(ltx_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .set_statistics = set_statistics,
+    .grid = grid, .statistics = AT(latents),
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

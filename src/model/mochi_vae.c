@@ -25,8 +25,7 @@ typedef struct mochi_vae {
     int64_t levels, width[MAX_LEVELS], decoder_width[MAX_LEVELS], layers[MAX_LEVELS + 1];
     int64_t time[MAX_LEVELS], space[MAX_LEVELS]; /* what a level makes smaller by; levels - 1 */
     bool attends[MAX_LEVELS + 1];
-    double scale;                         /* latents are (z - mean) scale / deviation */
-    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel */
+    weft_statistics latents;
 } mochi_vae;
 _Static_assert(sizeof(mochi_vae) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
@@ -238,19 +237,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[1] = grid->factor[2] = space_of(c);
     grid->causal = true;
     grid->channels = grid->out_channels = c->z;
-    for (int64_t i = 0; i < c->z; i++) {
-        grid->mean[i] = c->mean[i];
-        grid->deviation[i] = c->deviation[i] / c->scale;
-    }
-}
-
-static void set_statistics(void *config, const double *mean, const double *deviation)
-{
-    mochi_vae *c = config;
-    for (int64_t i = 0; i < c->z; i++) {
-        c->mean[i] = mean[i];
-        c->deviation[i] = deviation[i] * c->scale;
-    }
 }
 
 static int64_t levels_of(const void *config)
@@ -294,11 +280,8 @@ static const weft_field fields[] = {
     {"add_attention_block", WEFT_FIELD_BOOLS, AT(attends), "[false, true, true, true, true]",
      .capacity = MAX_LEVELS + 1, .length = layers_of,
      .help = "which blocks of the encoder have attention"},
-    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
-     .help = "of each latent channel over the data"},
-    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
-     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "1.0", 1e-30, 1e30,
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
+    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "1.0", 1e-30, 1e30,
      .help = "what latents are multiplied with"},
 };
 
@@ -325,7 +308,7 @@ const weft_family weft_family_mochi_vae = {
     .config_bytes = sizeof(mochi_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .set_statistics = set_statistics,
+    .grid = grid, .statistics = AT(latents),
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

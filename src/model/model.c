@@ -348,11 +348,32 @@ weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
+static weft_statistics *statistics_of(const weft_model *model)
+{
+    return (weft_statistics *)((char *)model->config + model->family->statistics);
+}
+
 weft_grid weft_model_grid(const weft_model *model)
 {
     weft_grid grid = {.factor = {1, 1, 1}};
     model->family->grid(model->config, &grid);
+    if (model->family->role == WEFT_ROLE_AUTOENCODER) {
+        const weft_statistics *of = statistics_of(model);
+        for (int64_t i = 0; i < grid.channels; i++) {
+            grid.mean[i] = of->mean[i] + of->shift;
+            grid.deviation[i] = of->deviation[i] / (of->scale ? of->scale : 1);
+        }
+    }
     return grid;
+}
+
+void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
+{
+    weft_statistics *of = statistics_of(model);
+    for (int64_t i = 0; i < grid->channels; i++) {
+        of->mean[i] = grid->mean[i] - of->shift;
+        of->deviation[i] = grid->deviation[i] * (of->scale ? of->scale : 1);
+    }
 }
 
 weft_text_shape weft_model_text(const weft_model *model)

@@ -36,6 +36,8 @@ const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
+/* An autoencoder's config: mean and deviation of its latents are those of the grid. */
+void weft_model_set_statistics(weft_model *model, const weft_grid *grid);
 weft_text_shape weft_model_text(const weft_model *model);
 bool weft_model_has(const weft_model *model, weft_port port);
 /* It has the port, and this config has a use for it. */

@@ -17,8 +17,7 @@ typedef struct sd_vae {
     int64_t in_channels, out_channels;
     int64_t levels, width[MAX_LEVELS];
     int64_t layers, z, groups;
-    double scale, shift;                  /* latents are (z - mean - shift) scale / deviation */
-    double mean[MAX_Z], deviation[MAX_Z]; /* of each channel, before that */
+    weft_statistics latents;
     bool quant, post_quant, attention;
 } sd_vae;
 _Static_assert(sizeof(sd_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
@@ -119,19 +118,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[0] = grid->piece = 1;
     grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
     grid->channels = grid->out_channels = c->z;
-    for (int64_t i = 0; i < c->z; i++) {
-        grid->mean[i] = c->mean[i] + c->shift;
-        grid->deviation[i] = c->deviation[i] / c->scale;
-    }
-}
-
-static void set_statistics(void *config, const double *mean, const double *deviation)
-{
-    sd_vae *c = config;
-    for (int64_t i = 0; i < c->z; i++) {
-        c->mean[i] = mean[i] - c->shift;
-        c->deviation[i] = deviation[i] * c->scale;
-    }
 }
 
 static int64_t levels_of(const void *config)
@@ -162,14 +148,11 @@ static const weft_field fields[] = {
     {"latent_channels", WEFT_FIELD_I64, AT(z), "4", 1, MAX_Z, .help = "latent channels"},
     {"norm_num_groups", WEFT_FIELD_I64, AT(groups), "32", 1, 65536, .help = "groups of the norms"},
     {"sample_size", WEFT_FIELD_IGNORED, .fallback = "32"},
-    {"scaling_factor", WEFT_FIELD_F64, AT(scale), "0.18215", 1e-30, 1e30,
+    {"scaling_factor", WEFT_FIELD_F64, AT(latents.scale), "0.18215", 1e-30, 1e30,
      .help = "what latents are multiplied with"},
-    {"shift_factor", WEFT_FIELD_F64, AT(shift), "null",
+    {"shift_factor", WEFT_FIELD_F64, AT(latents.shift), "null",
      .help = "what is taken off latents before"},
-    {"latents_mean", WEFT_FIELD_F64S, AT(mean), "0", .capacity = MAX_Z, .length = channels_of,
-     .help = "of each latent channel over the data"},
-    {"latents_std", WEFT_FIELD_F64S, AT(deviation), "1", 1e-30, 1e30,
-     .capacity = MAX_Z, .length = channels_of, .help = "its deviation"},
+    WEFT_STATISTICS_FIELDS(AT(latents), channels_of),
     {"force_upcast", WEFT_FIELD_IGNORED, .fallback = "true"},
     {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "true", .help = "a 1x1 behind the encoder"},
     {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "true",
@@ -196,7 +179,7 @@ const weft_family weft_family_sd_vae = {
     .config_bytes = sizeof(sd_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .set_statistics = set_statistics,
+    .grid = grid, .statistics = AT(latents),
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -39,8 +39,8 @@ typedef struct wan_vae {
     double attn_scales[MAX_LEVELS];
     bool residual; /* Wan 2.2 */
     int64_t in_channels, out_channels;
-    int64_t patch_size;                             /* 0: none */
-    double latents_mean[MAX_Z], latents_std[MAX_Z]; /* per latent channel */
+    int64_t patch_size; /* 0: none */
+    weft_statistics latents;
 } wan_vae;
 _Static_assert(sizeof(wan_vae) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
@@ -520,19 +520,6 @@ static void grid(const void *config, weft_grid *grid)
     grid->causal = true;
     grid->piece = 1;
     grid->channels = grid->out_channels = c->z_dim;
-    for (int64_t i = 0; i < c->z_dim; i++) {
-        grid->mean[i] = c->latents_mean[i];
-        grid->deviation[i] = c->latents_std[i];
-    }
-}
-
-static void set_statistics(void *config, const double *mean, const double *deviation)
-{
-    wan_vae *c = config;
-    for (int64_t i = 0; i < c->z_dim; i++) {
-        c->latents_mean[i] = mean[i];
-        c->latents_std[i] = deviation[i];
-    }
 }
 
 static void begin(const void *config, const weft_weight *weight, int64_t count, uint64_t seed)
@@ -560,10 +547,7 @@ static const weft_field fields[] = {
     {"temperal_downsample", WEFT_FIELD_BOOLS, AT(temporal_downsample), "[false, true, true]",
      .capacity = MAX_LEVELS, .length = borders, .help = "which levels halve the frames too"},
     {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
-    {"latents_mean", WEFT_FIELD_F64S, AT(latents_mean), "0", .capacity = MAX_Z, .length = channels,
-     .help = "of each latent channel over the data"},
-    {"latents_std", WEFT_FIELD_F64S, AT(latents_std), "1", 1e-30, 1e30,
-     .capacity = MAX_Z, .length = channels, .help = "its deviation"},
+    WEFT_STATISTICS_FIELDS(AT(latents), channels),
     {"is_residual", WEFT_FIELD_BOOL, AT(residual), "false",
      .help = "Wan 2.2: averages go around each level"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "3", 1, 768,
@@ -614,7 +598,7 @@ const weft_family weft_family_wan_vae = {
     .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .clamps = true, .grid = grid, .set_statistics = set_statistics, .begin = begin,
+    .clamps = true, .grid = grid, .statistics = AT(latents), .begin = begin,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -95,7 +95,7 @@ weft_status weft_keeps_add(weft_keeps *k, const weft_graph *g, const weft_device
     if (!r.seconds || !r.seen || !r.stack)
         WEFT_GO(no_memory());
     WEFT_GO(weft_kept_find(g, &r.kept, &r.count));
-    WEFT_GO(weft_graph_node_seconds(g, device, r.seconds));
+    WEFT_GO(weft_graph_node_times(g, device, r.seconds, NULL, NULL));
     for (int32_t n = 0; n < nodes; n++)
         run += r.seconds[n];
     k->run = fmax(k->run, run);

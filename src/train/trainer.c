@@ -1273,7 +1273,7 @@ static weft_status finish(trainer *t)
         if (measured == WEFT_E_CANCELLED)
             return stop_encoding(t, "latents are measured");
         WEFT_TRY(measured);
-        model->family->set_statistics(model->config, grid->mean, grid->deviation);
+        weft_model_set_statistics(model, grid);
         json_decref(t->part[0].config);
         t->part[0].config = weft_model_write(model);
     }

@@ -398,7 +398,8 @@ weft_status weft_graph_node_times(const weft_graph *g, const weft_device_type *d
         seconds[n] = 0;
         if (!weft_op_is_collective(weft_graph_node(g, n)->op))
             WEFT_GO(node_seconds(&m.t, n, &seconds[n], &same));
-        part[n] = m.part[n];
+        if (part)
+            part[n] = m.part[n];
         if (exact)
             exact[n] = same;
     }
@@ -434,19 +435,5 @@ weft_status weft_graph_time_of(const weft_graph *g, const weft_cluster *cluster,
     *out = t;
 out:
     weft_arena_free(m.t.arena);
-    return status;
-}
-
-weft_status weft_graph_node_seconds(const weft_graph *g, const weft_device_type *device,
-                                    double *seconds)
-{
-    timer t = {.g = g, .device = device, .arena = weft_arena_create()};
-    weft_status_code status =
-        t.arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for the costs of a graph");
-    for (int32_t n = 0; n < weft_graph_node_count(g) && status == WEFT_OK; n++) {
-        bool exact;
-        status = node_seconds(&t, n, &seconds[n], &exact);
-    }
-    weft_arena_free(t.arena);
     return status;
 }

@@ -25,9 +25,6 @@ weft_status weft_op_list_from_graph(weft_arena *arena, const weft_graph *graph,
                                     const weft_device_type *device, int64_t float_bytes,
                                     weft_op_list *out);
 
-/* Seconds of every node of a graph: seconds[nodes]. */
-weft_status weft_graph_node_seconds(const weft_graph *graph, const weft_device_type *device,
-                                    double *seconds);
 /* What of a step a node belongs to: forward until autodiff's first node; what comes after that and
  * is no gradient is the update. */
 typedef enum weft_graph_part {
@@ -36,14 +33,14 @@ typedef enum weft_graph_part {
     WEFT_GRAPH_BACKWARD,
     WEFT_GRAPH_UPDATE
 } weft_graph_part;
-/* Of every node of a compiled graph: seconds by the device's rates, and what has none by its
- * figures (0 of collectives), and its part. exact[] (NULL: nobody asks): it was measured at exactly
- * these shapes. */
+/* Of every node: seconds[] by the device's rates, and what has none by its figures (0 of
+ * collectives); part[]; exact[]: it was measured at exactly these shapes. The latter two may be
+ * NULL: nobody asks. */
 weft_status weft_graph_node_times(const weft_graph *graph, const weft_device_type *device,
                                   double *seconds, weft_graph_part *part, bool *exact);
 
 /* Seconds of one run of a compiled graph on one rank: every node by the device's rates, and what
- * has none by its figures; collectives by the link.*/
+ * has none by its figures; collectives by the link. */
 typedef struct weft_graph_time {
     double seconds, forward, backward, update, collectives;
     double exact; /* share of the seconds that was measured at exactly these shapes */
