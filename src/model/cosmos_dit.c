@@ -340,12 +340,6 @@ static weft_status check(const void *config, const weft_places *places)
     return WEFT_OK;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const cosmos *c = config;
@@ -403,11 +397,11 @@ static const weft_field fields[] = {
     {"adaln_lora_dim", WEFT_FIELD_I64, AT(lora_dim), "256", 1, 1 << 16,
      .help = "inner width of the norms' low-rank modulation"},
     {"max_size", WEFT_FIELD_I64S, AT(most), "[128, 240, 240]", 1, 1 << 16, .capacity = 3,
-     .length = three, .help = "latent frames, rows and columns that learned places are for"},
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3, .length = three,
-     .help = "latent frames, rows and columns of one token"},
+     .length = weft_three, .help = "latent frames, rows and columns that learned places are for"},
+    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
+     .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"rope_scale", WEFT_FIELD_F64S, AT(rope_scale), "[2.0, 1.0, 1.0]", 1e-3, 1e3, .capacity = 3,
-     .length = three, .help = "how far rotary places reach along frames, rows and columns"},
+     .length = weft_three, .help = "how far rotary places reach along frames, rows and columns"},
     {"concat_padding_mask", WEFT_FIELD_BOOL, AT(padding), "true",
      .help = "a channel says what lies outside of the picture"},
     {"extra_pos_embed_type", WEFT_FIELD_WORD, AT(places), .words = places_words,

@@ -189,6 +189,7 @@ typedef struct weft_field {
      * config */
     const char *also;
 } weft_field;
+int64_t weft_three(const void *config); /* the `length` of what has three sides */
 
 /* What an autoencoder's config says of its latents: a denoiser's are (z - mean - shift) scale /
  * deviation, mean and deviation by channel. `scale` 0: the config has no such field. */

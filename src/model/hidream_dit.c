@@ -283,12 +283,6 @@ static int64_t two(const void *config)
     return 2;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 static int64_t most_llama(const hidream *c)
 {
     int64_t most = 0;
@@ -353,7 +347,7 @@ static const weft_field fields[] = {
     {"num_activated_experts", WEFT_FIELD_I64, AT(active), "2", 1, 1024,
      .help = "experts that a token takes"},
     {"axes_dims_rope", WEFT_FIELD_I64S, AT(axes), "[64, 32, 32]", 0, 4096, .capacity = 3,
-     .length = three, .help = "of a head, what turns by frames, rows and columns"},
+     .length = weft_three, .help = "of a head, what turns by frames, rows and columns"},
     {"max_resolution", WEFT_FIELD_I64S, AT(resolution), "[128, 128]", 1, 1 << 16, .capacity = 2,
      .length = two, .help = "of latents that are not square, height x width at most"},
     {"llama_layers", WEFT_FIELD_I64S, AT(llama),

@@ -417,12 +417,6 @@ static weft_status check(const void *config, const weft_places *places)
     return WEFT_OK;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const hunyuan *c = config;
@@ -484,7 +478,7 @@ static const weft_field fields[] = {
      .help = "width of the pooled text"},
     {"rope_theta", WEFT_FIELD_F64, AT(theta), "256.0", 1, 1e9, .help = "base of rotary places"},
     {"rope_axes_dim", WEFT_FIELD_I64S, AT(axes), "[16, 56, 56]", 0, 4096, .capacity = 3,
-     .length = three, .help = "of a head, what turns by frames, rows and columns"},
+     .length = weft_three, .help = "of a head, what turns by frames, rows and columns"},
     {"image_condition_type", WEFT_FIELD_WORD, AT(image), .words = image_words,
      .help = "image to video: as more channels, or as the first frame's tokens"},
 };

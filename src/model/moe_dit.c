@@ -200,12 +200,6 @@ static weft_status check(const void *config, const weft_places *places)
     return WEFT_OK;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const moe_dit *c = config;
@@ -237,8 +231,8 @@ static void grid(const void *config, weft_grid *grid)
 static const char *const scoring_words[] = {"\"softmax\"", "\"sigmoid\"", NULL};
 #define AT(member) offsetof(moe_dit, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3, .length = three,
-     .help = "latent frames, rows and columns of one token"},
+    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
+     .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "16", 1, 1024,
      .help = "attention heads; heads x their width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,

@@ -354,12 +354,6 @@ static weft_status check(const void *config, const weft_places *places)
     return WEFT_OK;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
 {
     const stdit3 *c = config;
@@ -412,8 +406,8 @@ static const weft_field fields[] = {
      .help = "side of the square picture, in pixels, that places are scaled to"},
     {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
      .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels"},
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3, .length = three,
-     .help = "latent frames, rows and columns of one token"},
+    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
+     .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"hidden_size", WEFT_FIELD_I64, AT(width), "1152", 4, 1 << 16, .help = "width"},
     {"depth", WEFT_FIELD_I64, AT(depth), "28", 0, 1024,
      .help = "pairs of a spatial and a temporal block"},

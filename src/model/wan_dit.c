@@ -225,12 +225,6 @@ static weft_status check(const void *config, const weft_places *places)
     return WEFT_OK;
 }
 
-static int64_t three(const void *config)
-{
-    (void)config;
-    return 3;
-}
-
 /* Of CLIP's vision transformer, where a size does not tell. */
 static const int64_t clip_tokens = 257;
 
@@ -272,8 +266,8 @@ static void grid(const void *config, weft_grid *grid)
 /* clang-format off */
 #define AT(member) offsetof(wan_dit, member)
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3, .length = three,
-     .help = "latent frames, rows and columns of one token"},
+    {"patch_size", WEFT_FIELD_I64S, AT(patch), "[1, 2, 2]", 1, 64, .capacity = 3,
+     .length = weft_three, .help = "latent frames, rows and columns of one token"},
     {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "40", 1, 1024,
      .help = "attention heads; heads x their width is the model's width"},
     {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "128", 2, 4096,
