@@ -372,7 +372,7 @@ static const weft_port_row ports[] = {
 };
 
 static const weft_dialect dialects[] = {
-    {"diffusers", "transformer_blocks.0.norm1.linear.weight", NULL, 0},
+    {"diffusers", "patch_embed.text_proj.weight", NULL, 0},
 };
 
 static const weft_reading readings[] = {

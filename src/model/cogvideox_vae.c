@@ -342,7 +342,7 @@ static const weft_named_config sizes[] = {
 };
 
 static const weft_dialect dialects[] = {
-    {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.norm_layer.weight", NULL, 0},
+    {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.conv_y.conv.weight", NULL, 0},
 };
 
 const weft_family weft_family_cogvideox_vae = {

@@ -302,6 +302,12 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* The first block is dense or has experts, by first_k_dense_replace. */
+static const weft_dialect dialects[] = {
+    {"weft", "blocks.0.ff.w1.weight", NULL, 0},
+    {"weft", "blocks.0.ff.gate.weight", NULL, 0},
+};
+
 /* Zeros behind the text are seen: there is no mask. */
 static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .clean = WEFT_CLEAN_PROMPT,
@@ -318,6 +324,7 @@ const weft_family weft_family_moe_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_with_experts, .recipes = WEFT_SPLIT_EXPERTS_LISTS,
 };
 /* clang-format on */

@@ -169,7 +169,7 @@ static const weft_named_config sizes[] = {
 };
 
 static const weft_dialect dialects[] = {
-    {"diffusers", "decoder.up_blocks.0.upsamplers.0.conv.weight", NULL, 0},
+    {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.weight", NULL, 0},
 };
 
 const weft_family weft_family_sd_vae = {

@@ -351,7 +351,7 @@ static const weft_rename_rule original[] = {
     {"head.head",          "proj_out"},
 };
 static const weft_dialect dialects[] = {
-    {"diffusers", "condition_embedder.time_proj.weight", NULL, 0},
+    {"diffusers", "blocks.0.ffn.net.0.proj.weight", NULL, 0},
     {"original", "head.modulation", original, sizeof original / sizeof *original},
 };
 

@@ -1,0 +1,63 @@
+/* The names that a model's tensors have in its own files are of no other family. */
+#include "graph/graph.h"
+#include "model/dialect.h"
+#include "model/model.h"
+
+#include "../model_of.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+static bool has_param(void *graph, const char *name)
+{
+    return weft_value_ok(weft_graph_find(graph, name));
+}
+
+static void found_as_itself(const weft_model *model)
+{
+    const weft_family *family = model->family;
+    const weft_model_size size = weft_model_smallest(model);
+    weft_graph *g = weft_graph_create();
+    weft_model_build(g, model, &size, false);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    const weft_dialect *dialect;
+    const char *prefix;
+    const weft_family *found = weft_dialect_detect(has_param, g, &dialect, &prefix);
+    if (found)
+        cr_expect_eq(found, family, "%s is taken for %s (%s names)", family->class_name,
+                     found->class_name, dialect->name);
+    else
+        cr_expect_fail("%s is not found", family->class_name);
+    weft_graph_free(g);
+}
+
+Test(detect, every_family)
+{
+    for (int i = 0; weft_families[i]; i++) {
+        char config[200];
+        snprintf(config, sizeof config, "{\"_class_name\":\"%s\"}", weft_families[i]->class_name);
+        const weft_model model = model_of(config);
+        found_as_itself(&model);
+        const weft_named_config *size = weft_families[i]->sizes;
+        for (; size && size->name; size++) {
+            weft_model published;
+            cr_assert_eq(weft_model_open(size->name, &published), WEFT_OK, "%s",
+                         weft_error_message());
+            found_as_itself(&published);
+        }
+    }
+}
+
+/* The feed-forward of the first block is dense or has experts. */
+Test(detect, mixture_of_experts)
+{
+    for (int dense = 0; dense < 3; dense++) {
+        char config[200];
+        snprintf(config, sizeof config,
+                 "{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_layers\":2,"
+                 "\"first_k_dense_replace\":%d}",
+                 dense);
+        const weft_model model = model_of(config);
+        found_as_itself(&model);
+    }
+}
