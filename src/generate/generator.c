@@ -76,9 +76,32 @@ static weft_status take_shift(weft_generator *p)
     return WEFT_OK;
 }
 
+/* A part that model_index.json names must be there: without it another film would come out. */
+static weft_status check_whole(const weft_generator *p, const char *name)
+{
+    json_t *index = NULL;
+    WEFT_TRY(load_json(p->folder, "model_index.json", &index));
+    const bool named = json_is_string(json_array_get(json_object_get(index, name), 1));
+    json_decref(index);
+    if (!named)
+        return WEFT_OK;
+    char *path = weft_path_join(p->folder, name);
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    const bool there = weft_path_is_dir(path);
+    weft_free(path);
+    return there ? WEFT_OK
+                 : weft_fail(WEFT_E_FORMAT,
+                             "%s: model_index.json names \"%s\", and there is no such folder (an "
+                             "incomplete download?); fetch it, or take the name out of the file to "
+                             "generate without it",
+                             p->folder, name);
+}
+
 /* How the model is sampled from; even flow levels where it has no scheduler. */
 static weft_status read_scheduler(weft_generator *p)
 {
+    WEFT_TRY(check_whole(p, "scheduler"));
     char *path = weft_path_join(p->folder, "scheduler/scheduler_config.json");
     if (!path)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
@@ -271,6 +294,7 @@ static weft_status read_expert(weft_generator *p)
     json_t *index = NULL;
     double boundary;
     p->experts = 1;
+    WEFT_TRY(check_whole(p, expert_scopes[1]));
     p->denoiser_folder[1] = weft_path_join(p->folder, expert_scopes[1]);
     if (!p->denoiser_folder[1])
         return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
