@@ -4,6 +4,7 @@
 #include "base/convert.h"
 #include "base/fs.h"
 #include "cli/parity.h"
+#include "model/adapter.h"
 #include "model/dialect.h"
 
 #include <stdio.h>
@@ -260,6 +261,77 @@ static const struct {
     {"comfy_fp8_weight_scale.safetensors", "fp8"},
 };
 
+/* Adapters, and what the weights are when they are merged: the first of these that a parameter has,
+ * else it is unchanged. */
+static const struct {
+    const char *name, *kind[2];
+} adapters[] = {
+    {"diffusers_plain.safetensors", {"merged_plain"}},
+    {"diffusers_metadata.safetensors", {"merged_alpha"}},
+    {"peft", {"merged_alpha"}},
+    {"kohya.safetensors", {"merged_alpha"}},
+    {"comfy_alpha.safetensors", {"merged_alpha"}},
+    {"comfy_plain.safetensors", {"merged_plain"}},
+    {"comfy_diff.safetensors", {"merged_diff", "merged_plain"}},
+};
+
+/* Of param.NAME, merged here against merged by the reference. */
+static weft_status compare_merged(weft_parity *p, const weft_adapter *adapter,
+                                  const char *const kind[2], const weft_stored_tensor *param)
+{
+    const char *name = param->name + strlen("param.");
+    const weft_value v = weft_graph_find(p->graph, name);
+    const weft_stored_tensor *truth = param;
+    for (int i = 1; i >= 0; i--) {
+        const weft_stored_tensor *t = kind[i] ? truth_of(p, kind[i], name) : param;
+        truth = t == param ? truth : t;
+    }
+    if (!weft_value_ok(v) || truth->count != param->count)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not of the model, or not as large merged",
+                         param->file, param->name);
+    const weft_shape shape = weft_value_get(p->graph, v)->shape;
+    float *ours = weft_alloc(param->count * 4), *theirs = weft_alloc(param->count * 4);
+    weft_status_code status = WEFT_E_MEMORY;
+    if (ours && theirs) {
+        bool changed;
+        weft_tensor_to_f32(param, ours);
+        weft_tensor_to_f32(truth, theirs);
+        status = weft_adapters_merge(
+            &(weft_adapter_use){adapter, 1}, 1,
+            &(weft_adapter_box){
+                .param = name, .dtype = WEFT_F32, .whole = shape, .shape = shape, .data = ours},
+            &changed);
+        if (status == WEFT_OK && changed != (truth != param)) {
+            printf("  adapter  %-60s %s  FAIL\n", name, changed ? "changed" : "not changed");
+            p->failures++;
+        }
+    }
+    if (status == WEFT_OK)
+        status = judge_bits(p, truth->name, ours, theirs, param->count);
+    weft_free(ours);
+    weft_free(theirs);
+    return status;
+}
+
+static weft_status compare_adapter(weft_parity *p, const char *path, const char *const kind[2])
+{
+    weft_adapter *adapter;
+    const int before = p->failures, compared = p->compared;
+    WEFT_TRY(weft_adapter_open(p->model.family, p->graph, "", path, &adapter));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < weft_tensors_count(p->golden) && status == WEFT_OK; i++) {
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
+        if (!strncmp(t->name, "param.", strlen("param.")))
+            status = compare_merged(p, adapter, kind, t);
+    }
+    if (status == WEFT_OK)
+        printf("%s: %lld parameters changed, %d comparisons, %d differ, to the bit\n", path,
+               (long long)weft_adapter_params(adapter), p->compared - compared,
+               p->failures - before);
+    weft_adapter_close(adapter);
+    return status;
+}
+
 static weft_status run_dialect(weft_parity *p)
 {
     const char *base = weft_path_base(p->config_file);
@@ -277,6 +349,11 @@ static weft_status run_dialect(weft_parity *p)
         snprintf(path, sizeof path, "%s/%s", folder, files[i].name);
         if (weft_path_exists(path))
             WEFT_TRY(compare_file(p, path, files[i].kind));
+    }
+    for (int i = 0; i < WEFT_COUNT(adapters); i++) {
+        snprintf(path, sizeof path, "%s/lora/%s", folder, adapters[i].name);
+        if (weft_path_exists(path))
+            WEFT_TRY(compare_adapter(p, path, adapters[i].kind));
     }
     return p->compared ? WEFT_OK
                        : weft_fail(WEFT_E_NOT_FOUND, "%s: none of its files is there", folder);

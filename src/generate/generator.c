@@ -394,6 +394,15 @@ static weft_status explain_folder(const char *folder)
     return status;
 }
 
+static weft_status check_adapters(const weft_generator *p)
+{
+    for (int i = 0; i < p->options.adapter_count; i++)
+        if (p->options.adapters[i].expert >= p->experts)
+            return weft_fail(WEFT_E_ARG, "%s: an adapter for transformer_2, and %s has none",
+                             p->options.adapters[i].path, p->folder);
+    return WEFT_OK;
+}
+
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator)
 {
@@ -421,6 +430,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(explain_folder(folder));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, p->denoiser_folder, p->denoiser_model));
     WEFT_GO(read_expert(p));
+    WEFT_GO(check_adapters(p));
     WEFT_GO(read_captions(p));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
     p->patch = weft_model_grid(p->denoiser_model);
@@ -513,6 +523,20 @@ static weft_status load_part(weft_generator *p, part *s, const weft_model *model
     return weft_weights_load(p->store, s->own, prefix, file, partial);
 }
 
+static weft_status load_expert(weft_generator *p, int i)
+{
+    const weft_generator_options *o = &p->options;
+    const weft_family *family = p->denoiser_model[i].family;
+    const char *scope = i ? expert_scopes[1] : p->denoiser_model->family->scope;
+    const part *s = &p->denoiser[i];
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "%s.", scope);
+    WEFT_TRY(
+        load_part(p, &p->denoiser[i], &p->denoiser_model[i], scope, p->denoiser_folder[i], false));
+    return weft_adapters_load(o->adapters, o->adapter_count, i, family, s->graph, s->own, prefix,
+                              p->store);
+}
+
 static int64_t tokens_of(const weft_generator *p)
 {
     int64_t tokens = 1;
@@ -556,9 +580,7 @@ weft_status weft_generator_bind(weft_generator *p)
                            p->encoder_folder[i], reader->tokenizer[0] != 0));
     }
     for (int i = 0; i < p->experts; i++)
-        WEFT_TRY(load_part(p, &p->denoiser[i], &p->denoiser_model[i],
-                           i ? expert_scopes[1] : p->denoiser_model->family->scope,
-                           p->denoiser_folder[i], false));
+        WEFT_TRY(load_expert(p, i));
     weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
     const int count = programs_of(p, programs);
     weft_group *group = NULL;

@@ -4,6 +4,7 @@
 
 #include "diffusion/guidance.h"
 #include "diffusion/scheduler.h"
+#include "generate/adapters.h"
 #include "generate/vae_stream.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
@@ -32,6 +33,8 @@ typedef struct weft_generator_options {
     const weft_parallel *parallel;    /* read while it is opened; NULL: all ranks on dp */
     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
     int weights;
+    const weft_adapter_choice *adapters; /* [adapter_count], read while it is bound */
+    int adapter_count;
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;

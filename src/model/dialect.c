@@ -40,6 +40,30 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
     return true;
 }
 
+bool weft_dialect_turned(char *name)
+{
+    char *mark = strchr(name, '~');
+    if (mark)
+        memmove(mark, mark + 1, strlen(mark));
+    return mark != NULL;
+}
+
+bool weft_dialect_part(const char *name, int index, char *out, size_t size)
+{
+    const char *open = strchr(name, '{'), *close = strchr(name, '}'), *end = NULL;
+    if (!open || !close)
+        return index == 0 && snprintf(out, size, "%s", name) < (int)size;
+    const char *at = open + 1;
+    for (int i = 0; at < close; i++, at = end + 1) {
+        end = memchr(at, ',', (size_t)(close - at));
+        end = end ? end : close;
+        if (i == index)
+            return snprintf(out, size, "%.*s%.*s%s", (int)(open - name), name, (int)(end - at), at,
+                            close + 1) < (int)size;
+    }
+    return false;
+}
+
 static const char *const prefixes[] = {"",
                                        "model.diffusion_model.",
                                        "diffusion_model.",
@@ -95,29 +119,6 @@ static const weft_shape *shape_of(const adoption *a, const char *name)
     return weft_value_ok(v) ? &weft_value_get(a->graph, v)->shape : NULL;
 }
 
-/* Takes the mark of a turned tensor out of the name. */
-static bool take_turn(char *name)
-{
-    char *mark = strchr(name, '~');
-    if (mark)
-        memmove(mark, mark + 1, strlen(mark));
-    return mark != NULL;
-}
-
-/* Alternative `index` of "before{a,b,c}behind" into out; false: there are fewer. */
-static bool choose(const char *name, int index, char *out, size_t size)
-{
-    const char *open = strchr(name, '{'), *close = strchr(name, '}'), *at = open + 1, *end = NULL;
-    for (int i = 0; at < close; i++, at = end + 1) {
-        end = memchr(at, ',', (size_t)(close - at));
-        end = end ? end : close;
-        if (i == index)
-            return snprintf(out, size, "%.*s%.*s%s", (int)(open - name), name, (int)(end - at), at,
-                            close + 1) < (int)size;
-    }
-    return false;
-}
-
 /* The same elements, but for dims of 1. */
 static bool same_but_ones(const weft_stored_tensor *t, const weft_shape *s)
 {
@@ -152,7 +153,7 @@ static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_store
 {
     char name[700];
     int64_t row = 0;
-    for (int i = 0; choose(names, i, name, sizeof name); i++) {
+    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++) {
         const weft_shape *shape = shape_of(a, name);
         if (!shape)
             return WEFT_OK; /* of a half that this graph does not have */
@@ -179,7 +180,7 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
         return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", t->file, t->name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);
-    const bool turned = take_turn(name);
+    const bool turned = weft_dialect_turned(name);
     return add(a, to, t, name, 0, t->rank > 0 ? t->dim[0] : 0, turned);
 }
 

@@ -1,0 +1,590 @@
+#include "model/adapter.h"
+
+#include "base/config.h"
+#include "base/convert.h"
+#include "base/fs.h"
+#include "base/listing.h"
+#include "format/tensors.h"
+#include "model/adapter_names.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is added to rows of one parameter. */
+typedef struct delta {
+    weft_adapter_target target;
+    const weft_stored_tensor *down, *up; /* or: */
+    const weft_stored_tensor *whole;
+    int64_t first, rows; /* those of `up` or `whole` that are for it */
+    int64_t columns, rank;
+    bool turned;
+    double scale;
+} delta;
+
+/* All that the file says of one module; `name` is cut off the tensors' names. */
+typedef struct module {
+    const char *name;
+    const weft_stored_tensor *part[WEFT_ADAPTER_KINDS];
+} module;
+
+struct weft_adapter {
+    weft_tensors *file;
+    weft_arena *arena; /* of names */
+    module *module;    /* sorted by name */
+    int64_t modules, module_capacity;
+    delta *delta;
+    int64_t deltas, delta_capacity;
+    /* what the file's header or the file beside it says of all modules */
+    json_t *config;
+    const char *config_key; /* before its keys */
+    char config_file[1200];
+};
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static const json_t *setting(const weft_adapter *a, const char *key)
+{
+    char full[100];
+    snprintf(full, sizeof full, "%s%s", a->config_key, key);
+    return json_object_get(a->config, full);
+}
+
+/* adapter_config.json beside PEFT's file, or the header's "lora_adapter_metadata". */
+static weft_status read_config(weft_adapter *a)
+{
+    const char *file = weft_tensors_at(a->file, 0)->file, *base = weft_path_base(file);
+    const char *header = weft_tensors_metadata(a->file, "lora_adapter_metadata");
+    a->config_key = "";
+    snprintf(a->config_file, sizeof a->config_file, "%.*sadapter_config.json", (int)(base - file),
+             file);
+    if (!strncmp(base, "adapter_model.", strlen("adapter_model.")) &&
+        weft_path_exists(a->config_file))
+        WEFT_TRY(weft_json_load(a->config_file, &a->config));
+    else if (header) {
+        snprintf(a->config_file, sizeof a->config_file, "%.1100s (lora_adapter_metadata)", file);
+        a->config_key = "transformer.";
+        WEFT_TRY(weft_json_parse(header, (int64_t)strlen(header), a->config_file, &a->config));
+    }
+    const char *type = json_string_value(setting(a, "peft_type"));
+    if (type && strcmp(type, "LORA"))
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"peft_type\" is %s; weft reads LORA",
+                         a->config_file, type);
+    static const char *const not_read[] = {"use_dora", "fan_in_fan_out"};
+    for (int i = 0; i < WEFT_COUNT(not_read); i++)
+        if (json_is_true(setting(a, not_read[i])))
+            return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" is not supported", a->config_file,
+                             not_read[i]);
+    return WEFT_OK;
+}
+
+/* `name` is `pattern`, or ends with it behind a dot. */
+static bool ends_with(const char *name, const char *pattern)
+{
+    const size_t n = strlen(name), p = strlen(pattern);
+    return n >= p && !strcmp(name + n - p, pattern) && (n == p || name[n - p - 1] == '.');
+}
+
+/* The module's own number, a pattern's, the file's, or the rank. */
+static weft_status find_alpha(const weft_adapter *a, const module *m, int64_t rank, double *alpha)
+{
+    const weft_stored_tensor *own = m->part[WEFT_ADAPTER_ALPHA];
+    json_t *patterns = (json_t *)(uintptr_t)setting(a, "alpha_pattern"), *value;
+    const json_t *common = setting(a, "lora_alpha");
+    const char *pattern;
+    *alpha = json_is_number(common) ? json_number_value(common) : (double)rank;
+    json_object_foreach(patterns, pattern, value)
+    {
+        if (strpbrk(pattern, "^$*+?()[]|\\"))
+            return weft_fail(WEFT_E_UNSUPPORTED,
+                             "%s: \"alpha_pattern\" has the regular expression \"%s\"; weft reads "
+                             "ends of names",
+                             a->config_file, pattern);
+        if (ends_with(m->name, pattern))
+            *alpha = json_number_value(value);
+    }
+    if (own) {
+        float number = 0;
+        if (own->count != 1)
+            return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not one number", own->file, own->name);
+        weft_tensor_to_f32(own, &number);
+        *alpha = (double)number;
+    }
+    if (!isfinite(*alpha))
+        return weft_fail(WEFT_E_FORMAT, "%s: the alpha of \"%s\" is no finite number",
+                         weft_tensors_path(a->file), m->name);
+    return WEFT_OK;
+}
+
+/* ---- modules -------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const module *)a)->name, ((const module *)b)->name);
+}
+
+static weft_status add_module(weft_adapter *a, const weft_stored_tensor *t, size_t length,
+                              weft_adapter_kind kind)
+{
+    WEFT_TRY(weft_grow((void **)&a->module, a->modules, &a->module_capacity, sizeof *a->module));
+    const char *name = weft_arena_printf(a->arena, "%.*s", (int)length, t->name);
+    if (!name)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", t->file);
+    module *m = &a->module[a->modules++];
+    *m = (module){.name = name};
+    m->part[kind] = t;
+    return WEFT_OK;
+}
+
+/* Modules of one name become one. */
+static weft_status join_modules(weft_adapter *a)
+{
+    int64_t kept = 0;
+    if (a->modules > 1)
+        qsort(a->module, (size_t)a->modules, sizeof *a->module, by_name);
+    for (int64_t i = 0; i < a->modules; i++) {
+        const module *from = &a->module[i];
+        if (!kept || strcmp(a->module[kept - 1].name, from->name)) {
+            a->module[kept++] = *from;
+            continue;
+        }
+        for (int k = 0; k < WEFT_ADAPTER_KINDS; k++)
+            if (from->part[k] && a->module[kept - 1].part[k])
+                return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" and \"%s\" are the same of one module",
+                                 from->part[k]->file, a->module[kept - 1].part[k]->name,
+                                 from->part[k]->name);
+            else if (from->part[k])
+                a->module[kept - 1].part[k] = from->part[k];
+    }
+    a->modules = kept;
+    return WEFT_OK;
+}
+
+static weft_status list_modules(weft_adapter *a)
+{
+    weft_listing unknown = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < weft_tensors_count(a->file) && status == WEFT_OK; i++) {
+        const weft_stored_tensor *t = weft_tensors_at(a->file, i);
+        const char *foreign;
+        size_t length;
+        const weft_adapter_kind kind = weft_adapter_kind_of(t->name, &length, &foreign);
+        if (kind == WEFT_ADAPTER_FOREIGN)
+            status = weft_fail(WEFT_E_UNSUPPORTED,
+                               "%s: \"%s\": this adapter is %s, which weft does not read; it reads "
+                               "LoRA and whole differences",
+                               t->file, t->name, foreign);
+        else if (kind == WEFT_ADAPTER_UNKNOWN)
+            weft_listing_add(&unknown, t->name);
+        else if (!weft_dtype_is_float(t->dtype) && kind != WEFT_ADAPTER_ALPHA)
+            status = weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is %s: no floating-point numbers",
+                               t->file, t->name, weft_stored_type(t));
+        else
+            status = add_module(a, t, length, kind);
+    }
+    if (status == WEFT_OK && unknown.count)
+        status = weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no part of an adapter: %s",
+                           weft_tensors_path(a->file), (long long)unknown.count,
+                           weft_listing_text(&unknown));
+    weft_listing_free(&unknown);
+    return status == WEFT_OK ? join_modules(a) : status;
+}
+
+/* Both halves, or neither. */
+static weft_status check_pairs(const weft_adapter *a)
+{
+    weft_listing half = {0};
+    for (int64_t i = 0; i < a->modules; i++) {
+        const weft_stored_tensor *const *part = a->module[i].part;
+        const bool down = part[WEFT_ADAPTER_DOWN], up = part[WEFT_ADAPTER_UP];
+        const bool alone = part[WEFT_ADAPTER_ALPHA] && !part[WEFT_ADAPTER_WEIGHT] &&
+                           !part[WEFT_ADAPTER_BIAS] && !down && !up;
+        if (down != up || alone)
+            weft_listing_add(&half, a->module[i].name);
+    }
+    const weft_status_code status =
+        half.count
+            ? weft_fail(WEFT_E_FORMAT,
+                        "%s: %lld modules have one matrix of the pair (lora_A and lora_B, or "
+                        "lora_down and lora_up) and not the other: %s",
+                        weft_tensors_path(a->file), (long long)half.count, weft_listing_text(&half))
+            : WEFT_OK;
+    weft_listing_free(&half);
+    return status;
+}
+
+/* ---- deltas --------------------------------------------------------------------------------- */
+
+static bool find_weight(const weft_adapter_names *names, const module *m,
+                        weft_adapter_targets *targets)
+{
+    return weft_adapter_names_find(names, m->name, ".weight", targets) ||
+           weft_adapter_names_find(names, m->name, "", targets);
+}
+
+/* Differences of parameters that a model does not have are kept by some trainers as zeros. */
+static bool is_zero(const weft_stored_tensor *t)
+{
+    enum { CHUNK = 1024 };
+    float chunk[CHUNK];
+    for (int64_t at = 0; at < t->count; at += CHUNK) {
+        const int64_t here = t->count - at < CHUNK ? t->count - at : CHUNK;
+        weft_stored_read(t, at, here, chunk);
+        for (int64_t i = 0; i < here; i++)
+            if (chunk[i] != 0) /* NaN too */
+                return false;
+    }
+    return true;
+}
+
+/* Tensors of the module that the model has nothing for. */
+static void list_lost(const weft_adapter_names *names, const module *m, weft_listing *lost)
+{
+    weft_adapter_targets targets;
+    const weft_stored_tensor *bias = m->part[WEFT_ADAPTER_BIAS];
+    const bool weight = find_weight(names, m, &targets);
+    for (int k = 0; k < WEFT_ADAPTER_BIAS && !weight; k++)
+        if (m->part[k] && !(k == WEFT_ADAPTER_WEIGHT && is_zero(m->part[k])))
+            weft_listing_add(lost, m->part[k]->name);
+    if (bias && !weft_adapter_names_find(names, m->name, ".bias", &targets) && !is_zero(bias))
+        weft_listing_add(lost, bias->name);
+}
+
+/* That of the family's dialects in which most of the file is of the model. */
+static weft_status find_dialect(const weft_adapter *a, const weft_family *family,
+                                const weft_graph *g, const char *prefix, weft_adapter_names *best)
+{
+    static const weft_dialect own = {.name = "own"};
+    const int count = family->dialects ? family->dialects : 1;
+    weft_listing least = {0};
+    weft_status_code status = WEFT_OK;
+    for (int d = 0; d < count; d++) {
+        weft_adapter_names names;
+        weft_listing lost = {0};
+        WEFT_GO(weft_adapter_names_open(g, prefix, family->dialects ? &family->dialect[d] : &own,
+                                        &names));
+        for (int64_t i = 0; i < a->modules; i++)
+            list_lost(&names, &a->module[i], &lost);
+        const bool better = d == 0 || lost.count < least.count;
+        weft_adapter_names worse = better ? *best : names;
+        weft_listing_free(better ? &least : &lost);
+        if (better) {
+            *best = names;
+            least = lost;
+        }
+        weft_adapter_names_close(&worse);
+    }
+    if (least.count)
+        status = weft_fail(WEFT_E_FORMAT,
+                           "%s: the model (%s) has nothing for %lld of the adapter's %lld tensors: "
+                           "%s. Is it an adapter for another model?",
+                           weft_tensors_path(a->file), family->class_name, (long long)least.count,
+                           (long long)weft_tensors_count(a->file), weft_listing_text(&least));
+out:
+    weft_listing_free(&least);
+    return status;
+}
+
+static int64_t rows_of(const weft_shape *s)
+{
+    return s->rank > 0 ? s->dim[0] : 1;
+}
+
+static int64_t columns_of(const weft_shape *s)
+{
+    int64_t columns = 1;
+    for (int i = 1; i < s->rank; i++)
+        columns *= s->dim[i];
+    return columns;
+}
+
+/* What `like` says, for each parameter of the module: `tensor` has their rows one after the other,
+ * `columns` wide. */
+static weft_status add_parts(weft_adapter *a, const weft_adapter_targets *targets,
+                             const weft_stored_tensor *tensor, int64_t columns, delta like)
+{
+    int64_t rows = 0;
+    bool fits = true;
+    for (int i = 0; i < targets->count; i++) {
+        const weft_shape *s = &targets->part[i].shape;
+        fits = fits && columns_of(s) == like.columns && !(targets->turned && rows_of(s) % 2);
+        rows += rows_of(s);
+    }
+    if (!fits || rows * columns != tensor->count)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: \"%s\" is for %lld rows of %lld columns; \"%s\"%s of the model has "
+                         "%lld of %lld. Is it an adapter for a model of another size?",
+                         tensor->file, tensor->name, (long long)(tensor->count / columns),
+                         (long long)like.columns, targets->part[0].param,
+                         targets->count > 1 ? " with the parts behind it" : "", (long long)rows,
+                         (long long)columns_of(&targets->part[0].shape));
+    for (int i = 0; i < targets->count; i++) {
+        WEFT_TRY(weft_grow((void **)&a->delta, a->deltas, &a->delta_capacity, sizeof *a->delta));
+        like.target = targets->part[i];
+        like.turned = targets->turned;
+        like.rows = rows_of(&like.target.shape);
+        a->delta[a->deltas++] = like;
+        like.first += like.rows;
+    }
+    return WEFT_OK;
+}
+
+static weft_status add_pair(weft_adapter *a, const module *m, const weft_adapter_targets *targets)
+{
+    const weft_stored_tensor *down = m->part[WEFT_ADAPTER_DOWN], *up = m->part[WEFT_ADAPTER_UP];
+    const int64_t rank = down->rank >= 2 ? down->dim[0] : 0;
+    double alpha;
+    if (rank < 1 || up->rank < 2 || up->dim[1] != rank || up->count != up->dim[0] * rank)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: \"%s\" and \"%s\" are no pair: (rank, columns) and (rows, rank) with "
+                         "one rank are needed",
+                         down->file, down->name, up->name);
+    WEFT_TRY(find_alpha(a, m, rank, &alpha));
+    const bool rooted = json_is_true(setting(a, "use_rslora"));
+    return add_parts(a, targets, up, rank,
+                     (delta){.down = down,
+                             .up = up,
+                             .rank = rank,
+                             .columns = down->count / rank,
+                             .scale = alpha / (rooted ? sqrt((double)rank) : (double)rank)});
+}
+
+static weft_status add_whole(weft_adapter *a, const weft_stored_tensor *t,
+                             const weft_adapter_targets *targets)
+{
+    const int64_t columns = columns_of(&targets->part[0].shape);
+    return add_parts(a, targets, t, columns, (delta){.whole = t, .columns = columns, .scale = 1});
+}
+
+static weft_status add_deltas(weft_adapter *a, const weft_adapter_names *names)
+{
+    for (int64_t i = 0; i < a->modules; i++) {
+        const module *m = &a->module[i];
+        weft_adapter_targets targets;
+        if (find_weight(names, m, &targets)) {
+            if (m->part[WEFT_ADAPTER_DOWN])
+                WEFT_TRY(add_pair(a, m, &targets));
+            if (m->part[WEFT_ADAPTER_WEIGHT])
+                WEFT_TRY(add_whole(a, m->part[WEFT_ADAPTER_WEIGHT], &targets));
+        }
+        if (m->part[WEFT_ADAPTER_BIAS] &&
+            weft_adapter_names_find(names, m->name, ".bias", &targets))
+            WEFT_TRY(add_whole(a, m->part[WEFT_ADAPTER_BIAS], &targets));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, const char *prefix,
+                              const char *path, weft_adapter **adapter)
+{
+    weft_adapter_names names = {0};
+    weft_adapter *a = weft_alloc(sizeof *a);
+    weft_status_code status = WEFT_OK;
+    if (a)
+        a->arena = weft_arena_create();
+    if (!a || !a->arena)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory", path));
+    WEFT_GO(weft_tensors_open(path, &a->file));
+    if (!weft_tensors_count(a->file))
+        WEFT_GO(weft_fail(WEFT_E_FORMAT, "%s: no tensors in it", path));
+    WEFT_GO(weft_tensors_verify(a->file));
+    WEFT_GO(read_config(a));
+    WEFT_GO(list_modules(a));
+    WEFT_GO(check_pairs(a));
+    WEFT_GO(find_dialect(a, family, g, prefix, &names));
+    WEFT_GO(add_deltas(a, &names));
+    *adapter = a;
+    a = NULL;
+out:
+    weft_adapter_names_close(&names);
+    weft_adapter_close(a);
+    return status;
+}
+
+void weft_adapter_close(weft_adapter *a)
+{
+    if (!a)
+        return;
+    weft_tensors_close(a->file);
+    weft_arena_free(a->arena);
+    json_decref(a->config);
+    weft_free(a->module);
+    weft_free(a->delta);
+    weft_free(a);
+}
+
+int64_t weft_adapter_params(const weft_adapter *a)
+{
+    int64_t params = 0;
+    for (int64_t i = 0; i < a->deltas; i++) {
+        bool first = true;
+        for (int64_t k = 0; k < i && first; k++)
+            first = a->delta[k].target.param != a->delta[i].target.param;
+        params += first;
+    }
+    return params;
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+/* A delta of the parameter at hand. */
+typedef struct term {
+    const delta *delta;
+    double scale;
+    double *down; /* (rank, own columns); NULL: a whole difference */
+} term;
+
+/* One item of a parameter, row by row. */
+typedef struct merging {
+    term *term;
+    int64_t terms, capacity;
+    int64_t *column; /* [columns] of the item: where in a whole row the own ones are */
+    int64_t columns;
+    double *sum, *product; /* [columns] */
+    float *narrow;         /* [columns] */
+    float *read;           /* a row of `up` or of a whole difference */
+} merging;
+
+static void free_merging(merging *m)
+{
+    for (int64_t i = 0; i < m->terms; i++)
+        weft_free(m->term[i].down);
+    weft_free(m->term);
+    weft_free(m->column);
+    weft_free(m->sum);
+    weft_free(m->product);
+    weft_free(m->narrow);
+    weft_free(m->read);
+}
+
+static weft_status out_of_memory(const weft_adapter_box *box)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for adapters of \"%s\"", box->param);
+}
+
+/* Own columns: the box's dims from `d` on, in C order. */
+static weft_status lay_columns(merging *m, const weft_adapter_box *box, int d)
+{
+    m->columns = 1;
+    for (int i = d; i < box->shape.rank; i++)
+        m->columns *= box->shape.dim[i];
+    m->column = weft_alloc(m->columns * (int64_t)sizeof *m->column + 1);
+    m->sum = weft_alloc(m->columns * (int64_t)sizeof *m->sum + 1);
+    m->product = weft_alloc(m->columns * (int64_t)sizeof *m->product + 1);
+    m->narrow = weft_alloc(m->columns * (int64_t)sizeof *m->narrow + 1);
+    if (!m->column || !m->sum || !m->product || !m->narrow)
+        return out_of_memory(box);
+    for (int64_t c = 0; c < m->columns; c++) {
+        int64_t rest = c, step = 1;
+        for (int i = box->shape.rank - 1; i >= d; i--) {
+            m->column[c] += (box->start[i] + rest % box->shape.dim[i]) * step;
+            rest /= box->shape.dim[i];
+            step *= box->whole.dim[i];
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status add_term(merging *m, const weft_adapter_box *box, const delta *d, double weight)
+{
+    WEFT_TRY(weft_grow((void **)&m->term, m->terms, &m->capacity, sizeof *m->term));
+    term *t = &m->term[m->terms++];
+    *t = (term){.delta = d, .scale = d->scale * weight};
+    if (!d->down)
+        return WEFT_OK;
+    t->down = weft_alloc(d->rank * m->columns * (int64_t)sizeof *t->down + 1);
+    float *row = weft_alloc(d->columns * (int64_t)sizeof *row + 1);
+    if (!t->down || !row) {
+        weft_free(row);
+        return out_of_memory(box);
+    }
+    for (int64_t k = 0; k < d->rank; k++) {
+        weft_stored_read(d->down, k * d->columns, d->columns, row);
+        for (int64_t c = 0; c < m->columns; c++)
+            t->down[k * m->columns + c] = (double)row[m->column[c]];
+    }
+    weft_free(row);
+    return WEFT_OK;
+}
+
+/* m->sum += what the term has for row `row` of the item. */
+static void add_row(merging *m, const term *t, int64_t row)
+{
+    const delta *d = t->delta;
+    const int64_t from = d->first + (d->turned ? (row + d->rows / 2) % d->rows : row);
+    if (!t->down) {
+        weft_stored_read(d->whole, from * d->columns, d->columns, m->read);
+        for (int64_t c = 0; c < m->columns; c++)
+            m->sum[c] += t->scale * (double)m->read[m->column[c]];
+        return;
+    }
+    weft_stored_read(d->up, from * d->rank, d->rank, m->read);
+    memset(m->product, 0, (size_t)m->columns * sizeof *m->product);
+    for (int64_t k = 0; k < d->rank; k++) {
+        const double up = (double)m->read[k], *down = t->down + k * m->columns;
+        for (int64_t c = 0; c < m->columns; c++)
+            m->product[c] += up * down[c];
+    }
+    for (int64_t c = 0; c < m->columns; c++)
+        m->sum[c] += t->scale * m->product[c];
+}
+
+/* Item `item` of the box; -1: all of it, no stack. */
+static weft_status merge_item(const weft_adapter_use *use, int count, const weft_adapter_box *box,
+                              int64_t item, bool *changed)
+{
+    merging m = {0};
+    const int stack = item >= 0;
+    const bool has_rows = box->shape.rank > stack;
+    const int64_t rows = has_rows ? box->shape.dim[stack] : 1,
+                  start = has_rows ? box->start[stack] : 0;
+    int64_t longest = 0;
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < count; i++)
+        for (int64_t k = 0; k < use[i].adapter->deltas; k++) {
+            const delta *d = &use[i].adapter->delta[k];
+            if (d->target.item != item || strcmp(d->target.param, box->param))
+                continue;
+            if (!m.column)
+                WEFT_GO(lay_columns(&m, box, stack + 1));
+            WEFT_GO(add_term(&m, box, d, use[i].weight));
+            const int64_t length = d->down ? d->rank : d->columns;
+            longest = length > longest ? length : longest;
+        }
+    if (!m.terms)
+        goto out;
+    *changed = true;
+    m.read = weft_alloc(longest * (int64_t)sizeof *m.read + 1);
+    if (!m.read)
+        WEFT_GO(out_of_memory(box));
+    const int64_t bytes = m.columns * weft_dtype_bytes(box->dtype);
+    char *at = (char *)box->data + (stack ? (item - box->start[0]) * rows * bytes : 0);
+    for (int64_t r = 0; r < rows; r++, at += bytes) {
+        weft_convert(m.narrow, WEFT_F32, at, box->dtype, m.columns);
+        for (int64_t c = 0; c < m.columns; c++)
+            m.sum[c] = (double)m.narrow[c];
+        for (int64_t i = 0; i < m.terms; i++)
+            add_row(&m, &m.term[i], start + r);
+        for (int64_t c = 0; c < m.columns; c++)
+            m.narrow[c] = (float)m.sum[c];
+        weft_convert(at, box->dtype, m.narrow, WEFT_F32, m.columns);
+    }
+out:
+    free_merging(&m);
+    return status;
+}
+
+weft_status weft_adapters_merge(const weft_adapter_use *use, int count, const weft_adapter_box *box,
+                                bool *changed)
+{
+    bool any = false;
+    const bool stack = weft_name_is_stack(box->param);
+    if (!weft_dtype_is_float(box->dtype))
+        return WEFT_OK;
+    for (int64_t i = 0; i < (stack ? box->shape.dim[0] : 1); i++)
+        WEFT_TRY(merge_item(use, count, box, stack ? box->start[0] + i : -1, &any));
+    if (changed)
+        *changed = any;
+    return WEFT_OK;
+}

@@ -1,0 +1,46 @@
+/* Adapters: small files that change a model's weights. LoRA in the forms of PEFT and diffusers, of
+ * ComfyUI and of kohya's trainers, which may also hold whole differences of weights and biases.
+ *
+ *              columns                    columns
+ *           +-----------+      rows +--+ +---------+ rank
+ *      rows |     W     |  +=  s *  |B | |    A    |          s = weight * alpha / rank
+ *           +-----------+           +--+ +---------+              (/ sqrt(rank): rslora)
+ *
+ * A module that the file has fused and the model in parts: A is for each part, B's rows are cut. */
+#ifndef WEFT_MODEL_ADAPTER_H
+#define WEFT_MODEL_ADAPTER_H
+
+#include "model/family.h"
+
+typedef struct weft_adapter weft_adapter;
+
+/* Reads `path` (a file, or PEFT's folder with adapter_config.json) for params of `g`, a whole graph
+ * of a model of the family, whose names begin with `prefix` there; `g` is to stay. In whichever of
+ * the family's dialects (model/dialect.h) the names are. Errors, before anything is changed: parts
+ * of the file that the model has nothing for (all are counted, the first named), half a pair, other
+ * shapes, other kinds of adapters (DoRA, LoHa, LoKr, ...) by name. */
+weft_status weft_adapter_open(const weft_family *family, const weft_graph *g, const char *prefix,
+                              const char *path, weft_adapter **adapter);
+void weft_adapter_close(weft_adapter *adapter); /* accepts NULL */
+/* Parameters that it changes. */
+int64_t weft_adapter_params(const weft_adapter *adapter);
+
+typedef struct weft_adapter_use {
+    const weft_adapter *adapter;
+    double weight; /* 1: as it was trained */
+} weft_adapter_use;
+/* A parameter of the graph, or the box of it that one rank holds: dense at `data`, of a type of
+ * floats. */
+typedef struct weft_adapter_box {
+    const char *param;
+    weft_dtype dtype;
+    weft_shape whole, shape;
+    int64_t start[WEFT_MAX_RANK];
+    void *data;
+} weft_adapter_box;
+/* Adds what the adapters have for it: sums in f64, rounded once (16 bits: by way of f32). *changed
+ * (may be NULL): they had something. */
+weft_status weft_adapters_merge(const weft_adapter_use *use, int count, const weft_adapter_box *box,
+                                bool *changed);
+
+#endif

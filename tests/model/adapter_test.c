@@ -1,0 +1,262 @@
+/* Adapters: dialects of names, stacks, turned and fused modules, boxes of split parameters, several
+ * at weights, refusals. Numbers are small integers and halves, so every sum is exact: bitwise. */
+#include "model/adapter.h"
+
+#include "format/safetensors.h"
+#include "graph/graph.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const weft_rename_rule rules[] = {
+    {"self_attn.qkv", "attn.{to_q,to_k}"}, {"layers", "blocks"}, {"out_mod", "~norm.linear"}};
+static const weft_dialect dialects[] = {
+    {"own", "norm.linear.weight", NULL, 0},
+    {"theirs", "out_mod.weight", rules, sizeof rules / sizeof *rules},
+};
+static const weft_family family = {.class_name = "Small", .dialect = dialects, .dialects = 2};
+
+static weft_graph *small(void)
+{
+    weft_graph *g = weft_graph_create();
+    const weft_init init = {0};
+    weft_param(g, "t.blocks.0.attn.to_q.weight", WEFT_F32, weft_shape_of(2, (int64_t[]){2, 3}),
+               init);
+    weft_param(g, "t.blocks.0.attn.to_k.weight", WEFT_F32, weft_shape_of(2, (int64_t[]){4, 3}),
+               init);
+    weft_param(g, "t.norm.linear.weight", WEFT_F32, weft_shape_of(2, (int64_t[]){4, 2}), init);
+    weft_param(g, "t.norm.linear.bias", WEFT_F32, weft_shape_of(1, (int64_t[]){4}), init);
+    weft_param(g, "t.patch_in.weight", WEFT_F32, weft_shape_of(4, (int64_t[]){2, 2, 2, 2}), init);
+    weft_param(g, "t.experts.*.w_1.weight", WEFT_F32, weft_shape_of(3, (int64_t[]){3, 2, 2}), init);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+typedef struct piece {
+    const char *name;
+    int rank;
+    int64_t dim[4];
+    float first; /* data: first, first + 1, ... */
+} piece;
+
+/* /tmp/.../x.safetensors of those, in path. */
+static void write_file(const piece *list, int count, char path[100])
+{
+    char folder[] = "/tmp/weft_adapter_XXXXXX";
+    weft_tensors_writer *w;
+    cr_assert_not_null(mkdtemp(folder));
+    cr_assert_eq(weft_tensors_writer_create(folder, "x", 0, &w), WEFT_OK);
+    for (int i = 0; i < count; i++)
+        cr_assert_eq(
+            weft_tensors_writer_declare(w, list[i].name, WEFT_F32, list[i].rank, list[i].dim),
+            WEFT_OK);
+    for (int i = 0; i < count; i++) {
+        float data[64];
+        for (int k = 0; k < 64; k++)
+            data[k] = list[i].first + (float)k;
+        cr_assert_eq(weft_tensors_writer_data(w, list[i].name, WEFT_F32, data), WEFT_OK);
+    }
+    cr_assert_eq(weft_tensors_writer_finish(w), WEFT_OK);
+    weft_tensors_writer_free(w);
+    snprintf(path, 100, "%s/x.safetensors", folder);
+}
+
+static weft_status open_pieces(const weft_graph *g, const piece *list, int count, weft_adapter **a)
+{
+    char path[100];
+    write_file(list, count, path);
+    const weft_status_code status = weft_adapter_open(&family, g, "t.", path, a);
+    remove(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+    return status;
+}
+#define OPEN(g, a, ...)                                                                            \
+    open_pieces(g, (const piece[]){__VA_ARGS__},                                                   \
+                sizeof((const piece[]){__VA_ARGS__}) / sizeof(piece), a)
+
+/* The box [start, start + dim) of `param`, all 1 before, merged into out. */
+static void merge(const weft_graph *g, const weft_adapter_use *use, int count, const char *param,
+                  const int64_t *start, const int64_t *dim, float *out, weft_dtype dtype)
+{
+    const weft_shape whole = weft_value_get(g, weft_graph_find(g, param))->shape;
+    weft_adapter_box box = {
+        .param = param, .dtype = dtype, .whole = whole, .shape = whole, .data = out};
+    for (int i = 0; dim && i < whole.rank; i++) {
+        box.start[i] = start[i];
+        box.shape.dim[i] = dim[i];
+    }
+    for (int64_t i = 0; dtype == WEFT_F32 && i < weft_shape_count(&box.shape); i++)
+        out[i] = 1;
+    cr_assert_eq(weft_adapters_merge(use, count, &box, NULL), WEFT_OK, "%s", weft_error_message());
+}
+
+static void expect(const float *got, int count, const float *want)
+{
+    for (int i = 0; i < count; i++)
+        cr_assert_eq(got[i], want[i], "element %d: %g, not %g", i, (double)got[i], (double)want[i]);
+}
+
+/* A (1,3) = 1 2 3 is for both parts, B (6,1) = 10..15 is cut after two rows. */
+Test(adapter, fused_module_is_cut)
+{
+    static const char *const names[] = {"layers.0.self_attn.qkv",
+                                        "lora_unet_layers_0_self_attn_qkv",
+                                        "diffusion_model.layers.0.self_attn.qkv"};
+    weft_graph *g = small();
+    for (int i = 0; i < 3; i++) {
+        char down[80], up[80];
+        weft_adapter *a;
+        float q[6], k[12];
+        snprintf(down, sizeof down, "%s.lora_down.weight", names[i]);
+        snprintf(up, sizeof up, "%s.lora_up.weight", names[i]);
+        cr_assert_eq(OPEN(g, &a, {down, 2, {1, 3}, 1}, {up, 2, {6, 1}, 10}), WEFT_OK, "%s",
+                     weft_error_message());
+        cr_assert_eq(weft_adapter_params(a), 2);
+        const weft_adapter_use use = {a, 1};
+        merge(g, &use, 1, "t.blocks.0.attn.to_q.weight", NULL, NULL, q, WEFT_F32);
+        merge(g, &use, 1, "t.blocks.0.attn.to_k.weight", NULL, NULL, k, WEFT_F32);
+        expect(q, 6, (float[]){11, 21, 31, 12, 23, 34});
+        expect(k, 12, (float[]){13, 25, 37, 14, 27, 40, 15, 29, 43, 16, 31, 46});
+        weft_adapter_close(a);
+    }
+    weft_graph_free(g);
+}
+
+/* Rows 0 1 2 3 of the file are rows 2 3 0 1 of the model; alpha 4 over rank 2 doubles. */
+Test(adapter, turned_halves_alpha_and_bias)
+{
+    weft_graph *g = small();
+    weft_adapter *a;
+    float w[8], b[4];
+    cr_assert_eq(OPEN(g, &a, {"out_mod.lora_A.weight", 2, {2, 2}, 1},
+                      {"out_mod.lora_B.weight", 2, {4, 2}, 0}, {"out_mod.alpha", 0, {0}, 4},
+                      {"out_mod.diff_b", 1, {4}, 5}),
+                 WEFT_OK, "%s", weft_error_message());
+    const weft_adapter_use use = {a, 1};
+    merge(g, &use, 1, "t.norm.linear.weight", NULL, NULL, w, WEFT_F32);
+    merge(g, &use, 1, "t.norm.linear.bias", NULL, NULL, b, WEFT_F32);
+    /* B A = (0 1)(1 2; 3 4) = 3 4, 11 16, 19 28, 27 40 */
+    expect(w, 8, (float[]){39, 57, 55, 81, 7, 9, 23, 33});
+    expect(b, 4, (float[]){8, 9, 6, 7});
+    weft_adapter_close(a);
+    weft_graph_free(g);
+}
+
+/* Every box of a kernel and of a stack has the numbers of the whole. */
+Test(adapter, boxes_are_parts_of_the_whole)
+{
+    static const struct {
+        const char *param;
+        int rank;
+        int64_t dim[4];
+    } params[] = {{"t.patch_in.weight", 4, {2, 2, 2, 2}}, {"t.experts.*.w_1.weight", 3, {3, 2, 2}}};
+    weft_graph *g = small();
+    weft_adapter *a;
+    cr_assert_eq(OPEN(g, &a, {"lora_unet_patch_in.lora_down.weight", 4, {3, 2, 2, 2}, 1},
+                      {"lora_unet_patch_in.lora_up.weight", 4, {2, 3, 1, 1}, 2},
+                      {"lora_unet_experts_1_w_1.lora_down.weight", 2, {1, 2}, 1},
+                      {"lora_unet_experts_1_w_1.lora_up.weight", 2, {2, 1}, 3},
+                      {"transformer.experts.2.w_1.diff", 2, {2, 2}, 7}),
+                 WEFT_OK, "%s", weft_error_message());
+    const weft_adapter_use use = {a, 0.5};
+    for (int p = 0; p < 2; p++) {
+        const int rank = params[p].rank;
+        const int64_t *dim = params[p].dim;
+        float whole[16], part[16];
+        merge(g, &use, 1, params[p].param, NULL, NULL, whole, WEFT_F32);
+        for (int d = 0; d < rank; d++)
+            for (int64_t from = 0; from < dim[d]; from++) {
+                int64_t start[4] = {0}, size[4], index[4] = {0}, count = 1;
+                memcpy(size, dim, sizeof size);
+                start[d] = from;
+                size[d] = 1;
+                merge(g, &use, 1, params[p].param, start, size, part, WEFT_F32);
+                for (int i = 0; i < rank; i++)
+                    count *= size[i];
+                for (int64_t e = 0; e < count; e++) {
+                    int64_t rest = e, at = 0, step = 1;
+                    for (int i = rank - 1; i >= 0; i--) {
+                        index[i] = start[i] + rest % size[i];
+                        rest /= size[i];
+                        at += index[i] * step;
+                        step *= dim[i];
+                    }
+                    cr_assert_eq(part[e], whole[at], "%s dim %d at %d", params[p].param, d, (int)e);
+                }
+            }
+        if (p == 1)
+            expect(whole, 12, (float[]){1, 1, 1, 1, 2.5f, 4, 3, 5, 4.5f, 5, 5.5f, 6});
+    }
+    weft_adapter_close(a);
+    weft_graph_free(g);
+}
+
+/* What is too small for f32 next to the weight counts together: the sum is rounded once. */
+Test(adapter, several_are_summed_before_rounding)
+{
+    weft_graph *g = small();
+    weft_adapter *a;
+    float b[4];
+    uint16_t narrow[4] = {0x3f80, 0x3f80, 0x3f80, 0x3f80};
+    cr_assert_eq(OPEN(g, &a, {"norm.linear.diff_b", 1, {4}, 1}), WEFT_OK);
+    const double tiny = 0x1p-25;
+    const weft_adapter_use use[] = {{a, tiny}, {a, tiny}, {a, tiny}, {a, tiny}};
+    merge(g, use, 1, "t.norm.linear.bias", NULL, NULL, b, WEFT_F32);
+    cr_assert_eq(b[0], 1);
+    merge(g, use, 4, "t.norm.linear.bias", NULL, NULL, b, WEFT_F32);
+    cr_assert_eq(b[0], 1 + 0x1p-23f);
+    const weft_adapter_use half = {a, 0.5};
+    merge(g, &half, 1, "t.norm.linear.bias", NULL, NULL, (float *)narrow, WEFT_BF16);
+    cr_assert_eq(narrow[0], 0x3fc0); /* 1.5 */
+    cr_assert_eq(narrow[3], 0x4040); /* 3 */
+    weft_adapter_close(a);
+    weft_graph_free(g);
+}
+
+static void expect_refusal(weft_status_code status, weft_status_code code, const char *words)
+{
+    cr_assert_eq(status, code, "%s", status == WEFT_OK ? "taken" : weft_error_message());
+    cr_assert_not_null(strstr(weft_error_message(), words), "\"%s\" does not say \"%s\"",
+                       weft_error_message(), words);
+}
+
+Test(adapter, refusals)
+{
+    weft_graph *g = small();
+    weft_adapter *a;
+    const piece down = {"norm.linear.lora_A.weight", 2, {1, 2}, 1},
+                up = {"norm.linear.lora_B.weight", 2, {4, 1}, 1};
+    expect_refusal(OPEN(g, &a, down), WEFT_E_FORMAT,
+                   "one matrix of the pair (lora_A and lora_B, or lora_down and lora_up) and not "
+                   "the other: norm.linear");
+    expect_refusal(OPEN(g, &a, {"norm.linear.alpha", 0, {0}, 1}), WEFT_E_FORMAT, "norm.linear");
+    expect_refusal(OPEN(g, &a, down, up, {"norm.linear.lora_down.weight", 2, {1, 2}, 1}),
+                   WEFT_E_FORMAT, "the same of one module");
+    expect_refusal(OPEN(g, &a, down, up, {"single.q.diff", 1, {4}, 1}), WEFT_E_FORMAT,
+                   "nothing for 1 of the adapter's 3 tensors: single.q.diff. Is it an adapter for "
+                   "another model?");
+    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {6, 1}, 1}), WEFT_E_SHAPE,
+                   "is for 6 rows of 2 columns; \"t.norm.linear.weight\" of the model has 4 of 2");
+    expect_refusal(OPEN(g, &a, down, {"norm.linear.lora_B.weight", 2, {4, 2}, 1}), WEFT_E_SHAPE,
+                   "are no pair");
+    expect_refusal(OPEN(g, &a, {"norm.linear.lora_A.weight", 2, {1, 3}, 1}, up), WEFT_E_SHAPE,
+                   "is for 4 rows of 3 columns");
+    static const char *const others[][2] = {{"norm.linear.dora_scale", "DoRA"},
+                                            {"norm.linear.lora_magnitude_vector", "DoRA"},
+                                            {"norm.linear.hada_w1_a", "LoHa"},
+                                            {"norm.linear.lokr_w2", "LoKr"}};
+    for (int i = 0; i < 4; i++)
+        expect_refusal(OPEN(g, &a, down, up, {others[i][0], 1, {4}, 1}), WEFT_E_UNSUPPORTED,
+                       others[i][1]);
+    expect_refusal(OPEN(g, &a, down, up, {"norm.linear.weight", 2, {4, 2}, 1}), WEFT_E_FORMAT,
+                   "1 tensors are no part of an adapter: norm.linear.weight");
+    /* differences of nothing for parameters that the model does not have */
+    cr_assert_eq(OPEN(g, &a, down, up, {"block.norm9.diff", 0, {0}, 0}), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_adapter_close(a);
+    weft_graph_free(g);
+}
