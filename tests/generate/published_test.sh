@@ -82,4 +82,71 @@ must seeded runs/one/model --noise noise.npy --seed 9
 same given seeded
 differ given one
 refused "2 frames x 4 x 4 x 4 channels are needed" runs/one/model --noise short.npy
+# an adapter is merged when the weights are loaded: the bits of a file that it was merged into, and none at weight 0
+python3 - runs/one/model <<'PY'
+import glob, json, os, shutil, struct, sys
+def read(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: (v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in head.items()}
+def write(path, tensors):
+    head, body = {}, b""
+    for k, (shape, data) in tensors.items():
+        head[k] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+def f32(values):
+    return struct.pack("<%df" % len(values), *values)
+shutil.copytree(sys.argv[1], "merged")
+file = glob.glob("merged/transformer/*.safetensors")[0]
+weights, lora = read(file), {}
+for ours, theirs in ("attn1.to_q", "self_attn_q"), ("attn2.to_out.0", "cross_attn_o"), ("ffn.net.2", "ffn_2"):
+    name = f"blocks.1.{ours}.weight"
+    (rows, columns), data = weights[name]
+    base = struct.unpack("<%df" % (rows * columns), data)
+    up = [(i % 7 - 3) / 2 for i in range(rows * 2)]
+    down = [(i % 5 - 2) / 4 for i in range(columns * 2)]
+    weights[name] = ((rows, columns), f32([base[r * columns + c] + 0.5 * sum(up[r * 2 + k] * down[k * columns + c] for k in range(2))
+                                           for r in range(rows) for c in range(columns)]))
+    module = f"lora_unet_blocks_1_{theirs}"
+    lora |= {module + ".lora_down.weight": ([2, columns], f32(down)), module + ".lora_up.weight": ([rows, 2], f32(up)),
+             module + ".alpha": ([], f32([1]))}
+write(file, weights)
+write("style.safetensors", lora)
+lora.pop("lora_unet_blocks_1_ffn_2.lora_up.weight")
+write("half.safetensors", lora)
+PY
+must merged merged
+differ merged one
+must adapted runs/one/model --lora style.safetensors
+same adapted merged
+must twice runs/one/model --lora style.safetensors:0.25 --lora transformer=style.safetensors:0.75
+same twice merged
+must without runs/one/model --lora style.safetensors:0
+same without one
+must undone merged --lora style.safetensors:-1
+differ undone merged
+refused 'WEIGHT, and "x" is no number' runs/one/model --lora style.safetensors:x
+refused 'an adapter for transformer_2, and runs/one/model has none' runs/one/model --lora transformer_2=style.safetensors
+refused 'not the other: lora_unet_blocks_1_ffn_2' runs/one/model --lora half.safetensors
+refused 'nowhere.safetensors' runs/one/model --lora nowhere.safetensors
+# each rank adds to the parts that it has
+for split in tp=2 fsdp=2; do
+    ranks 2 "$WEFT" generate --model runs/one/model --prompt "a red circle" --steps 4 --frames 5 --latents --out $split.mp4 \
+        --lora style.safetensors --parallel $split >generate.log 2>&1 || { cat generate.log; fail "--lora on two ranks"; }
+    python3 - $split <<'PY' || fail "--lora with $split"
+import array, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+one, two = load("adapted.latents.npy"), load(sys.argv[1] + ".latents.npy")
+error = (sum((x - y) ** 2 for x, y in zip(one, two)) / sum(x * x for x in one)) ** 0.5
+print(error)
+assert error <= 1e-5, error
+PY
+done
 exit 0

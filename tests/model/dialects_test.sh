@@ -22,6 +22,92 @@ PY
 if "$WEFT" parity dialect_gguf_a.json >/dev/null 2>&1; then
     echo "a changed GGUF passed"; exit 1
 fi
+
+# adapters: what their settings say, what is damaged, and what is another model's
+cp "$golden/dialect_wan_a.json" "$golden/dialect_hunyuan_a.json" .
+lora() { # NAME: dialects of NAME with only its truth and its adapters
+    rm -rf "dialects/$1"
+    mkdir -p "dialects/$1"
+    cp -r "$golden/dialects/$1/lora" "$golden/dialects/$1/truth.safetensors" "dialects/$1/"
+    chmod -R u+w dialects
+}
+peft=dialects/dialect_wan_a/lora/peft/adapter_config.json
+only_peft() { # the settings as PYTHON changes them
+    lora dialect_wan_a
+    rm dialects/dialect_wan_a/lora/*.safetensors
+    python3 -c "import json
+c = json.load(open('$peft'))
+$1
+json.dump(c, open('$peft', 'w'))"
+}
+passes() {
+    "$WEFT" parity "$1" >out 2>&1 || { cat out; echo "$1 failed"; exit 1; }
+    grep -q 'lora/.*, to the bit' out || { cat out; echo "no adapter was compared"; exit 1; }
+}
+fails() { # FILE WORDS
+    if "$WEFT" parity "$1" >out 2>&1; then
+        cat out; echo "$1 passed"; exit 1
+    fi
+    grep -q -- "$2" out || { cat out; echo "no \"$2\""; exit 1; }
+}
+only_peft "c['lora_alpha'], c['use_rslora'] = 4, True" # 4 / sqrt(4) = 8 / 4
+passes dialect_wan_a.json
+only_peft "c['lora_alpha'], c['alpha_pattern'] = 3, {m: 8 for m in c['target_modules']}"
+passes dialect_wan_a.json
+only_peft "c['lora_alpha'] = 4"
+fails dialect_wan_a.json 'merged_alpha.*FAIL'
+only_peft "c['use_dora'] = True"
+fails dialect_wan_a.json '"use_dora" is not supported'
+only_peft "c['peft_type'] = 'LOHA'"
+fails dialect_wan_a.json '"peft_type" is LOHA; weft reads LORA'
+only_peft "c['alpha_pattern'] = {'^blocks': 8}"
+fails dialect_wan_a.json 'regular expression "^blocks"'
+lora dialect_wan_a
+cp "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors" dialects/dialect_wan_a/lora/
+fails dialect_wan_a.json 'has nothing for 60 of the adapter.s 60 tensors: lora_unet_double_blocks_0_img_attn_proj.*Is it an adapter for another model'
+
+# halves that change places, in the names of the file whose layer has them the other way round
+lora dialect_hunyuan_a
+python3 - dialects/dialect_hunyuan_a <<'PY'
+import json, os, struct, sys
+folder = sys.argv[1]
+def read(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    head.pop("__metadata__", None)
+    return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in head.items()}
+def write(path, tensors):
+    head, body = {}, b""
+    for k, (dtype, shape, data) in tensors.items():
+        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    open(path, "wb").write(struct.pack("<Q", len(text)) + text + body)
+def f32(values):
+    return struct.pack("<%df" % len(values), *values)
+truth = {k: v for k, v in read(folder + "/truth.safetensors").items() if not k.startswith("merged_")}
+name = "norm_out.linear.weight"
+_, (rows, columns), data = truth["param." + name]
+base = struct.unpack("<%df" % (rows * columns), data)
+up = [(i % 7 - 3) / 8 for i in range(rows * 2)]
+down = [(i % 5 - 2) / 16 for i in range(columns * 2)]
+merged = []
+for r in range(rows):
+    theirs = (r + rows // 2) % rows
+    merged += [base[r * columns + c] + sum(up[theirs * 2 + k] * down[k * columns + c] for k in range(2)) for c in range(columns)]
+truth["merged_plain." + name] = ("F32", [rows, columns], f32(merged))
+write(folder + "/truth.safetensors", truth)
+for old in os.listdir(folder + "/lora"):
+    os.remove(folder + "/lora/" + old)
+for file, module in ("comfy_plain", "diffusion_model.final_layer.adaLN_modulation.1"), ("diffusers_plain", "transformer.final_layer.adaLN_modulation.1"):
+    write(f"{folder}/lora/{file}.safetensors", {module + ".lora_A.weight": ("F32", [2, columns], f32(down)),
+                                              module + ".lora_B.weight": ("F32", [rows, 2], f32(up))})
+PY
+passes dialect_hunyuan_a.json
+grep -q '1 parameters changed, 156 comparisons, 0 differ' out
+
 refuses() { # FILE WORDS: weft inspect model FILE fails and says so
     if "$WEFT" inspect model "$1" >out 2>err; then
         echo "$1 passed"; exit 1
