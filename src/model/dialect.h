@@ -12,8 +12,8 @@ const weft_family *weft_dialect_detect(bool (*has)(void *user, const char *name)
 /* `name` (without that prefix) as the family's own into out[size], with the rules' marks for
  * tensors that are cut or turned (weft_rename_rule); false: too long. */
 bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, size_t size);
-/* Part `index` of a name with the mark "{a,b,c}", into out[size]; without one it is its own and only
- * part. False: there are fewer, or it is too long. */
+/* Part `index` of a name with the mark "{a,b,c}", into out[size]; without one it is its own and
+ * only part. False: there are fewer, or it is too long. */
 bool weft_dialect_part(const char *name, int index, char *out, size_t size);
 /* Takes the mark of a turned tensor out of the name; false: there is none. */
 bool weft_dialect_turned(char *name);
