@@ -132,7 +132,8 @@ Test(config, refusals_name_place_and_remedy)
     FAILS("shape: 3", "run.yaml:1: shape: '3' is not a list, each item an integer from 0 to 512");
     FAILS("shape: [[3]]",
           "run.yaml:1: shape.0: a list is given, expected is an integer from 0 to 512");
-    FAILS("words: x", "run.yaml:1: words: 'x' is not a list, each item a text");
+    FAILS("words: {x: 1}",
+          "run.yaml:1: words: a mapping is given, expected is a list, each item a text");
     FAILS("steps: 1\nsteps: 2", "run.yaml:2: 'steps' is given twice (first at run.yaml:1)");
     FAILS("words:\n\t- x",
           "run.yaml:2: not valid YAML: the line is indented with a tab; use spaces");

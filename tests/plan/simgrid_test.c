@@ -177,6 +177,34 @@ static int turned(const int32_t *m, int n, int r, int *order)
     return parts == 1 ? 1 : rings;
 }
 
+/* Members whose stream a step occupies: of a send the sender's alone. */
+static int holders(int index)
+{
+    const weft_trace_step *s = &the_trace->step[index];
+    return s->kind == WEFT_TRACE_SEND ? 1 : the_trace->group[s->group].count;
+}
+
+/* Takes what is sent beside whatever its device does. */
+static void receive_actor(int argc, char **argv)
+{
+    (void)argc;
+    talk k = {.count = 0};
+    message(&k, atoi(argv[1]), 0, 0, atoi(argv[2]), atoi(argv[3]), atoi(argv[3]), 0);
+    finish_round(&k);
+}
+
+static void send_to(talk *k, int index, int from, int to, double bytes)
+{
+    char host[16], step[16], a[16], b[16];
+    snprintf(host, sizeof host, "h%d", to);
+    snprintf(step, sizeof step, "%d", index);
+    snprintf(a, sizeof a, "%d", from);
+    snprintf(b, sizeof b, "%d", to);
+    const char *const argv[] = {"receive", step, a, b, NULL};
+    sg_actor_create_("receive", sg_host_by_name(host), receive_actor, 4, argv);
+    message(k, index, 0, 0, from, to, from, bytes);
+}
+
 static void communicate(int index, int me)
 {
     const weft_trace_step *s = &the_trace->step[index];
@@ -186,7 +214,7 @@ static void communicate(int index, int me)
     talk k = {.count = 0};
     int order[64];
     if (s->kind == WEFT_TRACE_SEND) {
-        message(&k, index, 0, 0, m[0], m[1], me, s->bytes);
+        send_to(&k, index, m[0], m[1], s->bytes);
     } else if (s->kind == WEFT_TRACE_ALL_TO_ALL) {
         for (int shift = 1; shift < n; shift++) {
             for (int i = 0; i < n; i++)
@@ -226,7 +254,7 @@ static void stream_actor(int argc, char **argv)
         const weft_trace_step *s = &the_trace->step[i];
         const weft_trace_group *g = &the_trace->group[s->group];
         bool mine = false;
-        for (int k = 0; k < g->count; k++)
+        for (int k = 0; k < holders(i); k++)
             mine |= the_trace->member[g->first + k] == device;
         if (!mine || s->stream != stream)
             continue;
@@ -234,10 +262,10 @@ static void stream_actor(int argc, char **argv)
         arrived[i]++;
         sg_cond_notify_all(changed);
         for (bool go = false; !go;) {
-            go = arrived[i] == g->count;
+            go = arrived[i] == holders(i);
             for (int k = 0; k < s->after_count; k++) {
                 const int before = the_trace->after[s->first_after + k];
-                go &= finished[before] == the_trace->group[the_trace->step[before].group].count;
+                go &= finished[before] == holders(before);
             }
             if (!go)
                 sg_cond_wait(changed, lock);
@@ -249,7 +277,7 @@ static void stream_actor(int argc, char **argv)
             communicate(i, device);
         sg_mutex_lock(lock);
         finished[i]++;
-        for (; finished[i] < g->count;) /* a step ends for all at once */
+        for (; finished[i] < holders(i);) /* a step ends for all at once */
             sg_cond_wait(changed, lock);
         sg_cond_notify_all(changed);
         sg_mutex_unlock(lock);
