@@ -64,7 +64,7 @@ static const weft_key parallel_keys[] = {
      .max = 1024},
     {"microbatches", WEFT_KEY_I64, offsetof(weft_parallel, microbatches), "0", "",
      "parts that each batch is cut into, which follow one another; 0: with pp the most up to 4 for "
-     "each of its ranks that divide the batch, else 1",
+     "each of its ranks that divide the batch and leave no replica without samples, else 1",
      .min = 0, .max = 1 << 20},
     {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
      "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "

@@ -149,9 +149,11 @@ weft_status weft_pipe_table(const weft_pipe *p, int64_t microbatches, weft_sched
 }
 
 weft_status weft_pipe_microbatches(const weft_parallel *config, const weft_pipe *pipe,
-                                   int64_t batch, int64_t *microbatches)
+                                   int64_t batch, int64_t shares, int64_t *microbatches)
 {
     int64_t most = pipe ? 4 * (int64_t)pipe->devices : 1;
+    most = most > batch / shares ? batch / shares : most;
+    most = most > 1 ? most : 1;
     if (pipe && pipe->kind < 0 && !config->microbatches)
         most = pipe->file.microbatches;
     if (config->microbatches && batch % config->microbatches) {

@@ -34,6 +34,7 @@ typedef struct fit {
     bool again;                 /* it may be made again */
     double rate;                /* bytes a second out and back; 0: there is nowhere to go */
     int64_t least, least_stage; /* of a stage that does not fit; 0: they all do */
+    bool least_beside;          /* not its steps take that, what lies beside them does */
     weft_buf least_terms;
     /* of the stage */
     int64_t index;
@@ -150,21 +151,36 @@ static weft_status try_least(fit *f, trial *least)
 }
 
 /* The stage does not fit: what a rank takes at least is noted, of the stage that takes most, with
- * the terms of it. */
-static weft_status note_least(fit *f, int64_t least, const weft_fates *fates)
+ * the terms of it; `beside` are those of what lies beside its steps, where that is the most. */
+static weft_status note_least(fit *f, int64_t least, const weft_fates *fates, weft_buf *beside)
 {
     int64_t peak;
     if (least <= f->least)
         return WEFT_OK;
     f->least = least;
     f->least_stage = f->index;
+    f->least_beside = beside != NULL;
     weft_buf_free(&f->least_terms);
-    return peak_with(f, fates, &peak, &f->least_terms);
+    if (!beside)
+        return peak_with(f, fates, &peak, &f->least_terms);
+    f->least_terms = *beside;
+    *beside = (weft_buf){0};
+    return WEFT_OK;
 }
 
 static weft_status too_little(const fit *f)
 {
     char text[4][32];
+    if (f->least_beside)
+        return weft_fail(
+            WEFT_E_MEMORY,
+            "memory.limit: %s are less than the %s that a rank takes beside the steps of stage "
+            "%lld, whatever these make again: weights, optimizer and program %s%s. Smaller frames, "
+            "fsdp or zero in `parallel`, or memory.states: offload take less",
+            weft_format_bytes(f->run->memory.limit, text[0]),
+            weft_format_bytes(f->least + f->least / (SLACK - 1) + 1, text[1]),
+            (long long)f->least_stage, weft_format_bytes(f->fixed, text[2]),
+            f->least_terms.data ? f->least_terms.data : "");
     return weft_fail(
         WEFT_E_MEMORY,
         "memory.limit: %s are less than the %s that a rank takes with all of stage %lld%s%s that "
@@ -234,11 +250,12 @@ static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
 {
     trial best = {0};
     int64_t peak, beside;
+    weft_buf beside_terms = {0};
     weft_step_cache *steps = weft_step_cache_create();
     if (!steps)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     weft_status_code status =
-        weft_run_beside_bytes(f->run, f->models, f->index, f->place, steps, &beside, NULL);
+        weft_run_beside_bytes(f->run, f->models, f->index, f->place, steps, &beside, &beside_terms);
     weft_step_cache_free(steps);
     if (status == WEFT_OK)
         status = peak_with(f, NULL, &peak, NULL);
@@ -255,9 +272,11 @@ static weft_status fit_stage(fit *f, weft_fates *fates, weft_buf *told)
             tell(f, &best, told);
         peak = best.peak;
     }
-    peak = beside > peak ? beside : peak; /* what lies beside it does not change */
+    const bool more = beside > peak; /* what lies beside it does not change */
+    peak = more ? beside : peak;
     if (status == WEFT_OK && peak > f->limit)
-        status = note_least(f, peak, &best.fates);
+        status = note_least(f, peak, &best.fates, more ? &beside_terms : NULL);
+    weft_buf_free(&beside_terms);
     *fates = best.fates;
     best.fates.row = NULL;
     trial_free(&best);

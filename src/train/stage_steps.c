@@ -62,6 +62,18 @@ static bool updates_apart(const weft_stage_steps *s)
     return s->runs > 1 || s->pipe;
 }
 
+/* Places of the mesh that have samples of their own. */
+static int64_t shares_of(const weft_mesh *mesh)
+{
+    static const char *const axes[] = {"dp", "fsdp", "ep"};
+    int64_t shares = 1;
+    for (int i = 0; i < WEFT_COUNT(axes); i++) {
+        const int axis = weft_mesh_axis(mesh, axes[i]);
+        shares *= axis >= 0 ? mesh->axis[axis].size : 1;
+    }
+    return shares;
+}
+
 weft_status weft_stage_steps_begin(const weft_run *run, const weft_stage *stage,
                                    const weft_place_of_run *place, weft_stage_steps *steps)
 {
@@ -69,7 +81,8 @@ weft_status weft_stage_steps_begin(const weft_run *run, const weft_stage *stage,
     int64_t batch = 0;
     for (int i = 0; i < s.buckets; i++)
         batch = common_divisor(weft_stage_bucket(stage, i)->batch, batch);
-    WEFT_TRY(weft_pipe_microbatches(&run->parallel, place->pipe, batch, &s.parts));
+    WEFT_TRY(weft_pipe_microbatches(&run->parallel, place->pipe, batch, shares_of(&place->mesh),
+                                    &s.parts));
     s.runs = s.parts * stage->accumulate;
     s.bucket = weft_alloc((s.buckets + 2) * (int64_t)sizeof *s.bucket);
     if (!s.bucket)

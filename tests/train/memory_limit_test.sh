@@ -43,3 +43,6 @@ least=$(sed -n 's/.*70.00 MiB are less than the \([0-9]*\)\.[0-9]* MiB that a ra
 [ -n "$least" ] || { cat no.log; fail "the least is not told"; }
 "$WEFT" train wide.yaml --set out=runs/least --set memory.limit=$((least + 2))MiB >least.log 2>&1 || { cat least.log; fail "with the least, $((least + 2)) MiB"; }
 diff <(losses runs/all) <(losses runs/least) || fail "all made again changes the run"
+# where the latents take more than the steps, they are what is told
+"$WEFT" train wide.yaml --set out=runs/no --set memory.limit=30MiB --set stages.0.batch=1 --set stages.1.batch=1 --set transformer.config.num_layers=1 >no.log 2>&1 && fail "30 MiB are enough"
+grep -q "30.00 MiB are less than the .* that a rank takes beside the steps of stage [01], .*, its latents [0-9.]* [MK]iB" no.log || { cat no.log; fail "the latents are not told"; }

@@ -49,6 +49,9 @@ near uvit wave --set parallel.pp=8 --set parallel.dp=2 # two replicas
 cp now.json once.json
 near uvit wave --set parallel.pp=8 --set parallel.dp=2
 cmp once.json now.json || fail "other figures the second time"
+# as many microbatches as leave each replica a sample of 16, where the config says no number
+near uvit 1f1b --set parallel.pp=8 --set parallel.dp=2 --set parallel.microbatches=0 --set stages.0.batch=16
+grep -q "1f1b, 8 microbatches a step" now.txt || { cat now.txt; fail "replicas without samples"; }
 refused() { # WORDS OPTIONS...
     local words=$1
     shift
