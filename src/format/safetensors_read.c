@@ -114,16 +114,18 @@ static weft_status check_tiling(weft_tensors *ts, int64_t first, const char *pat
 weft_status weft_safetensors_read(weft_tensors *ts, const char *path, const weft_map *map)
 {
     if (map->bytes < 8)
-        return weft_fail(WEFT_E_FORMAT, "%s: %lld bytes; a safetensors file has at least 8", path,
-                         (long long)map->bytes);
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a file of weights cannot be as short as %lld bytes (a download that "
+                         "never began?)",
+                         path, (long long)map->bytes);
     uint64_t header = 0;
     for (int i = 7; i >= 0; i--)
         header = header << 8 | map->data[i];
     if (header > MAX_HEADER_BYTES || header > (uint64_t)(map->bytes - 8))
         return weft_fail(
             WEFT_E_FORMAT,
-            "%s: its first 8 bytes promise a header of %llu bytes, but the file has %lld: not a "
-            "safetensors file, or a truncated one",
+            "%s: neither GGUF nor of torch.save, and its first 8 bytes, if it were safetensors, "
+            "promise a header of %llu bytes, but the file has %lld: no weights, or truncated ones",
             path, (unsigned long long)header, (long long)map->bytes);
     json_t *json;
     WEFT_TRY(weft_json_parse((const char *)map->data + 8, (int64_t)header, path, &json));

@@ -369,6 +369,11 @@ static weft_status check_model(const weft_run_model *m, weft_role role, const ch
                          "%s: %s: give class and config to begin from nothing, or weights, but not "
                          "both; the folder of weights has its own config",
                          path, key);
+    if (m->weights[0] && weft_path_exists(m->weights) && !weft_path_is_dir(m->weights))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s.weights: %s is a file, and a folder is wanted: one with a "
+                         "config.json and the weights beside it",
+                         path, key, m->weights);
     if (m->weights[0] || m->class_name[0])
         return WEFT_OK;
     weft_buf known = {0};

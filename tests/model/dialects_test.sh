@@ -118,6 +118,10 @@ head -c 3000 "$golden/dialects/dialect_gguf_a/model.gguf" >cut.gguf
 refuses cut.gguf 'truncated download'
 head -c 100000 "$golden/dialects/dialect_gguf_a/model.gguf" >short.gguf
 refuses short.gguf 'truncated download'
+: >empty.safetensors
+refuses empty.safetensors 'as short as 0 bytes'
+echo "no weights at all" >text.gguf
+refuses text.gguf 'neither GGUF nor of torch.save'
 
 # what torch.save writes, made by hand: a zip of data.pkl and the storages
 python3 - "$golden/dialects/dialect_wan_a/original.safetensors" <<'PY'

@@ -48,6 +48,7 @@ refuse "the autoencoder's latents have 4 channels, the transformer takes 8" dit.
 refuse "transformer.weights: runs/vae/model/vae holds a AutoencoderKLWan, a video autoencoder; a denoiser is needed" dit.yaml --set 'transformer={weights: runs/vae/model/vae}'
 refuse "there is one in it: write runs/vae/model/vae" dit.yaml --set autoencoder.weights=runs/vae
 refuse 'UViT takes "label", which weft train has nothing for' dit.yaml --set 'transformer={class: UViT, config: {img_size: 4, embed_dim: 16, num_heads: 2}}'
+refuse "transformer.weights: runs/vae/model/vae/config.json is a file, and a folder is wanted" dit.yaml --set 'transformer={weights: runs/vae/model/vae/config.json}'
 # a run folder that holds another model's checkpoints
 refuse "encoder|decoder" vae.yaml --set autoencoder.config.base_dim=8 --set stages.0.steps=9
 # a VAE's weights of another dtype or shape, or under another name: the tensor is named
@@ -63,7 +64,7 @@ for what in ("dtype", "shape", "name"):
     if what == "dtype":
         head[key]["dtype"] = "I32"
     elif what == "shape":
-        head[key]["shape"] = [1] + head[key]["shape"]
+        head[key]["shape"].reverse() # (a dim of 1 more would be another dialect)
     else:
         head["other.weight"] = head.pop(key)
     text = json.dumps(head).encode()
