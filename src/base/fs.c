@@ -1,4 +1,5 @@
 #include "base/fs.h"
+#include "base/compare.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -526,15 +527,10 @@ out:
     return status;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void sort_names(weft_names *names)
 {
     if (names->count > 1)
-        qsort(names->name, (size_t)names->count, sizeof *names->name, compare_names);
+        qsort(names->name, (size_t)names->count, sizeof *names->name, weft_compare_text);
 }
 
 weft_status weft_list_dir(const char *dir, bool recursive, weft_names *names)

@@ -182,23 +182,17 @@ const weft_verb weft_verb_doctor = {
     .summary = "say what of this machine and its libraries weft finds and can use",
     .usage = "[--measure] [--collectives RANKS[/PER_NODE]] [--ranks]",
     .details =
-        "Lists processor, cores, SIMD levels, memory, the libraries with their versions, "
-        "MPI, BLAS and OpenMP threads,\n"
-        "codecs, and whether a GPU driver and weft's CUDA plugin are found. With --measure "
-        "also the best speed of\n"
-        "f32 matrix products, which progress lines of `weft train` are held against, and of "
-        "memory.\n"
-        "With --collectives only a table: for every collective and size the algorithm that "
-        "is taken and what it costs,\n"
-        "by built-in costs of messages, or under mpirun by those measured between its "
-        "ranks.\n"
-        "With --ranks, under mpirun as a run would be started: a table of where each rank runs "
-        "(host, NUMA node, cores), its\n"
-        "matrix products and memory while all others compute too, and its links to "
-        "neighbours on its machine and on others;\n"
-        "ranks that are worse than the median are named (products and memory by 20 %, links "
-        "by half, latency by three times),\n"
-        "and each axis of --parallel is shown with what its groups lie inside of.\n",
+        "Lists processor, cores, SIMD levels, memory, the libraries with their versions, MPI,\n"
+        "BLAS and OpenMP threads, codecs, and whether a GPU driver and weft's CUDA plugin are\n"
+        "found. With --measure also the best speed of f32 matrix products, which progress lines\n"
+        "of `weft train` are held against, and of memory. With --collectives only a table: for\n"
+        "every collective and size the algorithm that is taken and what it costs, by built-in\n"
+        "costs of messages, or under mpirun by those measured between its ranks. With --ranks,\n"
+        "under mpirun as a run would be started: a table of where each rank runs (host, NUMA\n"
+        "node, cores), its matrix products and memory while all others compute too, and its links\n"
+        "to neighbours on its machine and on others; ranks that are worse than the median are\n"
+        "named (products and memory by 20 %, links by half, latency by three times), and each\n"
+        "axis of --parallel is shown with what its groups lie inside of.",
     .examples = "weft doctor\nweft doctor --measure\nweft doctor --collectives 64/8\n"
                 "mpirun -n 8 weft doctor --ranks --parallel tp=4\n",
     .options = options,

@@ -1,5 +1,6 @@
 #include "cli/doctor_ranks.h"
 
+#include "base/compare.h"
 #include "base/log.h"
 #include "cli/parallel_option.h"
 #include "runtime/comm.h"
@@ -121,12 +122,6 @@ static void print_table(const rank_report *r, int ranks)
 
 /* ---- outliers ------------------------------------------------------------------------------ */
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Of those that have the measure; of two in the middle the better one. */
 static double median(const rank_report *r, int ranks, int m, double *scratch)
 {
@@ -134,7 +129,7 @@ static double median(const rank_report *r, int ranks, int m, double *scratch)
     for (int i = 0; i < ranks; i++)
         if (r[i].value[m] > 0)
             scratch[count++] = r[i].value[m];
-    qsort(scratch, (size_t)count, sizeof *scratch, ascending);
+    qsort(scratch, (size_t)count, sizeof *scratch, weft_compare_f64);
     return count ? scratch[measures[m].low ? (count - 1) / 2 : count / 2] : 0;
 }
 

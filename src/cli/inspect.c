@@ -4,6 +4,7 @@
 #include "cli/plan_models.h"
 #include "cli/verb.h"
 
+#include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "format/safetensors.h"
@@ -360,11 +361,6 @@ static weft_status print_json(const figures *f)
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The line of a tensor as a file has it, which holds items of a stack one by one. */
 static const char *tensor_line(weft_arena *arena, const weft_value_info *v, int64_t item,
                                const weft_tensors *stored)
@@ -408,7 +404,7 @@ static weft_status print_tensors(weft_graph *g, const weft_tensors *stored)
     }
     if (status == WEFT_OK) {
         if (count)
-            qsort(line, (size_t)count, sizeof *line, by_name);
+            qsort(line, (size_t)count, sizeof *line, weft_compare_text);
         for (int64_t i = 0; i < count; i++)
             puts(line[i]);
     }
@@ -601,8 +597,8 @@ const weft_verb weft_verb_inspect = {
     .summary = "what a model costs: parameters, FLOPs, memory, its graph",
     .usage = "model PATH | graph CONFIG [options]",
     .details =
-        "graph: reads a config of weft train and prints, for each of its stages, what a "
-        "step of training costs on one rank:\n"
+        "graph: reads a config of weft train and prints, for each of its stages, what a step of "
+        "training costs on one rank:\n"
         "parameters, FLOPs, bytes sent, and the memory that the run reserves, exactly; with "
         "--graph also the graph,\n"
         "with --passes what each pass over it changed. --mesh, --batch, --frames, --height, "
@@ -613,23 +609,20 @@ const weft_verb weft_verb_inspect = {
         "exchanges, records, in no memory,\n"
         "and tells how long that took and what the process holds then.\n\n"
         "model: reads a diffusers folder (model_index.json with transformer/, vae/, "
-        "text_encoder/), the folder of one model, a "
-        "bare config.json, or the name of a published size (wan-1.3b, wan-14b, wan-vae); "
-        "of a lone file of weights (safetensors, GGUF, torch's .pt) it tells the family, whose "
-        "names it "
-        "has, in which types, and which published size it is. Weights "
-        "are neither needed nor allocated. Builds the graph for "
-        "one video size, runs the passes, "
-        "places every buffer, and prints:\n\n"
+        "text_encoder/), the folder of one model, a bare config.json, or the name of a published "
+        "size (wan-1.3b, wan-14b, wan-vae); of a lone file of weights (safetensors, GGUF, torch's "
+        ".pt) it tells the family, whose names it has, in which types, and which published size "
+        "it is. Weights are neither needed nor allocated. Builds the graph for one video size, "
+        "runs the passes, places every buffer, and prints:\n\n"
         "  parameters    elements of all weights, exactly\n"
-        "  FLOPs         of a forward pass, and of a training step with --train (a "
-        "multiply-add is two)\n"
+        "  FLOPs         of a forward pass, and of a training step with --train (a multiply-add "
+        "is two)\n"
         "  activations   the arena that a run reserves: the peak, exactly\n"
-        "  predicted peak  arena, workspace of the kernels, inputs, and weights (with "
-        "--train also AdamW's moments, the EMA)\n\n"
+        "  predicted peak  arena, workspace of the kernels, inputs, and weights (with --train "
+        "also AdamW's moments, the EMA)\n\n"
         "The bytes that `reserved by a program` says are the bytes that a run of this graph "
-        "reserves. Exit code 0, or not 0 "
-        "when the config is not understood or the size does not fit the model.",
+        "reserves. Exit code 0, or not 0 when the config is not understood or the size does not "
+        "fit the model.",
     .examples =
         "weft inspect graph examples/vae.yaml\n"
         "weft inspect graph run.yaml --set parallel.tp=8 --set parallel.dp=128 --rank 777 --set "

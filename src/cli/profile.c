@@ -3,6 +3,7 @@
  * Whole programs run as a training run runs them, each node timed where it stands: with the caches
  * as its neighbours leave them. Several rounds over all programs; what counts is the mean over the
  * quickest quarter of them, so that what disturbs the machine a while does not bend it. */
+#include "base/compare.h"
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -70,12 +71,6 @@ typedef struct profile {
     weft_dit_fit dit;
 } profile;
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* What the machine takes when little disturbs it: the mean over the quarter of the rounds in which
  * the whole program was quickest, so that the nodes' seconds add up to what it took then. */
 static double quick(const timed *t, const double *value)
@@ -84,7 +79,7 @@ static double quick(const timed *t, const double *value)
     double sorted[ROUNDS], sum = 0;
     int taken = 0;
     memcpy(sorted, t->run, (size_t)t->rounds * sizeof *sorted);
-    qsort(sorted, (size_t)t->rounds, sizeof *sorted, by_value);
+    qsort(sorted, (size_t)t->rounds, sizeof *sorted, weft_compare_f64);
     for (int i = 0; i < t->rounds && taken < quarter; i++)
         if (t->run[i] <= sorted[quarter - 1]) {
             sum += value[i];

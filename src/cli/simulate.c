@@ -345,24 +345,20 @@ const weft_verb weft_verb_simulate = {
     .summary = "run a plan on a clock: time, idle, exposed communication, links, memory",
     .usage = "PLAN.json | RUN.yaml [options]",
     .details =
-        "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it "
-        "into the steps that every device would "
-        "take, and runs them over the cluster with an event simulator: collectives as their "
-        "algorithms do them, "
-        "links shared fairly, compute and communication on streams of their own. Prints the "
-        "iteration time, the "
-        "idle part, communication that compute does not hide, peak memory and the busiest "
-        "links.\n\n"
+        "Reads a plan of `weft plan cascades --out` or `weft plan pipeline --out`, turns it into "
+        "the steps that every device would take, and runs them over the cluster with an event "
+        "simulator: collectives as their algorithms do them, links shared fairly, compute and "
+        "communication on streams of their own. Prints the iteration time, the idle part, "
+        "communication that compute does not hide, peak memory and the busiest links.\n\n"
         "A plan of bare numbers (--costs) has only its seconds: it is replayed without "
-        "communication. A plan "
-        "that was made for another cluster is refused.\n\n"
-        "A config of weft train with parallel.pp (and dp) is simulated and also executed, by "
-        "as many ranks as its mesh has, threads of this process: the run's own programs, "
-        "table and exchanges, on devices and links that are the cluster's figures and cost "
-        "nothing here. Told are the iteration and the idle share by both, the sums and the "
-        "update behind the microbatches, the bytes that the ranks sent, and the memory of "
-        "the fullest one. The first size of the first stage is taken. Options of plans "
-        "(--chrome, --svg, --links, --folds) are not for runs.",
+        "communication. A plan that was made for another cluster is refused.\n\n"
+        "A config of weft train with parallel.pp (and dp) is simulated and also executed, by as "
+        "many ranks as its mesh has, threads of this process: the run's own programs, table and "
+        "exchanges, on devices and links that are the cluster's figures and cost nothing here. "
+        "Told are the iteration and the idle share by both, the sums and the update behind the "
+        "microbatches, the bytes that the ranks sent, and the memory of the fullest one. The "
+        "first size of the first stage is taken. Options of plans (--chrome, --svg, --links, "
+        "--folds) are not for runs.",
     .examples =
         "weft plan cascades --set stage=1080p --out plan.json\n"
         "weft simulate plan.json --svg gantt.svg --chrome trace.json\n"

@@ -52,21 +52,17 @@ const weft_verb weft_verb_synth = {
     .usage = "--out DIR [options]",
     .details =
         "Writes H.264 videos of one coloured shape (red, green, blue, yellow; circle, square,\n"
-        "triangle) that moves left, right, up or down over plain and shaded backgrounds. Most "
-        "shots\n"
-        "are cut together into longer videos, with hard cuts, dissolves and fades, so that "
-        "curation\n"
-        "has real work to do on material whose answers are known.\n"
+        "triangle) that moves left, right, up or down over plain and shaded backgrounds. Most\n"
+        "shots are cut together into longer videos, with hard cuts, dissolves and fades, so that\n"
+        "curation has real work to do on material whose answers are known.\n"
         "\n"
-        "train/v0000.mp4 with v0000.json: several shots; the JSON gives each shot's first and "
-        "last\n"
-        "frame (inclusive) and its caption, such as \"a red circle moving left\". Frames of a "
-        "gradual\n"
-        "transition belong to no shot. train/s0000.mp4 with s0000.txt: one shot and its caption.\n"
-        "cuts.jsonl: the boundaries, in the form that `weft shots` prints. heldout.json: the\n"
-        "combinations of words that training never shows, for the evaluation of composition, and\n"
-        "those it does; heldout/ has clips of the former. Every word, and every pair of words, is\n"
-        "shown in training.",
+        "train/v0000.mp4 with v0000.json: several shots; the JSON gives each shot's first and\n"
+        "last frame (inclusive) and its caption, such as \"a red circle moving left\". Frames of\n"
+        "a gradual transition belong to no shot. train/s0000.mp4 with s0000.txt: one shot and its\n"
+        "caption. cuts.jsonl: the boundaries, in the form that `weft shots` prints. heldout.json:\n"
+        "the combinations of words that training never shows, for the evaluation of composition,\n"
+        "and those it does; heldout/ has clips of the former. Every word, and every pair of\n"
+        "words, is shown in training.",
     .examples = "weft synth --out raw\nweft synth --out raw --shots 2000 --size 128 --seed 7",
     .options = options,
     .option_count = WEFT_COUNT(options),

@@ -45,12 +45,11 @@ const weft_verb weft_verb_tokenize = {
     .summary = "show the pieces and ids that a text encoder is told of a text",
     .usage = "TOKENIZER \"text\" [\"text\" ...] [--length N]",
     .details =
-        "TOKENIZER is a tokenizer.json, a spiece.model, a vocab.json with its merges.txt beside "
-        "it, "
-        "or a folder with one\n"
-        "of them (the first in this order is taken; in a pipeline it is the folder tokenizer). One "
-        "line a token: its id\n"
-        "and its piece, with what the model wants before and behind a text.\n\n"
+        "TOKENIZER is a tokenizer.json, a spiece.model, a vocab.json with its merges.txt beside\n"
+        "it, or a folder with one of them (the first in this order is taken; in a pipeline it is\n"
+        "the folder tokenizer). One line a token: its id and its piece, with what the model wants\n"
+        "before and behind a text.\n"
+        "\n"
         "Exit code 0, or 1 when the file is bad or of a kind that is not built.",
     .examples = "weft tokenize MODEL/tokenizer \"a red square\"\n",
     .options = options,

@@ -23,8 +23,7 @@ static const weft_key video_keys[] = {
      "share of the frames that may be damaged; these are cut out", .min = 0, .max = 1},
     {"prove", WEFT_KEY_BOOL, AT(video.prove) - AT(video), "true", "",
      "decode pictures that leap once more, to see whether they take just the data that they have: "
-     "damage "
-     "of which the decoder says nothing is cut out too"},
+     "damage of which the decoder says nothing is cut out too"},
 };
 static const weft_section video_section = {"video", "what a file must be to be looked at",
                                            sizeof(((weft_curate_config *)0)->video), video_keys,

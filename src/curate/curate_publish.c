@@ -1,6 +1,7 @@
 /* The lists at the end of a curation: what was kept, what was not and why. */
 #include "curate/curate_plan.h"
 
+#include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -114,11 +115,6 @@ static weft_status list_missing(lists *l, const weft_curate_source *s)
     return status;
 }
 
-static int compare_stems(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static char *stem_of(const char *name)
 {
     char *stem = weft_strdup(name);
@@ -134,7 +130,7 @@ static void why_unused(const weft_curate_source *s, const weft_names *stems, wef
     char *stem = stem_of(s->name);
     const bool belongs =
         stem && stems->count &&
-        bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, compare_stems);
+        bsearch(&stem, stems->name, (size_t)stems->count, sizeof *stems->name, weft_compare_text);
     weft_sidecar sidecar = {0};
     if (belongs)
         weft_sidecar_read(s->path, &sidecar);
@@ -162,7 +158,7 @@ static weft_status list_unused_sidecars(lists *l, const weft_curate_plan *p)
             stems.count++;
         }
     if (stems.count)
-        qsort(stems.name, (size_t)stems.count, sizeof *stems.name, compare_stems);
+        qsort(stems.name, (size_t)stems.count, sizeof *stems.name, weft_compare_text);
     for (int64_t i = 0; i < p->sources; i++) {
         weft_buf why = {0};
         if (p->source[i].kind != WEFT_FOOTAGE_SIDECAR)
@@ -253,11 +249,6 @@ static weft_status list_source(lists *l, const weft_curate_plan *p, const weft_c
     return list_missing(l, s);
 }
 
-static int compare_ids(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* ---- what earlier runs left ---------------------------------------------------------------- */
 
 /* Of the clips that are not in the plan only those are looked at which this folder's runs wrote:
@@ -276,7 +267,7 @@ typedef struct strays {
 
 static bool is_planned(const strays *s, const char *id)
 {
-    return s->ids && bsearch(&id, s->id, (size_t)s->ids, sizeof *s->id, compare_ids);
+    return s->ids && bsearch(&id, s->id, (size_t)s->ids, sizeof *s->id, weft_compare_text);
 }
 
 static weft_status_code add_listed(void *listed, json_t *line)
@@ -398,7 +389,7 @@ static weft_status list_present(const weft_curate_plan *p, strays *s)
             s->id[s->ids++] = p->source[i].clip[k].id;
     }
     if (s->ids)
-        qsort(s->id, (size_t)s->ids, sizeof *s->id, compare_ids);
+        qsort(s->id, (size_t)s->ids, sizeof *s->id, weft_compare_text);
     return read_manifest(p, s->listed);
 }
 

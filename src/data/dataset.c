@@ -1,5 +1,6 @@
 #include "data/dataset.h"
 
+#include "base/compare.h"
 #include "base/config.h"
 #include "base/fs.h"
 #include "base/hash.h"
@@ -100,11 +101,6 @@ static weft_status add_braces(weft_dataset *ds, const char *name, const char *pa
     return WEFT_OK;
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Shards that weft shard wrote into the folder and that are gone are told: nothing else knows what
  * was in them. */
 static void tell_missing(const weft_dataset *ds, const weft_names *names, const char *path,
@@ -119,7 +115,8 @@ static void tell_missing(const weft_dataset *ds, const weft_names *names, const 
         const json_t *entry = json_array_get(shards, i);
         const char *file = json_string_value(json_object_get(entry, "file"));
         if (file && (!split || !strncmp(file, split, strlen(split))) &&
-            !bsearch(&file, names->name, (size_t)names->count, sizeof *names->name, by_bytes))
+            !bsearch(&file, names->name, (size_t)names->count, sizeof *names->name,
+                     weft_compare_text))
             weft_warn("%s/%s is gone, and its %lld samples with it; `weft shard` writes it again",
                       weft_storage_root(ds->storage), file,
                       (long long)json_integer_value(json_object_get(entry, "samples")));

@@ -55,9 +55,8 @@ static const weft_key parallel_keys[] = {
     DEGREE(pp, "pp", "pipeline_parallel_degree", "1",
            "blocks of the transformer in stages, one rank behind the other"),
     {"schedule", WEFT_KEY_STRING, offsetof(weft_parallel, schedule), "1f1b", "",
-     "of pp: gpipe, 1f1b, interleaved, wave, zero-bubble, or a file: a plan of `weft plan "
-     "pipeline` "
-     "(.json), or PyTorch's table of computations (.csv)",
+     "of pp: gpipe, 1f1b, interleaved, wave, zero-bubble, or a file: a plan of "
+     "`weft plan pipeline` (.json), or PyTorch's table of computations (.csv)",
      .also = "pipeline_parallel_schedule"},
     {"virtual_stages", WEFT_KEY_I64, offsetof(weft_parallel, virtual_stages), "0", "",
      "stages on each of the pp ranks; 0: 2 for interleaved and wave, else 1", .min = 0,

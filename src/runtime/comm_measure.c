@@ -1,6 +1,7 @@
 /* What messages cost here, measured between two ranks of a node and two of different nodes. */
 #include "runtime/comm_internal.h"
 
+#include "base/compare.h"
 #include "base/log.h"
 #include "runtime/measure.h"
 
@@ -159,17 +160,11 @@ out:
 
 enum { TURNS = 24, SPLIT_ROWS = 64 };
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The mean of the quickest quarter, as kernels are measured (weft profile). */
 static double quick(double *value, int count)
 {
     double sum = 0;
-    qsort(value, (size_t)count, sizeof *value, by_value);
+    qsort(value, (size_t)count, sizeof *value, weft_compare_f64);
     for (int i = 0; i < (count + 3) / 4; i++)
         sum += value[i];
     return sum / ((count + 3) / 4);

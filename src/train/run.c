@@ -104,9 +104,8 @@ static const weft_key data_keys[] = {
     {"random_crop", WEFT_KEY_BOOL, offsetof(weft_run_data, random_crop), "false", "",
      "autoencoder: crop at a random place instead of the centre when the aspect differs"},
     I64(weft_run_data, shuffle, "shuffle", "65536", "samples",
-        "shards come in random order, and samples are shuffled inside a window of so many; a set "
-        "of "
-        "no more, and 0, as a whole",
+        "shards come in random order, and samples are shuffled inside a window of so many; "
+        "a set of no more, and 0, as a whole",
         0, 1e12),
     {"verify", WEFT_KEY_BOOL, offsetof(weft_run_data, verify), "true", "",
      "hold what is read against the checksums of the shards' indexes"},
@@ -187,10 +186,9 @@ static const weft_key memory_keys[] = {
      "file of `weft profile`: what costs how much time; without one this machine's rates of a "
      "product and of a copy are measured"},
     {"offload", WEFT_KEY_STRING, offsetof(weft_run_room, offload), "none", "",
-     "where values may go between forward and backward when the limit needs it: none; a folder, "
-     "for "
-     "a file without a name; host: the host's memory, of a device that has its own; auto: that, or "
-     "the run's folder"},
+     "where values may go between forward and backward when the limit needs it: none; "
+     "a folder, for a file without a name; host: the host's memory, of a device that has its own; "
+     "auto: that, or the run's folder"},
     {"states", WEFT_KEY_ENUM, offsetof(weft_run_room, states), "kept", "",
      "offload: moments and averages are elsewhere, too, and come back for each update",
      .choices = states_names},

@@ -1,5 +1,6 @@
 #include "train/stragglers.h"
 
+#include "base/compare.h"
 #include "base/memory.h"
 
 #include <stdlib.h>
@@ -69,18 +70,12 @@ static double waited(const rank_record *r)
     return r->sum.waits;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lower one of two in the middle: of two ranks the faster. */
 static double median(weft_stragglers *s, double (*of)(const rank_record *))
 {
     for (int r = 0; r < s->ranks; r++)
         s->sorted[r] = of(&s->rank[r]);
-    qsort(s->sorted, (size_t)s->ranks, sizeof *s->sorted, ascending);
+    qsort(s->sorted, (size_t)s->ranks, sizeof *s->sorted, weft_compare_f64);
     return s->sorted[(s->ranks - 1) / 2];
 }
 

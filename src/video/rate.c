@@ -1,5 +1,7 @@
 #include "video/rate.h"
 
+#include "base/compare.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -34,12 +36,6 @@ double weft_rate_claimed(AVFormatContext *demux, int stream, bool *sure)
     return claimed;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 double weft_rate_measured(AVFormatContext *demux, int stream, AVPacket *packet)
 {
     const AVStream *s = demux->streams[stream];
@@ -58,7 +54,7 @@ double weft_rate_measured(AVFormatContext *demux, int stream, AVPacket *packet)
     }
     if (!known || count < 2)
         return 0;
-    qsort(time, (size_t)count, sizeof *time, compare);
+    qsort(time, (size_t)count, sizeof *time, weft_compare_i64);
     const int last = ended || count <= 4 * REORDER ? count - 1 : count - 1 - REORDER;
     if (time[last] <= time[0])
         return 0;

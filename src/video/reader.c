@@ -1,5 +1,6 @@
 #include "video/reader.h"
 
+#include "base/compare.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -675,12 +676,6 @@ weft_status weft_video_reader_next(weft_video_reader *r, weft_video_frame *frame
     }
 }
 
-static int compare_i64(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Reads all packets for their presentation times. The index serves only when every packet has a
  * time of its own, so that the i-th time is the i-th frame. */
 static weft_status build_index(weft_video_reader *r)
@@ -711,7 +706,7 @@ static weft_status build_index(weft_video_reader *r)
         av_packet_unref(r->packet);
     }
     if (count)
-        qsort(times, (size_t)count, sizeof *times, compare_i64);
+        qsort(times, (size_t)count, sizeof *times, weft_compare_i64);
     for (int64_t i = 1; i < count; i++)
         usable &= times[i] > times[i - 1];
     weft_free(r->index);
@@ -725,7 +720,7 @@ static weft_status build_index(weft_video_reader *r)
 static int64_t index_of(const weft_video_reader *r, int64_t pts)
 {
     const int64_t *at =
-        bsearch(&pts, r->index, (size_t)r->index_count, sizeof *r->index, compare_i64);
+        bsearch(&pts, r->index, (size_t)r->index_count, sizeof *r->index, weft_compare_i64);
     return at ? at - r->index : -1;
 }
 

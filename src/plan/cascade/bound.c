@@ -4,6 +4,8 @@
  * as narrow, and as cheap, as it likes. */
 #include "plan/cascade/cascade.h"
 
+#include "base/compare.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -134,12 +136,6 @@ static bool refuted(const bounder *b, double limit)
     return false;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void sort_ways(bounder *b)
 {
     const int64_t n = b->p->count;
@@ -147,8 +143,8 @@ static void sort_ways(bounder *b)
         b->sorted[c] = b->head[c];
         b->sorted[n + c] = b->tail[c];
     }
-    qsort(b->sorted, (size_t)n, sizeof *b->sorted, by_value);
-    qsort(b->sorted + n, (size_t)n, sizeof *b->sorted, by_value);
+    qsort(b->sorted, (size_t)n, sizeof *b->sorted, weft_compare_f64);
+    qsort(b->sorted + n, (size_t)n, sizeof *b->sorted, weft_compare_f64);
 }
 
 weft_status weft_cascade_lower_bound(const weft_cascade_problem *p, double upper,

@@ -4,7 +4,7 @@
  * A problem is numbers only: per cascade its predecessors and, per degree, seconds and bytes per
  * device. A schedule chooses a degree and a start for each. Devices are interchangeable here and a
  * cascade's devices need not be neighbours, so "never more than N devices at once" (Eq. 7) is
- * enough for an assignment of devices to exist; weft_schedule_devices makes a plain one and
+ * enough for an assignment of devices to exist; weft_cascade_devices makes a plain one and
  * plan/cascade/assign.h one that knows the topology. */
 #ifndef WEFT_PLAN_CASCADE_H
 #define WEFT_PLAN_CASCADE_H

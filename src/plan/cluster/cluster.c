@@ -144,9 +144,8 @@ static const weft_cluster_preset presets[] = {
     {"ascend910a",
      "8 x Ascend 910A-32GB per node, 30 GB/s inside, 19 GB/s between (PULSE §VII); 4 nodes",
      "name: ascend910a\nhost_memory: 768GB\nnodes: 4\ndevices: 8\n"
-     "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, gemm: "
-     "0.4, "
-     "attention: 0.25, conv: 0.3, memory_fraction: 0.7}\n"
+     "device: {type: Ascend910A, memory: 32GiB, flops: 256e12, memory_bandwidth: 1.2e12, "
+     "gemm: 0.4, attention: 0.25, conv: 0.3, memory_fraction: 0.7}\n"
      "link: {bandwidth: 30e9, latency: 5e-6}\nhost: {bandwidth: 16e9, latency: 8e-6}\n"
      "nics:\n  - {switch: spine, bandwidth: 19e9, latency: 5e-6}\nswitches:\n  - {name: spine}\n"},
     {"local", "this machine, read with hwloc: each NUMA node is a device", NULL},
