@@ -13,6 +13,25 @@ static weft_status merge_param(const weft_adapter_use *use, int count, weft_tens
     return weft_adapters_merge(use, count, &box, NULL);
 }
 
+static bool is_for(const weft_adapter_choice *choice, int expert)
+{
+    return choice->expert < 0 || choice->expert == expert;
+}
+
+weft_status weft_adapters_check(const weft_adapter_choice *choice, int count, int expert,
+                                const weft_family *family, const weft_graph *whole,
+                                const char *prefix)
+{
+    for (int i = 0; i < count; i++) {
+        weft_adapter *adapter;
+        if (!is_for(&choice[i], expert))
+            continue;
+        WEFT_TRY(weft_adapter_open(family, whole, prefix, choice[i].path, &adapter));
+        weft_adapter_close(adapter);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_adapters_load(const weft_adapter_choice *choice, int count, int expert,
                                const weft_family *family, const weft_graph *whole,
                                const weft_graph *own, const char *prefix, weft_store *store)
@@ -26,7 +45,7 @@ weft_status weft_adapters_load(const weft_adapter_choice *choice, int count, int
     if (!opened || !use)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for %d adapters", count));
     for (int i = 0; i < count; i++) {
-        if (choice[i].expert >= 0 && choice[i].expert != expert)
+        if (!is_for(&choice[i], expert))
             continue;
         WEFT_GO(weft_adapter_open(family, whole, prefix, choice[i].path, &opened[i]));
         use[uses++] = (weft_adapter_use){opened[i], choice[i].weight};

@@ -11,6 +11,11 @@ typedef struct weft_adapter_choice {
     int expert; /* 0: transformer, 1: transformer_2; -1: each that there is */
 } weft_adapter_choice;
 
+/* Whether those that are for `expert` can be read as this model's: before anything is loaded. */
+weft_status weft_adapters_check(const weft_adapter_choice *choice, int count, int expert,
+                                const weft_family *family, const weft_graph *whole,
+                                const char *prefix);
+
 /* Merges those that are for `expert` into the store's params of `own`, this rank's part of the
  * graph `whole`, whose names begin with `prefix`. Nothing is changed when one cannot be read. */
 weft_status weft_adapters_load(const weft_adapter_choice *choice, int count, int expert,

@@ -394,12 +394,24 @@ static weft_status explain_folder(const char *folder)
     return status;
 }
 
+/* Of expert `i`, in the graphs. */
+static const char *prefix_of(const weft_generator *p, int i, char prefix[64])
+{
+    snprintf(prefix, 64, "%s.", i ? expert_scopes[1] : p->denoiser_model->family->scope);
+    return prefix;
+}
+
 static weft_status check_adapters(const weft_generator *p)
 {
-    for (int i = 0; i < p->options.adapter_count; i++)
-        if (p->options.adapters[i].expert >= p->experts)
+    const weft_generator_options *o = &p->options;
+    char prefix[64];
+    for (int i = 0; i < o->adapter_count; i++)
+        if (o->adapters[i].expert >= p->experts)
             return weft_fail(WEFT_E_ARG, "%s: an adapter for transformer_2, and %s has none",
-                             p->options.adapters[i].path, p->folder);
+                             o->adapters[i].path, p->folder);
+    for (int i = 0; i < p->experts; i++)
+        WEFT_TRY(weft_adapters_check(o->adapters, o->adapter_count, i, p->denoiser_model[i].family,
+                                     p->denoiser[i].graph, prefix_of(p, i, prefix)));
     return WEFT_OK;
 }
 
@@ -430,7 +442,6 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(explain_folder(folder));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_DENOISER, p->denoiser_folder, p->denoiser_model));
     WEFT_GO(read_expert(p));
-    WEFT_GO(check_adapters(p));
     WEFT_GO(read_captions(p));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
     p->patch = weft_model_grid(p->denoiser_model);
@@ -447,6 +458,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     p->rows = p->options.batch * p->guidance->rows;
     WEFT_GO(lay_out(p));
     WEFT_GO(build_parts(p));
+    WEFT_GO(check_adapters(p));
     *generator = p;
     p = NULL;
 out:
@@ -530,11 +542,10 @@ static weft_status load_expert(weft_generator *p, int i)
     const char *scope = i ? expert_scopes[1] : p->denoiser_model->family->scope;
     const part *s = &p->denoiser[i];
     char prefix[64];
-    snprintf(prefix, sizeof prefix, "%s.", scope);
     WEFT_TRY(
         load_part(p, &p->denoiser[i], &p->denoiser_model[i], scope, p->denoiser_folder[i], false));
-    return weft_adapters_load(o->adapters, o->adapter_count, i, family, s->graph, s->own, prefix,
-                              p->store);
+    return weft_adapters_load(o->adapters, o->adapter_count, i, family, s->graph, s->own,
+                              prefix_of(p, i, prefix), p->store);
 }
 
 static int64_t tokens_of(const weft_generator *p)

@@ -8,6 +8,7 @@
 #include "model/adapter_names.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -440,11 +441,29 @@ typedef struct merging {
     term *term;
     int64_t terms, capacity;
     int64_t *column; /* [columns] of the item: where in a whole row the own ones are */
-    int64_t columns;
-    double *sum, *product; /* [columns] */
-    float *narrow;         /* [columns] */
-    float *read;           /* a row of `up` or of a whole difference */
+    int64_t columns, rows, start;
+    int64_t longest; /* numbers of a row of `up` or of a whole difference */
+    char *room;      /* of each thread: what it has of a row */
+    int threads;
 } merging;
+
+/* A thread's; sum and product [columns], narrow [columns], read [longest]. */
+typedef struct row_room {
+    double *sum, *product;
+    float *narrow, *read;
+} row_room;
+
+static int64_t room_bytes(const merging *m)
+{
+    return weft_aligned(m->columns * (8 + 8 + 4) + m->longest * 4);
+}
+
+static row_room room_of(const merging *m, int thread)
+{
+    double *sum = (double *)(void *)(m->room + thread * room_bytes(m));
+    float *narrow = (float *)(sum + 2 * m->columns);
+    return (row_room){sum, sum + m->columns, narrow, narrow + m->columns};
+}
 
 static void free_merging(merging *m)
 {
@@ -452,10 +471,7 @@ static void free_merging(merging *m)
         weft_free(m->term[i].down);
     weft_free(m->term);
     weft_free(m->column);
-    weft_free(m->sum);
-    weft_free(m->product);
-    weft_free(m->narrow);
-    weft_free(m->read);
+    weft_free(m->room);
 }
 
 static weft_status out_of_memory(const weft_adapter_box *box)
@@ -470,10 +486,7 @@ static weft_status lay_columns(merging *m, const weft_adapter_box *box, int d)
     for (int i = d; i < box->shape.rank; i++)
         m->columns *= box->shape.dim[i];
     m->column = weft_alloc(m->columns * (int64_t)sizeof *m->column + 1);
-    m->sum = weft_alloc(m->columns * (int64_t)sizeof *m->sum + 1);
-    m->product = weft_alloc(m->columns * (int64_t)sizeof *m->product + 1);
-    m->narrow = weft_alloc(m->columns * (int64_t)sizeof *m->narrow + 1);
-    if (!m->column || !m->sum || !m->product || !m->narrow)
+    if (!m->column)
         return out_of_memory(box);
     for (int64_t c = 0; c < m->columns; c++) {
         int64_t rest = c, step = 1;
@@ -490,6 +503,8 @@ static weft_status add_term(merging *m, const weft_adapter_box *box, const delta
 {
     WEFT_TRY(weft_grow((void **)&m->term, m->terms, &m->capacity, sizeof *m->term));
     term *t = &m->term[m->terms++];
+    const int64_t length = d->down ? d->rank : d->columns;
+    m->longest = length > m->longest ? length : m->longest;
     *t = (term){.delta = d, .scale = d->scale * weight};
     if (!d->down)
         return WEFT_OK;
@@ -508,67 +523,101 @@ static weft_status add_term(merging *m, const weft_adapter_box *box, const delta
     return WEFT_OK;
 }
 
-/* m->sum += what the term has for row `row` of the item. */
-static void add_row(merging *m, const term *t, int64_t row)
+/* product = up[0] down[0] + up[1] down[1] + ..., in this order: columns by blocks that stay in the
+ * nearest cache, four rows of `down` to a reading of the sums. */
+static void multiply(double *restrict product, const float *up, const double *down, int64_t rank,
+                     int64_t columns)
+{
+    enum { BLOCK = 1024 };
+    memset(product, 0, (size_t)columns * sizeof *product);
+    for (int64_t from = 0; from < columns; from += BLOCK) {
+        const int64_t here = columns - from < BLOCK ? columns - from : BLOCK;
+        double *restrict to = product + from;
+        int64_t k = 0;
+        for (; k + 4 <= rank; k += 4) {
+            const double *restrict a = down + k * columns + from, *restrict b = a + columns,
+                                   *restrict c = b + columns, *restrict d = c + columns;
+            const double u[4] = {(double)up[k], (double)up[k + 1], (double)up[k + 2],
+                                 (double)up[k + 3]};
+            for (int64_t i = 0; i < here; i++)
+                to[i] = to[i] + u[0] * a[i] + u[1] * b[i] + u[2] * c[i] + u[3] * d[i];
+        }
+        for (; k < rank; k++)
+            for (int64_t i = 0; i < here; i++)
+                to[i] += (double)up[k] * down[k * columns + from + i];
+    }
+}
+
+/* room.sum += what the term has for row `row` of the item. */
+static void add_row(const merging *m, const row_room *room, const term *t, int64_t row)
 {
     const delta *d = t->delta;
     const int64_t from = d->first + (d->turned ? (row + d->rows / 2) % d->rows : row);
     if (!t->down) {
-        weft_stored_read(d->whole, from * d->columns, d->columns, m->read);
+        weft_stored_read(d->whole, from * d->columns, d->columns, room->read);
         for (int64_t c = 0; c < m->columns; c++)
-            m->sum[c] += t->scale * (double)m->read[m->column[c]];
+            room->sum[c] += t->scale * (double)room->read[m->column[c]];
         return;
     }
-    weft_stored_read(d->up, from * d->rank, d->rank, m->read);
-    memset(m->product, 0, (size_t)m->columns * sizeof *m->product);
-    for (int64_t k = 0; k < d->rank; k++) {
-        const double up = (double)m->read[k], *down = t->down + k * m->columns;
-        for (int64_t c = 0; c < m->columns; c++)
-            m->product[c] += up * down[c];
-    }
+    weft_stored_read(d->up, from * d->rank, d->rank, room->read);
+    multiply(room->product, room->read, t->down, d->rank, m->columns);
     for (int64_t c = 0; c < m->columns; c++)
-        m->sum[c] += t->scale * m->product[c];
+        room->sum[c] += t->scale * room->product[c];
 }
 
-/* Item `item` of the box; -1: all of it, no stack. */
-static weft_status merge_item(const weft_adapter_use *use, int count, const weft_adapter_box *box,
-                              int64_t item, bool *changed)
+/* Row `row` of the own ones, at `data`. */
+static void merge_row(const merging *m, const row_room *room, int64_t row, void *data,
+                      weft_dtype dtype)
 {
-    merging m = {0};
-    const int stack = item >= 0;
-    const bool has_rows = box->shape.rank > stack;
-    const int64_t rows = has_rows ? box->shape.dim[stack] : 1,
-                  start = has_rows ? box->start[stack] : 0;
-    int64_t longest = 0;
-    weft_status_code status = WEFT_OK;
+    weft_convert(room->narrow, WEFT_F32, data, dtype, m->columns);
+    for (int64_t c = 0; c < m->columns; c++)
+        room->sum[c] = (double)room->narrow[c];
+    for (int64_t i = 0; i < m->terms; i++)
+        add_row(m, room, &m->term[i], m->start + row);
+    for (int64_t c = 0; c < m->columns; c++)
+        room->narrow[c] = (float)room->sum[c];
+    weft_convert(data, dtype, room->narrow, WEFT_F32, m->columns);
+}
+
+/* The terms for item `item` of the parameter. */
+static weft_status gather_terms(merging *m, const weft_adapter_use *use, int count,
+                                const weft_adapter_box *box, int64_t item)
+{
     for (int i = 0; i < count; i++)
         for (int64_t k = 0; k < use[i].adapter->deltas; k++) {
             const delta *d = &use[i].adapter->delta[k];
             if (d->target.item != item || strcmp(d->target.param, box->param))
                 continue;
-            if (!m.column)
-                WEFT_GO(lay_columns(&m, box, stack + 1));
-            WEFT_GO(add_term(&m, box, d, use[i].weight));
-            const int64_t length = d->down ? d->rank : d->columns;
-            longest = length > longest ? length : longest;
+            if (!m->column)
+                WEFT_TRY(lay_columns(m, box, (item >= 0) + 1));
+            WEFT_TRY(add_term(m, box, d, use[i].weight));
         }
-    if (!m.terms)
+    return WEFT_OK;
+}
+
+/* Item `item` of the box; -1: all of it, no stack. A row is one thread's. */
+static weft_status merge_item(const weft_adapter_use *use, int count, const weft_adapter_box *box,
+                              int64_t item, bool *changed)
+{
+    merging m = {.rows = 1, .threads = omp_get_max_threads()};
+    const int stack = item >= 0;
+    if (box->shape.rank > stack) {
+        m.rows = box->shape.dim[stack];
+        m.start = box->start[stack];
+    }
+    weft_status_code status = gather_terms(&m, use, count, box, item);
+    if (status != WEFT_OK || !m.terms)
         goto out;
     *changed = true;
-    m.read = weft_alloc(longest * (int64_t)sizeof *m.read + 1);
-    if (!m.read)
+    m.room = weft_alloc_aligned(m.threads * room_bytes(&m));
+    if (!m.room)
         WEFT_GO(out_of_memory(box));
     const int64_t bytes = m.columns * weft_dtype_bytes(box->dtype);
-    char *at = (char *)box->data + (stack ? (item - box->start[0]) * rows * bytes : 0);
-    for (int64_t r = 0; r < rows; r++, at += bytes) {
-        weft_convert(m.narrow, WEFT_F32, at, box->dtype, m.columns);
-        for (int64_t c = 0; c < m.columns; c++)
-            m.sum[c] = (double)m.narrow[c];
-        for (int64_t i = 0; i < m.terms; i++)
-            add_row(&m, &m.term[i], start + r);
-        for (int64_t c = 0; c < m.columns; c++)
-            m.narrow[c] = (float)m.sum[c];
-        weft_convert(at, box->dtype, m.narrow, WEFT_F32, m.columns);
+    char *data = (char *)box->data + (stack ? (item - box->start[0]) * m.rows * bytes : 0);
+#pragma omp parallel for schedule(static) num_threads(m.threads)
+    for (int64_t r = 0; r < m.rows; r++) {
+        const row_room room = room_of(&m, omp_get_thread_num());
+        merge_row(&m, &room, r, data + r * bytes, box->dtype);
     }
 out:
     free_merging(&m);

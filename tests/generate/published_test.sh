@@ -133,6 +133,7 @@ differ undone merged
 refused 'WEIGHT, and "x" is no number' runs/one/model --lora style.safetensors:x
 refused 'an adapter for transformer_2, and runs/one/model has none' runs/one/model --lora transformer_2=style.safetensors
 refused 'not the other: lora_unet_blocks_1_ffn_2' runs/one/model --lora half.safetensors
+grep -q 'predicted peak' generate.log && fail "a bad adapter is refused behind the plan, with the weights"
 refused 'nowhere.safetensors' runs/one/model --lora nowhere.safetensors
 # each rank adds to the parts that it has
 for split in tp=2 fsdp=2; do
