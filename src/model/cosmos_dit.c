@@ -468,10 +468,38 @@ static const weft_rename_rule original[] = {
     {"final_layer.adaln_modulation.2", "norm_out.linear_2"},
     {"final_layer.linear",            "proj_out"},
 };
+/* And of Cosmos 1.0: a block is a row of three. */
+static const weft_rename_rule original1[] = {
+    {"t_embedder.1",                               "time_embed.t_embedder"},
+    {"affline_norm",                               "time_embed.norm"},
+    {"blocks.block#.blocks.0.block.attn",          "transformer_blocks.#.attn1"},
+    {"blocks.block#.blocks.1.block.attn",          "transformer_blocks.#.attn2"},
+    {"blocks.block#.blocks.2.block",               "transformer_blocks.#.ff"},
+    {"blocks.block#.blocks.0.adaLN_modulation.1",  "transformer_blocks.#.norm1.linear_1"},
+    {"blocks.block#.blocks.0.adaLN_modulation.2",  "transformer_blocks.#.norm1.linear_2"},
+    {"blocks.block#.blocks.1.adaLN_modulation.1",  "transformer_blocks.#.norm2.linear_1"},
+    {"blocks.block#.blocks.1.adaLN_modulation.2",  "transformer_blocks.#.norm2.linear_2"},
+    {"blocks.block#.blocks.2.adaLN_modulation.1",  "transformer_blocks.#.norm3.linear_1"},
+    {"blocks.block#.blocks.2.adaLN_modulation.2",  "transformer_blocks.#.norm3.linear_2"},
+    {"to_q.0",                                     "to_q"},
+    {"to_q.1",                                     "norm_q"},
+    {"to_k.0",                                     "to_k"},
+    {"to_k.1",                                     "norm_k"},
+    {"to_v.0",                                     "to_v"},
+    {"layer1",                                     "net.0.proj"},
+    {"layer2",                                     "net.2"},
+    {"x_embedder.proj.1",                          "patch_embed.proj"},
+    {"extra_pos_embedder",                         "learnable_pos_embed"},
+    {"final_layer.adaLN_modulation.1",             "norm_out.linear_1"},
+    {"final_layer.adaLN_modulation.2",             "norm_out.linear_2"},
+    {"final_layer.linear",                         "proj_out"},
+};
 static const weft_dialect dialects[] = {
     {"diffusers", "transformer_blocks.0.norm1.linear_1.weight", NULL, 0},
     {"original", "blocks.0.adaln_modulation_cross_attn.1.weight", original,
      sizeof original / sizeof *original},
+    {"original", "blocks.block0.blocks.0.block.attn.to_q.0.weight", original1,
+     sizeof original1 / sizeof *original1},
 };
 
 static const weft_reading readings[] = {

@@ -8,22 +8,69 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+enum { MOST_NUMBERS = 4 }; /* '#' of a rule */
+
+typedef struct numbers {
+    const char *at[MOST_NUMBERS];
+    int length[MOST_NUMBERS], count;
+} numbers;
+
+/* How long what `from` matches at `at` is, 0: it does not; '#' matches digits, which are kept. */
+static size_t match(const char *at, const char *from, numbers *n)
+{
+    const char *p = at;
+    for (n->count = 0; *from; from++) {
+        if (*from != '#') {
+            if (*p++ != *from)
+                return 0;
+            continue;
+        }
+        const int length = (int)strspn(p, "0123456789");
+        if (!length || n->count == MOST_NUMBERS)
+            return 0;
+        n->at[n->count] = p;
+        n->length[n->count++] = length;
+        p += length;
+    }
+    return (size_t)(p - at);
+}
+
+/* `to`, with the numbers where '#' stands, into out. */
+static bool fill(const char *to, const numbers *n, char *out, size_t size)
+{
+    size_t length = 0;
+    for (int i = 0; *to; to++) {
+        const bool number = *to == '#' && i < n->count;
+        const size_t more = number ? (size_t)n->length[i] : 1;
+        if (length + more >= size)
+            return false;
+        memcpy(out + length, number ? n->at[i] : to, more);
+        i += number;
+        length += more;
+    }
+    out[length] = 0;
+    return true;
+}
+
 /* Replaces each `from` that stands between dots or ends by `to`; a dot at an end of `from` is one
  * of those. */
 static bool replace_all(char *name, size_t size, const char *from, const char *to)
 {
-    const size_t a = strlen(from), b = strlen(to);
-    for (char *at = name; (at = strstr(at, from));) {
+    char with[300];
+    numbers n;
+    const char last = from[strlen(from) - 1];
+    for (char *at = name; *at;) {
         const bool begins = at == name || at[-1] == '.' || from[0] == '.';
-        const bool ends = !at[a] || at[a] == '.' || from[a - 1] == '.';
-        if (!begins || !ends) {
+        const size_t a = begins ? match(at, from, &n) : 0;
+        if (!a || (at[a] && at[a] != '.' && last != '.')) {
             at++;
             continue;
         }
-        if (strlen(name) - a + b >= size)
+        if (!fill(to, &n, with, sizeof with) || strlen(name) - a + strlen(with) >= size)
             return false;
+        const size_t b = strlen(with);
         memmove(at + b, at + a, strlen(at + a) + 1);
-        memcpy(at, to, b);
+        memcpy(at, with, b);
         at += b;
     }
     return true;
@@ -48,9 +95,10 @@ bool weft_dialect_turned(char *name)
     return mark != NULL;
 }
 
-bool weft_dialect_part(const char *name, int index, char *out, size_t size)
+/* Alternative `index` of "before{a,b,c}behind", the brackets being `pair`, into out. */
+static bool choose(const char *name, const char *pair, int index, char *out, size_t size)
 {
-    const char *open = strchr(name, '{'), *close = strchr(name, '}'), *end = NULL;
+    const char *open = strchr(name, pair[0]), *close = strchr(name, pair[1]), *end = NULL;
     if (!open || !close)
         return index == 0 && snprintf(out, size, "%s", name) < (int)size;
     const char *at = open + 1;
@@ -64,13 +112,14 @@ bool weft_dialect_part(const char *name, int index, char *out, size_t size)
     return false;
 }
 
-static const char *const prefixes[] = {"",
-                                       "model.diffusion_model.",
-                                       "diffusion_model.",
-                                       "net.",
-                                       "model.model.",
-                                       "vae.",
-                                       "transformer."};
+bool weft_dialect_part(const char *name, int index, char *out, size_t size)
+{
+    return choose(name, "{}", index, out, size);
+}
+
+static const char *const prefixes[] = {
+    "",     "model.diffusion_model.", "diffusion_model.", "net.", "model.model.",
+    "vae.", "first_stage_model.",     "transformer."};
 
 static bool find_dialect(const weft_family *f, bool (*has)(void *user, const char *name),
                          void *user, const weft_dialect **dialect, const char **prefix)
@@ -117,6 +166,18 @@ static const weft_shape *shape_of(const adoption *a, const char *name)
     snprintf(full, sizeof full, "%s%s", a->scope, name);
     const weft_value v = weft_graph_find(a->graph, full);
     return weft_value_ok(v) ? &weft_value_get(a->graph, v)->shape : NULL;
+}
+
+/* "before[a,b]behind" becomes the alternative that the model has a param of; none: the first. */
+static void settle(const adoption *a, char *name, size_t size)
+{
+    char first[600], tried[600];
+    if (!strchr(name, '[') || !choose(name, "[]", 0, first, sizeof first))
+        return;
+    for (int i = 1; !shape_of(a, first) && choose(name, "[]", i, tried, sizeof tried); i++)
+        if (shape_of(a, tried))
+            strcpy(first, tried);
+    snprintf(name, size, "%s", first);
 }
 
 /* The same elements, but for dims of 1. */
@@ -178,6 +239,7 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
         return WEFT_OK;
     if (!weft_dialect_rename(a->dialect, t->name + skip, name, sizeof name))
         return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", t->file, t->name);
+    settle(a, name, sizeof name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);
     const bool turned = weft_dialect_turned(name);

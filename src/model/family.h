@@ -237,8 +237,10 @@ typedef struct weft_named_config {
 } weft_named_config;
 
 /* One way of naming a checkpoint's tensors. The rules are tried in order, and each replaces every
- * `theirs` that stands between dots or ends of the name. "{a,b,c}" in `ours`: theirs is these
- * tensors one after the other along dim 0; "~": its halves along dim 0 change places. */
+ * `theirs` that stands between dots or ends of the name. "#" in `theirs` is any number, and in
+ * `ours` the same one (the second the second). "{a,b,c}" in `ours`: theirs is these tensors one
+ * after the other along dim 0; "[a,b]": the one of these that the model has; "~": its halves along
+ * dim 0 change places. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
 } weft_rename_rule;

@@ -297,8 +297,38 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+/* The names of LTX-Video's own files up to 0.9.0: levels, what changes their size and what changes
+ * their width stand in one row. In this order no rule sees what one before it made. */
+static const weft_rename_rule original[] = {
+    {"encoder.down_blocks.1",                 "encoder.down_blocks.0.downsamplers.0"},
+    {"encoder.down_blocks.2",                 "encoder.down_blocks.0.conv_out"},
+    {"encoder.down_blocks.3",                 "encoder.down_blocks.1"},
+    {"encoder.down_blocks.4",                 "encoder.down_blocks.1.downsamplers.0"},
+    {"encoder.down_blocks.5",                 "encoder.down_blocks.1.conv_out"},
+    {"encoder.down_blocks.6",                 "encoder.down_blocks.2"},
+    {"encoder.down_blocks.7",                 "encoder.down_blocks.2.downsamplers.0"},
+    {"encoder.down_blocks.8",                 "encoder.down_blocks.3"},
+    {"encoder.down_blocks.9",                 "encoder.mid_block"},
+    {"decoder.up_blocks.0",                   "decoder.mid_block"},
+    {"decoder.up_blocks.1",                   "decoder.up_blocks.0"},
+    {"decoder.up_blocks.2",                   "decoder.up_blocks.1.upsamplers.0"},
+    {"decoder.up_blocks.3",                   "decoder.up_blocks.1"},
+    {"decoder.up_blocks.4",                   "decoder.up_blocks.2.conv_in"},
+    {"decoder.up_blocks.5",                   "decoder.up_blocks.2.upsamplers.0"},
+    {"decoder.up_blocks.6",                   "decoder.up_blocks.2"},
+    {"decoder.up_blocks.7",                   "decoder.up_blocks.3.conv_in"},
+    {"decoder.up_blocks.8",                   "decoder.up_blocks.3.upsamplers.0"},
+    {"decoder.up_blocks.9",                   "decoder.up_blocks.3"},
+    {"res_blocks",                            "resnets"},
+    {"conv_shortcut",                         "conv_shortcut.conv"},
+    {"norm3.norm",                            "norm3"},
+    {"per_channel_statistics.mean-of-means",  "latents_mean"},
+    {"per_channel_statistics.std-of-means",   "latents_std"},
+};
 static const weft_dialect dialects[] = {
     {"diffusers", "encoder.down_blocks.0.downsamplers.0.conv.weight", NULL, 0},
+    {"original", "decoder.up_blocks.9.res_blocks.0.conv1.conv.weight", original,
+     sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_ltx_vae = {

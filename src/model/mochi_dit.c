@@ -353,8 +353,35 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample"},
 };
 
+/* The names of Mochi's own files. The gate of a feed-forward, and the shift of the last norm, come
+ * second there; the last block's text has one linear (linear_1). */
+static const weft_rename_rule original[] = {
+    {"blocks",              "transformer_blocks"},
+    {"x_embedder",          "patch_embed"},
+    {"t_embedder.mlp.0",    "time_embed.timestep_embedder.linear_1"},
+    {"t_embedder.mlp.2",    "time_embed.timestep_embedder.linear_2"},
+    {"t5_y_embedder",       "time_embed.pooler"},
+    {"t5_yproj",            "time_embed.caption_proj"},
+    {"mod_x",               "norm1.linear"},
+    {"mod_y",               "norm1_context.[linear,linear_1]"},
+    {"attn.qkv_x",          "attn1.{to_q,to_k,to_v}"},
+    {"attn.qkv_y",          "attn1.{add_q_proj,add_k_proj,add_v_proj}"},
+    {"attn.q_norm_x",       "attn1.norm_q"},
+    {"attn.k_norm_x",       "attn1.norm_k"},
+    {"attn.q_norm_y",       "attn1.norm_added_q"},
+    {"attn.k_norm_y",       "attn1.norm_added_k"},
+    {"attn.proj_x",         "attn1.to_out.0"},
+    {"attn.proj_y",         "attn1.to_add_out"},
+    {"mlp_x.w1",            "~ff.net.0.proj"},
+    {"mlp_x.w2",            "ff.net.2"},
+    {"mlp_y.w1",            "~ff_context.net.0.proj"},
+    {"mlp_y.w2",            "ff_context.net.2"},
+    {"final_layer.mod",     "~norm_out.linear"},
+    {"final_layer.linear",  "proj_out"},
+};
 static const weft_dialect dialects[] = {
-    {"diffusers", "pos_frequencies", NULL, 0},
+    {"diffusers", "time_embed.pooler.to_q.weight", NULL, 0},
+    {"original", "t5_y_embedder.to_q.weight", original, sizeof original / sizeof *original},
 };
 
 static const weft_reading readings[] = {

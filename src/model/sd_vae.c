@@ -168,8 +168,30 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+/* The names of latent-diffusion's own files, for four levels, which its decoder counts from the
+ * last. Attention's matrices are convolutions of 1 x 1 there. */
+static const weft_rename_rule original[] = {
+    {"decoder.up.0",         "decoder.up_blocks.3"},
+    {"decoder.up.1",         "decoder.up_blocks.2"},
+    {"decoder.up.2",         "decoder.up_blocks.1"},
+    {"decoder.up.3",         "decoder.up_blocks.0"},
+    {"encoder.down.#",       "encoder.down_blocks.#"},
+    {"block",                "resnets"},
+    {"downsample",           "downsamplers.0"},
+    {"upsample",             "upsamplers.0"},
+    {"nin_shortcut",         "conv_shortcut"},
+    {"mid.block_1",          "mid_block.resnets.0"},
+    {"mid.block_2",          "mid_block.resnets.1"},
+    {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
+    {"mid.attn_1.q",         "mid_block.attentions.0.to_q"},
+    {"mid.attn_1.k",         "mid_block.attentions.0.to_k"},
+    {"mid.attn_1.v",         "mid_block.attentions.0.to_v"},
+    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0"},
+    {"norm_out",             "conv_norm_out"},
+};
 static const weft_dialect dialects[] = {
     {"diffusers", "encoder.down_blocks.0.resnets.0.conv1.weight", NULL, 0},
+    {"original", "decoder.up.0.block.0.conv1.weight", original, sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_sd_vae = {

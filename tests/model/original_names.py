@@ -1,0 +1,219 @@
+"""Writes, for each family, weights in its own names and in those of the authors' files.
+
+usage: original_names.py WEFT
+
+Of a small config with the levels of the published ones, weft says the names and shapes. The names
+of the authors are made from these here, by other means than weft's rules: each function takes a
+name of ours to theirs. What is fused there is a list of ours in their order, what has its halves
+exchanged is marked. Makes dialect_original_X.json and dialects/dialect_original_X/."""
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+
+
+def sub(name, *pairs):
+    for ours, theirs in pairs:
+        name = re.sub(ours, theirs, name)
+    return name
+
+
+def wan_common(n):
+    n = sub(n, (r"^quant_conv", "conv1"), (r"^post_quant_conv", "conv2"), (r"coder\.conv_in", "coder.conv1"),
+            (r"norm_out", "head.0"), (r"conv_out", "head.2"), (r"mid_block\.attentions\.0", "middle.1"),
+            (r"mid_block\.resnets\.1", "middle.2"), (r"mid_block\.resnets\.0", "middle.0"))
+    if re.search(r"middle|(up|down)_blocks|samples", n):
+        n = sub(n, (r"\.norm1\.", ".residual.0."), (r"\.conv1\.", ".residual.2."), (r"\.norm2\.", ".residual.3."),
+                (r"\.conv2\.", ".residual.6."), (r"conv_shortcut", "shortcut"))
+    return n
+
+
+def wan21(n):
+    n = wan_common(n).replace("encoder.down_blocks", "encoder.downsamples")
+    place = re.match(r"decoder\.up_blocks\.(\d)\.(resnets|upsamplers)\.(\d)(.*)", n)
+    if place:
+        level, kind, item, rest = place.groups()
+        n = f"decoder.upsamples.{4 * int(level) + (int(item) if kind == 'resnets' else 3)}{rest}"
+    return n
+
+
+def wan22(n):
+    return sub(wan_common(n), (r"decoder\.up_blocks\.(\d)\.resnets", r"decoder.upsamples.\1.upsamples"),
+               (r"decoder\.up_blocks\.(\d)\.upsampler", r"decoder.upsamples.\1.upsamples.3"),
+               (r"encoder\.down_blocks\.(\d)\.resnets", r"encoder.downsamples.\1.downsamples"),
+               (r"encoder\.down_blocks\.(\d)\.downsampler", r"encoder.downsamples.\1.downsamples.2"))
+
+
+def ltx_vae(n):
+    rows = {
+        "encoder.down_blocks": ["down_blocks.0.resnets", "down_blocks.0.downsamplers.0", "down_blocks.0.conv_out",
+                                "down_blocks.1.resnets", "down_blocks.1.downsamplers.0", "down_blocks.1.conv_out",
+                                "down_blocks.2.resnets", "down_blocks.2.downsamplers.0", "down_blocks.3.resnets",
+                                "mid_block.resnets"],
+        "decoder.up_blocks": ["mid_block.resnets", "up_blocks.0.resnets", "up_blocks.1.upsamplers.0",
+                              "up_blocks.1.resnets", "up_blocks.2.conv_in", "up_blocks.2.upsamplers.0",
+                              "up_blocks.2.resnets", "up_blocks.3.conv_in", "up_blocks.3.upsamplers.0",
+                              "up_blocks.3.resnets"]}
+    for row, items in rows.items():
+        half = row.split(".")[0]
+        for i, item in enumerate(items):
+            if n.startswith(f"{half}.{item}."):
+                behind = ".res_blocks" if item.endswith("resnets") else ""
+                n = f"{row}.{i}{behind}" + n[len(half) + 1 + len(item):]
+                return "vae." + sub(n, (r"conv_shortcut\.conv", "conv_shortcut"), (r"norm3\.", "norm3.norm."))
+    return "vae." + n
+
+
+def ltx(n):
+    return "model.diffusion_model." + sub(n, (r"^proj_in", "patchify_proj"), (r"^time_embed", "adaln_single"),
+                                          (r"norm_([qk])\b", r"\1_norm"))
+
+
+def cosmos1(n):
+    n = sub(n, (r"^time_embed\.t_embedder", "t_embedder.1"), (r"^time_embed\.norm", "affline_norm"),
+            (r"^patch_embed\.proj", "x_embedder.proj.1"), (r"^learnable_pos_embed", "extra_pos_embedder"),
+            (r"^norm_out\.linear_", "final_layer.adaLN_modulation."), (r"^proj_out", "final_layer.linear"),
+            (r"\.to_([qkv])\.", r".to_\1.0."), (r"\.norm_([qk])\.", r".to_\1.1."),
+            (r"ff\.net\.0\.proj", "ff.layer1"), (r"ff\.net\.2", "ff.layer2"))
+    for i, name in enumerate(["attn1", "attn2", "ff"]):
+        inner = f"block{'' if name == 'ff' else '.attn'}"
+        n = re.sub(rf"^transformer_blocks\.(\d+)\.{name}\.", rf"blocks.block\1.blocks.{i}.{inner}.", n)
+        n = re.sub(rf"^transformer_blocks\.(\d+)\.norm{i + 1}\.linear_", rf"blocks.block\1.blocks.{i}.adaLN_modulation.", n)
+    return "net." + n
+
+
+def cosmos2(n):
+    n = sub(n, (r"^time_embed\.t_embedder", "t_embedder.1"), (r"^time_embed\.norm", "t_embedding_norm"),
+            (r"^patch_embed\.proj", "x_embedder.proj.1"), (r"^norm_out\.linear_", "final_layer.adaln_modulation."),
+            (r"^proj_out", "final_layer.linear"), (r"^transformer_blocks", "blocks"), (r"attn1", "self_attn"),
+            (r"attn2", "cross_attn"), (r"to_([qkv])\b", r"\1_proj"), (r"norm_([qk])\b", r"\1_norm"),
+            (r"to_out\.0", "output_proj"), (r"ff\.net\.0\.proj", "mlp.layer1"), (r"ff\.net\.2", "mlp.layer2"),
+            (r"norm1\.linear_", "adaln_modulation_self_attn."), (r"norm2\.linear_", "adaln_modulation_cross_attn."),
+            (r"norm3\.linear_", "adaln_modulation_mlp."))
+    return "net." + n
+
+
+def mochi(n):
+    x = re.match(r"(transformer_blocks\.\d+)\.attn1\.(to|add)_([qkv])(?:_proj)?\.(.*)", n)
+    if x:
+        block, which, part, kind = x.groups()
+        theirs = block.replace("transformer_", "") + f".attn.qkv_{'x' if which == 'to' else 'y'}.{kind}"
+        return theirs, "qkv".index(part)
+    n = sub(n, (r"^time_embed\.timestep_embedder\.linear_1", "t_embedder.mlp.0"),
+            (r"^time_embed\.timestep_embedder\.linear_2", "t_embedder.mlp.2"), (r"^time_embed\.pooler", "t5_y_embedder"),
+            (r"^time_embed\.caption_proj", "t5_yproj"), (r"^patch_embed", "x_embedder"), (r"^proj_out", "final_layer.linear"),
+            (r"^norm_out\.linear", "~final_layer.mod"), (r"^transformer_blocks", "blocks"), (r"norm1\.linear", "mod_x"),
+            (r"norm1_context\.linear(_1)?", "mod_y"), (r"attn1\.to_out\.0", "attn.proj_x"), (r"attn1\.to_add_out", "attn.proj_y"),
+            (r"attn1\.norm_added_([qk])", r"attn.\1_norm_y"), (r"attn1\.norm_([qk])", r"attn.\1_norm_x"))
+    return sub(n, (r"(.*)ff\.net\.0\.proj", r"~\1mlp_x.w1"), (r"ff\.net\.2", "mlp_x.w2"),
+               (r"(.*)ff_context\.net\.0\.proj", r"~\1mlp_y.w1"), (r"ff_context\.net\.2", "mlp_y.w2"))
+
+
+def ldm_vae(n):
+    n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
+            (r"attentions\.0\.group_norm", "attn_1.norm"), (r"attentions\.0\.to_([qkv])", r"attn_1.\1"),
+            (r"attentions\.0\.to_out\.0", "attn_1.proj_out"), (r"mid_block", "mid"), (r"conv_norm_out", "norm_out"),
+            (r"down_blocks\.(\d)\.resnets", r"down.\1.block"), (r"down_blocks\.(\d)\.downsamplers\.0", r"down.\1.downsample"),
+            (r"conv_shortcut", "nin_shortcut"))
+    up = re.match(r"decoder\.up_blocks\.(\d)\.(resnets|upsamplers\.0)(.*)", n)
+    if up:
+        n = f"decoder.up.{3 - int(up[1])}.{'block' if up[2] == 'resnets' else 'upsample'}{up[3]}"
+    return "first_stage_model." + n
+
+
+def ldm_unet(n):
+    if "resnets" in n:
+        n = sub(n, (r"\.norm1\.", ".in_layers.0."), (r"\.conv1\.", ".in_layers.2."), (r"\.norm2\.", ".out_layers.0."),
+                (r"\.conv2\.", ".out_layers.3."), (r"time_emb_proj", "emb_layers.1"), (r"conv_shortcut", "skip_connection"))
+    n = sub(n, (r"^time_embedding\.linear_1", "time_embed.0"), (r"^time_embedding\.linear_2", "time_embed.2"),
+            (r"^conv_in", "input_blocks.0.0"), (r"^conv_norm_out", "out.0"), (r"^conv_out", "out.2"),
+            (r"^mid_block\.resnets\.0", "middle_block.0"), (r"^mid_block\.attentions\.0", "middle_block.1"),
+            (r"^mid_block\.resnets\.1", "middle_block.2"))
+    at = re.match(r"(down|up)_blocks\.(\d)\.(\w+)\.(\d)(.*)", n)
+    if at:
+        way, level, kind, item, rest = at.groups()
+        level, item = int(level), int(item)
+        if kind == "downsamplers":
+            n = f"input_blocks.{3 * level + 3}.0.op" + rest[len(".conv"):]
+        elif kind == "upsamplers":
+            n = f"output_blocks.{3 * level + 2}.{1 if level == 0 else 2}" + rest
+        else:
+            first, blocks = (1, "input_blocks") if way == "down" else (0, "output_blocks")
+            n = f"{blocks}.{3 * level + item + first}.{0 if kind == 'resnets' else 1}{rest}"
+    return "model.diffusion_model." + n
+
+
+TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
+FAMILIES = {
+    "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
+    "wan22_vae": (wan22, {"_class_name": "AutoencoderKLWan", "base_dim": 3, "decoder_base_dim": 4, "z_dim": 4, "is_residual": True,
+                          "in_channels": 12, "out_channels": 12, "patch_size": 2}),
+    "ltx_vae": (ltx_vae, {"_class_name": "AutoencoderKLLTXVideo", "latent_channels": 8, "block_out_channels": [6, 8, 12, 12],
+                          "decoder_block_out_channels": [6, 8, 12, 12]}),
+    "ltx": (ltx, {"_class_name": "LTXVideoTransformer3DModel", **TINY_DIT, "num_layers": 2, "cross_attention_dim": 32,
+                  "caption_channels": 24, "in_channels": 8, "out_channels": 8}),
+    "cosmos1": (cosmos1, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
+                          "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": "learnable"}),
+    "cosmos2": (cosmos2, {"_class_name": "CosmosTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 20,
+                          "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": None}),
+    "mochi": (mochi, {"_class_name": "MochiTransformer3DModel", **TINY_DIT, "num_layers": 2, "pooled_projection_dim": 20,
+                      "in_channels": 4, "text_embed_dim": 24, "time_embed_dim": 32, "max_sequence_length": 8}),
+    "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
+                         "norm_num_groups": 4}),
+    "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],
+                           "norm_num_groups": 4, "cross_attention_dim": 10, "attention_head_dim": 2}),
+}
+
+
+def write(path, tensors):
+    """tensors: name to (shape, bytes of f32)"""
+    head, at = {}, 0
+    for name, (shape, data) in tensors.items():
+        head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, data in tensors.values()))
+
+
+def make(weft, key, theirs_of, config):
+    stem, names = f"dialect_original_{key}", random.Random(key)
+    os.makedirs(f"dialects/{stem}", exist_ok=True)
+    with open("config.json", "w") as f:
+        json.dump(config, f)
+    with open(f"{stem}.json", "w") as f:
+        json.dump({"_class_name": f"dialects of {config['_class_name']}", "config": config}, f)
+    listing = subprocess.run([weft, "inspect", "model", "config.json", "--tensors"], check=True, capture_output=True, text=True)
+    truth, theirs, fused = {}, {}, {}
+    for line in listing.stdout.splitlines():
+        name, _, *rest = line.split()
+        shape = [int(n) for n in re.findall(r"\d+", " ".join(rest))]
+        count = 1
+        for n in shape:
+            count *= n
+        data = struct.pack("<I", names.getrandbits(24)) + names.randbytes(4 * count)[4:]
+        data = bytes(b & 0xbf if i % 4 == 3 else b for i, b in enumerate(data))  # finite
+        truth["param." + name] = (shape, data)
+        new = theirs_of(name)
+        if isinstance(new, tuple):
+            fused.setdefault(new[0], {})[new[1]] = (shape, data)
+            continue
+        if "~" in new:
+            new = new.replace("~", "")
+            data = data[len(data) // 2:] + data[:len(data) // 2]
+        if key == "sd_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
+            shape = shape + [1, 1]
+        assert new not in theirs, name
+        theirs[new] = (shape, data)
+    for name, parts in fused.items():
+        parts = [parts[i] for i in sorted(parts)]
+        theirs[name] = ([sum(s[0] for s, _ in parts)] + parts[0][0][1:], b"".join(d for _, d in parts))
+    write(f"dialects/{stem}/truth.safetensors", truth)
+    write(f"dialects/{stem}/original.safetensors", theirs)
+
+
+for key, (theirs_of, config) in FAMILIES.items():
+    make(sys.argv[1], key, theirs_of, config)
