@@ -166,10 +166,13 @@ static weft_status no_tensors(const char *path)
 
 static weft_status add_folder(weft_tensors *ts, const char *path)
 {
-    static const char *const names[] = {
-        "diffusion_pytorch_model.safetensors", "model.safetensors", "adapter_model.safetensors",
-        "pytorch_lora_weights.safetensors",
-        "diffusion_pytorch_model.bin",         "pytorch_model.bin", "adapter_model.bin"};
+    static const char *const names[] = {"diffusion_pytorch_model.safetensors",
+                                        "model.safetensors",
+                                        "adapter_model.safetensors",
+                                        "pytorch_lora_weights.safetensors",
+                                        "diffusion_pytorch_model.bin",
+                                        "pytorch_model.bin",
+                                        "adapter_model.bin"};
     for (int i = 0; i < 2 * WEFT_COUNT(names); i++) {
         char *file = weft_path_join(path, names[i / 2]);
         weft_buf full = {0};

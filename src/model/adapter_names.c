@@ -1,5 +1,6 @@
 #include "model/adapter_names.h"
 
+#include "base/compare.h"
 #include "base/config.h"
 #include "graph/graph.h"
 #include "model/dialect.h"
@@ -63,11 +64,6 @@ weft_adapter_kind weft_adapter_kind_of(const char *name, size_t *module, const c
 
 /* ---- words between dots --------------------------------------------------------------------- */
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* The words of a name; marks of rules end them too. */
 static weft_status add_words(weft_adapter_names *n, const char *name)
 {
@@ -89,7 +85,7 @@ static void keep_one_of_each(weft_adapter_names *n)
 {
     int64_t kept = 0;
     if (n->words > 1)
-        qsort(n->word, (size_t)n->words, sizeof *n->word, by_text);
+        qsort(n->word, (size_t)n->words, sizeof *n->word, weft_compare_text);
     for (int64_t i = 0; i < n->words; i++)
         if (kept && !strcmp(n->word[kept - 1], n->word[i]))
             weft_free(n->word[i]);
@@ -146,7 +142,7 @@ static bool is_word(const weft_adapter_names *n, const char *text, size_t length
         return false;
     memcpy(word, text, length);
     word[length] = '\0';
-    return bsearch(&key, n->word, (size_t)n->words, sizeof *n->word, by_text) != NULL;
+    return bsearch(&key, n->word, (size_t)n->words, sizeof *n->word, weft_compare_text) != NULL;
 }
 
 /* ---- parameters ----------------------------------------------------------------------------- */
