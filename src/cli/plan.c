@@ -29,7 +29,9 @@ static const weft_option options[] = {
      "layout --for: a profile of weft profile --out, a preset, a YAML file; local: "
      "OUT/profile.json "
      "if it is there, else this machine's figures"},
-    {"--memory", "BYTES", "0", "bytes per device; 0: no limit for --costs (80GiB is understood)"},
+    {"--memory", "BYTES", "0",
+     "bytes per device; 0: no limit for --costs (80GiB is understood); layout --for: of a rank, "
+     "where the run has no memory.limit; 0: what the cluster has for it"},
     {"--stages", "P", "0", "pipeline: number of stages"},
     {"--microbatches", "M", "0", "pipeline: per iteration; 0: as many as devices"},
     {"--skips", "MODE", "auto",

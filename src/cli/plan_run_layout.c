@@ -49,16 +49,18 @@ static weft_status plan(const weft_args *args, weft_arena *arena, const char *pa
     weft_buf text = {0};
     json_t *json = NULL;
     char spec[512];
+    int64_t memory;
     int count;
     const int64_t process = weft_memory_resident();
     const char *const *set = weft_args_list(args, "--set", &count);
+    WEFT_TRY(weft_args_i64(args, "--memory", 0, INT64_MAX, &memory));
     WEFT_TRY(weft_config_load(arena, path, set, count, &weft_run_section, &run));
     WEFT_TRY(weft_run_check(&run, path));
     WEFT_TRY(weft_run_models_read(&run, path, &models));
     WEFT_TRY(weft_run_cluster(arena, &run, weft_args_string(args, "--cluster"), &cluster, spec));
     WEFT_TRY(ranks_of(args, &cluster, &p.ranks));
     p.process = process;
-    p.limit = memory_of(&cluster, p.ranks);
+    p.limit = memory ? memory : memory_of(&cluster, p.ranks);
     p.arena = arena;
     WEFT_TRY(weft_layouts_search(&p, &layouts));
     if (layouts.fitting == 0)

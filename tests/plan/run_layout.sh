@@ -94,6 +94,7 @@ refuse "give a config or --for" "$WEFT" plan layout run.yaml --for run.yaml
 all=$("$WEFT" plan layout --for run.yaml --devices 2 --explain | sed -n 's/.*memory of a rank: at most \([0-9]*\)\..*/\1/p' | sort -n | tail -1)
 plan --set memory.limit=$((all + 8))MiB --json >roomy.json || fail "a limit of $((all + 8)) MiB"
 refuse "no layout of 2 ranks fits" plan --set memory.limit=20MiB
+refuse "no layout of 2 ranks fits" plan --memory 20MiB
 
 # context: auto
 ranks 2 "$WEFT" train run.yaml --set out=runs/auto --set parallel.cp=2 --set parallel.context=auto >auto.log 2>&1 || { cat auto.log; fail "context: auto"; }
