@@ -107,10 +107,11 @@ static weft_graph *training_graph(weft_comm *comm, const weft_mesh *mesh, int64_
     weft_run_models models = {
         .autoencoder = model_of("{\"_class_name\":\"AutoencoderKLWan\",\"base_dim\":16,"
                                 "\"num_res_blocks\":1}"),
-        .text = model_of("{\"_class_name\":\"WeftBytesEncoder\",\"max_length\":40}"),
         .denoiser = model_of("{\"_class_name\":\"WanTransformer3DModel\",\"num_layers\":6,"
                              "\"num_attention_heads\":6,\"attention_head_dim\":32,"
                              "\"ffn_dim\":768,\"text_dim\":128}")};
+    models.captions =
+        captions_of(&models.denoiser, "{\"_class_name\":\"WeftBytesEncoder\",\"max_length\":40}");
     weft_run_models_connect(&models);
     weft_graph *g = weft_graph_create();
     const weft_pass_setup setup = {

@@ -10,6 +10,7 @@ BENCHES := kernels loader models near ranks
 
 .PHONY: bench bench-pipeline bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
+test-bin: $(BENCHES:%=$(O)/bench/%) # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
 bench-kernels bench-models: bench-%: $(O)/bench/%
