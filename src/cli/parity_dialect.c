@@ -243,7 +243,11 @@ static weft_status compare_all(const weft_parity *p, const weft_tensors *file)
             return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is not there in the model's shape",
                              weft_tensors_path(file), v->name);
     }
-    return WEFT_OK;
+    return weft_tensors_count(file) == weft_tensors_count(p->golden)
+               ? WEFT_OK
+               : weft_fail(WEFT_E_FORMAT, "%s: %lld tensors, the model has %lld",
+                           weft_tensors_path(file), (long long)weft_tensors_count(file),
+                           (long long)weft_tensors_count(p->golden));
 }
 
 static weft_status compare_file(weft_parity *p, const char *path, const char *kind)

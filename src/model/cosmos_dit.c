@@ -444,6 +444,11 @@ static const weft_port_row ports[] = {
 
 /* The names of Predict2's own files. */
 static const weft_rename_rule original[] = {
+    {"pos_embedder",                  ""}, /* computed */
+    {"accum_image_sample_counter",    ""},
+    {"accum_video_sample_counter",    ""},
+    {"accum_iteration",               ""},
+    {"accum_train_in_hours",          ""},
     {"t_embedder.1",                  "time_embed.t_embedder"},
     {"t_embedding_norm",              "time_embed.norm"},
     {"blocks",                        "transformer_blocks"},
@@ -470,6 +475,8 @@ static const weft_rename_rule original[] = {
 };
 /* And of Cosmos 1.0: a block is a row of three. */
 static const weft_rename_rule original1[] = {
+    {"pos_embedder", ""}, /* computed */
+    {"logvar",       ""}, /* of the loss */
     {"t_embedder.1",                               "time_embed.t_embedder"},
     {"affline_norm",                               "time_embed.norm"},
     {"blocks.block#.blocks.0.block.attn",          "transformer_blocks.#.attn1"},

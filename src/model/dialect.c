@@ -239,6 +239,8 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
         return WEFT_OK;
     if (!weft_dialect_rename(a->dialect, t->name + skip, name, sizeof name))
         return weft_fail(WEFT_E_FORMAT, "%s: too long a name: %.80s", t->file, t->name);
+    if (name[0] == '.' || !name[0]) /* its beginning became "" */
+        return WEFT_OK;
     settle(a, name, sizeof name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);

@@ -240,7 +240,7 @@ typedef struct weft_named_config {
  * `theirs` that stands between dots or ends of the name. "#" in `theirs` is any number, and in
  * `ours` the same one (the second the second). "{a,b,c}" in `ours`: theirs is these tensors one
  * after the other along dim 0; "[a,b]": the one of these that the model has; "~": its halves along
- * dim 0 change places. */
+ * dim 0 change places. "" for the beginning of a name: the model does not have the tensor. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
 } weft_rename_rule;

@@ -211,6 +211,12 @@ def make(weft, key, theirs_of, config):
     for name, parts in fused.items():
         parts = [parts[i] for i in sorted(parts)]
         theirs[name] = ([sum(s[0] for s, _ in parts)] + parts[0][0][1:], b"".join(d for _, d in parts))
+    if key.startswith("cosmos"):  # what is beside the model's
+        theirs["net.pos_embedder.seq"] = ([4], bytes(16))
+    if key == "cosmos1":
+        theirs["net.logvar.1.weight"] = ([1, 4], bytes(16))
+    if key == "cosmos2":
+        theirs["net.accum_iteration"] = ([], bytes(4))
     write(f"dialects/{stem}/truth.safetensors", truth)
     write(f"dialects/{stem}/original.safetensors", theirs)
 
