@@ -4,6 +4,7 @@
 #include "base/listing.h"
 #include "model/dialect.h"
 #include "model/model.h"
+#include "runtime/weights.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -95,19 +96,6 @@ static void compare_param(const weft_tensors *file, const char *name, const weft
         weft_listing_add(&d->wrong, name);
 }
 
-/* The model has the param, or a stack with this item. */
-static bool is_known(const weft_graph *g, const char *name)
-{
-    char stack[600];
-    int64_t item;
-    bool known = weft_value_ok(weft_graph_find(g, name));
-    for (int i = 0; !known && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
-        const weft_value v = weft_graph_find(g, stack);
-        known = weft_value_ok(v) && item < weft_value_get(g, v)->shape.dim[0];
-    }
-    return known;
-}
-
 static void compare(const weft_graph *g, const weft_tensors *file, difference *d)
 {
     for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
@@ -125,7 +113,7 @@ static void compare(const weft_graph *g, const weft_tensors *file, difference *d
         }
     }
     for (int64_t i = 0; i < weft_tensors_count(file); i++)
-        if (!is_known(g, weft_tensors_at(file, i)->name))
+        if (!weft_weights_known(g, weft_tensors_at(file, i)->name))
             weft_listing_add(&d->extra, weft_tensors_at(file, i)->name);
 }
 

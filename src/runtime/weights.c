@@ -49,8 +49,7 @@ static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape
     return true;
 }
 
-/* The graph has it, or a stack with this item. */
-static bool is_known(const weft_graph *g, const char *full)
+bool weft_weights_known(const weft_graph *g, const char *full)
 {
     char stack[600];
     int64_t item;
@@ -93,7 +92,7 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     for (int64_t i = 0; !partial && i < weft_tensors_count(file); i++) {
         weft_buf full = {0};
         weft_buf_printf(&full, "%s%s", prefix, weft_tensors_at(file, i)->name);
-        if (full.data && !is_known(g, full.data))
+        if (full.data && !weft_weights_known(g, full.data))
             weft_listing_add(&extra, weft_tensors_at(file, i)->name);
         weft_buf_free(&full);
     }
