@@ -5,6 +5,8 @@
  * One header for what an embedding program needs: models as graphs, programs that run them,
  * weights, footage, training batches, generation. Every function that can fail returns weft_status
  * and leaves a message for weft_error_message(). Nothing prints but weft_log and weft_progress.
+ * Block signals that have a handler of yours in threads that run programs (src/base/interrupt.c
+ * says why), or give the handlers a stack of their own (sigaltstack, SA_ONSTACK).
  * examples/embed/embed.c reads shards, trains and generates with it. */
 #ifndef WEFT_H
 #define WEFT_H

@@ -1,5 +1,8 @@
 #include "base/interrupt.h"
 
+#include "base/log.h"
+
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,12 +22,50 @@ static void on_signal(int number)
         return; /* nobody is reading; the flag is what counts */
 }
 
+static sigset_t stopping(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+static void *listen(void *unused)
+{
+    const sigset_t set = stopping();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* No thread that computes may be interrupted: oneDNN 2.6's SGEMM packs into a buffer on the heap
+ * that it has made its stack pointer, and the kernel writes a handler's frame below that pointer,
+ * over whatever the heap keeps there. All threads that are made from here on inherit the mask. */
 void weft_interrupt_catch(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    const sigset_t set = stopping();
+    pthread_t thread;
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    if (pthread_create(&thread, NULL, listen, NULL) != 0) {
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+        weft_warn("no thread to listen for Ctrl-C: it stops at once, without a checkpoint");
+        return;
+    }
+    pthread_detach(thread);
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+void weft_interrupt_leave_to_parent(void)
+{
+    const sigset_t set = stopping();
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 bool weft_interrupted(void)

@@ -7,9 +7,11 @@
 
 #include <stdbool.h>
 
-/* Called once by the program for verbs that ask weft_interrupted() often (twice a second or
- * more). */
+/* Called once by the program, before it makes threads, for verbs that ask weft_interrupted() often
+ * (twice a second or more). A thread that does nothing else takes the signals. */
 void weft_interrupt_catch(void);
+/* In a forked child: Ctrl-C is left to the parent, SIGTERM ends it. */
+void weft_interrupt_leave_to_parent(void);
 bool weft_interrupted(void);
 /* WEFT_E_CANCELLED with a message when interrupted, for WEFT_TRY in loops. */
 weft_status weft_interrupt_check(void);

@@ -27,8 +27,7 @@ static void child_main(const weft_pool *pool, int64_t job, int fd, pid_t parent)
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* no orphan may write behind a restarted run's back */
     if (getppid() != parent)
         _exit(1);
-    signal(SIGINT, SIG_IGN); /* the parent decides */
-    signal(SIGTERM, SIG_DFL);
+    weft_interrupt_leave_to_parent();
     signal(SIGPIPE, SIG_IGN);
     const weft_heartbeat heart = {fd};
     const weft_status_code status = pool->job(pool->context, job, pool->threads, &heart);

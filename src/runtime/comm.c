@@ -175,7 +175,9 @@ static weft_status read_notes(weft_comm *comm)
     }
 }
 
-/* `ask`: those that were not asked since then; 0: nobody. */
+/* `ask`: those that were not asked since then; 0: nobody. A rank that gave up because another is
+ * gone said so before it went: it counts as gone when it is so a second time, with notes read in
+ * between. */
 static weft_status check_alive(weft_comm *comm, const weft_exchange *x, double ask)
 {
     int peers[MISSING];
@@ -183,7 +185,11 @@ static weft_status check_alive(weft_comm *comm, const weft_exchange *x, double a
     for (int i = 0; i < count; i++) {
         char who[WEFT_COMM_NOTE] = "";
         const int peer = peers[i];
-        if (!comm->transport.alive(comm->transport.self, peer, who))
+        const bool was_gone = comm->answer[peer].gone;
+        comm->answer[peer].gone = !comm->transport.alive(comm->transport.self, peer, who);
+        if (comm->answer[peer].gone && !was_gone)
+            continue;
+        if (comm->answer[peer].gone)
             return weft_fail(WEFT_E_COMM,
                              "rank %d is gone (%s) while rank %d waits for it in %s; start the job "
                              "again from its last checkpoint",

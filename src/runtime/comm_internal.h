@@ -149,6 +149,7 @@ void weft_groups_free(weft_group *group);
 /* What a rank says that it does, when it is asked. */
 typedef struct weft_answer {
     double asked; /* when; what was said before a wait began is no answer in it */
+    bool gone;    /* its process was, when it was looked at last */
     char text[WEFT_COMM_NOTE];
 } weft_answer;
 

@@ -32,13 +32,16 @@ try both 1 --set memory.limit=${limit}MiB --set memory.offload=auto --set memory
 diff <(losses runs/all) <(losses runs/both) || fail "states elsewhere change the run"
 grep -q '"fetch' runs/both/trace-0-0.json || fail "the trace shows no copies"
 grep -q "elsewhere" both.log || { cat both.log; fail "what is elsewhere is not told"; }
-for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.batch=8" "--set parallel.pp=2 --set parallel.microbatches=2"; do
-    try two 2 $how
-    least=$(($(told two.log) - 8))
+for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.batch=16" "--set parallel.pp=2 --set parallel.microbatches=2"; do
+    try plain 2 $how
+    try two 2 $how --set memory.offload=away --set memory.states=offload
+    diff <(losses runs/plain) <(losses runs/two) || fail "$how: states elsewhere make another run"
+    least=$(($(told two.log) - 3))
     try three 2 $how --set memory.limit=${least}MiB --set memory.offload=away --set memory.states=offload
     grep -q "memory.limit: stage 0 keeps" three.log || { cat three.log; fail "$how: nothing goes"; }
+    echo "$how: $(told plain.log) MiB, states elsewhere $(told two.log), limit $least, then $(told three.log)"
     diff <(losses runs/two) <(losses runs/three) || fail "$how: another run"
-    rm -rf runs/two runs/three
+    rm -rf runs/plain runs/two runs/three
 done
 "$WEFT" train wide.yaml --set out=runs/no --set memory.limit=${limit}MiB --set memory.offload=host >no.log 2>&1 && fail "host on cpu"
 grep -q "memory.offload: host: backend cpu computes in the host's memory" no.log || { cat no.log; fail "host is not refused"; }
