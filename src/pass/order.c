@@ -6,7 +6,7 @@
  *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
  *
  * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
- * what is there before its time is no more than the two largest of them.
+ * what is there before its time is no more than `room`, or the two largest of them.
  *
  * Every rank must start its collectives in the same order, and local shapes can differ between
  * ranks; so work is counted by kinds of nodes, and bytes by whole tensors, never by local sizes. */
@@ -129,14 +129,16 @@ static int64_t whole_bytes(const order *o, int32_t n)
     return weft_shape_count(shape) * weft_dtype_bytes(info->dtype);
 }
 
-static void measure_early(order *o)
+static void measure_early(order *o, int64_t room)
 {
+    int64_t most = 0;
     for (int32_t n = 0; n < o->nodes; n++) {
         if (!o->early[n] || !weft_op_is_collective(weft_graph_node(o->from, n)->op))
             continue;
         o->ahead[n] = whole_bytes(o, n);
-        o->ahead_most = 2 * o->ahead[n] > o->ahead_most ? 2 * o->ahead[n] : o->ahead_most;
+        most = 2 * o->ahead[n] > most ? 2 * o->ahead[n] : most;
     }
+    o->ahead_most = room ? room : most;
 }
 
 /* What the node reads is no longer ahead of its use. */
@@ -275,7 +277,7 @@ static int64_t count_inputs(const weft_graph *g)
     return count;
 }
 
-weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
+weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
 {
     order o = {.from = g, .nodes = weft_graph_node_count(g)};
     weft_status_code status = WEFT_OK;
@@ -302,7 +304,7 @@ weft_status weft_pass_order(const weft_graph *g, weft_graph **out)
     }
     mark_alive(&o);
     link_users(&o);
-    measure_early(&o);
+    measure_early(&o, room);
     memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
     while (o.first < o.nodes && !o.alive[o.first])
         o.first++;

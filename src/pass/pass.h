@@ -138,8 +138,10 @@ weft_status weft_pass_regather(const weft_graph *g, weft_graph **out);
 /* ---- fuse: linear + bias + activation where nothing else reads the value between; close ---- */
 weft_status weft_pass_fuse(const weft_graph *g, weft_graph **out);
 
-/* ---- order: collectives as early, their first use as late as dependencies allow; dead nodes go */
-weft_status weft_pass_order(const weft_graph *g, weft_graph **out);
+/* ---- order --------------------------------------------------------------------------------- */
+/* Collectives as early, their first use as late as dependencies allow; dead nodes go. `room`: bytes
+ * of gathered parameters that may be whole before their use; 0: the two largest. */
+weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out);
 
 /* ---- offload ------------------------------------------------------------------------------- */
 /* Values of nodes marked `away` are copied elsewhere as soon as they are there, and back before the

@@ -54,8 +54,7 @@ static weft_status run_fuse(const weft_graph *g, const weft_pass_setup *s, weft_
 
 static weft_status run_order(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    (void)s;
-    return weft_pass_order(g, out);
+    return weft_pass_order(g, s->room, out);
 }
 
 static bool has_away(const weft_pass_setup *s)

@@ -52,7 +52,9 @@ typedef struct weft_pass_setup {
     const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
     const char *const *away_states; /* patterns of states that are elsewhere between runs */
     int away_state_count;
-    int64_t room; /* bytes of copies under way in one direction; 0: what the two largest need */
+    /* bytes of copies under way in one direction, and of parameters gathered ahead of their use; 0:
+     * what the two largest need */
+    int64_t room;
     /* Is shown what WEFT_PASS_RANK begins with; NULL: nobody is */
     weft_status (*look)(void *user, const weft_graph *graph);
     void *look_user;

@@ -193,8 +193,8 @@ static const weft_key memory_keys[] = {
      "offload: moments and averages are elsewhere, too, and come back for each update",
      .choices = states_names},
     {"ahead", WEFT_KEY_I64, offsetof(weft_run_room, ahead), "0", "bytes",
-     "of copies that are under way in one direction, or back before they are read; 0: what the two "
-     "largest need",
+     "of copies that are under way in one direction, or back before they are read, and of sharded "
+     "parameters that are gathered ahead of their use; 0: what the two largest need",
      .min = 0, .max = 9e18},
 };
 static const weft_section memory_section = {"memory", "what a rank may take", sizeof(weft_run_room),

@@ -80,7 +80,7 @@ typedef struct weft_run_room {
     const char *profile;
     const char *offload; /* "none", "auto", "host" or a folder: weft_run_away */
     int states;          /* 1: the optimizer's are elsewhere between its updates */
-    int64_t ahead;       /* bytes of copies under way; 0: what the two largest need */
+    int64_t ahead; /* bytes of copies under way, of gathered parameters; 0: the two largest's */
 } weft_run_room;
 
 typedef struct weft_run {

@@ -436,7 +436,7 @@ Test(graph, constants_are_stored_once)
     const weft_mesh mesh = {1, {{"dp", 3}}};
     const char *kept = ((const weft_attr_constant *)weft_graph_node(g, 0)->attr)->data;
     cr_assert_eq(weft_pass_shard(g, &mesh, 1, &recipe, &part), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_pass_order(part, &ordered), WEFT_OK);
+    cr_assert_eq(weft_pass_order(part, 0, &ordered), WEFT_OK);
     weft_graph_free(g);
     weft_graph_free(part);
     int found = 0;

@@ -118,7 +118,7 @@ Test(many, passes)
     cr_assert_eq(weft_pass_fuse(g, &fused), WEFT_OK);
     cr_assert_eq(weft_pass_recompute(fused, (const char *[]){"concat"}, 1, NULL, &recomputed),
                  WEFT_OK);
-    cr_assert_eq(weft_pass_order(recomputed, &ordered), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(recomputed, 0, &ordered), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_graph_verify(ordered), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(nodes_of(g, WEFT_OP_CONCAT, INPUTS), 1);
     cr_expect_eq(nodes_of(ordered, WEFT_OP_CONCAT, INPUTS), 2, "and again for the backward");

@@ -85,7 +85,7 @@ static weft_status run(rank_job *j)
 {
     weft_graph *ordered;
     weft_program *p = NULL;
-    weft_status_code status = weft_pass_order(j->graph, &ordered);
+    weft_status_code status = weft_pass_order(j->graph, 0, &ordered);
     WEFT_TRY(status);
     j->graph = ordered;
     const weft_program_options options = {

@@ -27,7 +27,8 @@ static weft_graph *loss_of_wide_model(void)
 }
 
 /* Forward and backward of rank 0; gradients are the outputs behind "objective". */
-static weft_graph *gradients(const char *mesh_text, const weft_pass_switches *switches)
+static weft_graph *gradients_with_room(const char *mesh_text, const weft_pass_switches *switches,
+                                       int64_t room)
 {
     weft_mesh mesh;
     weft_recipe recipe;
@@ -36,7 +37,8 @@ static weft_graph *gradients(const char *mesh_text, const weft_pass_switches *sw
     weft_graph *g = loss_of_wide_model();
     cr_assert_eq(weft_mesh_parse(mesh_text, &mesh), WEFT_OK);
     cr_assert_eq(weft_recipe_compose(NULL, 0, &mesh, &recipe), WEFT_OK);
-    const weft_pass_setup setup = {.mesh = &mesh, .recipe = &recipe, .switches = switches};
+    const weft_pass_setup setup = {
+        .mesh = &mesh, .recipe = &recipe, .switches = switches, .room = room};
     cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL), WEFT_OK, "%s",
                  weft_error_message());
     const weft_value *params = weft_graph_params(g, &count);
@@ -52,6 +54,11 @@ static weft_graph *gradients(const char *mesh_text, const weft_pass_switches *sw
                  weft_error_message());
     weft_recipe_free(&recipe);
     return g;
+}
+
+static weft_graph *gradients(const char *mesh_text, const weft_pass_switches *switches)
+{
+    return gradients_with_room(mesh_text, switches, 0);
 }
 
 static weft_memory_plan plan_of(const weft_graph *g)
@@ -112,6 +119,49 @@ Test(regather, peak_has_one_block_whole)
     weft_graph_free(whole);
     weft_graph_free(parts);
     weft_graph_free(kept);
+}
+
+/* The most bytes of whole parameters that are there, or on their way, before anything reads them. */
+static int64_t gathered_ahead(const weft_graph *g)
+{
+    const int32_t nodes = weft_graph_node_count(g);
+    int64_t most = 0;
+    for (int32_t at = 0; at < nodes; at++) {
+        int64_t bytes = 0;
+        for (int32_t n = 0; n < at; n++) {
+            const weft_node *node = weft_graph_node(g, n);
+            if (node->op != WEFT_OP_ALL_GATHER ||
+                weft_graph_node(g, weft_value_get(g, node->in[0])->node)->op != WEFT_OP_PARAM)
+                continue;
+            bool read = false;
+            for (int32_t m = n + 1; m < at && !read; m++)
+                for (int i = 0; i < weft_graph_node(g, m)->in_count; i++)
+                    read = read || weft_graph_node(g, m)->in[i].id == node->out[0].id;
+            bytes += read ? 0 : 4 * weft_shape_count(&weft_value_get(g, node->out[0])->shape);
+        }
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Bytes on their way, and the arena for it, grow with the room; what stands next in the old order
+ * anyway is not held back. */
+Test(regather, ahead_as_far_as_there_is_room)
+{
+    const int64_t mib = 1 << 20, room[4] = {1, 0, 8 * mib, 16 * mib};
+    int64_t ahead[4], arena[4];
+    for (int i = 0; i < 4; i++) {
+        weft_graph *g = gradients_with_room("fsdp=4", NULL, room[i]);
+        weft_memory_plan plan = plan_of(g);
+        ahead[i] = gathered_ahead(g);
+        arena[i] = plan.arena_bytes;
+        weft_memory_plan_free(&plan);
+        weft_graph_free(g);
+    }
+    for (int i = 1; i < 4; i++)
+        cr_expect_gt(ahead[i], ahead[i - 1]);
+    cr_expect(arena[0] < arena[1] && arena[1] < arena[2] && arena[1] < arena[3]);
+    cr_expect_leq(ahead[2], 8 * mib);
 }
 
 /* Sums over ranks start while the backward runs, not behind it, whole or in parts: when half of

@@ -95,7 +95,7 @@ Test(rewrite, recompute_is_bitwise)
     cr_assert_eq(weft_pass_recompute(g, by_block, 1, NULL, &blocks), WEFT_OK, "%s",
                  weft_error_message());
     cr_assert_eq(weft_pass_recompute(g, by_op, 4, NULL, &ops), WEFT_OK, "%s", weft_error_message());
-    cr_assert_eq(weft_pass_order(blocks, &both), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(blocks, 0, &both), WEFT_OK, "%s", weft_error_message());
     const outcome plain = train(g), a = train(blocks), b = train(ops), c = train(both);
     expect_bitwise(&plain, &a);
     expect_bitwise(&plain, &b);
@@ -192,7 +192,7 @@ Test(rewrite, what_is_moved_away_comes_back)
     cr_assert_eq(weft_pass_offload(marked, NULL, 0, 0, &away), WEFT_OK, "%s", weft_error_message());
     weft_graph_free(marked);
     cr_assert_eq(weft_pass_recompute(g, NULL, 0, &mixed, &marked), WEFT_OK);
-    cr_assert_eq(weft_pass_order(marked, &ordered), WEFT_OK);
+    cr_assert_eq(weft_pass_order(marked, 0, &ordered), WEFT_OK);
     cr_assert_eq(weft_pass_offload(ordered, states, 1, 40 << 10, &both), WEFT_OK, "%s",
                  weft_error_message());
     cr_expect_gt(checked_away(away), peak(g) / 3);
@@ -251,7 +251,7 @@ Test(rewrite, order_is_bitwise_and_drops_dead_nodes)
     weft_graph *g = training_graph(2, 4), *ordered;
     const weft_value dead = weft_affine(g, weft_graph_find(g, "batch.text"), 3, 1);
     weft_unary(g, WEFT_OP_EXP, dead);
-    cr_assert_eq(weft_pass_order(g, &ordered), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
     cr_expect_eq(count_ops(ordered, WEFT_OP_EXP), count_ops(g, WEFT_OP_EXP) - 1);
     const outcome plain = train(g), a = train(ordered);
     expect_bitwise(&plain, &a);
@@ -279,7 +279,7 @@ Test(rewrite, order_puts_work_behind_collectives)
     }
     weft_output(g, "sum", sum);
     weft_output(g, "x", x);
-    cr_assert_eq(weft_pass_order(g, &ordered), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
     int last_matmul = 0, after = 0;
     for (int32_t n = 0; n < weft_graph_node_count(ordered); n++)
         if (weft_graph_node(ordered, n)->op == WEFT_OP_MATMUL)
@@ -348,7 +348,7 @@ Test(rewrite, fuse_is_close_and_leaves_training_alone)
 static weft_status_code pass(int which, const weft_graph *g, weft_graph **out)
 {
     static const char *const pattern[] = {"blocks.*"};
-    return which == 0   ? weft_pass_order(g, out)
+    return which == 0   ? weft_pass_order(g, 0, out)
            : which == 1 ? weft_pass_recompute(g, pattern, 1, NULL, out)
                         : weft_pass_fuse(g, out);
 }

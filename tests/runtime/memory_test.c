@@ -153,7 +153,7 @@ Test(memory, constants_are_kept_once)
     weft_program *p[2];
     const weft_value c = weft_constant(g[0], WEFT_F32, WEFT_SHAPE(COUNT), table);
     weft_output(g[0], "y", weft_sum_all(g[0], weft_mul(g[0], c, c)));
-    cr_assert_eq(weft_pass_order(g[0], &g[1]), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_pass_order(g[0], 0, &g[1]), WEFT_OK, "%s", weft_error_message());
     const weft_program_options options = {.backend = &weft_backend_ref};
     for (int i = 0; i < 2; i++)
         cr_assert_eq(weft_program_compile(g[i], &options, &p[i]), WEFT_OK);

@@ -37,7 +37,7 @@ for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.b
     try two 2 $how --set memory.offload=away --set memory.states=offload
     diff <(losses runs/plain) <(losses runs/two) || fail "$how: states elsewhere make another run"
     least=$(($(told two.log) - 3))
-    try three 2 $how --set memory.limit=${least}MiB --set memory.offload=away --set memory.states=offload
+    try three 2 $how --set memory.limit=${least}MiB --set memory.offload=away --set memory.states=offload --set memory.ahead=512KiB
     grep -q "memory.limit: stage 0 keeps" three.log || { cat three.log; fail "$how: nothing goes"; }
     echo "$how: $(told plain.log) MiB, states elsewhere $(told two.log), limit $least, then $(told three.log)"
     diff <(losses runs/two) <(losses runs/three) || fail "$how: another run"

@@ -139,7 +139,7 @@ static weft_status train(const char *mode, int steps, bool ordered, weft_comm *c
     weft_program *p = NULL;
     weft_status_code status = WEFT_OK;
     if (ordered)
-        WEFT_GO(weft_pass_order(g, &final));
+        WEFT_GO(weft_pass_order(g, 0, &final));
     const weft_program_options options = {
         .guard = !large, .no_overlap = large && !ordered, .backend = weft_backend_find("cpu")};
     WEFT_GO(weft_store_init(store, g, 3));
