@@ -1,13 +1,10 @@
-/* weft parity of models: outputs, gradients, and the losses of a training run. */
-#include "cli/parity.h"
+/* weft parity of models: outputs and gradients. */
+#include "cli/parity_model.h"
 #include "model/dialect.h"
-#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const double loss_tolerance = 1e-4;
 
 typedef weft_parity parity;
 
@@ -27,18 +24,14 @@ static void swap_layout(const float *from, const int64_t bctyx[5], bool to_ours,
             }
 }
 
-/* How a tensor lies in a golden file; tokens lie there as they do here. */
-typedef enum tensor_form { AS_HERE, BCTYX, BTCYX } tensor_form;
-
-static tensor_form form_of(const weft_port_row *row)
+weft_parity_form weft_parity_form_of(const weft_port_row *row)
 {
     if (!weft_port_is_video(row->port) || row->form == WEFT_VIDEO_PACKED)
-        return AS_HERE;
-    return row->form == WEFT_VIDEO_BTCYX ? BTCYX : BCTYX;
+        return WEFT_PARITY_AS_HERE;
+    return row->form == WEFT_VIDEO_BTCYX ? WEFT_PARITY_BTCYX : WEFT_PARITY_BCTYX;
 }
 
-/* A golden tensor as f32 in our layout (heap). */
-static weft_status load(const parity *p, const char *name, tensor_form form, float **out)
+weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form form, float **out)
 {
     const weft_stored_tensor *t;
     WEFT_TRY(weft_parity_need(p, name, &t));
@@ -49,11 +42,13 @@ static weft_status load(const parity *p, const char *name, tensor_form form, flo
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
     }
     weft_tensor_to_f32(t, raw);
-    if (form && (t->rank == 5 || t->rank == 4)) {
-        const int64_t *d = t->dim, rows = d[t->rank - 2], columns = d[t->rank - 1];
-        const bool frames_first = form == BTCYX && t->rank == 5;
-        const int64_t dim[5] = {frames_first ? d[0] * d[1] : d[0], frames_first ? d[2] : d[1],
-                                frames_first || t->rank == 4 ? 1 : d[2], /* an image is one frame */
+    if (form && t->rank >= 4 && t->rank <= 6) {
+        const int64_t steps = t->rank == 6 ? t->dim[0] : 1, *d = t->dim + (t->rank == 6),
+                      rows = t->dim[t->rank - 2], columns = t->dim[t->rank - 1];
+        const bool image = t->rank == 4, frames_first = form == WEFT_PARITY_BTCYX && !image;
+        const int64_t dim[5] = {steps * (frames_first ? d[0] * d[1] : d[0]),
+                                frames_first ? d[2] : d[1],
+                                frames_first || image ? 1 : d[2], /* an image is one frame */
                                 rows, columns};
         swap_layout(raw, dim, true, ours);
         weft_free(raw);
@@ -66,7 +61,8 @@ static weft_status load(const parity *p, const char *name, tensor_form form, flo
 }
 
 /* `input` from "in.<golden>", numbers of any kind. */
-static weft_status fill_input(parity *p, const char *input, const char *reference, tensor_form form)
+static weft_status fill_input(parity *p, const char *input, const char *reference,
+                              weft_parity_form form)
 {
     char golden[160];
     snprintf(golden, sizeof golden, "in.%s", reference);
@@ -78,7 +74,7 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
         return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's input \"%s\"", p->file,
                          golden, input);
     float *values = NULL;
-    WEFT_TRY(load(p, golden, form, &values));
+    WEFT_TRY(weft_parity_load(p, golden, form, &values));
     for (int64_t i = 0; i < count; i++) { /* one number is that of every sample */
         const float value = values[t->count == 1 ? 0 : i];
         if (to->dtype == WEFT_I32)
@@ -148,6 +144,28 @@ static bool find_slice(const weft_tensor *in, const char *own, const char *name,
     return false;
 }
 
+/* The store's tensor that has the golden file's parameter `theirs`, and where in it; NULL: none. */
+static weft_tensor *find_param(const parity *p, const char *theirs, int64_t *at, slice *own)
+{
+    char name[600];
+    own_name(p, theirs, name, sizeof name);
+    for (*at = 0; *at < weft_store_count(p->store); (*at)++) {
+        weft_tensor *t = weft_store_at(p->store, *at);
+        if (find_slice(t, t->name, name, own))
+            return t;
+    }
+    return NULL;
+}
+
+const float *weft_parity_param(const parity *p, const char *theirs, int64_t *count)
+{
+    int64_t at;
+    slice own;
+    const weft_tensor *t = find_param(p, theirs, &at, &own);
+    *count = t ? own.count : 0;
+    return t ? (const float *)t->data + own.first : NULL;
+}
+
 /* Copies param.<name> of the golden file into the store; every parameter of either side must be
  * there. */
 static weft_status load_params(parity *p)
@@ -163,18 +181,13 @@ static weft_status load_params(parity *p)
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
         if (strncmp(t->name, "param.", 6))
             continue;
-        char name[600];
-        own_name(p, t->name + 6, name, sizeof name);
-        int64_t at = 0;
+        int64_t at;
         slice own;
-        while (at < most && !find_slice(weft_store_at(p->store, at),
-                                        weft_store_at(p->store, at)->name, name, &own))
-            at++;
-        if (at == most) {
+        weft_tensor *to = find_param(p, t->name + 6, &at, &own);
+        if (!to) {
             strange = strange ? strange : t->name + 6;
             continue;
         }
-        weft_tensor *to = weft_store_at(p->store, at);
         if (t->count != own.count) {
             status =
                 weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has %lld elements, the model's parameter %lld",
@@ -204,7 +217,7 @@ static weft_status load_params(parity *p)
 /* ---- comparison ---------------------------------------------------------------------------- */
 
 static weft_status compare_output(parity *p, const char *output, const char *reference,
-                                  tensor_form form, double *worst)
+                                  weft_parity_form form, double *worst)
 {
     char golden[160];
     snprintf(golden, sizeof golden, "out.%s", reference);
@@ -215,7 +228,7 @@ static weft_status compare_output(parity *p, const char *output, const char *ref
     if (!ours || weft_shape_count(&ours->shape) != t->count)
         return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model's output \"%s\"", p->file,
                          golden, output);
-    WEFT_TRY(load(p, golden, form, &theirs));
+    WEFT_TRY(weft_parity_load(p, golden, form, &theirs));
     weft_parity_judge(p, "output", reference, ours->data, theirs, t->count,
                       weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
     weft_free(theirs);
@@ -226,32 +239,32 @@ typedef struct gradient {
     const char *golden; /* "grad.blocks.0...." */
     char output[600];   /* our output's name: the same */
     slice own;          /* of that output */
-    tensor_form form;
+    weft_parity_form form;
     double norm; /* of the golden one */
     bool zero;
 } gradient;
 
-static tensor_form form_of_gradient(const parity *p, const char *name)
+static weft_parity_form form_of_gradient(const parity *p, const char *name)
 {
     const weft_family *f = p->model.family;
     for (int i = 0; i < f->ports; i++)
         if (!f->port[i].output && !strncmp(name, "grad.in.", 8) &&
             !strcmp(name + 8, f->port[i].reference))
-            return form_of(&f->port[i]);
-    return AS_HERE;
+            return weft_parity_form_of(&f->port[i]);
+    return WEFT_PARITY_AS_HERE;
 }
 
 /* Our gradient of the parameter, or of the stack that it is an item of. */
-static void find_output(const parity *p, const char *name, gradient *gr)
+static void find_output(weft_program *program, const char *name, gradient *gr)
 {
     char full[700], stack[600];
     int64_t item;
     snprintf(gr->output, sizeof gr->output, "grad.%.590s", name);
-    const weft_tensor *ours = weft_program_output(p->program, gr->output);
+    const weft_tensor *ours = weft_program_output(program, gr->output);
     gr->own = (slice){0, ours ? weft_shape_count(&ours->shape) : 0};
     for (int i = 0; !ours && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
         snprintf(full, sizeof full, "grad.%s", stack);
-        ours = weft_program_output(p->program, full);
+        ours = weft_program_output(program, full);
         if (ours && find_slice(ours, stack, name, &gr->own))
             snprintf(gr->output, sizeof gr->output, "%.599s", full);
         else
@@ -271,34 +284,27 @@ static weft_status list_gradients(parity *p, gradient **list, int64_t *count)
         *gr = (gradient){.golden = t->name, .form = form_of_gradient(p, t->name)};
         char name[560];
         own_name(p, t->name + 5, name, sizeof name);
-        find_output(p, name, gr);
+        find_output(p->program, name, gr);
         float *values = NULL;
-        WEFT_TRY(load(p, t->name, AS_HERE, &values));
+        WEFT_TRY(weft_parity_load(p, t->name, WEFT_PARITY_AS_HERE, &values));
         gr->norm = weft_parity_norm(values, t->count);
         weft_free(values);
     }
     return WEFT_OK;
 }
 
-/* Runs the graph on the f64 reference with the same store and inputs and measures the suspicious
- * gradients there. */
-static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double largest)
+weft_status weft_parity_exact(const parity *p, const weft_graph *g, weft_program **out)
 {
-    bool any = false;
-    for (int64_t i = 0; i < count; i++)
-        any |= list[i].norm < 1e-4 * largest;
-    if (!any)
-        return WEFT_OK;
     weft_program *ref = NULL;
     weft_status_code status = WEFT_OK;
     WEFT_GO(weft_program_compile(
-        p->graph, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
+        g, &(weft_program_options){.backend = &weft_backend_ref, .wide = true}, &ref));
     WEFT_GO(weft_program_bind(ref, p->store, NULL));
-    for (int32_t n = 0; n < weft_graph_node_count(p->graph); n++) {
-        const weft_node *node = weft_graph_node(p->graph, n);
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
         if (node->op != WEFT_OP_INPUT)
             continue;
-        const char *name = weft_value_get(p->graph, node->out[0])->name;
+        const char *name = weft_value_get(g, node->out[0])->name;
         const weft_tensor *from = weft_program_input(p->program, name);
         weft_tensor *to = weft_program_input(ref, name);
         for (int64_t i = 0; i < weft_shape_count(&from->shape); i++) {
@@ -309,19 +315,49 @@ static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double
         }
     }
     WEFT_GO(weft_program_run(ref));
-    for (int64_t i = 0; i < count; i++) {
-        const weft_tensor *exact = weft_program_output(ref, list[i].output);
-        if (!exact || !(list[i].norm < 1e-4 * largest))
-            continue;
-        double sum = 0;
-        const double *own = (const double *)exact->data + list[i].own.first;
-        for (int64_t e = 0; e < list[i].own.count; e++)
-            sum += own[e] * own[e];
-        list[i].zero = sqrt(sum) < 1e-11 * largest;
-    }
+    *out = ref;
+    ref = NULL;
 out:
     weft_program_free(ref);
     return status;
+}
+
+static double exact_norm(weft_program *exact, const gradient *gr)
+{
+    const weft_tensor *t = weft_program_output(exact, gr->output);
+    double sum = 0;
+    const double *own = t ? (const double *)t->data + gr->own.first : NULL;
+    for (int64_t i = 0; t && i < gr->own.count; i++)
+        sum += own[i] * own[i];
+    return t ? sqrt(sum) : INFINITY;
+}
+
+double weft_parity_exact_gradient(const parity *p, weft_program *exact, const char *theirs)
+{
+    gradient gr = {0};
+    char name[560];
+    own_name(p, theirs, name, sizeof name);
+    find_output(exact, name, &gr);
+    return exact_norm(exact, &gr);
+}
+
+const double weft_parity_zero = 1e-11;
+
+/* Measures the suspicious gradients on the f64 reference. */
+static weft_status settle_zeros(parity *p, gradient *list, int64_t count, double largest)
+{
+    bool any = false;
+    for (int64_t i = 0; i < count; i++)
+        any |= list[i].norm < 1e-4 * largest;
+    if (!any)
+        return WEFT_OK;
+    weft_program *exact;
+    WEFT_TRY(weft_parity_exact(p, p->graph, &exact));
+    for (int64_t i = 0; i < count; i++)
+        list[i].zero = list[i].norm < 1e-4 * largest &&
+                       exact_norm(exact, &list[i]) < weft_parity_zero * largest;
+    weft_program_free(exact);
+    return WEFT_OK;
 }
 
 static weft_status compare_gradients(parity *p, double *worst)
@@ -350,7 +386,7 @@ static weft_status compare_gradients(parity *p, double *worst)
                                list[i].golden);
             break;
         }
-        status = load(p, list[i].golden, list[i].form, &theirs);
+        status = weft_parity_load(p, list[i].golden, list[i].form, &theirs);
         if (status == WEFT_OK)
             weft_parity_judge(p, "gradient", list[i].golden + 5,
                               (const float *)ours->data + list[i].own.first, theirs, t->count,
@@ -363,9 +399,7 @@ static weft_status compare_gradients(parity *p, double *worst)
 
 /* ---- graphs -------------------------------------------------------------------------------- */
 
-/* Gradients of every parameter that the loss reaches, and of the inputs that the golden file has
- * gradients of, as outputs "grad.<name>". */
-static void output_gradients(const parity *p, weft_graph *g, weft_value loss)
+void weft_parity_output_gradients(const parity *p, weft_graph *g, weft_value loss)
 {
     const weft_family *f = p->model.family;
     int params;
@@ -401,7 +435,7 @@ static void output_gradients(const parity *p, weft_graph *g, weft_value loss)
     }
 }
 
-static weft_status finish_program(parity *p)
+weft_status weft_parity_compile(parity *p)
 {
     WEFT_TRY(weft_graph_check(p->graph));
     WEFT_TRY(weft_graph_verify(p->graph));
@@ -413,15 +447,6 @@ static weft_status finish_program(parity *p)
     WEFT_TRY(weft_program_compile(p->graph, &(weft_program_options){.backend = p->backend},
                                   &p->program));
     return weft_program_bind(p->program, p->store, NULL);
-}
-
-static weft_status size_of(const parity *p, const char *name, int rank,
-                           const weft_stored_tensor **t)
-{
-    WEFT_TRY(weft_parity_need(p, name, t));
-    return (*t)->rank == rank ? WEFT_OK
-                              : weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has rank %d, not %d", p->file,
-                                          name, (*t)->rank, rank);
 }
 
 /* The golden tensor of a port that the model takes, if it takes it. */
@@ -515,7 +540,7 @@ static weft_status fill_ports(parity *p)
     for (int i = 0; i < f->ports; i++) {
         const char *name = weft_port_name(f->port[i].port);
         if (!f->port[i].output && weft_program_input(p->program, name))
-            WEFT_TRY(fill_input(p, name, f->port[i].reference, form_of(&f->port[i])));
+            WEFT_TRY(fill_input(p, name, f->port[i].reference, weft_parity_form_of(&f->port[i])));
     }
     return WEFT_OK;
 }
@@ -526,7 +551,7 @@ static weft_status compare_ports(parity *p, double *worst)
     for (int i = 0; i < f->ports; i++)
         if (f->port[i].output && !f->port[i].optional)
             WEFT_TRY(compare_output(p, weft_port_name(f->port[i].port), f->port[i].reference,
-                                    form_of(&f->port[i]), worst));
+                                    weft_parity_form_of(&f->port[i]), worst));
     return WEFT_OK;
 }
 
@@ -575,19 +600,19 @@ static weft_status run_forward(parity *p, double worst[2])
     const weft_value loss = forward_loss(p, g);
     if (weft_value_ok(loss)) {
         weft_output(g, "loss", loss);
-        output_gradients(p, g, loss);
+        weft_parity_output_gradients(p, g, loss);
     }
-    WEFT_TRY(finish_program(p));
+    WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(fill_ports(p));
     for (int i = 0; i < f->ports; i++) {
         char name[64];
         target_input(f, i, name);
         if (weft_program_input(p->program, name))
-            WEFT_TRY(fill_input(p, name, target_of(f, i), form_of(&f->port[i])));
+            WEFT_TRY(fill_input(p, name, target_of(f, i), weft_parity_form_of(&f->port[i])));
     }
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
-    WEFT_TRY(compare_output(p, "loss", "loss", AS_HERE, &worst[0]));
+    WEFT_TRY(compare_output(p, "loss", "loss", WEFT_PARITY_AS_HERE, &worst[0]));
     return compare_gradients(p, &worst[1]);
 }
 
@@ -601,7 +626,7 @@ weft_status weft_parity_build(parity *p)
 
 weft_status weft_parity_forward(parity *p, double *worst)
 {
-    WEFT_TRY(finish_program(p));
+    WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(fill_ports(p));
     WEFT_TRY(weft_program_run(p->program));
     return compare_ports(p, worst);
@@ -647,158 +672,15 @@ static weft_status run_autoencoder(parity *p, double worst[2])
     if (weft_graph_check(g) == WEFT_OK) {
         weft_value total;
         weft_output(g, "losses", autoencoder_losses(p, g, &total));
-        output_gradients(p, g, total);
+        weft_parity_output_gradients(p, g, total);
     }
-    WEFT_TRY(finish_program(p));
+    WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(fill_ports(p));
-    WEFT_TRY(fill_input(p, "target", video, BCTYX));
+    WEFT_TRY(fill_input(p, "target", video, WEFT_PARITY_BCTYX));
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
-    WEFT_TRY(compare_output(p, "losses", "loss", AS_HERE, &worst[0]));
+    WEFT_TRY(compare_output(p, "losses", "loss", WEFT_PARITY_AS_HERE, &worst[0]));
     return compare_gradients(p, &worst[1]);
-}
-
-/* ---- training ------------------------------------------------------------------------------ */
-
-static weft_status read_optimizer(const parity *p, weft_optimizer_config *c, double *lr)
-{
-    const json_t *o = json_object_get(p->json, "optimizer");
-    const json_t *betas = json_object_get(o, "betas");
-    *c = (weft_optimizer_config){.decay_all = true};
-    WEFT_TRY(weft_json_get_f64(o, "lr", p->config_file, lr));
-    WEFT_TRY(weft_json_get_f64(o, "eps", p->config_file, &c->eps));
-    WEFT_TRY(weft_json_get_f64(o, "weight_decay", p->config_file, &c->weight_decay));
-    WEFT_TRY(weft_json_get_f64_or(o, "clip_grad_norm", p->config_file, 0, &c->clip_norm));
-    if (json_array_size(betas) != 2)
-        return weft_fail(WEFT_E_FORMAT, "%s: optimizer \"betas\" must be two numbers",
-                         p->config_file);
-    c->beta1 = json_number_value(json_array_get(betas, 0));
-    c->beta2 = json_number_value(json_array_get(betas, 1));
-    return WEFT_OK;
-}
-
-static void build_training(weft_graph *g, const weft_model *model, const weft_model_size *size,
-                           const weft_optimizer_config *c)
-{
-    weft_model_build(g, model, size, false);
-    const weft_value prediction = weft_graph_find(g, "prediction");
-    if (!weft_value_ok(prediction))
-        return;
-    const weft_value target =
-        weft_input(g, "target", WEFT_F32, weft_value_get(g, prediction)->shape);
-    weft_optimizer_build(
-        g, weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, prediction, target))), c);
-}
-
-/* The inputs of step s: x = (1-t) noise + t data, target = data - noise, timestep = round(1000
- * (1-t)). */
-static void fill_step(parity *p, int64_t s, const float *data, int64_t items, const float *text,
-                      const float *noise, const float *t, int64_t batch)
-{
-    float *x = weft_program_input(p->program, "latents")->data,
-          *target = weft_program_input(p->program, "target")->data;
-    float *time = weft_program_input(p->program, "timestep")->data,
-          *words = weft_program_input(p->program, "text")->data;
-    const int64_t each =
-        weft_shape_count(&weft_program_input(p->program, "latents")->shape) / batch;
-    const int64_t letters =
-        weft_shape_count(&weft_program_input(p->program, "text")->shape) / batch;
-    for (int64_t b = 0; b < batch; b++) {
-        const int64_t item = (s * batch + b) % items;
-        const float at = t[s * batch + b];
-        const float *d = data + item * each, *n = noise + (s * batch + b) * each;
-        for (int64_t i = 0; i < each; i++) {
-            x[b * each + i] = (1 - at) * n[i] + at * d[i];
-            target[b * each + i] = d[i] - n[i];
-        }
-        time[b] = rintf(1000 * (1 - at));
-        memcpy(words + b * letters, text + item * letters, (size_t)letters * 4);
-    }
-}
-
-/* (S,B,C,T,Y,X) noise to (S,B,T,Y,X,C). */
-static weft_status load_noise(const parity *p, float **out)
-{
-    const weft_stored_tensor *t;
-    WEFT_TRY(size_of(p, "noise", 6, &t));
-    float *raw = weft_alloc(t->count * 4), *ours = weft_alloc(t->count * 4);
-    if (!raw || !ours) {
-        weft_free(raw);
-        weft_free(ours);
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
-    }
-    weft_tensor_to_f32(t, raw);
-    swap_layout(raw, (int64_t[]){t->dim[0] * t->dim[1], t->dim[2], t->dim[3], t->dim[4], t->dim[5]},
-                true, ours);
-    weft_free(raw);
-    *out = ours;
-    return WEFT_OK;
-}
-
-static weft_status compare_steps(parity *p, double lr, const float *data, int64_t items,
-                                 const float *text, const float *noise, const float *t,
-                                 int64_t batch, int64_t steps, double *worst)
-{
-    const json_t *losses = json_object_get(p->json, "losses"),
-                 *norms = json_object_get(p->json, "grad_norms_before_clip");
-    *(float *)weft_program_input(p->program, "optimizer.lr")->data = (float)lr;
-    *(float *)weft_program_input(p->program, "optimizer.loss_limit")->data = INFINITY;
-    *(float *)weft_program_input(p->program, "optimizer.norm_limit")->data = INFINITY;
-    for (int64_t s = 0; s < steps; s++) {
-        fill_step(p, s, data, items, text, noise, t, batch);
-        *(float *)weft_program_input(p->program, "optimizer.step")->data = (float)(s + 1);
-        WEFT_TRY(weft_program_run(p->program));
-        const float loss = *(const float *)weft_program_output(p->program, "loss")->data;
-        const float norm = *(const float *)weft_program_output(p->program, "grad_norm")->data;
-        const float expected = (float)json_number_value(json_array_get(losses, (size_t)s));
-        char name[128];
-        snprintf(name, sizeof name, "step %lld: %.7g, reference %.7g; norm %.5g", (long long)s,
-                 (double)loss, (double)expected, (double)norm);
-        weft_parity_judge(p, "loss", name, &loss, &expected, 1, fabs((double)expected),
-                          loss_tolerance, worst);
-        const json_t *expected_norm = json_array_get(norms, (size_t)s);
-        if (p->verbose && expected_norm)
-            printf("           gradient norm %.2e off\n",
-                   fabs((double)norm / json_number_value(expected_norm) - 1));
-    }
-    return WEFT_OK;
-}
-
-static weft_status run_training(parity *p, double *worst)
-{
-    const weft_stored_tensor *d, *text_t;
-    weft_optimizer_config config;
-    double lr;
-    int64_t batch;
-    WEFT_TRY(size_of(p, "data", 5, &d));
-    WEFT_TRY(size_of(p, "text", 3, &text_t));
-    WEFT_TRY(read_optimizer(p, &config, &lr));
-    WEFT_TRY(weft_json_get_i64(p->json, "batch", p->config_file, &batch));
-    const int64_t steps = (int64_t)json_array_size(json_object_get(p->json, "losses"));
-    const weft_stored_tensor *noise_t, *t_t;
-    WEFT_TRY(size_of(p, "noise", 6, &noise_t));
-    WEFT_TRY(size_of(p, "t", 2, &t_t));
-    if (batch < 1 || noise_t->dim[0] < steps || noise_t->dim[1] != batch || t_t->dim[0] < steps ||
-        t_t->dim[1] != batch)
-        return weft_fail(WEFT_E_SHAPE,
-                         "%s: \"noise\" and \"t\" do not hold %lld steps of batch %lld", p->file,
-                         (long long)steps, (long long)batch);
-    const weft_model_size size = {batch, d->dim[2], d->dim[3], d->dim[4], text_t->dim[1]};
-    build_training(p->graph, &p->model, &size, &config);
-    WEFT_TRY(finish_program(p));
-    float *data = NULL, *text = NULL, *noise = NULL, *t = NULL;
-    weft_status_code status = WEFT_OK;
-    WEFT_GO(load(p, "data", BCTYX, &data));
-    WEFT_GO(load(p, "text", AS_HERE, &text));
-    WEFT_GO(load_noise(p, &noise));
-    WEFT_GO(load(p, "t", AS_HERE, &t));
-    WEFT_GO(compare_steps(p, lr, data, d->dim[0], text, noise, t, batch, steps, worst));
-out:
-    weft_free(data);
-    weft_free(text);
-    weft_free(noise);
-    weft_free(t);
-    return status;
 }
 
 /* ---- the kinds ----------------------------------------------------------------------------- */
@@ -822,21 +704,6 @@ weft_status weft_parity_open_model(parity *p)
     return p->graph ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
 }
 
-static bool is_training(const json_t *json)
-{
-    return json_is_array(json_object_get(json, "losses"));
-}
-
-static weft_status compare_training(parity *p)
-{
-    double worst = 0;
-    WEFT_TRY(weft_parity_open_model(p));
-    WEFT_TRY(run_training(p, &worst));
-    printf("%s: %d losses, worst relative error %.2e (limit %.0e)\n", p->file, p->compared, worst,
-           loss_tolerance);
-    return WEFT_OK;
-}
-
 static bool is_model(const json_t *json)
 {
     const json_t *nested = json_object_get(json, "config");
@@ -857,5 +724,4 @@ static weft_status compare_model(parity *p)
     return WEFT_OK;
 }
 
-const weft_parity_kind weft_parity_training = {"training", is_training, compare_training};
 const weft_parity_kind weft_parity_model = {"model", is_model, compare_model};

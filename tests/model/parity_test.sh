@@ -25,3 +25,26 @@ if "$WEFT" parity renamed.safetensors "$golden/wan_t2v_tiny.json" 2>err; then
     echo "a missing parameter passed"; exit 1
 fi
 grep -q "proj_out.bias" err
+
+# Trainings: losses, norms and weights are all held against the file's, and a word of the objective
+# that nobody knows is refused.
+python3 - "$golden/wan_train30.json" <<'PY'
+import json, sys
+golden = json.load(open(sys.argv[1]))
+def write(name, **changes):
+    json.dump({**golden, **changes}, open(name + ".json", "w"))
+write("faster", optimizer={**golden["optimizer"], "lr": golden["optimizer"]["lr"] * 1.01})
+write("norm", grad_norms_before_clip=[x * (1.001 if i == 7 else 1) for i, x in
+                                      enumerate(golden["grad_norms_before_clip"])])
+write("strange", objective="score matching")
+PY
+for changed in faster norm; do
+    if "$WEFT" parity "$golden/wan_train30.safetensors" $changed.json >out 2>&1; then
+        echo "a training that is not the file's passed: $changed"; exit 1
+    fi
+done
+grep -q "norm *step 7" out
+if "$WEFT" parity "$golden/wan_train30.safetensors" strange.json 2>err; then
+    echo "an unknown objective passed"; exit 1
+fi
+grep -q '"objective" begins with neither' err
