@@ -5,51 +5,15 @@
 # markers in bench/README.md. One thread a rank. RUNS="1 3": only these. Alone on the machine, or the figures mean nothing.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-WEFT=${WEFT-$here/../build/weft}
 steps=${1-40}
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-say() { "$@" >log 2>&1 || { cat log >&2; exit 1; }; }
-ranks() { if [ "$1" = 1 ]; then "${@:2}"; else "$MPIRUN" --oversubscribe --bind-to none -n "$@"; fi; }
-
-say "$WEFT" synth --out raw --shots 40 --single-share 1 --held-out-clips 0 --min-frames 18 --max-frames 24 --size 128
-say "$WEFT" curate --in raw/train --out cur
-say "$WEFT" shard --in cur --out shards --set heldout=0
-cat >tiny.yaml <<'Y'
-out: tiny
-data: {path: shards}
-autoencoder: {class: AutoencoderKLWan, config: {base_dim: 8, dim_mult: [1, 2, 2, 2], num_res_blocks: 1, z_dim: 8}}
-stages: [{steps: 2, batch: 2, frames: 9, height: 64, width: 64, warmup: 0}]
-Y
-say "$WEFT" train tiny.yaml
-dit() { # LAYERS HEADS FFN BATCH SIDE
-    cat <<Y
-autoencoder: {weights: tiny/model/vae}
-data: {path: shards, latents: latents}
-transformer: {class: WanTransformer3DModel, config: {num_layers: $1, num_attention_heads: $2, attention_head_dim: 32, ffn_dim: $3, freq_dim: 64}}
-text_encoders: [{class: WeftBytesEncoder, config: {dim: 64, num_heads: 2, num_layers: 1, ffn_dim: 128, max_length: 40}}]
-checkpoint: {every: 0}
-stages: [{steps: $steps, batch: $4, frames: 17, height: $5, width: $5, warmup: 0}]
-Y
-}
-vae() { # WIDTH BATCH SIDE
-    cat <<Y
-data: {path: shards}
-autoencoder: {class: AutoencoderKLWan, config: {base_dim: $1, dim_mult: [1, 2, 4, 4], num_res_blocks: 1}}
-checkpoint: {every: 0}
-stages: [{steps: $steps, batch: $2, frames: 9, height: $3, width: $3, warmup: 0}]
-Y
-}
+. "$here/runs.sh"
 run=(
-    "1|DiT, 6 layers of 192, 8 x 17x64x64|dit 6 6 768 8 64|"
-    "1|VAE, width 12, 2 x 9x64x64|vae 12 2 64|"
-    "2|DiT, 6 layers of 192, 8 x 17x64x64|dit 6 6 768 8 64|dp=2"
-    "2|DiT, 10 layers of 256, 4 x 17x128x128|dit 10 8 1024 4 128|cp=2 context=ring"
-    "2|DiT, 10 layers of 256, 4 x 17x128x128|dit 10 8 1024 4 128|pp=2 schedule=1f1b microbatches=4"
-    "2|VAE, width 16, 4 x 9x64x64|vae 16 4 64|fsdp=2"
+    "1|DiT, 6 layers of 192, 8 x 17x64x64|dit $steps 6 6 768 8 64|"
+    "1|VAE, width 12, 2 x 9x64x64|vae $steps 12 2 64|"
+    "2|DiT, 6 layers of 192, 8 x 17x64x64|dit $steps 6 6 768 8 64|dp=2"
+    "2|DiT, 10 layers of 256, 4 x 17x128x128|dit $steps 10 8 1024 4 128|cp=2 context=ring"
+    "2|DiT, 10 layers of 256, 4 x 17x128x128|dit $steps 10 8 1024 4 128|pp=2 schedule=1f1b microbatches=4"
+    "2|VAE, width 16, 4 x 9x64x64|vae $steps 16 4 64|fsdp=2"
 )
 cat >line.py <<'P'
 import json, re, statistics, sys

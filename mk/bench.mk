@@ -2,13 +2,14 @@
 #   make bench-kernels B=attention   single kernels of `cpu`           make bench-loader SHARDS=DIR   shards, also decoded batches
 #   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
 #   make bench-ranks                 collectives and a step on two ranks
+#   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
 BENCHES := kernels loader models near ranks
 
-.PHONY: bench bench-pipeline bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
+.PHONY: bench bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 test-bin: $(BENCHES:%=$(O)/bench/%) # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
@@ -32,5 +33,5 @@ bench-pipeline: $(O)/bench/plan/pipeline
 bench-memory: $(O)/weft
 	bench/memory.sh $<
 
-bench-foresight: $(O)/weft
-	WEFT=$(abspath $(O)/weft) bench/foresight.sh $(B)
+bench-parallel bench-foresight: bench-%: $(O)/weft
+	WEFT=$(abspath $(O)/weft) bench/$*.sh $(B)

@@ -63,8 +63,10 @@ typedef struct trainer {
     double peak_gflops;
     double longest; /* step, in seconds */
     bool told_patience;
-    int64_t process;       /* bytes of it that were resident before it reserved any */
-    weft_away_times moved; /* of the stage's steps so far */
+    int64_t process; /* bytes of it that were resident before it reserved any */
+    /* of the stage's steps so far; without stages of a pipeline */
+    weft_away_times moved;
+    weft_comm_times sent;
     /* By stage: what memory.limit has become of what blocks keep; NULL: no limit */
     weft_fates *fates;
     /* of the stage that runs */
@@ -749,6 +751,10 @@ static weft_status run_program(trainer *t, weft_program *program)
     t->moved.back += moved.back;
     t->moved.busy += moved.busy;
     t->moved.exposed += moved.exposed;
+    const weft_comm_times sent = weft_program_comm_times(program);
+    t->sent.busy += sent.busy;
+    t->sent.exposed += sent.exposed;
+    t->sent.wire_bytes += sent.wire_bytes;
     return WEFT_OK;
 }
 
@@ -1102,11 +1108,19 @@ static void tell_stage(const trainer *t)
     weft_buf_free(&sizes);
 }
 
-/* What went elsewhere and came back in the stage's steps, and how much of it nobody waited for. */
+/* What went to other ranks, or elsewhere and back, in the stage's steps, and how much of it nobody
+ * waited for. */
 static void tell_moved(const trainer *t)
 {
     const weft_away_times *m = &t->moved;
+    const weft_comm_times *c = &t->sent;
     char text[2][32];
+    if (c->busy > 0)
+        weft_info(
+            "stage %lld: this rank sent %s; of the %.3g s that its exchanges took %.0f %% were "
+            "hidden behind the kernels",
+            (long long)t->stage_index, weft_format_bytes(c->wire_bytes, text[0]), c->busy,
+            100 * fmax(0, 1 - c->exposed / c->busy));
     if (m->busy > 0)
         weft_info(
             "stage %lld: %s were moved away and %s back; of the %.3g s that this took %.0f %% "
@@ -1161,6 +1175,7 @@ static weft_status run_stage(trainer *t, int64_t index)
                                  weft_run_first_step(t->run, t->run->stages.count),
                                  t->run->log_every, t->peak_gflops, &t->meter));
     t->moved = (weft_away_times){0};
+    t->sent = (weft_comm_times){0};
     WEFT_TRY(run_steps(t));
     if (t->leader)
         weft_captions_warn_cut(&t->models.captions, &t->spelling);

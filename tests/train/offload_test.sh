@@ -34,6 +34,7 @@ grep -q '"fetch' runs/both/trace-0-0.json || fail "the trace shows no copies"
 grep -q "elsewhere" both.log || { cat both.log; fail "what is elsewhere is not told"; }
 for how in "--set parallel.fsdp=2" "--set stages.0.accumulate=2 --set stages.0.batch=16" "--set parallel.pp=2 --set parallel.microbatches=2"; do
     try plain 2 $how
+    [[ $how = *pp=* ]] || grep -q "stage 0: this rank sent .* exchanges took .* hidden behind" plain.log || { cat plain.log; fail "$how: exchanges are not told"; }
     try two 2 $how --set memory.offload=away --set memory.states=offload
     diff <(losses runs/plain) <(losses runs/two) || fail "$how: states elsewhere make another run"
     least=$(($(told two.log) - 3))

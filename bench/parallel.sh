@@ -1,0 +1,55 @@
+#!/bin/bash
+# bench/parallel.sh: a DiT's training step on two ranks in every layout against one rank, one thread each, by turns (the better of two
+# medians of each); PyTorch's own on the same shapes where it has it ($WEFT_PEER_PYTHON with diffusers); and how much of the
+# exchanges is hidden over a link of 1 Gbit/s. Rows are printed as those of bench/README.md. Alone on the machine, or they mean nothing.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+steps=${STEPS-14}
+. "$here/runs.sh"
+{ echo "out: run"; dit $steps 10 8 1024 8 128; } >run.yaml
+step_of() { # RANKS SETTINGS...: median seconds of a step behind the first three
+    local n=$1 options=()
+    shift
+    for o in "$@"; do options+=(--set "$o"); done
+    rm -rf run/checkpoints run/metrics.jsonl run/model
+    say ranks "$n" "$WEFT" train run.yaml "${options[@]}"
+    cp log last.log
+    python3 -c 'import json, statistics; print(statistics.median([json.loads(l)["step_seconds"] for l in open("run/metrics.jsonl")][3:]))'
+}
+better() { python3 -c 'import sys; print(min(map(float, sys.argv[1:])))' "$@"; }
+step_of 1 >/dev/null # latents
+peer=
+[ -z "${WEFT_PEER_PYTHON-}" ] || peer=$("$WEFT_PEER_PYTHON" "$here/peer_ranks.py" 10 8 1024 8 5 16 40 64 $steps 2>peer.log) || { cat peer.log >&2; peer=; }
+of_peer() { sed -n "s/^$1\t//p" <<<"$peer"; }
+echo "| layout | one rank, s | two ranks, s | as fast | asked | PyTorch: one, two ranks, s | as fast |"
+echo "|---|---|---|---|---|---|---|"
+while IFS='|' read -r name asked theirs settings; do
+    one=$(step_of 1) two=$(step_of 2 $settings)
+    one=$(better "$one" "$(step_of 1)") two=$(better "$two" "$(step_of 2 $settings)")
+    python3 - "$name" "$asked" "$one" "$two" "$(of_peer "1 rank")" "$(of_peer "$theirs")" <<'P'
+import sys
+name, asked, one, two, a, b = sys.argv[1:]
+one, two = float(one), float(two)
+print(f"| {name} | {one:.3f} | {two:.3f} | **{one / two:.2f}** | {asked} | " + (f"{a}, {b} | {float(a) / float(b):.2f} |" if b else "| |"))
+P
+done <<'L'
+dp|1.85|dp|parallel.dp=2
+fsdp|1.75|fsdp|parallel.fsdp=2
+cp, ulysses|1.7|-|parallel.cp=2
+cp, ring|1.7|-|parallel.cp=2 parallel.context=ring
+tp, sequence|1.6|tp|parallel.tp=2 parallel.sequence=true
+pp, 1f1b, 8 microbatches|1.6|-|parallel.pp=2 parallel.microbatches=8
+pp, zero-bubble, 8 microbatches|1.6|-|parallel.pp=2 parallel.microbatches=8 parallel.schedule=zero-bubble
+L
+echo
+echo "| over 1 Gbit/s, 0.1 ms | step, s | |"
+echo "|---|---|---|"
+while IFS='|' read -r name settings; do
+    two=$(WEFT_LINK="1 Gbit/s, 100 us" step_of 2 $settings)
+    printf '| %s | %.3f | %s |\n' "$name" "$two" "$(sed -n 's/^stage 0: this rank sent/sent/p' last.log)"
+done <<'L'
+dp|parallel.dp=2
+fsdp|parallel.fsdp=2
+fsdp, memory.ahead=32MiB|parallel.fsdp=2 memory.ahead=32MiB
+cp, ring|parallel.cp=2 parallel.context=ring
+L
