@@ -4,17 +4,23 @@ of a given noise. PyTorch, diffusers and transformers; run from the root of the 
 
     wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
     hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
+    flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
+
+Names of them as arguments: only those.
 """
 import base64
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import torch
-from diffusers import (AutoencoderKLHunyuanVideo, AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
-                       HunyuanVideoTransformer3DModel, UniPCMultistepScheduler, WanPipeline, WanTransformer3DModel)
-from transformers import (CLIPTextConfig, CLIPTextModel, LlamaConfig, LlamaModel, PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel)
+from diffusers import (AutoencoderKL, AutoencoderKLHunyuanVideo, AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, FluxPipeline,
+                       FluxTransformer2DModel, HunyuanVideoPipeline, HunyuanVideoTransformer3DModel, UniPCMultistepScheduler, WanPipeline,
+                       WanTransformer3DModel)
+from transformers import (CLIPTextConfig, CLIPTextModel, LlamaConfig, LlamaModel, PreTrainedTokenizerFast, T5Config, T5EncoderModel,
+                          UMT5Config, UMT5EncoderModel)
 
 OUT = "tests/golden/pipelines"
 NO_MAP = base64.b64encode(bytes([0, 4, 0, 0]) + bytes(4 * 256) + b"\0").decode()  # of characters: a trie that has none
@@ -132,6 +138,32 @@ def hunyuan():
     save(pipe, "hunyuan", begin, made, prompt=PROMPT, **asked)
 
 
+def flux():
+    transformer = weights(FluxTransformer2DModel(in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=8,
+                                                 num_attention_heads=2, joint_attention_dim=16, pooled_projection_dim=8,
+                                                 guidance_embeds=True, axes_dims_rope=(4, 2, 2)), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
+                                scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), 2)
+    text = weights(T5EncoderModel(T5Config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
+                                           feed_forward_proj="gated-gelu")), 3)
+    pooled = weights(CLIPTextModel(CLIPTextConfig(vocab_size=262, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0)), 4)
+    levels = FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True, base_shift=0.5, max_shift=1.15,
+                                             base_image_seq_len=256, max_image_seq_len=4096)
+    words = llama()
+    words.model_max_length = 77
+    pipe = FluxPipeline(scheduler=levels, vae=vae, text_encoder=pooled, tokenizer=words, text_encoder_2=text, tokenizer_2=unigram(),
+                        transformer=transformer)
+    begin = noise(4, 1, 8, 12)
+    packed = FluxPipeline._pack_latents(begin[:, :, 0], 1, 4, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.5)
+    made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
+    made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
+    save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
 os.makedirs(OUT, exist_ok=True)
-wan22()
-hunyuan()
+for make in wan22, hunyuan, flux:
+    if len(sys.argv) < 2 or make.__name__ in sys.argv:
+        make()

@@ -16,6 +16,7 @@ typedef struct weft_parity {
     int failures, compared;
     /* of kinds that build a graph; freed by the verb */
     weft_model model;
+    weft_model_size size; /* of the inputs */
     weft_graph *graph;
     weft_store *store;
     weft_program *program;

@@ -24,11 +24,35 @@ static void swap_layout(const float *from, const int64_t bctyx[5], bool to_ours,
             }
 }
 
+/* Golden tokens of side x side latents are (B, T Y X, C py px), ours (B,T,Y py,X px,C). */
+static void unpack(const float *from, const weft_stored_tensor *t, const weft_model_size *size,
+                   int64_t side, float *to)
+{
+    const int64_t rows = size->height / side, columns = size->width / side,
+                  channels = t->dim[2] / (side * side);
+    for (int64_t i = 0; i < t->count; i++) {
+        const int64_t px = i % side, py = i / side % side, c = i / (side * side) % channels,
+                      token = i / t->dim[2], x = token % columns, y = token / columns % rows,
+                      frame = token / (columns * rows);
+        to[((frame * size->height + y * side + py) * size->width + x * side + px) * channels + c] =
+            from[i];
+    }
+}
+
 weft_parity_form weft_parity_form_of(const weft_port_row *row)
 {
-    if (!weft_port_is_video(row->port) || row->form == WEFT_VIDEO_PACKED)
+    if (!weft_port_is_video(row->port))
         return WEFT_PARITY_AS_HERE;
+    if (row->form == WEFT_VIDEO_PACKED)
+        return WEFT_PARITY_PACKED;
     return row->form == WEFT_VIDEO_BTCYX ? WEFT_PARITY_BTCYX : WEFT_PARITY_BCTYX;
+}
+
+/* Latents along a side of a token. */
+static int64_t side_of(const parity *p)
+{
+    const weft_grid grid = weft_model_grid(&p->model);
+    return grid.factor[1] > 1 ? grid.factor[1] : 1;
 }
 
 weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form form, float **out)
@@ -42,7 +66,11 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", p->file, name);
     }
     weft_tensor_to_f32(t, raw);
-    if (form && t->rank >= 4 && t->rank <= 6) {
+    if (form == WEFT_PARITY_PACKED && t->rank == 3 && side_of(p) > 1 && p->size.width > 0) {
+        unpack(raw, t, &p->size, side_of(p), ours);
+        weft_free(raw);
+        raw = ours;
+    } else if (form && form != WEFT_PARITY_PACKED && t->rank >= 4 && t->rank <= 6) {
         const int64_t steps = t->rank == 6 ? t->dim[0] : 1, *d = t->dim + (t->rank == 6),
                       rows = t->dim[t->rank - 2], columns = t->dim[t->rank - 1];
         const bool image = t->rank == 4, frames_first = form == WEFT_PARITY_BTCYX && !image;
@@ -62,7 +90,7 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
 
 /* `input` from "in.<golden>", numbers of any kind. */
 static weft_status fill_input(parity *p, const char *input, const char *reference,
-                              weft_parity_form form)
+                              weft_parity_form form, double unit)
 {
     char golden[160];
     snprintf(golden, sizeof golden, "in.%s", reference);
@@ -76,7 +104,7 @@ static weft_status fill_input(parity *p, const char *input, const char *referenc
     float *values = NULL;
     WEFT_TRY(weft_parity_load(p, golden, form, &values));
     for (int64_t i = 0; i < count; i++) { /* one number is that of every sample */
-        const float value = values[t->count == 1 ? 0 : i];
+        const float value = values[t->count == 1 ? 0 : i] * (unit != 0 ? (float)unit : 1);
         if (to->dtype == WEFT_I32)
             ((int32_t *)to->data)[i] = (int32_t)value;
         else
@@ -462,6 +490,31 @@ static const weft_stored_tensor *golden_input(const parity *p, weft_port port)
     return NULL;
 }
 
+/* Rows and columns of an image's tokens, of which places (S,3) tell frame 0, row and column. */
+static weft_status find_image_size(const parity *p, const weft_stored_tensor *t, int64_t tokens,
+                                   weft_model_size *size)
+{
+    const int64_t side = side_of(p);
+    float *place = weft_alloc((t->count + 1) * 4);
+    if (!place)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    weft_tensor_to_f32(t, place);
+    const int64_t columns = t->count >= 3 ? (int64_t)place[t->count - 1] + 1 : 0;
+    bool regular = t->count == 3 * tokens && columns > 0 && tokens % columns == 0;
+    for (int64_t i = 0; regular && i < tokens; i++)
+        regular = place[3 * i] == 0 && place[3 * i + 1] == (float)(i / columns) &&
+                  place[3 * i + 2] == (float)(i % columns);
+    weft_free(place);
+    if (!regular)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: \"%s\" are not the rows and columns of one image's %lld tokens",
+                         p->file, t->name, (long long)tokens);
+    size->frames = 1;
+    size->height = tokens / columns * side;
+    size->width = columns * side;
+    return WEFT_OK;
+}
+
 /* A whole number beside the tensors of the inputs; 0: none. */
 static int64_t golden_number(const parity *p, const char *name)
 {
@@ -479,6 +532,9 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
                                    const weft_stored_tensor *t, weft_model_size *size)
 {
     size->batch = t->dim[0];
+    const weft_stored_tensor *ids = weft_tensors_find(p->golden, "in.img_ids");
+    if (row->form == WEFT_VIDEO_PACKED && ids)
+        return find_image_size(p, ids, t->rank == 3 ? t->dim[1] : 0, size);
     if (row->form == WEFT_VIDEO_PACKED) { /* nothing tells the frames: they do not matter then */
         size->frames = golden_number(p, "num_frames");
         size->height = golden_number(p, "height");
@@ -499,8 +555,9 @@ static weft_status find_video_size(const parity *p, const weft_port_row *row,
 }
 
 /* From the golden video, and text, (B,...,L,D) or ids (B,L). */
-static weft_status find_size(const parity *p, weft_model_size *size)
+static weft_status find_size(parity *p)
 {
+    weft_model_size *size = &p->size;
     const weft_family *f = p->model.family;
     *size = (weft_model_size){.frames = 1};
     for (int i = 0; i < f->ports; i++) {
@@ -540,7 +597,8 @@ static weft_status fill_ports(parity *p)
     for (int i = 0; i < f->ports; i++) {
         const char *name = weft_port_name(f->port[i].port);
         if (!f->port[i].output && weft_program_input(p->program, name))
-            WEFT_TRY(fill_input(p, name, f->port[i].reference, weft_parity_form_of(&f->port[i])));
+            WEFT_TRY(fill_input(p, name, f->port[i].reference, weft_parity_form_of(&f->port[i]),
+                                f->port[i].unit));
     }
     return WEFT_OK;
 }
@@ -592,11 +650,10 @@ static weft_value forward_loss(const parity *p, weft_graph *g)
 /* Denoisers and encoders. */
 static weft_status run_forward(parity *p, double worst[2])
 {
-    weft_model_size size;
     weft_graph *g = p->graph;
     const weft_family *f = p->model.family;
-    WEFT_TRY(find_size(p, &size));
-    weft_model_build(g, &p->model, &size, false);
+    WEFT_TRY(find_size(p));
+    weft_model_build(g, &p->model, &p->size, false);
     const weft_value loss = forward_loss(p, g);
     if (weft_value_ok(loss)) {
         weft_output(g, "loss", loss);
@@ -608,7 +665,7 @@ static weft_status run_forward(parity *p, double worst[2])
         char name[64];
         target_input(f, i, name);
         if (weft_program_input(p->program, name))
-            WEFT_TRY(fill_input(p, name, target_of(f, i), weft_parity_form_of(&f->port[i])));
+            WEFT_TRY(fill_input(p, name, target_of(f, i), weft_parity_form_of(&f->port[i]), 0));
     }
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
@@ -618,9 +675,8 @@ static weft_status run_forward(parity *p, double worst[2])
 
 weft_status weft_parity_build(parity *p)
 {
-    weft_model_size size;
-    WEFT_TRY(find_size(p, &size));
-    weft_model_build(p->graph, &p->model, &size, false);
+    WEFT_TRY(find_size(p));
+    weft_model_build(p->graph, &p->model, &p->size, false);
     return weft_graph_check(p->graph);
 }
 
@@ -661,14 +717,13 @@ static weft_value autoencoder_losses(const parity *p, weft_graph *g, weft_value 
 
 static weft_status run_autoencoder(parity *p, double worst[2])
 {
-    weft_model_size size;
     weft_graph *g = p->graph;
     const char *video = "?";
     for (int i = 0; i < p->model.family->ports; i++)
         if (p->model.family->port[i].port == WEFT_PORT_VIDEO)
             video = p->model.family->port[i].reference;
-    WEFT_TRY(find_size(p, &size));
-    weft_model_build(g, &p->model, &size, false);
+    WEFT_TRY(find_size(p));
+    weft_model_build(g, &p->model, &p->size, false);
     if (weft_graph_check(g) == WEFT_OK) {
         weft_value total;
         weft_output(g, "losses", autoencoder_losses(p, g, &total));
@@ -676,7 +731,7 @@ static weft_status run_autoencoder(parity *p, double worst[2])
     }
     WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(fill_ports(p));
-    WEFT_TRY(fill_input(p, "target", video, WEFT_PARITY_BCTYX));
+    WEFT_TRY(fill_input(p, "target", video, WEFT_PARITY_BCTYX, 0));
     WEFT_TRY(weft_program_run(p->program));
     WEFT_TRY(compare_ports(p, &worst[0]));
     WEFT_TRY(compare_output(p, "losses", "loss", WEFT_PARITY_AS_HERE, &worst[0]));

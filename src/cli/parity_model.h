@@ -4,11 +4,13 @@
 
 #include "cli/parity.h"
 
-/* How a tensor lies in a golden file; tokens lie there as they do here. */
+/* How a tensor lies in a golden file; PACKED are tokens, which lie there as they do here where one
+ * is one latent. */
 typedef enum weft_parity_form {
     WEFT_PARITY_AS_HERE,
     WEFT_PARITY_BCTYX,
-    WEFT_PARITY_BTCYX
+    WEFT_PARITY_BTCYX,
+    WEFT_PARITY_PACKED
 } weft_parity_form;
 weft_parity_form weft_parity_form_of(const weft_port_row *row);
 

@@ -67,7 +67,8 @@ weft_dtype weft_port_dtype(weft_port port);
 typedef enum weft_video_form {
     WEFT_VIDEO_BCTYX,  /* (B,C,T,Y,X), or an image (B,C,Y,X) */
     WEFT_VIDEO_BTCYX,  /* (B,T,C,Y,X)                        */
-    WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens                */
+    WEFT_VIDEO_PACKED, /* (B,T Y X,C): tokens; where the grid says that one holds several latents,
+                        * (B,T Y X,C py px) */
 } weft_video_form;
 
 typedef struct weft_port_row {
@@ -78,6 +79,7 @@ typedef struct weft_port_row {
      * do not */
     bool optional;
     weft_video_form form;
+    double unit; /* inputs: ours is the reference's times this; 0: the same */
     /* outputs: what golden files hold against it in their loss; where no port says so, the last
      * output is held against "target" */
     const char *target;

@@ -10,6 +10,7 @@
  * Streams stay apart: only keys and values are joined, video first. With "token_replace" the first
  * latent frame is a given picture: a stream of its own, modulated with time 0.
  * Shape letters: B batch, S video tokens, L text tokens, C width, D head width. */
+#include "model/mmdit.h"
 #include "model/model.h"
 #include "model/split.h"
 #include "nn/nn.h"
@@ -28,14 +29,7 @@ typedef struct hunyuan {
 _Static_assert(sizeof(hunyuan) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
 enum image { IMAGE_NONE, IMAGE_LATENTS, IMAGE_TOKENS };
-enum { TIME_WIDTH = 256, MAX_STREAMS = 3 };
-static const double eps = 1e-6;
-
-typedef struct tokens {
-    weft_value x, temb_bc;
-    bool text;
-    weft_value rope[WEFT_MAX_OUTPUTS]; /* of video */
-} tokens;
+static const double eps = WEFT_MMDIT_EPS;
 
 static int64_t width_of(const hunyuan *c)
 {
@@ -49,7 +43,7 @@ static int64_t inner_of(const hunyuan *c)
 
 static weft_value embed_time(weft_graph *g, const hunyuan *c, weft_value t_b)
 {
-    return weft_nn_embedder(g, "timestep_embedder", weft_nn_sinusoid(g, TIME_WIDTH, t_b),
+    return weft_nn_embedder(g, "timestep_embedder", weft_nn_sinusoid(g, WEFT_MMDIT_TIME, t_b),
                             width_of(c), WEFT_NN_SILU);
 }
 
@@ -141,146 +135,6 @@ static weft_value key_bias(weft_graph *g, weft_value mask_bl, int64_t video)
         2, 1);
 }
 
-/* ---- blocks --------------------------------------------------------------------------------- */
-
-static weft_value modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
-                             int64_t rows)
-{
-    const weft_value mod = weft_nn_linear_by(g, layer, weft_unary(g, WEFT_OP_SILU, temb_bc));
-    return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), rows, weft_dim(g, mod, 1) / rows));
-}
-
-/* q, k, v of one stream, (B,S,H,D) each. */
-static void project(weft_graph *g, const hunyuan *c, const weft_nn_layer layer[3],
-                    const weft_nn_layer norm[2], const tokens *s, weft_value h, weft_value qkv[3])
-{
-    for (int i = 0; i < 3; i++) {
-        qkv[i] = weft_nn_split_heads(g, weft_nn_linear_by(g, &layer[i], h), c->heads);
-        if (i == 2)
-            return;
-        qkv[i] = weft_nn_rms_norm_by(g, &norm[i], qkv[i], eps);
-        if (!s->text)
-            qkv[i] = weft_nn_rope(g, qkv[i], s->rope, false);
-    }
-}
-
-static void attend(weft_graph *g, int count, weft_value qkv[3][MAX_STREAMS], weft_value bias,
-                   weft_value *h)
-{
-    weft_nn_attend_jointly(g, count, qkv[0], qkv[1], qkv[2], bias, h);
-    for (int s = 0; s < count; s++)
-        h[s] = weft_nn_join_heads(g, h[s]);
-}
-
-/* Layers of one kind of stream in a double block. */
-typedef struct side {
-    weft_nn_layer modulation, qkv[3], norm[2], out, ff[2];
-} side;
-
-static side side_of(weft_graph *g, const hunyuan *c, bool text)
-{
-    static const char *const names[2][6] = {
-        {"to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0"},
-        {"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k", "to_add_out"},
-    };
-    const int64_t width = width_of(c), inner = inner_of(c);
-    side l;
-    weft_graph_push(g, text ? "norm1_context" : "norm1");
-    l.modulation = weft_nn_linear_of(g, "linear", width, 6 * width, true, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    weft_graph_push(g, "attn");
-    for (int i = 0; i < 3; i++)
-        l.qkv[i] = weft_nn_linear_of(g, names[text][i], width, width, true, WEFT_LINEAR_XAVIER);
-    for (int i = 0; i < 2; i++)
-        l.norm[i] = weft_nn_norm_of(g, names[text][3 + i], c->head_dim, false);
-    l.out = weft_nn_linear_of(g, names[text][5], width, width, true, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    weft_graph_push(g, text ? "ff_context.net" : "ff.net");
-    l.ff[0] = weft_nn_linear_of(g, "0.proj", width, inner, true, WEFT_LINEAR_XAVIER);
-    l.ff[1] = weft_nn_linear_of(g, "2", inner, width, true, WEFT_LINEAR_XAVIER);
-    weft_graph_pop(g);
-    return l;
-}
-
-static void double_block(weft_graph *g, const hunyuan *c, tokens *stream, int count,
-                         weft_value bias)
-{
-    enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
-    const side of[2] = {side_of(g, c, false), side_of(g, c, true)};
-    weft_value mod[MAX_STREAMS], h[MAX_STREAMS], qkv[3][MAX_STREAMS], one[3];
-    for (int s = 0; s < count; s++) {
-        weft_graph_push(g, stream[s].text ? "norm1_context" : "norm1");
-        mod[s] = modulation(g, &of[stream[s].text].modulation, stream[s].temb_bc, ROWS);
-        h[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
-                                weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
-        weft_graph_pop(g);
-    }
-    weft_graph_push(g, "attn");
-    for (int s = 0; s < count; s++) {
-        const side *l = &of[stream[s].text];
-        project(g, c, l->qkv, l->norm, &stream[s], h[s], one);
-        for (int i = 0; i < 3; i++)
-            qkv[i][s] = one[i];
-    }
-    attend(g, count, qkv, bias, h);
-    for (int s = 0; s < count; s++)
-        h[s] = weft_nn_linear_by(g, &of[stream[s].text].out, h[s]);
-    weft_graph_pop(g);
-    for (int s = 0; s < count; s++) {
-        const side *l = &of[stream[s].text];
-        weft_value x = weft_nn_gated_add(g, stream[s].x, h[s], weft_nn_row(g, mod[s], GATE1));
-        weft_value y =
-            weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod[s], SCALE2),
-                             weft_nn_row(g, mod[s], SHIFT2));
-        weft_graph_push(g, stream[s].text ? "ff_context.net" : "ff.net");
-        y = weft_nn_linear_by(g, &l->ff[1], weft_gelu_tanh(g, weft_nn_linear_by(g, &l->ff[0], y)));
-        weft_graph_pop(g);
-        stream[s].x = weft_nn_gated_add(g, x, y, weft_nn_row(g, mod[s], GATE2));
-    }
-}
-
-static void single_block(weft_graph *g, const hunyuan *c, tokens *stream, int count,
-                         weft_value bias)
-{
-    enum { SHIFT, SCALE, GATE, ROWS };
-    static const char *const names[] = {"to_q", "to_k", "to_v"};
-    const int64_t width = width_of(c), inner = inner_of(c);
-    weft_nn_layer layer[3], norm[2];
-    weft_value mod[MAX_STREAMS], h[MAX_STREAMS], qkv[3][MAX_STREAMS], one[3];
-    const weft_nn_layer modulates = weft_nn_linear_of(g, "norm.linear", width, ROWS * width, true,
-                                                      WEFT_LINEAR_XAVIER),
-                        mlp = weft_nn_linear_of(g, "proj_mlp", width, inner, true,
-                                                WEFT_LINEAR_XAVIER),
-                        out = weft_nn_linear_of(g, "proj_out", width + inner, width, true,
-                                                WEFT_LINEAR_XAVIER);
-    weft_graph_push(g, "attn");
-    for (int i = 0; i < 3; i++)
-        layer[i] = weft_nn_linear_of(g, names[i], width, width, true, WEFT_LINEAR_XAVIER);
-    norm[0] = weft_nn_norm_of(g, "norm_q", c->head_dim, false);
-    norm[1] = weft_nn_norm_of(g, "norm_k", c->head_dim, false);
-    weft_graph_pop(g);
-    weft_value normed[MAX_STREAMS];
-    for (int s = 0; s < count; s++) {
-        mod[s] = modulation(g, &modulates, stream[s].temb_bc, ROWS);
-        normed[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
-                                     weft_nn_row(g, mod[s], SCALE), weft_nn_row(g, mod[s], SHIFT));
-    }
-    weft_graph_push(g, "attn");
-    for (int s = 0; s < count; s++) {
-        project(g, c, layer, norm, &stream[s], normed[s], one);
-        for (int i = 0; i < 3; i++)
-            qkv[i][s] = one[i];
-    }
-    attend(g, count, qkv, bias, h);
-    weft_graph_pop(g);
-    for (int s = 0; s < count; s++) {
-        const weft_value wide = weft_gelu_tanh(g, weft_nn_linear_by(g, &mlp, normed[s]));
-        const weft_value both = weft_concat(g, (weft_value[]){h[s], wide}, 2, 2);
-        stream[s].x = weft_nn_gated_add(g, stream[s].x, weft_nn_linear_by(g, &out, both),
-                                        weft_nn_row(g, mod[s], GATE));
-    }
-}
-
 /* ---- the model ------------------------------------------------------------------------------ */
 
 static void rope_tables(weft_graph *g, const hunyuan *c, int64_t first, int64_t frames,
@@ -305,24 +159,24 @@ static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *i
     const weft_value t = in->at[WEFT_PORT_TIMESTEP];
     weft_graph_push(g, "time_text_embed");
     weft_graph_push(g, "timestep_embedder");
-    const weft_nn_layer first = weft_nn_linear_of(g, "linear_1", TIME_WIDTH, width, true,
+    const weft_nn_layer first = weft_nn_linear_of(g, "linear_1", WEFT_MMDIT_TIME, width, true,
                                                   WEFT_LINEAR_XAVIER),
                         second = weft_nn_linear_of(g, "linear_2", width, width, true,
                                                    WEFT_LINEAR_XAVIER);
     weft_value time[2] = {t, weft_affine(g, t, 0, 0)};
     for (int i = 0; i < (c->image == IMAGE_TOKENS ? 2 : 1); i++) {
-        time[i] = weft_nn_linear_by(g, &first, weft_nn_sinusoid(g, TIME_WIDTH, time[i]));
+        time[i] = weft_nn_linear_by(g, &first, weft_nn_sinusoid(g, WEFT_MMDIT_TIME, time[i]));
         time[i] = weft_nn_linear_by(g, &second, weft_unary(g, WEFT_OP_SILU, time[i]));
     }
     weft_graph_pop(g);
     const weft_value pooled =
         weft_nn_embedder(g, "text_embedder", in->at[WEFT_PORT_POOLED], width, WEFT_NN_SILU);
     if (c->guidance)
-        time[0] =
-            weft_add(g, time[0],
-                     weft_nn_embedder(g, "guidance_embedder",
-                                      weft_nn_sinusoid(g, TIME_WIDTH, in->at[WEFT_PORT_GUIDANCE]),
-                                      width, WEFT_NN_SILU));
+        time[0] = weft_add(
+            g, time[0],
+            weft_nn_embedder(g, "guidance_embedder",
+                             weft_nn_sinusoid(g, WEFT_MMDIT_TIME, in->at[WEFT_PORT_GUIDANCE]),
+                             width, WEFT_NN_SILU));
     weft_graph_pop(g);
     *temb_bc = weft_add(g, time[0], pooled);
     *given_bc = c->image == IMAGE_TOKENS ? weft_add(g, time[1], pooled) : *temb_bc;
@@ -330,7 +184,7 @@ static void embed_condition(weft_graph *g, const hunyuan *c, const weft_ports *i
 
 /* The video's tokens as one stream, or as the given frame and the rest; returns how many. */
 static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const int64_t size[3],
-                         weft_value temb_bc, weft_value given_bc, tokens *stream)
+                         weft_value temb_bc, weft_value given_bc, weft_mmdit_stream *stream)
 {
     const int64_t frame = size[1] * size[2];
     const bool apart = c->image == IMAGE_TOKENS;
@@ -347,26 +201,12 @@ static int video_streams(weft_graph *g, const hunyuan *c, weft_value x, const in
     return count;
 }
 
-static weft_value finish(weft_graph *g, const hunyuan *c, weft_value x, weft_value temb_bc,
-                         const int64_t size[3], const int64_t patch[3])
-{
-    weft_graph_push(g, "norm_out");
-    const weft_nn_layer layer =
-        weft_nn_linear_of(g, "linear", width_of(c), 2 * width_of(c), true, WEFT_LINEAR_XAVIER);
-    const weft_value mod = modulation(g, &layer, temb_bc, 2); /* scale, shift */
-    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod, 0),
-                         weft_nn_row(g, mod, 1));
-    weft_graph_pop(g);
-    x = weft_nn_linear(g, "proj_out", x, patch[0] * patch[1] * patch[2] * c->out_channels,
-                       WEFT_LINEAR_ZERO);
-    return weft_nn_unpatch(g, weft_nn_channels_last(g, x, c->out_channels), size, patch);
-}
-
 static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 {
+    const weft_mmdit blocks = {c->heads, c->head_dim, inner_of(c)};
     const int64_t patch[3] = {c->patch_t, c->patch, c->patch};
     int64_t size[3];
-    tokens stream[MAX_STREAMS];
+    weft_mmdit_stream stream[WEFT_MMDIT_STREAMS];
     weft_value temb_bc, given_bc;
     weft_nn_count_tokens(g, in->at[WEFT_PORT_LATENTS], patch, size);
     if (weft_graph_check(g) != WEFT_OK)
@@ -388,19 +228,21 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
     const weft_value bias = key_bias(g, mask_bl, size[0] * size[1] * size[2]);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
-        double_block(g, c, stream, videos + 1, bias);
+        weft_mmdit_double(g, &blocks, stream, videos + 1, bias);
         weft_graph_pop(g);
     }
     for (int64_t i = 0; i < c->single_layers; i++) {
         weft_graph_push(g, "single_transformer_blocks.%d", (int)i);
-        single_block(g, c, stream, videos + 1, bias);
+        weft_mmdit_single(g, &blocks, stream, videos + 1, bias);
         weft_graph_pop(g);
     }
-    weft_value parts[MAX_STREAMS];
+    weft_value parts[WEFT_MMDIT_STREAMS];
     for (int s = 0; s < videos; s++)
         parts[s] = stream[s].x;
-    return finish(g, c, videos > 1 ? weft_concat(g, parts, videos, 1) : parts[0], temb_bc, size,
-                  patch);
+    const weft_value last =
+        weft_mmdit_last(g, &blocks, videos > 1 ? weft_concat(g, parts, videos, 1) : parts[0],
+                        temb_bc, patch[0] * patch[1] * patch[2] * c->out_channels);
+    return weft_nn_unpatch(g, weft_nn_channels_last(g, last, c->out_channels), size, patch);
 }
 
 /* ---- the family ----------------------------------------------------------------------------- */

@@ -165,6 +165,9 @@ static const weft_named_config sizes[] = {
     {"sd-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2}"},
     {"sdxl-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2, "
                  "\"scaling_factor\": 0.13025}"},
+    {"flux-vae", "{\"block_out_channels\": [128, 256, 512, 512], \"layers_per_block\": 2, "
+                 "\"latent_channels\": 16, \"scaling_factor\": 0.3611, \"shift_factor\": 0.1159, "
+                 "\"use_quant_conv\": false, \"use_post_quant_conv\": false}"},
     {NULL, NULL},
 };
 

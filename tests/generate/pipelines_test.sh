@@ -2,7 +2,7 @@
 # Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
 set -u
 fail() { echo "FAILED: $*"; exit 1; }
-for name in wan22 hunyuan; do
+for name in wan22 hunyuan flux; do
     folder=$SRC/tests/golden/pipelines/$name
     mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
 import json, sys

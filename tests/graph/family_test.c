@@ -109,6 +109,11 @@ static const setup families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"caption_channels\":5}",
      {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+    {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":1,"
+     "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
+     "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4}},
 };
 /* clang-format on */
 

@@ -112,6 +112,34 @@ def mochi(n):
                (r"(.*)ff_context\.net\.0\.proj", r"~\1mlp_y.w1"), (r"ff_context\.net\.2", "mlp_y.w2"))
 
 
+def flux(n):
+    n = sub(n, (r"^x_embedder", "img_in"), (r"^context_embedder", "txt_in"), (r"^norm_out\.linear", "~final_layer.adaLN_modulation.1"),
+            (r"^proj_out", "final_layer.linear"), (r"^time_text_embed\.timestep_embedder", "time_in"),
+            (r"^time_text_embed\.text_embedder", "vector_in"), (r"^time_text_embed\.guidance_embedder", "guidance_in"),
+            (r"linear_1", "in_layer"), (r"linear_2", "out_layer"))
+    double = re.match(r"transformer_blocks\.(\d+)\.(.*)", n)
+    if double:
+        block, rest = f"double_blocks.{double[1]}.", double[2]
+        part = re.match(r"attn\.(?:to_([qkv])|add_([qkv])_proj)\.(.*)", rest)
+        if part:
+            which = "img" if part[1] else "txt"
+            return f"{block}{which}_attn.qkv.{part[3]}", "qkv".index(part[1] or part[2])
+        stream = "txt" if re.search("context|added|add_out", rest) else "img"
+        rest = sub(rest, (r"norm1(_context)?\.linear", "mod.lin"), (r"attn\.norm_(added_)?q\.weight", "attn.norm.query_norm.scale"),
+                   (r"attn\.norm_(added_)?k\.weight", "attn.norm.key_norm.scale"), (r"attn\.to_(out\.0|add_out)", "attn.proj"),
+                   (r"ff(_context)?\.net\.0\.proj", "mlp.0"), (r"ff(_context)?\.net\.2", "mlp.2"))
+        return f"{block}{stream}_{rest}"
+    single = re.match(r"single_transformer_blocks\.(\d+)\.(.*)", n)
+    if single:
+        block, rest = f"single_blocks.{single[1]}.", single[2]
+        part = re.match(r"(?:attn\.to_([qkv])|proj_mlp)\.(.*)", rest)
+        if part:
+            return f"{block}linear1.{part[2]}", "qkv".index(part[1]) if part[1] else 3
+        return block + sub(rest, (r"^norm\.linear", "modulation.lin"), (r"attn\.norm_q\.weight", "norm.query_norm.scale"),
+                           (r"attn\.norm_k\.weight", "norm.key_norm.scale"), (r"^proj_out", "linear2"))
+    return n
+
+
 def ldm_vae(n):
     n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"),
             (r"attentions\.0\.group_norm", "attn_1.norm"), (r"attentions\.0\.to_([qkv])", r"attn_1.\1"),
@@ -161,6 +189,8 @@ FAMILIES = {
                           "adaln_lora_dim": 6, "max_size": [8, 16, 12], "extra_pos_embed_type": None}),
     "mochi": (mochi, {"_class_name": "MochiTransformer3DModel", **TINY_DIT, "num_layers": 2, "pooled_projection_dim": 20,
                       "in_channels": 4, "text_embed_dim": 24, "time_embed_dim": 32, "max_sequence_length": 8}),
+    "flux": (flux, {"_class_name": "FluxTransformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,
+                    "joint_attention_dim": 20, "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [4, 6, 6]}),
     "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
                          "norm_num_groups": 4}),
     "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],

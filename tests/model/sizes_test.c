@@ -51,6 +51,8 @@ Test(sizes, published)
         {"cosmos1-14b", 14267149312},
         {"cosmos-predict2-2b", 1956413440},
         {"cosmos-predict2-14b", 14265285632},
+        {"flux-dev", 11901408320},
+        {"flux-schnell", 11891178560},
         {"ltx-2b", 1923385472},
         {"ltx-13b", 13042569344},
         {"stdit3-xl", 1207643972},
@@ -115,6 +117,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"LatteTransformer3DModel\",\"out_channels\":8}",
         "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
         "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",
+        "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
+        "\"out_channels\":32}",
         "{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"DownBlock2D\"],"
         "\"up_block_types\":[\"CrossAttnUpBlock2D\"],\"block_out_channels\":[64]}",
     };

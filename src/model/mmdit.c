@@ -1,0 +1,160 @@
+#include "model/mmdit.h"
+
+static const double eps = WEFT_MMDIT_EPS;
+
+static int64_t width_of(const weft_mmdit *c)
+{
+    return c->heads * c->head_dim;
+}
+
+weft_value weft_mmdit_modulation(weft_graph *g, const weft_nn_layer *layer, weft_value temb_bc,
+                                 int64_t rows)
+{
+    const weft_value mod = weft_nn_linear_by(g, layer, weft_unary(g, WEFT_OP_SILU, temb_bc));
+    return weft_reshape(g, mod, WEFT_SHAPE(weft_dim(g, mod, 0), rows, weft_dim(g, mod, 1) / rows));
+}
+
+/* q, k, v of one stream, (B,S,H,D) each. */
+static void project(weft_graph *g, const weft_mmdit *c, const weft_nn_layer layer[3],
+                    const weft_nn_layer norm[2], const weft_mmdit_stream *s, weft_value h,
+                    weft_value qkv[3])
+{
+    for (int i = 0; i < 3; i++) {
+        qkv[i] = weft_nn_split_heads(g, weft_nn_linear_by(g, &layer[i], h), c->heads);
+        if (i == 2)
+            return;
+        qkv[i] = weft_nn_rms_norm_by(g, &norm[i], qkv[i], eps);
+        if (!s->text)
+            qkv[i] = weft_nn_rope(g, qkv[i], s->rope, false);
+    }
+}
+
+static void attend(weft_graph *g, int count, weft_value qkv[3][WEFT_MMDIT_STREAMS], weft_value bias,
+                   weft_value *h)
+{
+    weft_nn_attend_jointly(g, count, qkv[0], qkv[1], qkv[2], bias, h);
+    for (int s = 0; s < count; s++)
+        h[s] = weft_nn_join_heads(g, h[s]);
+}
+
+/* Layers of one kind of stream in a double block. */
+typedef struct side {
+    weft_nn_layer modulation, qkv[3], norm[2], out, ff[2];
+} side;
+
+static side side_of(weft_graph *g, const weft_mmdit *c, bool text)
+{
+    static const char *const names[2][6] = {
+        {"to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0"},
+        {"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k", "to_add_out"},
+    };
+    const int64_t width = width_of(c), inner = c->inner;
+    side l;
+    weft_graph_push(g, text ? "norm1_context" : "norm1");
+    l.modulation = weft_nn_linear_of(g, "linear", width, 6 * width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    weft_graph_push(g, "attn");
+    for (int i = 0; i < 3; i++)
+        l.qkv[i] = weft_nn_linear_of(g, names[text][i], width, width, true, WEFT_LINEAR_XAVIER);
+    for (int i = 0; i < 2; i++)
+        l.norm[i] = weft_nn_norm_of(g, names[text][3 + i], c->head_dim, false);
+    l.out = weft_nn_linear_of(g, names[text][5], width, width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    weft_graph_push(g, text ? "ff_context.net" : "ff.net");
+    l.ff[0] = weft_nn_linear_of(g, "0.proj", width, inner, true, WEFT_LINEAR_XAVIER);
+    l.ff[1] = weft_nn_linear_of(g, "2", inner, width, true, WEFT_LINEAR_XAVIER);
+    weft_graph_pop(g);
+    return l;
+}
+
+void weft_mmdit_double(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *stream, int count,
+                       weft_value bias)
+{
+    enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
+    const side of[2] = {side_of(g, c, false), side_of(g, c, true)};
+    weft_value mod[WEFT_MMDIT_STREAMS], h[WEFT_MMDIT_STREAMS], qkv[3][WEFT_MMDIT_STREAMS], one[3];
+    for (int s = 0; s < count; s++) {
+        weft_graph_push(g, stream[s].text ? "norm1_context" : "norm1");
+        mod[s] = weft_mmdit_modulation(g, &of[stream[s].text].modulation, stream[s].temb_bc, ROWS);
+        h[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
+                                weft_nn_row(g, mod[s], SCALE1), weft_nn_row(g, mod[s], SHIFT1));
+        weft_graph_pop(g);
+    }
+    weft_graph_push(g, "attn");
+    for (int s = 0; s < count; s++) {
+        const side *l = &of[stream[s].text];
+        project(g, c, l->qkv, l->norm, &stream[s], h[s], one);
+        for (int i = 0; i < 3; i++)
+            qkv[i][s] = one[i];
+    }
+    attend(g, count, qkv, bias, h);
+    for (int s = 0; s < count; s++)
+        h[s] = weft_nn_linear_by(g, &of[stream[s].text].out, h[s]);
+    weft_graph_pop(g);
+    for (int s = 0; s < count; s++) {
+        const side *l = &of[stream[s].text];
+        weft_value x = weft_nn_gated_add(g, stream[s].x, h[s], weft_nn_row(g, mod[s], GATE1));
+        weft_value y =
+            weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod[s], SCALE2),
+                             weft_nn_row(g, mod[s], SHIFT2));
+        weft_graph_push(g, stream[s].text ? "ff_context.net" : "ff.net");
+        y = weft_nn_linear_by(g, &l->ff[1], weft_gelu_tanh(g, weft_nn_linear_by(g, &l->ff[0], y)));
+        weft_graph_pop(g);
+        stream[s].x = weft_nn_gated_add(g, x, y, weft_nn_row(g, mod[s], GATE2));
+    }
+}
+
+void weft_mmdit_single(weft_graph *g, const weft_mmdit *c, weft_mmdit_stream *stream, int count,
+                       weft_value bias)
+{
+    enum { SHIFT, SCALE, GATE, ROWS };
+    static const char *const names[] = {"to_q", "to_k", "to_v"};
+    const int64_t width = width_of(c), inner = c->inner;
+    weft_nn_layer layer[3], norm[2];
+    weft_value mod[WEFT_MMDIT_STREAMS], h[WEFT_MMDIT_STREAMS], qkv[3][WEFT_MMDIT_STREAMS], one[3];
+    const weft_nn_layer modulates = weft_nn_linear_of(g, "norm.linear", width, ROWS * width, true,
+                                                      WEFT_LINEAR_XAVIER),
+                        mlp = weft_nn_linear_of(g, "proj_mlp", width, inner, true,
+                                                WEFT_LINEAR_XAVIER),
+                        out = weft_nn_linear_of(g, "proj_out", width + inner, width, true,
+                                                WEFT_LINEAR_XAVIER);
+    weft_graph_push(g, "attn");
+    for (int i = 0; i < 3; i++)
+        layer[i] = weft_nn_linear_of(g, names[i], width, width, true, WEFT_LINEAR_XAVIER);
+    norm[0] = weft_nn_norm_of(g, "norm_q", c->head_dim, false);
+    norm[1] = weft_nn_norm_of(g, "norm_k", c->head_dim, false);
+    weft_graph_pop(g);
+    weft_value normed[WEFT_MMDIT_STREAMS];
+    for (int s = 0; s < count; s++) {
+        mod[s] = weft_mmdit_modulation(g, &modulates, stream[s].temb_bc, ROWS);
+        normed[s] = weft_nn_modulate(g, weft_nn_plain_norm(g, stream[s].x, eps),
+                                     weft_nn_row(g, mod[s], SCALE), weft_nn_row(g, mod[s], SHIFT));
+    }
+    weft_graph_push(g, "attn");
+    for (int s = 0; s < count; s++) {
+        project(g, c, layer, norm, &stream[s], normed[s], one);
+        for (int i = 0; i < 3; i++)
+            qkv[i][s] = one[i];
+    }
+    attend(g, count, qkv, bias, h);
+    weft_graph_pop(g);
+    for (int s = 0; s < count; s++) {
+        const weft_value wide = weft_gelu_tanh(g, weft_nn_linear_by(g, &mlp, normed[s]));
+        const weft_value both = weft_concat(g, (weft_value[]){h[s], wide}, 2, 2);
+        stream[s].x = weft_nn_gated_add(g, stream[s].x, weft_nn_linear_by(g, &out, both),
+                                        weft_nn_row(g, mod[s], GATE));
+    }
+}
+
+weft_value weft_mmdit_last(weft_graph *g, const weft_mmdit *c, weft_value x, weft_value temb_bc,
+                           int64_t out)
+{
+    weft_graph_push(g, "norm_out");
+    const weft_nn_layer layer =
+        weft_nn_linear_of(g, "linear", width_of(c), 2 * width_of(c), true, WEFT_LINEAR_XAVIER);
+    const weft_value mod = weft_mmdit_modulation(g, &layer, temb_bc, 2); /* scale, shift */
+    x = weft_nn_modulate(g, weft_nn_plain_norm(g, x, eps), weft_nn_row(g, mod, 0),
+                         weft_nn_row(g, mod, 1));
+    weft_graph_pop(g);
+    return weft_nn_linear(g, "proj_out", x, out, WEFT_LINEAR_ZERO);
+}
