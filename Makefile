@@ -70,7 +70,7 @@ CRITERION := $(if $(TSAN),$(O)/tests/plain/criterion/runner.o,-lcriterion)
 EXTRA_pipeline := -lCbcSolver -lCbc
 EXTRA_plan     := -lCbcSolver -lCbc $(if $(wildcard /usr/include/simgrid/engine.h),-lsimgrid)
 
-.PHONY: all lib test test-bin check demo asan deps test-deps clean
+.PHONY: all lib test test-bin check test-long demo asan deps test-deps clean
 .SECONDARY:
 all: $(O)/weft
 
@@ -105,6 +105,9 @@ test: test-deps
 	+$(MAKE) --no-print-directory asan-fast
 check: test-bin
 	tests/run.sh $(O) $(T)
+# Sweeps that take minutes: every schedule of a pipeline beside every axis.
+test-long: test-bin
+	WEFT_TEST_LONG=1 tests/run.sh $(O) parallel
 
 # The main job from nothing, into ./demo: installs what it needs, builds, trains, generates, reports.
 demo: deps

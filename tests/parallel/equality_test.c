@@ -440,6 +440,15 @@ Test(equality, limited_experts_and_one_axis)
             {"ep=2,cp=2", .model = CAPACITY}, {"ep=2,ring=2", .model = CAPACITY});
 }
 
+Test(equality, experts_and_one_axis_of_three)
+{
+    COMPARE({"dp=2,ep=3", .model = DROPLESS}, {"dp=3,ep=2", 1, .model = DROPLESS},
+            {"dp=2,ep=3", 2, .model = CAPACITY}, {"fsdp=3,ep=2", .model = DROPLESS},
+            {"fsdp=2,ep=3", .model = CAPACITY}, {"ep=3,tp=2", .model = DROPLESS},
+            {"ep=2,sp=3", .model = CAPACITY}, {"ep=3,cp=2", .model = DROPLESS},
+            {"ep=2,ring=3", .model = CAPACITY});
+}
+
 /* Without an axis of its own a mixture is split as other layers are. */
 Test(equality, experts_on_all_ranks)
 {

@@ -26,7 +26,7 @@ enum {
     SIDE = 6,
     CHANNELS = 3,
     WIDTH = 20,
-    NETWORKS = 3
+    NETWORKS = 4
 };
 
 typedef struct network {
@@ -46,6 +46,18 @@ static const network wan = {
     SIDE,
     0,
     0};
+/* five experts, of which a token takes two, none dropped */
+static const network moe = {
+    "{\"_class_name\":\"WeftMoeTransformer3DModel\",\"num_attention_heads\":5,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":22,\"num_layers\":4,\"patch_size\":[1,2,2],\"first_k_dense_replace\":1,"
+    "\"num_activated_experts\":2,\"moe_intermediate_size\":9,\"n_shared_experts\":1,"
+    "\"num_routed_experts\":5}",
+    false,
+    2,
+    SIDE,
+    0,
+    3};
 /* four in blocks, one in the middle, four out blocks: four skips */
 static const network uvit = {"{\"_class_name\":\"UViT\",\"img_size\":6,\"patch_size\":2,"
                              "\"in_chans\":3,\"embed_dim\":20,\"depth\":8,\"num_heads\":5,"
@@ -81,6 +93,7 @@ typedef struct layout {
     const int64_t *cut; /* NULL: the partitioner's; -1: all units */
     int64_t tensors;    /* that all ranks send for a microbatch forward; 0: not compared */
     bool hollow;        /* nothing is computed: one step, of which bytes are counted */
+    int zero;           /* level over dp */
 } layout;
 
 typedef struct job {
@@ -246,6 +259,7 @@ static weft_status make(job *j, weft_pipe *pipe, weft_place_of_run *place, progr
     place->recipes = model.family->recipe;
     place->recipe_count = model.family->recipes;
     place->kind = WEFT_STEP_GRADIENTS;
+    const weft_optimizer_config own = weft_step_optimizer(&adamw, place);
     WEFT_TRY(take_cuts(pipe, j->layout, whole));
     WEFT_TRY(weft_step_plan(whole, &adamw, place, &p->work));
     const int count = weft_step_graphs(&p->work, graphs);
@@ -253,8 +267,7 @@ static weft_status make(job *j, weft_pipe *pipe, weft_place_of_run *place, progr
     if (pipe)
         WEFT_TRY(weft_step_plan(weft_optimizer_share(graphs, count), &adamw, place, &p->share));
     place->kind = WEFT_STEP_UPDATE;
-    WEFT_TRY(
-        weft_step_plan(weft_optimizer_update(graphs, count, &adamw), &adamw, place, &p->update));
+    WEFT_TRY(weft_step_plan(weft_optimizer_update(graphs, count, &own), &adamw, place, &p->update));
     return bind(j, p, pipe, place);
 }
 
@@ -281,8 +294,12 @@ static void train(job *j)
     weft_status_code status = open_backend(j, &made, &backend);
     if (status == WEFT_OK)
         status = weft_pipe_open(&config, &j->mesh, weft_comm_rank(j->comm), "test", &pipe);
-    weft_place_of_run place = {
-        .comm = j->comm, .mesh = j->mesh, .backend = backend, .pipe = pipe, .trunk = "transformer"};
+    weft_place_of_run place = {.comm = j->comm,
+                               .mesh = j->mesh,
+                               .backend = backend,
+                               .zero = j->layout->zero,
+                               .pipe = pipe,
+                               .trunk = "transformer"};
     if (status == WEFT_OK)
         status = make(j, pipe, &place, &p);
     for (int64_t i = 0; i < (j->layout->hollow ? 1 : STEPS) && status == WEFT_OK; i++)
@@ -459,7 +476,43 @@ Test(pipe, beside_other_axes)
     COMPARE({&wan, "pp=2,dp=2", "1f1b"}, {&wan, "dp=2,pp=2", "wave"},
             {&wan, "pp=2,fsdp=2", "zero-bubble"}, {&wan, "pp=2,tp=2", "interleaved"},
             {&wan, "sp=2,pp=2", "1f1b"}, {&wan, "pp=2,cp=2", "wave"},
-            {&wan, "pp=2,ring=2", "gpipe"});
+            {&wan, "pp=2,ring=2", "gpipe"}, {&wan, "pp=2,dp=2", "zero-bubble", .zero = 1},
+            {&wan, "pp=2,dp=2", "wave", .zero = 2}, {&moe, "pp=2,ep=2", "1f1b"});
+}
+
+Test(pipe, beside_other_axes_of_three)
+{
+    COMPARE({&wan, "pp=3,dp=2", "1f1b"}, {&wan, "pp=2,tp=3", "wave"},
+            {&wan, "pp=2,cp=3", "zero-bubble"}, {&wan, "pp=3,ring=2", "gpipe"},
+            {&wan, "pp=3,fsdp=2", "1f1b"});
+}
+
+Test(pipe, beside_two_other_axes)
+{
+    COMPARE({&wan, "pp=2,dp=2,tp=2", "1f1b"}, {&wan, "dp=2,pp=2,cp=2", "wave", .zero = 1},
+            {&wan, "pp=2,dp=2,fsdp=2", "zero-bubble"});
+}
+
+/* Every schedule beside every axis, of two and of three stages (interleaved takes microbatches in
+ * multiples of them); with WEFT_TEST_LONG in the environment (make test-long). */
+Test(pipe, every_schedule_beside_every_axis)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "wave", "zero-bubble"};
+    static const struct {
+        const char *axis;
+        int zero;
+    } beside[] = {{"dp", 0}, {"dp", 1}, {"dp", 2},   {"fsdp", 0}, {"tp", 0},
+                  {"sp", 0}, {"cp", 0}, {"ring", 0}, {"ep", 0}};
+    if (!getenv("WEFT_TEST_LONG"))
+        cr_skip_test("WEFT_TEST_LONG is not set");
+    for (int s = 0; s < WEFT_COUNT(schedules); s++)
+        for (int a = 0; a < WEFT_COUNT(beside); a++)
+            for (int stages = 2; stages <= (PARTS % 3 && s == 2 ? 2 : 3); stages++) {
+                char mesh[32];
+                const bool ep = !strcmp(beside[a].axis, "ep");
+                snprintf(mesh, sizeof mesh, "pp=%d,%s=2", stages, beside[a].axis);
+                compare(&(layout){ep ? &moe : &wan, mesh, schedules[s], .zero = beside[a].zero});
+            }
 }
 
 /* Stage by stage skips go through every border between their ends: (K + 4) D / 4 - 1 tensors of D
