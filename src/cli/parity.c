@@ -22,19 +22,24 @@ double weft_parity_norm(const float *x, int64_t count)
     return sqrt(sum);
 }
 
+double weft_parity_error(const float *ours, const float *theirs, int64_t count, double scale)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(ours[i]) || !isfinite(theirs[i]))
+            return NAN;
+        const double d = (double)ours[i] - (double)theirs[i];
+        sum += d * d;
+    }
+    return scale > 0 ? sqrt(sum) / scale : sqrt(sum);
+}
+
 void weft_parity_judge(weft_parity *p, const char *what, const char *name, const float *ours,
                        const float *theirs, int64_t count, double scale, double tolerance,
                        double *worst)
 {
-    double sum = 0;
-    bool finite = true;
-    for (int64_t i = 0; i < count; i++) {
-        finite &= isfinite(ours[i]) && isfinite(theirs[i]);
-        const double d = (double)ours[i] - (double)theirs[i];
-        sum += d * d;
-    }
-    const double error = scale > 0 ? sqrt(sum) / scale : sqrt(sum);
-    const bool bad = !finite || !(error <= tolerance);
+    const double error = weft_parity_error(ours, theirs, count, scale);
+    const bool bad = !(error <= tolerance);
     p->compared++;
     p->failures += bad;
     if (!(error <= *worst))
@@ -48,7 +53,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
-    &weft_parity_blocks,    &weft_parity_dialect,  &weft_parity_training, &weft_parity_model,
+    &weft_parity_blocks,    &weft_parity_dialect,  &weft_parity_training, &weft_parity_lpips,
+    &weft_parity_patchgan,  &weft_parity_vaegan,   &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */

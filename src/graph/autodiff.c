@@ -20,6 +20,8 @@ static void mark_needed(const weft_graph *g, int64_t nodes, const weft_value *wr
             needed[wrt[i].id] = true;
     for (int64_t n = 0; n < nodes; n++) {
         bool any = false;
+        if (g->node[n]->op == WEFT_OP_STOP) /* nothing leads back through it */
+            continue;
         for (int i = 0; i < g->node[n]->in_count; i++)
             any |= weft_value_ok(g->node[n]->in[i]) && needed[g->node[n]->in[i].id];
         for (int i = 0; any && i < g->node[n]->out_count; i++)

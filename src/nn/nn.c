@@ -206,6 +206,12 @@ weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t o
     return y;
 }
 
+weft_value weft_nn_conv_by(weft_graph *g, const weft_nn_layer *layer, weft_value x,
+                           const weft_conv_shape *shape)
+{
+    return conv(g, x, layer->weight, layer->bias, shape);
+}
+
 void weft_nn_count_tokens(weft_graph *g, weft_value latents, const int64_t patch[3],
                           int64_t size[3])
 {

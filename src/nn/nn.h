@@ -86,6 +86,10 @@ typedef struct weft_conv_shape {
 /* x (B,T,Y,X,C) -> (B,T',Y',X',out), with bias. `two_d` stores the weight as (O,I,ky,kx). */
 weft_value weft_nn_conv(weft_graph *g, const char *name, weft_value x, int64_t out,
                         weft_conv_shape shape, bool two_d);
+/* The same by a weight (out,in,kt,ky,kx), and a bias if there is one; the layer's name is not asked
+ * for. */
+weft_value weft_nn_conv_by(weft_graph *g, const weft_nn_layer *layer, weft_value x,
+                           const weft_conv_shape *shape);
 
 /* How a patch's weight is stored. */
 typedef enum weft_patch_form {

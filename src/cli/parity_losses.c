@@ -1,0 +1,511 @@
+/* weft parity of perceptual and adversarial losses. */
+#include "base/config.h"
+#include "cli/parity.h"
+#include "model/lpips.h"
+#include "model/patchgan.h"
+#include "train/adversary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_class(const json_t *json, const char *name)
+{
+    const char *own = json_string_value(json_object_get(json, "_class_name"));
+    return own && !strcmp(own, name);
+}
+
+static void tell(const weft_parity *p, const double worst[2])
+{
+    printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit %.0e), "
+           "%d tensors\n",
+           p->file, worst[0], p->output_tolerance, worst[1], p->gradient_tolerance, p->compared);
+}
+
+/* ---- LPIPS ---------------------------------------------------------------------------------- */
+
+/* Element `i` of tensor `k` of weights that the file gives by a formula, in [-1, 1). */
+static double drawn(uint64_t k, uint64_t i)
+{
+    uint64_t x = (k << 32) + i + 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    x ^= x >> 31;
+    return (double)(x >> 40) / 8388608.0 - 1;
+}
+
+static const char by_formula[] = "weights_from_formula";
+
+static weft_status fill_lpips(weft_parity *p)
+{
+    const json_t *order = json_object_get(json_object_get(p->json, by_formula), "order");
+    if ((int64_t)json_array_size(order) != weft_store_count(p->store))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": \"order\" has %lld tensors, the net %lld",
+                         p->config_file, by_formula, (long long)json_array_size(order),
+                         (long long)weft_store_count(p->store));
+    for (size_t k = 0; k < json_array_size(order); k++) {
+        const char *name = json_string_value(json_array_get(order, k));
+        weft_tensor *t = name ? weft_store_find(p->store, name) : NULL;
+        if (!t)
+            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\": the net has no parameter \"%s\"",
+                             p->config_file, by_formula, name ? name : "?");
+        const int64_t count = weft_shape_count(&t->shape);
+        const bool head = !strncmp(name, "lin", 3);
+        const double fan = (double)(count / t->shape.dim[0]),
+                     deviation = t->shape.rank == 1 ? 0.1 : sqrt(2 / fan);
+        float *to = t->data;
+        for (int64_t i = 0; i < count; i++) {
+            const double u = drawn(k, (uint64_t)i);
+            to[i] = (float)(head ? fabs(u) : u * sqrt(3.0) * deviation);
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status open_lpips(weft_parity *p, weft_lpips *c)
+{
+    static const weft_lpips real[] = {
+        [WEFT_LPIPS_VGG] = {WEFT_LPIPS_VGG,
+                            {64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512},
+                            true},
+        [WEFT_LPIPS_ALEX] = {WEFT_LPIPS_ALEX, {64, 192, 384, 256, 256}, true},
+    };
+    const char *net;
+    int trunk = 0;
+    WEFT_TRY(weft_json_get_string(p->json, "net", p->config_file, &net));
+    while (weft_lpips_trunk_names[trunk] && strcmp(weft_lpips_trunk_names[trunk], net))
+        trunk++;
+    if (!weft_lpips_trunk_names[trunk])
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"net\": \"%s\": known are vgg and alex",
+                         p->config_file, net);
+    if (json_object_get(p->json, by_formula)) {
+        *c = real[trunk];
+        p->fill = fill_lpips;
+        return WEFT_OK;
+    }
+    WEFT_TRY(weft_lpips_read(p->golden, "param.", c));
+    c->trained = true;
+    return (int)c->trunk == trunk
+               ? WEFT_OK
+               : weft_fail(WEFT_E_FORMAT, "%s: the parameters are those of %s, not of %s", p->file,
+                           weft_lpips_trunk_names[c->trunk], net);
+}
+
+/* Where a place of `to` lies among `from` (corners not aligned), between which two. */
+static double place_of(int64_t i, int64_t from, int64_t to, int64_t at[2])
+{
+    const double x = fmax(((double)i + 0.5) * (double)from / (double)to - 0.5, 0);
+    at[0] = (int64_t)x < from - 1 ? (int64_t)x : from - 1;
+    at[1] = at[0] + 1 < from ? at[0] + 1 : from - 1;
+    return x - (double)at[0];
+}
+
+static void add_enlarged(const weft_tensor *map, int64_t y, int64_t x, float *to)
+{
+    const int64_t count = map->shape.dim[0] * map->shape.dim[1], rows = map->shape.dim[2],
+                  columns = map->shape.dim[3];
+    for (int64_t n = 0; n < count; n++)
+        for (int64_t i = 0; i < y; i++)
+            for (int64_t k = 0; k < x; k++) {
+                int64_t r[2], c[2];
+                const double fr = place_of(i, rows, y, r), fc = place_of(k, columns, x, c);
+                const float *m = (const float *)map->data + n * rows * columns;
+                const double top = (1 - fc) * (double)m[r[0] * columns + c[0]] +
+                                   fc * (double)m[r[0] * columns + c[1]],
+                             bottom = (1 - fc) * (double)m[r[1] * columns + c[0]] +
+                                      fc * (double)m[r[1] * columns + c[1]];
+                to[(n * y + i) * x + k] += (float)((1 - fr) * top + fr * bottom);
+            }
+}
+
+static void layer_name(int k, const char *what, char name[32])
+{
+    snprintf(name, 32, "%s%d", what, k);
+}
+
+/* Distances by place: the layers' maps, enlarged and added. */
+static weft_status compare_spatial(weft_parity *p, double *worst)
+{
+    const weft_stored_tensor *t = weft_tensors_find(p->golden, "out.spatial");
+    if (!t)
+        return WEFT_OK;
+    const int64_t y = t->rank == 4 ? t->dim[2] : 0, x = t->rank == 4 ? t->dim[3] : 0;
+    float *ours = weft_alloc(t->count * 4), *theirs = weft_alloc(t->count * 4);
+    weft_status_code status = WEFT_OK;
+    if (!ours || !theirs)
+        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    for (int k = 0; status == WEFT_OK && k < WEFT_LPIPS_FEATURES; k++) {
+        char name[32];
+        layer_name(k, "map", name);
+        const weft_tensor *map = weft_program_output(p->program, name);
+        if (map->shape.dim[0] * map->shape.dim[1] * y * x != t->count)
+            status =
+                weft_fail(WEFT_E_SHAPE, "%s: \"out.spatial\" does not fit the pictures", p->file);
+        else
+            add_enlarged(map, y, x, ours);
+    }
+    if (status == WEFT_OK) {
+        weft_tensor_to_f32(t, theirs);
+        weft_parity_judge(p, "output", "spatial", ours, theirs, t->count,
+                          weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
+    }
+    weft_free(ours);
+    weft_free(theirs);
+    return status;
+}
+
+static weft_status try_lpips(weft_parity *p, const weft_lpips *c, double worst[2])
+{
+    weft_lpips_distance d;
+    WEFT_TRY(weft_parity_open_graph(p));
+    weft_graph *g = p->graph;
+    weft_value in[2] = {weft_parity_input(p, "in.in0"), weft_parity_input(p, "in.in1")};
+    for (int i = 0; i < 2 && json_is_true(json_object_get(p->json, "normalize")); i++)
+        in[i] = weft_affine(g, in[i], 2, -1);
+    weft_lpips_build(g, c, in[0], in[1], &d);
+    const weft_value loss = weft_mean_all(g, d.all);
+    weft_output(g, "distance", d.all);
+    weft_output(g, "loss", loss);
+    for (int k = 0; k < WEFT_LPIPS_FEATURES; k++) {
+        char name[32];
+        layer_name(k, "layer", name);
+        weft_output(g, name, d.layer[k]);
+        layer_name(k, "map", name);
+        weft_output(g, name, d.map[k]);
+    }
+    weft_parity_output_slopes(p, loss);
+    return weft_parity_run(p, (const char *const[]){"out.spatial", NULL}, worst);
+}
+
+/* A unit of a net this deep may lie so near to the kink of its ReLU that the reference's rounding
+ * decides on which side; the gradient is that of either side then. What is off is tried with the
+ * units that are so near on the other one, and judged as it is if that is off, too. */
+static weft_status try_kinks(weft_parity *p, weft_lpips c, double worst[2])
+{
+    static const double kinks[] = {0, -3e-7, 3e-7, -1e-6, 1e-6, 0};
+    json_t *before = NULL;
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < WEFT_COUNT(kinks) && status == WEFT_OK; i++) {
+        const bool last = i == WEFT_COUNT(kinks) - 1;
+        if (i && json_object_size(before) == 0)
+            break;
+        c.kink = kinks[i];
+        p->only = before;
+        p->missed = last ? NULL : json_object();
+        status = last || p->missed ? try_lpips(p, &c, worst)
+                                   : weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+        if (status == WEFT_OK && i == 0)
+            status = compare_spatial(p, &worst[0]);
+        if (status == WEFT_OK && i && !last &&
+            json_object_size(p->missed) < json_object_size(before))
+            printf(
+                "  %d gradients are those of ReLUs within %.0e of their kink on its other side\n",
+                (int)(json_object_size(before) - json_object_size(p->missed)), fabs(kinks[i]));
+        json_decref(before);
+        before = p->missed;
+    }
+    json_decref(before);
+    p->only = p->missed = NULL;
+    return status;
+}
+
+static weft_status compare_lpips(weft_parity *p)
+{
+    weft_lpips c;
+    double worst[2] = {0, 0};
+    WEFT_TRY(open_lpips(p, &c));
+    WEFT_TRY(try_kinks(p, c, worst));
+    tell(p, worst);
+    return WEFT_OK;
+}
+
+static bool is_lpips(const json_t *json)
+{
+    return is_class(json, "LPIPS");
+}
+
+const weft_parity_kind weft_parity_lpips = {"lpips", is_lpips, compare_lpips};
+
+/* ---- PatchGAN ------------------------------------------------------------------------------- */
+
+static weft_status read_patchgan(const weft_parity *p, const json_t *json, bool video,
+                                 weft_patchgan *c)
+{
+    *c = (weft_patchgan){.video = video, .running = true};
+    WEFT_TRY(weft_json_get_i64_or(json, "input_nc", p->config_file, 3, &c->in));
+    WEFT_TRY(weft_json_get_i64_or(json, "ndf", p->config_file, 64, &c->channels));
+    WEFT_TRY(weft_json_get_i64_or(json, "n_layers", p->config_file, 3, &c->layers));
+    if (c->in < 1 || c->channels < 1 || c->channels > 65536 || c->layers < 0 ||
+        c->layers > WEFT_PATCHGAN_MAX_LAYERS)
+        return weft_fail(WEFT_E_FORMAT, "%s: a discriminator of %lld channels and %lld layers",
+                         p->config_file, (long long)c->channels, (long long)c->layers);
+    return WEFT_OK;
+}
+
+/* What a call leaves of running statistics: a tenth is new, the variance over one less. */
+static void run_on(weft_graph *g, const weft_patchgan_net *net, const weft_patchgan_statistics *s,
+                   weft_value mean[], weft_value variance[])
+{
+    const double momentum = 0.1;
+    for (int i = 0; i < net->convs; i++) {
+        if (!weft_value_ok(s->mean[i]))
+            continue;
+        const double n = (double)s->count[i], unbiased = n > 1 ? n / (n - 1) : 1;
+        const weft_shape flat = weft_value_get(g, mean[i])->shape;
+        mean[i] = weft_add(g, weft_affine(g, mean[i], 1 - momentum, 0),
+                           weft_affine(g, weft_reshape(g, s->mean[i], flat), momentum, 0));
+        variance[i] =
+            weft_add(g, weft_affine(g, variance[i], 1 - momentum, 0),
+                     weft_affine(g, weft_reshape(g, s->variance[i], flat), momentum * unbiased, 0));
+    }
+}
+
+/* The file's after.*, and its counters, which are two more than before. */
+static weft_status compare_after(weft_parity *p, double *worst)
+{
+    for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i), *before;
+        if (strncmp(t->name, "after.", 6))
+            continue;
+        const weft_tensor *ours = weft_program_output(p->program, t->name);
+        float *theirs = weft_alloc(t->count * 4), counted = 0;
+        if (!theirs)
+            return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+        weft_tensor_to_f32(t, theirs);
+        weft_status_code status = WEFT_OK;
+        if (!ours && t->count == 1) {
+            char name[256];
+            snprintf(name, sizeof name, "param.%s", t->name + 6);
+            status = weft_parity_need(p, name, &before);
+            if (status == WEFT_OK && before->count == 1)
+                weft_tensor_to_f32(before, &counted);
+            counted += 2;
+        }
+        const float *at = ours ? ours->data : &counted;
+        if (status == WEFT_OK && t->count != (ours ? weft_shape_count(&ours->shape) : 1))
+            status =
+                weft_fail(WEFT_E_SHAPE, "%s: \"%s\" is no statistic of the net", p->file, t->name);
+        if (status == WEFT_OK)
+            weft_parity_judge(p, "after", t->name + 6, at, theirs, t->count,
+                              weft_parity_norm(theirs, t->count), p->output_tolerance, worst);
+        weft_free(theirs);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_gan_loss(const weft_parity *p, weft_gan_loss *kind)
+{
+    const char *name;
+    int i = 0;
+    WEFT_TRY(weft_json_get_string_or(p->json, "disc_loss", p->config_file, "hinge", &name));
+    while (weft_gan_loss_names[i] && strcmp(weft_gan_loss_names[i], name))
+        i++;
+    *kind = (weft_gan_loss)i;
+    return weft_gan_loss_names[i] ? WEFT_OK
+                                  : weft_fail(WEFT_E_UNSUPPORTED,
+                                              "%s: \"disc_loss\": \"%s\": known are hinge and "
+                                              "vanilla",
+                                              p->config_file, name);
+}
+
+static weft_status compare_patchgan(weft_parity *p)
+{
+    weft_patchgan c;
+    weft_patchgan_net net;
+    weft_patchgan_statistics of_real, of_made;
+    weft_gan_loss kind;
+    double worst[2] = {0, 0};
+    WEFT_TRY(weft_parity_open_graph(p));
+    WEFT_TRY(read_patchgan(p, p->json, is_class(p->json, "Patch3d"), &c));
+    WEFT_TRY(read_gan_loss(p, &kind));
+    weft_graph *g = p->graph;
+    const weft_value real = weft_parity_input(p, "in.real"), made = weft_parity_input(p, "in.fake");
+    weft_patchgan_declare(g, &c, &net);
+    const weft_value of[2] = {weft_patchgan_call(g, &c, &net, real, &of_real),
+                              weft_patchgan_call(g, &c, &net, made, &of_made)};
+    weft_output(g, "logits_real", of[0]);
+    weft_output(g, "logits_fake", of[1]);
+    weft_output(g, "eval_real", weft_patchgan_judge(g, &c, &net, real));
+    weft_output(g, "generator_loss", weft_gan_generator_loss(g, of[1]));
+    const weft_value loss = weft_gan_discriminator_loss(g, kind, of[0], of[1]);
+    weft_output(g, "loss", loss);
+    weft_value mean[WEFT_PATCHGAN_MAX_LAYERS + 2], variance[WEFT_PATCHGAN_MAX_LAYERS + 2];
+    memcpy(mean, net.mean, sizeof mean);
+    memcpy(variance, net.variance, sizeof variance);
+    WEFT_TRY(weft_graph_check(g));
+    run_on(g, &net, &of_real, mean, variance);
+    run_on(g, &net, &of_made, mean, variance);
+    for (int i = 0; i < net.convs; i++) {
+        char name[32], full[64];
+        if (!weft_value_ok(mean[i]))
+            continue;
+        weft_patchgan_name(i, true, name);
+        snprintf(full, sizeof full, "after.%s.running_mean", name);
+        weft_output(g, full, mean[i]);
+        snprintf(full, sizeof full, "after.%s.running_var", name);
+        weft_output(g, full, variance[i]);
+    }
+    weft_parity_output_slopes(p, loss);
+    WEFT_TRY(weft_parity_run(p, NULL, worst));
+    WEFT_TRY(compare_after(p, &worst[0]));
+    tell(p, worst);
+    return WEFT_OK;
+}
+
+static bool is_patchgan(const json_t *json)
+{
+    return is_class(json, "Patch2d") || is_class(json, "Patch3d");
+}
+
+const weft_parity_kind weft_parity_patchgan = {"patchgan", is_patchgan, compare_patchgan};
+
+/* ---- both, against an autoencoder ------------------------------------------------------------ */
+
+typedef struct vaegan {
+    weft_lpips lpips;
+    weft_patchgan disc;
+    weft_gan_loss kind;
+    double perceptual, adversarial, kl;
+    bool squared;
+} vaegan;
+
+static weft_status read_vaegan(const weft_parity *p, vaegan *c)
+{
+    const char *where = p->config_file, *rec;
+    const weft_stored_tensor *sample;
+    WEFT_TRY(weft_parity_need(p, "in.sample", &sample));
+    WEFT_TRY(weft_lpips_read(p->golden, "param.lpips.", &c->lpips));
+    WEFT_TRY(weft_lpips_check_heads(&c->lpips, p->golden, "param.lpips."));
+    const weft_stored_tensor *first = weft_tensors_find(p->golden, "param.disc.main.0.weight");
+    WEFT_TRY(
+        read_patchgan(p, json_object_get(p->json, "disc"), first && first->rank == 5, &c->disc));
+    WEFT_TRY(read_gan_loss(p, &c->kind));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "perceptual_weight", where, 1, &c->perceptual));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "disc_weight", where, 1, &c->adversarial));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "kl_weight", where, 1, &c->kl));
+    WEFT_TRY(weft_json_get_string_or(p->json, "rec", where, "l1", &rec));
+    c->squared = !strcmp(rec, "l2") || !strcmp(rec, "mse") || !strcmp(rec, "squared");
+    if (!c->squared && strcmp(rec, "l1"))
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"rec\": \"%s\": known are l1 and l2", where,
+                         rec);
+    return WEFT_OK;
+}
+
+static weft_value per_sample(weft_graph *g, weft_value x, int64_t batch)
+{
+    return weft_affine(g, weft_sum_all(g, x), 1.0 / (double)batch, 0);
+}
+
+/* sum(|x - made| or its square, and the distance by its weight, / exp(logvar) + logvar) / B */
+static weft_value likelihood(weft_graph *g, const vaegan *c, weft_value x, weft_value made,
+                             weft_value distance, weft_value logvar)
+{
+    const weft_value e = weft_sub(g, x, made);
+    weft_value rec =
+        c->squared ? weft_unary(g, WEFT_OP_SQUARE, e)
+                   : weft_sub(g, weft_clamp(g, e, 0, INFINITY), weft_clamp(g, e, -INFINITY, 0));
+    rec = weft_add(g, rec, weft_affine(g, distance, c->perceptual, 0));
+    const weft_value wide = weft_reshape(g, logvar, WEFT_SHAPE(1, 1, 1, 1, 1));
+    rec = weft_div(g, rec, weft_unary(g, WEFT_OP_EXP, wide));
+    return per_sample(g, weft_add(g, rec, wide), weft_dim(g, x, 0));
+}
+
+static weft_value divergence(weft_graph *g, weft_value mean, weft_value logvar)
+{
+    weft_value kl =
+        weft_add(g, weft_unary(g, WEFT_OP_SQUARE, mean), weft_unary(g, WEFT_OP_EXP, logvar));
+    kl = weft_sub(g, weft_affine(g, kl, 1, -1), logvar);
+    return weft_affine(g, per_sample(g, kl, weft_dim(g, mean, 0)), 0.5, 0);
+}
+
+/* The last layer, 3 x 3 (and 3 frames where its weight has them). */
+static weft_value last_layer(weft_parity *p, weft_value x, weft_value *weight)
+{
+    weft_graph *g = p->graph;
+    const weft_stored_tensor *t = weft_tensors_find(p->golden, "param.last_layer.weight");
+    if (!t || (t->rank != 4 && t->rank != 5))
+        return weft_graph_fail(g, WEFT_E_FORMAT, "%s: \"param.last_layer.weight\" is no kernel",
+                               p->file);
+    const bool deep = t->rank == 5;
+    const int64_t *k = t->dim + t->rank - 2, frames = deep ? t->dim[2] : 1;
+    const weft_shape own = deep ? WEFT_SHAPE(t->dim[0], t->dim[1], frames, k[0], k[1])
+                                : WEFT_SHAPE(t->dim[0], t->dim[1], k[0], k[1]);
+    const weft_init none = {.kind = WEFT_INIT_ZERO};
+    const weft_conv_shape same = {.kernel = {frames, k[0], k[1]},
+                                  .stride = {1, 1, 1},
+                                  .before = {frames / 2, k[0] / 2, k[1] / 2},
+                                  .after = {frames / 2, k[0] / 2, k[1] / 2}};
+    weft_graph_push(g, "last_layer");
+    *weight = weft_param(g, "weight", WEFT_F32, own, none);
+    const weft_nn_layer layer = {
+        .weight = weft_reshape(g, *weight, WEFT_SHAPE(t->dim[0], t->dim[1], frames, k[0], k[1])),
+        .bias = weft_param(g, "bias", WEFT_F32, WEFT_SHAPE(t->dim[0]), none)};
+    x = weft_nn_conv_by(g, &layer, x, &same);
+    weft_graph_pop(g);
+    return x;
+}
+
+static void build_vaegan(weft_parity *p, const vaegan *c)
+{
+    weft_graph *g = p->graph;
+    const weft_value x = weft_parity_input(p, "in.sample"), mean = weft_parity_input(p, "in.mean"),
+                     spread = weft_parity_input(p, "in.logvar");
+    weft_value last;
+    const weft_value made = last_layer(p, weft_parity_input(p, "in.features"), &last),
+                     seen = weft_unary(g, WEFT_OP_STOP, made),
+                     logvar = weft_param(g, "logvar", WEFT_F32, WEFT_SHAPE(1),
+                                         (weft_init){.kind = WEFT_INIT_ZERO});
+    weft_lpips_distance d;
+    weft_patchgan_net net;
+    weft_pull pull;
+    weft_graph_push(g, "lpips");
+    weft_lpips_build(g, &c->lpips, x, seen, &d);
+    weft_graph_pop(g);
+    weft_graph_push(g, "disc");
+    weft_patchgan_declare(g, &c->disc, &net);
+    const weft_value real = weft_patchgan_call(g, &c->disc, &net, x, NULL),
+                     logits = weft_patchgan_call(g, &c->disc, &net, seen, NULL);
+    weft_graph_pop(g);
+    const weft_value nll = likelihood(g, c, x, seen, d.all, logvar),
+                     kl = divergence(g, mean, spread), against = weft_gan_generator_loss(g, logits),
+                     judged = weft_gan_discriminator_loss(g, c->kind, real, logits),
+                     base = weft_add(g, nll, weft_affine(g, kl, c->kl, 0));
+    weft_pull_build(g, made, seen, nll, against, last,
+                    weft_fill(g, WEFT_F32, WEFT_SCALAR, c->adversarial), &pull);
+    if (weft_graph_check(g) != WEFT_OK)
+        return;
+    weft_value parts[8] = {nll,
+                           kl,
+                           against,
+                           pull.weight,
+                           weft_add(g, base, weft_mul(g, pull.weight, against)),
+                           judged,
+                           pull.norm[0],
+                           pull.norm[1]};
+    for (int i = 0; i < 8; i++)
+        parts[i] = weft_reshape(g, parts[i], WEFT_SHAPE(1));
+    weft_output(g, "loss", weft_concat(g, parts, 8, 0));
+    weft_output(g, "perceptual", d.all);
+    weft_output(g, "reconstruction", made);
+    weft_parity_output_slopes(p, weft_add(g, weft_add(g, base, pull.pull), judged));
+}
+
+static weft_status compare_vaegan(weft_parity *p)
+{
+    vaegan c = {0};
+    double worst[2] = {0, 0};
+    WEFT_TRY(weft_parity_open_graph(p));
+    WEFT_TRY(read_vaegan(p, &c));
+    build_vaegan(p, &c);
+    WEFT_TRY(weft_parity_run(p, NULL, worst));
+    tell(p, worst);
+    return WEFT_OK;
+}
+
+static bool is_vaegan(const json_t *json)
+{
+    return is_class(json, "LPIPSWithDiscriminator step");
+}
+
+const weft_parity_kind weft_parity_vaegan = {"vaegan", is_vaegan, compare_vaegan};
