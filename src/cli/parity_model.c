@@ -857,6 +857,7 @@ static weft_status compare_model(parity *p)
         WEFT_TRY(run_autoencoder(p, worst));
     else
         WEFT_TRY(run_forward(p, worst));
+    WEFT_TRY(weft_parity_skips(p));
     printf("%s: worst relative error of outputs %.2e (limit %.0e), of gradients %.2e (limit "
            "%.0e), %d tensors\n",
            p->file, worst[0], p->output_tolerance, worst[1], p->gradient_tolerance, p->compared);

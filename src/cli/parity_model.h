@@ -33,4 +33,7 @@ double weft_parity_exact_gradient(const weft_parity *p, weft_program *exact, con
 /* Below this share of the largest, a gradient in f64 is zero in exact arithmetic. */
 extern const double weft_parity_zero;
 
+/* Tables of Skiparse, out.skiparse_single and _group, if the golden file has them: exactly. */
+weft_status weft_parity_skips(weft_parity *p);
+
 #endif

@@ -1,5 +1,6 @@
-/* Allegro diffusion transformer (diffusers' AllegroTransformer3DModel). Parameters have the names
- * of the public checkpoint.
+/* Allegro and Open-Sora-Plan 1.3 diffusion transformers (diffusers' AllegroTransformer3DModel,
+ * Open-Sora-Plan's OpenSoraT2V_v1_3). Parameters have the names of the public checkpoints, which
+ * are the same.
  *
  *   latents --patch of each frame--> x (B,S,C); text --MLP--> y (B,L,C)
  *   timestep --sinusoid, MLP--> e; silu, linear --> (B,6,C)
@@ -7,6 +8,10 @@
  *   block:  x += gate1 attn(mod1(norm x));  x += cross(x, y);  x += gate2 ffn(mod2(norm x))
  *
  * A third of a head turns by frames, one by rows, one by columns, each by halves.
+ *
+ * Open-Sora-Plan's middle blocks are sparse: behind the rotation tokens go into subsequences that
+ * do not see each other (weft_nn_skip_split), by single tokens and by groups in turn. Its
+ * cross-attention there is that of a dense block: every subsequence has the whole text.
  * Shape letters: B batch, S video tokens, L text tokens, C width, H heads, D head width. */
 #include "model/model.h"
 #include "model/split.h"
@@ -18,10 +23,12 @@ typedef struct allegro {
     double eps;
     int64_t text_dim;
     double interpolation[3]; /* frames, rows, columns */
+    bool sparse;             /* Open-Sora-Plan: */
+    int64_t skip;            /* subsequences */
 } allegro;
 _Static_assert(sizeof(allegro) <= WEFT_MODEL_CONFIG_BYTES, "the config must fit into a weft_model");
 
-enum { TIME_WIDTH = 256 };
+enum { TIME_WIDTH = 256, FIRST_SPARSE = 2, BEHIND_SPARSE = 30 };
 static const double last_eps = 1e-6;
 
 static int64_t width_of(const allegro *c)
@@ -29,8 +36,10 @@ static int64_t width_of(const allegro *c)
     return c->heads * c->head_dim;
 }
 
-/* cos and sin (1,S,3H,D/6): heads are turned as three of a third of the width. */
-static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3],
+/* cos and sin (1,S,3H,D/6): heads are turned as three of a third of the width. `plan`: in
+ * Open-Sora-Plan's reference tables are kept by length, so that an axis as long as one before it
+ * has the scale of that one. */
+static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3], bool plan,
                         weft_value cos_sin[WEFT_MAX_OUTPUTS])
 {
     const int64_t pairs = c->head_dim / 6, tokens = size[0] * size[1] * size[2];
@@ -38,8 +47,12 @@ static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3],
                                  .grid = {size[0], size[1], size[2]},
                                  .pairs = {pairs, pairs, pairs},
                                  .len = tokens};
-    for (int i = 0; i < 3; i++)
-        attr.step[i] = 1 / c->interpolation[i];
+    for (int i = 0; i < 3; i++) {
+        int like = i;
+        for (int before = i - 1; plan && before >= 0; before--)
+            like = size[before] == size[i] ? before : like;
+        attr.step[i] = 1 / c->interpolation[like];
+    }
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, cos_sin);
     for (int i = 0; i < 2; i++) {
         cos_sin[i] = weft_reshape(g, cos_sin[i], WEFT_SHAPE(1, tokens, 1, 3, pairs));
@@ -48,9 +61,30 @@ static void rope_tables(weft_graph *g, const allegro *c, const int64_t size[3],
     }
 }
 
+/* How the tokens of a block's self-attention lie. */
+typedef struct pattern {
+    int64_t skip; /* subsequences; 1: all tokens see each other */
+    bool grouped;
+    weft_value bias; /* of the keys, as they lie */
+} pattern;
+
+/* q, k, v (B,S,H,D), padded to whole subsequences with zeros, which are keys too. */
+static weft_value attend(weft_graph *g, weft_value qkv[3], const pattern *lie)
+{
+    const int64_t tokens = weft_dim(g, qkv[0], 1), more = weft_nn_skip_padding(tokens, lie->skip);
+    if (lie->skip == 1)
+        return weft_nn_attend(g, qkv[0], qkv[1], qkv[2], lie->bias);
+    for (int i = 0; i < 3; i++) {
+        const weft_value whole = more ? weft_pad(g, qkv[i], 1, 0, more) : qkv[i];
+        qkv[i] = weft_nn_skip_split(g, whole, lie->skip, lie->grouped);
+    }
+    const weft_value out = weft_nn_attend(g, qkv[0], qkv[1], qkv[2], lie->bias);
+    return weft_slice(g, weft_nn_skip_join(g, out, lie->skip, lie->grouped), 1, 0, tokens);
+}
+
 /* Self-attention when context is x itself (rope given), else cross-attention. */
 static weft_value attention(weft_graph *g, const allegro *c, const char *name, weft_value x_bsc,
-                            weft_value context_blc, const weft_value *rope, weft_value bias)
+                            weft_value context_blc, const weft_value *rope, const pattern *lie)
 {
     static const char *const names[] = {"to_q", "to_k", "to_v"};
     const int64_t width = width_of(c);
@@ -65,26 +99,28 @@ static weft_value attention(weft_graph *g, const allegro *c, const char *name, w
                 g, weft_nn_rope(g, qkv[i], rope, true),
                 WEFT_SHAPE(weft_dim(g, v, 0), weft_dim(g, v, 1), c->heads, c->head_dim));
     }
-    const weft_value mixed = weft_nn_join_heads(g, weft_nn_attend(g, qkv[0], qkv[1], qkv[2], bias));
+    const weft_value mixed = weft_nn_join_heads(g, attend(g, qkv, lie));
     const weft_value out = weft_nn_linear(g, "to_out.0", mixed, width, WEFT_LINEAR_XAVIER);
     weft_graph_pop(g);
     return out;
 }
 
 typedef struct told {
-    weft_value times, text, video_bias, text_bias;
+    weft_value times, text;
+    pattern cross, dense, skips[2]; /* skips: by single tokens, by groups */
     weft_value rope[WEFT_MAX_OUTPUTS];
 } told;
 
-static weft_value block(weft_graph *g, const allegro *c, weft_value x, const told *to)
+static weft_value block(weft_graph *g, const allegro *c, weft_value x, const told *to,
+                        const pattern *lie)
 {
     enum { SHIFT1, SCALE1, GATE1, SHIFT2, SCALE2, GATE2, ROWS };
     const weft_value mod = weft_nn_add_table(g, to->times, ROWS);
     weft_value h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps),
                                     weft_nn_row(g, mod, SCALE1), weft_nn_row(g, mod, SHIFT1));
-    h = attention(g, c, "attn1", h, h, to->rope, to->video_bias);
+    h = attention(g, c, "attn1", h, h, to->rope, lie);
     x = weft_nn_gated_add(g, x, h, weft_nn_row(g, mod, GATE1));
-    x = weft_add(g, x, attention(g, c, "attn2", x, to->text, NULL, to->text_bias));
+    x = weft_add(g, x, attention(g, c, "attn2", x, to->text, NULL, &to->cross));
     h = weft_nn_modulate(g, weft_nn_plain_norm(g, x, c->eps), weft_nn_row(g, mod, SCALE2),
                          weft_nn_row(g, mod, SHIFT2));
     h = weft_nn_feed_forward(g, "ff", h, 4 * width_of(c), WEFT_NN_GELU_TANH);
@@ -110,7 +146,28 @@ static weft_value video_bias(weft_graph *g, const allegro *c, weft_value mask_bt
     return bias_of(g, weft_reshape(g, m, WEFT_SHAPE(batch, size[0] * size[1] * size[2])));
 }
 
-static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in)
+/* The keys of a sparse block. Padding has a bias above that of masked tokens, as in the reference:
+ * a subsequence without a real token mixes its zeros. */
+static weft_value skip_bias(weft_graph *g, weft_value bias_bs, int64_t batch, int64_t tokens,
+                            const pattern *lie)
+{
+    const int64_t more = weft_nn_skip_padding(tokens, lie->skip);
+    if (!weft_value_ok(bias_bs) && !more)
+        return WEFT_NONE;
+    if (!weft_value_ok(bias_bs))
+        bias_bs = weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens), 0);
+    const weft_value parts[2] = {bias_bs, weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, more), -9980)};
+    return weft_nn_skip_split(g, more ? weft_concat(g, parts, 2, 1) : bias_bs, lie->skip,
+                              lie->grouped);
+}
+
+static const pattern *pattern_of(const allegro *c, const told *to, int64_t block)
+{
+    const bool sparse = c->sparse && c->skip > 1 && block >= FIRST_SPARSE && block < BEHIND_SPARSE;
+    return sparse ? &to->skips[block % 2] : &to->dense;
+}
+
+static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in, bool plan)
 {
     const int64_t width = width_of(c), patch[3] = {1, c->patch, c->patch};
     const weft_value mask = in->at[WEFT_PORT_TEXT_MASK];
@@ -127,12 +184,19 @@ static weft_value forward(weft_graph *g, const allegro *c, const weft_ports *in)
                                  6, &embedded);
     to.text =
         weft_nn_embedder(g, "caption_projection", in->at[WEFT_PORT_TEXT], width, WEFT_NN_GELU_TANH);
-    to.text_bias = weft_value_ok(mask) ? bias_of(g, weft_cast(g, mask, WEFT_F32)) : WEFT_NONE;
-    to.video_bias = video_bias(g, c, in->at[WEFT_PORT_LATENT_MASK], size);
-    rope_tables(g, c, size, to.rope);
+    to.cross = (pattern){.skip = 1};
+    to.cross.bias = weft_value_ok(mask) ? bias_of(g, weft_cast(g, mask, WEFT_F32)) : WEFT_NONE;
+    to.dense = (pattern){.skip = 1};
+    to.dense.bias = video_bias(g, c, in->at[WEFT_PORT_LATENT_MASK], size);
+    for (int i = 0; i < 2 && c->sparse; i++) {
+        to.skips[i] = (pattern){.skip = c->skip, .grouped = i == 1};
+        to.skips[i].bias =
+            skip_bias(g, to.dense.bias, weft_dim(g, x, 0), weft_dim(g, x, 1), &to.skips[i]);
+    }
+    rope_tables(g, c, size, plan, to.rope);
     for (int64_t i = 0; i < c->layers; i++) {
         weft_graph_push(g, "transformer_blocks.%d", (int)i);
-        x = block(g, c, x, &to);
+        x = block(g, c, x, &to, pattern_of(c, &to, i));
         weft_graph_pop(g);
     }
     const weft_value mod = weft_nn_add_table(g, embedded, 2); /* shift, scale */
@@ -179,7 +243,13 @@ static weft_shape shape(const void *config, const weft_model_size *s, weft_port 
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports);
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports, false);
+}
+
+static void build_plan(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
+{
+    (void)call;
+    ports->at[WEFT_PORT_PREDICTION] = forward(g, config, ports, true);
 }
 
 static void grid(const void *config, weft_grid *grid)
@@ -198,41 +268,58 @@ static int64_t width_field(const void *config)
 
 /* clang-format off */
 #define AT(member) offsetof(allegro, member)
+/* What both have: latent channels, and what rotary places are divided by. */
+#define FIELDS(channels, space, time)                                                             \
+    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},             \
+    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},                                          \
+    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,                             \
+     .help = "attention heads; heads x their width is the model's width"},                        \
+    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "96", 6, 4096,                           \
+     .help = "width of a head, a multiple of 6"},                                                 \
+    {"in_channels", WEFT_FIELD_I64, AT(in_channels), channels, 1, 1 << 16,                        \
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},                      \
+    {"out_channels", WEFT_FIELD_I64, AT(out_channels), channels, 1, 1 << 16,                      \
+     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},                   \
+    {"num_layers", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks"},                  \
+    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},                                           \
+    {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,                 \
+     .min = 1, .max = 1 << 20, .help = "the model's width"},                                      \
+    {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",                                         \
+     .help = "a bias on queries, keys, values"},                                                  \
+    {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},                      \
+    {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},                           \
+    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},                  \
+    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,                        \
+     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},                     \
+    {"interpolation_scale_h", WEFT_FIELD_F64, AT(interpolation[1]), space, 1e-3, 1e3,             \
+     .help = "rotary places of rows are divided by it"},                                          \
+    {"interpolation_scale_w", WEFT_FIELD_F64, AT(interpolation[2]), space, 1e-3, 1e3,             \
+     .help = "rotary places of columns are divided by it"},                                       \
+    {"interpolation_scale_t", WEFT_FIELD_F64, AT(interpolation[0]), time, 1e-3, 1e3,              \
+     .help = "rotary places of frames are divided by it"}
 static const weft_field fields[] = {
-    {"patch_size", WEFT_FIELD_I64, AT(patch), "2", 1, 64, .help = "side of a token"},
-    {"patch_size_t", WEFT_FIELD_FIXED, .fallback = "1"},
-    {"num_attention_heads", WEFT_FIELD_I64, AT(heads), "24", 1, 1024,
-     .help = "attention heads; heads x their width is the model's width"},
-    {"attention_head_dim", WEFT_FIELD_I64, AT(head_dim), "96", 6, 4096,
-     .help = "width of a head, a multiple of 6"},
-    {"in_channels", WEFT_FIELD_I64, AT(in_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that go in"},
-    {"out_channels", WEFT_FIELD_I64, AT(out_channels), "4", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_LATENTS, .help = "latent channels that come out"},
-    {"num_layers", WEFT_FIELD_I64, AT(layers), "32", 0, 1024, .help = "blocks"},
-    {"dropout", WEFT_FIELD_IGNORED, .fallback = "0.0"},
-    {"cross_attention_dim", WEFT_FIELD_I64, AT(cross_dim), .length = width_field,
-     .min = 1, .max = 1 << 20, .help = "the model's width"},
-    {"attention_bias", WEFT_FIELD_BOOL, AT(bias), "true",
-     .help = "a bias on queries, keys, values"},
+    FIELDS("4", "2.0", "2.2"),
     {"sample_height", WEFT_FIELD_IGNORED, .fallback = "90"},
     {"sample_width", WEFT_FIELD_IGNORED, .fallback = "160"},
     {"sample_frames", WEFT_FIELD_IGNORED, .fallback = "22"},
-    {"activation_fn", WEFT_FIELD_FIXED, .fallback = "\"gelu-approximate\""},
-    {"norm_elementwise_affine", WEFT_FIELD_FIXED, .fallback = "false"},
-    {"norm_eps", WEFT_FIELD_F64, AT(eps), "1e-6", 0, 1, .help = "of the norms"},
-    {"caption_channels", WEFT_FIELD_I64, AT(text_dim), "4096", 1, 1 << 16,
-     .follows = WEFT_FOLLOWS_TEXT, .help = "width of the text's embeddings"},
-    {"interpolation_scale_h", WEFT_FIELD_F64, AT(interpolation[1]), "2.0", 1e-3, 1e3,
-     .help = "rotary places of rows are divided by it"},
-    {"interpolation_scale_w", WEFT_FIELD_F64, AT(interpolation[2]), "2.0", 1e-3, 1e3,
-     .help = "rotary places of columns are divided by it"},
-    {"interpolation_scale_t", WEFT_FIELD_F64, AT(interpolation[0]), "2.2", 1e-3, 1e3,
-     .help = "rotary places of frames are divided by it"},
+}, plan_fields[] = {
+    FIELDS("8", "1.0", "1.0"),
+    {"sample_size_h", WEFT_FIELD_IGNORED, .fallback = "null"},
+    {"sample_size_w", WEFT_FIELD_IGNORED, .fallback = "null"},
+    {"sample_size_t", WEFT_FIELD_IGNORED, .fallback = "null"},
+    {"only_cross_attention", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"double_self_attention", WEFT_FIELD_FIXED, .fallback = "false"},
+    {"upcast_attention", WEFT_FIELD_IGNORED, .fallback = "false"},
+    {"sparse1d", WEFT_FIELD_BOOL, AT(sparse), "true",
+     .help = "blocks 2 to 29 attend in subsequences, by single tokens and by groups in turn"},
+    {"sparse_n", WEFT_FIELD_I64, AT(skip), "4", 1, 64, .help = "how many; 1: full attention"},
 };
 
 static const weft_named_config sizes[] = {
     {"allegro", "{}"},
+    {NULL, NULL},
+}, plan_sizes[] = {
+    {"opensoraplan-1.3", "{}"},
     {NULL, NULL},
 };
 
@@ -262,6 +349,21 @@ const weft_family weft_family_allegro_dit = {
     .config_bytes = sizeof(allegro), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
+    .grid = grid,
+    .reading = readings, .readings = sizeof readings / sizeof *readings,
+    .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
+    .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,
+};
+
+const weft_family weft_family_opensoraplan_dit = {
+    .class_name = "OpenSoraT2V_v1_3", .role = WEFT_ROLE_DENOISER,
+    .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .library = "weft", .pipeline = "OpenSoraPlanPipeline",
+    .marks = {"sparse1d", "sparse_n"},
+    .config_bytes = sizeof(allegro), .field = plan_fields,
+    .fields = sizeof plan_fields / sizeof *plan_fields,
+    .check = check, .sizes = plan_sizes,
+    .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build_plan,
     .grid = grid,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,

@@ -240,9 +240,9 @@ static const weft_dialect t5_dialects[] = {
      wan_rules, sizeof wan_rules / sizeof *wan_rules},
 };
 
-#define FAMILY(stem_, class_, type_)                                                              \
+#define FAMILY(stem_, class_, also_, type_)                                                       \
     const weft_family weft_family_##stem_ = {                                                     \
-        .class_name = class_, .role = WEFT_ROLE_TEXT_ENCODER,                                     \
+        .class_name = class_, .also = also_, .role = WEFT_ROLE_TEXT_ENCODER,                      \
         .scope = "text_encoder", .stem = "model", .library = "transformers",                      \
         .model_type = type_,                                                                      \
         .config_bytes = sizeof(t5),                                                               \
@@ -254,6 +254,6 @@ static const weft_dialect t5_dialects[] = {
         .dialect = stem_##_dialects,                                                              \
         .dialects = sizeof stem_##_dialects / sizeof *stem_##_dialects,                           \
     }
-FAMILY(t5, "T5EncoderModel", "t5");
-FAMILY(umt5, "UMT5EncoderModel", "umt5");
+FAMILY(t5, "T5EncoderModel", "MT5EncoderModel", "t5");
+FAMILY(umt5, "UMT5EncoderModel", NULL, "umt5");
 /* clang-format on */

@@ -274,6 +274,43 @@ weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups)
                                    weft_dim(g, x, 2) * weft_dim(g, x, 3)));
 }
 
+int64_t weft_nn_skip_padding(int64_t tokens, int64_t n)
+{
+    const int64_t over = tokens % (n * n);
+    return over ? n * n - over : 0;
+}
+
+/* (B, first, second, ...) with the two exchanged, as `shape`. */
+static weft_value exchange(weft_graph *g, weft_value x, int64_t batch, int64_t first,
+                           int64_t second, weft_shape shape)
+{
+    const int64_t rest = weft_shape_count(&weft_value_get(g, x)->shape) / (batch * first * second);
+    x = weft_reshape(g, x, WEFT_SHAPE(batch, first, second, rest));
+    return weft_reshape(g, weft_permute(g, x, (int[]){0, 2, 1, 3}), shape);
+}
+
+weft_value weft_nn_skip_split(weft_graph *g, weft_value x, int64_t n, bool grouped)
+{
+    if (!weft_value_ok(x))
+        return x;
+    weft_shape shape = weft_value_get(g, x)->shape;
+    const int64_t batch = shape.dim[0], tokens = shape.dim[1];
+    shape.dim[0] = batch * n;
+    shape.dim[1] = tokens / n;
+    return exchange(g, x, batch, grouped ? tokens / (n * n) : tokens / n, n, shape);
+}
+
+weft_value weft_nn_skip_join(weft_graph *g, weft_value x, int64_t n, bool grouped)
+{
+    if (!weft_value_ok(x))
+        return x;
+    weft_shape shape = weft_value_get(g, x)->shape;
+    const int64_t batch = shape.dim[0] / n, tokens = shape.dim[1] * n;
+    shape.dim[0] = batch;
+    shape.dim[1] = tokens;
+    return exchange(g, x, batch, n, grouped ? tokens / (n * n) : tokens / n, shape);
+}
+
 void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],
                         double step[2])
 {

@@ -111,6 +111,12 @@ weft_value weft_nn_join_heads(weft_graph *g, weft_value x_bshd);
 /* Tokens in groups that do not see each other, (B,G,S,C) -> (B G,S,heads,C/heads), and back. */
 weft_value weft_nn_group_heads(weft_graph *g, weft_value x_bgsc, int64_t heads);
 weft_value weft_nn_ungroup_heads(weft_graph *g, weft_value x, int64_t groups);
+/* Skiparse (Open-Sora-Plan 1.3): tokens (B,S,...) in n subsequences (B n,S/n,...), and back; S is a
+ * multiple of n n. Token g n + k is the g-th of subsequence k, or `grouped` token (a n + m) n + k
+ * the (a n + k)-th of subsequence m. */
+weft_value weft_nn_skip_split(weft_graph *g, weft_value x, int64_t n, bool grouped);
+weft_value weft_nn_skip_join(weft_graph *g, weft_value x, int64_t n, bool grouped);
+int64_t weft_nn_skip_padding(int64_t tokens, int64_t n); /* that are missing to such a multiple */
 /* Places of `grid` rows and columns in the middle of a base's, as far as they cover it without
  * another aspect: origin and step of each. */
 void weft_nn_fit_places(const int64_t grid[2], const int64_t base[2], double origin[2],

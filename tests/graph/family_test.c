@@ -109,6 +109,14 @@ static const setup families[] = {
      "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":1,"
      "\"caption_channels\":5}",
      {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+    {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
+     "\"caption_channels\":5,\"sparse_n\":2}",
+     {1, 3, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(LATENT_MASK)}},
+    {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
+     "\"caption_channels\":5,\"sparse_n\":2}",
+     {2, 2, 4, 6, 5}},
     {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
      "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":1,"
      "\"num_single_layers\":1,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"

@@ -9,7 +9,7 @@ for name in wan_i2v_a wan_flf2v_a wan_ti2v_a cogvideox_2b_a cogvideox_5b_a cogvi
     hunyuan_video_a hunyuan_video_i2v_a cosmos_a cosmos2_a \
     ltx_video_a ltx_video_cond_a mochi_a latte_a stdit3_a stdit3_cond_a uvit_a uvit_t2i_a \
     hunyuan_dit_a hunyuan_dit_v11_a hidream_moe_a hidream_moe_rect_a unet_sd1_a unet_sd2_a allegro_a \
-    flux_a \
+    flux_a opensoraplan_a \
     t5_a umt5_a clip_text_a clip_text_proj_a clip_vision_a llama_a qwen25vl_text_a \
     cosmos_train30_a hunyuan_train30_a; do
     "$WEFT" parity "$golden/$name.json" || failed=1

@@ -41,25 +41,16 @@ Test(sizes, published)
         const char *name;
         int64_t params;
     } known[] = {
-        {"wan-i2v-14b", 16394878784},
-        {"wan2.2-i2v-a14b", 14288901184},
-        {"wan2.2-ti2v-5b", 4999787712},
-        {"hunyuan-video", 12821012544},
-        {"cogvideox-2b", 1693783872},
-        {"cogvideox-5b", 5570283072},
-        {"cosmos1-7b", 7236192256},
-        {"cosmos1-14b", 14267149312},
-        {"cosmos-predict2-2b", 1956413440},
-        {"cosmos-predict2-14b", 14265285632},
-        {"flux-dev", 11901408320},
-        {"flux-schnell", 11891178560},
-        {"ltx-2b", 1923385472},
-        {"ltx-13b", 13042569344},
-        {"stdit3-xl", 1207643972},
-        {"stdit3-3b", 3182211572},
-        {"latte-1", 1057246880},
-        {"hunyuan-dit-1.2", 1499952032},
-        {"uvit-h", 500832016},
+        {"wan-i2v-14b", 16394878784},       {"wan2.2-i2v-a14b", 14288901184},
+        {"wan2.2-ti2v-5b", 4999787712},     {"hunyuan-video", 12821012544},
+        {"cogvideox-2b", 1693783872},       {"cogvideox-5b", 5570283072},
+        {"cosmos1-7b", 7236192256},         {"cosmos1-14b", 14267149312},
+        {"cosmos-predict2-2b", 1956413440}, {"cosmos-predict2-14b", 14265285632},
+        {"opensoraplan-1.3", 2771981600},   {"flux-dev", 11901408320},
+        {"flux-schnell", 11891178560},      {"ltx-2b", 1923385472},
+        {"ltx-13b", 13042569344},           {"stdit3-xl", 1207643972},
+        {"stdit3-3b", 3182211572},          {"latte-1", 1057246880},
+        {"hunyuan-dit-1.2", 1499952032},    {"uvit-h", 500832016},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         weft_model model;
@@ -117,6 +108,8 @@ Test(sizes, configs_write_what_they_read)
         "{\"_class_name\":\"LatteTransformer3DModel\",\"out_channels\":8}",
         "{\"_class_name\":\"STDiT3_XL_2\",\"pred_sigma\":false}",
         "{\"_class_name\":\"HunyuanDiT2DModel\",\"num_layers\":6}",
+        "{\"architectures\":[\"MT5EncoderModel\"],\"model_type\":\"mt5\",\"num_layers\":2}",
+        "{\"_class_name\":\"OpenSoraT2V_v1_3\",\"sparse_n\":8,\"sparse1d\":false}",
         "{\"_class_name\":\"FluxTransformer2DModel\",\"guidance_embeds\":true,"
         "\"out_channels\":32}",
         "{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"DownBlock2D\"],"
