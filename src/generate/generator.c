@@ -192,7 +192,8 @@ static weft_status check_frames(const weft_generator *p)
     const int64_t t = p->grid.factor[0], before = p->grid.causal ? 1 : 0;
     char rule[32];
     if (weft_grid_takes_frames(&p->grid, p->options.frames))
-        return WEFT_OK;
+        return weft_grid_check_statistics(
+            &p->grid, weft_grid_latent_frames(&p->grid, p->options.frames), p->vae_folder);
     const int64_t latent = (p->options.frames - before + t / 2) / t + before;
     return weft_fail(WEFT_E_ARG, "--frames %lld: this model makes %s; the nearest is %lld",
                      (long long)p->options.frames, weft_grid_rule(&p->grid, rule),
@@ -444,6 +445,7 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(read_expert(p));
     WEFT_GO(read_captions(p));
     WEFT_GO(weft_model_open_in(folder, WEFT_ROLE_AUTOENCODER, &p->vae_folder, &vae));
+    WEFT_GO(weft_dialect_statistics(p->vae_folder, &vae));
     p->patch = weft_model_grid(p->denoiser_model);
     p->grid = weft_model_grid(&vae);
     WEFT_GO(read_scheduler(p));
@@ -745,9 +747,11 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
         weft_generator_latents(p, dim);
         if (r->sink->latents)
             WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
-        for (int64_t k = 0; k < p->latent_floats; k++)
-            x[k] = x[k] * (float)(grid->deviation[k % grid->channels] / scale) +
-                   (float)grid->mean[k % grid->channels];
+        const int64_t frame = p->latent_floats / p->latent[0];
+        for (int64_t k = 0; k < p->latent_floats; k++) {
+            const int64_t at = weft_grid_statistics_at(grid, k / frame) + k % grid->channels;
+            x[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
+        }
         r->prompt = r->first + i;
         WEFT_TRY(weft_vae_decode(p->vae, x, p->latent[0], on_frames, r));
     }

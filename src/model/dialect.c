@@ -274,3 +274,61 @@ weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, co
         *file = opened;
     return status;
 }
+
+/* The file's tensor that is called `name` here. */
+static const weft_stored_tensor *find_own(const adoption *a, const weft_tensors *file,
+                                          const char *name)
+{
+    const size_t skip = strlen(a->prefix);
+    char own[600];
+    for (int64_t i = 0; i < weft_tensors_count(file); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(file, i);
+        if (!strncmp(t->name, a->prefix, skip) &&
+            weft_dialect_rename(a->dialect, t->name + skip, own, sizeof own) && !strcmp(own, name))
+            return t;
+    }
+    return NULL;
+}
+
+static weft_status take_statistics(const adoption *a, weft_tensors *file, weft_model *model)
+{
+    const weft_stored_tensor *mean = find_own(a, file, "latents_mean"),
+                             *deviation = find_own(a, file, "latents_std");
+    weft_statistics *of = weft_model_statistics(model);
+    const int64_t channels = weft_model_grid(model).channels;
+    float values[2][WEFT_MAX_STATISTICS];
+    if (!mean || !deviation)
+        return WEFT_OK;
+    if (mean->count != channels || deviation->count != channels)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"%s\" has %lld numbers and \"%s\" %lld; the model has %lld latent "
+                         "channels",
+                         mean->file, mean->name, (long long)mean->count, deviation->name,
+                         (long long)deviation->count, (long long)channels);
+    weft_tensor_to_f32(mean, values[0]);
+    weft_tensor_to_f32(deviation, values[1]);
+    for (int64_t i = 0; i < channels; i++) {
+        if (!(values[1][i] > 0))
+            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" holds %g; a deviation is above 0",
+                             deviation->file, deviation->name, (double)values[1][i]);
+        of->mean[i] = (double)values[0][i];
+        of->deviation[i] = (double)values[1][i];
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_dialect_statistics(const char *path, weft_model *model)
+{
+    weft_tensors *file;
+    adoption a = {.scope = ""};
+    const weft_status_code opened = weft_tensors_open(path, &file);
+    if (opened == WEFT_E_NOT_FOUND) /* told where weights are needed */
+        return WEFT_OK;
+    WEFT_TRY(opened);
+    const weft_status_code status =
+        find_dialect(model->family, has_tensor, file, &a.dialect, &a.prefix)
+            ? take_statistics(&a, file, model)
+            : WEFT_OK;
+    weft_tensors_close(file);
+    return status;
+}

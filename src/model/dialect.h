@@ -3,7 +3,7 @@
 #define WEFT_MODEL_DIALECT_H
 
 #include "format/tensors.h"
-#include "model/family.h"
+#include "model/model.h"
 
 /* The family and dialect of a file whose tensors `has` tells, and what stands before all its names;
  * NULL: none that weft knows. */
@@ -24,6 +24,10 @@ bool weft_dialect_turned(char *name);
  * WEFT_E_FORMAT. */
 weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
                                weft_tensors *file);
+/* Mean and deviation of an autoencoder's latents where its file at `path` has them beside the
+ * weights (LTX-Video): they become those of the config. Files without them, and folders without
+ * weights, leave it as it is. */
+weft_status weft_dialect_statistics(const char *path, weft_model *model);
 /* Opens `path` and adopts it. */
 weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
                               const char *path, weft_tensors **file);

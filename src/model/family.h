@@ -124,7 +124,9 @@ typedef struct weft_call {
 
 /* ---- grid: how latents lie over pixels, tokens over latents --------------------------------- */
 
-enum { WEFT_MAX_CHANNELS = 128 };
+/* Channels of latents that a mean and a deviation are kept of; Cosmos keeps 16 of each of 16
+ * frames. */
+enum { WEFT_MAX_CHANNELS = 128, WEFT_MAX_STATISTICS = 256 };
 
 /* Of an autoencoder: pixels to latents. Of a denoiser: latents to tokens (its patch). */
 typedef struct weft_grid {
@@ -138,8 +140,16 @@ typedef struct weft_grid {
     /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
      * has places for; 0: any */
     int64_t only[3], text;
-    double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS]; /* autoencoder: of its latents */
+    /* autoencoder: of its latents, by channel, and frame by frame of the first `own_frames` if that
+     * is not 0: then it has none of later ones */
+    int64_t own_frames;
+    double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
 } weft_grid;
+/* Where in them the numbers of a latent frame begin. */
+int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame);
+/* An error where statistics of so many latent frames are not known; `who`: of whose VAE. */
+weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_frames,
+                                       const char *who);
 /* Frames that fit the grid: rounded to the nearest, at least one. */
 int64_t weft_grid_frames(const weft_grid *grid, int64_t latent_frames);
 int64_t weft_grid_latent_frames(const weft_grid *grid, int64_t frames);
@@ -197,7 +207,10 @@ int64_t weft_three(const void *config); /* the `length` of what has three sides 
  * deviation, mean and deviation by channel. `scale` 0: the config has no such field. */
 typedef struct weft_statistics {
     double scale, shift;
-    double mean[WEFT_MAX_CHANNELS], deviation[WEFT_MAX_CHANNELS];
+    double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
+    /* Of lists that may have any number of frames, (channel, frame): how many numbers, 0: none are
+     * known. Not used by families with one number a channel. */
+    int64_t count[2];
 } weft_statistics;
 
 /* clang-format off */

@@ -114,6 +114,23 @@ bool weft_grid_takes_frames(const weft_grid *grid, int64_t frames)
     return frames >= 1 && (frames - (grid->causal ? 1 : 0)) % grid->factor[0] == 0;
 }
 
+int64_t weft_grid_statistics_at(const weft_grid *grid, int64_t latent_frame)
+{
+    return grid->own_frames ? latent_frame * grid->channels : 0;
+}
+
+weft_status weft_grid_check_statistics(const weft_grid *grid, int64_t latent_frames,
+                                       const char *who)
+{
+    return !grid->own_frames || latent_frames <= grid->own_frames
+               ? WEFT_OK
+               : weft_fail(WEFT_E_UNSUPPORTED,
+                           "%s: its latents have means and deviations of %lld frames, and %lld "
+                           "would be needed; at most %lld frames of video, please",
+                           who, (long long)grid->own_frames, (long long)latent_frames,
+                           (long long)weft_grid_frames(grid, grid->own_frames));
+}
+
 const char *weft_grid_rule(const weft_grid *grid, char text[32])
 {
     if (grid->factor[0] == 1)
@@ -348,32 +365,45 @@ weft_status weft_model_open_in(const char *pipeline, weft_role role, char **path
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-static weft_statistics *statistics_of(const weft_model *model)
+weft_statistics *weft_model_statistics(weft_model *model)
 {
     return (weft_statistics *)((char *)model->config + model->family->statistics);
+}
+
+/* The config has a channel's frames together, the grid a frame's channels. */
+static void take_statistics(const weft_statistics *of, weft_grid *grid)
+{
+    const int64_t frames = of->count[0] ? of->count[0] / grid->channels : 1;
+    grid->own_frames = frames > 1 ? frames : 0;
+    for (int64_t i = 0; i < grid->channels * frames; i++) {
+        const int64_t from = i % grid->channels * frames + i / grid->channels;
+        const double deviation = of->deviation[from] > 0 ? of->deviation[from] : 1;
+        grid->mean[i] = of->mean[from] + of->shift;
+        grid->deviation[i] = deviation / (of->scale ? of->scale : 1);
+    }
 }
 
 weft_grid weft_model_grid(const weft_model *model)
 {
     weft_grid grid = {.factor = {1, 1, 1}};
     model->family->grid(model->config, &grid);
-    if (model->family->role == WEFT_ROLE_AUTOENCODER) {
-        const weft_statistics *of = statistics_of(model);
-        for (int64_t i = 0; i < grid.channels; i++) {
-            grid.mean[i] = of->mean[i] + of->shift;
-            grid.deviation[i] = of->deviation[i] / (of->scale ? of->scale : 1);
-        }
-    }
+    if (model->family->role == WEFT_ROLE_AUTOENCODER)
+        take_statistics(
+            (const weft_statistics *)((const char *)model->config + model->family->statistics),
+            &grid);
     return grid;
 }
 
 void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
 {
-    weft_statistics *of = statistics_of(model);
-    for (int64_t i = 0; i < grid->channels; i++) {
-        of->mean[i] = grid->mean[i] - of->shift;
-        of->deviation[i] = grid->deviation[i] * (of->scale ? of->scale : 1);
+    weft_statistics *of = weft_model_statistics(model);
+    const int64_t frames = grid->own_frames ? grid->own_frames : 1;
+    for (int64_t i = 0; i < grid->channels * frames; i++) {
+        const int64_t to = i % grid->channels * frames + i / grid->channels;
+        of->mean[to] = grid->mean[i] - of->shift;
+        of->deviation[to] = grid->deviation[i] * (of->scale ? of->scale : 1);
     }
+    of->count[0] = of->count[1] = grid->channels * frames;
 }
 
 weft_text_shape weft_model_text(const weft_model *model)

@@ -4,7 +4,7 @@
 
 #include "model/family.h"
 
-enum { WEFT_MODEL_CONFIG_BYTES = 4096 };
+enum { WEFT_MODEL_CONFIG_BYTES = 8192 };
 
 typedef struct weft_model {
     const weft_family *family; /* NULL: no model */
@@ -36,6 +36,7 @@ const weft_family *weft_family_find(const char *class_name); /* NULL: none */
 void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
+weft_statistics *weft_model_statistics(weft_model *model); /* an autoencoder's, in its config */
 /* An autoencoder's config: mean and deviation of its latents are those of the grid. */
 void weft_model_set_statistics(weft_model *model, const weft_grid *grid);
 weft_text_shape weft_model_text(const weft_model *model);

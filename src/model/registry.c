@@ -2,7 +2,7 @@
 #include "model/family.h"
 
 extern const weft_family weft_family_sd_vae, weft_family_hunyuan_vae, weft_family_cogvideox_vae,
-    weft_family_ltx_vae, weft_family_mochi_vae;
+    weft_family_ltx_vae, weft_family_mochi_vae, weft_family_cosmos_vae;
 extern const weft_family weft_family_wan_dit, weft_family_wan_vae, weft_family_bytes_encoder,
     weft_family_uvit, weft_family_cogvideox_dit, weft_family_hunyuan_video_dit,
     weft_family_cosmos_dit, weft_family_ltx_dit, weft_family_mochi_dit, weft_family_latte_dit,
@@ -21,6 +21,7 @@ const weft_family *const weft_families[] = {
     &weft_family_cogvideox_vae,     /* AutoencoderKLCogVideoX */
     &weft_family_ltx_vae,           /* AutoencoderKLLTXVideo */
     &weft_family_mochi_vae,         /* AutoencoderKLMochi */
+    &weft_family_cosmos_vae,        /* AutoencoderKLCosmos */
     &weft_family_bytes_encoder,     /* WeftBytesEncoder      */
     &weft_family_uvit,              /* UViT                  */
     &weft_family_cogvideox_dit,     /* CogVideoXTransformer3DModel */

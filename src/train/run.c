@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "kernel/kernel.h"
+#include "model/dialect.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -293,6 +294,8 @@ static weft_status check_bucket(const char *path, const char *where, const weft_
                          path, where, (long long)b->frames, weft_grid_rule(grid, rule),
                          patch && patch->factor[0] > 1 ? " with whole patches of the transformer"
                                                        : "");
+    if (patch)
+        WEFT_TRY(weft_grid_check_statistics(grid, weft_grid_latent_frames(grid, b->frames), where));
     const int64_t sizes[2] = {b->height, b->width};
     for (int i = 0; i < 2; i++) {
         const int64_t step = grid->factor[1 + i] * (patch ? patch->factor[1 + i] : 1);
@@ -609,7 +612,7 @@ weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const c
         return from_nothing(m, role, path, key, channels, text_width, model);
     const weft_status_code status = weft_model_open_as(m->weights, role, model);
     if (status == WEFT_OK)
-        return WEFT_OK;
+        return role == WEFT_ROLE_AUTOENCODER ? weft_dialect_statistics(m->weights, model) : WEFT_OK;
     WEFT_TRY(look_beneath(m->weights, role, path, key));
     return weft_fail_context(status, "%s: %s.weights", path, key);
 }

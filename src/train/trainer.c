@@ -608,9 +608,12 @@ static void fill_latents(trainer *t, weft_tensor *to, const weft_batch *batch)
     const weft_grid *grid = &t->models.grid;
     const double scale = weft_process_scale(weft_run_process(t->run), &t->run->noise);
     const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
+    const int64_t frames = to->shape.dim[1], frame = count / (to->shape.dim[0] * frames);
     float *x = to->data;
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)(scale * (batch->part[i] - grid->mean[i % z]) / grid->deviation[i % z]);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
+        x[i] = (float)(scale * (batch->part[i] - grid->mean[at]) / grid->deviation[at]);
+    }
 }
 
 /* Where a contribution's inputs are found by their names. */
@@ -1288,6 +1291,7 @@ static weft_status finish(trainer *t)
         if (measured == WEFT_E_CANCELLED)
             return stop_encoding(t, "latents are measured");
         WEFT_TRY(measured);
+        grid->own_frames = 0;
         weft_model_set_statistics(model, grid);
         json_decref(t->part[0].config);
         t->part[0].config = weft_model_write(model);

@@ -287,6 +287,38 @@ Test(kernel_rules, attention_parts_merge)
     cr_expect(worst <= 1e-6, "lse: %g", worst);
 }
 
+/* Keys that are alike with values that hardly differ: what moves one key's score up moves the
+ * other's down as much, so that the query's gradient is nothing but rounding, of that small
+ * difference and not of the values. */
+Test(kernel_rules, attention_gradient_of_like_keys)
+{
+    enum { T = 2, W = 64 };
+    static float q[T * W], k[T * W], v[T * W], out[T * W], lse[T], dout[T * W], d[3][T * W];
+    weft_rng rng = weft_rng_make(6, WEFT_RNG_TEST);
+    for (int i = 0; i < T * W; i++)
+        q[i] = (float)weft_rng_normal(&rng), dout[i] = (float)weft_rng_normal(&rng);
+    for (int i = 0; i < W; i++) {
+        k[i] = k[W + i] = (float)weft_rng_normal(&rng);
+        v[i] = (float)weft_rng_normal(&rng);
+        v[W + i] = v[i] + 1e-4f * (float)weft_rng_normal(&rng);
+    }
+    const weft_attr_attention attr = {0.125, true};
+    const weft_view in[6] = {{q, WEFT_F32, {4, {1, T, 1, W}}}, {k, WEFT_F32, {4, {1, T, 1, W}}},
+                             {v, WEFT_F32, {4, {1, T, 1, W}}}, {out, WEFT_F32, {4, {1, T, 1, W}}},
+                             {lse, WEFT_F32, {3, {1, 1, T}}},  {dout, WEFT_F32, {4, {1, T, 1, W}}}};
+    weft_view o[2] = {in[3], in[4]}, grad[3] = {{d[0], WEFT_F32, in[0].shape},
+                                                {d[1], WEFT_F32, in[0].shape},
+                                                {d[2], WEFT_F32, in[0].shape}};
+    run_op(WEFT_OP_ATTENTION, &attr, in, 3, o, 2);
+    run_op(WEFT_OP_ATTENTION_GRAD, &attr, in, 6, grad, 3);
+    double dq = 0, dk = 0;
+    for (int i = 0; i < T * W; i++) {
+        dq += (double)d[0][i] * (double)d[0][i];
+        dk += (double)d[1][i] * (double)d[1][i];
+    }
+    cr_expect(dk > 0 && sqrt(dq / dk) <= 1e-5, "%g of %g", sqrt(dq), sqrt(dk));
+}
+
 static weft_status_code embed_one(int32_t id)
 {
     float table[6] = {0}, out[2];
