@@ -194,6 +194,16 @@ const float *weft_parity_param(const parity *p, const char *theirs, int64_t *cou
     return t ? (const float *)t->data + own.first : NULL;
 }
 
+/* Parameters of a model, and matrices beside them, by the beginning of their names. */
+static size_t param_prefix(const char *name)
+{
+    static const char *const prefixes[] = {"param.", "lora."};
+    for (int i = 0; i < WEFT_COUNT(prefixes); i++)
+        if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
+            return strlen(prefixes[i]);
+    return 0;
+}
+
 /* Copies param.<name> of the golden file into the store; every parameter of either side must be
  * there. */
 static weft_status load_params(parity *p)
@@ -207,13 +217,14 @@ static weft_status load_params(parity *p)
         loaded ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
     for (int64_t i = 0; status == WEFT_OK && i < weft_tensors_count(p->golden); i++) {
         const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
-        if (strncmp(t->name, "param.", 6) || !weft_dtype_is_float(t->dtype)) /* counters */
+        const size_t skip = param_prefix(t->name);
+        if (!skip || !weft_dtype_is_float(t->dtype)) /* counters */
             continue;
         int64_t at;
         slice own;
-        weft_tensor *to = find_param(p, t->name + 6, &at, &own);
+        weft_tensor *to = find_param(p, t->name + skip, &at, &own);
         if (!to) {
-            strange = strange ? strange : t->name + 6;
+            strange = strange ? strange : t->name + skip;
             continue;
         }
         if (t->count != own.count) {

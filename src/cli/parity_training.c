@@ -3,6 +3,7 @@
  * around whatever model it is. */
 #include "cli/parity_model.h"
 #include "diffusion/process.h"
+#include "pass/tune.h"
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -245,6 +246,37 @@ static weft_value build(const training *t, weft_graph *g)
     return weft_process_loss(g, t->process, &t->noised, answer, data, noise, &level);
 }
 
+/* "rank", "lora_alpha" and "target_modules" in the file: matrices are trained in the model's
+ * place. */
+static weft_status tune(const training *t)
+{
+    weft_parity *p = t->p;
+    const json_t *targets = json_object_get(p->json, "target_modules");
+    const int64_t most = (int64_t)json_array_size(targets) + 1;
+    weft_tuning tuning = {.scope = "", .rank = 0};
+    weft_graph *tuned;
+    WEFT_TRY(weft_json_get_i64_or(p->json, "rank", p->config_file, 0, &tuning.rank));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)tuning.rank,
+                                  &tuning.alpha));
+    if (!tuning.rank)
+        return WEFT_OK;
+    tuning.targets.item =
+        weft_arena_alloc(weft_graph_arena(p->graph), most * (int64_t)sizeof *tuning.targets.item);
+    if (!tuning.targets.item)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int64_t i = 0; i < most; i++) {
+        const json_t *one = json_is_string(targets) ? targets : json_array_get(targets, (size_t)i);
+        if (json_is_string(one) && (i == 0 || one != targets))
+            tuning.targets.item[tuning.targets.count++] = json_string_value(one);
+    }
+    const weft_status_code status = weft_pass_tune(p->graph, &tuning, &tuned);
+    if (status != WEFT_OK)
+        return weft_fail_context(status, "%s", p->config_file);
+    weft_graph_free(p->graph);
+    p->graph = tuned;
+    return WEFT_OK;
+}
+
 static void judge_number(training *t, const char *what, int64_t step, double ours, double theirs,
                          double *worst)
 {
@@ -325,6 +357,63 @@ static weft_status find_scale(training *t, const char *name, const float *ours, 
     return WEFT_OK;
 }
 
+/* values[count] += what the matrices beside the weight `name` add: sums in f64. */
+static weft_status merge(const training *t, const char *name, float *values, int64_t count)
+{
+    const weft_parity *p = t->p;
+    char matrix[2][700];
+    int64_t size[2], rank;
+    double alpha;
+    const int module = (int)(strlen(name) - strlen(".weight"));
+    for (int i = 0; i < 2; i++)
+        snprintf(matrix[i], sizeof matrix[i], "%.*s.lora_%c.weight", module > 0 ? module : 0, name,
+                 "AB"[i]);
+    const float *a = weft_parity_param(p, matrix[0], &size[0]),
+                *b = weft_parity_param(p, matrix[1], &size[1]);
+    WEFT_TRY(weft_json_get_i64(p->json, "rank", p->config_file, &rank));
+    WEFT_TRY(weft_json_get_f64_or(p->json, "lora_alpha", p->config_file, (double)rank, &alpha));
+    if (!a || !b || size[0] / rank * (size[1] / rank) != count)
+        return weft_fail(WEFT_E_SHAPE, "%s: no matrices were trained beside \"%s\"", p->file, name);
+    const int64_t columns = size[0] / rank;
+    for (int64_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int64_t k = 0; k < rank; k++)
+            sum += (double)b[i / columns * rank + k] * (double)a[k * columns + i % columns];
+        values[i] = (float)((double)values[i] + alpha / (double)rank * sum);
+    }
+    return WEFT_OK;
+}
+
+/* "final.merged.<weight>": a weight with the matrices beside it in it. */
+static weft_status compare_merged(const training *t, const weft_stored_tensor *theirs,
+                                  const char *name, double *worst)
+{
+    weft_parity *p = t->p;
+    int64_t count;
+    const float *weight = weft_parity_param(p, name, &count);
+    if (!weight || count != theirs->count)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" does not fit the model", p->file, theirs->name);
+    float *ours = weft_alloc(2 * count * (int64_t)sizeof *ours + 1), *values = ours + count;
+    if (!ours)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file);
+    memcpy(ours, weight, (size_t)count * sizeof *ours);
+    weft_tensor_to_f32(theirs, values);
+    const weft_status_code status = merge(t, name, ours, count);
+    if (status == WEFT_OK)
+        weft_parity_judge(p, "merged", name, ours, values, count, weft_parity_norm(values, count),
+                          tolerance, worst);
+    weft_free(ours);
+    return status;
+}
+
+static bool begins(const char **name, const char *with)
+{
+    const size_t length = strlen(with);
+    const bool does = !strncmp(*name, with, length);
+    *name += does ? length : 0;
+    return does;
+}
+
 static weft_status compare_weights(training *t, double *worst)
 {
     weft_parity *p = t->p;
@@ -335,6 +424,11 @@ static weft_status compare_weights(training *t, double *worst)
         const char *name = theirs->name + sizeof final_prefix - 1;
         int64_t count;
         double scale;
+        if (begins(&name, "merged.")) {
+            WEFT_TRY(compare_merged(t, theirs, name, worst));
+            continue;
+        }
+        begins(&name, "lora.");
         float *values = NULL;
         const float *ours = weft_parity_param(p, name, &count);
         if (!ours || count != theirs->count)
@@ -391,7 +485,9 @@ static weft_status train(training *t, double worst[3])
     WEFT_TRY(find_size(t, latents));
     const weft_value loss = build(t, p->graph);
     WEFT_TRY(weft_graph_check(p->graph));
-    weft_optimizer_build(p->graph, loss, &t->optimizer);
+    weft_output(p->graph, "objective", loss);
+    WEFT_TRY(tune(t));
+    weft_optimizer_build(p->graph, weft_graph_find(p->graph, "objective"), &t->optimizer);
     WEFT_TRY(weft_parity_compile(p));
     WEFT_TRY(run_steps(t, worst));
     return compare_weights(t, &worst[2]);

@@ -43,4 +43,35 @@ typedef struct weft_adapter_box {
 weft_status weft_adapters_merge(const weft_adapter_use *use, int count, const weft_adapter_box *box,
                                 bool *changed);
 
+/* ---- writing -------------------------------------------------------------------------------- */
+
+/* Whose names a file has, and where it says alpha:
+ *
+ *   diffusers  pytorch_lora_weights  transformer.<module>.lora_A.weight, ...    in its header
+ *   peft       adapter_model         base_model.model.<module>.lora_A.weight    adapter_config.json
+ */
+typedef enum weft_adapter_format {
+    WEFT_ADAPTER_DIFFUSERS,
+    WEFT_ADAPTER_PEFT,
+} weft_adapter_format;
+extern const char *const weft_adapter_formats[]; /* ends with NULL */
+
+typedef struct weft_adapter_pair {
+    char module[512]; /* as the model's files name it */
+    int64_t rank, rows, columns;
+    double alpha;
+    float *down, *up; /* (rank, columns), (rows, rank) */
+} weft_adapter_pair;
+typedef struct weft_adapter_file {
+    const weft_family *family;
+    const weft_graph *graph; /* whole, untuned */
+    const char *scope;       /* that the model's names have in it */
+    weft_adapter_format format;
+    weft_dtype dtype; /* F32, BF16 or F16 */
+    const char *folder;
+} weft_adapter_file;
+/* <folder>/<stem>.safetensors, atomic. */
+weft_status weft_adapter_write(const weft_adapter_file *file, const weft_adapter_pair *pair,
+                               int64_t count);
+
 #endif

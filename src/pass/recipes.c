@@ -2,6 +2,7 @@
 #include "pass/pass.h"
 #include "pass/rewrite.h"
 #include "pass/stage.h"
+#include "pass/tune.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -120,9 +121,26 @@ static bool is_about(const weft_recipe_row *row, const char *axis, const char *n
            weft_name_matches(row->pattern, name);
 }
 
+/* A matrix beside a linear layer lies as the weight does: lora_A has its columns, lora_B its rows,
+ * and what is split the other way leaves it whole. */
+static const weft_recipe_row *row_beside(const weft_recipe *recipe, const char *axis,
+                                         const char *name, size_t module)
+{
+    char beside[700];
+    const int own = !strncmp(name + module, ".lora_A.", 8);
+    snprintf(beside, sizeof beside, "%.*s.weight", (int)module, name);
+    const weft_recipe_row *row = weft_recipe_row_for(recipe, axis, beside, true);
+    const bool other = row && row->layout.kind == WEFT_S && row->layout.dim != WEFT_ANY_DIM &&
+                       row->layout.dim != own;
+    return other ? NULL : row;
+}
+
 const weft_recipe_row *weft_recipe_row_for(const weft_recipe *recipe, const char *axis,
                                            const char *name, bool is_param)
 {
+    size_t module;
+    if (is_param && weft_tuning_is_lora(name, &module))
+        return row_beside(recipe, axis, name, module);
     for (int i = 0; i < recipe->count; i++)
         if (is_about(&recipe->row[i], axis, name, is_param))
             return &recipe->row[i];

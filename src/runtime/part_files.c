@@ -15,6 +15,11 @@ static bool begins(const char *name, const char *prefix)
     return !strncmp(name, prefix, strlen(prefix));
 }
 
+static bool is_in(const weft_part_set *set, const weft_tensor *t)
+{
+    return begins(t->name, set->prefix) && !(set->trained && t->frozen);
+}
+
 static int64_t tensor_bytes(const weft_tensor *t)
 {
     return weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
@@ -120,7 +125,7 @@ static weft_status choose_pieces(weft_part_stream *s, weft_store *store)
             for (int64_t i = 0; i < weft_store_count(store); i++) {
                 const weft_tensor *t = weft_store_at(store, i);
                 const int64_t bytes = weft_shape_count(&t->whole) * weft_dtype_bytes(t->dtype);
-                if (!begins(t->name, s->set[set].prefix) || t->replica < 0)
+                if (!is_in(&s->set[set], t) || t->replica < 0)
                     continue;
                 const double share = (double)before / (double)(total ? total : 1);
                 const int chosen = (int)(share * (t->replicas > 1 ? t->replicas : 1));
@@ -344,8 +349,9 @@ static weft_status read_part(part_reader *r, const weft_stored_tensor *stored)
     weft_buf name = {0};
     weft_buf_printf(&name, "%s%.*s", r->set->strip ? r->set->prefix : "", length, stored->name);
     WEFT_TRY(weft_buf_check(&name));
-    const int64_t index =
-        begins(name.data, r->set->prefix) ? weft_store_index(r->store, name.data) : -1;
+    int64_t index = weft_store_index(r->store, name.data);
+    if (index >= 0 && !is_in(r->set, weft_store_at(r->store, index)))
+        index = -1;
     if (index < 0)
         weft_listing_add(&r->unknown, name.data);
     weft_buf_free(&name);
@@ -382,7 +388,7 @@ static weft_status check_filled(const part_reader *r, const char *folder)
     for (int64_t i = 0; i < weft_store_count(r->store); i++) {
         const weft_tensor *t = weft_store_at(r->store, i);
         const int64_t count = weft_shape_count(&t->shape);
-        if (begins(t->name, r->set->prefix) && r->filled[i] != count)
+        if (is_in(r->set, t) && r->filled[i] != count)
             weft_listing_add(r->filled[i] < count ? &missing : &twice, t->name);
     }
     if (missing.count || r->unknown.count)
@@ -406,7 +412,7 @@ static weft_status check_filled(const part_reader *r, const char *folder)
 static bool any_of(weft_store *store, const weft_part_set *set)
 {
     for (int64_t i = 0; i < weft_store_count(store); i++)
-        if (begins(weft_store_at(store, i)->name, set->prefix))
+        if (is_in(set, weft_store_at(store, i)))
             return true;
     return false;
 }

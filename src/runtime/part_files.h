@@ -23,6 +23,7 @@ typedef struct weft_part_set {
     const char *stem;
     const char *prefix; /* "transformer.", "adamw." */
     bool strip;         /* names in the files do without the prefix */
+    bool trained;       /* only what is trained */
 } weft_part_set;
 
 typedef struct weft_part_writer {

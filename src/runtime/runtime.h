@@ -122,6 +122,7 @@ typedef struct weft_tensor {
      * -1: each rank's own content, a part of nothing (its own contribution to a sum). */
     int replica, replicas;
     bool mapped; /* kept elsewhere: on the host `data` is a file's; see weft_tensor_drop */
+    bool frozen; /* a parameter that is not trained */
 } weft_tensor;
 weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */
 int64_t weft_store_index(const weft_store *store, const char *name); /* -1: none */

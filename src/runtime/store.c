@@ -232,6 +232,7 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
     if (source->global.rank == info->shape.rank)
         tensor.whole = source->global;
     memcpy(tensor.start, source->start, sizeof tensor.start);
+    tensor.frozen = source->frozen;
     return tensor;
 }
 

@@ -632,7 +632,8 @@ static void list_sets(weft_checkpoints *c)
         c->set[c->sets++] = (weft_part_set){.folder = c->spec.part[i].scope,
                                             .stem = c->spec.part[i].stem,
                                             .prefix = c->prefix[i],
-                                            .strip = true};
+                                            .strip = true,
+                                            .trained = c->spec.part[i].tuned};
     }
     c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "optimizer", .prefix = "adamw."};
     c->set[c->sets++] = (weft_part_set){.folder = "", .stem = "ema", .prefix = "ema."};

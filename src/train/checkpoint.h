@@ -4,7 +4,8 @@
  *                          other file, and its own
  *   config.yaml            the resolved config
  *   <scope>/               config.json and weights of each model in the public layout
- *                          (transformer, text_encoder, vae)
+ *                          (transformer, text_encoder, vae); of one that is tuned only those that
+ *                          are trained: made_of in state.json has the hash of all others' folder
  *   optimizer.safetensors  moments
  *   ema.safetensors        moving averages
  *
@@ -33,6 +34,7 @@ typedef struct weft_checkpoint_part {
     const char *scope; /* "transformer" */
     const char *stem;  /* of the file with the weights */
     json_t *config;    /* of config.json; borrowed */
+    bool tuned;        /* only what of it is trained is in checkpoints (pass/tune.h) */
 } weft_checkpoint_part;
 
 /* Weights, whole, and config.json into `folder`. Collective when `comm` is there; rank 0 writes. */

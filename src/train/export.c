@@ -1,6 +1,8 @@
 #include "train/export.h"
 
 #include "base/fs.h"
+#include "model/adapter.h"
+#include "runtime/part.h"
 #include "runtime/weights.h"
 
 #include <stdio.h>
@@ -126,9 +128,88 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     return write_index(e, folder);
 }
 
+/* ---- matrices beside a model ---------------------------------------------------------------- */
+
+/* A matrix, whole and f32 on rank 0 (heap); NULL elsewhere. Collective. */
+static weft_status take_matrix(const weft_export *e, const char *name, float **out)
+{
+    const weft_tensor *t = weft_store_find(e->store, name);
+    void *made = NULL;
+    if (!t)
+        return weft_fail(WEFT_E_INTERNAL, "\"%s\" is not there", name);
+    WEFT_TRY(weft_tensor_gather(e->comm, 0, t, &made));
+    if (weft_comm_rank(e->comm) == 0) {
+        const int64_t bytes = weft_shape_count(&t->whole) * weft_dtype_bytes(WEFT_F32);
+        *out = weft_alloc(bytes + 1);
+        if (*out)
+            memcpy(*out, made ? made : t->data, (size_t)bytes);
+    }
+    weft_free(made);
+    return weft_comm_rank(e->comm) || *out
+               ? WEFT_OK
+               : weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+}
+
+static weft_status take_pair(const weft_export *e, const char *down, size_t module,
+                             weft_adapter_pair *pair)
+{
+    const weft_tuning tuning = weft_run_tuning(e->run, "");
+    const size_t skip = strlen(e->models->denoiser.family->scope) + 1;
+    char up[700];
+    snprintf(up, sizeof up, "%.*s.lora_B.weight", (int)module, down);
+    const weft_tensor *a = weft_store_find(e->store, down), *b = weft_store_find(e->store, up);
+    if (!a || !b)
+        return weft_fail(WEFT_E_INTERNAL, "\"%s\" or its other matrix is not there", down);
+    *pair = (weft_adapter_pair){.alpha = tuning.alpha,
+                                .rank = a->whole.dim[0],
+                                .columns = a->whole.dim[1],
+                                .rows = b->whole.dim[0]};
+    snprintf(pair->module, sizeof pair->module, "%.*s", (int)(module - skip), down + skip);
+    WEFT_TRY(take_matrix(e, down, &pair->down));
+    return take_matrix(e, up, &pair->up);
+}
+
+static weft_status write_adapter(const weft_export *e)
+{
+    char folder[600];
+    const int32_t nodes = weft_graph_node_count(e->graph);
+    weft_graph *base = NULL;
+    weft_adapter_pair *pair = weft_alloc((nodes + 1) * (int64_t)sizeof *pair);
+    int64_t pairs = 0;
+    weft_status_code status = pair ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    snprintf(folder, sizeof folder, "%s/adapter", e->run->out);
+    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(e->graph, n);
+        const char *name =
+            node->op == WEFT_OP_PARAM ? weft_value_get(e->graph, node->out[0])->name : "";
+        size_t module;
+        if (weft_tuning_is_lora(name, &module) && !strncmp(name + module, ".lora_A", 7))
+            status = take_pair(e, name, module, &pair[pairs++]);
+    }
+    if (status == WEFT_OK)
+        status = weft_run_base(e->models, &base);
+    const weft_adapter_file file = {.family = e->models->denoiser.family,
+                                    .graph = base,
+                                    .scope = e->models->denoiser.family->scope,
+                                    .format = e->run->transformer.lora.format,
+                                    .dtype = dtype_of(e),
+                                    .folder = folder};
+    if (status == WEFT_OK && weft_comm_rank(e->comm) == 0)
+        status = weft_adapter_write(&file, pair, pairs);
+    for (int64_t i = 0; i < pairs; i++) {
+        weft_free(pair[i].down);
+        weft_free(pair[i].up);
+    }
+    weft_free(pair);
+    weft_graph_free(base);
+    return status;
+}
+
 weft_status weft_export_write(const weft_export *e)
 {
     char folder[600], path[700];
+    if (weft_run_trained_from(e->run, e->models)->lora.rank)
+        return write_adapter(e);
     snprintf(folder, sizeof folder, "%s/model", e->run->out);
     for (int i = 0; i < e->parts; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, e->part[i].scope);

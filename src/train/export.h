@@ -24,6 +24,7 @@ typedef struct weft_export {
  *   weft.json                           the clip size and the lengths of texts that it was trained
  *                                       on, for `weft generate`
  *   model_index.json                    comes last
+ * Matrices beside one (pass/tune.h): <out>/adapter, and nothing else.
  * Collective; rank 0 writes. */
 weft_status weft_export_write(const weft_export *e);
 

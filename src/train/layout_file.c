@@ -41,19 +41,13 @@ static weft_status run_of(const weft_run *run, const weft_run_models *models, js
     char text[20];
     for (int64_t i = 0; i < run->stages.count; i++)
         for (int k = 0; k < weft_stage_bucket_count(&stage[i]); k++) {
-            weft_graph *g = weft_graph_create();
-            if (!g)
-                return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-            weft_objective_build(g, run, models, weft_stage_bucket(&stage[i], k));
-            const weft_status_code status = weft_graph_check(g);
-            if (status == WEFT_OK) {
-                const uint64_t hash = weft_graph_hash(g);
-                const int64_t own = weft_graph_param_count(g);
-                id = weft_id_mix(id, &hash, sizeof hash);
-                parameters = own > parameters ? own : parameters;
-            }
+            weft_graph *g;
+            WEFT_TRY(weft_objective_make(run, models, weft_stage_bucket(&stage[i], k), &g));
+            const uint64_t hash = weft_graph_hash(g);
+            const int64_t own = weft_graph_param_count(g);
             weft_graph_free(g);
-            WEFT_TRY(status);
+            id = weft_id_mix(id, &hash, sizeof hash);
+            parameters = own > parameters ? own : parameters;
         }
     weft_id_print(id, text);
     *json = json_pack("{s:s, s:I, s:s}", "model", model->family->class_name, "parameters",

@@ -70,6 +70,15 @@ static json_t *hash_text(uint64_t hash)
     return json_string(text);
 }
 
+static bool has_weights(const char *name)
+{
+    static const char *const extensions[] = {"safetensors", "gguf", "pt", "pth", "bin"};
+    for (int i = 0; i < WEFT_COUNT(extensions); i++)
+        if (!strcmp(weft_path_extension(name), extensions[i]))
+            return true;
+    return false;
+}
+
 /* Of a model's weights and config. */
 static weft_status hash_model(const char *folder, json_t **hash)
 {
@@ -78,9 +87,8 @@ static weft_status hash_model(const char *folder, json_t **hash)
     uint64_t all = 0;
     weft_status_code status = WEFT_OK;
     for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
-        const char *extension = weft_path_extension(names.name[i]);
         XXH3_state_t state;
-        if (strcmp(extension, "safetensors") && strcmp(names.name[i], "config.json"))
+        if (!has_weights(names.name[i]) && strcmp(names.name[i], "config.json"))
             continue;
         char *path = weft_path_join(folder, names.name[i]);
         XXH3_64bits_reset_withSeed(&state, all);
@@ -114,6 +122,10 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
     if (weft_run_denoises(models)) {
         WEFT_GO(hash_model(run->autoencoder.weights, &hash));
         json_object_set_new(m, "autoencoder", hash);
+    }
+    if (models->tuned) {
+        WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
+        json_object_set_new(m, "base", hash);
     }
     for (int r = 0; r < models->captions.readers; r++) {
         const weft_reader *reader = &models->captions.reader[r];
@@ -156,6 +168,7 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
     } named[] = {
         {"data", "the shards under data.path (or data.split) are others"},
         {"autoencoder", "the autoencoder is another one (its weights or its config)"},
+        {"base", "the weights that are tuned are others (their files or their config)"},
         {"text_encoder", "the text encoder is another one (its weights or its config)"},
         {"text_encoder_2", "the second text encoder is another one (its weights or its config)"},
         {"tokenizer", "the tokenizer is another one (its files, or the length of a text)"},

@@ -11,7 +11,8 @@
 /* Every stage against the data: each needs samples that fit. Says which stage does not, and which
  * repeats samples inside of a step. `fingerprint`: of the data set. */
 weft_status weft_run_check_data(const weft_run *run, uint64_t *fingerprint);
-/* {"data", "autoencoder", "text_encoder", "stages": [...]}: hashes. Reads the encoders' weights. */
+/* {"data", "autoencoder", "base" (of a model that is tuned), "text_encoder", "stages": [...]}:
+ * hashes. Reads the encoders' weights. */
 weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
                          json_t **made_of);
 /* What of `now` is not as it was `before` (NULL: not known): WEFT_E_CONFIG lists it, or, when

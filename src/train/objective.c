@@ -117,6 +117,57 @@ weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_r
     return loss;
 }
 
+const weft_model *weft_run_trained(const weft_run_models *m)
+{
+    return weft_run_denoises(m) ? &m->denoiser : &m->autoencoder;
+}
+
+/* In the place of `g`, which is freed. */
+static weft_status tune(const weft_run *run, const weft_run_models *models, weft_graph **g)
+{
+    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(models)->family->scope);
+    weft_graph *tuned = NULL;
+    if (!weft_tuning_given(&tuning))
+        return WEFT_OK;
+    const weft_status_code status = weft_pass_tune(*g, &tuning, &tuned);
+    weft_graph_free(*g);
+    *g = tuned;
+    return status;
+}
+
+weft_status weft_objective_make(const weft_run *run, const weft_run_models *models,
+                                const weft_bucket *size, weft_graph **graph)
+{
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    weft_objective_build(g, run, models, size);
+    weft_status_code status = weft_graph_check(g);
+    if (status == WEFT_OK)
+        status = tune(run, models, &g);
+    if (status == WEFT_OK)
+        *graph = g;
+    else
+        weft_graph_free(g);
+    return status;
+}
+
+weft_status weft_run_base(const weft_run_models *models, weft_graph **graph)
+{
+    const weft_model *model = weft_run_trained(models);
+    const weft_model_size size = weft_model_smallest(model);
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    weft_model_build(g, model, &size, true);
+    const weft_status_code status = weft_graph_check(g);
+    if (status == WEFT_OK)
+        *graph = g;
+    else
+        weft_graph_free(g);
+    return status;
+}
+
 void weft_encoder_build(weft_graph *g, const weft_model *autoencoder, const weft_bucket *bucket)
 {
     const weft_model_size size = pixels_of(bucket);
@@ -188,6 +239,24 @@ static weft_status read_denoiser(const weft_run *run, const char *path, weft_run
     return weft_captions_read(&m->denoiser, spec, count, path, &m->captions);
 }
 
+/* Patterns that fit nothing, before anything is read or run. */
+static weft_status check_tuning(const weft_run *run, const char *path, weft_run_models *m)
+{
+    weft_graph *g;
+    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(m)->family->scope);
+    m->tuned = weft_tuning_given(&tuning);
+    if (!m->tuned)
+        return WEFT_OK;
+    WEFT_TRY(weft_run_base(m, &g));
+    const weft_status_code status = tune(run, m, &g);
+    weft_graph_free(g);
+    return status == WEFT_OK
+               ? WEFT_OK
+               : weft_fail_context(status, "%s: %s (%s)", path,
+                                   weft_run_denoises(m) ? "transformer" : "autoencoder",
+                                   weft_run_trained(m)->family->class_name);
+}
+
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
@@ -199,6 +268,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(&m, path));
     WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
+    WEFT_TRY(check_tuning(run, path, &m));
     *models = m;
     return WEFT_OK;
 }

@@ -12,6 +12,7 @@ typedef struct weft_run_models {
     weft_model denoiser;    /* family NULL: the autoencoder is trained */
     weft_captions captions; /* beside a denoiser: its text encoders */
     uint32_t text_stays;    /* bit r: encoder r is not trained */
+    bool tuned;             /* what is trained is so in parts, or matrices beside it are */
     bool text_given;        /* none is trained, and embeddings of captions are given */
     /* of these, by weft_run_models_connect: */
     weft_grid grid;                                   /* the autoencoder's: pixels to latents */
@@ -45,6 +46,20 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  * Parameters are under the scopes of their families. */
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size);
+
+/* The same in a graph of its own, tuned as the run says (pass/tune.h). */
+weft_status weft_objective_make(const weft_run *run, const weft_run_models *models,
+                                const weft_bucket *size, weft_graph **graph);
+/* The model that is trained, and its config in the run. */
+const weft_model *weft_run_trained(const weft_run_models *models);
+static inline const weft_run_model *weft_run_trained_from(const weft_run *run,
+                                                          const weft_run_models *models)
+{
+    return weft_run_denoises(models) ? &run->transformer : &run->autoencoder;
+}
+/* The trained model's parameters by themselves, as its files have them: whole, untuned, under its
+ * scope. */
+weft_status weft_run_base(const weft_run_models *models, weft_graph **graph);
 
 /* Video (B,T,Y,X,3) "batch.video" -> "latents" (B,T',Y',X',Z): the posterior's mean, not
  * normalised. */

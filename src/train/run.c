@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include "kernel/kernel.h"
+#include "model/adapter.h"
 #include "model/dialect.h"
 
 #include <math.h>
@@ -38,16 +39,52 @@
         name, WEFT_KEY_GONE, .help = instead                                                       \
     }
 
+#define TUNING_KEYS                                                                                \
+    {"train",                                                                                      \
+     WEFT_KEY_STRING_LIST,                                                                         \
+     offsetof(weft_run_model, trained),                                                            \
+     "[]",                                                                                         \
+     "",                                                                                           \
+     "with weights: only these are trained, parameters or modules by their names, ends of names "  \
+     "or patterns with *; empty: all"},                                                            \
+    {                                                                                              \
+        "freeze", WEFT_KEY_STRING_LIST, offsetof(weft_run_model, freeze), "[]", "",                \
+            "with weights: these are not; they have no gradients, moments or averages, and are "   \
+            "not in checkpoints"                                                                   \
+    }
+
 static const weft_key autoencoder_keys[] = {
     MODEL_KEYS,
+    TUNING_KEYS,
 };
 static const weft_section autoencoder_section = {
     "autoencoder", "the video autoencoder: trained, or (beside a transformer) the one it works in",
     sizeof(weft_run_model), autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
 
+static const weft_key lora_keys[] = {
+    {"rank", WEFT_KEY_I64, offsetof(weft_run_lora, rank), "0", "",
+     "of the two matrices beside each target, which are all that is trained; 0: none, the "
+     "transformer itself is trained",
+     .min = 0, .max = 65536, .also = "r"},
+    {"alpha", WEFT_KEY_F64, offsetof(weft_run_lora, alpha), "0", "",
+     "what they add is scaled by alpha / rank; 0: by 1", .min = 0, .max = 1e6,
+     .also = "lora_alpha"},
+    {"targets", WEFT_KEY_STRING_LIST, offsetof(weft_run_lora, targets),
+     "[to_q, to_k, to_v, to_out.0]", "",
+     "linear layers, by their names, ends of names or patterns with *; all-linear: every one",
+     .also = "target_modules"},
+    {"format", WEFT_KEY_ENUM, offsetof(weft_run_lora, format), "diffusers", "",
+     "of the finished OUT/adapter: whose names it has", .choices = weft_adapter_formats},
+};
+static const weft_section lora_section = {
+    "lora", "low-rank matrices beside linear layers, trained in the place of the weights (LoRA)",
+    sizeof(weft_run_lora), lora_keys, WEFT_COUNT(lora_keys)};
+
 #define IN_CONFIG "write transformer: {class: CLASS, config: {...}} with it in config"
 static const weft_key transformer_keys[] = {
     MODEL_KEYS,
+    TUNING_KEYS,
+    {"lora", WEFT_KEY_SECTION, offsetof(weft_run_model, lora), .section = &lora_section},
     GONE("num_layers", IN_CONFIG),
     GONE("num_attention_heads", IN_CONFIG),
     GONE("attention_head_dim", IN_CONFIG),
@@ -386,6 +423,54 @@ static weft_status check_model(const weft_run_model *m, weft_role role, const ch
     return status;
 }
 
+weft_tuning weft_run_tuning(const weft_run *run, const char *scope)
+{
+    const weft_run_model *m =
+        weft_run_model_given(&run->transformer) ? &run->transformer : &run->autoencoder;
+    return (weft_tuning){.scope = scope,
+                         .train = m->trained,
+                         .freeze = m->freeze,
+                         .rank = m->lora.rank,
+                         .alpha = m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank,
+                         .targets = m->lora.targets};
+}
+
+/* What is not trained must come from somewhere that stays. */
+static weft_status check_tuning(const weft_run *run, const char *path)
+{
+    const bool denoises = weft_run_model_given(&run->transformer);
+    const weft_run_model *m = denoises ? &run->transformer : &run->autoencoder;
+    const char *key = denoises ? "transformer" : "autoencoder";
+    const weft_tuning tuning = weft_run_tuning(run, "");
+    if (denoises && (run->autoencoder.trained.count || run->autoencoder.freeze.count))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: autoencoder: nothing of it is trained beside a transformer; leave "
+                         "train and freeze out",
+                         path);
+    if (m->lora.alpha > 0 && !m->lora.rank)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s.lora.rank: alpha needs a rank, as in lora: {rank: "
+                         "16, alpha: 16}",
+                         path, key);
+    if (m->lora.rank && (m->trained.count || m->freeze.count))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s: with lora all weights stay, and lora.targets says where "
+                         "matrices are; leave train and freeze out",
+                         path, key);
+    if (weft_tuning_given(&tuning) && !m->weights[0])
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s.weights: %s leaves weights as they are, so they must come from "
+                         "somewhere: give the folder of a trained model",
+                         path, key, m->lora.rank ? "lora" : "train or freeze");
+    for (int r = 0; r < (int)run->text_encoders.count && m->lora.rank; r++)
+        if (!weft_run_text(run, r)->weights[0] || weft_run_text(run, r)->train)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: text_encoders.%d: with lora only the matrices are trained; give "
+                             "weights: FOLDER, and leave train out",
+                             path, r);
+    return WEFT_OK;
+}
+
 static weft_status check_models(const weft_run *run, const char *path)
 {
     const bool denoises = weft_run_model_given(&run->transformer);
@@ -488,7 +573,8 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(weft_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(check_buckets_given(run, path));
     WEFT_TRY(check_memory(run, path));
-    return check_models(run, path);
+    WEFT_TRY(check_models(run, path));
+    return check_tuning(run, path);
 }
 
 /* ---- stages -------------------------------------------------------------------------------- */

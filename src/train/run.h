@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
+#include "pass/tune.h"
 #include "prompt/captions.h"
 #include "train/optimizer.h"
 #include "train/stragglers.h"
@@ -19,6 +20,14 @@ typedef enum weft_run_embeddings {
 } weft_run_embeddings;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
+/* Low-rank matrices that are trained in the place of a transformer (pass/tune.h). */
+typedef struct weft_run_lora {
+    int64_t rank; /* 0: none */
+    double alpha; /* 0: the rank */
+    weft_string_list targets;
+    int format; /* weft_adapter_format: of the finished file */
+} weft_run_lora;
+
 /* A model of the run: a class and its config to begin from nothing, or the folder of a trained one.
  * The config is checked by the family's own table; channels and widths that the models beside it
  * decide may be left out. */
@@ -26,6 +35,9 @@ typedef struct weft_run_model {
     const char *class_name; /* "": `weights` has it */
     weft_config_tree config;
     const char *weights; /* folder with config.json and weights; "": from nothing */
+    /* the one that is trained, with weights: what of it */
+    weft_string_list trained, freeze;
+    weft_run_lora lora; /* transformers */
     /* text encoders: */
     bool train;            /* with weights: go on training them */
     const char *tokenizer; /* file or folder; "": in `weights` or beside it */
@@ -120,6 +132,8 @@ const weft_run_model *weft_run_text(const weft_run *run, int index);
 weft_status weft_run_model_read(const weft_run_model *m, weft_role role, const char *path,
                                 const char *key, int64_t channels, int64_t text_width,
                                 weft_model *model);
+/* What of the trained model, which has this scope, is trained. */
+weft_tuning weft_run_tuning(const weft_run *run, const char *scope);
 /* Every bucket of every stage fits the grids; `patch` NULL: there is no denoiser. */
 weft_status weft_run_check_sizes(const weft_run *run, const char *path, const weft_grid *grid,
                                  const weft_grid *patch);

@@ -126,7 +126,8 @@ weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_pla
                                  .ranks = weft_mesh_ranks(&place->mesh)};
     const weft_family *first =
         weft_run_denoises(models) ? models->denoiser.family : models->autoencoder.family;
-    spec.part[spec.parts++] = (weft_checkpoint_part){first->scope, first->stem, NULL};
+    spec.part[spec.parts++] =
+        (weft_checkpoint_part){first->scope, first->stem, NULL, models->tuned};
     for (int r = 0; r < models->captions.readers; r++) {
         const weft_reader *reader = &models->captions.reader[r];
         if (!(models->text_stays >> r & 1))

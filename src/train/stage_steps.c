@@ -7,10 +7,9 @@ static weft_status plan_bucket(weft_step_cache *cache, const weft_run *run,
                                int64_t parts, const weft_place_of_run *place, weft_step **step)
 {
     weft_bucket part = *size;
-    weft_graph *g = weft_graph_create();
+    weft_graph *g;
     part.batch /= parts;
-    if (g)
-        weft_objective_build(g, run, models, &part);
+    WEFT_TRY(weft_objective_make(run, models, &part, &g));
     return weft_step_cache_get(cache, g, &run->optimizer, place, step);
 }
 

@@ -89,10 +89,10 @@ typedef struct trainer {
 
 /* ---- beginning ----------------------------------------------------------------------------- */
 
-static void add_part(trainer *t, const char *scope, const weft_model *model)
+static void add_part(trainer *t, const char *scope, const weft_model *model, bool tuned)
 {
     t->part[t->parts++] =
-        (weft_checkpoint_part){scope, model->family->stem, weft_model_write(model)};
+        (weft_checkpoint_part){scope, model->family->stem, weft_model_write(model), tuned};
 }
 
 static weft_status read_models(trainer *t)
@@ -110,15 +110,15 @@ static weft_status read_models(trainer *t)
                          "fsdp split its training",
                          t->path);
     if (!weft_run_denoises(&t->models)) {
-        add_part(t, t->models.autoencoder.family->scope, &t->models.autoencoder);
+        add_part(t, t->models.autoencoder.family->scope, &t->models.autoencoder, t->models.tuned);
         return WEFT_OK;
     }
     t->place.trunk = t->models.denoiser.family->scope;
-    add_part(t, t->models.denoiser.family->scope, &t->models.denoiser);
+    add_part(t, t->models.denoiser.family->scope, &t->models.denoiser, t->models.tuned);
     const weft_captions *c = &t->models.captions;
     for (int r = 0; r < c->readers; r++)
         if (!(t->models.text_stays >> r & 1))
-            add_part(t, c->reader[r].reading->encoder, &c->reader[r].model);
+            add_part(t, c->reader[r].reading->encoder, &c->reader[r].model, false);
     return t->models.text_given ? WEFT_OK : weft_spelling_open(c, &t->spelling);
 }
 
@@ -395,14 +395,25 @@ static weft_status begin_one(trainer *t, const weft_graph *whole, const char *sc
     return weft_weights_load(t->store, whole, prefix, file, partial);
 }
 
+/* The one that is trained; its files know nothing of matrices beside it. */
+static weft_status begin_trained(trainer *t, const weft_graph *whole)
+{
+    const weft_model *model = weft_run_trained(&t->models);
+    const weft_run_model *from = weft_run_trained_from(t->run, &t->models);
+    weft_graph *base = NULL;
+    if (from->lora.rank)
+        WEFT_TRY(weft_run_base(&t->models, &base));
+    const weft_status_code status =
+        begin_one(t, base ? base : whole, model->family->scope, model, from, false);
+    weft_graph_free(base);
+    return status;
+}
+
 /* Files of text encoders have more than the encoder. */
 static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
     const weft_run_models *m = &t->models;
-    const bool denoises = weft_run_denoises(m);
-    const weft_model *first = denoises ? &m->denoiser : &m->autoencoder;
-    WEFT_TRY(begin_one(t, whole, first->family->scope, first,
-                       denoises ? &t->run->transformer : &t->run->autoencoder, false));
+    WEFT_TRY(begin_trained(t, whole));
     for (int r = 0; r < m->captions.readers && !m->text_given; r++) {
         const weft_reader *reader = &m->captions.reader[r];
         WEFT_TRY(begin_one(t, whole, reader->reading->encoder, &reader->model,

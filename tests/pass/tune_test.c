@@ -1,0 +1,188 @@
+/* What of a model is trained: frozen parameters, and matrices beside linear layers, in a graph that
+ * is small and in those of every family. */
+#include "model/model.h"
+#include "pass/tune.h"
+#include "train/optimizer.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIST(...)                                                                                  \
+    {                                                                                              \
+        sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[])                   \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const weft_init zero = {0};
+
+static weft_value linear(weft_graph *g, weft_value x, weft_value w)
+{
+    return weft_emit(g, WEFT_OP_LINEAR, (weft_value[]){x, w}, 2, &(weft_attr_linear){0});
+}
+
+/* Two layers, the second of which reads its weight twice; a table that is added, and a text encoder
+ * beside the model. */
+static weft_graph *net(void)
+{
+    weft_graph *g = weft_graph_create();
+    weft_value x = weft_input(g, "batch.x", WEFT_F32, WEFT_SHAPE(4, 6));
+    weft_graph_push(g, "text");
+    x = linear(g, x, weft_param(g, "to_q.weight", WEFT_F32, WEFT_SHAPE(6, 6), zero));
+    weft_graph_pop(g);
+    weft_graph_push(g, "model");
+    const weft_value q = weft_param(g, "blocks.0.to_q.weight", WEFT_F32, WEFT_SHAPE(8, 6), zero);
+    const weft_value out = weft_param(g, "out.0.weight", WEFT_F32, WEFT_SHAPE(8, 8), zero);
+    const weft_value table = weft_param(g, "table", WEFT_F32, WEFT_SHAPE(8), zero);
+    weft_graph_pop(g);
+    x = linear(g, linear(g, linear(g, x, q), out), out);
+    weft_output(g, "objective", weft_mean_all(g, weft_add(g, x, table)));
+    return g;
+}
+
+static weft_graph *tuned(const weft_tuning *tuning)
+{
+    weft_graph *g = net(), *out = NULL;
+    cr_assert_eq(weft_pass_tune(g, tuning, &out), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_graph_verify(out), WEFT_OK);
+    weft_graph_free(g);
+    return out;
+}
+
+static void expect_trained(weft_graph *g, const char *names)
+{
+    int count;
+    char text[400] = "";
+    const weft_value *param = weft_graph_params(g, &count);
+    for (int i = 0; i < count; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", i ? " " : "",
+                 weft_value_get(g, param[i])->name);
+    cr_expect_str_eq(text, names);
+}
+
+Test(tune, matrices_stand_beside_the_targets_of_the_scope_once_for_a_weight)
+{
+    weft_graph *g =
+        tuned(&(weft_tuning){.scope = "model", .rank = 2, .alpha = 4, .targets = LIST("out.0")});
+    expect_trained(g, "text.to_q.weight model.out.0.lora_A.weight model.out.0.lora_B.weight");
+    const weft_value_info *a = weft_value_get(g, weft_graph_find(g, "model.out.0.lora_A.weight")),
+                          *b = weft_value_get(g, weft_graph_find(g, "model.out.0.lora_B.weight"));
+    cr_expect(weft_shape_equal(&a->shape, &(weft_shape){.rank = 2, .dim = {2, 8}}));
+    cr_expect(weft_shape_equal(&b->shape, &(weft_shape){.rank = 2, .dim = {8, 2}}));
+    int linears = 0, scales = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        linears += node->op == WEFT_OP_LINEAR;
+        scales += node->op == WEFT_OP_AFFINE && ((const weft_attr_affine *)node->attr)->scale == 2;
+    }
+    cr_expect_eq(linears, 4 + 2 * 2);
+    cr_expect_eq(scales, 2);
+    weft_graph_free(g);
+}
+
+Test(tune, what_is_frozen_has_no_states)
+{
+    weft_graph *g = tuned(
+        &(weft_tuning){.scope = "model", .rank = 3, .alpha = 3, .targets = LIST("all-linear")});
+    weft_optimizer_build(g, weft_graph_find(g, "objective"),
+                         &(weft_optimizer_config){.ema_decay = 0.9});
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    cr_expect(weft_value_ok(weft_graph_find(g, "adamw.m.model.blocks.0.to_q.lora_A.weight")));
+    cr_expect(weft_value_ok(weft_graph_find(g, "ema.model.out.0.lora_B.weight")));
+    cr_expect(weft_value_ok(weft_graph_find(g, "adamw.v.text.to_q.weight")));
+    cr_expect_not(weft_value_ok(weft_graph_find(g, "adamw.m.model.out.0.weight")));
+    cr_expect_not(weft_value_ok(weft_graph_find(g, "ema.model.table")));
+    weft_graph_free(g);
+}
+
+Test(tune, patterns_are_names_their_ends_what_they_are_in_and_any_text)
+{
+    static const struct {
+        const char *train, *freeze, *left;
+    } cases[] = {
+        {NULL, "blocks.0", "model.out.0.weight model.table"},
+        {NULL, "to_q", "model.out.0.weight model.table"},
+        {NULL, "*.weight", "model.table"},
+        {"table", NULL, "model.table"},
+        {"weight", "out", "model.blocks.0.to_q.weight"},
+        {"*o*", "t*", "model.blocks.0.to_q.weight model.out.0.weight"},
+    };
+    for (int i = 0; i < WEFT_COUNT(cases); i++) {
+        const char *train = cases[i].train, *freeze = cases[i].freeze;
+        char left[200];
+        snprintf(left, sizeof left, "text.to_q.weight %s", cases[i].left);
+        weft_graph *g = tuned(&(weft_tuning){.scope = "model",
+                                             .train = {train != NULL, &train},
+                                             .freeze = {freeze != NULL, &freeze}});
+        expect_trained(g, left);
+        weft_graph_free(g);
+    }
+}
+
+Test(tune, what_fits_nothing_is_refused)
+{
+    static const struct {
+        const char *target, *freeze, *message;
+    } cases[] = {
+        {"table", NULL, "\"table\" is no linear layer"},
+        {"q", NULL,
+         "\"q\" is nothing that the model has; linear layers of this model end with "
+         "to_q, out.0"},
+        {NULL, "blocks", NULL},
+        {NULL, "block", "\"block\" is nothing that the model has"},
+        {NULL, "*", "nothing is left to train"},
+    };
+    for (int i = 0; i < WEFT_COUNT(cases); i++) {
+        weft_graph *g = net(), *out = NULL;
+        const char *target = cases[i].target, *freeze = cases[i].freeze;
+        const weft_tuning t = {.scope = "model",
+                               .rank = target != NULL,
+                               .alpha = 1,
+                               .targets = {target != NULL, &target},
+                               .freeze = {freeze != NULL, &freeze}};
+        cr_expect_eq(weft_pass_tune(g, &t, &out), cases[i].message ? WEFT_E_CONFIG : WEFT_OK);
+        if (cases[i].message)
+            cr_expect(strstr(weft_error_message(), cases[i].message), "%s", weft_error_message());
+        weft_graph_free(out);
+        weft_graph_free(g);
+    }
+}
+
+/* Every linear layer of every denoiser: the loss reaches each matrix, and nothing else has a
+ * gradient. */
+Test(tune, any_family_is_adapted)
+{
+    for (int f = 0; weft_families[f]; f++) {
+        weft_model model;
+        if (weft_families[f]->role != WEFT_ROLE_DENOISER || !weft_families[f]->sizes)
+            continue;
+        cr_assert_eq(weft_model_open(weft_families[f]->sizes[0].name, &model), WEFT_OK);
+        const weft_model_size size = weft_model_smallest(&model);
+        weft_graph *g = weft_graph_create(), *out = NULL;
+        weft_model_build(g, &model, &size, true);
+        const weft_tuning t = {
+            .scope = weft_families[f]->scope, .rank = 4, .alpha = 4, .targets = LIST("all-linear")};
+        cr_assert_eq(weft_pass_tune(g, &t, &out), WEFT_OK, "%s", weft_error_message());
+        weft_graph_free(g);
+        weft_optimizer_build(
+            out,
+            weft_mean_all(out, weft_unary(out, WEFT_OP_SQUARE, weft_graph_find(out, "prediction"))),
+            &(weft_optimizer_config){0});
+        cr_assert_eq(weft_graph_check(out), WEFT_OK, "%s", weft_error_message());
+        int count, without = 0;
+        const weft_value *param = weft_graph_params(out, &count);
+        for (int i = 0; i < count; i++) {
+            char state[600];
+            const char *name = weft_value_get(out, param[i])->name;
+            size_t module;
+            cr_expect(weft_tuning_is_lora(name, &module), "%s", name);
+            snprintf(state, sizeof state, "adamw.m.%s", name);
+            without += !weft_value_ok(weft_graph_find(out, state));
+        }
+        cr_expect(count > 0 && without <= count / 10, "%s: %d of %d matrices without a gradient",
+                  weft_families[f]->class_name, without, count);
+        weft_graph_free(out);
+    }
+}

@@ -1,0 +1,149 @@
+#!/bin/bash
+# LoRA: only matrices beside a trained transformer are trained, kept in checkpoints and written; stopped and gone on with bitwise, over ranks as on one;
+# the file is read by `weft generate`. And training of a part of a model's weights: the others stay, to the bit.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml --set stages.0.steps=6 --set stages.1.steps=2 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
+cat >lora.yaml <<'Y'
+out: runs/lora
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: shards, latents: latents}
+transformer:
+  weights: runs/dit/model/transformer
+  lora: {rank: 4, alpha: 8}
+text_encoders:
+  - {weights: runs/dit/model/text_encoder}
+optimizer: {ema_decay: 0.9}
+checkpoint: {every: 5, keep: 2}
+stages:
+  - {steps: 10, batch: 6, frames: 9, height: 32, width: 32, lr: 2e-2, warmup: 0, schedule: constant}
+Y
+train() { # NAME OPTIONS...
+    local name=$1
+    shift
+    "$WEFT" train lora.yaml --set out=runs/$name "$@" >$name.log 2>&1 || { cat $name.log; fail "weft train lora.yaml $*"; }
+}
+base=$(cat runs/dit/model/transformer/*.safetensors | md5sum)
+train lora
+[ "$base" = "$(cat runs/dit/model/transformer/*.safetensors | md5sum)" ] || fail "the base's files changed"
+[ ! -e runs/lora/model ] || fail "a whole model was written"
+grep -q "averages 12.00 KiB, moments 24.00 KiB), copies for checkpoints 48.00 KiB" lora.log || { cat lora.log; fail "states of more than the matrices"; }
+# names FILE: of its tensors, with their shapes
+names() {
+    python3 -c 'import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+for k in sorted(h):
+    if k != "__metadata__": print(k, *h[k]["shape"])' "$1"
+}
+adapter=runs/lora/adapter/pytorch_lora_weights.safetensors
+names $adapter | sed 's/^transformer\.//' >written
+[ "$(wc -l <written)" = 32 ] && grep -qx "blocks.1.attn2.to_out.0.lora_B.weight 24 4" written && grep -qx "blocks.0.attn1.to_q.lora_A.weight 4 24" written ||
+    { cat written; fail "what the adapter has"; }
+names runs/lora/checkpoints/step-00000010/transformer/diffusion_pytorch_model.safetensors | diff - written || fail "what the checkpoint has"
+
+# stopped and gone on with
+train half --set stages.0.steps=5
+train half
+grep -q "going on from runs/half/checkpoints/step-00000005" half.log || fail "not gone on"
+cmp runs/half/adapter/pytorch_lora_weights.safetensors $adapter || fail "other matrices after a stop"
+# over ranks
+mesh() { # RANKS OPTIONS...
+    local n=$1
+    shift
+    rm -rf runs/mesh
+    ranks $n "$WEFT" train lora.yaml --set out=runs/mesh "$@" >mesh.log 2>&1 || { cat mesh.log; fail "$*"; }
+    paste <(losses runs/lora) <(losses runs/mesh) | awk '
+        function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+        off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "$*: other losses"
+    names runs/mesh/adapter/pytorch_lora_weights.safetensors | sed 's/^transformer\.//' | diff - written || fail "$*: other tensors"
+}
+mesh 2 --set parallel.dp=2
+mesh 2 --set parallel.fsdp=2
+mesh 2 --set parallel.zero=2
+mesh 2 --set parallel.tp=2
+mesh 2 --set parallel.pp=2
+mesh 2 --set parallel.cp=2
+
+# generation with it, and with none of it
+video() { # NAME OPTIONS...
+    local name=$1
+    shift
+    "$WEFT" generate --model runs/dit/model --prompt "a red circle" --steps 4 --seed 3 --out $name.mp4 "$@" >generate.log 2>&1 ||
+        { cat generate.log; fail "weft generate $*"; }
+}
+video base
+video with --lora $adapter
+video without --lora $adapter:0
+cmp -s base.mp4 without.mp4 || fail "an adapter of weight 0 changed the video"
+cmp -s base.mp4 with.mp4 && fail "the adapter changed nothing"
+train peft --set transformer.lora.format=peft
+names runs/peft/adapter/adapter_model.safetensors | sed 's/^base_model\.model\.//' | diff - written || fail "peft's tensors"
+python3 -c 'import json; c = json.load(open("runs/peft/adapter/adapter_config.json"))
+assert c["r"] == 4 and c["lora_alpha"] == 8 and c["peft_type"] == "LORA" and len(c["target_modules"]) == 16, c' || fail "adapter_config.json"
+video peft --lora runs/peft/adapter
+cmp -s with.mp4 peft.mp4 || fail "another video with peft's file"
+"$WEFT" generate --model runs/dit/model --prompt x --lora runs/vae/model/vae/diffusion_pytorch_model.safetensors --out x.mp4 >x.log 2>&1 &&
+    fail "a file that is no adapter was taken"
+grep -q "are no part of an adapter" x.log || { cat x.log; fail "what was said of a file that is no adapter"; }
+
+# what is refused
+refuse() { # PATTERN OPTIONS...
+    local pattern=$1
+    shift
+    "$WEFT" train lora.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "$*: taken"
+    grep -qE -- "$pattern" out.log || { cat out.log; fail "$*: expected '$pattern'"; }
+}
+refuse 'lora.yaml: transformer \(WanTransformer3DModel\): lora.targets: "to_z" is nothing that the model has; linear layers .* to_q, to_k' --set 'transformer.lora.targets=[to_q, to_z]'
+refuse '"norm_q" is no linear layer, and only such are adapted' --set 'transformer.lora.targets=[norm_q]'
+refuse "lora.targets: at least one is needed" --set 'transformer.lora.targets=[]'
+refuse "transformer.weights: lora leaves weights as they are" --set transformer.weights= --set transformer.class=WanTransformer3DModel
+refuse "with lora all weights stay" --set 'transformer.freeze=[blocks.0]'
+refuse "text_encoders.0: with lora only the matrices are trained" --set text_encoders.0.train=true
+refuse "lora.rank: alpha needs a rank" --set transformer.lora.rank=0
+refuse "'-1' is not an integer from 0" --set transformer.lora.rank=-1
+refuse "autoencoder: nothing of it is trained beside a transformer" --set 'autoencoder.train=[encoder]'
+cp -r runs/dit/model/transformer other
+python3 - <<'PY'
+import glob
+path = glob.glob("other/*.safetensors")[0]
+data = bytearray(open(path, "rb").read())
+at = data.find(b"weft.xxh3") # without its own checksum the file is one of others
+data[at:at + 9] = b"weft_xxh3"
+data[-1] ^= 1
+open(path, "wb").write(data)
+PY
+"$WEFT" train lora.yaml --set stages.0.steps=12 --set transformer.weights=other >out.log 2>&1 && fail "gone on from another base"
+grep -q "the weights that are tuned are others" out.log || { cat out.log; fail "what was said of another base"; }
+
+# a part of the weights
+whole=(--set transformer.lora.rank=0 --set transformer.lora.alpha=0)
+train frozen "${whole[@]}" --set 'transformer.freeze=[blocks.0, attn2]' --set stages.0.steps=5
+train chosen "${whole[@]}" --set 'transformer.train=[to_q, "*.bias"]'
+train stopped "${whole[@]}" --set 'transformer.train=[to_q, "*.bias"]' --set stages.0.steps=5
+train stopped "${whole[@]}" --set 'transformer.train=[to_q, "*.bias"]'
+grep -q "going on from" stopped.log || fail "a part of the weights: not gone on"
+cmp runs/stopped/model/transformer/diffusion_pytorch_model.safetensors runs/chosen/model/transformer/diffusion_pytorch_model.safetensors ||
+    fail "other weights after a stop"
+python3 - <<'PY' || fail "what was trained"
+import json, struct
+def read(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    h = json.loads(data[8:8 + n])
+    return {k: data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]] for k, v in h.items() if k != "__metadata__"}
+name = "/transformer/diffusion_pytorch_model.safetensors"
+base = read("runs/dit/model" + name)
+for run, step, stays in (("frozen", 5, lambda k: k.startswith("blocks.0.") or ".attn2." in k),
+                         ("chosen", 10, lambda k: ".to_q." not in k and not k.endswith(".bias"))):
+    made, kept = read("runs/" + run + "/model" + name), read(f"runs/{run}/checkpoints/step-{step:08}" + name)
+    assert made.keys() == base.keys()
+    for k in base:
+        assert (made[k] == base[k]) == stays(k), (run, k)
+        assert (k in kept) != stays(k), (run, k)
+PY
+refuse 'freeze: "blocks.9" is nothing that the model has: .* as in ' "${whole[@]}" --set 'transformer.freeze=[blocks.9]'
+refuse "nothing is left to train" "${whole[@]}" --set 'transformer.freeze=["*"]'
+exit 0
