@@ -1,5 +1,7 @@
 /* weft parity of models: outputs and gradients. */
 #include "cli/parity_model.h"
+
+#include "base/config.h"
 #include "model/dialect.h"
 
 #include <math.h>
