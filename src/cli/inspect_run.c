@@ -315,6 +315,8 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
                                .away_states = away.states,
                                .room = run.memory.ahead};
     place.zero = (int)run.parallel.zero;
+    place.narrow = run.precision == WEFT_PRECISION_BF16;
+    place.narrow_sums = run.gradient_sums == WEFT_PRECISION_BF16;
     if (told.len)
         printf("%s\n", told.data);
     if (weft_args_flag(args, "--mesh"))

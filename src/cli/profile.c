@@ -400,6 +400,8 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
     place.recompute_count = (int)recompute->count;
     place.passes = &r->run.passes;
     place.zero = (int)parallel->zero;
+    place.narrow = r->run.precision == WEFT_PRECISION_BF16;
+    place.narrow_sums = r->run.gradient_sums == WEFT_PRECISION_BF16;
     if (!alone) {
         place.comm = r->p->comm;
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(place.comm), r->path, &place.mesh));

@@ -92,6 +92,11 @@ weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const 
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph **out);
 
+/* ---- narrow -------------------------------------------------------------------------------- */
+/* What models compute is kept in bf16; parameters, losses and what needs many digits stay f32, and
+ * so do sums of gradients over ranks unless `sums`. Forward graphs of one rank. */
+weft_status weft_pass_narrow(const weft_graph *g, bool sums, weft_graph **out);
+
 /* ---- recompute ----------------------------------------------------------------------------- */
 /* What a forward node of a block leaves for the backward, and what becomes of it. A block is what
  * lies below a scope up to its first number ("transformer.blocks.3"). */

@@ -35,6 +35,21 @@ static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft
     return weft_pass_shard(g, s->mesh, s->rank, s->recipe, out);
 }
 
+static bool is_narrow(const weft_pass_setup *s)
+{
+    return s->narrow;
+}
+
+static weft_status run_narrow(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_narrow(g, s->narrow_sums, out);
+}
+
+static bool hands_parameters_on(const weft_pass_setup *s)
+{
+    return s->narrow || has_several_ranks(s);
+}
+
 static weft_status run_recompute(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
     return weft_pass_recompute(g, s->recompute, s->recompute_count, s->fates, out);
@@ -133,8 +148,10 @@ WEFT_PASS_LIST(HELP_OF)
 static const row rows[] = {
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, NULL},
+    {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
+     WEFT_PASS_WHOLE, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
-    {SWITCHED(regather), has_several_ranks, run_regather, NULL},
+    {SWITCHED(regather), hands_parameters_on, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
     {SWITCHED(offload), has_away, run_offload, NULL},

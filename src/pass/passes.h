@@ -2,7 +2,7 @@
  * generation and inspection go through it, so that what is inspected is what runs.
  *
  *   graph of whole tensors
- *      | shard                                    WEFT_PASS_WHOLE
+ *      | shard, narrow                            WEFT_PASS_WHOLE
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
@@ -21,7 +21,7 @@
     ROW(recompute, true,                                                                           \
         "makes what `recompute` names, or memory.limit asks for, again in the backward")           \
     ROW(regather, true,                                                                            \
-        "gathers split parameters again in the backward instead of keeping them whole")            \
+        "gathers split parameters, or rounds them, again in the backward and keeps neither")       \
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
     ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
     ROW(offload, true, "copies what memory.offload names elsewhere, and back before it is read")   \
@@ -47,6 +47,7 @@ typedef struct weft_pass_setup {
     const weft_mesh *mesh;              /* NULL or one rank: nothing is sharded */
     int rank;
     const weft_recipe *recipe; /* of a mesh with more than one rank */
+    bool narrow, narrow_sums;  /* models compute in bf16; gradients are added up over ranks in it */
     const char *const *recompute;
     int recompute_count;
     const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */

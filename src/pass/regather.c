@@ -1,5 +1,6 @@
 /* Regathering: a parameter that is split in memory and gathered where it is used is not kept whole
- * from its use in the forward to that in the backward, but gathered a second time.
+ * from its use in the forward to that in the backward, but gathered a second time; and one that is
+ * used in bf16 is rounded a second time.
  *
  *   before   G1 u1   G2 u2   G3 u3   ...   u3'   u2'   u1'         all whole in the middle
  *   after    G1 u1   G2 u2   G3 u3   ...   G3 u3'   G2 u2'   G1 u1'
@@ -8,7 +9,7 @@
  * wire again, and the peak has no longer the whole model. Bitwise the same results. */
 #include "pass/rewrite.h"
 
-/* Nodes that hand a parameter on, from its first gather. */
+/* Nodes that hand a parameter on, from the first copy of it. */
 static void choose(const weft_graph *g, int32_t backward, bool *handed, bool *chosen)
 {
     for (int32_t n = 0; n < backward; n++) {
@@ -17,13 +18,12 @@ static void choose(const weft_graph *g, int32_t backward, bool *handed, bool *ch
             handed[n] = true;
             continue;
         }
-        const bool gather = node->op == WEFT_OP_ALL_GATHER;
-        if (node->in_count != 1 ||
-            !(gather || weft_op_is_alias(node->op) || node->op == WEFT_OP_CAST))
+        const bool copies = node->op == WEFT_OP_ALL_GATHER || node->op == WEFT_OP_CAST;
+        if (node->in_count != 1 || !(copies || weft_op_is_alias(node->op)))
             continue;
         const int32_t made = weft_value_get(g, node->in[0])->node;
         handed[n] = handed[made];
-        chosen[n] = handed[n] && (gather || chosen[made]);
+        chosen[n] = handed[n] && (copies || chosen[made]);
     }
 }
 

@@ -76,6 +76,8 @@ static weft_status open_seat(pricing *w, int device, seat *s)
                                    .room = w->run.memory.ahead,
                                    .passes = &w->run.passes,
                                    .zero = (int)w->run.parallel.zero,
+                                   .narrow = w->run.precision == WEFT_PRECISION_BF16,
+                                   .narrow_sums = w->run.gradient_sums == WEFT_PRECISION_BF16,
                                    .bulletin = weft_bulletin_floats(told),
                                    .trunk = denoises ? p->models->denoiser.family->scope : ""};
     if (!s->place.backend)

@@ -48,6 +48,8 @@ static weft_status set_up(player *p)
                                .recipe_count = s->models->recipes,
                                .passes = &run->passes,
                                .zero = (int)run->parallel.zero,
+                               .narrow = run->precision == WEFT_PRECISION_BF16,
+                               .narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16,
                                .pipe = p->pipe,
                                .trunk = s->models->denoiser.family->scope};
     p->cache = weft_step_cache_create();

@@ -175,12 +175,16 @@ static int32_t *find_users(weft_graph *g)
 }
 
 /* What every use of a parameter goes through: itself, or behind the conversions that say on which
- * axes it varies. A gradient of that is this rank's own term. */
+ * axes it varies, or its copy in bf16. A gradient of that is this rank's own term. */
 static weft_value varied(const weft_graph *g, const int32_t *user, weft_value param)
 {
     weft_value v = param;
-    while (user[v.id] >= 0 && weft_graph_node(g, user[v.id])->op == WEFT_OP_VARY)
-        v = weft_graph_node(g, user[v.id])->out[0];
+    while (user[v.id] >= 0) {
+        const weft_node *node = weft_graph_node(g, user[v.id]);
+        if (node->op != WEFT_OP_VARY && node->op != WEFT_OP_CAST)
+            break;
+        v = node->out[0];
+    }
     return v;
 }
 
@@ -262,6 +266,17 @@ static int find_terms(weft_graph *g, weft_value of, const weft_stage_graph *stag
     return found;
 }
 
+/* Terms as they are added up over ranks. */
+static weft_value for_sum(weft_graph *g, weft_value terms, const weft_optimizer_config *c)
+{
+    bool pending = false;
+    const weft_value_info *info = weft_value_get(g, terms);
+    for (int a = 0; a < WEFT_MAX_AXES; a++)
+        pending |= info->layout[a].kind == WEFT_P;
+    return pending && !c->narrow_sums && info->dtype != WEFT_F32 ? weft_cast(g, terms, WEFT_F32)
+                                                                 : terms;
+}
+
 /* The sum of terms over the axes on which the ranks have one each; of the own part along `dim`
  * only, where it is not -1: first, so that the others have less to sum. It is named after the node
  * that makes the terms. */
@@ -291,8 +306,11 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
     const int count = find_terms(g, loss, &alone, &params, &terms);
     stepped *p = new_stepped(g, count);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
-        const int dim = shared_dim(g, params[i], terms[i], c->zero);
-        p[i] = (stepped){params[i], reduce(g, terms[i], dim, c->zero), dim};
+        const weft_value own = for_sum(g, terms[i], c);
+        if (!weft_value_ok(own))
+            return;
+        const int dim = shared_dim(g, params[i], own, c->zero);
+        p[i] = (stepped){params[i], reduce(g, own, dim, c->zero), dim};
     }
     if (weft_graph_check(g) == WEFT_OK)
         update_all(g, p, count, loss, c);
@@ -332,7 +350,7 @@ static const weft_layout pending = {.kind = WEFT_P}, of_stage = {.kind = WEFT_S}
 static void add_term(weft_graph *g, weft_value param, weft_value term, weft_zero zero, int stages,
                      bool shared)
 {
-    const int dim = zero.level > 1 ? shared_dim(g, param, term, zero) : -1;
+    const int dim = weft_value_ok(term) && zero.level > 1 ? shared_dim(g, param, term, zero) : -1;
     const weft_value own = dim < 0 ? term : own_part(g, WEFT_OP_REDUCE_SCATTER, term, dim, zero);
     const weft_value state = state_of(g, "grad", param, dim, zero, zeros);
     if (!weft_value_ok(own) || !weft_value_ok(state))
@@ -389,7 +407,8 @@ static void accumulate(weft_graph *g, weft_value loss, const weft_stage_graph *s
     const int count = find_terms(g, share, stage, &params, &terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         if (weft_value_ok(terms[i]))
-            add_term(g, params[i], terms[i], c->zero, stages, is_shared(stage, params[i]));
+            add_term(g, params[i], c->zero.level > 1 ? for_sum(g, terms[i], c) : terms[i], c->zero,
+                     stages, is_shared(stage, params[i]));
         else
             add_nothing(g, params[i], c->zero, stages);
     add_loss(g, share, stages);

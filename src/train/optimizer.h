@@ -27,6 +27,8 @@ typedef struct weft_optimizer_config {
     bool decay_all;   /* also biases, norms and other parameters of rank < 2 */
     double ema_decay; /* 0: no moving average is kept */
     weft_zero zero;   /* no key: of the run's mesh */
+    /* No key: gradients in bf16 are added up over ranks as they are, else in f32. */
+    bool narrow_sums;
 } weft_optimizer_config;
 extern const weft_section weft_optimizer_section;
 

@@ -297,6 +297,13 @@ static const weft_key run_keys[] = {
     {"stragglers", WEFT_KEY_SECTION, offsetof(weft_run, stragglers), .section = &straggler_section},
     I64(weft_run, log_every, "log_every", "1", "steps", "steps between lines of metrics.jsonl", 1,
         1e9),
+    {"precision", WEFT_KEY_ENUM, offsetof(weft_run, precision), "f32", "",
+     "of what is trained; bf16: weights in use, activations and gradients take half the memory; "
+     "parameters, checkpoints, moments, averages and losses stay f32",
+     .choices = dtype_names},
+    {"gradient_sums", WEFT_KEY_ENUM, offsetof(weft_run, gradient_sums), "f32", "",
+     "with precision: bf16: what gradients are added up over ranks in; bf16 sends half the bytes",
+     .choices = dtype_names},
     {"model_dtype", WEFT_KEY_ENUM, offsetof(weft_run, model_dtype), "f32", "",
      "how the finished model's weights are written; checkpoints are f32 in any case",
      .choices = dtype_names},

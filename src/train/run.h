@@ -13,6 +13,7 @@
 #include "train/stragglers.h"
 
 typedef enum weft_model_dtype { WEFT_MODEL_F32, WEFT_MODEL_BF16 } weft_model_dtype;
+typedef enum weft_precision { WEFT_PRECISION_F32, WEFT_PRECISION_BF16 } weft_precision;
 /* Embeddings of captions by encoders that are not trained: made once, or in every step. */
 typedef enum weft_run_embeddings {
     WEFT_EMBEDDINGS_CACHED,
@@ -119,7 +120,9 @@ typedef struct weft_run {
     weft_straggler_config stragglers;
     int64_t log_every;
     bool trace;
-    int model_dtype; /* weft_model_dtype: of the finished model's files */
+    int precision;     /* weft_precision: what models compute in */
+    int gradient_sums; /* weft_precision: what of gradients is added up over ranks in */
+    int model_dtype;   /* weft_model_dtype: of the finished model's files */
 } weft_run;
 extern const weft_section weft_run_section;
 

@@ -97,6 +97,8 @@ static weft_status apply_passes(weft_step *step, const weft_optimizer_config *op
                                    .mesh = &place->mesh,
                                    .rank = weft_place_rank(place),
                                    .recipe = &recipe,
+                                   .narrow = optimizer && place->narrow,
+                                   .narrow_sums = place->narrow_sums,
                                    .recompute = place->recompute,
                                    .recompute_count = place->recompute_count,
                                    .fates = place->fates,
@@ -167,6 +169,7 @@ weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
     const int axis = weft_mesh_axis(&place->mesh, "dp");
     if (axis >= 0 && place->mesh.axis[axis].size > 1)
         own.zero = (weft_zero){place->zero, axis};
+    own.narrow_sums = place->narrow_sums;
     return own;
 }
 

@@ -42,6 +42,7 @@ typedef struct weft_place_of_run {
      * those that add have summed it. */
     int64_t bulletin;
     uint32_t told;
+    bool narrow, narrow_sums; /* programs that train compute in bf16 (pass/passes.h) */
     int zero;          /* optimizer states (1), and gradients (2), in parts over the axis dp */
     weft_pipe *pipe;   /* borrowed; stages of the mesh: of programs that add. NULL: none */
     const char *trunk; /* with `pipe`: the scope whose blocks are cut into stages */

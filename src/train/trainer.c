@@ -155,6 +155,8 @@ static weft_status open_ranks(trainer *t)
     run = t->run;
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
     t->place.zero = (int)run->parallel.zero;
+    t->place.narrow = run->precision == WEFT_PRECISION_BF16;
+    t->place.narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16;
     WEFT_TRY(
         weft_pipe_open(&run->parallel, &t->place.mesh, weft_comm_rank(t->comm), t->path, &t->pipe));
     t->place.pipe = t->pipe;

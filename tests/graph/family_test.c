@@ -2,6 +2,7 @@
  * every recipe of its row against one rank; loss, prediction and all gradients, in f64. */
 #include "../model_of.h"
 #include "lockstep.h"
+#include "pass/passes.h"
 #include "sharded.h"
 
 #include <criterion/criterion.h>
@@ -126,16 +127,17 @@ static const setup families[] = {
 /* clang-format on */
 
 /* Encoded, sampled, decoded; not clamped, which has no gradient outside. */
-static weft_value autoencode(weft_graph *g, const weft_model *model, const weft_model_size *size)
+static weft_value autoencode(weft_graph *g, const weft_model *model, const weft_model_size *size,
+                             bool scoped)
 {
     weft_ports p = weft_ports_none();
     p.at[WEFT_PORT_VIDEO] = weft_model_input(g, model, size, WEFT_PORT_VIDEO, "batch.");
-    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_ENCODE, WEFT_STREAM_ALONE}, scoped, &p);
     const weft_value mean = p.at[WEFT_PORT_MEAN], logvar = p.at[WEFT_PORT_LOGVAR];
     p.at[WEFT_PORT_LATENTS] = mean;
     if (weft_value_ok(logvar))
         p.at[WEFT_PORT_LATENTS] = weft_add(g, mean, weft_unary(g, WEFT_OP_EXP, logvar));
-    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_DECODE, WEFT_STREAM_ALONE}, scoped, &p);
     return p.at[WEFT_PORT_RECONSTRUCTION];
 }
 
@@ -150,23 +152,27 @@ static weft_graph *finish(weft_graph *g, weft_value made)
     return g;
 }
 
-static weft_graph *build(void *user)
+static weft_graph *build_as(const setup *s, bool scoped)
 {
-    const setup *s = user;
     const weft_model model = model_of(s->config);
     const weft_family *f = model.family;
     weft_graph *g = weft_graph_create();
     weft_ports p = weft_ports_none();
     if (f->role == WEFT_ROLE_AUTOENCODER)
-        return finish(g, autoencode(g, &model, &s->size));
+        return finish(g, autoencode(g, &model, &s->size, scoped));
     for (int i = 0; i < f->ports; i++) {
         const weft_port port = f->port[i].port;
         if (!f->port[i].output && weft_model_takes(&model, port) &&
             (!f->port[i].optional || s->size.given >> port & 1))
             p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
     }
-    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, scoped, &p);
     return finish(g, p.at[WEFT_PORT_PREDICTION]);
+}
+
+static weft_graph *build(void *user)
+{
+    return build_as(user, false);
 }
 
 static double fill(void *user, const char *name, weft_dtype dtype, int64_t index)
@@ -286,4 +292,73 @@ Test(family, ranks_agree_with_one)
             check_mesh(&families[i], mesh);
         }
     }
+}
+
+/* ---- narrow -------------------------------------------------------------------------------- */
+
+/* Gradients of learned angles are sums by a constant matrix. */
+static bool makes_angles(const weft_graph *g, const weft_node *product)
+{
+    const int32_t by = weft_value_get(g, product->in[1])->node;
+    return weft_graph_node(g, by)->op == WEFT_OP_CONSTANT;
+}
+
+/* What the pass leaves is computed in bf16 where it costs: all products, and their gradients. */
+static void check_types(const weft_graph *g, const char *name)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const bool product = node->op == WEFT_OP_LINEAR || node->op == WEFT_OP_CONV3D ||
+                             node->op == WEFT_OP_ATTENTION || node->op == WEFT_OP_ATTENTION_GRAD ||
+                             (node->op == WEFT_OP_MATMUL && !makes_angles(g, node));
+        const weft_value_info *made = weft_value_get(g, node->out[0]);
+        if (node->op == WEFT_OP_PARAM)
+            cr_expect_eq(made->dtype, WEFT_F32, "%s: %s", name, made->name);
+        if (product)
+            cr_expect_eq(made->dtype, WEFT_BF16, "%s: %s in %s", name, weft_op_get(node->op)->name,
+                         node->scope);
+    }
+}
+
+/* Where nothing rounds, casts change nothing: loss and gradients are those of the graph before, of
+ * which each parameter has one, in f32. */
+static void check_narrow(const setup *s)
+{
+    const weft_pass_setup narrow = {.narrow = true};
+    weft_graph *g[2] = {build_as(s, true), build_as(s, true)};
+    lockstep *l[2];
+    weft_value *grad[2];
+    int count;
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &narrow, false, &g[1], NULL), WEFT_OK, "%s: %s",
+                 s->config, weft_error_message());
+    for (int i = 0; i < 2; i++) {
+        nudge none = {0};
+        const weft_value *param = weft_graph_params(g[i], &count);
+        grad[i] = weft_alloc(count * (int64_t)sizeof **grad);
+        weft_autodiff(g[i], weft_graph_find(g[i], "loss"), param, count, grad[i]);
+        cr_assert_eq(weft_graph_verify(g[i]), WEFT_OK, "%s", weft_error_message());
+        l[i] = lockstep_run(1, &g[i], nudged, &none);
+        cr_assert_str_empty(l[i]->error, "%s", l[i]->error);
+    }
+    check_types(g[1], s->config + 16);
+    for (int p = 0; p < count; p++) {
+        cr_assert_eq(weft_value_ok(grad[0][p]), weft_value_ok(grad[1][p]));
+        if (!weft_value_ok(grad[0][p]))
+            continue;
+        const weft_view *a = &l[0]->value[0][grad[0][p].id], *b = &l[1]->value[0][grad[1][p].id];
+        cr_expect_eq(weft_value_get(g[1], grad[1][p])->dtype, WEFT_F32);
+        for (int64_t e = 0; e < view_count(a); e++)
+            cr_assert_eq(view_get(a, e), view_get(b, e), "%s: parameter %d", s->config + 16, p);
+    }
+    for (int i = 0; i < 2; i++) {
+        lockstep_free(l[i]);
+        weft_free(grad[i]);
+        weft_graph_free(g[i]);
+    }
+}
+
+Test(family, narrow_is_casts_alone)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_narrow(&families[i]);
 }

@@ -39,10 +39,11 @@ Test(passes, run_in_order_and_report)
     weft_graph *const trained = g;
     cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, true, &g, &log), WEFT_OK, "%s",
                  weft_error_message());
-    cr_expect_eq(log.count, 1 + weft_pass_section.key_count);
+    cr_expect_eq(log.count, 2 + weft_pass_section.key_count);
     cr_expect_str_eq(log.report[0].name, "shard");
+    cr_expect_str_eq(log.report[1].name, "narrow");
     for (int k = 0; k < weft_pass_section.key_count; k++)
-        cr_expect_str_eq(log.report[1 + k].name, weft_pass_section.keys[k].name);
+        cr_expect_str_eq(log.report[2 + k].name, weft_pass_section.keys[k].name);
     const weft_pass_report *again = report_of(&log, "recompute");
     cr_expect(again->ran && again->nodes[1] > again->nodes[0]);
     cr_expect_gt(again->cost[1].flops, again->cost[0].flops);
@@ -57,6 +58,40 @@ Test(passes, run_in_order_and_report)
     cr_expect_neq(g, trained);
     weft_graph_free(trained);
     weft_graph_free(g);
+}
+
+/* Bytes of gradients of matrices that a rank adds up with the other one in `dtype`. */
+static int64_t summed(bool sums, weft_dtype dtype)
+{
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"dp", 2}};
+    const weft_pass_setup setup = {
+        .mesh = &mesh, .recipe = &weft_recipe_dp, .narrow = true, .narrow_sums = sums};
+    int64_t bytes = 0;
+    weft_graph *g = loss_graph(2, 16);
+    cr_assert_eq(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    weft_optimizer_build(g, weft_graph_find(g, "objective"),
+                         &(weft_optimizer_config){.clip_norm = 1, .narrow_sums = sums});
+    cr_assert_eq(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_value_info *of = weft_value_get(g, node->out[0]);
+        if (node->op == WEFT_OP_ALL_REDUCE && of->shape.rank > 1 && of->dtype == dtype)
+            bytes += weft_shape_count(&of->shape) * weft_dtype_bytes(dtype);
+        if (node->op == WEFT_OP_ADAMW)
+            cr_expect_eq(of->dtype, WEFT_F32);
+    }
+    weft_graph_free(g);
+    return bytes;
+}
+
+Test(passes, narrow_gradients_are_added_up_wide_unless_asked)
+{
+    const int64_t wide = summed(false, WEFT_F32), rest = summed(true, WEFT_F32);
+    cr_expect_eq(summed(false, WEFT_BF16), 0);
+    cr_expect_eq(summed(true, WEFT_BF16), (wide - rest) / 2);
+    cr_expect_lt(rest, wide / 10, "what is outside of all scopes stays wide");
 }
 
 Test(passes, are_switched)
