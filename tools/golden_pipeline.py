@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 """Makes tests/golden/pipelines: folders of tiny random models as diffusers saves its pipelines, and the latents that those pipelines make
-of a given noise. PyTorch, diffusers and transformers; run from the root of the checkout. Nothing else of weft needs them.
+of a given noise. PyTorch, diffusers and transformers; run from the root of the checkout, with the names of those that are wanted (none:
+all). Nothing else of weft needs them.
 
     wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
     hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
-
-Names of them as arguments: only those.
+    wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
+    wan_flf   the same from a first frame to a last one
+    wan_ti2v  the image's latents in their place, a timestep per token
+    wan_over  a video made over (its strength is 0.7)
+    ltx_i2v   an image in its place, at 12 frames per second
+    cog_i2v   an image's latents behind the noisy ones, without marks
 """
 import base64
 import json
@@ -16,11 +21,14 @@ import sys
 
 import numpy as np
 import torch
-from diffusers import (AutoencoderKL, AutoencoderKLHunyuanVideo, AutoencoderKLWan, FlowMatchEulerDiscreteScheduler, FluxPipeline,
-                       FluxTransformer2DModel, HunyuanVideoPipeline, HunyuanVideoTransformer3DModel, UniPCMultistepScheduler, WanPipeline,
-                       WanTransformer3DModel)
-from transformers import (CLIPTextConfig, CLIPTextModel, LlamaConfig, LlamaModel, PreTrainedTokenizerFast, T5Config, T5EncoderModel,
-                          UMT5Config, UMT5EncoderModel)
+from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLWan,
+                       CogVideoXDDIMScheduler, FluxPipeline, FluxTransformer2DModel,
+                       CogVideoXImageToVideoPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
+                       HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel, UniPCMultistepScheduler,
+                       WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
+from PIL import Image
+from transformers import (CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaModel,
+                          PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
 
 OUT = "tests/golden/pipelines"
 NO_MAP = base64.b64encode(bytes([0, 4, 0, 0]) + bytes(4 * 256) + b"\0").decode()  # of characters: a trie that has none
@@ -163,7 +171,119 @@ def flux():
     save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
 
 
+def picture(width, height, seed):
+    """Of smooth colours, so that files of it are small."""
+    small = np.random.default_rng(seed).integers(0, 256, (3, 4, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.BILINEAR)
+
+
+def umt5(kind=UMT5EncoderModel, config=UMT5Config):
+    return weights(kind(config(vocab_size=100, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, feed_forward_proj="gated-gelu")), 3)
+
+
+def wan_vae():
+    return weights(AutoencoderKLWan(base_dim=4, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, latents_mean=[0.1, -0.2, 0.3, 0.0],
+                                    latents_std=[1.1, 0.9, 1.3, 0.8]), 4)
+
+
+def wan_dit(channels, **more):
+    return weights(WanTransformer3DModel(patch_size=(1, 2, 2), num_attention_heads=2, attention_head_dim=12, in_channels=channels,
+                                         out_channels=4, text_dim=16, freq_dim=16, ffn_dim=32, num_layers=1, **more), 1)
+
+
+def unipc():
+    return UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=5.0)
+
+
+def given(name, **pictures):
+    """The files that weft is given, and their names."""
+    for what, image in pictures.items():
+        image.save(f"{OUT}/{name}/{what}.png")
+
+
+def wan_image(name, pictures, asked, transformer, sees):
+    encoder = processor = None
+    if sees:
+        encoder = weights(CLIPVisionModel(CLIPVisionConfig(hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                                           image_size=28, patch_size=14)), 5)
+        processor = CLIPImageProcessor(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+    pipe = WanImageToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(), transformer=transformer, vae=wan_vae(), scheduler=unipc(),
+                                   image_encoder=encoder, image_processor=processor, expand_timesteps=not sees)
+    begin = noise(4, 3, 4, 4)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0, **asked)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), output_type="latent", **pictures, **asked).frames
+    save(pipe, name, begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    given(name, **pictures)
+
+
+def wan_i2v():
+    wan_image("wan_i2v", {"image": picture(50, 39, 1)}, {}, wan_dit(12, image_dim=8, added_kv_proj_dim=24), True)
+
+
+def wan_flf():
+    wan_image("wan_flf", {"image": picture(50, 39, 1), "last_image": picture(20, 30, 2)}, {},
+              wan_dit(12, image_dim=8, added_kv_proj_dim=24, pos_embed_seq_len=10), True)
+
+
+def wan_ti2v():
+    wan_image("wan_ti2v", {"image": picture(32, 40, 1)}, {}, wan_dit(4), False)
+
+
+def wan_over():
+    pipe = WanVideoToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(), transformer=wan_dit(4), vae=wan_vae(), scheduler=unipc())
+    generator = torch.Generator().manual_seed(7)
+    asked = dict(height=32, width=32, num_inference_steps=6, guidance_scale=3.0, strength=0.7)
+    image = picture(32, 32, 3)
+    made = pipe(video=[image] * 9, prompt=PROMPT, negative_prompt=NEGATIVE, generator=generator, output_type="latent", **asked).frames
+    save(pipe, "wan_over", noise(4, 3, 4, 4), made, prompt=PROMPT, negative=NEGATIVE, num_frames=9, **asked)
+    given("wan_over", video=image)
+
+
+def ltx_i2v():
+    transformer = weights(LTXVideoTransformer3DModel(in_channels=8, out_channels=8, num_attention_heads=2, attention_head_dim=12,
+                                                     cross_attention_dim=24, num_layers=1, caption_channels=16), 1)
+    vae = weights(AutoencoderKLLTXVideo(latent_channels=8, block_out_channels=(8, 8, 8, 8), decoder_block_out_channels=(8, 8, 8, 8),
+                                        layers_per_block=(1, 1, 1, 1, 1), decoder_layers_per_block=(1, 1, 1, 1, 1),
+                                        spatio_temporal_scaling=(True, True, True, False),
+                                        decoder_spatio_temporal_scaling=(True, True, True, False),
+                                        decoder_inject_noise=(False,) * 5, upsample_residual=(False,) * 4, upsample_factor=(1,) * 4), 4)
+    pipe = LTXImageToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer, vae=vae,
+                                   scheduler=FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True, base_shift=0.95, max_shift=2.05,
+                                                                             base_image_seq_len=1024, max_image_seq_len=4096))
+    begin, image = noise(8, 3, 2, 3), picture(96, 64, 1)
+    asked = dict(height=64, width=96, num_frames=17, num_inference_steps=4, guidance_scale=3.0, frame_rate=12)
+    pixels = pipe.video_processor.preprocess(image, height=64, width=96)
+    first = pipe._normalize_latents(vae.encode(pixels.unsqueeze(2)).latent_dist.mode(), vae.latents_mean, vae.latents_std)
+    placed = torch.cat([first, begin[:, :, 1:]], dim=2)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=pipe._pack_latents(placed), output_type="latent", **asked).frames
+    made = pipe._unpack_latents(made, 3, 2, 3)
+    save(pipe, "ltx_i2v", begin, made, prompt=PROMPT, negative=NEGATIVE, **asked)
+    given("ltx_i2v", image=image)
+
+
+def cog_i2v():
+    transformer = weights(CogVideoXTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=8, out_channels=4,
+                                                      time_embed_dim=16, text_embed_dim=16, num_layers=1, sample_width=4, sample_height=4,
+                                                      sample_frames=9, patch_size=2, max_text_seq_length=226,
+                                                      use_rotary_positional_embeddings=True), 1)
+    vae = weights(AutoencoderKLCogVideoX(down_block_types=("CogVideoXDownBlock3D",) * 4, up_block_types=("CogVideoXUpBlock3D",) * 4,
+                                         block_out_channels=(4, 4, 4, 4), latent_channels=4, layers_per_block=1, norm_num_groups=2,
+                                         temporal_compression_ratio=4), 4)
+    pipe = CogVideoXImageToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer,
+                                         vae=vae, scheduler=CogVideoXDDIMScheduler(rescale_betas_zero_snr=True, snr_shift_scale=1.0,
+                                                                                   prediction_type="v_prediction",
+                                                                                   timestep_spacing="trailing"))
+    vae.encode = (lambda encode: lambda x: type("Encoded", (), {"latents": encode(x).latent_dist.mode()})())(vae.encode)
+    begin, image = noise(4, 3, 4, 4), picture(32, 32, 1)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(image=image, prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone().permute(0, 2, 1, 3, 4),
+                output_type="latent", **asked).frames
+    del vae.encode
+    save(pipe, "cog_i2v", begin, made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, **asked)
+    given("cog_i2v", image=image)
+
+
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux:
-    if len(sys.argv) < 2 or make.__name__ in sys.argv:
+for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, cog_i2v:
+    if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -108,6 +108,40 @@ static weft_status find_rows(const weft_args *args, weft_generator_options *o)
     return status;
 }
 
+/* LEFT,TOP,RIGHT,BOTTOM */
+static weft_status read_outpaint(const char *text, int64_t around[4])
+{
+    const char *at = text;
+    for (int i = 0; i < 4; i++) {
+        char *end;
+        const long long pixels = strtoll(at, &end, 10);
+        if (end == at || pixels < 0 || pixels > 16384 || *end != (i < 3 ? ',' : '\0'))
+            return weft_fail(
+                WEFT_E_ARG, "--outpaint %s: LEFT,TOP,RIGHT,BOTTOM in pixels, like 64,0,64,0", text);
+        around[i] = pixels;
+        at = end + 1;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_given(const weft_args *args, weft_generator_options *o)
+{
+    weft_given_files *g = &o->given;
+    const char *fit = weft_args_string(args, "--fit"), *around;
+    g->image = weft_args_string(args, "--image");
+    g->last_image = weft_args_string(args, "--last-image");
+    g->video = weft_args_string(args, "--video");
+    g->mask = weft_args_string(args, "--mask");
+    around = weft_args_string(args, "--outpaint");
+    WEFT_TRY(weft_args_f64(args, "--strength", 0, 1, &o->strength));
+    if (around)
+        WEFT_TRY(read_outpaint(around, g->outpaint));
+    if (strcmp(fit, "stretch") && strcmp(fit, "crop"))
+        return weft_fail(WEFT_E_ARG, "--fit %s: known are stretch and crop", fit);
+    g->fit = strcmp(fit, "crop") ? WEFT_FIT_STRETCH : WEFT_FIT_CROP;
+    return WEFT_OK;
+}
+
 static weft_status read_options(const weft_args *args, int64_t prompt_count,
                                 weft_generator_options *o)
 {
@@ -130,6 +164,13 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
     WEFT_TRY(weft_args_f64(args, "--eta", 0, 1, &o->eta));
     o->negative = weft_args_string(args, "--negative");
+    WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o->fps));
+    if (o->fps > 0 && o->fps < 0.01)
+        return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained",
+                         o->fps);
+    WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
+    WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
+    WEFT_TRY(read_given(args, o));
     return find_rows(args, o);
 }
 
@@ -258,22 +299,20 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
 {
     const weft_generator_options *o = weft_generator_settings(generator);
     char bytes[32];
-    double fps;
-    WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &fps));
-    if (fps > 0 && fps < 0.01)
-        return weft_fail(WEFT_E_ARG, "--fps %g: at least 0.01, or 0 for the rate as trained", fps);
+    const double fps = o->fps;
+    const int64_t steps = weft_generator_steps(generator);
     show s = {.comm = comm,
               .out = weft_args_string(args, "--out"),
               .latents = weft_args_flag(args, "--latents"),
               .count = p->count,
               .batch = o->batch,
-              .steps = o->steps,
+              .steps = steps,
               .first_rank = weft_comm_rank(comm) == 0};
     if (s.first_rank)
         weft_info("%lld x %lldx%lld, %lld frames, %lld steps of %s, guidance %g; predicted peak %s "
                   "a rank besides the program",
                   (long long)p->count, (long long)o->width, (long long)o->height,
-                  (long long)o->frames, (long long)o->steps, o->sampler->name, o->guidance,
+                  (long long)o->frames, (long long)steps, o->sampler->name, o->guidance,
                   weft_format_bytes(weft_generator_bytes(generator), bytes));
     WEFT_TRY(weft_generator_bind(generator));
     if (weft_args_string(args, "--noise")) {
@@ -287,13 +326,13 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
                                    (const char *const *)p->text, p->seed, p->count, o,
                                    fps > 0 ? fps : weft_generator_fps(generator), &s.gallery));
     const int64_t rounds = (p->count + o->batch - 1) / o->batch;
-    weft_progress_begin(&s.progress, "generate", rounds * o->steps, 0);
+    weft_progress_begin(&s.progress, "generate", rounds * steps, 0);
     const weft_generator_sink sink = {
         .step = on_step, .latents = on_latents, .frames = on_frames, .user = &s};
     weft_status_code status =
         weft_generator_run(generator, (const char *const *)p->text, p->seed, p->count, &sink);
     if (status == WEFT_OK && s.first_rank) {
-        weft_progress_end(&s.progress, rounds * o->steps, "");
+        weft_progress_end(&s.progress, rounds * steps, "");
         status = weft_gallery_finish(s.gallery);
     }
     weft_gallery_free(s.gallery);
@@ -375,6 +414,43 @@ static const weft_option options[] = {
      .value_name = "TEXT",
      .fallback = "",
      .help = "what guidance leads away from; empty: the empty prompt"},
+    {.name = "--image",
+     .value_name = "FILE",
+     .help = "the frame that the video begins with, for models that are told one (listed below)"},
+    {.name = "--last-image",
+     .value_name = "FILE",
+     .help = "the frame that it ends with, for models that are told one"},
+    {.name = "--video",
+     .value_name = "FILE",
+     .help = "a video, or a picture, that is made over, with any model"},
+    {.name = "--strength",
+     .value_name = "S",
+     .fallback = "0",
+     .help =
+         "share of the steps that are gone with --video: at 1 little is left of it; 0: 0.8, and "
+         "1 with --mask or --outpaint"},
+    {.name = "--mask",
+     .value_name = "FILE",
+     .help =
+         "of --video, a picture or a video: what is white is painted anew, what is black stays"},
+    {.name = "--outpaint",
+     .value_name = "L,T,R,B",
+     .help = "so many pixels to the left of --video, above it, to the right, below are made; the "
+             "video fills the rest"},
+    {.name = "--fit",
+     .value_name = "HOW",
+     .fallback = "stretch",
+     .help = "pictures of another aspect: stretch, as the reference pipelines do, or crop, the "
+             "middle"},
+    {.name = "--window",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "frames that are denoised together: longer videos than the model was trained for are "
+             "made in overlapping windows, blended in every step; 0: all"},
+    {.name = "--window-overlap",
+     .value_name = "M",
+     .fallback = "0",
+     .help = "frames that two windows share; 0: about a quarter"},
     {.name = "--out",
      .value_name = "PATH",
      .fallback = "generated",
@@ -445,7 +521,8 @@ static const weft_option options[] = {
     {.name = "--fps",
      .value_name = "F",
      .fallback = "0",
-     .help = "frame rate of the files; 0: as trained"},
+     .help = "frame rate of the files, and what published models that take one are told (Cosmos, "
+             "LTX, STDiT3); 0: as trained"},
     {.name = "--weights",
      .value_name = "TYPE",
      .fallback = "stored",
@@ -498,7 +575,7 @@ const weft_verb weft_verb_generate = {
                 "videos --batch 4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
-    .more = weft_help_samplers,
+    .more = weft_help_generate,
     .min_positional = 0,
     .max_positional = 0,
     .run = run_generate,

@@ -52,7 +52,7 @@ void weft_help_verb(const weft_verb *verb, weft_buf *out);
 void weft_help_markdown(const weft_verb *verb, weft_buf *out);
 /* The model classes and the fields of their configs. */
 void weft_help_families(bool markdown, weft_buf *out);
-void weft_help_samplers(bool markdown, weft_buf *out);
+void weft_help_generate(bool markdown, weft_buf *out);
 void weft_help_man(weft_buf *out);
 void weft_help_bash(weft_buf *out);
 

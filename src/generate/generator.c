@@ -3,11 +3,13 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "generate/windows.h"
 #include "model/dialect.h"
 #include "prompt/captions.h"
 #include "runtime/part.h"
 #include "runtime/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,15 +37,22 @@ struct weft_generator {
     weft_scheduler scheduler;
     const weft_guidance *guidance;
     double fps;
+    bool published;         /* no weft.json: told what its pipeline tells it */
+    weft_given_place place; /* of what is given; its pointers are into this */
+    weft_given given;
+    weft_windows windows;        /* over latent frames */
     int64_t latent[3];           /* frames, height, width */
+    int64_t skipped;             /* steps before the one that a video begins at */
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
     part encoder[WEFT_MAX_READERS], denoiser[2];
     float *noise; /* (noises, latents) to begin with; NULL: seeds' */
     int64_t noises;
-    weft_vae *vae;                     /* rank 0 */
-    weft_leg *leg;                     /* [steps] */
-    float *x, *work, *slope, *context; /* x (batch,...), context (rows, told of a prompt) */
+    weft_vae *vae; /* rank 0 */
+    weft_leg *leg; /* [steps] */
+    /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
+     * told of a prompt) */
+    float *x, *work, *other, *context;
 };
 
 /* ---- reading the folder -------------------------------------------------------------------- */
@@ -129,7 +138,11 @@ static weft_status read_settings(weft_generator *p)
     WEFT_GO(weft_json_get_i64_or(own, "frames", "weft.json", 0, &frames));
     WEFT_GO(weft_json_get_i64_or(own, "height", "weft.json", 0, &height));
     WEFT_GO(weft_json_get_i64_or(own, "width", "weft.json", 0, &width));
-    WEFT_GO(weft_json_get_f64_or(own, "fps", "weft.json", 16, &p->fps));
+    const double fps = p->denoiser_model->family->fps;
+    WEFT_GO(weft_json_get_f64_or(own, "fps", "weft.json", fps > 0 ? fps : 16, &p->fps));
+    p->published = !own;
+    const char *condition = json_string_value(json_object_get(own, "condition"));
+    p->place.trained = p->place.zeros = condition && !strcmp(condition, "first_frame");
     o->frames = o->frames ? o->frames : frames;
     o->height = o->height ? o->height : height;
     o->width = o->width ? o->width : width;
@@ -200,23 +213,117 @@ static weft_status check_frames(const weft_generator *p)
                      (long long)weft_grid_frames(&p->grid, latent > 1 ? latent : 1));
 }
 
+/* Ports that are one number of a video, and which. */
+static double number_of(const weft_generator *p, weft_port port)
+{
+    switch (port) {
+    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->fps;
+    case WEFT_PORT_HEIGHT: return (double)p->options.height;
+    case WEFT_PORT_WIDTH: return (double)p->options.width;
+    case WEFT_PORT_OFFSET: return 2; /* what CogVideoX 1.5 was trained with */
+    default: return 0;
+    }
+}
+static const weft_port numbers[] = {WEFT_PORT_FPS, WEFT_PORT_HEIGHT, WEFT_PORT_WIDTH,
+                                    WEFT_PORT_OFFSET};
+
+/* Models of published folders are told what their pipelines tell them, those that weft trained what
+ * training told them. */
+static bool is_told(const weft_generator *p, weft_port port)
+{
+    return weft_model_takes(p->denoiser_model, port) && (p->published || port == WEFT_PORT_OFFSET);
+}
+
+/* LTX is told its rate as the distance of frames in seconds. */
+static bool told_spacing(const weft_generator *p)
+{
+    return p->options.fps > 0 && is_told(p, WEFT_PORT_SPACING);
+}
+
 static weft_status check_sizes(weft_generator *p)
 {
-    weft_port given[3 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
-                                          WEFT_PORT_GUIDANCE};
+    enum { OWN = 10 };
+    weft_port given[OWN + WEFT_MAX_TOLD] = {
+        WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_GUIDANCE, WEFT_PORT_IMAGE,
+        WEFT_PORT_FPS,     WEFT_PORT_HEIGHT,   WEFT_PORT_WIDTH,    WEFT_PORT_OFFSET,
+        WEFT_PORT_SPACING, WEFT_PORT_CONDITION};
     for (int i = 0; i < p->captions.tolds; i++)
-        given[3 + i] = p->captions.told[i].port;
-    WEFT_TRY(weft_model_accepts(p->denoiser_model, given, 3 + p->captions.tolds, "generate"));
+        given[OWN + i] = p->captions.told[i].port;
+    WEFT_TRY(weft_model_accepts(p->denoiser_model, given, OWN + p->captions.tolds, "generate"));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
-    if (p->grid.channels != p->patch.channels || p->patch.channels != p->patch.out_channels)
+    const int64_t denoised = weft_model_denoised(p->denoiser_model);
+    if (p->grid.channels != denoised || denoised != p->patch.out_channels)
         return weft_fail(
             WEFT_E_FORMAT,
             "%s: the VAE has %lld latent channels, the transformer takes %lld and gives %lld",
-            p->folder, (long long)p->grid.channels, (long long)p->patch.channels,
+            p->folder, (long long)p->grid.channels, (long long)denoised,
             (long long)p->patch.out_channels);
     p->latent_floats = p->latent[0] * p->latent[1] * p->latent[2] * p->grid.channels;
+    return WEFT_OK;
+}
+
+/* Windows in frames of the video to those of latents. */
+static weft_status lay_windows(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    const int64_t f = p->grid.factor[0];
+    char rule[32];
+    p->windows = weft_windows_lay(p->latent[0], p->latent[0], 0);
+    if (!o->window && o->window_overlap)
+        return weft_fail(WEFT_E_ARG, "--window-overlap %lld: of which windows? Give --window N",
+                         (long long)o->window_overlap);
+    if (!o->window)
+        return WEFT_OK;
+    const int64_t window = weft_grid_latent_frames(&p->grid, o->window);
+    if (!weft_grid_takes_frames(&p->grid, o->window) || window % p->patch.factor[0])
+        return weft_fail(WEFT_E_ARG,
+                         "--window %lld: this model makes %s frames; the nearest is %lld",
+                         (long long)o->window, weft_grid_rule(&p->grid, rule),
+                         (long long)weft_grid_frames(&p->grid, window > 1 ? window : 1));
+    if (!o->window_overlap)
+        o->window_overlap = (window + 3) / 4 * f;
+    if (o->window_overlap % f || o->window_overlap / f >= window)
+        return weft_fail(WEFT_E_ARG,
+                         "--window-overlap %lld: windows of %lld frames share a multiple of %lld "
+                         "frames, at most %lld",
+                         (long long)o->window_overlap, (long long)o->window, (long long)f,
+                         (long long)((window - 1) * f));
+    p->windows = weft_windows_lay(p->latent[0], window, o->window_overlap / f);
+    return WEFT_OK;
+}
+
+/* What is given, and from which step on the video is made over. */
+static weft_status open_given(weft_generator *p)
+{
+    weft_generator_options *o = &p->options;
+    json_t *index = NULL;
+    WEFT_TRY(load_json(p->folder, "model_index.json", &index));
+    p->place.trained |= json_is_true(json_object_get(index, "expand_timesteps"));
+    json_decref(index);
+    p->place.folder = p->folder;
+    p->place.vae_folder = p->vae_folder;
+    p->place.denoiser = p->denoiser_model;
+    p->place.grid = &p->grid;
+    p->place.frames = o->frames;
+    p->place.height = o->height;
+    p->place.width = o->width;
+    WEFT_TRY(weft_given_open(&o->given, &p->place, &p->given));
+    if (o->strength > 0 && !o->given.video)
+        return weft_fail(WEFT_E_ARG, "--strength %g: of which video? Give it as --video FILE",
+                         o->strength);
+    if (!o->given.video)
+        return WEFT_OK;
+    const int64_t *around = o->given.outpaint;
+    const bool painted = o->given.mask || around[0] || around[1] || around[2] || around[3];
+    if (!(o->strength > 0))
+        o->strength = painted ? 1 : 0.8;
+    const int64_t taken = (int64_t)((double)o->steps * o->strength + 1e-9);
+    if (taken < 1)
+        return weft_fail(WEFT_E_ARG, "--strength %g of --steps %lld is no step at all; at least %g",
+                         o->strength, (long long)o->steps, 1 / (double)o->steps);
+    p->skipped = o->steps - taken;
     return WEFT_OK;
 }
 
@@ -337,18 +444,47 @@ static weft_status begin_part(const weft_generator *p, const char *folder, part 
     return keep_weights(p, s->graph, folder);
 }
 
+/* Timesteps of a sample: one, or where some frames are clean one for every token of a window. */
+static int64_t times_of(const weft_generator *p)
+{
+    if (p->given.form != WEFT_GIVEN_TIMES)
+        return 1;
+    return p->windows.window / p->patch.factor[0] * (p->latent[1] / p->patch.factor[1]) *
+           (p->latent[2] / p->patch.factor[2]);
+}
+
 static weft_status build_denoiser(weft_generator *p, int expert)
 {
     weft_graph *d = p->denoiser[expert].graph;
     const weft_model *model = &p->denoiser_model[expert];
-    const weft_model_size size = {p->rows, p->latent[0], p->latent[1], p->latent[2],
-                                  weft_captions_length(&p->captions)};
+    const weft_model_size size = {.batch = p->rows,
+                                  .frames = p->windows.window,
+                                  .height = p->latent[1],
+                                  .width = p->latent[2],
+                                  .text = weft_captions_length(&p->captions),
+                                  .image = p->given.image_tokens,
+                                  .times = times_of(p)};
     weft_ports ports = weft_ports_none();
     ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
     ports.at[WEFT_PORT_TIMESTEP] = weft_model_input(d, model, &size, WEFT_PORT_TIMESTEP, "batch.");
     if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
         ports.at[WEFT_PORT_GUIDANCE] =
             weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
+    static const weft_port given[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK, WEFT_PORT_CONDITION};
+    const bool has[] = {p->given.image_tokens > 0, p->given.form == WEFT_GIVEN_FRAMES,
+                        p->given.form == WEFT_GIVEN_CONDITION};
+    for (int i = 0; i < WEFT_COUNT(given); i++)
+        if (has[i])
+            ports.at[given[i]] = weft_model_input(d, model, &size, given[i], "batch.");
+    for (int i = 0; i < WEFT_COUNT(numbers); i++)
+        if (is_told(p, numbers[i]))
+            ports.at[numbers[i]] = weft_model_input(d, model, &size, numbers[i], "batch.");
+    if (told_spacing(p)) {
+        const double fps = p->options.fps;
+        const float step[3] = {(float)((double)p->grid.factor[0] / fps), (float)p->grid.factor[1],
+                               (float)p->grid.factor[2]};
+        ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
+    }
     weft_captions_given(d, &p->captions, model, &size, &ports);
     weft_graph_push(d, "%s", expert ? expert_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
@@ -455,6 +591,8 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.frames, p->options.height,
                           p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
+    WEFT_GO(lay_windows(p));
+    WEFT_GO(open_given(p));
     p->guidance = p->options.guide ? p->options.guide : own_guidance(p);
     WEFT_GO(check_guidance(p));
     p->rows = p->options.batch * p->guidance->rows;
@@ -489,7 +627,8 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->leg);
     weft_free(p->x);
     weft_free(p->work);
-    weft_free(p->slope);
+    weft_free(p->other);
+    weft_given_free(&p->given);
     weft_free(p->context);
     weft_free(p->noise);
     weft_free(p);
@@ -522,7 +661,13 @@ int64_t weft_generator_bytes(const weft_generator *p)
                     weft_programs_bytes(programs, count);
     for (int i = 0; i < count; i++)
         bytes += weft_program_plan(programs[i])->source_bytes;
-    return bytes;
+    const int64_t before = weft_given_work_bytes(&p->given);
+    return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
+}
+
+int64_t weft_generator_steps(const weft_generator *p)
+{
+    return p->options.steps - p->skipped;
 }
 
 /* Files of text encoders have more than the encoder (`partial`). */
@@ -578,13 +723,14 @@ static weft_status lay_levels(weft_generator *p)
 weft_status weft_generator_bind(weft_generator *p)
 {
     const int64_t all = p->options.batch * p->latent_floats;
+    WEFT_TRY(weft_given_read(&p->given));
     p->leg = weft_alloc(p->options.steps * (int64_t)sizeof *p->leg);
     p->x = weft_alloc_aligned(all * 4);
-    p->slope = weft_alloc_aligned(all * 4);
+    p->other = weft_alloc_aligned(all * 4);
     p->work =
         weft_alloc_aligned(weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) * 4);
     p->context = weft_alloc_aligned(p->rows * p->captions.floats * 4);
-    if (!p->leg || !p->x || !p->slope || !p->work || !p->context)
+    if (!p->leg || !p->x || !p->other || !p->work || !p->context)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld latents", (long long)all);
     WEFT_TRY(lay_levels(p));
     for (int i = 0; i < p->captions.readers; i++) {
@@ -660,31 +806,159 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
     return WEFT_OK;
 }
 
+/* What the model is told of rows of the batch that differ in their prompts alone. */
+typedef struct asking {
+    weft_program *program;
+    const weft_level *level;
+    int64_t frame; /* the window's first */
+} asking;
+
+/* Data of an input for row r; NULL: the program has none. */
+static float *row_of(const asking *a, const char *input, int64_t r)
+{
+    const weft_tensor *t = weft_program_input(a->program, input);
+    return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
+}
+
+/* Frames that are clean go into Cosmos scaled as almost clean ones, whatever the level. */
+static double clean_scale(const weft_generator *p, const weft_level *level)
+{
+    const double least = 0.001, data = p->scheduler.sigma_data;
+    return p->scheduler.path == WEFT_PATH_EDM ? 1 / (data * sqrt(least * least / data / data + 1))
+                                              : level->in;
+}
+
+/* The window of x, frames that are clean in their places, what follows behind it on channels. */
+static void fill_latents(const weft_generator *p, const asking *a, const float *x, float *to)
+{
+    const weft_given *g = &p->given;
+    const int64_t channels = p->grid.channels, area = p->latent[1] * p->latent[2],
+                  cells = p->windows.window * area, first = a->frame * area;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    const float clean = (float)(clean_scale(p, a->level) * data), in = (float)a->level->in;
+    if (!g->behind && !g->clean) {
+        memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
+        for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
+            to[i] *= in;
+        return;
+    }
+    for (int64_t i = 0; i < cells; i++, to += channels + g->behind) {
+        const int64_t cell = first + i;
+        const bool is_clean = g->clean && g->clean[cell / area];
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = is_clean ? clean * g->known[cell * channels + c] : in * x[cell * channels + c];
+        if (g->behind)
+            memcpy(to + channels, g->follow + cell * g->behind, (size_t)g->behind * 4);
+    }
+}
+
+static void fill_times(const weft_generator *p, const asking *a, int64_t r)
+{
+    const int64_t times = times_of(p), tokens = times / (p->windows.window / p->patch.factor[0]);
+    float *timestep = row_of(a, "batch.timestep", r);
+    if (times == 1)
+        *timestep = (float)a->level->time;
+    for (int64_t i = 0; times > 1 && i < times; i++)
+        timestep[i] =
+            p->given.clean[a->frame + i / tokens * p->patch.factor[0]] ? 0 : (float)a->level->time;
+}
+
+/* Which frames are given, the image, rates and sizes. */
+static void fill_given(const weft_generator *p, const asking *a, int64_t r)
+{
+    const weft_given *g = &p->given;
+    const int64_t area = p->latent[1] * p->latent[2];
+    char name[64];
+    int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
+    float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r);
+    for (int64_t t = 0; mask && t < p->windows.window; t++)
+        mask[t] = !g->clean[a->frame + t];
+    for (int64_t i = 0; condition && i < p->windows.window * area; i++)
+        condition[i] = g->clean[a->frame + i / area];
+    if (image)
+        memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
+    for (int i = 0; i < WEFT_COUNT(numbers); i++) {
+        snprintf(name, sizeof name, "batch.%s", weft_port_name(numbers[i]));
+        float *number = row_of(a, name, r);
+        if (number)
+            *number = (float)number_of(p, numbers[i]);
+    }
+}
+
+static weft_status_code ask(weft_generator *p, const part *expert, const asking *a, const float *x)
+{
+    const int64_t batch = p->options.batch;
+    int64_t first;
+    const int64_t rows = own_rows(expert, "batch.latents", &first);
+    for (int64_t r = 0; r < rows; r++) {
+        fill_latents(p, a, x + (first + r) % batch * p->latent_floats,
+                     row_of(a, "batch.latents", r));
+        fill_times(p, a, r);
+        fill_given(p, a, r);
+        float *told = row_of(a, "batch.guidance", r);
+        if (told)
+            *told = (float)(1000 * p->options.guidance);
+        weft_captions_give(&p->captions, weft_captions_program_input, a->program, r,
+                           p->context + (first + r) * p->captions.floats);
+    }
+    return weft_program_run(a->program);
+}
+
+/* Adds what window i said of every video to `answer`: out (batch, window...). */
+static void blend(const weft_generator *p, int64_t i, const float *out, float *answer)
+{
+    const weft_windows *w = &p->windows;
+    const int64_t frame = p->latent_floats / p->latent[0], first = weft_windows_first(w, i);
+    for (int64_t k = 0; k < p->options.batch * w->window; k++) {
+        const int64_t at = first + k % w->window;
+        const float share = (float)weft_windows_share(w, i, at);
+        float *to = answer + k / w->window * p->latent_floats + at * frame;
+        for (int64_t c = 0; c < frame; c++)
+            to[c] += share * out[k * frame + c];
+    }
+}
+
+/* Where something is kept, the answer by which it ends as it is known: so every sampler stays on
+ * the line from its noise to it. */
+static void keep_known(const weft_generator *p, const float *x, const weft_level *level,
+                       float *answer)
+{
+    const weft_given *g = &p->given;
+    const int64_t channels = p->grid.channels;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    for (int64_t i = 0; i < p->options.batch * p->latent_floats; i++) {
+        const int64_t at = i % p->latent_floats;
+        if (g->keep[at / channels])
+            answer[i] =
+                (float)((data * (double)g->known[at] - level->skip * (double)x[i]) / level->out);
+    }
+}
+
 static weft_status_code answer_at(weft_generator *p, const float *x, const weft_level *level,
                                   float *answer)
 {
     const double time = level->time / (double)p->scheduler.times;
     const part *expert = &p->denoiser[p->experts > 1 && time < p->options.boundary];
-    float *latents = weft_program_input(expert->program, "batch.latents")->data;
-    float *timestep = weft_program_input(expert->program, "batch.timestep")->data;
-    const weft_tensor *told = weft_program_input(expert->program, "batch.guidance");
-    const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    int64_t first;
-    const int64_t rows = own_rows(expert, "batch.latents", &first);
-    for (int64_t r = 0; r < rows; r++) {
-        float *to = latents + r * p->latent_floats;
-        memcpy(to, x + (first + r) % batch * p->latent_floats, (size_t)p->latent_floats * 4);
-        for (int64_t i = 0; level->in != 1 && i < p->latent_floats; i++)
-            to[i] *= (float)level->in;
-        timestep[r] = (float)level->time;
-        if (told)
-            ((float *)told->data)[r] = (float)(1000 * p->options.guidance);
-        weft_captions_give(&p->captions, weft_captions_program_input, expert->program, r,
-                           p->context + (first + r) * p->captions.floats);
+    const int64_t all = p->options.batch * p->latent_floats;
+    float *other = p->other;
+    if (p->windows.count > 1) {
+        memset(answer, 0, (size_t)all * 4);
+        memset(other, 0, (size_t)all * 4);
     }
-    WEFT_TRY(weft_program_run(expert->program));
-    const float *out = weft_program_output(expert->program, "prediction")->data;
-    memcpy(answer, out, (size_t)all * 4);
+    for (int64_t i = 0; i < p->windows.count; i++) {
+        const asking a = {expert->program, level, weft_windows_first(&p->windows, i)};
+        WEFT_TRY(ask(p, expert, &a, x));
+        float *out = weft_program_output(expert->program, "prediction")->data;
+        const int64_t half = all / p->latent[0] * p->windows.window;
+        if (p->windows.count > 1) {
+            blend(p, i, out, answer);
+            if (p->guidance->rows > 1)
+                blend(p, i, out + half, other);
+        } else {
+            memcpy(answer, out, (size_t)all * 4);
+            other = out + half;
+        }
+    }
     const weft_guiding guiding = {.scale = p->options.guidance,
                                   .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low
                                                                            : p->options.guidance,
@@ -693,7 +967,9 @@ static weft_status_code answer_at(weft_generator *p, const float *x, const weft_
                                   .each = p->latent_floats,
                                   .time = time};
     if (p->guidance->combine)
-        p->guidance->combine(&guiding, answer, out + all, all);
+        p->guidance->combine(&guiding, answer, other, all);
+    if (p->given.keep && p->given.known)
+        keep_known(p, x, level, answer);
     return WEFT_OK;
 }
 
@@ -770,11 +1046,39 @@ static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char 
     return status;
 }
 
+/* The noise of a video, scaled to where the walk begins, and there what of it is known. */
+static void begin_with(const weft_generator *p, const run_state *r, int64_t row, float *x)
+{
+    const weft_given *g = &p->given;
+    const int64_t prompt = r->first + row, channels = p->grid.channels;
+    /* rows beyond the last prompt are thrown away */
+    const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+    const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
+    const weft_level *from = &p->leg[p->skipped].from;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    const float begin = (float)weft_scheduler_first(&p->scheduler);
+    for (int64_t i = 0; i < p->latent_floats; i++) {
+        const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);
+        const bool known = g->known && (p->skipped || g->keep[i / channels]);
+        x[i] = known ? (float)(from->alpha * data * (double)g->known[i] + from->sigma * (double)n)
+                     : begin * n;
+    }
+}
+
+/* What is kept is so to the last bit. */
+static void end_with(const weft_generator *p, float *x)
+{
+    const weft_given *g = &p->given;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    for (int64_t i = 0; g->known && i < p->latent_floats; i++)
+        if (g->keep[i / p->grid.channels])
+            x[i] = (float)(data * (double)g->known[i]);
+}
+
 weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
                                int64_t count, const weft_generator_sink *sink)
 {
     const int64_t batch = p->options.batch, all = batch * p->latent_floats;
-    const float begin = (float)weft_scheduler_first(&p->scheduler);
     run_state r = {.generator = p, .sink = sink, .seeds = seeds, .count = count};
     const weft_sampler_callbacks callbacks = {
         .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
@@ -783,19 +1087,13 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;
         WEFT_TRY(encode_text(p, prompts + r.first, now));
-        for (int64_t i = 0; i < all; i++) {
-            const int64_t prompt = r.first + i / p->latent_floats;
-            const uint64_t seed = prompt < count
-                                      ? seeds[prompt]
-                                      : 0; /* rows beyond the last prompt are thrown away */
-            const float *given = prompt < p->noises ? p->noise : NULL;
-            p->x[i] = begin * (given ? given[prompt * p->latent_floats + i % p->latent_floats]
-                                     : weft_random_normal(seed, WEFT_RNG_NOISE,
-                                                          (uint64_t)(i % p->latent_floats)));
-        }
-        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg,
-                                  p->options.steps, p->x, all, p->latent_floats, p->work,
-                                  &callbacks));
+        for (int64_t i = 0; i < batch; i++)
+            begin_with(p, &r, i, p->x + i * p->latent_floats);
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,
+                                  p->options.steps - p->skipped, p->x, all, p->latent_floats,
+                                  p->work, &callbacks));
+        for (int64_t i = 0; i < batch; i++)
+            end_with(p, p->x + i * p->latent_floats);
         if (!p->comm || weft_comm_rank(p->comm) == 0)
             WEFT_TRY(decode_all(p, &r, now));
     }

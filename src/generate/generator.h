@@ -5,6 +5,7 @@
 #include "diffusion/guidance.h"
 #include "diffusion/scheduler.h"
 #include "generate/adapters.h"
+#include "generate/given.h"
 #include "generate/vae_stream.h"
 #include "pass/parallel.h"
 #include "pass/passes.h"
@@ -35,6 +36,13 @@ typedef struct weft_generator_options {
     int weights;
     const weft_adapter_choice *adapters; /* [adapter_count], read while it is bound */
     int adapter_count;
+    weft_given_files given; /* read until it is bound */
+    /* How much of the walk is gone of which `given.video` is the end: 1 begins with noise alone; 0:
+     * 1 with a mask, else 0.8. */
+    double strength;
+    /* Frames that are denoised together, and that two windows share; 0: all, and a quarter. */
+    int64_t window, window_overlap;
+    double fps; /* that the model is told, where it takes one; 0: as trained */
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;
@@ -48,12 +56,15 @@ typedef struct weft_generator weft_generator;
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator);
 void weft_generator_free(weft_generator *generator); /* accepts NULL */
-/* Bytes that binding reserves on this rank: programs, weights, caches, latents. */
+/* Bytes that binding reserves on this rank at most: programs, weights, caches, latents; before
+ * those what encodes the pictures that are given, which is gone by then. */
 int64_t weft_generator_bytes(const weft_generator *generator);
 weft_status weft_generator_bind(weft_generator *generator);
 /* With what the options left open filled in; fps is the model's. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);
+/* Denoising steps that are gone: fewer than asked for where they begin in a video. */
+int64_t weft_generator_steps(const weft_generator *generator);
 /* Frames, rows, columns and channels of its latents. */
 void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
 /* What the first `count` prompts begin with instead of their seeds' noise: (count, latents), heap,

@@ -297,6 +297,14 @@ static void grid(const void *config, weft_grid *grid)
     grid->text = c->learned || !c->rotary ? c->text_length : 0;
 }
 
+/* Latents of an image behind the noisy ones, zeros behind its frame. */
+static void given(const void *config, weft_given_frames *given)
+{
+    const cogvideox *c = config;
+    if (c->in_channels == 2 * c->out_channels)
+        given->form = WEFT_GIVEN_CHANNELS;
+}
+
 /* clang-format off */
 #define AT(member) offsetof(cogvideox, member)
 static const weft_field fields[] = {
@@ -387,7 +395,8 @@ const weft_family weft_family_cogvideox_dit = {
     .config_bytes = sizeof(cogvideox), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .given = given,
+    .given_help = "I2V (in_channels twice out_channels): a first frame", .fps = 8,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,

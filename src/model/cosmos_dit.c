@@ -377,6 +377,12 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->out_channels;
 }
 
+static void given(const void *config, weft_given_frames *given)
+{
+    if (has_condition(config))
+        given->form = WEFT_GIVEN_CONDITION;
+}
+
 /* clang-format off */
 static const char *const places_words[] = {"\"learnable\"", "null", NULL};
 #define AT(member) offsetof(cosmos, member)
@@ -521,7 +527,8 @@ const weft_family weft_family_cosmos_dit = {
     .config_bytes = sizeof(cosmos), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .given = given,
+    .given_help = "video to world (one channel more in than out): a first frame", .fps = 30,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_per_head, .recipes = WEFT_SPLIT_CROSS_LISTS,

@@ -291,6 +291,27 @@ typedef struct weft_reading {
     bool zeros;        /* embeddings behind the text are zeros */
 } weft_reading;
 
+/* How a denoiser is told frames that are given: an image that a video begins or ends with. */
+typedef enum weft_given_form {
+    WEFT_GIVEN_NOT,
+    /* Behind the noisy latents on channels: which frames they are, and their latents */
+    WEFT_GIVEN_CHANNELS,
+    /* In their places, without noise, and told so: */
+    WEFT_GIVEN_TIMES,     /* by a timestep of each token, theirs 0 */
+    WEFT_GIVEN_FRAMES,    /* by WEFT_PORT_FRAME_MASK, theirs 0 */
+    WEFT_GIVEN_CONDITION, /* by WEFT_PORT_CONDITION, theirs 1 */
+} weft_given_form;
+typedef struct weft_given_frames {
+    weft_given_form form;
+    /* CHANNELS: before the latents one that says "given" for each frame of a latent one; those that
+     * are not given are latents of grey pixels, else zeros */
+    bool marks, grey;
+    bool last;      /* a last frame may be given beside the first */
+    bool last_must; /* and has to be */
+    /* TIMES: models with this config may have been trained so or not; their folder says it */
+    bool asks;
+} weft_given_frames;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* another that is read as it; NULL: none */
@@ -324,6 +345,10 @@ struct weft_family {
     /* denoisers: a row per text encoder */
     const weft_reading *reading;
     int readings;
+    /* how frames are given; NULL: they are not */
+    void (*given)(const void *config, weft_given_frames *given);
+    const char *given_help; /* which, for which configs */
+    double fps;             /* of its pipeline where nothing says one; 0: 16 */
     bool even; /* its pipeline gives a flow scheduler levels from 1 to 1/steps in even steps */
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);

@@ -234,6 +234,12 @@ static int64_t width_field(const void *config)
     return width_of(config);
 }
 
+static void given(const void *config, weft_given_frames *given)
+{
+    (void)config;
+    given->form = WEFT_GIVEN_TIMES;
+}
+
 /* clang-format off */
 #define AT(member) offsetof(ltx, member)
 static const weft_field fields[] = {
@@ -303,7 +309,8 @@ const weft_family weft_family_ltx_dit = {
     .config_bytes = sizeof(ltx), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .given = given,
+    .given_help = "a first frame", .fps = 25,
     .reading = readings, .readings = sizeof readings / sizeof *readings, .even = true,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,

@@ -406,6 +406,20 @@ void weft_model_set_statistics(weft_model *model, const weft_grid *grid)
     of->count[0] = of->count[1] = grid->channels * frames;
 }
 
+weft_given_frames weft_model_given(const weft_model *model)
+{
+    weft_given_frames given = {0};
+    if (model->family->given)
+        model->family->given(model->config, &given);
+    return given;
+}
+
+int64_t weft_model_denoised(const weft_model *model)
+{
+    const weft_grid grid = weft_model_grid(model);
+    return weft_model_given(model).form == WEFT_GIVEN_CHANNELS ? grid.out_channels : grid.channels;
+}
+
 weft_text_shape weft_model_text(const weft_model *model)
 {
     weft_text_shape text;

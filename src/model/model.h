@@ -37,6 +37,10 @@ void weft_family_list(weft_role role, weft_buf *out);
 
 weft_grid weft_model_grid(const weft_model *model);
 weft_statistics *weft_model_statistics(weft_model *model); /* an autoencoder's, in its config */
+/* How it is told frames that are given. */
+weft_given_frames weft_model_given(const weft_model *model);
+/* Channels of the latents that are denoised: without those that follow them. */
+int64_t weft_model_denoised(const weft_model *model);
 /* An autoencoder's config: mean and deviation of its latents are those of the grid. */
 void weft_model_set_statistics(weft_model *model, const weft_grid *grid);
 weft_text_shape weft_model_text(const weft_model *model);

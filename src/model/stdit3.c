@@ -397,6 +397,12 @@ static void begin(const void *config, const weft_weight *weight, int64_t count, 
     }
 }
 
+static void given(const void *config, weft_given_frames *given)
+{
+    (void)config;
+    given->form = WEFT_GIVEN_FRAMES;
+}
+
 /* clang-format off */
 #define AT(member) offsetof(stdit3, member)
 static const weft_field fields[] = {
@@ -466,7 +472,8 @@ const weft_family weft_family_stdit3 = {
     .config_bytes = sizeof(stdit3), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .begin = begin,
+    .grid = grid, .given = given,
+    .given_help = "a first frame, where its autoencoder is causal", .fps = 24, .begin = begin,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_groups_cp, .recipes = 1,

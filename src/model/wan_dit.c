@@ -263,6 +263,19 @@ static void grid(const void *config, weft_grid *grid)
     grid->out_channels = c->out_channels;
 }
 
+/* Where no latents follow on channels, given frames lie among the noisy ones (2.2 TI2V-5B). */
+static void given(const void *config, weft_given_frames *given)
+{
+    const wan_dit *c = config;
+    const bool channels = c->in_channels > c->out_channels;
+    *given = (weft_given_frames){.form = channels ? WEFT_GIVEN_CHANNELS : WEFT_GIVEN_TIMES,
+                                 .marks = channels,
+                                 .grey = channels,
+                                 .last = channels,
+                                 .last_must = channels && c->image_places,
+                                 .asks = !channels};
+}
+
 /* clang-format off */
 #define AT(member) offsetof(wan_dit, member)
 static const weft_field fields[] = {
@@ -434,7 +447,8 @@ const weft_family weft_family_wan_dit = {
     .config_bytes = sizeof(wan_dit), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .given = given,
+    .given_help = "I2V: a first frame, a last one too; FLF2V: both; TI2V-5B: a first frame",
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,

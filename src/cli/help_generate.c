@@ -1,7 +1,9 @@
-/* The rows of samplers and of guidance, and what a model's scheduler may be. */
+/* What generation can be asked for beside its options: models that are given frames, the rows of
+ * samplers and of guidance, what a model's scheduler may be. */
 #include "cli/verb.h"
 #include "diffusion/guidance.h"
 #include "diffusion/scheduler.h"
+#include "model/family.h"
 
 static void put_row(bool markdown, const char *name, const char *help, weft_buf *out)
 {
@@ -14,8 +16,12 @@ static void put_title(bool markdown, const char *title, weft_buf *out)
                     title);
 }
 
-void weft_help_samplers(bool markdown, weft_buf *out)
+void weft_help_generate(bool markdown, weft_buf *out)
 {
+    put_title(markdown, "Models that are given frames (--image, --last-image)", out);
+    for (int i = 0; weft_families[i]; i++)
+        if (weft_families[i]->given)
+            put_row(markdown, weft_families[i]->class_name, weft_families[i]->given_help, out);
     put_title(markdown, "Samplers", out);
     for (int i = 0; weft_samplers[i]; i++)
         put_row(markdown, weft_samplers[i]->name, weft_samplers[i]->help, out);

@@ -1,0 +1,555 @@
+#include "generate/given.h"
+
+#include "base/fs.h"
+#include "generate/vae_stream.h"
+#include "model/dialect.h"
+#include "runtime/weights.h"
+#include "video/resample.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What CLIP's processor does with a picture: its shorter side to `side`, the middle cut out. */
+typedef struct clip_processor {
+    int64_t side, crop;
+    double mean[3], deviation[3];
+} clip_processor;
+
+/* An image encoder, alone. */
+typedef struct seer {
+    weft_model model;
+    char *folder;
+    clip_processor processor;
+    weft_graph *graph;
+    weft_program *program;
+    weft_store *store;
+    int64_t side, images;
+} seer;
+
+typedef struct weft_given_work {
+    weft_given_files files;
+    weft_grid grid;
+    weft_canvas canvas;
+    weft_given_frames how;
+    bool zeros;
+    weft_vae *image_vae, *video_vae; /* encoders */
+    int64_t image_frames;            /* that image_vae takes */
+    seer seer;                       /* graph NULL: none */
+} work;
+
+/* ---- what goes together ---------------------------------------------------------------------- */
+
+/* Names the families that can. */
+static weft_status refuse_form(const weft_model *model)
+{
+    weft_buf families = {0};
+    for (int i = 0; weft_families[i]; i++)
+        if (weft_families[i]->given)
+            weft_buf_printf(&families, "%s%s (%s)", families.len ? ", " : "",
+                            weft_families[i]->class_name, weft_families[i]->given_help);
+    const weft_status_code status =
+        weft_fail(WEFT_E_UNSUPPORTED,
+                  "--image: this %s is not told of given frames; models that are: %s. --video FILE "
+                  "makes any model begin from pictures",
+                  weft_model_class(model), families.data ? families.data : "?");
+    weft_buf_free(&families);
+    return status;
+}
+
+static weft_status check_image(const work *w, const weft_given_place *place)
+{
+    const weft_given_files *f = &w->files;
+    const weft_given_frames *how = &w->how;
+    const char *class_name = weft_model_class(place->denoiser);
+    const bool can = how->form != WEFT_GIVEN_NOT && (!how->asks || place->trained);
+    const bool must = how->form == WEFT_GIVEN_CHANNELS || how->form == WEFT_GIVEN_CONDITION;
+    if (f->last_image && !f->image)
+        return weft_fail(WEFT_E_ARG, "--last-image: give the first frame too, as --image");
+    if (f->image && how->form != WEFT_GIVEN_NOT && !can)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "--image: %s was not trained to begin with an image (its model_index.json "
+                         "has no \"expand_timesteps\": true, its weft.json no \"condition\"); "
+                         "--video FILE makes any model begin from pictures",
+                         place->folder);
+    if (f->image && !can)
+        return refuse_form(place->denoiser);
+    if (!f->image && must)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: this %s makes videos that begin with an image: give "
+                         "--image FILE",
+                         place->folder, class_name);
+    if (f->last_image && !how->last)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "--last-image: this %s is told of a first frame alone; Wan's models of "
+                         "image to video (WanTransformer3DModel) take a last one too",
+                         class_name);
+    if (how->last_must && !f->last_image)
+        return weft_fail(WEFT_E_ARG,
+                         "%s: this model goes from a first frame to a last one: give --last-image "
+                         "FILE too",
+                         place->folder);
+    return WEFT_OK;
+}
+
+static bool outpaints(const weft_given_files *f)
+{
+    return f->outpaint[0] || f->outpaint[1] || f->outpaint[2] || f->outpaint[3];
+}
+
+static weft_status check_video(work *w)
+{
+    const weft_given_files *f = &w->files;
+    const int64_t *o = f->outpaint;
+    weft_canvas *c = &w->canvas;
+    if (!f->video && (f->mask || outpaints(f)))
+        return weft_fail(WEFT_E_ARG, "%s: of what? Give the video or picture as --video FILE",
+                         f->mask ? "--mask" : "--outpaint");
+    if (!outpaints(f))
+        return WEFT_OK;
+    c->x = o[0];
+    c->y = o[1];
+    c->w = c->width - o[0] - o[2];
+    c->h = c->height - o[1] - o[3];
+    for (int i = 0; i < 2; i++) {
+        const int64_t inner = i ? c->h : c->w, step = w->grid.factor[2 - i];
+        if (inner < step)
+            return weft_fail(WEFT_E_ARG,
+                             "--outpaint: %lld and %lld of %lld pixels leave %lld %s for the "
+                             "video; at least %lld are needed",
+                             (long long)o[i], (long long)o[2 + i],
+                             (long long)(i ? c->height : c->width), (long long)inner,
+                             i ? "rows" : "columns", (long long)step);
+    }
+    return WEFT_OK;
+}
+
+/* ---- the image encoder ----------------------------------------------------------------------- */
+
+static weft_status read_three(const json_t *json, const char *key, const char *where, double at[3])
+{
+    const json_t *list = json_object_get(json, key);
+    for (size_t i = 0; list && i < 3; i++) {
+        if (!json_is_number(json_array_get(list, i)))
+            return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not a list of three numbers", where,
+                             key);
+        at[i] = json_number_value(json_array_get(list, i));
+    }
+    return WEFT_OK;
+}
+
+/* "size": 224, or {"shortest_edge": 224}, or {"height": ...}. */
+static int64_t side_of(const json_t *size, int64_t otherwise)
+{
+    if (json_is_integer(size))
+        return json_integer_value(size);
+    const json_t *side = json_object_get(size, "shortest_edge");
+    side = side ? side : json_object_get(size, "height");
+    return json_is_integer(side) ? json_integer_value(side) : otherwise;
+}
+
+static weft_status read_processor(const char *folder, int64_t side, clip_processor *p)
+{
+    *p = (clip_processor){.side = side,
+                          .crop = side,
+                          .mean = {0.48145466, 0.4578275, 0.40821073},
+                          .deviation = {0.26862954, 0.26130258, 0.27577711}};
+    char *path = weft_path_join(folder, "image_processor/preprocessor_config.json");
+    if (!path)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    json_t *json = NULL;
+    weft_status_code status = weft_path_exists(path) ? weft_json_load(path, &json) : WEFT_OK;
+    if (status == WEFT_OK && json) {
+        p->side = side_of(json_object_get(json, "size"), side);
+        p->crop = side_of(json_object_get(json, "crop_size"), side);
+        status = read_three(json, "image_mean", path, p->mean);
+        if (status == WEFT_OK)
+            status = read_three(json, "image_std", path, p->deviation);
+        if (status == WEFT_OK && (p->crop != side || p->side < side || p->side > 1 << 14))
+            status = weft_fail(WEFT_E_FORMAT,
+                               "%s: pictures of %lld pixels cut from %lld; the image encoder takes "
+                               "%lld",
+                               path, (long long)p->crop, (long long)p->side, (long long)side);
+    }
+    json_decref(json);
+    weft_free(path);
+    return status;
+}
+
+static weft_status open_seer(const weft_given_place *place, int images, weft_given *given, seer *s)
+{
+    const char *class_name = weft_model_class(place->denoiser);
+    if (weft_model_open_in(place->folder, WEFT_ROLE_IMAGE_ENCODER, &s->folder, &s->model) !=
+        WEFT_OK)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: this %s is told an image by an encoder, which stands in the folder "
+                         "image_encoder: %s",
+                         place->folder, class_name, weft_error_message());
+    weft_model_size size = {.batch = images, .frames = 1, .height = 1, .width = 1, .image = 1};
+    const weft_shape pixels = weft_model_shape(&s->model, &size, WEFT_PORT_VIDEO);
+    s->side = pixels.dim[2];
+    s->images = images;
+    WEFT_TRY(read_processor(place->folder, s->side, &s->processor));
+    s->graph = weft_graph_create();
+    s->store = weft_store_create();
+    if (!s->graph || !s->store)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for the image encoder");
+    weft_dtype dtype;
+    WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
+    weft_graph_store_weights_as(s->graph, dtype);
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_VIDEO] = weft_input(s->graph, "in", WEFT_F32, pixels);
+    weft_model_call(s->graph, &s->model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false,
+                    &ports);
+    weft_output(s->graph, "out", ports.at[WEFT_PORT_IMAGE]);
+    WEFT_TRY(weft_graph_check(s->graph));
+    const weft_shape made = weft_value_get(s->graph, ports.at[WEFT_PORT_IMAGE])->shape;
+    size.image = made.dim[1];
+    const weft_shape wanted = weft_model_shape(place->denoiser, &size, WEFT_PORT_IMAGE);
+    given->image_tokens = images * made.dim[1];
+    given->image_width = made.dim[2];
+    if (wanted.dim[2] != made.dim[2] || wanted.dim[1] != given->image_tokens)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: %lld tokens of width %lld of %d image%s; this %s takes %lld of %lld",
+                         s->folder, (long long)given->image_tokens, (long long)made.dim[2], images,
+                         images > 1 ? "s" : "", class_name, (long long)wanted.dim[1],
+                         (long long)wanted.dim[2]);
+    return weft_program_compile(s->graph, &(weft_program_options){0}, &s->program);
+}
+
+/* A picture as the encoder takes it, (side, side, 3). */
+static weft_status process(const seer *s, const char *path, float *to)
+{
+    const clip_processor *p = &s->processor;
+    uint8_t *rgb;
+    int64_t w, h;
+    WEFT_TRY(weft_picture_load(path, &rgb, &w, &h));
+    const int64_t sized_w = w < h ? p->side : p->side * w / h,
+                  sized_h = w < h ? p->side * h / w : p->side;
+    uint8_t *sized = weft_alloc(sized_w * sized_h * 3);
+    weft_status_code status =
+        sized ? weft_image_resample(WEFT_RESAMPLE_BICUBIC, rgb, w, h, 3, sized, sized_w, sized_h)
+              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a picture", path);
+    const int64_t left = (sized_w - p->crop) / 2, top = (sized_h - p->crop) / 2;
+    for (int64_t i = 0; status == WEFT_OK && i < p->crop * p->crop * 3; i++) {
+        const int64_t c = i % 3, x = i / 3 % p->crop, y = i / 3 / p->crop;
+        const double v = sized[((top + y) * sized_w + left + x) * 3 + c] / 255.0;
+        to[i] = (float)((v - p->mean[c]) / p->deviation[c]);
+    }
+    weft_free(sized);
+    weft_free(rgb);
+    return status;
+}
+
+static weft_status see(seer *s, const weft_given_files *files, weft_given *given)
+{
+    weft_tensors *file;
+    WEFT_TRY(weft_store_init(s->store, s->graph, 0));
+    WEFT_TRY(weft_dialect_open(s->model.family, s->graph, "", s->folder, &file));
+    WEFT_TRY(weft_weights_load(s->store, s->graph, "", file, true));
+    WEFT_TRY(weft_programs_bind(&s->program, 1, s->store, NULL));
+    float *in = weft_program_input(s->program, "in")->data;
+    for (int64_t i = 0; i < s->images; i++)
+        WEFT_TRY(process(s, i ? files->last_image : files->image, in + i * s->side * s->side * 3));
+    WEFT_TRY(weft_program_run(s->program));
+    memcpy(given->image, weft_program_output(s->program, "out")->data,
+           (size_t)(given->image_tokens * given->image_width) * 4);
+    return WEFT_OK;
+}
+
+static void seer_free(seer *s)
+{
+    weft_program_free(s->program);
+    weft_graph_free(s->graph);
+    weft_store_free(s->store);
+    weft_free(s->folder);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static weft_status open_image(const weft_given_place *place, weft_given *g, work *w)
+{
+    const bool channels = w->how.form == WEFT_GIVEN_CHANNELS;
+    const int64_t marks = w->how.marks ? w->grid.factor[0] : 0;
+    g->form = w->how.form;
+    g->behind = channels ? weft_model_grid(place->denoiser).channels - g->channels : 0;
+    if (channels && g->behind != g->channels + marks)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: %lld channels follow the noisy ones; latents of the VAE have %lld, "
+                         "and %lld say which frames are given",
+                         place->folder, (long long)g->behind, (long long)g->channels,
+                         (long long)marks);
+    w->image_frames = w->how.grey && !w->zeros ? w->canvas.frames : 1;
+    if (!weft_grid_takes_frames(&w->grid, 1))
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "--image: this autoencoder makes latents of several frames at a time, "
+                         "and an image is one; give the frames as --video FILE");
+    WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
+    if (w->files.last_image)
+        WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
+    WEFT_TRY(weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, w->image_frames, w->canvas.height,
+                           w->canvas.width, &w->image_vae));
+    return weft_model_takes(place->denoiser, WEFT_PORT_IMAGE)
+               ? open_seer(place, w->files.last_image ? 2 : 1, g, &w->seer)
+               : WEFT_OK;
+}
+
+weft_status weft_given_open(const weft_given_files *files, const weft_given_place *place,
+                            weft_given *given)
+{
+    weft_given g = {.channels = place->grid->channels};
+    work *w = g.work = weft_alloc(sizeof *w);
+    if (!w)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    w->files = *files;
+    w->grid = *place->grid;
+    w->how = weft_model_given(place->denoiser);
+    w->zeros = place->zeros;
+    w->canvas = (weft_canvas){.frames = place->frames,
+                              .height = place->height,
+                              .width = place->width,
+                              .fit = (weft_fit)files->fit};
+    g.latent[0] = weft_grid_latent_frames(place->grid, place->frames);
+    g.latent[1] = place->height / place->grid->factor[1];
+    g.latent[2] = place->width / place->grid->factor[2];
+    weft_status_code status = check_image(w, place);
+    if (status == WEFT_OK)
+        status = check_video(w);
+    if (status == WEFT_OK && files->image) {
+        weft_canvas all = w->canvas; /* the image is of the whole, the video perhaps of a part */
+        all.w = 0;
+        const weft_canvas part = w->canvas;
+        w->canvas = all;
+        status = open_image(place, &g, w);
+        w->canvas = part;
+    }
+    if (status == WEFT_OK && files->video) {
+        g.from_video = true;
+        status = weft_picture_tell(files->video, &w->canvas);
+        if (status == WEFT_OK)
+            status = weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, place->frames,
+                                   place->height, place->width, &w->video_vae);
+    }
+    if (status == WEFT_OK)
+        *given = g;
+    else
+        weft_given_free(&g);
+    return status;
+}
+
+static int64_t cells_of(const weft_given *g)
+{
+    return g->latent[0] * g->latent[1] * g->latent[2];
+}
+
+static bool stands_clean(const weft_given *g)
+{
+    return g->form == WEFT_GIVEN_TIMES || g->form == WEFT_GIVEN_FRAMES ||
+           g->form == WEFT_GIVEN_CONDITION;
+}
+
+int64_t weft_given_bytes(const weft_given *g)
+{
+    const int64_t known = g->from_video || stands_clean(g) ? cells_of(g) * g->channels * 4 : 0;
+    return known + cells_of(g) * (1 + g->behind * 4) + g->latent[0] +
+           g->image_tokens * g->image_width * 4;
+}
+
+int64_t weft_given_work_bytes(const weft_given *g)
+{
+    const work *w = g->work;
+    if (!w)
+        return 0;
+    const int64_t frame = w->canvas.height * w->canvas.width;
+    int64_t bytes = 0, of_video = 0;
+    if (w->image_vae)
+        bytes = weft_vae_bytes(w->image_vae) +
+                w->image_frames * (frame * 3 + g->latent[1] * g->latent[2] * g->channels) * 4;
+    if (w->seer.program) {
+        const int64_t seer_bytes = weft_programs_bytes((weft_program *[]){w->seer.program}, 1) +
+                                   weft_program_plan(w->seer.program)->source_bytes;
+        bytes = bytes > seer_bytes ? bytes : seer_bytes;
+    }
+    if (w->video_vae)
+        of_video = weft_vae_bytes(w->video_vae) + w->canvas.frames * frame * 13;
+    return bytes > of_video ? bytes : of_video;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void normalise(const work *w, int64_t count, float *x)
+{
+    const int64_t channels = w->grid.channels;
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (x[i] - (float)w->grid.mean[i % channels]) / (float)w->grid.deviation[i % channels];
+}
+
+/* Latents of `frames` frames, normalised. The encoder is gone afterwards. */
+static weft_status encode(const work *w, weft_vae **vae, const float *video, int64_t frames,
+                          const weft_given *g, float *latents)
+{
+    weft_status_code status = weft_vae_bind(*vae);
+    if (status == WEFT_OK)
+        status = weft_vae_encode(*vae, video, frames, latents);
+    weft_vae_free(*vae);
+    *vae = NULL;
+    if (status == WEFT_OK)
+        normalise(w,
+                  weft_grid_latent_frames(&w->grid, frames) * g->latent[1] * g->latent[2] *
+                      g->channels,
+                  latents);
+    return status;
+}
+
+/* The image, grey behind it as far as the encoder is to see that, and the last one at the end. */
+static weft_status read_image(work *w, weft_given *g, float **latents)
+{
+    const int64_t frame = w->canvas.height * w->canvas.width * 3,
+                  cells = weft_grid_latent_frames(&w->grid, w->image_frames) * g->latent[1] *
+                          g->latent[2];
+    weft_canvas one = w->canvas;
+    one.frames = 1;
+    one.w = 0;
+    float *video = weft_alloc(w->image_frames * frame * 4);
+    *latents = weft_alloc(cells * g->channels * 4);
+    weft_status_code status =
+        video && *latents
+            ? WEFT_OK
+            : weft_fail(WEFT_E_MEMORY, "%s: out of memory for its frames", w->files.image);
+    if (status == WEFT_OK)
+        status = weft_pictures_read(w->files.image, &one, video);
+    if (status == WEFT_OK && w->files.last_image && w->image_frames > 1)
+        status =
+            weft_pictures_read(w->files.last_image, &one, video + (w->image_frames - 1) * frame);
+    if (status == WEFT_OK)
+        status = encode(w, &w->image_vae, video, w->image_frames, g, *latents);
+    weft_free(video);
+    return status;
+}
+
+/* The channels behind the noisy ones: marks, one for each frame of a latent one, and latents. */
+static void fill_follow(const work *w, const weft_given *g, const float *latents)
+{
+    const int64_t area = g->latent[1] * g->latent[2], marks = g->behind - g->channels,
+                  there = weft_grid_latent_frames(&w->grid, w->image_frames);
+    for (int64_t i = 0; i < cells_of(g); i++) {
+        const int64_t t = i / area;
+        float *to = g->follow + i * g->behind;
+        for (int64_t k = 0; k < marks; k++)
+            to[k] = t == 0 || (w->files.last_image && t == g->latent[0] - 1 && k == marks - 1);
+        if (t < there)
+            memcpy(to + marks, latents + i * g->channels, (size_t)g->channels * 4);
+    }
+}
+
+static weft_status use_image(work *w, weft_given *g)
+{
+    const int64_t area = g->latent[1] * g->latent[2];
+    float *latents = NULL;
+    weft_status_code status = read_image(w, g, &latents);
+    if (status == WEFT_OK && g->follow)
+        fill_follow(w, g, latents);
+    if (status == WEFT_OK && stands_clean(g)) {
+        g->clean[0] = 1;
+        memset(g->keep, 1, (size_t)area);
+        memcpy(g->known, latents, (size_t)(area * g->channels) * 4);
+    }
+    weft_free(latents);
+    if (status == WEFT_OK && w->seer.graph)
+        status = see(&w->seer, &w->files, g);
+    return status;
+}
+
+/* A cell is kept when no pixel of it is painted. */
+static void keep_cells(const work *w, const uint8_t *painted, weft_given *g)
+{
+    const weft_canvas *c = &w->canvas;
+    const int64_t *f = w->grid.factor, frame = c->height * c->width;
+    memset(g->keep, 1, (size_t)cells_of(g));
+    for (int64_t i = 0; i < c->frames * frame; i++) {
+        const int64_t t = i / frame, y = i % frame / c->width, x = i % c->width;
+        const int64_t at = w->grid.causal ? (t + f[0] - 1) / f[0] : t / f[0];
+        const bool outside = c->w && (x < c->x || y < c->y || x >= c->x + c->w || y >= c->y + c->h);
+        if (outside || (painted && painted[i]))
+            g->keep[(at * g->latent[1] + y / f[1]) * g->latent[2] + x / f[2]] = 0;
+    }
+}
+
+static weft_status use_mask(work *w, weft_given *g)
+{
+    uint8_t *painted = NULL;
+    weft_status_code status = WEFT_OK;
+    if (w->files.mask) {
+        weft_canvas all = w->canvas;
+        all.w = 0;
+        painted = weft_alloc(all.frames * all.height * all.width);
+        status = painted ? weft_mask_read(w->files.mask, &all, painted)
+                         : weft_fail(WEFT_E_MEMORY, "%s: out of memory for a mask", w->files.mask);
+    }
+    if (status == WEFT_OK)
+        keep_cells(w, painted, g);
+    weft_free(painted);
+    if (status == WEFT_OK && !memchr(g->keep, 0, (size_t)cells_of(g)))
+        status = weft_fail(WEFT_E_ARG,
+                           "%s: no pixel of the mask is white, so nothing would be made; white is "
+                           "what is painted",
+                           w->files.mask);
+    return status;
+}
+
+static weft_status use_video(work *w, weft_given *g)
+{
+    float *video = weft_alloc(w->canvas.frames * w->canvas.height * w->canvas.width * 3 * 4);
+    weft_status_code status =
+        video ? weft_pictures_read(w->files.video, &w->canvas, video)
+              : weft_fail(WEFT_E_MEMORY, "%s: out of memory for its frames", w->files.video);
+    if (status == WEFT_OK)
+        status = encode(w, &w->video_vae, video, w->canvas.frames, g, g->known);
+    weft_free(video);
+    if (status == WEFT_OK && (w->files.mask || w->canvas.w))
+        status = use_mask(w, g);
+    return status;
+}
+
+weft_status weft_given_read(weft_given *g)
+{
+    work *w = g->work;
+    const int64_t cells = cells_of(g);
+    if (!w->files.image && !w->files.video)
+        return WEFT_OK;
+    const bool known = g->from_video || stands_clean(g);
+    g->keep = weft_alloc(cells);
+    g->clean = weft_alloc(g->latent[0]);
+    g->known = known ? weft_alloc_aligned(cells * g->channels * 4) : NULL;
+    g->follow = g->behind ? weft_alloc_aligned(cells * g->behind * 4) : NULL;
+    g->image = g->image_tokens ? weft_alloc(g->image_tokens * g->image_width * 4) : NULL;
+    if (!g->keep || !g->clean || (known && !g->known) || (g->behind && !g->follow) ||
+        (g->image_tokens && !g->image))
+        return weft_fail(WEFT_E_MEMORY, "out of memory for what is given");
+    if (g->known)
+        memset(g->known, 0, (size_t)(cells * g->channels) * 4);
+    if (g->follow)
+        memset(g->follow, 0, (size_t)(cells * g->behind) * 4);
+    if (w->files.video)
+        WEFT_TRY(use_video(w, g));
+    if (w->files.image)
+        WEFT_TRY(use_image(w, g));
+    seer_free(&w->seer);
+    w->seer = (seer){0};
+    return WEFT_OK;
+}
+
+void weft_given_free(weft_given *g)
+{
+    if (g->work) {
+        weft_vae_free(g->work->image_vae);
+        weft_vae_free(g->work->video_vae);
+        seer_free(&g->work->seer);
+        weft_free(g->work);
+    }
+    weft_free(g->known);
+    weft_free(g->keep);
+    weft_free(g->clean);
+    weft_free(g->follow);
+    weft_free(g->image);
+    *g = (weft_given){0};
+}

@@ -1,0 +1,209 @@
+#include "generate/pictures.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "video/reader.h"
+#include "video/resample.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A file that is read frame by frame, and room for one frame in its own size, cut, and resized. */
+typedef struct source {
+    const char *path;
+    weft_video_reader *reader;
+    weft_canvas canvas;
+    int64_t width, height;              /* of the file */
+    int64_t cut_x, cut_y, cut_w, cut_h; /* what of it is used */
+    uint8_t *cut, *sized;
+} source;
+
+static weft_canvas whole(const weft_canvas *c)
+{
+    weft_canvas all = *c;
+    if (!c->w)
+        all.x = all.y = 0, all.w = c->width, all.h = c->height;
+    return all;
+}
+
+/* The largest part with the rectangle's aspect, in the middle. */
+static void choose_cut(source *s)
+{
+    const weft_canvas *c = &s->canvas;
+    s->cut_w = s->width;
+    s->cut_h = s->height;
+    if (c->fit == WEFT_FIT_STRETCH)
+        return;
+    if (s->width * c->h > s->height * c->w)
+        s->cut_w = (s->height * c->w + c->h / 2) / c->h;
+    else
+        s->cut_h = (s->width * c->h + c->w / 2) / c->w;
+    s->cut_w = s->cut_w > 0 ? s->cut_w : 1;
+    s->cut_h = s->cut_h > 0 ? s->cut_h : 1;
+    s->cut_x = (s->width - s->cut_w) / 2;
+    s->cut_y = (s->height - s->cut_h) / 2;
+}
+
+static void source_close(source *s)
+{
+    weft_video_reader_close(s->reader);
+    weft_free(s->cut);
+    weft_free(s->sized);
+}
+
+static weft_status source_open(const char *path, const weft_canvas *canvas, source *s)
+{
+    *s = (source){.path = path, .canvas = whole(canvas)};
+    WEFT_TRY(weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24},
+                                    &s->reader));
+    const weft_video_info *info = weft_video_reader_info(s->reader);
+    s->width = info->width;
+    s->height = info->height;
+    choose_cut(s);
+    s->cut = weft_alloc(s->cut_w * s->cut_h * 3);
+    s->sized = weft_alloc(s->canvas.w * s->canvas.h * 3);
+    if (s->cut && s->sized)
+        return WEFT_OK;
+    source_close(s);
+    return weft_fail(WEFT_E_MEMORY, "%s: out of memory for a frame", path);
+}
+
+/* The next frame in the rectangle's size. */
+static weft_status source_next(source *s, weft_resample filter, bool *got)
+{
+    weft_video_frame f;
+    WEFT_TRY(weft_video_reader_next(s->reader, &f, got));
+    if (!*got)
+        return WEFT_OK;
+    for (int64_t y = 0; y < s->cut_h; y++)
+        memcpy(s->cut + y * s->cut_w * 3, f.plane[0] + (s->cut_y + y) * f.stride[0] + s->cut_x * 3,
+               (size_t)s->cut_w * 3);
+    return weft_image_resample(filter, s->cut, s->cut_w, s->cut_h, 3, s->sized, s->canvas.w,
+                               s->canvas.h);
+}
+
+/* The pixel of the resized frame that canvas pixel (x, y) shows. */
+static const uint8_t *pixel_at(const source *s, int64_t x, int64_t y)
+{
+    const weft_canvas *c = &s->canvas;
+    int64_t u = x - c->x, v = y - c->y;
+    u = u < 0 ? 0 : u >= c->w ? c->w - 1 : u;
+    v = v < 0 ? 0 : v >= c->h ? c->h - 1 : v;
+    return s->sized + (v * c->w + u) * 3;
+}
+
+static weft_status too_short(const source *s, int64_t frames)
+{
+    return weft_fail(WEFT_E_SHAPE,
+                     "%s has %lld frames, and %lld are made: give --frames, or a longer video",
+                     s->path, (long long)frames, (long long)s->canvas.frames);
+}
+
+/* Calls `put` for every frame of the canvas; a still picture is all of them. */
+static weft_status each_frame(source *s, weft_resample filter,
+                              void (*put)(const source *, int64_t frame, void *to), void *to)
+{
+    int64_t done = 0;
+    bool got = true;
+    while (done < s->canvas.frames) {
+        WEFT_TRY(source_next(s, filter, &got));
+        if (!got)
+            break;
+        put(s, done++, to);
+    }
+    if (!done)
+        return weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", s->path);
+    if (done < s->canvas.frames && done > 1)
+        return too_short(s, done);
+    for (; done < s->canvas.frames; done++)
+        put(s, done, to);
+    return WEFT_OK;
+}
+
+static void put_floats(const source *s, int64_t frame, void *to)
+{
+    const weft_canvas *c = &s->canvas;
+    float *out = (float *)to + frame * c->height * c->width * 3;
+    for (int64_t y = 0; y < c->height; y++)
+        for (int64_t x = 0; x < c->width; x++) {
+            const uint8_t *from = pixel_at(s, x, y);
+            for (int i = 0; i < 3; i++)
+                *out++ = 2 * ((float)from[i] / 255) - 1;
+        }
+}
+
+static void put_mask(const source *s, int64_t frame, void *to)
+{
+    const weft_canvas *c = &s->canvas;
+    uint8_t *out = (uint8_t *)to + frame * c->height * c->width;
+    for (int64_t y = 0; y < c->height; y++)
+        for (int64_t x = 0; x < c->width; x++) {
+            const uint8_t *from = pixel_at(s, x, y);
+            *out++ = from[0] + from[1] + from[2] >= 3 * 128;
+        }
+}
+
+static weft_status read_all(const char *path, const weft_canvas *canvas, weft_resample filter,
+                            void (*put)(const source *, int64_t, void *), void *to)
+{
+    source s;
+    WEFT_TRY(source_open(path, canvas, &s));
+    const weft_status_code status = each_frame(&s, filter, put, to);
+    source_close(&s);
+    return status;
+}
+
+weft_status weft_pictures_read(const char *path, const weft_canvas *canvas, float *video)
+{
+    return read_all(path, canvas, WEFT_RESAMPLE_LANCZOS, put_floats, video);
+}
+
+weft_status weft_mask_read(const char *path, const weft_canvas *canvas, uint8_t *mask)
+{
+    return read_all(path, canvas, WEFT_RESAMPLE_BILINEAR, put_mask, mask);
+}
+
+weft_status weft_picture_load(const char *path, uint8_t **rgb, int64_t *width, int64_t *height)
+{
+    weft_video_reader *reader;
+    weft_video_frame f;
+    bool got = false;
+    WEFT_TRY(
+        weft_video_reader_open(path, &(weft_video_options){.format = WEFT_VIDEO_RGB24}, &reader));
+    weft_status_code status = weft_video_reader_next(reader, &f, &got);
+    if (status == WEFT_OK && !got)
+        status = weft_fail(WEFT_E_FORMAT, "%s: there is no picture in it", path);
+    uint8_t *to = status == WEFT_OK ? weft_alloc(f.width * f.height * 3) : NULL;
+    if (status == WEFT_OK && !to)
+        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory for a frame", path);
+    for (int64_t y = 0; status == WEFT_OK && y < f.height; y++)
+        memcpy(to + y * f.width * 3, f.plane[0] + y * f.stride[0], (size_t)f.width * 3);
+    if (status == WEFT_OK) {
+        *rgb = to;
+        *width = f.width;
+        *height = f.height;
+    }
+    weft_video_reader_close(reader);
+    return status;
+}
+
+weft_status weft_picture_tell(const char *path, const weft_canvas *canvas)
+{
+    weft_video_info info;
+    const weft_canvas c = whole(canvas);
+    WEFT_TRY(weft_video_probe(path, &info));
+    const double own = (double)info.width / (double)info.height, wanted = (double)c.w / (double)c.h,
+                 change = own / wanted;
+    if (change > 0.99 && change < 1.01)
+        return WEFT_OK;
+    if (c.fit == WEFT_FIT_STRETCH)
+        weft_warn("%s is %lld x %lld, and %lld x %lld is made: it is stretched, as the reference "
+                  "pipelines do; --fit crop cuts off what is too much",
+                  path, (long long)info.width, (long long)info.height, (long long)c.w,
+                  (long long)c.h);
+    else
+        weft_warn("%s is %lld x %lld, and %lld x %lld is made: %.0f %% of its %s is cut off", path,
+                  (long long)info.width, (long long)info.height, (long long)c.w, (long long)c.h,
+                  100 * (1 - (change > 1 ? 1 / change : change)), change > 1 ? "width" : "height");
+    return WEFT_OK;
+}

@@ -1,0 +1,38 @@
+#include "generate/windows.h"
+
+weft_windows weft_windows_lay(int64_t frames, int64_t window, int64_t overlap)
+{
+    const int64_t step = window - overlap, rest = frames - window;
+    if (rest <= 0)
+        return (weft_windows){frames, frames, 0, 1};
+    return (weft_windows){frames, window, overlap, 1 + (rest + step - 1) / step};
+}
+
+int64_t weft_windows_first(const weft_windows *w, int64_t i)
+{
+    const int64_t first = i * (w->window - w->overlap), last = w->frames - w->window;
+    return first < last ? first : last;
+}
+
+/* Places from the nearest edge that lies inside the video, counted from 1, at most behind the
+ * overlap. */
+static double weight(const weft_windows *w, int64_t i, int64_t frame)
+{
+    const int64_t at = frame - weft_windows_first(w, i);
+    int64_t least = w->overlap + 1;
+    if (at < 0 || at >= w->window)
+        return 0;
+    if (i > 0 && at + 1 < least)
+        least = at + 1;
+    if (i + 1 < w->count && w->window - at < least)
+        least = w->window - at;
+    return (double)least;
+}
+
+double weft_windows_share(const weft_windows *w, int64_t i, int64_t frame)
+{
+    double all = 0;
+    for (int64_t k = 0; k < w->count; k++)
+        all += weight(w, k, frame);
+    return weight(w, i, frame) / all;
+}

@@ -1,0 +1,57 @@
+#include "video/resample.h"
+
+#include <criterion/criterion.h>
+
+/* What Pillow 12 makes of picture[y][x] = (7 i^2 + 13 i) mod 256, i = 5 y + x. */
+static const uint8_t lanczos_small[9] = {52, 62, 149, 161, 133, 61, 196, 191, 155};
+static const uint8_t bicubic_small[9] = {49, 68, 139, 155, 134, 69, 199, 188, 160};
+static const uint8_t bilinear_small[9] = {57, 77, 130, 150, 134, 78, 195, 182, 157};
+static const uint8_t lanczos_large[2][8] = {{0, 0, 22, 33, 57, 103, 145, 162},
+                                            {140, 83, 29, 91, 107, 71, 139, 200}};
+static const uint8_t bicubic_large[2][8] = {{0, 0, 19, 35, 62, 103, 144, 167},
+                                            {130, 85, 38, 94, 105, 70, 133, 184}};
+
+static void resized(weft_resample filter, int64_t channels, int64_t w, int64_t h, uint8_t *to)
+{
+    uint8_t from[20 * 3];
+    for (int i = 0; i < 20; i++)
+        for (int64_t c = 0; c < channels; c++)
+            from[i * channels + c] = (uint8_t)(7 * i * i + 13 * i);
+    cr_assert_eq(weft_image_resample(filter, from, 5, 4, channels, to, w, h), WEFT_OK);
+}
+
+Test(resample, the_numbers_are_pillows_to_the_bit)
+{
+    static const uint8_t *const small[] = {lanczos_small, bicubic_small, bilinear_small};
+    uint8_t to[48];
+    for (int f = 0; f < 3; f++) {
+        resized((weft_resample)f, 1, 3, 3, to);
+        for (int i = 0; i < 9; i++)
+            cr_assert_eq(to[i], small[f][i], "filter %d, pixel %d: %d, not %d", f, i, to[i],
+                         small[f][i]);
+    }
+    resized(WEFT_RESAMPLE_LANCZOS, 1, 8, 6, to);
+    cr_assert_arr_eq(to, lanczos_large, 16);
+    resized(WEFT_RESAMPLE_BICUBIC, 1, 8, 6, to);
+    cr_assert_arr_eq(to, bicubic_large, 16);
+}
+
+Test(resample, channels_are_pictures_of_their_own)
+{
+    uint8_t one[48], three[48 * 3];
+    resized(WEFT_RESAMPLE_LANCZOS, 1, 8, 6, one);
+    resized(WEFT_RESAMPLE_LANCZOS, 3, 8, 6, three);
+    for (int i = 0; i < 48 * 3; i++)
+        cr_assert_eq(three[i], one[i / 3]);
+}
+
+Test(resample, a_side_that_stays_is_copied)
+{
+    uint8_t same[20], wide[40];
+    resized(WEFT_RESAMPLE_LANCZOS, 1, 5, 4, same);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(same[i], (uint8_t)(7 * i * i + 13 * i));
+    resized(WEFT_RESAMPLE_BILINEAR, 1, 10, 4, wide);
+    for (int y = 0; y < 4; y++) /* the outermost pixels are those of the edge */
+        cr_assert_eq(wide[10 * y], same[5 * y]);
+}
