@@ -22,8 +22,9 @@
 #include <xxhash.h>
 
 static const weft_key bucket_keys[] = {
-    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), NULL, "clips",
-     "clips per step, over all ranks", .min = 1, .max = 65536},
+    {"batch", WEFT_KEY_I64, offsetof(weft_bucket, batch), "0", "clips",
+     "clips per step, over all ranks; 0: as many as the stage's tokens and load allow", .min = 0,
+     .max = 65536},
     {"frames", WEFT_KEY_I64, offsetof(weft_bucket, frames), NULL, "frames", "clip length", .min = 1,
      .max = 65536},
     {"height", WEFT_KEY_I64, offsetof(weft_bucket, height), NULL, "pixels", "clip height", .min = 1,
@@ -84,6 +85,7 @@ struct weft_loader {
     lane *lane;
     int lanes;
     int64_t *lane_samples, *lane_batch;
+    int64_t *lane_share;         /* what a lane's turns are in proportion to */
     int64_t *planned, *returned; /* samples taken per lane: by the plan, by next() */
     int64_t plan_step, next_step;
     weft_loader_report report; /* replaced and waited_ms; the rest is summed up from `fate` */
@@ -228,6 +230,31 @@ static weft_status list_lanes(weft_loader *l, int64_t count)
         const fate *f = &l->fate[i];
         if (f->lane >= 0 && !f->skipped)
             l->lane[f->lane].sample[l->lane[f->lane].count++] = i;
+    }
+    return WEFT_OK;
+}
+
+/* What the turns of lanes go by: their samples, or with a share of images those of each kind
+ * weighted so that the kinds come in that proportion. */
+static weft_status share_turns(weft_loader *l, const bool *image)
+{
+    enum { FINE = 1 << 20 }; /* of a share */
+    int64_t of[2] = {0};
+    for (int i = 0; i < l->lanes; i++) {
+        l->lane_share[i] = l->lane_samples[i];
+        of[image && image[i]] += l->lane_samples[i];
+    }
+    for (int kind = 0; image && kind < 2; kind++)
+        if (!of[kind] && (kind ? l->config.images > 0 : l->config.images < 1))
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: %g of the samples are to be images (buckets of one frame), and "
+                             "there are no %s",
+                             l->config.shards, l->config.images, kind ? "images" : "clips");
+    for (int i = 0; image && i < l->lanes; i++) {
+        const double share = image[i] ? l->config.images : 1 - l->config.images,
+                     part = (double)l->lane_samples[i] / (double)(of[image[i]] + !of[image[i]]);
+        const int64_t fine = (int64_t)ceil(share * part * FINE);
+        l->lane_share[i] = share > 0 && l->lane_samples[i] ? fine : 0;
     }
     return WEFT_OK;
 }
@@ -443,7 +470,7 @@ static void set_item(const weft_loader *l, slot *s, int64_t i, const weft_item *
 static void plan_next(weft_loader *l)
 {
     slot *s = &l->slots[l->plan_step % l->slot_count];
-    const int b = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, l->planned);
+    const int b = weft_order_turn(l->lane_share, l->lane_batch, l->lanes, l->planned);
     const int64_t batch = l->lane[b].size.batch, at = l->planned[b] - batch;
     const int64_t start = l->lane[b].own.first, count = l->lane[b].own.count;
     s->bucket = b;
@@ -467,7 +494,7 @@ weft_status weft_loader_peek(weft_loader *l, int64_t ahead, int *bucket, weft_it
     pthread_mutex_lock(&l->lock);
     memcpy(taken, l->returned, (size_t)l->lanes * sizeof *taken);
     for (int64_t i = 0; i <= ahead; i++)
-        *bucket = weft_order_turn(l->lane_samples, l->lane_batch, l->lanes, taken);
+        *bucket = weft_order_turn(l->lane_share, l->lane_batch, l->lanes, taken);
     if (out) {
         *count = l->lane[*bucket].size.batch;
         for (int64_t i = 0; i < *count; i++)
@@ -732,7 +759,8 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     l->config = *config;
-    l->config.own = NULL; /* is the caller's */
+    l->config.own = NULL; /* are the caller's */
+    l->config.image = NULL;
     l->rank = rank;
     l->part = part;
     l->channels = part ? channels : 3;
@@ -740,10 +768,12 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
     l->lane = weft_alloc(l->lanes * (int64_t)sizeof *l->lane);
     l->lane_samples = weft_alloc(l->lanes * 8);
     l->lane_batch = weft_alloc(l->lanes * 8);
+    l->lane_share = weft_alloc(l->lanes * 8);
     l->planned = weft_alloc(l->lanes * 8);
     l->returned = weft_alloc(l->lanes * 8);
     weft_status_code status = WEFT_OK;
-    if (!l->lane || !l->lane_samples || !l->lane_batch || !l->planned || !l->returned) {
+    if (!l->lane || !l->lane_samples || !l->lane_batch || !l->lane_share || !l->planned ||
+        !l->returned) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory for a loader");
         goto out;
     }
@@ -762,6 +792,7 @@ weft_status weft_loader_open(const weft_loader_config *config, int rank, int ran
                               config->split && *config->split ? config->split : NULL,
                               config->strict, &l->dataset));
     WEFT_GO(deal(l));
+    WEFT_GO(share_turns(l, config->image));
     WEFT_GO(allocate(l));
     WEFT_GO(start_workers(l));
     *loader = l;
@@ -805,6 +836,7 @@ void weft_loader_close(weft_loader *l)
     weft_free(l->lane);
     weft_free(l->lane_samples);
     weft_free(l->lane_batch);
+    weft_free(l->lane_share);
     weft_free(l->planned);
     weft_free(l->returned);
     weft_free(l->worker);

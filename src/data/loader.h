@@ -31,9 +31,13 @@ typedef struct weft_loader_config {
     const weft_item_range *own;      /* this rank's, by bucket; NULL: an even part (copied) */
     int64_t seed, threads, prefetch; /* prefetch: batches decoded ahead */
     int64_t shuffle;                 /* window of weft_order_shuffle, in samples */
-    double caption_dropout;          /* share of captions replaced by "" (for guidance) */
-    bool strict;                     /* damaged shards are errors */
-    bool verify;                     /* parts are held against their checksums */
+    /* Share of the samples that come from buckets of `image` (by bucket, copied), however many
+     * there are of them; NULL: buckets take turns by their samples. */
+    const bool *image;
+    double images;
+    double caption_dropout; /* share of captions replaced by "" (for guidance) */
+    bool strict;            /* damaged shards are errors */
+    bool verify;            /* parts are held against their checksums */
     /* For passes over a set: what cannot be used leaves zeros (`replaced` is set) and no other
      * sample takes its place, and a batch of more than the samples is not told. */
     bool no_stand_ins;

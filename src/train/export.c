@@ -63,8 +63,16 @@ static void add_to_index(json_t *index, const char *folder, const weft_model *mo
     json_object_set_new(index, folder, json_pack("[s,s]", f->library, f->class_name));
 }
 
+/* A model is sampled from as its last stage trained it. */
+static weft_run run_at_end(const weft_export *e)
+{
+    const weft_stage *stage = e->run->stages.item;
+    return weft_stage_run(e->run, &stage[e->run->stages.count - 1]);
+}
+
 static weft_status write_index(const weft_export *e, const char *folder)
 {
+    const weft_run last = run_at_end(e);
     const weft_run_models *m = e->models;
     json_t *index = json_object();
     json_object_set_new(index, "_class_name", json_string(m->denoiser.family->pipeline));
@@ -81,9 +89,9 @@ static weft_status write_index(const weft_export *e, const char *folder)
             weft_tokenizer_close(t);
         }
     }
-    json_object_set_new(index, "scheduler",
-                        json_pack("[s,s]", "diffusers",
-                                  weft_process_class(weft_run_process(e->run), &e->run->noise)));
+    json_object_set_new(
+        index, "scheduler",
+        json_pack("[s,s]", "diffusers", weft_process_class(weft_run_process(e->run), &last.noise)));
     return save_json(folder, "model_index.json", index);
 }
 
@@ -108,6 +116,7 @@ static weft_status write_reader(const weft_export *e, const char *folder, int r)
 /* What a pipeline needs beside the weights that were trained. */
 static weft_status write_rest(const weft_export *e, const char *folder)
 {
+    const weft_run last = run_at_end(e);
     char path[700];
     snprintf(path, sizeof path, "%s/%s", folder, e->models->autoencoder.family->scope);
     WEFT_TRY(copy_files(e->run->autoencoder.weights, path, of_model));
@@ -116,7 +125,7 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     snprintf(path, sizeof path, "%s/scheduler", folder);
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
-                       weft_process_write(weft_run_process(e->run), &e->run->noise)));
+                       weft_process_write(weft_run_process(e->run), &last.noise)));
     json_t *lengths = json_array();
     for (int r = 0; r < e->models->captions.readers; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));

@@ -257,6 +257,23 @@ static weft_status check_tuning(const weft_run *run, const char *path, weft_run_
                                    weft_run_trained(m)->family->class_name);
 }
 
+/* Sizes of batches that the stages' bounds choose: a token is what the denoiser sees, or a latent.
+ * They become part of the config, as if they had been given. */
+static void choose_batches(const weft_run *run, const weft_run_models *m)
+{
+    weft_stage *stage = run->stages.item;
+    for (int64_t i = 0; i < run->stages.count; i++)
+        for (int b = 0; b < weft_stage_bucket_count(&stage[i]); b++) {
+            weft_bucket *size =
+                stage[i].buckets.count ? (weft_bucket *)stage[i].buckets.item + b : &stage[i].size;
+            const weft_model_size s = weft_run_latent_size(m, size);
+            const int64_t tokens =
+                weft_run_denoises(m) ? weft_run_tokens(m, size) : s.frames * s.height * s.width;
+            if (!size->batch)
+                size->batch = weft_stage_batch(&stage[i], tokens);
+        }
+}
+
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models)
 {
     weft_run_models m = {0};
@@ -268,6 +285,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(&m, path));
     WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
+    choose_batches(run, &m);
     WEFT_TRY(check_tuning(run, path, &m));
     *models = m;
     return WEFT_OK;

@@ -21,7 +21,8 @@ typedef struct weft_run_models {
     int recipes;
 } weft_run_models;
 
-/* The models of a run. `path` names the config in messages. */
+/* The models of a run, which decide what its stages leave open: sizes of batches by their tokens
+ * are filled in. `path` names the config in messages. */
 weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run_models *models);
 /* Fills in what follows from the models. */
 void weft_run_models_connect(weft_run_models *models);

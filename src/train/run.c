@@ -173,6 +173,20 @@ static const weft_key stage_keys[] = {
         "multiple of the autoencoder's factor and the transformer's patch (16)", 0, 16384),
     {"buckets", WEFT_KEY_SECTION_LIST, offsetof(weft_stage, buckets),
      .section = &weft_bucket_section},
+    I64(weft_stage, tokens, "tokens", "0", "tokens",
+        "batches whose size is left away have so many at most, of all their samples; 0: no bound",
+        0, 1e12),
+    F64(weft_stage, load, "load", "0", "tokens^load_power",
+        "bound of B S^load_power for batches whose size is left away, B samples of S tokens each; "
+        "so steps of all buckets take about as long. 0: no bound",
+        0, 1e30),
+    F64(weft_stage, load_power, "load_power", "2", "",
+        "1: equal tokens; 2: attention is all; what a model's FLOPs say lies between", 0, 4),
+    F64(weft_stage, images, "images", "-1", "",
+        "share of the samples that are images, from buckets of one frame; -1: as many as there are",
+        -1, 1),
+    F64(weft_stage, shift, "shift", "0", "", "flow.shift in this stage; 0: that of the run", 0,
+        100),
     F64(weft_stage, lr, "lr", "3e-4", "", "learning rate", 0, 10),
     F64(weft_stage, lr_end, "lr_end", "0.1", "", "the cosine schedule ends at this share of lr", 0,
         1),
@@ -385,13 +399,32 @@ static weft_status check_buckets_given(const weft_run *run, const char *path)
     for (int64_t i = 0; i < run->stages.count; i++) {
         const weft_stage *s = (const weft_stage *)run->stages.item + i;
         const weft_bucket *own = &s->size;
-        if (s->buckets.count ? own->batch || own->frames || own->height || own->width
-                             : !own->batch || !own->frames || !own->height || !own->width)
+        const bool bound = s->tokens > 0 || s->load > 0;
+        if (s->buckets.count
+                ? own->batch || own->frames || own->height || own->width
+                : (!own->batch && !bound) || !own->frames || !own->height || !own->width)
             return weft_fail(WEFT_E_CONFIG,
                              "%s: stages.%lld: give batch, frames, height and width, or buckets, a "
                              "list of such, %s",
                              path, (long long)i,
                              s->buckets.count ? "but not both" : "all four of them above 0");
+        for (int k = 0; k < (int)s->buckets.count; k++)
+            if (!weft_stage_bucket(s, k)->batch && !bound)
+                return weft_fail(WEFT_E_CONFIG,
+                                 "%s: stages.%lld.buckets.%d: give batch, or the stage's tokens or "
+                                 "load, by which it is chosen",
+                                 path, (long long)i, k);
+        if (s->images > -1 && s->images < 0)
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: stages.%lld.images: %g is neither a share nor -1, as many as "
+                             "there are",
+                             path, (long long)i, s->images);
+        if (s->shift > 0 &&
+            (weft_run_process(run) != &weft_process_flow || run->noise.flow.by_resolution))
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: stages.%lld.shift: %g goes with process: flow without "
+                             "shift_by_resolution",
+                             path, (long long)i, s->shift);
     }
     return WEFT_OK;
 }
@@ -594,6 +627,24 @@ int weft_stage_bucket_count(const weft_stage *stage)
 const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index)
 {
     return stage->buckets.count ? (const weft_bucket *)stage->buckets.item + index : &stage->size;
+}
+
+weft_run weft_stage_run(const weft_run *run, const weft_stage *stage)
+{
+    weft_run own = *run;
+    if (stage->shift > 0)
+        own.noise.flow.shift = stage->shift;
+    return own;
+}
+
+int64_t weft_stage_batch(const weft_stage *stage, int64_t tokens)
+{
+    double most = INT16_MAX;
+    if (stage->tokens > 0)
+        most = fmin(most, (double)(stage->tokens / tokens));
+    if (stage->load > 0)
+        most = fmin(most, floor(stage->load / pow((double)tokens, stage->load_power) + 1e-9));
+    return most < 1 ? 1 : (int64_t)most;
 }
 
 static int64_t bucket_pixels(const weft_bucket *b)

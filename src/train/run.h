@@ -68,6 +68,10 @@ typedef struct weft_stage {
     int64_t accumulate;        /* batches per step */
     weft_bucket size;          /* of every step, or */
     weft_section_list buckets; /* weft_bucket: sizes that take turns */
+    int64_t tokens;            /* most of a batch whose size is not given; 0: any number */
+    double load, load_power;   /* B S^power of such a batch of B times S tokens; 0: any */
+    double images;             /* share of samples; -1: as they are */
+    double shift;              /* of flow matching; 0: the run's */
     double lr;
     double lr_end; /* COSINE ends here, as a share of lr */
     int64_t warmup;
@@ -158,6 +162,10 @@ int weft_stage_bucket_count(const weft_stage *stage);
 const weft_bucket *weft_stage_bucket(const weft_stage *stage, int index);
 /* Index of the one with the most pixels: what the model is for. */
 int weft_stage_largest(const weft_stage *stage);
+/* The run as it is in `stage`: its own shift. */
+weft_run weft_stage_run(const weft_run *run, const weft_stage *stage);
+/* Samples of a batch of `tokens` each that the stage's bounds allow, at least one. */
+int64_t weft_stage_batch(const weft_stage *stage, int64_t tokens);
 /* Learning rate of step `step` (from 0) inside a stage. */
 double weft_stage_lr(const weft_stage *stage, int64_t step);
 /* Steps before stage `index`, or of all for index = count. */

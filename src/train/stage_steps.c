@@ -3,13 +3,14 @@
 #include "base/json.h"
 
 static weft_status plan_bucket(weft_step_cache *cache, const weft_run *run,
-                               const weft_run_models *models, const weft_bucket *size,
+                               const weft_run_models *models, const weft_stage *stage, int bucket,
                                int64_t parts, const weft_place_of_run *place, weft_step **step)
 {
-    weft_bucket part = *size;
+    weft_bucket part = *weft_stage_bucket(stage, bucket);
+    const weft_run own = weft_stage_run(run, stage);
     weft_graph *g;
     part.batch /= parts;
-    WEFT_TRY(weft_objective_make(run, models, &part, &g));
+    WEFT_TRY(weft_objective_make(&own, models, &part, &g));
     return weft_step_cache_get(cache, g, &run->optimizer, place, step);
 }
 
@@ -107,8 +108,8 @@ weft_status weft_stage_steps_next(weft_step_cache *cache, const weft_run *run,
         return plan_behind(cache, run, place, WEFT_STEP_SHARE, s, &s->share);
     if (s->count >= s->buckets)
         return plan_behind(cache, run, place, WEFT_STEP_UPDATE, s, &s->update);
-    WEFT_TRY(plan_bucket(cache, run, models, weft_stage_bucket(stage, s->count), s->parts, &own,
-                         &s->bucket[s->count]));
+    WEFT_TRY(
+        plan_bucket(cache, run, models, stage, s->count, s->parts, &own, &s->bucket[s->count]));
     s->count++;
     return WEFT_OK;
 }

@@ -301,8 +301,9 @@ static weft_status open_loader(trainer *t)
     const bool video = !weft_run_denoises(&t->models);
     weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
     weft_item_range *own = weft_alloc(t->buckets * (int64_t)sizeof *own);
+    bool *image = weft_alloc(t->buckets);
     weft_status_code status = WEFT_OK;
-    if (!buckets || !own) {
+    if (!buckets || !own || !image) {
         status = weft_fail(WEFT_E_MEMORY, "out of memory for %d buckets", t->buckets);
         goto out;
     }
@@ -313,6 +314,8 @@ static weft_status open_loader(trainer *t)
                                  .fps = d->fps,
                                  .threads = d->threads,
                                  .prefetch = d->prefetch,
+                                 .image = t->stage->images >= 0 ? image : NULL,
+                                 .images = t->stage->images,
                                  .random_start = d->random_start,
                                  .random_crop = d->random_crop,
                                  .shuffle = video ? d->shuffle : 0,
@@ -321,6 +324,7 @@ static weft_status open_loader(trainer *t)
     for (int i = 0; i < t->buckets; i++) {
         const weft_step *step = t->programs.bucket[i];
         buckets[i] = *weft_stage_bucket(t->stage, i);
+        image[i] = buckets[i].frames == 1;
         /* microbatches are alike: of each a rank has as many samples, one part behind the other */
         own[i] = (weft_item_range){step->slice_first * t->programs.parts,
                                    step->slice_count * t->programs.parts};
@@ -335,6 +339,7 @@ static weft_status open_loader(trainer *t)
         tell_captions(t);
 out:
     weft_free(own);
+    weft_free(image);
     weft_free(buckets);
     return status;
 }

@@ -1,0 +1,65 @@
+#!/bin/bash
+# A curriculum in one config: images, then a given share of them beside clips, then clips alone, each stage with its own learning
+# rate and shift; what samples a step takes is counted, the finished model is sampled with the last shift. Batches whose size is
+# left away follow from tokens and load, as a config that gives them; what cannot be is refused.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+make_mixed_shards
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >run.yaml <<'Y'
+out: runs/dit
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: mixed, latents: latents}
+transformer: {class: WanTransformer3DModel, config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}}
+text_encoders: [{class: WeftBytesEncoder, config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}]
+flow: {shift: 2}
+stages:
+  - {name: images, steps: 3, batch: 4, frames: 1, height: 32, width: 32, lr: 2e-3, warmup: 0, schedule: constant, shift: 1}
+  - name: both
+    steps: 20
+    lr: 1e-3
+    warmup: 0
+    schedule: constant
+    images: 0.25
+    buckets: [{batch: 3, frames: 9, height: 32, width: 32}, {batch: 3, frames: 9, height: 16, width: 32}, {batch: 2, frames: 1, height: 32, width: 32}]
+  - {name: clips, steps: 3, batch: 3, frames: 9, height: 32, width: 32, lr: 5e-4, warmup: 0, schedule: constant, shift: 5}
+Y
+"$WEFT" train run.yaml >run.log 2>&1 || { cat run.log; fail "weft train"; }
+python3 - runs/dit <<'P' || fail "the stages"
+import json, sys
+rows = [json.loads(l) for l in open(sys.argv[1] + "/metrics.jsonl")]
+assert len(rows) == 26
+assert [r["lr"] for r in rows[:3] + rows[-3:]] == [2e-3] * 3 + [5e-4] * 3, rows[0]
+batch = [3, 3, 2]
+taken = [sum(batch[b] for r in rows[3:23] if r["bucket"] == b) for b in range(3)]
+share = taken[2] / sum(taken)
+assert abs(share - 0.25) < 0.04, (taken, share)
+assert abs(taken[0] / (taken[0] + taken[1]) - 12 / 18) < 0.1, taken # clips as they are
+model = json.load(open(sys.argv[1] + "/model/scheduler/scheduler_config.json"))
+assert model["shift"] == 5, model
+P
+# the shift is the run's where a stage has none: the same numbers
+losses_of() { losses "runs/$1" | head -3; }
+"$WEFT" train run.yaml --set out=runs/one --set flow.shift=1 --set stages.0.shift=0 --set stages.2.shift=0 >one.log 2>&1 || { cat one.log; fail "flow.shift"; }
+diff <(losses_of dit) <(losses_of one) || fail "a stage's shift is not flow.shift"
+
+# sizes of batches: 12, 4 and 6 tokens (latents of 3x4x4, 3x2x4, 1x4x4 in patches of 1x2x2)
+sed 's/batch: [0-9]*, //g; s/images: 0.25/load: 150\n    tokens: 30/' run.yaml | sed 's/{name: \(images\|clips\), /&tokens: 24, /' >bound.yaml
+"$WEFT" train bound.yaml --set out=runs/bound >bound.log 2>&1 || { cat bound.log; fail "bounds"; }
+grep -q "stage 0 images: 3 steps of 6 x 1x32x32" bound.log && grep -q "stage 2 clips: 3 steps of 2 x 9x32x32" bound.log ||
+    { cat bound.log; fail "batches by tokens"; }
+grep -q "of 1 x 9x32x32.* 4 x 9x16x32.* 7 x 1x32x32" bound.log || { cat bound.log; fail "batches by load"; }
+"$WEFT" inspect graph bound.yaml >inspect.log || fail "inspect"
+grep -q "^stage both: 20 steps of 7 x 1x32x32" inspect.log || { cat inspect.log; fail "inspect has other batches"; }
+refused() { # WORDS SETTINGS...
+    local words=$1
+    shift
+    "$WEFT" train run.yaml --set out=runs/no "$@" >no.log 2>&1 && fail "not refused: $*"
+    grep -q "$words" no.log || { cat no.log; fail "'$words' is not told"; }
+}
+refused "stages.0.*give batch" --set stages.0.batch=0
+refused "stages.1.buckets.0: give batch, or the stage's tokens or load" --set stages.1.buckets.0.batch=0
+refused "stages.1.images: -0.5 is neither" --set stages.1.images=-0.5
+refused "stages.0.shift: 1 goes with process: flow" --set process=edm
+refused "0.5 of the samples are to be images .* no clips" --set stages.0.images=0.5
