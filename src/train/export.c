@@ -126,14 +126,16 @@ static weft_status write_rest(const weft_export *e, const char *folder)
     WEFT_TRY(weft_make_dirs(path));
     WEFT_TRY(save_json(path, "scheduler_config.json",
                        weft_process_write(weft_run_process(e->run), &last.noise)));
+    const char *condition = weft_condition_names[e->run->condition];
     json_t *lengths = json_array();
     for (int r = 0; r < e->models->captions.readers; r++)
         json_array_append_new(lengths, json_integer(weft_run_text(e->run, r)->length));
     WEFT_TRY(save_json(folder, "weft.json",
-                       json_pack("{s:I, s:I, s:I, s:f, s:o}", "frames", (json_int_t)e->size->frames,
-                                 "height", (json_int_t)e->size->height, "width",
-                                 (json_int_t)e->size->width, "fps", e->fps > 0 ? e->fps : 24.0,
-                                 "text_lengths", lengths)));
+                       json_pack("{s:I, s:I, s:I, s:f, s:s*, s:o}", "frames",
+                                 (json_int_t)e->size->frames, "height", (json_int_t)e->size->height,
+                                 "width", (json_int_t)e->size->width, "fps",
+                                 e->fps > 0 ? e->fps : 24.0, "condition",
+                                 e->run->condition ? condition : NULL, "text_lengths", lengths)));
     return write_index(e, folder);
 }
 

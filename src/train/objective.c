@@ -76,6 +76,68 @@ int64_t weft_run_tokens(const weft_run_models *m, const weft_bucket *b)
            (s.width / m->patch.factor[2]);
 }
 
+/* ---- a first frame that is given ------------------------------------------------------------- */
+
+/* x's first latent frame, and `fill` in the others. */
+static weft_value first_frame(weft_graph *g, weft_value x, double fill)
+{
+    weft_shape rest = weft_value_get(g, x)->shape;
+    rest.dim[1]--;
+    const weft_value part[] = {weft_slice(g, x, 1, 0, 1), weft_fill(g, WEFT_F32, rest, fill)};
+    return rest.dim[1] ? weft_concat(g, part, 2, 1) : x;
+}
+
+/* (B,T,Y,X,channels): 1 in the first frame, 0 in the others. */
+static weft_value mark(weft_graph *g, weft_value x, int64_t channels)
+{
+    weft_shape shape = weft_value_get(g, x)->shape;
+    shape.dim[4] = channels;
+    return first_frame(g, weft_fill(g, WEFT_F32, shape, 1), 0);
+}
+
+/* What goes into the denoiser when it is given the first frame of x (`input`: all of it noised). */
+static void give_first_frame(weft_graph *g, const weft_run_models *m, weft_value x,
+                             weft_value input, weft_value time, weft_ports *p)
+{
+    const weft_given_frames how = weft_model_given(&m->denoiser);
+    const weft_shape shape = weft_value_get(g, x)->shape;
+    p->at[WEFT_PORT_TIMESTEP] = time;
+    if (how.form == WEFT_GIVEN_CHANNELS) {
+        weft_value part[3] = {input};
+        int parts = 1;
+        if (how.marks)
+            part[parts++] = mark(g, x, m->grid.factor[0]);
+        part[parts++] = first_frame(g, x, 0);
+        p->at[WEFT_PORT_LATENTS] = weft_concat(g, part, parts, 4);
+        return;
+    }
+    const weft_value rest[] = {weft_slice(g, x, 1, 0, 1),
+                               weft_slice(g, input, 1, 1, shape.dim[1] - 1)};
+    p->at[WEFT_PORT_LATENTS] = weft_concat(g, rest, 2, 1);
+    if (how.form == WEFT_GIVEN_TIMES) {
+        const int64_t *patch = m->patch.factor,
+                      tokens = shape.dim[2] / patch[1] * (shape.dim[3] / patch[2]),
+                      frames = shape.dim[1] / patch[0], batch = shape.dim[0];
+        const weft_value column = weft_reshape(g, time, WEFT_SHAPE(batch, 1));
+        const weft_value times[] = {
+            weft_fill(g, WEFT_F32, WEFT_SHAPE(batch, tokens), 0),
+            weft_broadcast(g, column, WEFT_SHAPE(batch, (frames - 1) * tokens))};
+        p->at[WEFT_PORT_TIMESTEP] = weft_concat(g, times, 2, 1);
+    } else {
+        const weft_shape given = WEFT_SHAPE(shape.dim[0], 1),
+                         noised = WEFT_SHAPE(shape.dim[0], shape.dim[1] - 1);
+        const weft_value frames[] = {weft_fill(g, WEFT_F32, given, 0),
+                                     weft_fill(g, WEFT_F32, noised, 1)};
+        p->at[WEFT_PORT_FRAME_MASK] = weft_cast(g, weft_concat(g, frames, 2, 1), WEFT_I32);
+    }
+}
+
+/* x without the frame that is given. */
+static weft_value behind_first(weft_graph *g, weft_value x)
+{
+    return weft_slice(g, x, 1, 1, weft_value_get(g, x)->shape.dim[1] - 1);
+}
+
 static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                 const weft_bucket *s)
 {
@@ -85,20 +147,29 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
         weft_process_resolve(process, &run->noise, weft_run_tokens(m, s));
     const weft_model *model = &m->denoiser;
     weft_ports p = weft_ports_none();
-    const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_LATENTS, "batch.");
+    weft_shape latents = weft_model_shape(model, &size, WEFT_PORT_LATENTS);
+    latents.dim[4] = m->grid.channels; /* without what follows them on channels */
+    weft_value x = weft_input(g, "batch.latents", WEFT_F32, latents);
     if (m->text_given)
         weft_captions_given(g, &m->captions, model, &size, &p);
     else
         weft_captions_encode(g, &m->captions, s->batch, m->text_stays, &p);
     const weft_value key = weft_input(g, "batch.key", WEFT_I64, WEFT_SHAPE(s->batch));
-    const weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE,
-                                              weft_model_shape(model, &size, WEFT_PORT_LATENTS));
+    weft_value noise = weft_random_like(g, WEFT_OP_RANDOM_NORMAL, key, WEFT_RNG_NOISE, latents);
     const weft_noised level = process->level(g, &noised, key);
     p.at[WEFT_PORT_TIMESTEP] = level.time;
     p.at[WEFT_PORT_LATENTS] = process->input(g, &noised, x, noise, &level);
+    if (run->condition == WEFT_CONDITION_FIRST_FRAME)
+        give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], level.time, &p);
     weft_model_call(g, model, forward, true, &p);
-    const weft_value loss =
-        weft_process_loss(g, process, &noised, p.at[WEFT_PORT_PREDICTION], x, noise, &level);
+    weft_value answer = p.at[WEFT_PORT_PREDICTION];
+    if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
+        weft_model_given(model).form != WEFT_GIVEN_CHANNELS) {
+        x = behind_first(g, x);
+        noise = behind_first(g, noise);
+        answer = behind_first(g, answer);
+    }
+    const weft_value loss = weft_process_loss(g, process, &noised, answer, x, noise, &level);
     static const weft_port told[] = {WEFT_PORT_BALANCE, WEFT_PORT_FULLEST, WEFT_PORT_DROPPED};
     for (int i = 0; i < WEFT_COUNT(told); i++)
         if (weft_value_ok(p.at[told[i]]))
@@ -197,21 +268,75 @@ void weft_run_models_connect(weft_run_models *m)
     m->patch = weft_model_grid(&m->denoiser);
 }
 
+/* How many channels go in when a first frame is given, and whether one can be. */
+static weft_status check_condition(const weft_run_models *m, const char *path)
+{
+    const weft_given_frames how = weft_model_given(&m->denoiser);
+    const int64_t latents = m->grid.channels, marks = how.marks ? m->grid.factor[0] : 0;
+    const char *name = weft_model_class(&m->denoiser);
+    if (!m->grid.causal)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: condition: the latents of this autoencoder have no frame of their own "
+            "for the first one; a causal one is needed, as AutoencoderKLWan",
+            path);
+    if (how.form != WEFT_GIVEN_CHANNELS && how.form != WEFT_GIVEN_TIMES &&
+        how.form != WEFT_GIVEN_FRAMES)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: condition: this %s is not given frames in training; "
+                         "WanTransformer3DModel, CogVideoXTransformer3DModel, "
+                         "LTXVideoTransformer3DModel and STDiT3 can be",
+                         path, name);
+    if (how.form == WEFT_GIVEN_CHANNELS && m->patch.channels != 2 * latents + marks)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: transformer: with a first frame on channels %s takes %lld: the noisy "
+                         "latents, %lld that mark what is given, and its latents; write config: "
+                         "{in_channels: %lld, out_channels: %lld}",
+                         path, name, (long long)(2 * latents + marks), (long long)marks,
+                         (long long)(2 * latents + marks), (long long)latents);
+    return WEFT_OK;
+}
+
+/* Clips that begin with a frame that is given go on behind it. */
+static weft_status check_length(const weft_run *run, const weft_run_models *m, const char *path)
+{
+    if (weft_model_given(&m->denoiser).form == WEFT_GIVEN_CHANNELS)
+        return WEFT_OK;
+    for (int64_t i = 0; i < run->stages.count; i++) {
+        const weft_stage *stage = (const weft_stage *)run->stages.item + i;
+        for (int b = 0; b < weft_stage_bucket_count(stage); b++)
+            if (weft_grid_latent_frames(&m->grid, weft_stage_bucket(stage, b)->frames) < 2)
+                return weft_fail(WEFT_E_CONFIG,
+                                 "%s: stages.%lld: condition: a clip of one latent frame has none "
+                                 "behind the first; %lld frames are the fewest",
+                                 path, (long long)i, (long long)weft_grid_frames(&m->grid, 2));
+    }
+    return WEFT_OK;
+}
+
 /* The denoiser between its autoencoder and its text encoders. */
-static weft_status check_denoiser(const weft_run_models *m, const char *path)
+static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
     weft_port given[2 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP};
     int count = 2;
     for (int i = 0; i < m->captions.tolds; i++)
         given[count++] = m->captions.told[i].port;
     WEFT_TRY(weft_model_accepts(&m->denoiser, given, count, "train"));
-    if (m->patch.channels != m->grid.channels || m->patch.out_channels != m->grid.channels)
+    const bool follows = run->condition == WEFT_CONDITION_FIRST_FRAME;
+    const int64_t takes = follows ? weft_model_denoised(&m->denoiser) : m->patch.channels;
+    if (takes != m->grid.channels || m->patch.out_channels != m->grid.channels)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: the autoencoder's latents have %lld channels, the transformer takes "
-                         "%lld and gives %lld",
-                         path, (long long)m->grid.channels, (long long)m->patch.channels,
-                         (long long)m->patch.out_channels);
-    return WEFT_OK;
+                         "%lld and gives %lld%s",
+                         path, (long long)m->grid.channels, (long long)takes,
+                         (long long)m->patch.out_channels,
+                         !follows && weft_model_denoised(&m->denoiser) == m->grid.channels
+                             ? "; condition: first_frame gives it the rest"
+                             : "");
+    if (!follows)
+        return WEFT_OK;
+    WEFT_TRY(check_condition(m, path));
+    return check_length(run, m, path);
 }
 
 /* The text encoders, and the denoiser, whose width of text is that of the first. */
@@ -283,7 +408,7 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
         WEFT_TRY(read_denoiser(run, path, &m));
     weft_run_models_connect(&m);
     if (weft_run_denoises(&m))
-        WEFT_TRY(check_denoiser(&m, path));
+        WEFT_TRY(check_denoiser(run, &m, path));
     WEFT_TRY(weft_run_check_sizes(run, path, &m.grid, weft_run_denoises(&m) ? &m.patch : NULL));
     choose_batches(run, &m);
     WEFT_TRY(check_tuning(run, path, &m));

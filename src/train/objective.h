@@ -39,7 +39,8 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
  *   batch.key   i64 (B): of the posterior's sample
  *   -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl"
  * A denoiser:
- *   batch.latents f32 (B,T',Y',X',Z), normalised
+ *   batch.latents f32 (B,T',Y',X',Z), normalised; with condition: first_frame its first frame is
+ *                 given without noise, and no loss is of it where it stands among the others
  *   captions: inputs of their encoders, or what those said of them (prompt/captions.h)
  *   batch.key     i64 (B): of noise and time
  *   -> the process' loss; of a mixture of experts with what evens their load, "balance", "fullest",

@@ -262,6 +262,7 @@ static const weft_section straggler_section = {"stragglers", "when a rank counts
                                                sizeof(weft_straggler_config), straggler_keys,
                                                WEFT_COUNT(straggler_keys)};
 
+const char *const weft_condition_names[] = {"none", "first_frame", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -291,6 +292,10 @@ static const weft_key run_keys[] = {
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
         "share of samples whose caption is left away, so that guidance has an unconditional model",
         0, 1),
+    {"condition", WEFT_KEY_ENUM, offsetof(weft_run, condition), "none", "",
+     "first_frame: the transformer is given the first frame of each clip without noise, in the way "
+     "that its family and config have (weft generate --help), and makes videos from an image",
+     .choices = weft_condition_names},
     {"optimizer", WEFT_KEY_SECTION, offsetof(weft_run, optimizer),
      .section = &weft_optimizer_section},
     {"stages", WEFT_KEY_SECTION_LIST, offsetof(weft_run, stages), .section = &stage_section},

@@ -19,6 +19,12 @@ typedef enum weft_run_embeddings {
     WEFT_EMBEDDINGS_CACHED,
     WEFT_EMBEDDINGS_STEP
 } weft_run_embeddings;
+/* What a transformer is given beside the noise (model/family.h): nothing, or a video's first frame,
+ * so that the model makes videos from an image. */
+typedef enum weft_run_condition {
+    WEFT_CONDITION_NONE,
+    WEFT_CONDITION_FIRST_FRAME
+} weft_run_condition;
 typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 
 /* Low-rank matrices that are trained in the place of a transformer (pass/tune.h). */
@@ -111,6 +117,7 @@ typedef struct weft_run {
     int process; /* index into weft_processes */
     weft_process_config noise;
     double caption_dropout;
+    int condition; /* weft_run_condition */
     weft_optimizer_config optimizer;
     weft_section_list stages; /* weft_stage */
     weft_run_checkpoint checkpoint;
@@ -129,6 +136,7 @@ typedef struct weft_run {
     int model_dtype;   /* weft_model_dtype: of the finished model's files */
 } weft_run;
 extern const weft_section weft_run_section;
+extern const char *const weft_condition_names[]; /* by weft_run_condition */
 
 /* What the table cannot say: stages present, models that are given as they can be. */
 weft_status weft_run_check(const weft_run *run, const char *path);

@@ -1,0 +1,60 @@
+#!/bin/bash
+# condition: first_frame: the model is given each clip's first frame, on channels or in its place; weft generate --image takes it;
+# ranks see the same; what cannot be is refused with what to write.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+channels="--set condition=first_frame --set transformer.config.in_channels=12 --set transformer.config.out_channels=4"
+clips="--set stages.0.frames=9 --set stages.0.steps=12 --set stages.1.frames=9"
+"$WEFT" train dit.yaml $channels $clips --set out=runs/channels >channels.log 2>&1 || { cat channels.log; fail "on channels"; }
+"$WEFT" train dit.yaml --set condition=first_frame $clips --set out=runs/places >places.log 2>&1 || { cat places.log; fail "in its place"; }
+"$WEFT" train dit.yaml $clips --set out=runs/none >none.log 2>&1 || { cat none.log; fail "nothing given"; }
+losses runs/places >places.txt
+losses runs/none >none.txt
+cmp -s places.txt none.txt && fail "a first frame without effect"
+grep -q '"condition": "first_frame"' runs/channels/model/weft.json || { cat runs/channels/model/weft.json; fail "the model does not say it"; }
+grep -q condition runs/none/model/weft.json && fail "a model without it says it"
+for mode in channels places; do
+    set=$([ $mode = channels ] && echo "$channels" || echo "--set condition=first_frame")
+    for layout in $([ $mode = channels ] && echo dp=2 pp=2 || echo tp=2 cp=2); do
+        ranks 2 "$WEFT" train dit.yaml $set $clips --set "out=runs/$mode-$layout" --set "parallel.${layout%=*}=2" >"$mode.log" 2>&1 ||
+            { cat "$mode.log"; fail "$mode, $layout"; }
+        losses "runs/$mode" >one.txt
+        losses "runs/$mode-$layout" >two.txt
+        python3 - <<'PY' || fail "$mode, $layout: other losses"
+for a, b in zip(open("one.txt"), open("two.txt"), strict=True):
+    a, b = float(a.split()[1]), float(b.split()[1])
+    assert abs(a - b) <= 1e-5 * abs(a), (a, b)
+PY
+    done
+done
+# the first frame of what is generated is the picture's, of a model that has it in its place; on channels it has an effect
+python3 - <<'PY'
+import struct, zlib
+for name, colour in ("red", (200, 30, 30)), ("blue", (20, 40, 220)):
+    rows = b"".join(b"\0" + bytes(colour) * 16 for _ in range(16))
+    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    open(name + ".png", "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 2, 0, 0, 0)) +
+                                    part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b""))
+PY
+for mode in channels places; do
+    for picture in red blue; do
+        "$WEFT" generate --model runs/$mode/model --prompt "a red circle" --steps 2 --latents --out $mode-$picture.mp4 --image $picture.png >out.log 2>&1 ||
+            { cat out.log; fail "generate, $mode, $picture"; }
+    done
+    cmp -s $mode-red.latents.npy $mode-blue.latents.npy && fail "$mode: an image without effect"
+done
+refuse() { # PATTERN OPTIONS...
+    local pattern=$1
+    shift
+    "$WEFT" train dit.yaml --set out=runs/refused "$@" >out.log 2>&1 && fail "weft train $*: not refused"
+    grep -qE -- "$pattern" out.log || { cat out.log; fail "weft train $*: not told: $pattern"; }
+}
+refuse 'in_channels: 12, out_channels: 4' --set condition=first_frame --set transformer.config.in_channels=8 --set transformer.config.out_channels=4
+refuse 'condition: first_frame gives it the rest' --set transformer.config.in_channels=12 --set transformer.config.out_channels=4
+refuse 'a clip of one latent frame has none behind the first; 5 frames' --set condition=first_frame --set stages.0.frames=1
+refuse 'condition' --set condition=last_frame
+"$WEFT" generate --model runs/none/model --prompt x --steps 1 --out refused.mp4 --image red.png >out.log 2>&1 && fail "an image for a model of text"
+grep -q 'was not trained to begin with an image' out.log || { cat out.log; fail "not told why"; }
+exit 0
