@@ -53,8 +53,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 /* The first kind that knows a file takes it. */
 static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
-    &weft_parity_blocks,    &weft_parity_dialect,  &weft_parity_training, &weft_parity_lpips,
-    &weft_parity_patchgan,  &weft_parity_vaegan,   &weft_parity_model,
+    &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
+    &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */
@@ -100,6 +100,7 @@ static weft_status run_parity(const weft_args *args)
              json);
     weft_parity p = {.file = count > 1 ? files[0] : beside,
                      .config_file = json,
+                     .weights_file = weft_args_string(args, "--weights"),
                      .verbose = weft_args_flag(args, "--verbose"),
                      .backend = weft_backend_find(weft_args_string(args, "--backend"))};
     if (!p.backend)
@@ -119,6 +120,10 @@ static const weft_option options[] = {
      .value_name = "NAME",
      .fallback = "cpu",
      .help = "kernels to run: cpu, or ref (f64, slow)"},
+    {.name = "--weights",
+     .value_name = "FILE",
+     .help =
+         "of a shot detector whose weights are not in the file: TransNetV2's .pth or safetensors"},
     {.name = "--verbose", .help = "print every comparison, not only those that fail"},
 };
 
@@ -142,7 +147,8 @@ const weft_verb weft_verb_parity = {
         "\n"
         "Of block formats every number must be the same, of dialects (files in the folder of that\n"
         "name) every parameter. Of a tokenizer (\"files\" beside the JSON file) the ids of every\n"
-        "text must be the same.\n"
+        "text must be the same. Of the shot detector TransNetV2 probabilities must agree within\n"
+        "1e-4 and the shots be the same.\n"
         "\n"
         "Exit code 0: all within the limits; 1: at least one is not, or a file is bad.",
     .examples = "weft parity tests/golden/FILE.json\n",

@@ -8,6 +8,7 @@
 
 typedef struct weft_parity {
     const char *file, *config_file;
+    const char *weights_file; /* what --weights gave; NULL: the weights are in the file */
     json_t *json;
     weft_tensors *golden;
     const weft_tensors *weights; /* of the model's own names; NULL: param.* of `golden` */
@@ -35,9 +36,10 @@ typedef struct weft_parity_kind {
     weft_status (*run)(weft_parity *p);
     bool alone; /* the JSON file has no tensors beside it */
 } weft_parity_kind;
-extern const weft_parity_kind weft_parity_formulas, weft_parity_sampler, weft_parity_training,
-    weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning, weft_parity_dialect,
-    weft_parity_blocks, weft_parity_lpips, weft_parity_patchgan, weft_parity_vaegan;
+extern const weft_parity_kind weft_parity_shots, weft_parity_formulas, weft_parity_sampler,
+    weft_parity_training, weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning,
+    weft_parity_dialect, weft_parity_blocks, weft_parity_lpips, weft_parity_patchgan,
+    weft_parity_vaegan;
 
 /* p->model, and p->graph. */
 weft_status weft_parity_open_model(weft_parity *p);

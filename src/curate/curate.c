@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "curate/curate_plan.h"
 #include "curate/pool.h"
+#include "curate/shots.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -300,11 +301,26 @@ static weft_status run_all(run *r, weft_curate_report *report)
     return weft_curate_plan_publish(&r->plan, report);
 }
 
+/* Its weights are there, before the first video is looked at. Of one thread: workers are forks, in
+ * which threads that this process has begun are not. */
+static weft_status check_detector(const weft_curate_config *config)
+{
+    const weft_shot_options options = {.method = (weft_shot_method)config->shots.method,
+                                       .weights = config->shots.weights,
+                                       .threshold = config->shots.threshold,
+                                       .threads = 1};
+    weft_shot_detector *detector;
+    WEFT_TRY(weft_shot_detector_create(&options, &detector));
+    weft_shot_detector_free(detector);
+    return WEFT_OK;
+}
+
 weft_status weft_curate_run(const char *in, const char *out, const weft_curate_config *config,
                             weft_curate_report *report)
 {
     if (!weft_path_is_dir(in))
         return weft_fail(WEFT_E_NOT_FOUND, "%s: is no folder", in);
+    WEFT_TRY(check_detector(config));
     run r = {.config = config, .plan = {.in = in, .out = out, .config = config}};
     static const char *const folders[] = {"state", "clips", "metas"};
     int lock = -1;

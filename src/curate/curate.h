@@ -29,6 +29,7 @@ typedef struct weft_curate_config {
     } video;
     struct {
         int method;
+        const char *weights; /* owned by the config */
         double threshold, mix;
         int64_t min_frames, trim;
     } shots;

@@ -2,7 +2,8 @@
 
 #define AT(member) offsetof(weft_curate_config, member)
 
-static const char *const methods[] = {"structure", "content", "adaptive", "fade", NULL};
+static const char *const methods[] = {"structure", "content",    "adaptive",
+                                      "fade",      "transnetv2", NULL};
 
 static const weft_key video_keys[] = {
     {"min_side", WEFT_KEY_I64, AT(video.min_side) - AT(video), "48", "pixels",
@@ -32,6 +33,8 @@ static const weft_section video_section = {"video", "what a file must be to be l
 static const weft_key shots_keys[] = {
     {"method", WEFT_KEY_ENUM, AT(shots.method) - AT(shots), "structure", "", "as in `weft shots`",
      .choices = methods},
+    {"weights", WEFT_KEY_STRING, AT(shots.weights) - AT(shots), "", "",
+     "of transnetv2: a PyTorch file (.pth) or safetensors"},
     {"threshold", WEFT_KEY_F64, AT(shots.threshold) - AT(shots), "0", "", "0: the method's own",
      .min = 0, .max = 1000},
     {"min_frames", WEFT_KEY_I64, AT(shots.min_frames) - AT(shots), "0", "frames",

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "curate/shots_classic.h"
 #include "curate/shots_match.h"
+#include "curate/shots_network.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -104,6 +105,7 @@ struct weft_shot_detector {
     weft_boundary *boundary;
     int64_t boundary_count, boundary_capacity;
     weft_classic_shots *classic; /* the named methods */
+    weft_network_shots *network; /* transnetv2 */
 };
 
 static float factor_of(const weft_shot_options *o)
@@ -138,7 +140,9 @@ weft_status weft_shot_detector_create(const weft_shot_options *options, weft_sho
             "range");
     }
     if (d->options.method != WEFT_SHOTS_STRUCTURE) {
-        weft_status_code status = weft_classic_shots_create(&d->options, &d->classic);
+        weft_status_code status = d->options.method == WEFT_SHOTS_NETWORK
+                                      ? weft_network_shots_create(&d->options, &d->network)
+                                      : weft_classic_shots_create(&d->options, &d->classic);
         if (status != WEFT_OK) {
             weft_free(d);
             return status;
@@ -169,6 +173,7 @@ void weft_shot_detector_free(weft_shot_detector *d)
     if (!d)
         return;
     weft_classic_shots_free(d->classic);
+    weft_network_shots_free(d->network);
     weft_free(d->fine);
     weft_free(d->ring);
     weft_free(d->candidate);
@@ -849,6 +854,8 @@ weft_status weft_shot_detector_push(weft_shot_detector *d, const weft_video_fram
     const int64_t number = d->frames++;
     if (d->classic)
         return weft_classic_shots_push(d->classic, frame);
+    if (d->network)
+        return weft_network_shots_push(d->network, frame);
     slot *s = fine_at(d, d->fine_count);
     weft_shot_frame_fill(&s->f, frame);
     s->index = number;
@@ -873,6 +880,8 @@ weft_status weft_shot_detector_finish(weft_shot_detector *d)
 {
     if (d->classic)
         return weft_classic_shots_finish(d->classic, &d->boundary, &d->boundary_count);
+    if (d->network)
+        return weft_network_shots_finish(d->network, &d->boundary, &d->boundary_count);
     WEFT_TRY(decide_cuts(d, true));
     WEFT_TRY(look_back(d, true));
     return settle(d, true);

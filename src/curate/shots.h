@@ -13,19 +13,22 @@ typedef enum weft_shot_method {
     WEFT_SHOTS_CONTENT,   /* mean HSV difference against a threshold */
     WEFT_SHOTS_ADAPTIVE,  /* the same against its neighbourhood */
     WEFT_SHOTS_FADE,      /* mean luma against a threshold */
+    WEFT_SHOTS_NETWORK,   /* TransNetV2 (curate/transnet.h), whose weights are given */
     WEFT_SHOTS_METHODS
 } weft_shot_method;
 
 typedef struct weft_shot_options {
     weft_shot_method method;
-    /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12; structure 1 (a factor on its
-     * thresholds: lower finds more). */
+    const char *weights; /* of the network, borrowed; NULL: none */
+    /* 0: the method's own: content 27, adaptive ratio 3, fade luma 12, transnetv2 0.5 (a
+     * probability); structure 1 (a factor on its thresholds: lower finds more). */
     double threshold;
-    int64_t min_frames; /* shortest shot; 0: structure 4, others 15 */
+    int64_t min_frames; /* shortest shot; 0: structure 4, transnetv2 any, others 15 */
     /* Levels: what lies between two pictures that differ by less may be mixed of them; 0: every
      * frame is decoded, as for the named methods always. */
     double mix;
-    double fps; /* frames a second: how long transitions are in frames; 0: 25 */
+    double fps;  /* frames a second: how long transitions are in frames; 0: 25 */
+    int threads; /* of the network; 0: as many as the calling thread has */
 } weft_shot_options;
 
 /* A hard cut has start == end == the first frame of the new shot. A gradual transition covers the

@@ -24,7 +24,7 @@ weft_status weft_classic_shots_create(const weft_shot_options *options, weft_cla
     weft_classic_shots *c = weft_alloc(sizeof *c);
     if (!c)
         return weft_fail(WEFT_E_MEMORY, "shot detector: out of memory");
-    static const double usual[WEFT_SHOTS_METHODS] = {1, 27, 3, 12};
+    static const double usual[WEFT_SHOTS_METHODS] = {1, 27, 3, 12, 0.5};
     c->options = *options;
     if (c->options.threshold <= 0)
         c->options.threshold = usual[options->method];
