@@ -1,20 +1,21 @@
 # `make bench`: every benchmark, ours beside its peer in one run. WEFT_PEER_PYTHON: a python that has PyTorch (and diffusers).
 #   make bench-kernels B=attention   single kernels of `cpu`           make bench-loader SHARDS=DIR   shards, also decoded batches
 #   make bench-models                training step and VAE as a whole  make bench-near                near-duplicates of 100,000 shots
+#   make bench-families B=flux       forward pass and training step of every family at a small size
 #   make bench-ranks                 collectives and a step on two ranks
 #   make bench-parallel              a DiT's step on two ranks in every layout, beside PyTorch's own (not part of `make bench`)
 #   make bench-memory                a DiT under limits, as bench/README.md has it (not part of `make bench`)
 #   make bench-foresight             six runs foreseen and then done; writes their table into bench/README.md (not part of `make bench`)
 #   make bench-modelled              pipelines of 16, 32, 64 ranks on modelled clusters (not part of `make bench`; RANKS="16")
 #   make bench-pipeline              writes bench/plan/pipeline.md anew (not part of `make bench`)
-BENCHES := kernels loader models near ranks
+BENCHES := kernels loader models families near ranks
 
 .PHONY: bench bench-pipeline bench-parallel bench-memory bench-foresight bench-modelled $(BENCHES:%=bench-%)
 bench: $(BENCHES:%=bench-%)
 test-bin: $(BENCHES:%=$(O)/bench/%) # who changes an interface sees which benchmark it breaks
 $(BENCHES:%=$(O)/bench/%): $(O)/bench/%: $(O)/bench/%.o $(O)/libweft.a
 	$(LINK)
-bench-kernels bench-models: bench-%: $(O)/bench/%
+bench-kernels bench-models bench-families: bench-%: $(O)/bench/%
 	$< $(B)
 bench-loader: $(O)/bench/loader
 	$< $(if $(SHARDS),$(SHARDS) 9 128 128)
