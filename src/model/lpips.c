@@ -135,6 +135,11 @@ weft_status weft_lpips_check_heads(const weft_lpips *c, const weft_tensors *file
     return WEFT_OK;
 }
 
+int64_t weft_lpips_least(const weft_lpips *c)
+{
+    return c->trunk == WEFT_LPIPS_VGG ? 16 : 31; /* four halvings; 11 by 4, and two pools of 3 */
+}
+
 /* ---- the graph ------------------------------------------------------------------------------ */
 
 typedef struct net {

@@ -35,6 +35,9 @@ weft_status weft_lpips_read(const weft_tensors *file, const char *prefix, weft_l
 weft_status weft_lpips_check_heads(const weft_lpips *c, const weft_tensors *file,
                                    const char *prefix);
 
+/* Least rows and columns of a picture: each feature has a place. */
+int64_t weft_lpips_least(const weft_lpips *c);
+
 typedef struct weft_lpips_distance {
     weft_value all;                        /* (B,T,1,1,1) */
     weft_value layer[WEFT_LPIPS_FEATURES]; /* its terms, of the same shape */

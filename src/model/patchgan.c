@@ -39,6 +39,18 @@ static weft_conv_shape shape_of(const weft_patchgan *c, int i)
     return s;
 }
 
+void weft_patchgan_least(const weft_patchgan *c, int64_t least[3])
+{
+    for (int d = 0; d < 3; d++) {
+        least[d] = 1;
+        for (int i = convs_of(c) - 1; i >= 0; i--) {
+            const weft_conv_shape s = shape_of(c, i);
+            const int64_t n = (least[d] - 1) * s.stride[d] + s.kernel[d] - 2 * s.before[d];
+            least[d] = n > 1 ? n : 1;
+        }
+    }
+}
+
 /* Initial values as in its publication: N(0, 0.02). */
 void weft_patchgan_declare(weft_graph *g, const weft_patchgan *c, weft_patchgan_net *net)
 {

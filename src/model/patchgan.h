@@ -48,6 +48,8 @@ weft_value weft_patchgan_judge(weft_graph *g, const weft_patchgan *c, const weft
                                weft_value x);
 /* Name of the module of convolution `i`, "main.5", or of the norm behind it. */
 void weft_patchgan_name(int i, bool norm, char name[32]);
+/* Least frames, rows and columns that leave a logit. */
+void weft_patchgan_least(const weft_patchgan *c, int64_t least[3]);
 
 typedef enum weft_gan_loss { WEFT_GAN_HINGE, WEFT_GAN_VANILLA } weft_gan_loss;
 extern const char *const weft_gan_loss_names[]; /* "hinge", "vanilla", NULL */

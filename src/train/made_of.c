@@ -101,6 +101,17 @@ static weft_status hash_model(const char *folder, json_t **hash)
     return status;
 }
 
+/* Of the nets of LPIPS. */
+static weft_status hash_lpips(const weft_run_lpips *c, json_t **hash)
+{
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    WEFT_TRY(weft_hash_file(&state, c->trunk));
+    WEFT_TRY(weft_hash_file(&state, c->heads));
+    *hash = hash_text(XXH3_64bits_digest(&state));
+    return WEFT_OK;
+}
+
 /* Of a stage's sizes: what decides which samples come in which order. */
 static json_t *hash_stage(const weft_stage *stage)
 {
@@ -126,6 +137,10 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
     if (models->tuned) {
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
+    }
+    if (weft_run_perceives(run)) {
+        WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
+        json_object_set_new(m, "lpips", hash);
     }
     for (int r = 0; r < models->captions.readers; r++) {
         const weft_reader *reader = &models->captions.reader[r];
@@ -169,6 +184,7 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
         {"data", "the shards under data.path (or data.split) are others"},
         {"autoencoder", "the autoencoder is another one (its weights or its config)"},
         {"base", "the weights that are tuned are others (their files or their config)"},
+        {"lpips", "the nets of loss.lpips are others (their files)"},
         {"text_encoder", "the text encoder is another one (its weights or its config)"},
         {"text_encoder_2", "the second text encoder is another one (its weights or its config)"},
         {"tokenizer", "the tokenizer is another one (its files, or the length of a text)"},

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
-enum { WEFT_METER_EXTRAS = 3 }; /* what an objective tells beside its loss, at most */
+enum { WEFT_METER_EXTRAS = 8 }; /* what an objective tells beside its loss, at most */
 
 typedef struct weft_step_figures {
     int64_t step; /* from 1: steps done */

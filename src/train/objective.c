@@ -20,9 +20,10 @@ static weft_value divergence(weft_graph *g, weft_value mean, weft_value logvar, 
     return weft_affine(g, weft_mean_all(g, kl), 0.5 * (double)count, 0);
 }
 
-static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const weft_model *model,
+static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const weft_run_models *m,
                                    const weft_bucket *s)
 {
+    const weft_model *model = &m->autoencoder;
     const weft_model_size size = pixels_of(s);
     weft_ports p = weft_ports_none();
     const weft_value x = weft_model_input(g, model, &size, WEFT_PORT_VIDEO, "batch.");
@@ -44,7 +45,9 @@ static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const wef
     }
     weft_model_call(g, model, decode, false, &p);
     weft_graph_pop(g);
-    const weft_value error = weft_sub(g, p.at[WEFT_PORT_RECONSTRUCTION], x);
+    const weft_value made = p.at[WEFT_PORT_RECONSTRUCTION],
+                     seen = weft_run_fights(run) ? weft_unary(g, WEFT_OP_STOP, made) : made,
+                     error = weft_sub(g, seen, x);
     const weft_value mse = weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error));
     weft_output(g, "mse", mse);
     weft_value loss = weft_affine(g, mse, run->loss.l2, 0);
@@ -59,7 +62,7 @@ static weft_value autoencoder_loss(weft_graph *g, const weft_run *run, const wef
         l1 = weft_mean_all(g, weft_unary(g, WEFT_OP_SQRT, l1));
         loss = weft_add(g, loss, weft_affine(g, l1, run->loss.l1, 0));
     }
-    return loss;
+    return weft_losses_add(g, run, &m->losses, loss, x, made, seen);
 }
 
 weft_model_size weft_run_latent_size(const weft_run_models *m, const weft_bucket *b)
@@ -181,9 +184,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
 weft_value weft_objective_build(weft_graph *g, const weft_run *run, const weft_run_models *models,
                                 const weft_bucket *size)
 {
-    const weft_value loss = weft_run_denoises(models)
-                                ? denoiser_loss(g, run, models, size)
-                                : autoencoder_loss(g, run, &models->autoencoder, size);
+    const weft_value loss = weft_run_denoises(models) ? denoiser_loss(g, run, models, size)
+                                                      : autoencoder_loss(g, run, models, size);
     weft_output(g, "objective", loss);
     return loss;
 }
@@ -406,6 +408,8 @@ weft_status weft_run_models_read(const weft_run *run, const char *path, weft_run
                                  0, &m.autoencoder));
     if (weft_run_model_given(&run->transformer))
         WEFT_TRY(read_denoiser(run, path, &m));
+    else
+        WEFT_TRY(weft_loss_nets_read(run, path, &m.losses));
     weft_run_models_connect(&m);
     if (weft_run_denoises(&m))
         WEFT_TRY(check_denoiser(run, &m, path));

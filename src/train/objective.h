@@ -3,7 +3,7 @@
 #ifndef WEFT_TRAIN_OBJECTIVE_H
 #define WEFT_TRAIN_OBJECTIVE_H
 
-#include "train/run.h"
+#include "train/losses.h"
 
 enum { WEFT_RUN_RECIPES = 16 };
 
@@ -14,6 +14,7 @@ typedef struct weft_run_models {
     uint32_t text_stays;    /* bit r: encoder r is not trained */
     bool tuned;             /* what is trained is so in parts, or matrices beside it are */
     bool text_given;        /* none is trained, and embeddings of captions are given */
+    weft_loss_nets losses;  /* where an autoencoder is trained */
     /* of these, by weft_run_models_connect: */
     weft_grid grid;                                   /* the autoencoder's: pixels to latents */
     weft_grid patch;                                  /* the denoiser's: latents to tokens */
@@ -37,7 +38,7 @@ int64_t weft_run_tokens(const weft_run_models *models, const weft_bucket *bucket
 /* An autoencoder:
  *   batch.video f32 (B,T,Y,X,3) in [-1,1]
  *   batch.key   i64 (B): of the posterior's sample
- *   -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl"
+ *   -> loss = l1 |x-y| + l2 (x-y)^2 + kl KL, "mse", "kl", and what train/losses.h adds
  * A denoiser:
  *   batch.latents f32 (B,T',Y',X',Z), normalised; with condition: first_frame its first frame is
  *                 given without noise, and no loss is of it where it stands among the others

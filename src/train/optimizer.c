@@ -4,6 +4,22 @@
 #include <stdio.h>
 #include <string.h>
 
+static const weft_key apart_keys[] = {
+    {"lr", WEFT_KEY_F64, offsetof(weft_optimizer_apart, lr), "1", "",
+     "learning rate, of the stage's", .min = 0, .max = 1e3},
+    {"beta1", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta1), "0.5", "",
+     "decay of the first moment", .min = 0, .max = 0.9999},
+    {"beta2", WEFT_KEY_F64, offsetof(weft_optimizer_apart, beta2), "0.9", "",
+     "decay of the second moment", .min = 0, .max = 0.999999},
+    {"weight_decay", WEFT_KEY_F64, offsetof(weft_optimizer_apart, weight_decay), "0", "",
+     "decoupled weight decay", .min = 0, .max = 1},
+    {"clip_norm", WEFT_KEY_F64, offsetof(weft_optimizer_apart, clip_norm), "1", "",
+     "largest norm of its gradient; 0 switches clipping off", .min = 0, .max = 1e9},
+};
+static const weft_section apart_section = {
+    "discriminator", "that of loss.adversarial, which is stepped apart",
+    sizeof(weft_optimizer_apart), apart_keys, WEFT_COUNT(apart_keys)};
+
 static const weft_key optimizer_keys[] = {
     {"beta1", WEFT_KEY_F64, offsetof(weft_optimizer_config, beta1), "0.9", "",
      "decay of the first moment", .min = 0, .max = 0.9999},
@@ -20,6 +36,8 @@ static const weft_key optimizer_keys[] = {
     {"ema_decay", WEFT_KEY_F64, offsetof(weft_optimizer_config, ema_decay), "0", "",
      "decay of the moving average of the weights per step; 0 keeps none", .min = 0,
      .max = 0.999999},
+    {"discriminator", WEFT_KEY_SECTION, offsetof(weft_optimizer_config, discriminator),
+     .section = &apart_section},
 };
 const weft_section weft_optimizer_section = {
     "optimizer", "AdamW, clipping and the moving average of the weights",
@@ -123,30 +141,95 @@ static weft_value *new_values(weft_graph *g, int64_t count)
     return values;
 }
 
-/* Clips, steps every parameter that has a gradient, and names what the trainer reads. */
-static void update_all(weft_graph *g, const stepped *p, int count, weft_value loss,
-                       const weft_optimizer_config *c)
+static stepped *new_stepped(weft_graph *g, int64_t count)
+{
+    stepped *p = weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *p);
+    if (!p)
+        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld parameters", (long long)count);
+    return p;
+}
+
+/* The scale of a set of gradients, and their norm. */
+static void clip_all(weft_graph *g, const stepped *p, int count, weft_value loss, double most,
+                     weft_value loss_limit, weft_value norm_limit, weft_value *out)
 {
     weft_value *grads = new_values(g, count);
-    for (int i = 0; i < count && grads; i++)
-        grads[i] = p[i].grad;
+    out[0] = out[1] = WEFT_NONE;
     if (!grads)
         return;
+    for (int i = 0; i < count; i++)
+        grads[i] = p[i].grad;
     const weft_value squares = weft_sum_squares_all(g, grads, count);
-    const weft_value limit =
-        weft_fill(g, WEFT_F32, WEFT_SCALAR, c->clip_norm > 0 ? c->clip_norm : INFINITY);
-    const weft_value clip[5] = {squares, loss, limit, scalar_input(g, "optimizer.loss_limit"),
-                                scalar_input(g, "optimizer.norm_limit")};
+    const weft_value limit = weft_fill(g, WEFT_F32, WEFT_SCALAR, most > 0 ? most : INFINITY);
+    weft_emit_all(g, WEFT_OP_CLIP_SCALE,
+                  (weft_value[]){squares, loss, limit, loss_limit, norm_limit}, 5, NULL, out);
+}
+
+static bool is_apart(const weft_graph *g, weft_value param)
+{
+    static const char scope[] = WEFT_DISCRIMINATOR_SCOPE ".";
+    return weft_value_ok(param) &&
+           !strncmp(weft_value_get(g, param)->name, scope, sizeof scope - 1);
+}
+
+/* Those of an adversary behind the others; returns how many there are. */
+static int put_apart(weft_graph *g, stepped *p, int count)
+{
+    stepped *sorted = new_stepped(g, count);
+    int own = 0, apart = 0;
+    if (!sorted)
+        return 0;
+    for (int i = 0; i < count; i++)
+        apart += is_apart(g, p[i].param);
+    for (int i = 0, at = count - apart; i < count; i++)
+        sorted[is_apart(g, p[i].param) ? at++ : own++] = p[i];
+    memcpy(p, sorted, (size_t)count * sizeof *p);
+    return apart;
+}
+
+/* The adversary's step: none where the other is skipped, whose scale is NaN then. */
+static void update_apart(weft_graph *g, const stepped *p, int count, weft_value others_scale,
+                         weft_value lr, const weft_optimizer_config *c)
+{
+    const weft_optimizer_apart *a = &c->discriminator;
+    weft_optimizer_config own = *c;
     weft_value scale[WEFT_MAX_OUTPUTS];
-    weft_emit_all(g, WEFT_OP_CLIP_SCALE, clip, 5, NULL, scale);
+    own.beta1 = a->beta1;
+    own.beta2 = a->beta2;
+    own.weight_decay = a->weight_decay;
+    own.ema_decay = 0;
+    clip_all(g, p, count, weft_affine(g, others_scale, 0, 0), a->clip_norm,
+             scalar_input(g, "optimizer.discriminator_limit"),
+             weft_fill(g, WEFT_F32, WEFT_SCALAR, INFINITY), scale);
+    const scalars s = {.lr = weft_affine(g, lr, a->lr, 0),
+                       .step = scalar_input(g, "optimizer.discriminator_step"),
+                       .scale = scale[0],
+                       .ema_decay = WEFT_NONE};
+    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
+        update_param(g, &p[i], &own, &s);
+    weft_output(g, "discriminator_norm", scale[1]);
+}
+
+/* Clips, steps every parameter that has a gradient, and names what the trainer reads. */
+static void update_all(weft_graph *g, stepped *p, int count, weft_value loss,
+                       const weft_optimizer_config *c)
+{
+    const int apart = put_apart(g, p, count), own = count - apart;
+    weft_value scale[WEFT_MAX_OUTPUTS];
+    if (weft_graph_check(g) != WEFT_OK)
+        return;
+    clip_all(g, p, own, loss, c->clip_norm, scalar_input(g, "optimizer.loss_limit"),
+             scalar_input(g, "optimizer.norm_limit"), scale);
     const scalars s = {.lr = scalar_input(g, "optimizer.lr"),
                        .step = scalar_input(g, "optimizer.step"),
                        .scale = scale[0],
                        .ema_decay = c->ema_decay > 0
                                         ? weft_fill(g, WEFT_F32, WEFT_SCALAR, c->ema_decay)
                                         : WEFT_NONE};
-    for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
+    for (int i = 0; i < own && weft_graph_check(g) == WEFT_OK; i++)
         update_param(g, &p[i], c, &s);
+    if (apart)
+        update_apart(g, p + own, apart, scale[0], s.lr, c);
     weft_output(g, "loss", loss);
     weft_output(g, "grad_norm", scale[1]);
     weft_output(g, "grad_scale", scale[0]);
@@ -290,14 +373,6 @@ static weft_value reduce(weft_graph *g, weft_value terms, int dim, weft_zero zer
             sum = weft_emit(g, WEFT_OP_ALL_REDUCE, &sum, 1, &(weft_attr_comm){.axis = a});
     weft_graph_pop(g);
     return sum;
-}
-
-static stepped *new_stepped(weft_graph *g, int64_t count)
-{
-    stepped *p = weft_arena_alloc(weft_graph_arena(g), (count + 1) * (int64_t)sizeof *p);
-    if (!p)
-        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld parameters", (long long)count);
-    return p;
 }
 
 void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_config *c)

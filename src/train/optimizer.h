@@ -21,12 +21,20 @@ typedef struct weft_zero {
     int axis;  /* of the mesh */
 } weft_zero;
 
+/* Parameters of this scope are an adversary's: they are clipped and stepped by themselves. */
+#define WEFT_DISCRIMINATOR_SCOPE "discriminator"
+typedef struct weft_optimizer_apart {
+    double lr; /* of the stage's learning rate */
+    double beta1, beta2, weight_decay, clip_norm;
+} weft_optimizer_apart;
+
 typedef struct weft_optimizer_config {
     double beta1, beta2, eps, weight_decay;
     double clip_norm; /* of the whole gradient; 0: none */
     bool decay_all;   /* also biases, norms and other parameters of rank < 2 */
     double ema_decay; /* 0: no moving average is kept */
-    weft_zero zero;   /* no key: of the run's mesh */
+    weft_optimizer_apart discriminator;
+    weft_zero zero; /* no key: of the run's mesh */
     /* No key: gradients in bf16 are added up over ranks as they are, else in f32. */
     bool narrow_sums;
 } weft_optimizer_config;
@@ -39,6 +47,10 @@ extern const weft_section weft_optimizer_section;
  *            leaves every parameter and state as it was
  *   states   "adamw.m.<param>", "adamw.v.<param>", and with EMA "ema.<param>"
  *   outputs  "loss", "grad_norm" (before clipping), "grad_scale" (NaN: the step was skipped)
+ *
+ * Where there is a discriminator: inputs "optimizer.discriminator_step" (from 1) and
+ * "optimizer.discriminator_limit" (infinite; below 0 leaves it as it is), output
+ * "discriminator_norm". A step that is skipped leaves it as it was, too; it has no averages.
  *
  * No output of the forward may have one of these names.
  * Parameters that the loss does not reach keep their values and have no states. */

@@ -3,6 +3,7 @@
 #include "kernel/kernel.h"
 #include "model/adapter.h"
 #include "model/dialect.h"
+#include "model/patchgan.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -117,12 +118,51 @@ static const weft_section text_section = {"text_encoder",
                                           "the order of its pipeline",
                                           sizeof(weft_run_model), text_keys, WEFT_COUNT(text_keys)};
 
+static const weft_key lpips_keys[] = {
+    F64(weft_run_lpips, weight, "weight", "0", "",
+        "of the distance by the features of a net that was trained on pictures; 0: none", 0, 1e6),
+    {"trunk", WEFT_KEY_STRING, offsetof(weft_run_lpips, trunk), "", "",
+     "file of that net: torchvision's vgg16 or alexnet (.pth or safetensors)"},
+    {"heads", WEFT_KEY_STRING, offsetof(weft_run_lpips, heads), "", "",
+     "file of lpips' linear heads for it (weights/v0.1/vgg.pth or alex.pth)"},
+};
+static const weft_section lpips_section = {"lpips", "LPIPS: how different frames look",
+                                           sizeof(weft_run_lpips), lpips_keys,
+                                           WEFT_COUNT(lpips_keys)};
+
+static const weft_key adversarial_keys[] = {
+    F64(weft_run_adversarial, weight, "weight", "0", "",
+        "of what a discriminator finds in the reconstruction; 0: there is none", 0, 1e6),
+    I64(weft_run_adversarial, start, "start", "0", "steps",
+        "of the run before it takes part, and is trained", 0, 1e12),
+    I64(weft_run_adversarial, channels, "channels", "64", "",
+        "of the discriminator's first layer; they double up to eight times that", 1, 4096),
+    I64(weft_run_adversarial, layers, "layers", "3", "",
+        "between its first and its last: the more, the larger a patch", 0,
+        WEFT_PATCHGAN_MAX_LAYERS),
+    {"video", WEFT_KEY_BOOL, offsetof(weft_run_adversarial, video), "false", "",
+     "it sees how frames follow one another (3 x 3 x 3 kernels), else each by itself (4 x 4)"},
+    {"loss", WEFT_KEY_ENUM, offsetof(weft_run_adversarial, loss), "hinge", "",
+     "of the discriminator", .choices = weft_gan_loss_names},
+    {"adaptive", WEFT_KEY_BOOL, offsetof(weft_run_adversarial, adaptive), "true", "",
+     "the weight is a share: that of the gradient of the other terms at the decoder's last layer"},
+    {"weights", WEFT_KEY_STRING, offsetof(weft_run_adversarial, weights), "", "",
+     "file or folder of a discriminator to begin from, as a run leaves in "
+     "<out>/model/discriminator"},
+};
+static const weft_section adversarial_section = {
+    "adversarial", "PatchGAN: a discriminator that is trained beside the autoencoder",
+    sizeof(weft_run_adversarial), adversarial_keys, WEFT_COUNT(adversarial_keys)};
+
 static const weft_key loss_keys[] = {
     F64(weft_run_loss, l1, "l1", "1", "", "weight of the mean absolute error of pixels in [-1, 1]",
         0, 1e6),
     F64(weft_run_loss, l2, "l2", "1", "", "weight of the mean squared error", 0, 1e6),
     F64(weft_run_loss, kl, "kl", "1e-6", "",
         "weight of the KL divergence, summed over a sample's latent, mean over samples", 0, 1e6),
+    {"lpips", WEFT_KEY_SECTION, offsetof(weft_run_loss, lpips), .section = &lpips_section},
+    {"adversarial", WEFT_KEY_SECTION, offsetof(weft_run_loss, adversarial),
+     .section = &adversarial_section},
 };
 static const weft_section loss_section = {"loss", "objective of the autoencoder",
                                           sizeof(weft_run_loss), loss_keys, WEFT_COUNT(loss_keys)};
@@ -605,6 +645,28 @@ weft_run_place weft_run_away(const weft_run *run)
                                            : run->out};
 }
 
+static weft_status check_loss(const weft_run *run, const char *path)
+{
+    const weft_run_loss *l = &run->loss;
+    const bool perceives = l->lpips.weight > 0, fights = l->adversarial.weight > 0;
+    if ((perceives || fights) && weft_run_model_given(&run->transformer))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: loss.%s: it judges what an autoencoder makes, and with a transformer "
+                         "none is trained; take it out",
+                         path, perceives ? "lpips" : "adversarial");
+    if (perceives && (!l->lpips.trunk[0] || !l->lpips.heads[0]))
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: loss.lpips.%s: a file is needed, as in loss: {lpips: {weight: 1, "
+            "trunk: vgg16-397923af.pth, heads: vgg.pth}}: torchvision's net and lpips' "
+            "heads for it",
+            path, l->lpips.trunk[0] ? "heads" : "trunk");
+    if (!perceives && (l->lpips.trunk[0] || l->lpips.heads[0]))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: loss.lpips: files without a weight do nothing; give weight: 1", path);
+    return WEFT_OK;
+}
+
 weft_status weft_run_check(const weft_run *run, const char *path)
 {
     if (run->stages.count == 0)
@@ -619,6 +681,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
     WEFT_TRY(check_buckets_given(run, path));
     WEFT_TRY(check_memory(run, path));
     WEFT_TRY(check_models(run, path));
+    WEFT_TRY(check_loss(run, path));
     return check_tuning(run, path);
 }
 

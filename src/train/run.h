@@ -52,8 +52,26 @@ typedef struct weft_run_model {
 } weft_run_model;
 bool weft_run_model_given(const weft_run_model *model);
 
+typedef struct weft_run_lpips {
+    double weight;             /* 0: none */
+    const char *trunk, *heads; /* files */
+} weft_run_lpips;
+
+typedef struct weft_run_adversarial {
+    double weight;    /* 0: there is no discriminator */
+    int64_t start;    /* steps of the run before it takes part */
+    int64_t channels; /* of its first layer */
+    int64_t layers;
+    bool video;          /* it sees several frames at once */
+    int loss;            /* weft_gan_loss */
+    bool adaptive;       /* the weight is a share of the gradient of the other terms */
+    const char *weights; /* file or folder to begin from; "": from nothing */
+} weft_run_adversarial;
+
 typedef struct weft_run_loss {
     double l1, l2, kl; /* autoencoder: weights of |x-y|, (x-y)^2, and the KL divergence */
+    weft_run_lpips lpips;
+    weft_run_adversarial adversarial;
 } weft_run_loss;
 
 typedef struct weft_run_data {

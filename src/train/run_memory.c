@@ -128,6 +128,9 @@ weft_status weft_run_staging_bytes(const weft_run_models *models, const weft_pla
         weft_run_denoises(models) ? models->denoiser.family : models->autoencoder.family;
     spec.part[spec.parts++] =
         (weft_checkpoint_part){first->scope, first->stem, NULL, models->tuned};
+    if (!weft_run_denoises(models)) /* which is there or is empty */
+        spec.part[spec.parts++] =
+            (weft_checkpoint_part){WEFT_DISCRIMINATOR_SCOPE, WEFT_DISCRIMINATOR_STEM, NULL};
     for (int r = 0; r < models->captions.readers; r++) {
         const weft_reader *reader = &models->captions.reader[r];
         if (!(models->text_stays >> r & 1))

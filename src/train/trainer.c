@@ -111,6 +111,10 @@ static weft_status read_models(trainer *t)
                          t->path);
     if (!weft_run_denoises(&t->models)) {
         add_part(t, t->models.autoencoder.family->scope, &t->models.autoencoder, t->models.tuned);
+        if (weft_run_fights(run))
+            t->part[t->parts++] =
+                (weft_checkpoint_part){WEFT_DISCRIMINATOR_SCOPE, WEFT_DISCRIMINATOR_STEM,
+                                       weft_discriminator_write(&t->models.losses.discriminator)};
         return WEFT_OK;
     }
     t->place.trunk = t->models.denoiser.family->scope;
@@ -421,6 +425,8 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
 {
     const weft_run_models *m = &t->models;
     WEFT_TRY(begin_trained(t, whole));
+    if (!weft_run_denoises(m))
+        WEFT_TRY(weft_loss_nets_begin(t->run, whole, t->store));
     for (int r = 0; r < m->captions.readers && !m->text_given; r++) {
         const weft_reader *reader = &m->captions.reader[r];
         WEFT_TRY(begin_one(t, whole, reader->reading->encoder, &reader->model,
@@ -701,6 +707,12 @@ static int64_t item_floats(const weft_tensor *to, int64_t count)
     return to && count ? weft_shape_count(&to->shape) / count : 0;
 }
 
+/* The discriminator does in the step that comes. */
+static bool takes_part(const trainer *t)
+{
+    return t->done >= t->run->loss.adversarial.start;
+}
+
 /* Contribution `index` of a step into the inputs of its bucket: a part of the batch that was read
  * last, or of the next. */
 static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
@@ -725,6 +737,9 @@ static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
                                     t->no_text ? t->models.captions.floats : 0);
     if (key)
         fill_keys(t, key->data, &part);
+    weft_tensor *fights = input_of(t, index, *bucket, "loss.adversarial");
+    if (fights)
+        *(float *)fights->data = takes_part(t) ? 1 : 0;
     if (to && denoises)
         fill_latents(t, to, &part);
     else if (to)
@@ -737,6 +752,16 @@ static void set_scalar(const weft_step *step, const char *name, float value)
     *(float *)weft_program_input(step->program, name)->data = value;
 }
 
+/* What `step` tells by that name, if it does; `share` of the step's mean. */
+static void add_figure(const weft_step *step, const char *name, double share, int *n,
+                       weft_step_figures *f)
+{
+    if (*n >= WEFT_METER_EXTRAS || !step->program || !weft_program_output(step->program, name))
+        return;
+    f->extra_name[*n] = name;
+    f->extra[(*n)++] += share * weft_step_scalar(step, name);
+}
+
 /* Adds what a batch brings to the figures of its step; `share` of the step's mean loss. */
 static void add_figures(const trainer *t, int bucket, double share, weft_step_figures *f)
 {
@@ -747,12 +772,12 @@ static void add_figures(const trainer *t, int bucket, double share, weft_step_fi
     f->flops += t->flops[bucket];
     if (weft_run_denoises(&t->models))
         f->tokens += samples * weft_run_tokens(&t->models, size);
-    static const char *const names[] = {"mse", "kl", "balance", "fullest", "dropped"};
-    for (int i = 0, n = 0; i < WEFT_COUNT(names) && n < WEFT_METER_EXTRAS; i++)
-        if (step->program && weft_program_output(step->program, names[i])) {
-            f->extra_name[n] = names[i];
-            f->extra[n++] += share * weft_step_scalar(step, names[i]);
-        }
+    static const char *const names[] = {
+        "mse",     "kl",      "lpips",  "generator", "discriminator", "adversarial_weight",
+        "balance", "fullest", "dropped"};
+    int n = 0;
+    for (int i = 0; i < WEFT_COUNT(names); i++)
+        add_figure(step, names[i], share, &n, f);
 }
 
 /* This rank's own bulletin: how its last step went, and whether it was told to stop. */
@@ -803,6 +828,12 @@ static weft_status run_update(trainer *t, const weft_step *step, double lr, cons
     set_scalar(step, "optimizer.step", (float)(t->guard.accepted + 1));
     set_scalar(step, "optimizer.loss_limit", loss_limit);
     set_scalar(step, "optimizer.norm_limit", norm_limit);
+    if (weft_program_input(step->program, "optimizer.discriminator_step")) {
+        /* its own updates; those that were skipped before it took part are not told from others */
+        const int64_t updates = t->guard.accepted - t->run->loss.adversarial.start;
+        set_scalar(step, "optimizer.discriminator_step", (float)(updates > 0 ? updates + 1 : 1));
+        set_scalar(step, "optimizer.discriminator_limit", takes_part(t) ? HUGE_VALF : -1);
+    }
     WEFT_TRY(run_with_news(t, step, bulletin));
     t->interrupted = t->news[0] > 0;
     return WEFT_OK;
@@ -903,6 +934,10 @@ static weft_status run_step(trainer *t)
         add_figures(t, bucket, 1, &f);
         f.bucket = t->buckets > 1 ? bucket : -1;
     }
+    int told = 0;
+    while (told < WEFT_METER_EXTRAS && f.extra_name[told])
+        told++;
+    add_figure(last, "discriminator_norm", 1, &told, &f);
     f.step = ++t->done;
     f.loss = weft_step_scalar(last, "loss");
     f.grad_norm = weft_step_scalar(last, "grad_norm");

@@ -1,0 +1,199 @@
+#include "train/losses.h"
+
+#include "base/fs.h"
+#include "runtime/part.h"
+#include "runtime/weights.h"
+#include "train/adversary.h"
+
+#include <string.h>
+
+/* ---- what there is -------------------------------------------------------------------------- */
+
+static weft_status read_lpips(const weft_run_lpips *c, const char *path, weft_lpips *out)
+{
+    weft_tensors *trunk = NULL, *heads = NULL;
+    weft_status_code status = weft_tensors_open(c->trunk, &trunk);
+    if (status == WEFT_OK)
+        status = weft_lpips_read(trunk, "", out);
+    if (status != WEFT_OK)
+        status = weft_fail_context(status, "%s: loss.lpips.trunk", path);
+    if (status == WEFT_OK) {
+        status = weft_tensors_open(c->heads, &heads);
+        if (status == WEFT_OK)
+            status = weft_lpips_check_heads(out, heads, "");
+        if (status != WEFT_OK)
+            status = weft_fail_context(status, "%s: loss.lpips.heads", path);
+    }
+    weft_tensors_close(trunk);
+    weft_tensors_close(heads);
+    return status;
+}
+
+static weft_patchgan discriminator_of(const weft_run_adversarial *c)
+{
+    return (weft_patchgan){
+        .in = 3, .channels = c->channels, .layers = c->layers, .video = c->video};
+}
+
+static weft_status check_size(const char *path, const char *where, const weft_bucket *b,
+                              const char *what, const int64_t least[3])
+{
+    const int64_t size[3] = {b->frames, b->height, b->width};
+    for (int i = 0; i < 3; i++)
+        if (size[i] < least[i])
+            return weft_fail(WEFT_E_CONFIG,
+                             "%s: %s: %lld x %lld x %lld is too small for %s, which needs %lld "
+                             "frames of %lld x %lld at least",
+                             path, where, (long long)b->frames, (long long)b->height,
+                             (long long)b->width, what, (long long)least[0], (long long)least[1],
+                             (long long)least[2]);
+    return WEFT_OK;
+}
+
+static weft_status check_sizes(const weft_run *run, const char *path, const weft_loss_nets *nets)
+{
+    const weft_stage *stage = run->stages.item;
+    int64_t least[3];
+    for (int64_t s = 0; s < run->stages.count; s++)
+        for (int i = 0; i < weft_stage_bucket_count(&stage[s]); i++) {
+            const weft_bucket *b = weft_stage_bucket(&stage[s], i);
+            char where[64];
+            snprintf(where, sizeof where,
+                     stage[s].buckets.count ? "stages.%lld.buckets.%d" : "stages.%lld",
+                     (long long)s, i);
+            least[0] = 1;
+            least[1] = least[2] = weft_lpips_least(&nets->lpips);
+            if (weft_run_perceives(run))
+                WEFT_TRY(check_size(path, where, b, "loss.lpips", least));
+            weft_patchgan_least(&nets->discriminator, least);
+            if (weft_run_fights(run))
+                WEFT_TRY(
+                    check_size(path, where, b, "loss.adversarial (fewer layers need less)", least));
+        }
+    return WEFT_OK;
+}
+
+weft_status weft_loss_nets_read(const weft_run *run, const char *path, weft_loss_nets *nets)
+{
+    *nets = (weft_loss_nets){.discriminator = discriminator_of(&run->loss.adversarial)};
+    if (weft_run_perceives(run))
+        WEFT_TRY(read_lpips(&run->loss.lpips, path, &nets->lpips));
+    return check_sizes(run, path, nets);
+}
+
+json_t *weft_discriminator_write(const weft_patchgan *c)
+{
+    return json_pack("{s:s, s:I, s:I, s:I}", "_class_name",
+                     c->video ? "NLayerDiscriminator3D" : "NLayerDiscriminator", "input_nc",
+                     (json_int_t)c->in, "ndf", (json_int_t)c->channels, "n_layers",
+                     (json_int_t)c->layers);
+}
+
+/* ---- weights -------------------------------------------------------------------------------- */
+
+/* This rank's part of what a file has whole. */
+static weft_status copy_in(const weft_tensors *file, const char *name, weft_tensor *to)
+{
+    const weft_stored_tensor *from = weft_tensors_find(file, name);
+    if (!from || from->count != weft_shape_count(&to->whole))
+        return weft_fail(WEFT_E_FORMAT, "%s: \"%s\" is not what it was", weft_tensors_path(file),
+                         name);
+    float *values = weft_alloc(from->count * (int64_t)sizeof *values);
+    if (!values)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for \"%s\"", name);
+    weft_tensor_to_f32(from, values);
+    const weft_box part = weft_box_of(to), all = weft_box_whole(&to->whole);
+    weft_box_copy(&part, to->data, to->dtype, &all, values, WEFT_F32);
+    weft_free(values);
+    return WEFT_OK;
+}
+
+static weft_status begin_lpips(const weft_run_lpips *c, weft_store *store)
+{
+    static const char scope[] = WEFT_LPIPS_SCOPE ".";
+    weft_tensors *trunk = NULL, *heads = NULL;
+    weft_status_code status = weft_tensors_open(c->trunk, &trunk);
+    if (status == WEFT_OK)
+        status = weft_tensors_open(c->heads, &heads);
+    for (int64_t i = 0; status == WEFT_OK && i < weft_store_count(store); i++) {
+        weft_tensor *t = weft_store_at(store, i);
+        const char *name = t->name + sizeof scope - 1;
+        if (!strncmp(t->name, scope, sizeof scope - 1))
+            status = copy_in(strncmp(name, "lin", 3) ? trunk : heads, name, t);
+    }
+    weft_tensors_close(trunk);
+    weft_tensors_close(heads);
+    return status;
+}
+
+weft_status weft_loss_nets_begin(const weft_run *run, const weft_graph *whole, weft_store *store)
+{
+    if (weft_run_perceives(run))
+        WEFT_TRY(begin_lpips(&run->loss.lpips, store));
+    if (!weft_run_fights(run) || !run->loss.adversarial.weights[0])
+        return WEFT_OK;
+    weft_tensors *file;
+    WEFT_TRY(weft_tensors_open(run->loss.adversarial.weights, &file));
+    return weft_weights_load(store, whole, WEFT_DISCRIMINATOR_SCOPE ".", file, true);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------ */
+
+/* The last matrix or kernel of what makes: parameters are declared in the order of their use. */
+static weft_value last_layer(weft_graph *g)
+{
+    int count;
+    const weft_value *param = weft_graph_params(g, &count);
+    for (int i = count - 1; param && i >= 0; i--)
+        if (weft_value_get(g, param[i])->shape.rank >= 2)
+            return param[i];
+    return WEFT_NONE;
+}
+
+/* 0, with the gradient of `loss`. */
+static weft_value unseen(weft_graph *g, weft_value loss)
+{
+    return weft_sub(g, loss, weft_unary(g, WEFT_OP_STOP, loss));
+}
+
+static weft_value add_adversary(weft_graph *g, const weft_run_adversarial *c,
+                                const weft_patchgan *net_config, weft_value loss, weft_value x,
+                                weft_value made, weft_value seen)
+{
+    weft_patchgan_net net;
+    weft_pull pull;
+    const weft_value last = c->adaptive ? last_layer(g) : WEFT_NONE;
+    const weft_value on = weft_input(g, "loss.adversarial", WEFT_F32, WEFT_SCALAR);
+    weft_graph_push(g, WEFT_DISCRIMINATOR_SCOPE);
+    weft_patchgan_declare(g, net_config, &net);
+    const weft_value real = weft_patchgan_call(g, net_config, &net, x, NULL),
+                     logits = weft_patchgan_call(g, net_config, &net, seen, NULL);
+    weft_graph_pop(g);
+    const weft_value against = weft_gan_generator_loss(g, logits),
+                     judged = weft_gan_discriminator_loss(g, (weft_gan_loss)c->loss, real, logits);
+    weft_pull_build(g, made, seen, loss, against, last, weft_affine(g, on, c->weight, 0), &pull);
+    if (weft_graph_check(g) != WEFT_OK)
+        return WEFT_NONE;
+    weft_output(g, "generator", against);
+    weft_output(g, "discriminator", judged);
+    weft_output(g, "adversarial_weight", pull.weight);
+    loss = weft_add(g, loss, pull.pull);
+    return weft_add(g, loss, unseen(g, judged));
+}
+
+weft_value weft_losses_add(weft_graph *g, const weft_run *run, const weft_loss_nets *nets,
+                           weft_value loss, weft_value x, weft_value made, weft_value seen)
+{
+    if (weft_run_perceives(run)) {
+        weft_lpips_distance d;
+        weft_graph_push(g, WEFT_LPIPS_SCOPE);
+        weft_lpips_build(g, &nets->lpips, x, seen, &d);
+        weft_graph_pop(g);
+        const weft_value far = weft_mean_all(g, d.all);
+        weft_output(g, "lpips", far);
+        loss = weft_add(g, loss, weft_affine(g, far, run->loss.lpips.weight, 0));
+    }
+    if (!weft_run_fights(run))
+        return loss;
+    return add_adversary(g, &run->loss.adversarial, &nets->discriminator, loss, x, made, seen);
+}

@@ -1,0 +1,110 @@
+#!/bin/bash
+# An autoencoder trained with LPIPS and against a discriminator: each part is told, the discriminator is left
+# as it was until its start, a run that is stopped goes on to the same bits, ranks have the losses of one
+# within 1e-5 (close: they sum in another order), and without the keys nothing is there. Bad files are told by
+# file, tensor and remedy.
+set -eu
+source "$SRC/tests/train/common.sh"
+make_shards
+for net in vgg alex; do python3 "$SRC/tests/train/loss_nets.py" $net $net; done
+cat >gan.yaml <<'Y'
+out: gan
+data: {path: shards}
+autoencoder:
+  class: AutoencoderKLWan
+  config: {base_dim: 8, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}
+loss:
+  lpips: {weight: 0.5, trunk: vgg/trunk.safetensors, heads: vgg/heads.safetensors}
+  adversarial: {weight: 0.5, start: 3, channels: 4, layers: 2}
+optimizer: {weight_decay: 0}
+checkpoint: {every: 0}
+stages:
+  - {steps: 8, batch: 4, frames: 1, height: 32, width: 32, lr: 1e-3, warmup: 0}
+Y
+train() { # ranks, KEY=VALUE...
+    local n=$1 set=()
+    shift
+    for key; do set+=(--set "$key"); done
+    ranks "$n" "$WEFT" train gan.yaml "${set[@]}" >log 2>&1 || { cat log; fail "weft train $*"; }
+}
+tensors() { (cd "$1" && find . -name '*.safetensors' | sort | xargs sha256sum); }
+
+# ---- one rank: what is told, and the start
+train 1 checkpoint.every=1 checkpoint.keep=9
+python3 - <<'P' || fail "the metrics of the parts"
+import json
+rows = [json.loads(line) for line in open("gan/metrics.jsonl")]
+assert len(rows) == 8
+for i, r in enumerate(rows):
+    for key in ("mse", "kl", "lpips", "generator", "discriminator", "adversarial_weight", "discriminator_norm"):
+        assert key in r, key
+    assert (r["adversarial_weight"] > 0) == (i >= 3), r
+P
+same() { cmp -s "gan/checkpoints/step-0000000$1/discriminator/diffusion_pytorch_model.safetensors" "gan/checkpoints/step-0000000$2/discriminator/diffusion_pytorch_model.safetensors"; }
+same 1 3 || fail "the discriminator was trained before its start"
+same 3 4 && fail "the discriminator is not trained"
+grep -q '"n_layers": 2' gan/model/discriminator/config.json || fail "no discriminator in the model"
+[ ! -e gan/checkpoints/step-00000008/lpips ] || fail "a checkpoint holds the net of LPIPS"
+
+# ---- stopped after its start and gone on: the same bits
+train 1 out=half stages.0.steps=8 checkpoint.every=1 checkpoint.keep=9
+rm -r half/model half/checkpoints/step-0000000[5678]
+train 1 out=half checkpoint.every=1 checkpoint.keep=9
+grep -q "going on from half/checkpoints/step-00000004" log || { cat log; fail "did not go on"; }
+[ "$(tensors gan/model)" = "$(tensors half/model)" ] || fail "a resumed run has other bits"
+[ "$(tensors gan/checkpoints/step-00000008)" = "$(tensors half/checkpoints/step-00000008)" ] || fail "a resumed run has other moments"
+
+# ---- ranks, contributions that add up, and other parts
+agree() { # run, of one rank
+    paste <(losses $2) <(losses $1) | awk -v what="$1" '
+        {e = ($2 - $5) / $2; e = e < 0 ? -e : e; if (e > worst) worst = e}
+        END {print what ": " worst; exit !(NR == 8 && worst <= 1e-5)}' || fail "$1 differs from $2"
+}
+train 2 out=dp
+agree dp gan
+train 2 out=fsdp parallel.fsdp=2
+agree fsdp gan
+train 2 out=zero parallel.zero=2 stages.0.accumulate=2
+train 1 out=twice stages.0.accumulate=2
+agree zero twice
+alex="loss.lpips.trunk=alex/trunk.safetensors loss.lpips.heads=alex/heads.safetensors"
+train 1 out=video $alex loss.adversarial.video=true loss.adversarial.layers=1 loss.adversarial.loss=vanilla \
+    stages.0.frames=5 loss.adversarial.adaptive=false
+train 2 out=video.2 $alex loss.adversarial.video=true loss.adversarial.layers=1 loss.adversarial.loss=vanilla \
+    stages.0.frames=5 loss.adversarial.adaptive=false
+agree video.2 video
+# a discriminator to begin from
+train 1 out=from loss.adversarial.weights=gan/model/discriminator loss.adversarial.start=100 stages.0.steps=1
+cmp -s gan/model/discriminator/diffusion_pytorch_model.safetensors from/model/discriminator/diffusion_pytorch_model.safetensors || fail "loss.adversarial.weights"
+
+# ---- without the keys nothing is there
+train 1 out=plain loss.lpips.weight=0 loss.lpips.trunk= loss.lpips.heads= loss.adversarial.weight=0
+! grep -q 'lpips\|discriminator' plain/metrics.jsonl || fail "parts that were not asked for"
+[ ! -e plain/model/discriminator ] || fail "a discriminator that was not asked for"
+
+# ---- bad files
+refused() { # what is said, KEY=VALUE...
+    local words=$1 set=()
+    shift
+    for key; do set+=(--set "$key"); done
+    "$WEFT" train gan.yaml --set out=bad "${set[@]}" >log 2>&1 && fail "accepted: $*"
+    grep -qE "$words" log || { cat log; fail "not said: $words"; }
+}
+refused 'loss.lpips.trunk.*no-such-file' loss.lpips.trunk=no-such-file.pth
+refused 'loss.lpips.trunk: vgg/heads.safetensors: "features.0.weight" is missing: the trunk is torchvision' loss.lpips.trunk=vgg/heads.safetensors
+refused 'loss.lpips.heads: alex/heads.safetensors: "lin0.model.1.weight" is 1 x 6 x 1 x 1, and the trunk \(vgg\) has 4 channels there' loss.lpips.heads=alex/heads.safetensors
+refused 'loss.lpips.heads: a file is needed' loss.lpips.heads=
+refused 'loss.lpips: files without a weight' loss.lpips.weight=0
+refused 'stages.0: 1 x 16 x 16 is too small for loss.adversarial .fewer layers need less., which needs 1 frames of' \
+    loss.adversarial.layers=3 stages.0.height=16 stages.0.width=16
+python3 - <<'P'
+import json, struct
+data = open("vgg/trunk.safetensors", "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+h = json.loads(data[8:8 + n])
+h["features.12.weight"]["shape"] = [8, 8, 9, 1]
+text = json.dumps(h).encode()
+open("bent.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+P
+refused 'bent.safetensors: "features.12.weight" is 8 x 8 x 9 x 1, not N x 8 x 3 x 3: the trunk is torchvision' loss.lpips.trunk=bent.safetensors
+refused 'the nets of loss.lpips are others' out=half $alex stages.0.steps=9
