@@ -351,6 +351,22 @@ static call_kind kind_of(const char *name)
     return MAKES_NOTHING;
 }
 
+/* dict([[key, value], ...]), as Python 2 wrote an OrderedDict; without pairs it is empty. */
+static weft_status make_dict(machine *m, const weft_pickled *args, weft_pickled **out)
+{
+    weft_pickled *v = make(m, WEFT_PICKLED_DICT);
+    const bool given = args->count > 0 && args->item[0]->kind == WEFT_PICKLED_LIST;
+    for (int64_t i = 0; v && given && i < args->item[0]->count; i++) {
+        const weft_pickled *pair = args->item[0]->item[i];
+        if (pair->kind != WEFT_PICKLED_LIST || pair->count != 2)
+            return bad(m, "makes a dict of what are no pairs");
+        WEFT_TRY(add(m, v, pair->item[0]));
+        WEFT_TRY(add(m, v, pair->item[1]));
+    }
+    *out = v;
+    return WEFT_OK;
+}
+
 static weft_status result_of(machine *m, const weft_pickled *f, const weft_pickled *args,
                              weft_pickled **v)
 {
@@ -366,7 +382,7 @@ static weft_status result_of(machine *m, const weft_pickled *f, const weft_pickl
     case MAKES_TENSOR: return rebuild(m, args, false, v);
     case MAKES_TENSOR_V3: return rebuild(m, args, true, v);
     case FIRST: *v = args->count > 0 ? args->item[0] : make(m, WEFT_PICKLED_NOTHING); break;
-    case MAKES_DICT: *v = make(m, WEFT_PICKLED_DICT); break;
+    case MAKES_DICT: return make_dict(m, args, v);
     case MAKES_NOTHING:
     case INNER: *v = make(m, WEFT_PICKLED_NOTHING); break;
     }

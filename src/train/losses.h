@@ -9,7 +9,7 @@
 #include "runtime/runtime.h"
 #include "train/run.h"
 
-/* Scope of the first; that of the second is the optimizer's, which steps it by settings of its own. */
+/* Scope of the first; that of the second is the optimizer's, which steps it apart. */
 #define WEFT_LPIPS_SCOPE "lpips"
 /* The discriminator's file, without its extension. */
 #define WEFT_DISCRIMINATOR_STEM "diffusion_pytorch_model"
@@ -26,9 +26,9 @@ json_t *weft_discriminator_write(const weft_patchgan *c);
 /* The weights that files have into the store; `whole` is a graph of the objective. */
 weft_status weft_loss_nets_begin(const weft_run *run, const weft_graph *whole, weft_store *store);
 
-/* Adds to `loss`, of pixels, what the run has beside: x is what is to be made of (B,T,Y,X,3), `made`
- * what is made, `seen` that behind a stop where there is a discriminator, else itself; all
- * parameters of what makes are in the graph. Outputs "lpips", "generator", "discriminator",
+/* Adds to `loss`, of pixels, what the run has beside: x (B,T,Y,X,3) is what was to be made, `made`
+ * what is, `seen` that behind a stop where there is a discriminator, else itself; all parameters of
+ * what makes are in the graph. Outputs "lpips", "generator", "discriminator",
  * "adversarial_weight", input "loss.adversarial": 1 once the discriminator takes part, else 0.
  *
  * The value is that of the autoencoder's own terms: neither the discriminator's loss nor the

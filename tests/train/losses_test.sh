@@ -14,7 +14,7 @@ autoencoder:
   class: AutoencoderKLWan
   config: {base_dim: 8, dim_mult: [1, 1, 1, 1], num_res_blocks: 1, z_dim: 4}
 loss:
-  lpips: {weight: 0.5, trunk: vgg/trunk.safetensors, heads: vgg/heads.safetensors}
+  lpips: {weight: 0.5, trunk: vgg/trunk.safetensors, heads: vgg/heads.pth}
   adversarial: {weight: 0.5, start: 3, channels: 4, layers: 2}
 optimizer: {weight_decay: 0}
 checkpoint: {every: 0}
@@ -67,7 +67,7 @@ agree fsdp gan
 train 2 out=zero parallel.zero=2 stages.0.accumulate=2
 train 1 out=twice stages.0.accumulate=2
 agree zero twice
-alex="loss.lpips.trunk=alex/trunk.safetensors loss.lpips.heads=alex/heads.safetensors"
+alex="loss.lpips.trunk=alex/trunk.safetensors loss.lpips.heads=alex/heads.pth"
 train 1 out=video $alex loss.adversarial.video=true loss.adversarial.layers=1 loss.adversarial.loss=vanilla \
     stages.0.frames=5 loss.adversarial.adaptive=false
 train 2 out=video.2 $alex loss.adversarial.video=true loss.adversarial.layers=1 loss.adversarial.loss=vanilla \
@@ -91,8 +91,8 @@ refused() { # what is said, KEY=VALUE...
     grep -qE "$words" log || { cat log; fail "not said: $words"; }
 }
 refused 'loss.lpips.trunk.*no-such-file' loss.lpips.trunk=no-such-file.pth
-refused 'loss.lpips.trunk: vgg/heads.safetensors: "features.0.weight" is missing: the trunk is torchvision' loss.lpips.trunk=vgg/heads.safetensors
-refused 'loss.lpips.heads: alex/heads.safetensors: "lin0.model.1.weight" is 1 x 6 x 1 x 1, and the trunk \(vgg\) has 4 channels there' loss.lpips.heads=alex/heads.safetensors
+refused 'loss.lpips.trunk: vgg/heads.pth: "features.0.weight" is missing: the trunk is torchvision' loss.lpips.trunk=vgg/heads.pth
+refused 'loss.lpips.heads: alex/heads.pth: "lin0.model.1.weight" is 1 x 6 x 1 x 1, and the trunk \(vgg\) has 4 channels there' loss.lpips.heads=alex/heads.pth
 refused 'loss.lpips.heads: a file is needed' loss.lpips.heads=
 refused 'loss.lpips: files without a weight' loss.lpips.weight=0
 refused 'stages.0: 1 x 16 x 16 is too small for loss.adversarial .fewer layers need less., which needs 1 frames of' \
