@@ -12,6 +12,8 @@ all). Nothing else of weft needs them.
     wan_over  a video made over (its strength is 0.7)
     ltx_i2v   an image in its place, at 12 frames per second
     cog_i2v   an image's latents behind the noisy ones, without marks
+    cosmos2   an image in its place, told by a mask, a time per frame; at 12 frames per second. Its first frame is set to the image's latents:
+              the pipeline ends a last level before them
 """
 import base64
 import json
@@ -22,10 +24,11 @@ import sys
 import numpy as np
 import torch
 from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLWan,
-                       CogVideoXDDIMScheduler, FluxPipeline, FluxTransformer2DModel,
+                       CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel,
                        CogVideoXImageToVideoPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
+from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from PIL import Image
 from transformers import (CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaModel,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
@@ -283,7 +286,39 @@ def cog_i2v():
     given("cog_i2v", image=image)
 
 
+class Anything:
+    """In the place of a checker of prompts and pictures, which only the pipeline of Cosmos has."""
+    def to(self, device):
+        return self
+
+    def check_text_safety(self, prompt):
+        return True
+
+
+def cosmos2():
+    transformer = weights(CosmosTransformer3DModel(in_channels=5, out_channels=4, num_attention_heads=2, attention_head_dim=16, num_layers=1,
+                                                   mlp_ratio=2.0, text_embed_dim=16, adaln_lora_dim=4, max_size=(8, 32, 32),
+                                                   patch_size=(1, 2, 2), rope_scale=(2.0, 1.0, 1.0), concat_padding_mask=True,
+                                                   extra_pos_embed_type=None), 1)
+    whole = pipeline_cosmos2_video2world
+    whole.retrieve_latents = lambda encoded, *_, **__: encoded.latent_dist.mode()
+    whole.Cosmos2VideoToWorldPipeline._execution_device = property(lambda self: torch.device("cpu"))
+    pipe = whole.Cosmos2VideoToWorldPipeline(text_encoder=umt5(T5EncoderModel, T5Config), tokenizer=unigram(), transformer=transformer,
+                                             vae=wan_vae(), scheduler=FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True),
+                                             safety_checker=Anything())
+    begin, image = noise(4, 3, 4, 4), picture(32, 32, 1)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(image=image, prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone(), fps=12, output_type="latent", **asked).frames
+    first = pipe.vae.encode(pipe.video_processor.preprocess(image, 32, 32).unsqueeze(2)).latent_dist.mode()
+    mean, std = (torch.tensor(x).view(1, 4, 1, 1, 1) for x in (pipe.vae.config.latents_mean, pipe.vae.config.latents_std))
+    made[:, :, :1] = (first - mean) / std
+    pipe.save_pretrained = lambda folder: [getattr(pipe, part).save_pretrained(f"{folder}/{part}")
+                                           for part in ("text_encoder", "tokenizer", "transformer", "vae", "scheduler")]
+    save(pipe, "cosmos2", begin, made.detach(), prompt=PROMPT, negative=NEGATIVE, frame_rate=12, guide="cosmos", **asked)
+    given("cosmos2", image=image)
+
+
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, cog_i2v:
+for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, cog_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

@@ -444,9 +444,12 @@ static weft_status begin_part(const weft_generator *p, const char *folder, part 
     return keep_weights(p, s->graph, folder);
 }
 
-/* Timesteps of a sample: one, or where some frames are clean one for every token of a window. */
+/* Timesteps of a sample: one; where some frames are clean one for every token of a window, or
+ * (Cosmos 2) for every frame. */
 static int64_t times_of(const weft_generator *p)
 {
+    if (p->given.form == WEFT_GIVEN_CONDITION && p->scheduler.path == WEFT_PATH_FLOW_EDM)
+        return p->windows.window / p->patch.factor[0];
     if (p->given.form != WEFT_GIVEN_TIMES)
         return 1;
     return p->windows.window / p->patch.factor[0] * (p->latent[1] / p->patch.factor[1]) *
@@ -820,12 +823,14 @@ static float *row_of(const asking *a, const char *input, int64_t r)
     return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
 }
 
-/* Frames that are clean go into Cosmos scaled as almost clean ones, whatever the level. */
-static double clean_scale(const weft_generator *p, const weft_level *level)
+/* Frames that are clean go into Cosmos scaled as almost clean ones, whatever the level; what it is
+ * told of them is that level's time (the second's). */
+static const double almost_clean = 0.001, almost_clean_time = 1e-4 / (1 + 1e-4);
+
+static double clean_scale(const weft_generator *p)
 {
-    const double least = 0.001, data = p->scheduler.sigma_data;
-    return p->scheduler.path == WEFT_PATH_EDM ? 1 / (data * sqrt(least * least / data / data + 1))
-                                              : level->in;
+    const double least = almost_clean, data = p->scheduler.sigma_data;
+    return p->scheduler.path == WEFT_PATH_EDM ? 1 / sqrt(least * least + data * data) : 1;
 }
 
 /* The window of x, frames that are clean in their places, what follows behind it on channels. */
@@ -835,7 +840,7 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
     const int64_t channels = p->grid.channels, area = p->latent[1] * p->latent[2],
                   cells = p->windows.window * area, first = a->frame * area;
     const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
-    const float clean = (float)(clean_scale(p, a->level) * data), in = (float)a->level->in;
+    const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
     if (!g->behind && !g->clean) {
         memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
         for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
@@ -855,12 +860,14 @@ static void fill_latents(const weft_generator *p, const asking *a, const float *
 static void fill_times(const weft_generator *p, const asking *a, int64_t r)
 {
     const int64_t times = times_of(p), tokens = times / (p->windows.window / p->patch.factor[0]);
+    const float given = p->given.form == WEFT_GIVEN_CONDITION ? (float)almost_clean_time : 0;
     float *timestep = row_of(a, "batch.timestep", r);
     if (times == 1)
         *timestep = (float)a->level->time;
     for (int64_t i = 0; times > 1 && i < times; i++)
-        timestep[i] =
-            p->given.clean[a->frame + i / tokens * p->patch.factor[0]] ? 0 : (float)a->level->time;
+        timestep[i] = p->given.clean[a->frame + i / tokens * p->patch.factor[0]]
+                          ? given
+                          : (float)a->level->time;
 }
 
 /* Which frames are given, the image, rates and sizes. */

@@ -2,13 +2,13 @@
 # Folders as diffusers publishes them, and the latents that its pipelines make of the same noise (tools/golden_pipeline.py).
 set -u
 fail() { echo "FAILED: $*"; exit 1; }
-for name in wan22 hunyuan flux wan_i2v wan_flf wan_ti2v wan_over ltx_i2v cog_i2v; do
+for name in wan22 hunyuan flux wan_i2v wan_flf wan_ti2v wan_over ltx_i2v cog_i2v cosmos2; do
     folder=$SRC/tests/golden/pipelines/$name
     mapfile -t options < <(python3 - "$folder/asked.json" <<'PY'
 import json, os, sys
 names = {"prompt": "--prompt", "negative": "--negative", "height": "--height", "width": "--width", "num_frames": "--frames",
          "num_inference_steps": "--steps", "guidance_scale": "--guidance", "guidance_scale_2": "--guidance-low",
-         "frame_rate": "--fps", "strength": "--strength"}
+         "frame_rate": "--fps", "strength": "--strength", "guide": "--guide"}
 for key, value in json.load(open(sys.argv[1])).items():
     print(names[key], value, sep="\n")
 for what in "image", "last_image", "video":
