@@ -144,27 +144,35 @@ static void put_listing(const char *what, const weft_listing *l, weft_buf *out)
         weft_buf_printf(out, "  %-22s %lld: %s\n", what, (long long)l->count, weft_listing_text(l));
 }
 
-/* Of the family's published sizes the one that differs least. */
-static weft_status put_size(const subject *s, weft_buf *out)
+/* Of the family's published sizes the one that differs least; *name NULL: there is none. */
+static weft_status find_size(const subject *s, const char **name, difference *best)
 {
-    difference best = {0};
-    const char *name = NULL;
+    *best = (difference){0};
+    *name = NULL;
     for (const weft_named_config *size = s->family->sizes; size && size->name; size++) {
         difference d = {0};
         const weft_status_code status = differ(s, size->name, &d);
         if (status != WEFT_OK && status != WEFT_E_SHAPE) {
             free_difference(&d);
-            free_difference(&best);
+            free_difference(best);
             return status;
         }
-        if (status == WEFT_OK && (!name || count_of(&d) < count_of(&best))) {
-            free_difference(&best);
-            best = d;
-            name = size->name;
+        if (status == WEFT_OK && (!*name || count_of(&d) < count_of(best))) {
+            free_difference(best);
+            *best = d;
+            *name = size->name;
         } else {
             free_difference(&d);
         }
     }
+    return WEFT_OK;
+}
+
+static weft_status put_size(const subject *s, weft_buf *out)
+{
+    difference best;
+    const char *name;
+    WEFT_TRY(find_size(s, &name, &best));
     if (name && count_of(&best) == 0) {
         weft_buf_printf(out, "  %-22s %s, nothing missing, nothing extra\n", "published size",
                         name);
@@ -196,18 +204,41 @@ static weft_status put_summary(const subject *s, weft_buf *out)
     return put_size(s, out);
 }
 
+static weft_status open_subject(const char *path, subject *s)
+{
+    *s = (subject){.path = path};
+    WEFT_TRY(weft_tensors_open(path, &s->file));
+    s->family = weft_dialect_detect(has_tensor, s->file, &s->dialect, &s->prefix);
+    return s->family
+               ? WEFT_OK
+               : weft_fail(WEFT_E_UNSUPPORTED,
+                           "%s: its %lld tensors have the names of no model family that weft knows",
+                           path, (long long)weft_tensors_count(s->file));
+}
+
+weft_status weft_inspect_published(const char *path, const char **size)
+{
+    subject s;
+    difference best = {0};
+    const char *name = NULL;
+    weft_status_code status = open_subject(path, &s);
+    if (status == WEFT_OK)
+        status = find_size(&s, &name, &best);
+    if (status == WEFT_OK && (!name || count_of(&best)))
+        status = weft_fail(WEFT_E_NOT_FOUND, "%s: a %s of no published size", path,
+                           s.family->class_name);
+    free_difference(&best);
+    weft_tensors_close(s.file);
+    *size = name;
+    return status;
+}
+
 weft_status weft_inspect_file(const char *path, bool tensors)
 {
-    subject s = {.path = path};
+    subject s;
     weft_buf text = {0};
-    WEFT_TRY(weft_tensors_open(path, &s.file));
-    s.family = weft_dialect_detect(has_tensor, s.file, &s.dialect, &s.prefix);
-    weft_status_code status = WEFT_OK;
-    if (!s.family)
-        status = weft_fail(WEFT_E_UNSUPPORTED,
-                           "%s: its %lld tensors have the names of no model family that weft knows",
-                           path, (long long)weft_tensors_count(s.file));
-    else
+    weft_status_code status = open_subject(path, &s);
+    if (status == WEFT_OK)
         status = tensors ? put_tensors(&s, &text) : put_summary(&s, &text);
     if (status == WEFT_OK)
         status = weft_buf_check(&text);

@@ -11,6 +11,10 @@
  * with `tensors` all of them under the family's own names instead. */
 weft_status weft_inspect_file(const char *path, bool tensors);
 
+/* The published size of its family whose tensors are those of `path`, no more and no less.
+ * WEFT_E_NOT_FOUND: none is. */
+weft_status weft_inspect_published(const char *path, const char **size);
+
 /* "name type 3,16,1": a line of a list of tensors, without its end. */
 void weft_inspect_put_tensor(const char *name, const char *type, int rank, const int64_t *dim,
                              weft_buf *out);

@@ -62,7 +62,7 @@ static inline bool weft_name_is_stack(const char *name)
 {
     return strchr(name, '*') != NULL;
 }
-/* Item `i` in files, into out[size]. */
+/* Item `i` in files, into out[size]; of what is no stack the name itself. */
 void weft_stack_item(const char *name, int64_t i, char *out, size_t size);
 /* The other way: `name` with its number `which` (from 0, between dots) as '*', and that number;
  * false: it has no more. */

@@ -253,7 +253,10 @@ weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int coun
 void weft_stack_item(const char *name, int64_t i, char *out, size_t size)
 {
     const char *star = strchr(name, '*');
-    snprintf(out, size, "%.*s%lld%s", (int)(star - name), name, (long long)i, star + 1);
+    if (star)
+        snprintf(out, size, "%.*s%lld%s", (int)(star - name), name, (long long)i, star + 1);
+    else
+        snprintf(out, size, "%s", name);
 }
 
 bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t *item)

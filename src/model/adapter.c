@@ -427,6 +427,61 @@ int64_t weft_adapter_params(const weft_adapter *a)
     return params;
 }
 
+/* ---- pairs ---------------------------------------------------------------------------------- */
+
+static weft_status take_pair(const weft_adapter *a, const delta *d, const char *prefix,
+                             weft_adapter_pair *p)
+{
+    char item[600];
+    weft_stack_item(d->target.param + strlen(prefix), d->target.item, item, sizeof item);
+    if (!d->down)
+        return weft_fail(WEFT_E_UNSUPPORTED,
+                         "%s: \"%s\" is a whole difference, no pair of matrices; merge the adapter "
+                         "into the model instead (weft convert --lora)",
+                         weft_tensors_path(a->file), d->whole->name);
+    const char *end = strrchr(item, '.');
+    *p = (weft_adapter_pair){.rank = d->rank,
+                             .rows = d->rows,
+                             .columns = d->columns,
+                             .alpha = d->scale * (double)d->rank};
+    snprintf(p->module, sizeof p->module, "%.*s", (int)(end ? end - item : 0), item);
+    p->down = weft_alloc(p->rank * p->columns * (int64_t)sizeof *p->down + 1);
+    p->up = weft_alloc(p->rows * p->rank * (int64_t)sizeof *p->up + 1);
+    if (!p->down || !p->up)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", weft_tensors_path(a->file));
+    weft_stored_read(d->down, 0, p->rank * p->columns, p->down);
+    for (int64_t r = 0; r < d->rows; r++) {
+        const int64_t from = d->first + (d->turned ? (r + d->rows / 2) % d->rows : r);
+        weft_stored_read(d->up, from * d->rank, d->rank, p->up + r * d->rank);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_adapter_pairs(const weft_adapter *a, const char *prefix, weft_adapter_pair **pair,
+                               int64_t *count)
+{
+    weft_adapter_pair *made = weft_alloc((a->deltas + 1) * (int64_t)sizeof *made);
+    weft_status_code status = made ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int64_t i = 0; i < a->deltas && status == WEFT_OK; i++)
+        status = take_pair(a, &a->delta[i], prefix, &made[i]);
+    if (status != WEFT_OK) {
+        weft_adapter_pairs_free(made, made ? a->deltas : 0);
+        return status;
+    }
+    *pair = made;
+    *count = a->deltas;
+    return WEFT_OK;
+}
+
+void weft_adapter_pairs_free(weft_adapter_pair *pair, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        weft_free(pair[i].down);
+        weft_free(pair[i].up);
+    }
+    weft_free(pair);
+}
+
 /* ---- merging -------------------------------------------------------------------------------- */
 
 /* A delta of the parameter at hand. */

@@ -49,10 +49,17 @@ weft_status weft_adapters_merge(const weft_adapter_use *use, int count, const we
  *
  *   diffusers  pytorch_lora_weights  transformer.<module>.lora_A.weight, ...    in its header
  *   peft       adapter_model         base_model.model.<module>.lora_A.weight    adapter_config.json
- */
+ *   kohya      pytorch_lora_weights  lora_unet_<module>.lora_down.weight, ...   <module>.alpha
+ *   comfyui    pytorch_lora_weights  diffusion_model.<module>.lora_A.weight     <module>.alpha
+ *
+ * In the last two modules have the names of the family's original files, where weft knows those
+ * (kohya: with '_' for '.'). What is fused there is written fused: A of the parts one below the
+ * other, B with blocks on its diagonal; where all parts have the same A, that one. */
 typedef enum weft_adapter_format {
     WEFT_ADAPTER_DIFFUSERS,
     WEFT_ADAPTER_PEFT,
+    WEFT_ADAPTER_KOHYA,
+    WEFT_ADAPTER_COMFYUI,
 } weft_adapter_format;
 extern const char *const weft_adapter_formats[]; /* ends with NULL */
 
@@ -70,6 +77,11 @@ typedef struct weft_adapter_file {
     weft_dtype dtype; /* F32, BF16 or F16 */
     const char *folder;
 } weft_adapter_file;
+/* What `adapter` has, of names that stand behind `prefix` in its graph (heap, freed by
+ * weft_adapter_pairs_free). Whole differences are no pairs: WEFT_E_UNSUPPORTED. */
+weft_status weft_adapter_pairs(const weft_adapter *adapter, const char *prefix,
+                               weft_adapter_pair **pair, int64_t *count);
+void weft_adapter_pairs_free(weft_adapter_pair *pair, int64_t count); /* accepts NULL */
 /* <folder>/<stem>.safetensors, atomic. */
 weft_status weft_adapter_write(const weft_adapter_file *file, const weft_adapter_pair *pair,
                                int64_t count);

@@ -4,35 +4,203 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "format/safetensors.h"
+#include "graph/graph.h"
+#include "model/dialect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const weft_adapter_formats[] = {"diffusers", "peft", NULL};
+const char *const weft_adapter_formats[] = {"diffusers", "peft", "kohya", "comfyui", NULL};
 
 /* clang-format off */
 static const struct form {
     const char *stem, *before; /* "%s": the scope */
+    const char *down, *up;
+    bool original; /* names of the family's original files */
+    bool flat;     /* '_' for '.' */
 } forms[] = {
-    [WEFT_ADAPTER_DIFFUSERS] = {"pytorch_lora_weights", "%s."},
-    [WEFT_ADAPTER_PEFT]      = {"adapter_model",        "base_model.model."},
+    [WEFT_ADAPTER_DIFFUSERS] = {"pytorch_lora_weights", "%s.", ".lora_A.weight", ".lora_B.weight"},
+    [WEFT_ADAPTER_PEFT]      = {"adapter_model", "base_model.model.",
+                                ".lora_A.weight", ".lora_B.weight"},
+    [WEFT_ADAPTER_KOHYA]     = {"pytorch_lora_weights", "lora_unet_",
+                                ".lora_down.weight", ".lora_up.weight", true, true},
+    [WEFT_ADAPTER_COMFYUI]   = {"pytorch_lora_weights", "diffusion_model.",
+                                ".lora_A.weight", ".lora_B.weight", true, false},
 };
 /* clang-format on */
 
 typedef struct writing {
     const weft_adapter_file *file;
-    const weft_adapter_pair *pair;
+    const struct form *form;
+    const weft_adapter_pair *pair; /* the model's */
     int64_t count;
+    /* the file's, with matrices of their own where they are not a pair's */
+    weft_adapter_pair *made;
+    int64_t mades;
     weft_tensors_writer *writer;
 } writing;
+
+static weft_status no_memory(const writing *w)
+{
+    return weft_fail(WEFT_E_MEMORY, "%s: out of memory", w->file->folder);
+}
+
+/* ---- the file's modules ---------------------------------------------------------------------- */
+
+static const weft_adapter_pair *pair_of(const writing *w, const char *weight)
+{
+    const size_t length = strlen(weight) - strlen(".weight");
+    for (int64_t i = 0; i < w->count; i++)
+        if (strlen(w->pair[i].module) == length && !strncmp(w->pair[i].module, weight, length))
+            return &w->pair[i];
+    return NULL;
+}
+
+static int64_t rows_of(const writing *w, const char *weight)
+{
+    char full[600];
+    snprintf(full, sizeof full, "%s.%s", w->file->scope, weight);
+    const weft_value v = weft_graph_find(w->file->graph, full);
+    return weft_value_ok(v) ? weft_value_get(w->file->graph, v)->shape.dim[0] : 0;
+}
+
+static double scale_of(const weft_adapter_pair *p)
+{
+    return p->alpha / (double)p->rank;
+}
+
+static bool same_down(const weft_adapter_pair *a, const weft_adapter_pair *b)
+{
+    return b && a->rank == b->rank && a->columns == b->columns && a->alpha == b->alpha &&
+           !memcmp(a->down, b->down, (size_t)(a->rank * a->columns) * sizeof *a->down);
+}
+
+/* Room for the matrices of `m`, whose sizes are known. */
+static weft_status allocate(const writing *w, weft_adapter_pair *m)
+{
+    m->down = weft_alloc(m->rank * m->columns * (int64_t)sizeof *m->down + 1);
+    m->up = weft_alloc(m->rows * m->rank * (int64_t)sizeof *m->up + 1);
+    return m->down && m->up ? WEFT_OK : no_memory(w);
+}
+
+/* Below each other in *m from row `row` and rank `from` on: what one part has. */
+static void put_part(weft_adapter_pair *m, const weft_adapter_pair *p, int64_t row, int64_t from)
+{
+    const double by = scale_of(p) / scale_of(m);
+    memcpy(m->down + from * m->columns, p->down, (size_t)(p->rank * p->columns) * sizeof *p->down);
+    for (int64_t r = 0; r < p->rows; r++)
+        for (int64_t k = 0; k < p->rank; k++)
+            m->up[(row + r) * m->rank + from + k] = (float)(by * (double)p->up[r * p->rank + k]);
+}
+
+/* A module that is several of the model's; those without a pair add nothing. */
+static weft_status fuse(const writing *w, const weft_their_tensor *t, weft_adapter_pair *m)
+{
+    const weft_adapter_pair *part[WEFT_DIALECT_PARTS], *first = NULL;
+    int64_t rows[WEFT_DIALECT_PARTS], rank = 0, row = 0, from = 0;
+    bool same = true;
+    for (int i = 0; i < t->parts; i++) {
+        part[i] = pair_of(w, t->part[i]);
+        rows[i] = rows_of(w, t->part[i]);
+        first = first ? first : part[i];
+        rank += part[i] ? part[i]->rank : 0;
+        m->rows += rows[i];
+    }
+    for (int i = 0; i < t->parts && same; i++)
+        same = same_down(first, part[i]);
+    m->columns = first->columns;
+    m->rank = same ? first->rank : rank;
+    m->alpha = scale_of(first) * (double)m->rank;
+    WEFT_TRY(allocate(w, m));
+    for (int i = 0; i < t->parts; row += rows[i++])
+        if (part[i]) {
+            put_part(m, part[i], row, same ? 0 : from);
+            from += part[i]->rank;
+        }
+    return WEFT_OK;
+}
+
+/* The halves of its rows change places. */
+static weft_status turn(const writing *w, const weft_adapter_pair *p, weft_adapter_pair *m)
+{
+    const int64_t half = p->rows / 2 * p->rank;
+    *m = (weft_adapter_pair){
+        .rank = p->rank, .rows = p->rows, .columns = p->columns, .alpha = p->alpha};
+    WEFT_TRY(allocate(w, m));
+    memcpy(m->down, p->down, (size_t)(p->rank * p->columns) * sizeof *p->down);
+    memcpy(m->up, p->up + half, (size_t)half * sizeof *p->up);
+    memcpy(m->up + half, p->up, (size_t)half * sizeof *p->up);
+    return WEFT_OK;
+}
+
+static bool is_made(const writing *w, const char *module)
+{
+    for (int64_t i = 0; i < w->mades; i++)
+        if (!strcmp(w->made[i].module, module))
+            return true;
+    return false;
+}
+
+static weft_status make(writing *w, const weft_adapter_pair *p, const weft_dialect *d)
+{
+    char weight[600], scope[100];
+    weft_their_tensor t = {.parts = 1};
+    weft_adapter_pair *m = &w->made[w->mades];
+    snprintf(weight, sizeof weight, "%s.weight", p->module);
+    snprintf(scope, sizeof scope, "%s.", w->file->scope);
+    snprintf(t.name, sizeof t.name, "%.299s", weight);
+    if (d && !weft_dialect_theirs(d, w->file->graph, scope, weight, &t))
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: %s names have nothing for \"%s\"",
+                         w->file->folder, d->name, p->module);
+    t.name[strlen(t.name) - strlen(".weight")] = '\0';
+    if (is_made(w, t.name))
+        return WEFT_OK;
+    w->mades++;
+    weft_status_code status = WEFT_OK;
+    if (t.parts > 1)
+        status = fuse(w, &t, m);
+    else if (t.turned)
+        status = turn(w, p, m);
+    else
+        *m = *p;
+    snprintf(m->module, sizeof m->module, "%s", t.name);
+    return status;
+}
+
+static weft_status make_all(writing *w)
+{
+    char scope[100];
+    const weft_dialect *d = NULL;
+    w->made = weft_alloc((w->count + 1) * (int64_t)sizeof *w->made);
+    if (!w->made)
+        return no_memory(w);
+    snprintf(scope, sizeof scope, "%s.", w->file->scope);
+    if (w->form->original)
+        d = weft_dialect_named(w->file->family, w->file->graph, scope, "original");
+    for (int64_t i = 0; i < w->count; i++)
+        WEFT_TRY(make(w, &w->pair[i], d));
+    return WEFT_OK;
+}
+
+static void free_made(const writing *w)
+{
+    for (int64_t i = 0; i < w->mades && w->made; i++) {
+        bool own = true;
+        for (int64_t k = 0; k < w->count && own; k++)
+            own = w->made[i].down != w->pair[k].down;
+        weft_free(own ? w->made[i].down : NULL);
+        weft_free(own ? w->made[i].up : NULL);
+    }
+    weft_free(w->made);
+}
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
 static bool is_of_all(const writing *w)
 {
-    for (int64_t i = 1; i < w->count; i++)
-        if (w->pair[i].rank != w->pair[0].rank || w->pair[i].alpha != w->pair[0].alpha)
+    for (int64_t i = 1; i < w->mades; i++)
+        if (w->made[i].rank != w->made[0].rank || w->made[i].alpha != w->made[0].alpha)
             return false;
     return true;
 }
@@ -45,19 +213,19 @@ static json_t *settings(const writing *w, const char *before)
     json_t *c = json_object(), *targets = json_array(), *ranks = json_object(),
            *alphas = json_object();
     const bool of_all = is_of_all(w);
-    for (int64_t i = 0; i < w->count; i++) {
-        json_array_append_new(targets, json_string(w->pair[i].module));
+    for (int64_t i = 0; i < w->mades; i++) {
+        json_array_append_new(targets, json_string(w->made[i].module));
         if (!of_all) {
-            json_object_set_new(ranks, w->pair[i].module, json_integer(w->pair[i].rank));
-            json_object_set_new(alphas, w->pair[i].module, json_real(w->pair[i].alpha));
+            json_object_set_new(ranks, w->made[i].module, json_integer(w->made[i].rank));
+            json_object_set_new(alphas, w->made[i].module, json_real(w->made[i].alpha));
         }
     }
     const struct {
         const char *key;
         json_t *value;
     } all[] = {{"peft_type", json_string("LORA")},
-               {"r", json_integer(w->pair[0].rank)},
-               {"lora_alpha", json_real(w->pair[0].alpha)},
+               {"r", json_integer(w->made[0].rank)},
+               {"lora_alpha", json_real(w->made[0].alpha)},
                {"lora_dropout", json_real(0)},
                {"bias", json_string("none")},
                {"use_rslora", json_false()},
@@ -73,54 +241,91 @@ static json_t *settings(const writing *w, const char *before)
     return c;
 }
 
-static weft_status write_settings(const writing *w)
+static weft_status write_header(const writing *w)
 {
-    char path[1100], before[100] = "";
-    const bool inside = w->file->format == WEFT_ADAPTER_DIFFUSERS;
-    if (inside)
-        snprintf(before, sizeof before, "%s.", w->file->scope);
+    char before[100];
+    snprintf(before, sizeof before, "%s.", w->file->scope);
     json_t *c = settings(w, before);
-    char *text = inside ? json_dumps(c, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    weft_status_code status = WEFT_OK;
-    snprintf(path, sizeof path, "%s/adapter_config.json", w->file->folder);
-    if (!c || (inside && !text))
-        status = weft_fail(WEFT_E_MEMORY, "%s: out of memory", w->file->folder);
-    else
-        status = inside ? weft_tensors_writer_metadata(w->writer, "lora_adapter_metadata", text)
-                        : weft_json_save(path, c);
+    char *text = c ? json_dumps(c, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    const weft_status_code status =
+        text ? weft_tensors_writer_metadata(w->writer, "lora_adapter_metadata", text)
+             : no_memory(w);
     free(text);
     json_decref(c);
     return status;
 }
 
+static weft_status write_config(const writing *w)
+{
+    char path[1100];
+    json_t *c = settings(w, "");
+    snprintf(path, sizeof path, "%s/adapter_config.json", w->file->folder);
+    const weft_status_code status = c ? weft_json_save(path, c) : no_memory(w);
+    json_decref(c);
+    return status;
+}
+
+/* What kohya's trainers write of a network. */
+static weft_status write_network(const writing *w)
+{
+    char rank[32], alpha[32];
+    snprintf(rank, sizeof rank, "%lld", (long long)w->pair[0].rank);
+    snprintf(alpha, sizeof alpha, "%.9g", w->pair[0].alpha);
+    WEFT_TRY(weft_tensors_writer_metadata(w->writer, "ss_network_module", "networks.lora"));
+    WEFT_TRY(weft_tensors_writer_metadata(w->writer, "ss_network_dim", rank));
+    return weft_tensors_writer_metadata(w->writer, "ss_network_alpha", alpha);
+}
+
+static weft_status write_settings(const writing *w)
+{
+    switch (w->file->format) {
+    case WEFT_ADAPTER_DIFFUSERS: return write_header(w);
+    case WEFT_ADAPTER_PEFT: return write_config(w);
+    case WEFT_ADAPTER_KOHYA: return write_network(w);
+    case WEFT_ADAPTER_COMFYUI: break;
+    }
+    return WEFT_OK;
+}
+
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* Of `pair` the matrix A or B. */
-static weft_status put(const writing *w, const weft_adapter_pair *pair, bool up, bool declares)
+typedef enum part { DOWN, UP, ALPHA, PARTS } part;
+
+static weft_status put(const writing *w, const weft_adapter_pair *m, part which, bool declares)
 {
-    char before[100], name[700];
-    const int64_t dim[2] = {up ? pair->rows : pair->rank, up ? pair->rank : pair->columns};
-    snprintf(before, sizeof before, forms[w->file->format].before, w->file->scope);
-    snprintf(name, sizeof name, "%s%s.lora_%c.weight", before, pair->module, up ? 'B' : 'A');
-    return declares
-               ? weft_tensors_writer_declare(w->writer, name, w->file->dtype, 2, dim)
-               : weft_tensors_writer_data(w->writer, name, WEFT_F32, up ? pair->up : pair->down);
+    char module[512], name[700];
+    const char *end[PARTS] = {[DOWN] = w->form->down, [UP] = w->form->up, [ALPHA] = ".alpha"};
+    const int64_t dim[2] = {which == UP ? m->rows : m->rank, which == UP ? m->rank : m->columns};
+    const float alpha = (float)m->alpha, *data[PARTS] = {m->down, m->up, &alpha};
+    snprintf(module, sizeof module, "%s", m->module);
+    for (char *at = module; w->form->flat && *at; at++)
+        *at = *at == '.' ? '_' : *at;
+    snprintf(name, sizeof name, w->form->before, w->file->scope);
+    const size_t used = strlen(name);
+    snprintf(name + used, sizeof name - used, "%s%s", module, end[which]);
+    return !declares        ? weft_tensors_writer_data(w->writer, name, WEFT_F32, data[which])
+           : which == ALPHA ? weft_tensors_writer_declare(w->writer, name, WEFT_F32, 0, dim)
+                            : weft_tensors_writer_declare(w->writer, name, w->file->dtype, 2, dim);
 }
 
 weft_status weft_adapter_write(const weft_adapter_file *file, const weft_adapter_pair *pair,
                                int64_t count)
 {
-    writing w = {.file = file, .pair = pair, .count = count};
+    writing w = {.file = file, .form = &forms[file->format], .pair = pair, .count = count};
+    const int parts = w.form->original ? PARTS : ALPHA;
     weft_status_code status = WEFT_OK;
     if (count == 0)
         return weft_fail(WEFT_E_ARG, "%s: an adapter of nothing", file->folder);
-    WEFT_GO(weft_tensors_writer_create(file->folder, forms[file->format].stem, 0, &w.writer));
+    WEFT_GO(make_all(&w));
+    WEFT_GO(weft_tensors_writer_create(file->folder, w.form->stem, 0, &w.writer));
     WEFT_GO(write_settings(&w));
     for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < 2 * count; i++)
-            WEFT_GO(put(&w, &pair[i / 2], i % 2, pass == 0));
+        for (int64_t i = 0; i < w.mades; i++)
+            for (int k = 0; k < parts; k++)
+                WEFT_GO(put(&w, &w.made[i], k, pass == 0));
     WEFT_GO(weft_tensors_writer_finish(w.writer));
 out:
     weft_tensors_writer_free(w.writer);
+    free_made(&w);
     return status;
 }

@@ -248,6 +248,139 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
     return add(a, to, t, name, 0, t->rank > 0 ? t->dim[0] : 0, turned);
 }
 
+/* ---- the other way -------------------------------------------------------------------------- */
+
+/* What `theirs` is read as. */
+static bool read_as(const weft_dialect *d, const weft_graph *g, const char *scope,
+                    weft_their_tensor *theirs)
+{
+    const adoption a = {.graph = g, .scope = scope, .dialect = d};
+    char ours[600];
+    if (!weft_dialect_rename(d, theirs->name, ours, sizeof ours))
+        return false;
+    settle(&a, ours, sizeof ours);
+    theirs->turned = weft_dialect_turned(ours);
+    theirs->parts = 0;
+    while (
+        theirs->parts < WEFT_DIALECT_PARTS &&
+        weft_dialect_part(ours, theirs->parts, theirs->part[theirs->parts], sizeof theirs->part[0]))
+        theirs->parts++;
+    return theirs->parts > 0;
+}
+
+/* Rules undone from the last to the first: each is, by one of its alternatives, or is not. Of the
+ * names that are read as `name`, and as nothing that the model does not have, the one for which
+ * most characters were replaced is kept, then the one that fuses most. */
+typedef struct undoing {
+    const weft_dialect *dialect;
+    const weft_graph *graph;
+    const char *scope, *name;
+    weft_their_tensor *best;
+    int replaced; /* for `best`; -1: none yet */
+} undoing;
+
+static bool is_param(const undoing *u, const char *name)
+{
+    char full[700], stack[700];
+    int64_t item;
+    snprintf(full, sizeof full, "%s%s", u->scope, name);
+    bool is = weft_value_ok(weft_graph_find(u->graph, full));
+    for (int i = 0; !is && weft_stack_of(full, i, stack, sizeof stack, &item); i++)
+        is = weft_value_ok(weft_graph_find(u->graph, stack));
+    return is;
+}
+
+static void judge(undoing *u, const char *theirs, int replaced, int ones)
+{
+    weft_their_tensor t = {.ones = ones};
+    bool has = false;
+    if (replaced < u->replaced ||
+        snprintf(t.name, sizeof t.name, "%s", theirs) >= (int)sizeof t.name ||
+        !read_as(u->dialect, u->graph, u->scope, &t) ||
+        (replaced == u->replaced && t.parts <= u->best->parts))
+        return;
+    for (int i = 0; i < t.parts; i++) {
+        has = has || !strcmp(t.part[i], u->name);
+        if (!is_param(u, t.part[i]))
+            return;
+    }
+    if (has) {
+        *u->best = t;
+        u->replaced = replaced;
+    }
+}
+
+static void undo(undoing *u, int rule, const char *name, int replaced, int ones)
+{
+    for (; rule >= u->dialect->spellings; rule--) {
+        const weft_rename_rule *r = &u->dialect->rule[rule];
+        char ours[300], one[300], alternative[300], made[600];
+        snprintf(ours, sizeof ours, "%s", r->ours);
+        weft_dialect_turned(ours);
+        for (int i = 0; choose(ours, "{}", i, one, sizeof one); i++)
+            for (int k = 0; choose(one, "[]", k, alternative, sizeof alternative); k++) {
+                snprintf(made, sizeof made, "%s", name);
+                if (alternative[0] && replace_all(made, sizeof made, alternative, r->theirs) &&
+                    strcmp(made, name) != 0)
+                    undo(u, rule - 1, made, replaced + (int)strlen(alternative),
+                         r->ones ? r->ones : ones);
+            }
+    }
+    judge(u, name, replaced, ones);
+}
+
+static bool find_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
+                        const char *name, weft_their_tensor *theirs, int *replaced)
+{
+    undoing u = {d, g, scope, name, theirs, -1};
+    undo(&u, d->rules - 1, name, 0, 0);
+    *replaced = u.replaced;
+    return u.replaced >= 0;
+}
+
+bool weft_dialect_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
+                         const char *name, weft_their_tensor *theirs)
+{
+    int replaced;
+    return find_theirs(d, g, scope, name, theirs, &replaced);
+}
+
+/* Parameters whose name is the model's own in the dialect, too. */
+static int64_t count_left(const weft_dialect *d, const weft_graph *g, const char *scope)
+{
+    int64_t left = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const char *name = node->op == WEFT_OP_PARAM ? weft_value_get(g, node->out[0])->name : "";
+        char item[600];
+        int replaced;
+        weft_their_tensor theirs;
+        if (node->op != WEFT_OP_PARAM || strncmp(name, scope, strlen(scope)))
+            continue;
+        weft_stack_item(name + strlen(scope), 0, item, sizeof item);
+        left += !find_theirs(d, g, scope, item, &theirs, &replaced) || replaced == 0;
+    }
+    return left;
+}
+
+const weft_dialect *weft_dialect_named(const weft_family *family, const weft_graph *g,
+                                       const char *scope, const char *word)
+{
+    const weft_dialect *best = NULL;
+    int64_t least = 0;
+    for (int i = 0; i < family->dialects; i++) {
+        const weft_dialect *d = &family->dialect[i];
+        if (strcmp(d->name, word) != 0)
+            continue;
+        const int64_t left = count_left(d, g, scope);
+        if (!best || left < least) {
+            best = d;
+            least = left;
+        }
+    }
+    return best;
+}
+
 weft_status weft_dialect_adopt(const weft_family *family, const weft_graph *g, const char *prefix,
                                weft_tensors *file)
 {

@@ -32,4 +32,27 @@ weft_status weft_dialect_statistics(const char *path, weft_model *model);
 weft_status weft_dialect_open(const weft_family *family, const weft_graph *g, const char *prefix,
                               const char *path, weft_tensors **file);
 
+/* ---- the other way -------------------------------------------------------------------------- */
+
+enum { WEFT_DIALECT_PARTS = 8 };
+/* A tensor as a dialect has it, and which of the model's it is made of. */
+typedef struct weft_their_tensor {
+    char name[300];
+    char part[WEFT_DIALECT_PARTS][300]; /* the model's names, one behind the other along dim 0 */
+    int parts;
+    bool turned; /* the halves of its rows change places */
+    int ones;    /* dims of 1 that a matrix has behind the model's */
+} weft_their_tensor;
+
+/* The tensor of the dialect that holds the model's `name` (of an item, where that is one of a
+ * stack). `g` is a graph of the model, whose names begin with `scope` there. Of several names that
+ * would be read as it that one for which most of `name` is replaced; rules say in which blocks they
+ * are meant where names of several kinds of blocks would do. False: there is none. */
+bool weft_dialect_theirs(const weft_dialect *d, const weft_graph *g, const char *scope,
+                         const char *name, weft_their_tensor *theirs);
+/* The family's dialect `word` ("original") that the names of `g` are written in: of several that
+ * one which leaves the fewest as they are. NULL: weft knows none. */
+const weft_dialect *weft_dialect_named(const weft_family *family, const weft_graph *g,
+                                       const char *scope, const char *word);
+
 #endif

@@ -258,12 +258,14 @@ typedef struct weft_named_config {
  * dim 0 change places. "" for the beginning of a name: the model does not have the tensor. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
+    int ones; /* dims of 1 that their matrices have behind ours */
 } weft_rename_rule;
 typedef struct weft_dialect {
     const char *name;   /* "diffusers": the family's own, without rules; "original" */
     const char *marker; /* a tensor that only this dialect of this family has */
     const weft_rename_rule *rule;
     int rules;
+    int spellings; /* the first so many rules are other spellings of theirs: read, never written */
 } weft_dialect;
 
 typedef struct weft_text_shape {

@@ -186,10 +186,10 @@ static const weft_rename_rule original[] = {
     {"mid.block_1",          "mid_block.resnets.0"},
     {"mid.block_2",          "mid_block.resnets.1"},
     {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
-    {"mid.attn_1.q",         "mid_block.attentions.0.to_q"},
-    {"mid.attn_1.k",         "mid_block.attentions.0.to_k"},
-    {"mid.attn_1.v",         "mid_block.attentions.0.to_v"},
-    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0"},
+    {"mid.attn_1.q",         "mid_block.attentions.0.to_q", 2},
+    {"mid.attn_1.k",         "mid_block.attentions.0.to_k", 2},
+    {"mid.attn_1.v",         "mid_block.attentions.0.to_v", 2},
+    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 2},
     {"norm_out",             "conv_norm_out"},
 };
 static const weft_dialect dialects[] = {

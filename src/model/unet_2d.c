@@ -388,12 +388,12 @@ static const weft_rename_rule original[] = {
     {"output_blocks.10.1",      "up_blocks.3.attentions.1"},
     {"output_blocks.11.0",      "up_blocks.3.resnets.2"},
     {"output_blocks.11.1",      "up_blocks.3.attentions.2"},
-    {"in_layers.0",             "norm1"},
-    {"in_layers.2",             "conv1"},
-    {"emb_layers.1",            "time_emb_proj"},
-    {"out_layers.0",            "norm2"},
-    {"out_layers.3",            "conv2"},
-    {"skip_connection",         "conv_shortcut"},
+    {"resnets.#.in_layers.0",   "resnets.#.norm1"},
+    {"resnets.#.in_layers.2",   "resnets.#.conv1"},
+    {"resnets.#.emb_layers.1",  "resnets.#.time_emb_proj"},
+    {"resnets.#.out_layers.0",  "resnets.#.norm2"},
+    {"resnets.#.out_layers.3",  "resnets.#.conv2"},
+    {"resnets.#.skip_connection", "resnets.#.conv_shortcut"},
 };
 static const weft_dialect dialects[] = {
     {"diffusers", "down_blocks.0.resnets.0.time_emb_proj.weight", NULL, 0},

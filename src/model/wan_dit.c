@@ -360,7 +360,7 @@ static const weft_rename_rule original[] = {
     {"ffn.2",              "ffn.net.2"},
     {"norm3",              "norm2"},
     {"head.modulation",    "scale_shift_table"},
-    {"modulation",         "scale_shift_table"},
+    {"blocks.#.modulation", "blocks.#.scale_shift_table"},
     {"head.head",          "proj_out"},
 };
 static const weft_dialect dialects[] = {

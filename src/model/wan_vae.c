@@ -590,17 +590,25 @@ static const weft_named_config sizes[] = {
 /* The names of Wan's own files (.pth), for levels of two residual blocks, as all published ones
  * have. The convolutions around the latents are conv1 and conv2 at the root. In Wan 2.2 a level is
  * an object; before it all blocks stand in one row. */
-static const weft_rename_rule original[] = {
-    {"encoder.conv1", "encoder.conv_in"},
-    {"decoder.conv1", "decoder.conv_in"},
-    {"conv1",         "quant_conv"},
-    {"conv2",         "post_quant_conv"},
-    /* Wan 2.2 */
-    {"decoder.upsamples.#.upsamples.3",      "decoder.up_blocks.#.upsampler"},
-    {"decoder.upsamples.#.upsamples",        "decoder.up_blocks.#.resnets"},
-    {"encoder.downsamples.#.downsamples.2",  "encoder.down_blocks.#.downsampler"},
-    {"encoder.downsamples.#.downsamples",    "encoder.down_blocks.#.resnets"},
-    /* Wan 2.1 */
+/* Rows of both, before and behind their own. */
+#define ENDS \
+    {"encoder.conv1", "encoder.conv_in"},  \
+    {"decoder.conv1", "decoder.conv_in"},  \
+    {"conv1",         "quant_conv"},       \
+    {"conv2",         "post_quant_conv"}  
+#define INSIDE \
+    {"residual.0",     "norm1"},                   \
+    {"residual.2",     "conv1"},                   \
+    {"residual.3",     "norm2"},                   \
+    {"residual.6",     "conv2"},                   \
+    {"shortcut",       "conv_shortcut"},           \
+    {"middle.0",       "mid_block.resnets.0"},     \
+    {"middle.1",       "mid_block.attentions.0"},  \
+    {"middle.2",       "mid_block.resnets.1"},     \
+    {"head.0",         "norm_out"},                \
+    {"head.2",         "conv_out"}                
+static const weft_rename_rule original21[] = {
+    ENDS,
     {"decoder.upsamples.0",   "decoder.up_blocks.0.resnets.0"},
     {"decoder.upsamples.1",   "decoder.up_blocks.0.resnets.1"},
     {"decoder.upsamples.2",   "decoder.up_blocks.0.resnets.2"},
@@ -617,25 +625,23 @@ static const weft_rename_rule original[] = {
     {"decoder.upsamples.13",  "decoder.up_blocks.3.resnets.1"},
     {"decoder.upsamples.14",  "decoder.up_blocks.3.resnets.2"},
     {"encoder.downsamples",   "encoder.down_blocks"},
-    /* both */
-    {"residual.0",     "norm1"},
-    {"residual.2",     "conv1"},
-    {"residual.3",     "norm2"},
-    {"residual.6",     "conv2"},
-    {"shortcut",       "conv_shortcut"},
-    {"middle.0",       "mid_block.resnets.0"},
-    {"middle.1",       "mid_block.attentions.0"},
-    {"middle.2",       "mid_block.resnets.1"},
-    {"head.0",         "norm_out"},
-    {"head.2",         "conv_out"},
+    INSIDE,
+};
+static const weft_rename_rule original22[] = {
+    ENDS,
+    {"decoder.upsamples.#.upsamples.3",      "decoder.up_blocks.#.upsampler"},
+    {"decoder.upsamples.#.upsamples",        "decoder.up_blocks.#.resnets"},
+    {"encoder.downsamples.#.downsamples.2",  "encoder.down_blocks.#.downsampler"},
+    {"encoder.downsamples.#.downsamples",    "encoder.down_blocks.#.resnets"},
+    INSIDE,
 };
 
 static const weft_dialect dialects[] = {
     {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.gamma", NULL, 0},
-    {"original", "decoder.upsamples.0.residual.0.gamma", original,
-     sizeof original / sizeof *original},
-    {"original", "decoder.upsamples.0.upsamples.0.residual.0.gamma", original,
-     sizeof original / sizeof *original},
+    {"original", "decoder.upsamples.0.residual.0.gamma", original21,
+     sizeof original21 / sizeof *original21},
+    {"original", "decoder.upsamples.0.upsamples.0.residual.0.gamma", original22,
+     sizeof original22 / sizeof *original22},
 };
 
 const weft_family weft_family_wan_vae = {

@@ -207,11 +207,7 @@ static weft_status write_adapter(const weft_export *e)
                                     .folder = folder};
     if (status == WEFT_OK && weft_comm_rank(e->comm) == 0)
         status = weft_adapter_write(&file, pair, pairs);
-    for (int64_t i = 0; i < pairs; i++) {
-        weft_free(pair[i].down);
-        weft_free(pair[i].up);
-    }
-    weft_free(pair);
+    weft_adapter_pairs_free(pair, pairs);
     weft_graph_free(base);
     return status;
 }

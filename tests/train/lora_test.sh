@@ -85,6 +85,14 @@ python3 -c 'import json; c = json.load(open("runs/peft/adapter/adapter_config.js
 assert c["r"] == 4 and c["lora_alpha"] == 8 and c["peft_type"] == "LORA" and len(c["target_modules"]) == 16, c' || fail "adapter_config.json"
 video peft --lora runs/peft/adapter
 cmp -s with.mp4 peft.mp4 || fail "another video with peft's file"
+train kohya --set transformer.lora.format=kohya
+names runs/kohya/adapter/pytorch_lora_weights.safetensors | grep -qx "lora_unet_blocks_1_cross_attn_o.lora_up.weight 24 4" || fail "kohya's tensors"
+video kohya --lora runs/kohya/adapter
+cmp -s with.mp4 kohya.mp4 || fail "another video with kohya's file"
+"$WEFT" convert runs/dit/model/transformer merged --lora $adapter >convert.log 2>&1 || { cat convert.log; fail "weft convert --lora"; }
+cp -r runs/dit/model whole && rm -r whole/transformer && mv merged whole/transformer
+"$WEFT" generate --model whole --prompt "a red circle" --steps 4 --seed 3 --out merged.mp4 >generate.log 2>&1 || { cat generate.log; fail "the merged model"; }
+cmp -s with.mp4 merged.mp4 || fail "another video with the adapter merged into the files"
 "$WEFT" generate --model runs/dit/model --prompt x --lora runs/vae/model/vae/diffusion_pytorch_model.safetensors --out x.mp4 >x.log 2>&1 &&
     fail "a file that is no adapter was taken"
 grep -q "are no part of an adapter" x.log || { cat x.log; fail "what was said of a file that is no adapter"; }

@@ -1,0 +1,349 @@
+#include "cli/convert_model.h"
+
+#include "base/config.h"
+#include "base/convert.h"
+#include "base/fs.h"
+#include "base/interrupt.h"
+#include "base/json.h"
+#include "base/listing.h"
+#include "base/log.h"
+#include "format/safetensors.h"
+#include "graph/graph.h"
+#include "model/dialect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 19 }; /* elements that are converted at a time */
+
+/* A tensor of the new files: one or several of the model's, in the order of its rows. */
+typedef struct made {
+    weft_their_tensor is;
+    const weft_stored_tensor *part[WEFT_DIALECT_PARTS];
+    weft_dtype dtype;
+} made;
+
+typedef struct converting {
+    const weft_conversion *c;
+    const weft_graph *graph;
+    weft_tensors *file;
+    const weft_dialect *dialect; /* NULL: the model's own names */
+    const char *prefix;
+    made *made;
+    int64_t mades, capacity;
+    weft_tensors_writer *writer;
+    weft_progress progress;
+    int64_t done, all; /* elements */
+    float *wide;
+    void *narrow;
+} converting;
+
+weft_status weft_convert_graph(const weft_model *model, weft_graph **graph)
+{
+    const weft_model_size smallest = weft_model_smallest(model);
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "no memory for a graph");
+    weft_model_build(g, model, &smallest, false);
+    const weft_status_code status = weft_graph_check(g);
+    if (status == WEFT_OK)
+        *graph = g;
+    else
+        weft_graph_free(g);
+    return status;
+}
+
+/* ---- what is there -------------------------------------------------------------------------- */
+
+static bool same_shape(const weft_stored_tensor *t, const weft_shape *s, int first)
+{
+    return t->rank == s->rank - first &&
+           !memcmp(t->dim, s->dim + first, (size_t)t->rank * sizeof *t->dim);
+}
+
+static weft_dtype dtype_for(const converting *v, const weft_stored_tensor *t)
+{
+    const weft_dtype asked = v->c->dtype;
+    if (asked == WEFT_DTYPE_COUNT)
+        return t->dtype; /* packed: f32 */
+    return asked == WEFT_F8E4M3 && t->rank < 2 ? WEFT_BF16 : asked;
+}
+
+/* The parameter `name` (of an item of a stack) goes into the tensor that holds it. */
+static weft_status add_param(converting *v, const char *name, const weft_stored_tensor *t)
+{
+    weft_their_tensor is = {.parts = 1};
+    snprintf(is.name, sizeof is.name, "%.299s", name);
+    snprintf(is.part[0], sizeof is.part[0], "%.299s", name);
+    if (v->dialect && !weft_dialect_theirs(v->dialect, v->graph, "", name, &is))
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s: \"%s\" has no name among the %s ones", v->c->in,
+                         name, v->dialect->name);
+    int64_t at = 0;
+    while (at < v->mades && strcmp(v->made[at].is.name, is.name))
+        at++;
+    if (at == v->mades) {
+        WEFT_TRY(weft_grow((void **)&v->made, v->mades, &v->capacity, sizeof *v->made));
+        v->made[v->mades++] = (made){.is = is, .dtype = dtype_for(v, t)};
+    }
+    for (int i = 0; i < is.parts; i++)
+        if (!strcmp(is.part[i], name))
+            v->made[at].part[i] = t;
+    v->all += t->count;
+    return WEFT_OK;
+}
+
+typedef struct lists {
+    weft_listing missing, wrong, extra;
+} lists;
+
+static weft_status take(converting *v, const char *name, const weft_shape *shape, int first,
+                        lists *l)
+{
+    const weft_stored_tensor *t = weft_tensors_find(v->file, name);
+    if (!t)
+        weft_listing_add(&l->missing, name);
+    else if (!same_shape(t, shape, first))
+        weft_listing_add(&l->wrong, name);
+    return t ? add_param(v, name, t) : WEFT_OK;
+}
+
+static weft_status take_all(converting *v, lists *l)
+{
+    int64_t known = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(v->graph); n++) {
+        const weft_node *node = weft_graph_node(v->graph, n);
+        if (node->op != WEFT_OP_PARAM)
+            continue;
+        const weft_value_info *info = weft_value_get(v->graph, node->out[0]);
+        const bool stack = weft_name_is_stack(info->name);
+        for (int64_t i = 0; i < (stack ? info->shape.dim[0] : 1); i++) {
+            char name[600];
+            weft_stack_item(info->name, i, name, sizeof name);
+            WEFT_TRY(take(v, name, &info->shape, stack, l));
+            known += weft_tensors_find(v->file, name) != NULL;
+        }
+    }
+    for (int64_t i = 0; i < weft_tensors_count(v->file) && known < weft_tensors_count(v->file);
+         i++) {
+        const char *name = weft_tensors_at(v->file, i)->name;
+        bool used = false;
+        for (int64_t k = 0; k < v->mades && !used; k++)
+            for (int p = 0; p < v->made[k].is.parts && !used; p++)
+                used = !strcmp(v->made[k].is.part[p], name);
+        if (!used)
+            weft_listing_add(&l->extra, name);
+    }
+    return WEFT_OK;
+}
+
+static weft_status check(const converting *v, const lists *l)
+{
+    const char *in = v->c->in, *class = v->c->model->family->class_name;
+    if (l->missing.count)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: %lld of the parameters of this %s are missing: %s. Is the config "
+                         "another model's?",
+                         in, (long long)l->missing.count, class, weft_listing_text(&l->missing));
+    if (l->wrong.count)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: %lld parameters have another shape than the config says: %s", in,
+                         (long long)l->wrong.count, weft_listing_text(&l->wrong));
+    if (l->extra.count)
+        return weft_fail(WEFT_E_FORMAT, "%s: %lld tensors are no parameters of this %s: %s", in,
+                         (long long)l->extra.count, class, weft_listing_text(&l->extra));
+    return WEFT_OK;
+}
+
+static weft_status open_in(converting *v)
+{
+    const weft_conversion *c = v->c;
+    lists l = {0};
+    if (c->to != WEFT_TO_DIFFUSERS) {
+        v->dialect = weft_dialect_named(c->model->family, v->graph, "", "original");
+        if (!v->dialect)
+            return weft_fail(WEFT_E_UNSUPPORTED,
+                             "%s: weft knows no other names for a %s than the diffusers ones; "
+                             "--to diffusers",
+                             c->in, c->model->family->class_name);
+    }
+    if (c->to == WEFT_TO_COMFYUI)
+        v->prefix =
+            c->model->family->role == WEFT_ROLE_AUTOENCODER ? "vae." : "model.diffusion_model.";
+    WEFT_TRY(weft_dialect_open(c->model->family, v->graph, "", c->in, &v->file));
+    WEFT_TRY(weft_tensors_verify(v->file));
+    weft_status_code status = take_all(v, &l);
+    if (status == WEFT_OK)
+        status = check(v, &l);
+    weft_listing_free(&l.missing);
+    weft_listing_free(&l.wrong);
+    weft_listing_free(&l.extra);
+    return status;
+}
+
+/* ---- data ----------------------------------------------------------------------------------- */
+
+static weft_status put_chunk(converting *v, const char *name, weft_dtype dtype, float *from,
+                             int64_t count)
+{
+    for (int64_t i = 0; dtype == WEFT_F8E4M3 && i < count; i++)
+        from[i] = weft_f8e4m3_clamp(from[i]);
+    weft_convert(v->narrow, dtype, from, WEFT_F32, count);
+    WEFT_TRY(weft_tensors_writer_some(v->writer, name, v->narrow, count * weft_dtype_bytes(dtype)));
+    v->done += count;
+    weft_progress_update(&v->progress, v->done >> 10, NULL);
+    return weft_interrupt_check();
+}
+
+/* Elements [first, first + count) of a stored tensor. */
+static weft_status put_stored(converting *v, const char *name, weft_dtype dtype,
+                              const weft_stored_tensor *t, int64_t first, int64_t count)
+{
+    const bool as_it_is = weft_stored_is_plain(t) && t->dtype == dtype;
+    const int64_t each = weft_dtype_bytes(dtype);
+    for (int64_t at = first; at < first + count; at += CHUNK) {
+        const int64_t here = first + count - at < CHUNK ? first + count - at : CHUNK;
+        if (as_it_is) {
+            WEFT_TRY(weft_tensors_writer_some(v->writer, name, (const char *)t->data + at * each,
+                                              here * each));
+            v->done += here;
+            weft_progress_update(&v->progress, v->done >> 10, NULL);
+            WEFT_TRY(weft_interrupt_check());
+        } else {
+            weft_stored_read(t, at, here, v->wide);
+            WEFT_TRY(put_chunk(v, name, dtype, v->wide, here));
+        }
+    }
+    return WEFT_OK;
+}
+
+/* The parameter that `name` is one of, or an item of one. */
+static const weft_value_info *param_of(const weft_graph *g, const char *name, int64_t *item)
+{
+    char stack[600];
+    weft_value v = weft_graph_find(g, name);
+    *item = -1;
+    for (int i = 0; !weft_value_ok(v) && weft_stack_of(name, i, stack, sizeof stack, item); i++)
+        v = weft_graph_find(g, stack);
+    return weft_value_ok(v) ? weft_value_get(g, v) : NULL;
+}
+
+/* Part `p` of `m` with the adapters merged, whole and in f32 (heap); NULL: they change nothing. */
+static weft_status merge(const converting *v, const made *m, int p, float **merged)
+{
+    const weft_stored_tensor *t = m->part[p];
+    int64_t item;
+    bool changed = false;
+    const weft_value_info *info = param_of(v->graph, m->is.part[p], &item);
+    *merged = NULL;
+    if (!v->c->adapters || !info)
+        return WEFT_OK;
+    float *data = weft_alloc(t->count * (int64_t)sizeof *data + 1);
+    if (!data)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", v->c->in, t->name);
+    weft_adapter_box box = {.param = info->name,
+                            .dtype = WEFT_F32,
+                            .whole = info->shape,
+                            .shape = info->shape,
+                            .data = data};
+    if (item >= 0) {
+        box.shape.dim[0] = 1;
+        box.start[0] = item;
+    }
+    weft_tensor_to_f32(t, data);
+    const weft_status_code status =
+        weft_adapters_merge(v->c->adapter, v->c->adapters, &box, &changed);
+    if (status == WEFT_OK && changed)
+        *merged = data;
+    else
+        weft_free(data);
+    return status;
+}
+
+/* Elements [first, first + count) of a part, or of what adapters have made of it. */
+static weft_status put_part(converting *v, const char *name, const made *m, int p, float *merged,
+                            int64_t first, int64_t count)
+{
+    if (!merged)
+        return put_stored(v, name, m->dtype, m->part[p], first, count);
+    for (int64_t at = first; at < first + count; at += CHUNK)
+        WEFT_TRY(put_chunk(v, name, m->dtype, merged + at,
+                           first + count - at < CHUNK ? first + count - at : CHUNK));
+    return WEFT_OK;
+}
+
+static void name_of(const converting *v, const made *m, char name[400])
+{
+    snprintf(name, 400, "%s%s", v->prefix, m->is.name);
+}
+
+static weft_status put_made(converting *v, const made *m)
+{
+    char name[400];
+    name_of(v, m, name);
+    for (int p = 0; p < m->is.parts; p++) {
+        float *merged;
+        const int64_t count = m->part[p]->count, half = m->is.turned ? count / 2 : 0;
+        WEFT_TRY(merge(v, m, p, &merged));
+        weft_status_code status = put_part(v, name, m, p, merged, half, count - half);
+        if (status == WEFT_OK && half)
+            status = put_part(v, name, m, p, merged, 0, half);
+        weft_free(merged);
+        WEFT_TRY(status);
+    }
+    return WEFT_OK;
+}
+
+static weft_status declare(const converting *v, const made *m)
+{
+    char name[400];
+    int64_t dim[WEFT_TENSORS_MAX_RANK] = {0};
+    const weft_stored_tensor *first = m->part[0];
+    int rank = first->rank;
+    name_of(v, m, name);
+    memcpy(dim, first->dim, (size_t)rank * sizeof *dim);
+    for (int p = 1; p < m->is.parts; p++)
+        dim[0] += m->part[p]->dim[0];
+    for (int i = 0; i < m->is.ones && first->rank >= 2 && rank < WEFT_TENSORS_MAX_RANK; i++)
+        dim[rank++] = 1;
+    return weft_tensors_writer_declare(v->writer, name, m->dtype, rank, dim);
+}
+
+static weft_status write_all(converting *v)
+{
+    const weft_conversion *c = v->c;
+    char path[1200];
+    v->wide = weft_alloc(CHUNK * (int64_t)sizeof *v->wide);
+    v->narrow = weft_alloc(CHUNK * (int64_t)sizeof *v->wide);
+    if (!v->wide || !v->narrow)
+        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", c->in);
+    WEFT_TRY(weft_tensors_writer_create(c->folder, c->stem, c->shard_bytes, &v->writer));
+    for (int64_t i = 0; i < v->mades; i++)
+        WEFT_TRY(declare(v, &v->made[i]));
+    weft_progress_begin(&v->progress, "convert", v->all >> 10, 0);
+    for (int64_t i = 0; i < v->mades; i++)
+        WEFT_TRY(put_made(v, &v->made[i]));
+    weft_progress_end(&v->progress, v->done >> 10, NULL);
+    WEFT_TRY(weft_tensors_writer_finish(v->writer));
+    if (c->to != WEFT_TO_DIFFUSERS)
+        return WEFT_OK;
+    json_t *json = weft_model_write(c->model);
+    snprintf(path, sizeof path, "%s/config.json", c->folder);
+    const weft_status_code status =
+        json ? weft_json_save(path, json) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+    json_decref(json);
+    return status;
+}
+
+weft_status weft_convert_model(const weft_conversion *c, const weft_graph *graph)
+{
+    converting v = {.c = c, .graph = graph, .prefix = ""};
+    weft_status_code status = open_in(&v);
+    if (status == WEFT_OK)
+        status = write_all(&v);
+    weft_tensors_writer_free(v.writer);
+    weft_tensors_close(v.file);
+    weft_free(v.made);
+    weft_free(v.wide);
+    weft_free(v.narrow);
+    return status;
+}

@@ -1,0 +1,145 @@
+#!/bin/bash
+# weft convert: to the names of the authors' files and back is the same to the bit, in one file and in shards; types; merged adapters equal the golden
+# weights; adapters between readers; what does not fit is refused before anything is written.
+set -u
+golden=${WEFT_SHARED:-/nonexistent}/golden
+[ -f "$golden/dialect_wan_a.json" ] || { echo "no golden files"; exit 77; }
+fail() { echo "FAILED: $*"; exit 1; }
+convert() { "$WEFT" convert "$@" >log 2>&1 || { cat log; fail "weft convert $*"; }; }
+cat >same.py <<'PY'
+# same.py A B [PREFIX]: the same tensors, to the bit; B's names behind any usual prefix or PREFIX; what is computed may be missing in A
+import glob, json, os, struct, sys
+def read(path):
+    out = {}
+    for f in sorted(glob.glob(path + "/*.safetensors")) if os.path.isdir(path) else [path]:
+        data = open(f, "rb").read()
+        n = struct.unpack("<Q", data[:8])[0]
+        for k, v in json.loads(data[8:8 + n]).items():
+            if k == "__metadata__":
+                continue
+            for p in ("model.model.", "model.diffusion_model.", "net.", "first_stage_model.", "vae.", *sys.argv[3:]):
+                k = k[len(p):] if k.startswith(p) else k
+            out[k] = (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+    return out
+a, b = read(sys.argv[1]), read(sys.argv[2])
+b = {k: v for k, v in b.items() if k in a or not k.startswith(("accum_", "pos_embedder.", "logvar.", "merged_", "param.", "out.", "in.", "f16.", "fp8."))}
+assert a.keys() == b.keys(), (sorted(set(a) ^ set(b))[:9], len(a), len(b))
+assert all(a[k] == b[k] for k in a), [k for k in a if a[k] != b[k]][:9]
+PY
+same() { python3 same.py "$@" || fail "$* differ"; }
+
+for model in wan hunyuan; do
+    d=$golden/dialects/dialect_${model}_a
+    convert "$d/diffusers" $model.safetensors --to original --dtype f32
+    same $model.safetensors "$d/original.safetensors"
+    convert "$d/original.safetensors" $model-back --config "$d/diffusers" --dtype "$([ $model = wan ] && echo f32 || echo bf16)" --shard-size 20k
+    same $model-back "$d/diffusers"
+    [ -f $model-back/diffusion_pytorch_model.safetensors.index.json ] || fail "no index of shards"
+    convert "$d/diffusers" $model-comfy.safetensors --to comfyui --dtype bf16
+    same $model-comfy.safetensors "$d/comfy_bf16.safetensors"
+    head -c 600 $model-comfy.safetensors | grep -q '"model.diffusion_model\.' || fail "no prefix for ComfyUI"
+    "$WEFT" inspect model $model-comfy.safetensors | grep -q "names *original, behind model.diffusion_model." || fail "$model: inspect does not know ComfyUI's file"
+done
+wan=$golden/dialects/dialect_wan_a
+convert "$wan/diffusers" f16.safetensors --to original --dtype f16
+same f16.safetensors "$wan/comfy_f16.safetensors"
+convert "$wan/diffusers" f8 --dtype f8
+"$WEFT" inspect model f8 --tensors >/dev/null || fail "f8 is not read"
+python3 - <<'PY' || fail "f8"
+import json, struct
+data = open("f8/diffusion_pytorch_model.safetensors", "rb").read()
+h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+assert all(v["dtype"] == ("F8_E4M3" if len(v["shape"]) > 1 else "BF16") for k, v in h.items() if k != "__metadata__")
+PY
+python3 -c "import json; json.dump(json.load(open('$golden/dialect_gguf_a.json'))['config'], open('gguf.json', 'w'))"
+convert "$golden/dialects/dialect_gguf_a/model.gguf" gguf --config gguf.json
+"$WEFT" inspect model gguf >log 2>&1 || { cat log; fail "what was a GGUF is not read"; }
+
+# merged, and adapters for other readers
+lora=$wan/lora
+for pair in "kohya.safetensors merged_alpha" "comfy_diff.safetensors merged_diff" "peft merged_alpha"; do
+    set -- $pair
+    rm -rf merged
+    convert "$wan/diffusers" merged --lora "$lora/$1" --dtype f32
+    python3 - "$wan/truth.safetensors" $2 <<'PY' || fail "merged with $1"
+import sys
+truth, by = sys.argv[1], sys.argv[2] + "."
+sys.argv = []
+exec(open("same.py").read().split("a, b =")[0])
+a, b = read("merged"), read(truth)
+changed = {k[len(by):]: v for k, v in b.items() if k.startswith(by)}
+assert changed and all(a[k][2] == v[2] for k, v in changed.items()), [k for k, v in changed.items() if a[k][2] != v[2]][:5]
+PY
+done
+rm -rf merged
+convert "$wan/diffusers" merged --lora "$lora/kohya.safetensors:0"
+same merged "$wan/diffusers"
+for model in wan hunyuan; do
+    d=$golden/dialects/dialect_${model}_a
+    plain=$d/lora/diffusers_plain.safetensors
+    [ $model = wan ] && plain=$d/lora/diffusers_metadata.safetensors
+    rm -rf truth
+    convert "$d/diffusers" truth --lora "$plain" --dtype f32
+    for reader in diffusers peft kohya comfyui; do
+        rm -rf adapter merged
+        convert "$plain" adapter --for $reader --config "$d/diffusers"
+        [ $reader = peft ] && file=adapter || file=adapter/pytorch_lora_weights.safetensors
+        convert "$d/diffusers" merged --lora $file --dtype f32
+        same merged truth
+    done
+done
+rm -rf adapter
+convert "$lora/kohya.safetensors" adapter --for kohya --config "$wan/diffusers"
+same adapter "$lora/kohya.safetensors"
+rm -rf adapter
+convert "$lora/peft" adapter --for peft --config "$wan/diffusers"
+same adapter "$lora/peft"
+
+# each family's authors' files, whose names are made by other means than weft's rules
+python3 "$SRC/tests/model/original_names.py" "$WEFT" >/dev/null || fail "original_names.py"
+for json in dialect_original_*.json; do
+    name=${json%.json}
+    python3 -c "import json; json.dump(json.load(open('$json'))['config'], open('config.json', 'w'))"
+    rm -rf ours theirs.safetensors
+    convert dialects/$name/original.safetensors ours --config config.json
+    convert ours theirs.safetensors --to original
+    same theirs.safetensors dialects/$name/original.safetensors
+done
+
+# what is refused, with nothing left behind
+refuse() { # PATTERN ARGUMENTS...
+    local pattern=$1
+    shift
+    "$WEFT" convert "$@" >log 2>&1 && fail "$*: taken"
+    grep -qE -- "$pattern" log || { cat log; fail "$*: expected '$pattern'"; }
+    [ ! -e new ] && [ ! -e new.safetensors ] || fail "$*: something was written"
+}
+refuse "no such file" nowhere new
+refuse "merged is there already" "$wan/diffusers" merged
+refuse "must end with .safetensors" "$wan/diffusers" new --to original
+refuse "no published size; give its config: --config" "$wan/original.safetensors" new
+refuse "the weights of a WanTransformer3DModel .* and the model is a HunyuanVideo" "$wan/original.safetensors" new --config "$golden/dialects/dialect_hunyuan_a/diffusers"
+refuse "--to onnx: known are diffusers, original, comfyui" "$wan/diffusers" new --to onnx
+refuse "--dtype f4: known are f32" "$wan/diffusers" new --dtype f4
+refuse "the model .* has nothing for .* Is it an adapter for another model" "$wan/diffusers" new --lora "$golden/dialects/dialect_hunyuan_a/lora/kohya.safetensors"
+refuse "whose adapter is" "$lora/peft" new --for kohya
+refuse "is a whole difference, no pair" "$lora/comfy_diff.safetensors" new --for kohya --config "$wan/diffusers"
+refuse "are no part of an adapter" "$wan/original.safetensors" new --for kohya --config "$wan/diffusers"
+python3 - "$lora/kohya.safetensors" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+h = json.loads(data[8:8 + n])
+k = next(k for k in h if k.endswith("lora_up.weight"))
+h[k]["shape"] = [h[k]["shape"][0] * 2, h[k]["shape"][1] // 2]
+text = json.dumps(h).encode()
+open("ranks.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+PY
+refuse "are no pair: .* with one rank are needed" "$wan/diffusers" new --lora ranks.safetensors
+python3 - "$wan/original.safetensors" <<'PY'
+import sys
+data = open(sys.argv[1], "rb").read()
+open("missing.safetensors", "wb").write(data.replace(b"blocks.1.ffn.2.bias", b"blocks.1.ffn.2.bied"))
+PY
+refuse "missing.safetensors: 1 of the parameters of this WanTransformer3DModel are missing: blocks.1.ffn.net.2.bias" missing.safetensors new --config "$wan/diffusers"
+exit 0
