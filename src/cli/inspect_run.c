@@ -291,7 +291,6 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     weft_comm *comm = NULL;
     int64_t rank;
     weft_fates *fates = NULL;
-    bool chosen;
     weft_buf told = {0};
     weft_status_code status = WEFT_OK;
     if (!arena || !cache)
@@ -303,20 +302,10 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     WEFT_GO(weft_run_check(&run, path));
     WEFT_GO(weft_run_models_read(&run, path, &models));
     WEFT_GO(weft_run_settle(&run, &models, path, NULL, 0, arena, &told));
-    const weft_string_list *recompute = weft_run_recomputes(&run, &chosen);
     const weft_run_place away = weft_run_away(&run);
-    weft_place_of_run place = {.backend = weft_backend_find(run.backend),
-                               .recompute = recompute->item,
-                               .recompute_count = (int)recompute->count,
-                               .recipes = models.recipe,
-                               .recipe_count = models.recipes,
-                               .passes = &run.passes,
-                               .away = away.dir,
-                               .away_states = away.states,
-                               .room = run.memory.ahead};
-    place.zero = (int)run.parallel.zero;
-    place.narrow = run.precision == WEFT_PRECISION_BF16;
-    place.narrow_sums = run.gradient_sums == WEFT_PRECISION_BF16;
+    weft_place_of_run place = weft_place_by(&run, &models);
+    place.away = away.dir;
+    place.away_states = away.states;
     if (told.len)
         printf("%s\n", told.data);
     if (weft_args_flag(args, "--mesh"))
@@ -330,7 +319,6 @@ weft_status weft_inspect_run(const weft_args *args, const char *path)
     WEFT_GO(weft_pipe_open(&run.parallel, &place.mesh, (int)rank, path, &pipe));
     place.bulletin = weft_bulletin_floats(run.stragglers.steps ? weft_mesh_ranks(&place.mesh) : 0);
     place.pipe = pipe;
-    place.trunk = weft_run_denoises(&models) ? models.denoiser.family->scope : "";
     if (weft_args_flag(args, "--recompute"))
         place.recompute = weft_args_list(args, "--recompute", &place.recompute_count);
     const weft_stage *stages = run.stages.item;

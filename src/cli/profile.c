@@ -387,21 +387,12 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
     run_to_time *r = self;
     const bool alone = parallel->pp > 1 || weft_comm_ranks(r->p->comm) == 1;
     const weft_stage *stage = r->run.stages.item;
-    weft_place_of_run place = r->p->place;
-    bool chosen;
-    const weft_string_list *recompute = weft_run_recomputes(&r->run, &chosen);
     if (parallel->pp > 1 &&
         (parallel->pp != weft_comm_ranks(r->p->comm) || !parallel->microbatches))
         return WEFT_OK;
     r->run.parallel = *parallel;
-    place.recipes = r->models.recipe;
-    place.recipe_count = r->models.recipes;
-    place.recompute = recompute->item;
-    place.recompute_count = (int)recompute->count;
-    place.passes = &r->run.passes;
-    place.zero = (int)parallel->zero;
-    place.narrow = r->run.precision == WEFT_PRECISION_BF16;
-    place.narrow_sums = r->run.gradient_sums == WEFT_PRECISION_BF16;
+    weft_place_of_run place = weft_place_by(&r->run, &r->models);
+    place.backend = r->p->place.backend;
     if (!alone) {
         place.comm = r->p->comm;
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(place.comm), r->path, &place.mesh));

@@ -57,29 +57,17 @@ static weft_status open_seat(pricing *w, int device, seat *s)
     const weft_mesh *mesh = &w->out->mesh;
     const int axis = weft_mesh_axis(mesh, WEFT_STAGES_AXIS);
     const bool denoises = weft_run_denoises(p->models);
-    bool chosen;
-    const weft_string_list *recompute = weft_run_recomputes(&w->run, &chosen);
-    const weft_run_place away = weft_run_away(&w->run);
     const int told = w->run.stragglers.steps ? weft_mesh_ranks(mesh) : 0;
     int stride = 1;
     for (int a = mesh->axis_count - 1; a > axis && axis >= 0; a--)
         stride *= mesh->axis[a].size;
-    s->place = (weft_place_of_run){.rank = device * stride,
-                                   .mesh = *mesh,
-                                   .recipes = p->models->recipe,
-                                   .recipe_count = p->models->recipes,
-                                   .backend = weft_backend_find(w->run.backend),
-                                   .recompute = recompute->item,
-                                   .recompute_count = (int)recompute->count,
-                                   .away = away.dir,
-                                   .away_states = away.states,
-                                   .room = w->run.memory.ahead,
-                                   .passes = &w->run.passes,
-                                   .zero = (int)w->run.parallel.zero,
-                                   .narrow = w->run.precision == WEFT_PRECISION_BF16,
-                                   .narrow_sums = w->run.gradient_sums == WEFT_PRECISION_BF16,
-                                   .bulletin = weft_bulletin_floats(told),
-                                   .trunk = denoises ? p->models->denoiser.family->scope : ""};
+    const weft_run_place away = weft_run_away(&w->run);
+    s->place = weft_place_by(&w->run, p->models);
+    s->place.away = away.dir;
+    s->place.away_states = away.states;
+    s->place.rank = device * stride;
+    s->place.mesh = *mesh;
+    s->place.bulletin = weft_bulletin_floats(told);
     if (!s->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", p->path,
                          w->run.backend, weft_backend_names());

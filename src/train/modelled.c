@@ -39,19 +39,11 @@ static weft_status set_up(player *p)
     rates.scale = 1;
     WEFT_TRY(weft_backend_virtual_create(&rates, &p->backend));
     WEFT_TRY(weft_pipe_open(&run->parallel, &p->out->mesh, p->rank, s->path, &p->pipe));
-    weft_place_of_run place = {.comm = p->comm,
-                               .mesh = p->out->mesh,
-                               .backend = p->backend,
-                               .recompute = run->recompute.item,
-                               .recompute_count = (int)run->recompute.count,
-                               .recipes = s->models->recipe,
-                               .recipe_count = s->models->recipes,
-                               .passes = &run->passes,
-                               .zero = (int)run->parallel.zero,
-                               .narrow = run->precision == WEFT_PRECISION_BF16,
-                               .narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16,
-                               .pipe = p->pipe,
-                               .trunk = s->models->denoiser.family->scope};
+    weft_place_of_run place = weft_place_by(run, s->models);
+    place.comm = p->comm;
+    place.mesh = p->out->mesh;
+    place.backend = p->backend;
+    place.pipe = p->pipe;
     p->cache = weft_step_cache_create();
     p->store = weft_store_create_on(p->backend->device);
     if (!p->cache || !p->store)

@@ -2,6 +2,26 @@
 
 #include "base/json.h"
 
+weft_place_of_run weft_place_by(const weft_run *run, const weft_run_models *models)
+{
+    bool chosen;
+    const weft_string_list *recompute = weft_run_recomputes(run, &chosen);
+    weft_place_of_run place = {.backend = weft_backend_find(run->backend),
+                               .recompute = recompute->item,
+                               .recompute_count = (int)recompute->count,
+                               .room = run->memory.ahead,
+                               .passes = &run->passes,
+                               .narrow = run->precision == WEFT_PRECISION_BF16,
+                               .narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16,
+                               .zero = (int)run->parallel.zero};
+    if (!models)
+        return place;
+    place.recipes = models->recipe;
+    place.recipe_count = models->recipes;
+    place.trunk = weft_run_denoises(models) ? models->denoiser.family->scope : "";
+    return place;
+}
+
 static weft_status plan_bucket(weft_step_cache *cache, const weft_run *run,
                                const weft_run_models *models, const weft_stage *stage, int bucket,
                                int64_t parts, const weft_place_of_run *place, weft_step **step)

@@ -20,6 +20,11 @@ typedef struct weft_stage_steps {
     uint32_t told;
 } weft_stage_steps;
 
+/* What a config says of the place of any rank: backend (NULL: there is none of this name), passes,
+ * what is made again, kept in parts and in how many digits; and of its models, unless they are
+ * NULL. Mesh, rank, communicator, pipe, bulletin and what is moved away are the caller's. */
+weft_place_of_run weft_place_by(const weft_run *run, const weft_run_models *models);
+
 /* Plans them, or finds them in the cache; nothing is bound. */
 weft_status weft_stage_steps_plan(weft_step_cache *cache, const weft_run *run,
                                   const weft_run_models *models, const weft_stage *stage,

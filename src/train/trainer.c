@@ -157,29 +157,20 @@ static weft_status open_ranks(trainer *t)
     t->leader = weft_comm_rank(t->comm) == 0;
     WEFT_TRY(settle(t));
     run = t->run;
+    t->place = weft_place_by(run, NULL);
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
-    t->place.zero = (int)run->parallel.zero;
-    t->place.narrow = run->precision == WEFT_PRECISION_BF16;
-    t->place.narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16;
     WEFT_TRY(
         weft_pipe_open(&run->parallel, &t->place.mesh, weft_comm_rank(t->comm), t->path, &t->pipe));
     t->place.pipe = t->pipe;
-    t->place.backend = weft_backend_find(run->backend);
     if (!t->place.backend)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", t->path, run->backend,
                          weft_backend_names());
     t->hollow = t->place.backend->device->hollow;
     t->place.comm = t->comm;
     t->place.profile = run->trace && !t->hollow;
-    bool chosen;
-    const weft_string_list *recompute = weft_run_recomputes(run, &chosen);
-    t->place.recompute = recompute->item;
-    t->place.recompute_count = (int)recompute->count;
-    t->place.passes = &run->passes;
     const weft_run_place away = weft_run_away(run);
     t->place.away = away.dir;
     t->place.away_states = away.states;
-    t->place.room = run->memory.ahead;
     t->place.bulletin = weft_bulletin_floats(run->stragglers.steps ? ranks : 0);
     t->bulletin = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->bulletin);
     t->news = weft_alloc(t->place.bulletin * (int64_t)sizeof *t->news);
