@@ -92,6 +92,19 @@ import sys
 a, b = ([float(l.split()[1]) for l in open(f)] for f in sys.argv[1:])
 assert len(a) == len(b) and max(abs(x - y) / x for x, y in zip(a, b)) < 1e-5, (a, b)
 PY
+# Flux: pictures, T5 and CLIP's pooled vector; two stages of a pipeline have the losses of one rank
+cat >flux.sed <<S
+s/class: WanTransformer3DModel/class: FluxTransformer2DModel/
+s/  config: {num_layers: 2, num_att.*/  config: {in_channels: 16, num_layers: 2, num_single_layers: 2, num_attention_heads: 2, attention_head_dim: 16, axes_dims_rope: [4, 6, 6], pooled_projection_dim: 24}/
+s/frames: [59]/frames: 1/
+/class: WeftBytesEncoder/,/config: {dim/d
+s|^text_encoders:|text_encoders:\n  - class: T5EncoderModel\n    config: {vocab_size: 101, d_model: 16, d_kv: 8, d_ff: 32, num_layers: 2, num_heads: 2}\n    tokenizer: $TOK/umt5/tokenizer.json\n    length: 48\n  - class: CLIPTextModel\n    config: {vocab_size: 1200, hidden_size: 24, intermediate_size: 32, num_hidden_layers: 1, num_attention_heads: 2, eos_token_id: 2}\n    tokenizer: $TOK/clip|
+S
+sed -e "$short" -f flux.sed dit.yaml >flux.yaml
+run flux flux.yaml
+"$WEFT" generate --model runs/flux/model --prompt "a red circle" --steps 2 --out f.mp4 >generate.log 2>&1 || { cat generate.log; fail "generate with Flux"; }
+ranks 2 "$WEFT" train flux.yaml --set out=runs/flux_stages --set parallel.pp=2 >ranks.log 2>&1 || { cat ranks.log; fail "Flux in two stages"; }
+same_losses flux flux_stages
 # refusals name what is missing
 refused() { # refused WORDS CONFIG [--set ...]
     local words=$1 config=$2

@@ -21,5 +21,6 @@ train CosmosTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attentio
 train LTXVideoTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
 train MochiTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, pooled_projection_dim: 24}'
 train LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
+train OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
 train STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
 exit 0
