@@ -59,7 +59,9 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
     static const struct {
         const char *metric;
         bool log_y;
-    } curves[] = {{"loss", true}, {"grad_norm", true}, {"samples_per_second", false}};
+    } curves[] = {{"loss", true},       {"lpips", true},
+                  {"generator", false}, {"discriminator", false},
+                  {"grad_norm", true},  {"samples_per_second", false}}; /* those that a run has */
     for (int r = 0; r < s->run_count; r++) {
         char name[128], title[192];
         const char *folder = split_pair(s->runs[r], name);

@@ -163,7 +163,7 @@ weft_status weft_run_memory(const weft_run *run, const weft_run_models *models,
     tell_store(store, &kinds);
     if (status == WEFT_OK)
         status = weft_buf_check(&kinds);
-    process += weft_step_cache_kept(steps) + WEFT_RUN_FIRST_USE;
+    process += weft_step_cache_kept(steps) + weft_run_first_use(run);
     if (status == WEFT_OK) {
         *peak = process + weights + most;
         weft_buf_printf(

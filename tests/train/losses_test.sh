@@ -52,6 +52,8 @@ same 1 3 || fail "the discriminator was trained before its start"
 same 3 4 && fail "the discriminator is not trained"
 grep -q '"n_layers": 2' gan/model/discriminator/config.json || fail "no discriminator in the model"
 [ ! -e gan/checkpoints/step-00000008/lpips ] || fail "a checkpoint holds the net of LPIPS"
+"$WEFT" report --run gan=gan --out gan.html >/dev/null
+for part in lpips generator discriminator; do grep -q "gan: $part" gan.html || fail "no curve of $part in the report"; done
 
 # ---- stopped after its start and gone on: the same bits
 train 1 out=half stages.0.steps=8 checkpoint.every=1 checkpoint.keep=9
@@ -87,6 +89,8 @@ cmp -s gan/model/discriminator/diffusion_pytorch_model.safetensors from/model/di
 # ---- without the keys nothing is there
 train 1 out=plain loss.lpips.weight=0 loss.lpips.trunk= loss.lpips.heads= loss.adversarial.weight=0
 ! grep -q 'lpips\|discriminator' plain/metrics.jsonl || fail "parts that were not asked for"
+"$WEFT" report --run plain=plain --out plain.html >/dev/null
+! grep -q 'plain: lpips' plain.html || fail "a curve of nothing"
 [ ! -e plain/model/discriminator ] || fail "a discriminator that was not asked for"
 
 # ---- bad files
