@@ -553,12 +553,17 @@ static const weft_option options[] = {
 
 const weft_verb weft_verb_generate = {
     .name = "generate",
-    .summary = "make videos from prompts",
+    .summary = "make videos from prompts, images and videos",
     .usage = "--model DIR --prompt TEXT [--out FILE.mp4] [options]",
     .details =
         "Says the predicted peak of memory before it starts, shows each denoising step, and\n"
         "decodes the latents as a stream, one latent frame at a time: memory for decoding does\n"
         "not grow with the number of frames.\n"
+        "\n"
+        "Beside a prompt a model may be given a first frame (--image) and a last one, as listed\n"
+        "below; any model makes a video over (--video, --strength), a part of it (--mask), or "
+        "what\n"
+        "is around it (--outpaint), and videos longer than it was trained for (--window).\n"
         "\n"
         "Prompt, seed, steps and guidance are stored in the mp4's metadata (ffprobe shows them).\n"
         "The noise of a video depends on its seed alone. The same seed gives the same video: bit\n"
@@ -569,10 +574,15 @@ const weft_verb weft_verb_generate = {
         "\n"
         "A folder as --out gets 0000.mp4, 0001.mp4, ... and prompts.jsonl with the prompt and\n"
         "seed of each.",
-    .examples = "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "
-                "red.mp4 --sheet red.png\n"
-                "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out "
-                "videos --batch 4\n",
+    .examples =
+        "weft generate --model demo/dit/model --prompt \"a red circle moving left\" --out "
+        "red.mp4 --sheet red.png\n"
+        "weft generate --model Wan2.1-I2V --image first.png --prompt \"the dog runs\" --frames "
+        "81 --height 480 --width 832 --out dog.mp4\n"
+        "weft generate --model demo/dit/model --video red.mp4 --mask left.png --prompt \"a "
+        "blue square\" --out both.mp4\n"
+        "mpirun -n 2 weft generate --model demo/dit/model --prompts prompts.txt --out "
+        "videos --batch 4\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .more = weft_help_generate,

@@ -376,11 +376,14 @@ int64_t weft_given_work_bytes(const weft_given *g)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void normalise(const work *w, int64_t count, float *x)
+/* x (frames, rows, columns, channels) */
+static void normalise(const work *w, const weft_given *g, int64_t frames, float *x)
 {
-    const int64_t channels = w->grid.channels;
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (x[i] - (float)w->grid.mean[i % channels]) / (float)w->grid.deviation[i % channels];
+    const int64_t channels = g->channels, area = g->latent[1] * g->latent[2];
+    for (int64_t i = 0; i < frames * area * channels; i++) {
+        const int64_t at = weft_grid_statistics_at(&w->grid, i / (area * channels)) + i % channels;
+        x[i] = (x[i] - (float)w->grid.mean[at]) / (float)w->grid.deviation[at];
+    }
 }
 
 /* Latents of `frames` frames, normalised. The encoder is gone afterwards. */
@@ -393,10 +396,7 @@ static weft_status encode(const work *w, weft_vae **vae, const float *video, int
     weft_vae_free(*vae);
     *vae = NULL;
     if (status == WEFT_OK)
-        normalise(w,
-                  weft_grid_latent_frames(&w->grid, frames) * g->latent[1] * g->latent[2] *
-                      g->channels,
-                  latents);
+        normalise(w, g, weft_grid_latent_frames(&w->grid, frames), latents);
     return status;
 }
 
