@@ -178,6 +178,7 @@ typedef struct tuner {
     const weft_tuning *t;
     weft_rewrite r;
     weft_value (*pair)[2]; /* by value of the graph before: its matrices, if it has some */
+    bool *multiplies;      /* by the same: every node that reads it is a linear layer */
 } tuner;
 
 static bool is_frozen(const weft_tuning *t, const char *name)
@@ -196,6 +197,8 @@ static void put_param(tuner *u, int32_t n)
     }
     weft_attr_source attr = *(const weft_attr_source *)node->attr;
     attr.frozen = true;
+    if (u->t->narrow && u->multiplies[node->out[0].id] && attr.dtype == WEFT_F32)
+        attr.dtype = WEFT_BF16;
     u->r.map[node->out[0].id] =
         weft_source(u->r.to, WEFT_OP_PARAM, weft_value_get(u->r.from, node->out[0])->name, &attr);
 }
@@ -236,6 +239,18 @@ static void put_beside(tuner *u, int32_t n, const char *module)
     weft_graph_pop(g);
 }
 
+static void find_weights(tuner *u)
+{
+    const weft_graph *g = u->r.from;
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+            const weft_node *node = weft_graph_node(g, n);
+            for (int i = 0; i < node->in_count; i++)
+                if (weft_value_ok(node->in[i]) && (node->op == WEFT_OP_LINEAR && i == 1) == !pass)
+                    u->multiplies[node->in[i].id] = !pass;
+        }
+}
+
 static void rewrite(tuner *u)
 {
     char module[512];
@@ -274,14 +289,19 @@ weft_status weft_pass_tune(const weft_graph *g, const weft_tuning *tuning, weft_
     WEFT_TRY(weft_rewrite_begin(g, &u.r));
     const int64_t values = weft_graph_value_count(g);
     u.pair = weft_alloc((values + 1) * (int64_t)sizeof *u.pair);
-    if (!u.pair) {
+    u.multiplies = weft_alloc(values + 1);
+    if (!u.pair || !u.multiplies) {
+        weft_free(u.pair);
+        weft_free(u.multiplies);
         weft_rewrite_abandon(&u.r);
         return weft_fail(WEFT_E_MEMORY, "no memory for pass tune");
     }
+    find_weights(&u);
     for (int64_t v = 0; v < values; v++)
         u.pair[v][0] = u.pair[v][1] = WEFT_NONE;
     rewrite(&u);
     weft_free(u.pair);
+    weft_free(u.multiplies);
     WEFT_TRY(weft_rewrite_finish(&u.r, "tune", out));
     const weft_status_code status = check_left(tuning, *out);
     if (status != WEFT_OK) {

@@ -23,6 +23,7 @@ typedef struct weft_tuning {
     int64_t rank;
     double alpha;             /* scale = alpha / rank */
     weft_string_list targets; /* linear layers */
+    bool narrow;              /* with matrices: weights of linear layers are kept in bf16 */
 } weft_tuning;
 /* It asks for anything. */
 bool weft_tuning_given(const weft_tuning *tuning);

@@ -62,6 +62,7 @@ static const weft_section autoencoder_section = {
     "autoencoder", "the video autoencoder: trained, or (beside a transformer) the one it works in",
     sizeof(weft_run_model), autoencoder_keys, WEFT_COUNT(autoencoder_keys)};
 
+static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key lora_keys[] = {
     {"rank", WEFT_KEY_I64, offsetof(weft_run_lora, rank), "0", "",
      "of the two matrices beside each target, which are all that is trained; 0: none, the "
@@ -74,6 +75,9 @@ static const weft_key lora_keys[] = {
      "[to_q, to_k, to_v, to_out.0]", "",
      "linear layers, by their names, ends of names or patterns with *; all-linear: every one",
      .also = "target_modules"},
+    {"base", WEFT_KEY_ENUM, offsetof(weft_run_lora, base), "f32", "",
+     "what the weights of linear layers are kept in; products are f32 in any case",
+     .choices = dtype_names},
     {"format", WEFT_KEY_ENUM, offsetof(weft_run_lora, format), "diffusers", "",
      "of the finished OUT/adapter: whose names it has", .choices = weft_adapter_formats},
 };
@@ -303,7 +307,6 @@ static const weft_section straggler_section = {"stragglers", "when a rank counts
                                                WEFT_COUNT(straggler_keys)};
 
 const char *const weft_condition_names[] = {"none", "first_frame", NULL};
-static const char *const dtype_names[] = {"f32", "bf16", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
      "folder of the run: checkpoints, metrics, and the finished model in <out>/model"},
@@ -517,7 +520,8 @@ weft_tuning weft_run_tuning(const weft_run *run, const char *scope)
                          .freeze = m->freeze,
                          .rank = m->lora.rank,
                          .alpha = m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank,
-                         .targets = m->lora.targets};
+                         .targets = m->lora.targets,
+                         .narrow = m->lora.base == WEFT_MODEL_BF16};
 }
 
 /* What is not trained must come from somewhere that stays. */

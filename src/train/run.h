@@ -32,6 +32,7 @@ typedef struct weft_run_lora {
     int64_t rank; /* 0: none */
     double alpha; /* 0: the rank */
     weft_string_list targets;
+    int base;   /* weft_model_dtype: of the weights of linear layers beside them */
     int format; /* weft_adapter_format: of the finished file */
 } weft_run_lora;
 

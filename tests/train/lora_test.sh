@@ -97,6 +97,15 @@ cmp -s with.mp4 merged.mp4 || fail "another video with the adapter merged into t
     fail "a file that is no adapter was taken"
 grep -q "are no part of an adapter" x.log || { cat x.log; fail "what was said of a file that is no adapter"; }
 
+# the base in bf16: of weights that are bf16 already the same losses, in less memory
+"$WEFT" convert runs/dit/model/transformer narrow --dtype bf16 >convert.log 2>&1 || { cat convert.log; fail "weft convert --dtype bf16"; }
+train wide --set transformer.weights=narrow
+train narrow --set transformer.weights=narrow --set transformer.lora.base=bf16
+grep -q "(parameters 97.09 KiB" wide.log && grep -q "(parameters 58.09 KiB" narrow.log || { cat wide.log narrow.log; fail "the base in bf16 takes as much"; }
+paste <(losses runs/wide) <(losses runs/narrow) | awk '
+    function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
+    off($2, $5, 1e-6) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 10}' || fail "the base in bf16: other losses"
+
 # what is refused
 refuse() { # PATTERN OPTIONS...
     local pattern=$1
