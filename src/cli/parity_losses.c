@@ -235,7 +235,7 @@ static weft_status read_patchgan(const weft_parity *p, const json_t *json, bool 
     WEFT_TRY(weft_json_get_i64_or(json, "input_nc", p->config_file, 3, &c->in));
     WEFT_TRY(weft_json_get_i64_or(json, "ndf", p->config_file, 64, &c->channels));
     WEFT_TRY(weft_json_get_i64_or(json, "n_layers", p->config_file, 3, &c->layers));
-    if (c->in < 1 || c->channels < 1 || c->channels > 65536 || c->layers < 0 ||
+    if (c->in < 1 || c->channels < 1 || c->channels > 65536 || c->layers < 1 ||
         c->layers > WEFT_PATCHGAN_MAX_LAYERS)
         return weft_fail(WEFT_E_FORMAT, "%s: a discriminator of %lld channels and %lld layers",
                          p->config_file, (long long)c->channels, (long long)c->layers);
@@ -294,6 +294,27 @@ static weft_status compare_after(weft_parity *p, double *worst)
     return WEFT_OK;
 }
 
+/* A mean of logits of either sign may be near 0, and is as exact as they are large. */
+static weft_status compare_generator_loss(weft_parity *p, double *worst)
+{
+    const weft_stored_tensor *t = weft_tensors_find(p->golden, "out.generator_loss");
+    const weft_tensor *logits = weft_program_output(p->program, "logits_fake");
+    const int64_t count = weft_shape_count(&logits->shape);
+    const float *ours = weft_program_output(p->program, "generator_loss")->data;
+    double size = 0;
+    float theirs;
+    if (!t)
+        return WEFT_OK;
+    if (t->count != 1)
+        return weft_fail(WEFT_E_SHAPE, "%s: \"out.generator_loss\" is no number", p->file);
+    weft_tensor_to_f32(t, &theirs);
+    for (int64_t i = 0; i < count; i++)
+        size += fabs((double)((const float *)logits->data)[i]) / (double)count;
+    weft_parity_judge(p, "output", "generator_loss", ours, &theirs, 1, size, p->output_tolerance,
+                      worst);
+    return WEFT_OK;
+}
+
 static weft_status read_gan_loss(const weft_parity *p, weft_gan_loss *kind)
 {
     const char *name;
@@ -347,7 +368,8 @@ static weft_status compare_patchgan(weft_parity *p)
         weft_output(g, full, variance[i]);
     }
     weft_parity_output_slopes(p, loss);
-    WEFT_TRY(weft_parity_run(p, NULL, worst));
+    WEFT_TRY(weft_parity_run(p, (const char *const[]){"out.generator_loss", NULL}, worst));
+    WEFT_TRY(compare_generator_loss(p, &worst[0]));
     WEFT_TRY(compare_after(p, &worst[0]));
     tell(p, worst);
     return WEFT_OK;

@@ -142,7 +142,7 @@ static const weft_key adversarial_keys[] = {
     I64(weft_run_adversarial, channels, "channels", "64", "",
         "of the discriminator's first layer; they double up to eight times that", 1, 4096),
     I64(weft_run_adversarial, layers, "layers", "3", "",
-        "between its first and its last: the more, the larger a patch", 0,
+        "between its first and its last: the more, the larger a patch", 1,
         WEFT_PATCHGAN_MAX_LAYERS),
     {"video", WEFT_KEY_BOOL, offsetof(weft_run_adversarial, video), "false", "",
      "it sees how frames follow one another (3 x 3 x 3 kernels), else each by itself (4 x 4)"},
