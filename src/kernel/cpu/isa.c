@@ -50,8 +50,7 @@ const cpu_isa *cpu_isa_get(void)
 void cpu_widen_run(weft_dtype dtype, const void *from, float *to, int64_t n)
 {
     if (dtype == WEFT_BF16) {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = weft_bf16_to_f32(((const uint16_t *)from)[i]);
+        cpu_isa_get()->widen_bf16(from, to, n);
         return;
     }
     const weft_view view = {.data = (void *)(uintptr_t)from, .dtype = dtype};
@@ -70,8 +69,15 @@ void cpu_widen(weft_dtype dtype, const void *from, float *to, int64_t n)
 
 void cpu_narrow(weft_dtype dtype, const float *from, void *to, int64_t n)
 {
+    enum { RUN = 4096 };
     const weft_view view = {.data = to, .dtype = dtype};
+    const cpu_isa *isa = cpu_isa_get();
 #pragma omp parallel for schedule(static) num_threads(cpu_threads(n))
-    for (int64_t i = 0; i < n; i++)
-        view_set(&view, i, from[i]);
+    for (int64_t i = 0; i < n; i += RUN) {
+        const int64_t end = n - i < RUN ? n : i + RUN;
+        if (dtype == WEFT_BF16)
+            isa->narrow_bf16(from + i, (uint16_t *)to + i, end - i);
+        for (int64_t k = i; dtype != WEFT_BF16 && k < end; k++)
+            view_set(&view, k, from[k]);
+    }
 }

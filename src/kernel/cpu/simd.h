@@ -84,6 +84,8 @@ typedef struct cpu_isa {
     void (*adamw)(const float *p, const float *g, const float *m, const float *v, float *p2,
                   float *m2, float *v2, int64_t n, const float c[8]);
     void (*ema)(const float *e, const float *p, float *out, int64_t n, float rate);
+    void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
+    void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
     void (*attention)(const cpu_attention_head *h, int64_t q0, int64_t q1, void *scratch);
     void (*attention_grad)(const cpu_attention_head *h, void *scratch);
     void (*conv_dw)(const cpu_conv_block *b, const float *dy, const float *x, float *C);
