@@ -303,6 +303,7 @@ static weft_status open_given(weft_generator *p)
     p->place.trained |= json_is_true(json_object_get(index, "expand_timesteps"));
     json_decref(index);
     p->place.folder = p->folder;
+    p->place.silent = p->comm && weft_comm_rank(p->comm) != 0;
     p->place.vae_folder = p->vae_folder;
     p->place.denoiser = p->denoiser_model;
     p->place.grid = &p->grid;

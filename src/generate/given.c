@@ -283,8 +283,9 @@ static weft_status open_image(const weft_given_place *place, weft_given *g, work
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "--image: this autoencoder makes latents of several frames at a time, "
                          "and an image is one; give the frames as --video FILE");
-    WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
-    if (w->files.last_image)
+    if (!place->silent)
+        WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
+    if (!place->silent && w->files.last_image)
         WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
     WEFT_TRY(weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, w->image_frames, w->canvas.height,
                            w->canvas.width, &w->image_vae));
@@ -324,7 +325,8 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
     }
     if (status == WEFT_OK && files->video) {
         g.from_video = true;
-        status = weft_picture_tell(files->video, &w->canvas);
+        if (!place->silent)
+            status = weft_picture_tell(files->video, &w->canvas);
         if (status == WEFT_OK)
             status = weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, place->frames,
                                    place->height, place->width, &w->video_vae);

@@ -21,6 +21,7 @@ typedef struct weft_given_place {
     const weft_grid *grid;         /* pixels to latents */
     int64_t frames, height, width; /* pixels */
     bool trained; /* the folder says that its model was trained with a given first frame */
+    bool silent;  /* says nothing of sizes: another rank does */
     bool zeros;   /* and with zeros where others have latents of grey pixels */
 } weft_given_place;
 

@@ -141,6 +141,7 @@ cmp -s rate.latents.npy rate-10.latents.npy && fail "a rate without effect"
 for split in cfg=2 tp=2 cp=2; do
     mpirun -n 2 "$WEFT" generate --prompt "a red cat" --latents --out ranks.mp4 --model "$golden/wan_flf" "${size[@]}" --guidance 3 \
         --image "$picture" --last-image small.png --steps 3 --window 5 --parallel $split >ranks.log 2>&1 || { cat ranks.log; fail "2 ranks, $split"; }
+    [ "$(grep -c 'small.png is 16 x 32' ranks.log)" = 1 ] || { cat ranks.log; fail "2 ranks: stretching is not said once"; }
     [ -e alone.latents.npy ] || make alone --model "$golden/wan_flf" "${size[@]}" --guidance 3 --image "$picture" --last-image small.png --window 5
     python3 - <<'PY' || fail "2 ranks, $split: another video"
 from latents import load
