@@ -242,6 +242,36 @@ const char *weft_format_bytes(int64_t bytes, char text[32])
     return text;
 }
 
+/* The number behind `key` in the file, times `unit`; -1: none. */
+static int64_t number_in(const char *path, const char *key, int64_t unit)
+{
+    char line[256];
+    long long value = -1;
+    FILE *file = fopen(path, "r");
+    while (file && value < 0 && fgets(line, sizeof line, file))
+        if (!strncmp(line, key, strlen(key)))
+            if (sscanf(line + strlen(key), "%lld", &value) != 1)
+                value = -1;
+    if (file)
+        fclose(file);
+    return value < 0 ? -1 : (int64_t)value * unit;
+}
+
+int64_t weft_memory_available(void)
+{
+    const int64_t machine = number_in("/proc/meminfo", "MemAvailable:", 1024),
+                  most = number_in("/sys/fs/cgroup/memory.max", "", 1),
+                  taken = number_in("/sys/fs/cgroup/memory.current", "", 1),
+                  /* pages of files are given back when they are needed */
+        files = number_in("/sys/fs/cgroup/memory.stat", "inactive_file ", 1);
+    int64_t available = machine < 0 ? INT64_MAX : machine;
+    if (most >= 0 && taken >= 0) {
+        const int64_t left = most - taken + (files > 0 ? files : 0);
+        available = left < available ? left : available;
+    }
+    return available < 0 ? 0 : available;
+}
+
 weft_status weft_memory_check(int64_t bytes, const char *what)
 {
     struct sysinfo machine;

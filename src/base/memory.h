@@ -65,6 +65,10 @@ void weft_memory_trim(void);
 /* Bytes of this process that are in memory now; 0: not known. */
 int64_t weft_memory_resident(void);
 
+/* Bytes that this process can still take without another one's giving way: what the machine has
+ * free and its control group leaves. INT64_MAX: not known. */
+int64_t weft_memory_available(void);
+
 /* WEFT_E_MEMORY when `bytes` are more than the machine's memory and swap together: Linux promises
  * what it does not have and kills at random later. `what` begins the message ("the weights of the
  * model"). */

@@ -1,5 +1,6 @@
 #include "base/fs.h"
 #include "cli/parallel_option.h"
+#include "cli/tile_option.h"
 #include "generate/evaluate.h"
 #include "generate/gallery.h"
 
@@ -36,6 +37,8 @@ static weft_status eval_vae(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--width", 8, 16384, &o.width));
     WEFT_TRY(weft_args_f64(args, "--fps", 0, 1000, &o.fps));
     WEFT_TRY(weft_args_i64(args, "--limit", 0, INT64_MAX, &o.limit));
+    weft_tile tile;
+    WEFT_TRY(weft_args_tile(args, &tile, &o.tile, &o.memory));
     json_t *r;
     WEFT_TRY(weft_evaluate_vae(&o, &r));
     printf("VAE over %lld clips (%lld left out): PSNR %.2f dB, SSIM %.4f; box averages of the same "
@@ -88,6 +91,8 @@ static weft_status eval_prompts(const weft_args *args)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_GO(weft_args_parallel(args, arena, &parallel));
     o.generator.parallel = &parallel;
+    weft_tile tile;
+    WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
     WEFT_GO(weft_evaluate_prompts(&o, &r));
     if (r) {
@@ -172,6 +177,7 @@ static const weft_option options[] = {
      .value_name = "DIR",
      .fallback = "evaluated",
      .help = "prompts: folder for the videos and sheet.png"},
+    WEFT_TILE_OPTIONS,
 };
 
 const weft_verb weft_verb_eval = {

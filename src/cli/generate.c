@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/parallel_option.h"
+#include "cli/tile_option.h"
 #include "format/npy.h"
 #include "generate/gallery.h"
 
@@ -314,6 +315,9 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
                   (long long)p->count, (long long)o->width, (long long)o->height,
                   (long long)o->frames, (long long)steps, o->sampler->name, o->guidance,
                   weft_format_bytes(weft_generator_bytes(generator), bytes));
+    char tiles[64];
+    if (s.first_rank && weft_generator_tiles(generator, tiles)[0])
+        weft_info("each picture is decoded in %s, which are blended where they overlap", tiles);
     WEFT_TRY(weft_generator_bind(generator));
     if (weft_args_string(args, "--noise")) {
         float *noise;
@@ -365,6 +369,7 @@ static weft_status run_generate(const weft_args *args)
     prompts p = {0};
     weft_pass_switches passes;
     weft_parallel parallel;
+    weft_tile tile;
     weft_generator_options o = {.passes = &passes, .parallel = &parallel};
     weft_arena *arena = weft_arena_create();
     weft_comm *comm = NULL;
@@ -375,6 +380,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_args_parallel(args, arena, &parallel));
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
+    WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
     WEFT_GO(read_passes(args, &passes));
     WEFT_GO(read_adapters(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
@@ -549,6 +555,7 @@ static const weft_option options[] = {
      .value_name = "N",
      .fallback = "1",
      .help = "prompts denoised together: faster, more memory"},
+    WEFT_TILE_OPTIONS,
 };
 
 const weft_verb weft_verb_generate = {
@@ -558,7 +565,11 @@ const weft_verb weft_verb_generate = {
     .details =
         "Says the predicted peak of memory before it starts, shows each denoising step, and\n"
         "decodes the latents as a stream, one latent frame at a time: memory for decoding does\n"
-        "not grow with the number of frames.\n"
+        "not grow with the number of frames. A picture that is too large for the memory is "
+        "decoded\n"
+        "in tiles (--tile), under mpirun by all ranks; what does not fit even so is refused "
+        "before\n"
+        "the first step.\n"
         "\n"
         "Beside a prompt a model may be given a first frame (--image) and a last one, as listed\n"
         "below; any model makes a video over (--video, --strength), a part of it (--mask), or "

@@ -54,7 +54,8 @@ void weft_parity_judge(weft_parity *p, const char *what, const char *name, const
 static const weft_parity_kind *const kinds[] = {
     &weft_parity_tokenizer, &weft_parity_cleaning, &weft_parity_formulas, &weft_parity_sampler,
     &weft_parity_shots,     &weft_parity_blocks,   &weft_parity_dialect,  &weft_parity_training,
-    &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_model,
+    &weft_parity_lpips,     &weft_parity_patchgan, &weft_parity_vaegan,   &weft_parity_tiled,
+    &weft_parity_model,
 };
 
 static weft_status load_json(weft_parity *p) /* texts of tokenizers may hold NUL */
@@ -144,6 +145,9 @@ const weft_verb weft_verb_parity = {
         "class of a scheduler in the JSON file every noise level, model call and step of its\n"
         "walks is held against the file's; with the class \"formulas\" every tensor is computed\n"
         "by the formula of its name (limit 1e-5 both).\n"
+        "\n"
+        "With \"tile_sample_min_height\" in the JSON file an autoencoder encodes and decodes in\n"
+        "such tiles of the picture and of time.\n"
         "\n"
         "Of block formats every number must be the same, of dialects (files in the folder of that\n"
         "name) every parameter. Of a tokenizer (\"files\" beside the JSON file) the ids of every\n"

@@ -39,7 +39,7 @@ typedef struct weft_parity_kind {
 extern const weft_parity_kind weft_parity_shots, weft_parity_formulas, weft_parity_sampler,
     weft_parity_training, weft_parity_model, weft_parity_tokenizer, weft_parity_cleaning,
     weft_parity_dialect, weft_parity_blocks, weft_parity_lpips, weft_parity_patchgan,
-    weft_parity_vaegan;
+    weft_parity_vaegan, weft_parity_tiled;
 
 /* p->model, and p->graph. */
 weft_status weft_parity_open_model(weft_parity *p);

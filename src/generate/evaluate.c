@@ -117,8 +117,17 @@ static weft_status write_vae_sheet(vae_eval *e)
 static weft_status prepare_vae(vae_eval *e)
 {
     const weft_vae_eval_options *o = e->o;
-    WEFT_TRY(weft_vae_open(o->vae, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, o->frames, o->height,
-                           o->width, &e->vae));
+    const weft_vae_options vae = {.halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER,
+                                  .frames = o->frames,
+                                  .height = o->height,
+                                  .width = o->width,
+                                  .tile = o->tile};
+    weft_tile chosen;
+    WEFT_TRY(weft_vae_open_within(o->vae, &vae, o->memory ? o->memory : weft_memory_available(),
+                                  &e->vae, &chosen));
+    char tiles[64];
+    if (chosen.on && weft_vae_tiles(e->vae, tiles)[0])
+        weft_info("the VAE takes each picture in %s", tiles);
     WEFT_TRY(weft_vae_bind(e->vae));
     WEFT_TRY(weft_dataset_open(o->shards, o->split, false, &e->dataset));
     const weft_grid *grid = weft_vae_grid(e->vae);

@@ -11,6 +11,8 @@ typedef struct weft_vae_eval_options {
     int64_t frames, height, width; /* of the clips; as the grid takes them */
     double fps;                    /* 0: each video's own */
     int64_t limit;                 /* clips at most; 0: all */
+    const weft_tile *tile;         /* NULL: whole where that fits */
+    int64_t memory;                /* bytes for it; 0: what the machine has free */
     const char *sheet;             /* PNG: originals over reconstructions; NULL: none */
 } weft_vae_eval_options;
 

@@ -1,6 +1,7 @@
 #include "generate/generator.h"
 
 #include "base/fs.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "generate/windows.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A graph as this rank runs it. `graph` is the whole one, `own` the rank's (the same when there is
  * one rank). */
@@ -48,7 +50,7 @@ struct weft_generator {
     part encoder[WEFT_MAX_READERS], denoiser[2];
     float *noise; /* (noises, latents) to begin with; NULL: seeds' */
     int64_t noises;
-    weft_vae *vae; /* rank 0 */
+    weft_vae *vae;
     weft_leg *leg; /* [steps] */
     /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
      * told of a prompt) */
@@ -294,6 +296,39 @@ static weft_status lay_windows(weft_generator *p)
     return WEFT_OK;
 }
 
+/* The ranks of a machine share what it has free; all ranks take the least share of any, and so the
+ * same tiles. */
+static weft_status settle_memory(weft_generator *p)
+{
+    typedef struct share {
+        uint64_t machine; /* its name */
+        int64_t free;
+    } share;
+    int64_t *memory = &p->options.memory;
+    const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    share own = {XXH3_64bits(name, strlen(name)), weft_memory_available()};
+    share *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    if (!all)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    all[0] = own;
+    const weft_status_code status =
+        p->comm ? weft_comm_all_gather(p->comm, &own, sizeof own, all) : WEFT_OK;
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < ranks && status == WEFT_OK; i++) {
+        int beside = 0;
+        for (int k = 0; k < ranks; k++)
+            beside += all[k].machine == all[i].machine;
+        const int64_t each = all[i].free / beside;
+        least = each < least ? each : least;
+    }
+    if (!*memory)
+        *memory = least;
+    weft_free(all);
+    return status;
+}
+
 /* What is given, and from which step on the video is made over. */
 static weft_status open_given(weft_generator *p)
 {
@@ -310,6 +345,8 @@ static weft_status open_given(weft_generator *p)
     p->place.frames = o->frames;
     p->place.height = o->height;
     p->place.width = o->width;
+    p->place.tile = o->tile;
+    p->place.memory = o->memory;
     WEFT_TRY(weft_given_open(&o->given, &p->place, &p->given));
     if (o->strength > 0 && !o->given.video)
         return weft_fail(WEFT_E_ARG, "--strength %g: of which video? Give it as --video FILE",
@@ -519,6 +556,69 @@ static void part_free(part *s)
     weft_graph_free(s->graph);
 }
 
+static int64_t host_floats(const weft_generator *p)
+{
+    const int64_t all = p->options.batch * p->latent_floats;
+    return 2 * all + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) +
+           p->rows * p->captions.floats;
+}
+
+/* All of them, which run one at a time; how many. */
+enum { MAX_PROGRAMS = 2 + WEFT_MAX_READERS };
+static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
+{
+    int count = 0;
+    for (int i = 0; i < p->captions.readers; i++)
+        list[count++] = p->encoder[i].program;
+    for (int i = 0; i < p->experts; i++)
+        list[count++] = p->denoiser[i].program;
+    return count;
+}
+
+/* Of all but the VAE. */
+static int64_t bytes_beside(const weft_generator *p)
+{
+    weft_program *programs[MAX_PROGRAMS];
+    const int count = programs_of(p, programs);
+    int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_programs_bytes(programs, count);
+    for (int i = 0; i < count; i++)
+        bytes += weft_program_plan(programs[i])->source_bytes;
+    return bytes;
+}
+
+int64_t weft_generator_bytes(const weft_generator *p)
+{
+    const int64_t bytes = bytes_beside(p) + weft_vae_bytes(p->vae),
+                  before = weft_given_work_bytes(&p->given);
+    return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
+}
+
+const char *weft_generator_tiles(const weft_generator *p, char text[64])
+{
+    return weft_vae_tiles(p->vae, text);
+}
+
+/* Decoding must fit beside the rest before the first step is taken, not hours later. */
+static weft_status open_vae(weft_generator *p)
+{
+    const weft_vae_options o = {.halves = WEFT_VAE_DECODER,
+                                .frames = p->options.frames,
+                                .height = p->options.height,
+                                .width = p->options.width,
+                                .tile = p->options.tile};
+    const int64_t limit = p->options.memory, beside = bytes_beside(p) + weft_given_bytes(&p->given);
+    char needs[32], has[32];
+    weft_tile chosen;
+    if (beside >= limit)
+        return weft_fail(
+            WEFT_E_MEMORY,
+            "%s: transformer and text encoders take %s a rank, and there are %s; take "
+            "fewer or smaller frames, --weights bf16, more ranks with --parallel fsdp, "
+            "or say with --memory what may be taken",
+            p->folder, weft_format_bytes(beside, needs), weft_format_bytes(limit, has));
+    return weft_vae_open_within(p->vae_folder, &o, limit - beside, &p->vae, &chosen);
+}
+
 /* `runs/dit` for `runs/dit/model`. */
 static weft_status explain_folder(const char *folder)
 {
@@ -592,16 +692,16 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
     WEFT_GO(read_settings(p));
     WEFT_GO(check_frames(p));
     WEFT_GO(check_pixels(p));
-    WEFT_GO(weft_vae_open(p->vae_folder, WEFT_VAE_DECODER, p->options.frames, p->options.height,
-                          p->options.width, &p->vae));
     WEFT_GO(check_sizes(p));
     WEFT_GO(lay_windows(p));
+    WEFT_GO(settle_memory(p));
     WEFT_GO(open_given(p));
     p->guidance = p->options.guide ? p->options.guide : own_guidance(p);
     WEFT_GO(check_guidance(p));
     p->rows = p->options.batch * p->guidance->rows;
     WEFT_GO(lay_out(p));
     WEFT_GO(build_parts(p));
+    WEFT_GO(open_vae(p));
     WEFT_GO(check_adapters(p));
     *generator = p;
     p = NULL;
@@ -636,37 +736,6 @@ void weft_generator_free(weft_generator *p)
     weft_free(p->context);
     weft_free(p->noise);
     weft_free(p);
-}
-
-static int64_t host_floats(const weft_generator *p)
-{
-    const int64_t all = p->options.batch * p->latent_floats;
-    return 2 * all + weft_sampler_work(p->options.sampler, &p->scheduler.solver, all) +
-           p->rows * p->captions.floats;
-}
-
-/* All of them, which run one at a time; how many. */
-enum { MAX_PROGRAMS = 2 + WEFT_MAX_READERS };
-static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
-{
-    int count = 0;
-    for (int i = 0; i < p->captions.readers; i++)
-        list[count++] = p->encoder[i].program;
-    for (int i = 0; i < p->experts; i++)
-        list[count++] = p->denoiser[i].program;
-    return count;
-}
-
-int64_t weft_generator_bytes(const weft_generator *p)
-{
-    weft_program *programs[MAX_PROGRAMS];
-    const int count = programs_of(p, programs);
-    int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_vae_bytes(p->vae) +
-                    weft_programs_bytes(programs, count);
-    for (int i = 0; i < count; i++)
-        bytes += weft_program_plan(programs[i])->source_bytes;
-    const int64_t before = weft_given_work_bytes(&p->given);
-    return weft_given_bytes(&p->given) + (bytes > before ? bytes : before);
 }
 
 int64_t weft_generator_steps(const weft_generator *p)
@@ -750,6 +819,7 @@ weft_status weft_generator_bind(weft_generator *p)
     if (p->comm)
         WEFT_TRY(weft_comm_world(p->comm, &group));
     WEFT_TRY(weft_programs_bind(programs, count, p->store, group));
+    weft_vae_share(p->vae, group);
     return weft_vae_bind(p->vae);
 }
 
@@ -1024,12 +1094,13 @@ static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count
 static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
 {
     const weft_grid *grid = &p->grid;
+    const bool first_rank = !p->comm || weft_comm_rank(p->comm) == 0;
     const double scale = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
     for (int64_t i = 0; i < count; i++) {
         float *x = p->x + i * p->latent_floats;
         int64_t dim[4];
         weft_generator_latents(p, dim);
-        if (r->sink->latents)
+        if (r->sink->latents && first_rank)
             WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
         const int64_t frame = p->latent_floats / p->latent[0];
         for (int64_t k = 0; k < p->latent_floats; k++) {
@@ -1102,8 +1173,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
                                   p->work, &callbacks));
         for (int64_t i = 0; i < batch; i++)
             end_with(p, p->x + i * p->latent_floats);
-        if (!p->comm || weft_comm_rank(p->comm) == 0)
-            WEFT_TRY(decode_all(p, &r, now));
+        WEFT_TRY(decode_all(p, &r, now));
     }
     return WEFT_OK;
 }

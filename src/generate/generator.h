@@ -20,16 +20,18 @@ typedef enum weft_weights_kind {
 typedef struct weft_generator_options {
     int64_t frames, height, width; /* of the video; 0: what the model was trained on */
     int64_t steps;
-    double guidance;                  /* scale; 1: none, and half the work */
-    const weft_guidance *guide;       /* how it is used; NULL: what the scale asks for */
-    double guidance_rescale;          /* of the row that has it */
-    const char *negative;             /* what guidance leads away from; NULL: the empty text */
-    double guidance_low;              /* the scale below `boundary`; 0: the same */
-    double boundary;                  /* part of the times, 0..1; 0: the model's own, or none */
-    double shift;                     /* 0: the model's scheduler's */
-    double eta;                       /* noise of samplers that may add some: 0 none, 1 DDPM's */
-    const weft_sampler *sampler;      /* NULL: the model's scheduler's */
-    int64_t batch;                    /* prompts denoised together */
+    double guidance;             /* scale; 1: none, and half the work */
+    const weft_guidance *guide;  /* how it is used; NULL: what the scale asks for */
+    double guidance_rescale;     /* of the row that has it */
+    const char *negative;        /* what guidance leads away from; NULL: the empty text */
+    double guidance_low;         /* the scale below `boundary`; 0: the same */
+    double boundary;             /* part of the times, 0..1; 0: the model's own, or none */
+    double shift;                /* 0: the model's scheduler's */
+    double eta;                  /* noise of samplers that may add some: 0 none, 1 DDPM's */
+    const weft_sampler *sampler; /* NULL: the model's scheduler's */
+    int64_t batch;               /* prompts denoised together */
+    const weft_tile *tile; /* of decoding, read while it is opened; NULL: whole where that fits */
+    int64_t memory;        /* bytes that a rank may take; 0: what the machine has free */
     const weft_pass_switches *passes; /* read while it is opened; NULL: weft_pass_defaults */
     const weft_parallel *parallel;    /* read while it is opened; NULL: all ranks on dp */
     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
@@ -50,7 +52,8 @@ typedef struct weft_generator weft_generator;
 /* Reads a model folder (transformer/, text_encoder/, vae/, scheduler/, weft.json) as weft train
  * writes it or as models are published, builds and plans everything. With transformer_2/ that one
  * denoises below the boundary of model_index.json's "boundary_ratio". No weights are loaded and
- * nothing large is reserved, so that weft_generator_bytes() can be told first. `comm` may be NULL.
+ * nothing large is reserved, so that weft_generator_bytes() can be told first; what is more than
+ * options->memory is WEFT_E_MEMORY, unless decoding in tiles makes it less. `comm` may be NULL.
  * Of several ranks those on dp and fsdp split the denoising batch (prompts x guidance halves),
  * those on other axes the transformer. */
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
@@ -60,6 +63,8 @@ void weft_generator_free(weft_generator *generator); /* accepts NULL */
  * those what encodes the pictures that are given, which is gone by then. */
 int64_t weft_generator_bytes(const weft_generator *generator);
 weft_status weft_generator_bind(weft_generator *generator);
+/* "12 tiles of 256x256" that a picture is decoded in; "": whole. */
+const char *weft_generator_tiles(const weft_generator *generator, char text[64]);
 /* With what the options left open filled in; fps is the model's. */
 const weft_generator_options *weft_generator_settings(const weft_generator *generator);
 double weft_generator_fps(const weft_generator *generator);

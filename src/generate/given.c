@@ -264,6 +264,18 @@ static void seer_free(seer *s)
     weft_free(s->folder);
 }
 
+static weft_status open_encoder(const weft_given_place *place, int64_t frames, int64_t height,
+                                int64_t width, weft_vae **vae)
+{
+    const weft_vae_options o = {.halves = WEFT_VAE_ENCODER,
+                                .frames = frames,
+                                .height = height,
+                                .width = width,
+                                .tile = place->tile};
+    weft_tile chosen;
+    return weft_vae_open_within(place->vae_folder, &o, place->memory, vae, &chosen);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static weft_status open_image(const weft_given_place *place, weft_given *g, work *w)
@@ -287,8 +299,8 @@ static weft_status open_image(const weft_given_place *place, weft_given *g, work
         WEFT_TRY(weft_picture_tell(w->files.image, &w->canvas));
     if (!place->silent && w->files.last_image)
         WEFT_TRY(weft_picture_tell(w->files.last_image, &w->canvas));
-    WEFT_TRY(weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, w->image_frames, w->canvas.height,
-                           w->canvas.width, &w->image_vae));
+    WEFT_TRY(
+        open_encoder(place, w->image_frames, w->canvas.height, w->canvas.width, &w->image_vae));
     return weft_model_takes(place->denoiser, WEFT_PORT_IMAGE)
                ? open_seer(place, w->files.last_image ? 2 : 1, g, &w->seer)
                : WEFT_OK;
@@ -328,8 +340,7 @@ weft_status weft_given_open(const weft_given_files *files, const weft_given_plac
         if (!place->silent)
             status = weft_picture_tell(files->video, &w->canvas);
         if (status == WEFT_OK)
-            status = weft_vae_open(place->vae_folder, WEFT_VAE_ENCODER, place->frames,
-                                   place->height, place->width, &w->video_vae);
+            status = open_encoder(place, place->frames, place->height, place->width, &w->video_vae);
     }
     if (status == WEFT_OK)
         *given = g;

@@ -4,7 +4,7 @@
 #define WEFT_GENERATE_GIVEN_H
 
 #include "generate/pictures.h"
-#include "model/model.h"
+#include "model/tiling.h"
 
 typedef struct weft_given_files {
     const char *image, *last_image; /* the first frame and the last; NULL: none */
@@ -20,9 +20,11 @@ typedef struct weft_given_place {
     const weft_model *denoiser;
     const weft_grid *grid;         /* pixels to latents */
     int64_t frames, height, width; /* pixels */
-    bool trained; /* the folder says that its model was trained with a given first frame */
-    bool silent;  /* says nothing of sizes: another rank does */
-    bool zeros;   /* and with zeros where others have latents of grey pixels */
+    bool trained;          /* the folder says that its model was trained with a given first frame */
+    bool silent;           /* says nothing of sizes: another rank does */
+    bool zeros;            /* and with zeros where others have latents of grey pixels */
+    const weft_tile *tile; /* of encoding; NULL: whole where that fits into `memory` bytes */
+    int64_t memory;
 } weft_given_place;
 
 /* Of one video, the same for all prompts. Cells are latent frames, rows, columns; latents are

@@ -353,7 +353,7 @@ const weft_family weft_family_cogvideox_vae = {
     .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents),
+    .grid = grid, .statistics = AT(latents), .tile = {{0, 240, 360}, {0, 200, 288}, .parts = true},
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -568,7 +568,7 @@ const weft_family weft_family_cosmos_vae = {
     .config_bytes = sizeof(cosmos_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents),
+    .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 448, 448}},
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -135,6 +135,7 @@ typedef struct weft_grid {
     /* autoencoder: latent frames of a stream's pieces; the first takes what does not divide too. 0:
      * only the whole video at once */
     int64_t piece;
+    int64_t cell;     /* autoencoder: a side of pixels that are channels inside; 0: 1 */
     int64_t channels; /* of the latents */
     int64_t out_channels;
     /* denoiser: the only frames, height and width of latents, and number of text tokens, that it
@@ -314,6 +315,14 @@ typedef struct weft_given_frames {
     bool asks;
 } weft_given_frames;
 
+/* The tiles that a reference takes large pictures in (model/tiling.h): frames, rows and columns of
+ * pixels, and from one tile to the next. Frames 0: no tiles of time; else videos that are longer
+ * than one are taken in them, whatever the picture's size. */
+typedef struct weft_tile_rule {
+    int64_t size[3], step[3];
+    bool parts; /* the overlap is a part of a tile, rounded down on either side of the half */
+} weft_tile_rule;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* another that is read as it; NULL: none */
@@ -341,6 +350,7 @@ struct weft_family {
     void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
 
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
+    weft_tile_rule tile;                               /* autoencoders */
     size_t statistics; /* autoencoders: where the config has its weft_statistics */
     /* Weights that training from nothing begins with; NULL: those of the graph's own. */
     void (*begin)(const void *config, const weft_weight *weight, int64_t count, uint64_t seed);

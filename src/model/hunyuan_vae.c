@@ -237,7 +237,7 @@ const weft_family weft_family_hunyuan_vae = {
     .config_bytes = sizeof(hunyuan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents),
+    .grid = grid, .statistics = AT(latents), .tile = {{16, 256, 256}, {12, 192, 192}},
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

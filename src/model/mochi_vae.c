@@ -308,7 +308,7 @@ const weft_family weft_family_mochi_vae = {
     .config_bytes = sizeof(mochi_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents),
+    .grid = grid, .statistics = AT(latents), .tile = {{0, 256, 256}, {0, 192, 192}},
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -204,7 +204,7 @@ const weft_family weft_family_sd_vae = {
     .config_bytes = sizeof(sd_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .grid = grid, .statistics = AT(latents),
+    .grid = grid, .statistics = AT(latents), .tile = {{0, 512, 512}, {0, 384, 384}, .parts = true},
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

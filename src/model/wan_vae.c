@@ -519,6 +519,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->factor[1] = grid->factor[2] = space_factor(c);
     grid->causal = true;
     grid->piece = 1;
+    grid->cell = patch_of(c);
     grid->channels = grid->out_channels = c->z_dim;
 }
 
@@ -651,7 +652,8 @@ const weft_family weft_family_wan_vae = {
     .config_bytes = sizeof(wan_vae), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = weft_autoencoder_ports, .ports = WEFT_AUTOENCODER_PORTS, .shape = shape, .build = build,
-    .clamps = true, .grid = grid, .statistics = AT(latents), .begin = begin,
+    .clamps = true, .grid = grid, .statistics = AT(latents),
+    .tile = {{0, 256, 256}, {0, 192, 192}}, .begin = begin,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
 };
 /* clang-format on */

@@ -123,6 +123,7 @@ typedef struct weft_tensor {
     int replica, replicas;
     bool mapped; /* kept elsewhere: on the host `data` is a file's; see weft_tensor_drop */
     bool frozen; /* a parameter that is not trained */
+    bool lent;   /* `data` is another store's */
 } weft_tensor;
 weft_tensor *weft_store_find(weft_store *store, const char *name);   /* NULL: none */
 int64_t weft_store_index(const weft_store *store, const char *name); /* -1: none */
@@ -133,6 +134,8 @@ weft_status weft_store_add(weft_store *store, const char *name, weft_dtype dtype
                            weft_tensor **out);
 /* Zeros of the name, type and part of `like`. */
 weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft_tensor **out);
+/* The tensor of another store, whose memory stays that one's and must outlive this one's use. */
+weft_status weft_store_lend(weft_store *store, const weft_tensor *tensor);
 /* Adds every param and state of `graph` that is not there yet, initialised as the graph says; the
  * part is that of the graph's rank in its mesh. */
 weft_status weft_store_init(weft_store *store, const weft_graph *graph, uint64_t seed);

@@ -67,9 +67,9 @@ void weft_store_free(weft_store *store)
         return;
     for (int64_t i = 0; i < store->count; i++) {
         weft_tensor *t = store->tensor[i];
-        if (t->mapped && store->device == &weft_device_host)
+        if (t->mapped && store->device == &weft_device_host && !t->lent)
             weft_scratch_unmap(t->data, tensor_bytes(t));
-        else
+        else if (!t->lent)
             store->device->free(t->data);
         weft_free((char *)(uintptr_t)store->tensor[i]->name);
         weft_free(store->tensor[i]);
@@ -113,7 +113,7 @@ static int64_t sum_bytes(const weft_store *store, bool mapped)
 {
     int64_t bytes = 0;
     for (int64_t i = 0; i < store->count; i++)
-        if (store->tensor[i]->mapped == mapped)
+        if (store->tensor[i]->mapped == mapped && !store->tensor[i]->lent)
             bytes += weft_aligned(tensor_bytes(store->tensor[i]));
     return bytes;
 }
@@ -186,6 +186,28 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
+    return WEFT_OK;
+}
+
+weft_status weft_store_lend(weft_store *store, const weft_tensor *of)
+{
+    if (weft_store_find(store, of->name))
+        return weft_fail(WEFT_E_ARG, "tensor \"%s\" is in the store already", of->name);
+    WEFT_TRY(grow_table(store));
+    WEFT_TRY(
+        weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
+    weft_tensor *tensor = weft_alloc(sizeof *tensor);
+    char *copy = weft_strdup(of->name);
+    if (!tensor || !copy) {
+        weft_free(tensor);
+        weft_free(copy);
+        return weft_fail(WEFT_E_MEMORY, "no memory for \"%s\"", of->name);
+    }
+    *tensor = *of;
+    tensor->name = copy;
+    tensor->lent = true;
+    store->slot[slot_of(store, copy)] = store->count + 1;
+    store->tensor[store->count++] = tensor;
     return WEFT_OK;
 }
 

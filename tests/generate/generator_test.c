@@ -6,6 +6,7 @@
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,8 +183,9 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     const float *whole = weft_program_output(program, "reconstruction")->data;
 
     weft_vae *vae;
-    cr_assert_eq(weft_vae_open(path, WEFT_VAE_ENCODER | WEFT_VAE_DECODER, T, 16, 16, &vae), WEFT_OK,
-                 "%s", weft_error_message());
+    const weft_vae_options options = {
+        .halves = WEFT_VAE_ENCODER | WEFT_VAE_DECODER, .frames = T, .height = 16, .width = 16};
+    cr_assert_eq(weft_vae_open(path, &options, &vae), WEFT_OK, "%s", weft_error_message());
     cr_assert_eq(weft_vae_bind(vae), WEFT_OK);
     for (int round = 0; round < 2;
          round++) { /* a second video does not see the first one's caches */
@@ -200,4 +202,141 @@ Test(vae, stream_equals_one_shot, .init = setup, .fini = teardown)
     weft_graph_free(g);
     free(video);
     free(decoded);
+}
+
+/* ---- tiles ---------------------------------------------------------------------------------- */
+
+enum { SIDE = 64, FRAMES = 5, ALL = FRAMES * SIDE * SIDE * 3, LATENTS = 2 * 8 * 8 * 4 };
+static const weft_tile small_tiles = {.on = true, .size = {0, 32, 32}, .step = {0, 24, 24}};
+
+typedef struct one_rank {
+    weft_comm *comm;
+    float latents[LATENTS], *video;
+    int64_t given; /* frames */
+    weft_status_code status;
+} one_rank;
+
+static weft_status_code keep_frames(void *user, int64_t first_frame, int64_t count,
+                                    const float *frames)
+{
+    one_rank *r = user;
+    memcpy(r->video + first_frame * SIDE * SIDE * 3, frames,
+           (size_t)(count * SIDE * SIDE * 3) * sizeof *frames);
+    r->given += count;
+    return WEFT_OK;
+}
+
+static void fill_latents(float *latents)
+{
+    for (int i = 0; i < LATENTS; i++)
+        latents[i] = weft_random_normal(2, WEFT_RNG_TEST, (uint64_t)i);
+}
+
+static weft_status_code decode_shared(one_rank *r, const weft_tile *tile)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/vae", folder);
+    const weft_vae_options options = {
+        .halves = WEFT_VAE_DECODER, .frames = FRAMES, .height = SIDE, .width = SIDE, .tile = tile};
+    weft_vae *vae = NULL;
+    weft_group *group = NULL;
+    weft_status_code status = weft_vae_open(path, &options, &vae);
+    if (status == WEFT_OK && r->comm)
+        status = weft_comm_world(r->comm, &group);
+    if (status == WEFT_OK)
+        status = weft_vae_bind(vae);
+    if (status == WEFT_OK) {
+        weft_vae_share(vae, group);
+        status = weft_vae_decode(vae, r->latents, 2, keep_frames, r);
+    }
+    weft_vae_free(vae);
+    return status;
+}
+
+static void *run_rank(void *user)
+{
+    one_rank *r = user;
+    r->status = decode_shared(r, &small_tiles);
+    return NULL;
+}
+
+/* Every rank makes its tiles, the first one lays them: the bits of one rank that makes all. */
+Test(tiles, ranks_give_the_same_bits, .init = setup, .fini = teardown)
+{
+    enum { RANKS = 3 };
+    static one_rank alone, rank[RANKS];
+    weft_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    fill_latents(alone.latents);
+    alone.video = malloc(ALL * 4);
+    cr_assert_eq(decode_shared(&alone, &small_tiles), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(alone.given, FRAMES);
+    cr_assert_eq(weft_comm_open_fake(RANKS, comm), WEFT_OK);
+    for (int i = 0; i < RANKS; i++) {
+        rank[i].comm = comm[i];
+        rank[i].video = malloc(ALL * 4);
+        fill_latents(rank[i].latents);
+        pthread_create(&thread[i], NULL, run_rank, &rank[i]);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < RANKS; i++) {
+        cr_expect_eq(rank[i].status, WEFT_OK, "rank %d", i);
+        cr_expect_eq(rank[i].given, i ? 0 : FRAMES);
+        weft_comm_free(comm[i]);
+    }
+    cr_expect(!memcmp(rank[0].video, alone.video, ALL * 4));
+    for (int i = 0; i < RANKS; i++)
+        free(rank[i].video);
+    free(alone.video);
+}
+
+/* Tiles that nothing needs change nothing; those that are needed come near, and stay in limits. */
+Test(tiles, beside_the_whole, .init = setup, .fini = teardown)
+{
+    static one_rank whole, large, small;
+    one_rank *all[3] = {&whole, &large, &small};
+    const weft_tile one = {.on = true, .size = {0, SIDE, SIDE}};
+    const weft_tile *const tile[3] = {NULL, &one, &small_tiles};
+    for (int i = 0; i < 3; i++) {
+        fill_latents(all[i]->latents);
+        all[i]->video = malloc(ALL * 4);
+        cr_assert_eq(decode_shared(all[i], tile[i]), WEFT_OK, "%s", weft_error_message());
+    }
+    cr_expect(!memcmp(whole.video, large.video, ALL * 4));
+    const double error = relative(small.video, whole.video, ALL);
+    cr_expect(error > 0 && error < 0.9, "%g", error);
+    for (int i = 0; i < ALL; i++)
+        cr_assert(fabsf(small.video[i]) <= 1);
+    for (int i = 0; i < 3; i++)
+        free(all[i]->video);
+}
+
+/* What is too large is taken in tiles, and refused with the least where those are too large too. */
+Test(tiles, chosen_by_memory, .init = setup, .fini = teardown)
+{
+    char path[200], text[64];
+    snprintf(path, sizeof path, "%s/vae", folder);
+    const weft_vae_options options = {
+        .halves = WEFT_VAE_DECODER, .frames = 5, .height = 512, .width = 512};
+    weft_vae *vae;
+    weft_tile chosen;
+    cr_assert_eq(weft_vae_open_within(path, &options, INT64_MAX, &vae, &chosen), WEFT_OK);
+    const int64_t whole = weft_vae_bytes(vae);
+    cr_expect(!chosen.on);
+    cr_expect_str_eq(weft_vae_tiles(vae, text), "");
+    weft_vae_free(vae);
+
+    cr_assert_eq(weft_vae_open_within(path, &options, whole - 1, &vae, &chosen), WEFT_OK);
+    cr_expect(chosen.on && weft_vae_bytes(vae) < whole);
+    cr_expect_str_eq(weft_vae_tiles(vae, text), "9 tiles of 256x256");
+    const int64_t own = weft_vae_bytes(vae);
+    weft_vae_free(vae);
+
+    cr_assert_eq(weft_vae_open_within(path, &options, own - 1, &vae, &chosen), WEFT_OK);
+    cr_expect_str_eq(weft_vae_tiles(vae, text), "36 tiles of 128x128");
+    weft_vae_free(vae);
+
+    cr_expect_eq(weft_vae_open_within(path, &options, 1000, &vae, &chosen), WEFT_E_MEMORY);
+    cr_expect(strstr(weft_error_message(), "in the smallest tiles"), "%s", weft_error_message());
 }

@@ -57,3 +57,33 @@ for i in range(3):
         print(many, i, error)
         assert error <= 1e-5, error
 PY
+
+# a picture in tiles: on one rank and on several the same; chosen where memory is short, and refused before the first step
+large=(--prompt "a red circle moving left" --height 128 --width 128)
+generate 1 whole.mp4 "${large[@]}"
+peak() { sed -n 's/.*predicted peak \([0-9.]*\) \([KMG]iB\).*/\1\2/p' generate.log; }
+whole=$(peak)
+generate 1 tiled.mp4 "${large[@]}" --tile 64x64+16
+grep -q "decoded in 9 tiles of 64x64" generate.log || { cat generate.log; fail "no word about tiles"; }
+tiled=$(peak)
+generate 2 tiled2.mp4 "${large[@]}" --tile 64x64+16
+python3 - "$whole" "$tiled" <<'PY' || fail "tiles"
+import array, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+def error(a, b): return sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(x * x for x in a) ** 0.5
+def bytes_of(text): return float(text[:-3]) * {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[text[-3:]]
+one, two, whole = load("tiled.npy"), load("tiled2.npy"), load("whole.npy")
+print(error(one, two), error(one, whole), sys.argv)
+assert len(one) == len(whole) and error(one, two) <= 1e-5 and 0 < error(one, whole) < 0.5
+assert bytes_of(sys.argv[2]) < 0.6 * bytes_of(sys.argv[1])
+PY
+generate 1 short.mp4 "${large[@]}" --memory $(python3 -c "print(int(float('${tiled%MiB}') * 2 ** 20) + 20000)")
+grep -q "decoded in 9 tiles of 64x64" generate.log || { cat generate.log; fail "no tiles where memory is short"; }
+refused "in the smallest tiles" 1 --height 128 --width 128 --memory 2MiB
+grep -q "predicted peak" generate.log && fail "begun without the memory for it"
+refused "transformer and text encoders take" 1 --memory 100KiB
+refused "known are auto, on, off" 1 --tile 64
+refused "multiples of 8" 1 --height 128 --width 128 --tile 64x64+20
+exit 0

@@ -1,0 +1,151 @@
+/* weft parity of autoencoders that take pictures and videos in tiles: "tile_sample_..." in the JSON
+ * file says which, and each tensor of the outputs by its name what is done:
+ *
+ *     out.tiled..., out.untiled...      decoding of in.latents, in tiles of the picture or not
+ *     out.temporal_only...              the same, in tiles of time alone
+ *     out..._long                       of in.latents_long
+ *     out..._moments                    encoding of in.sample: means, then log variances */
+#include "cli/parity_model.h"
+#include "generate/vae_stream.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_tiled(const json_t *json)
+{
+    return json_is_integer(json_object_get(json, "tile_sample_min_height"));
+}
+
+static weft_status read_tile(const weft_parity *p, weft_tile *tile)
+{
+    static const char *const size[3] = {"tile_sample_min_num_frames", "tile_sample_min_height",
+                                        "tile_sample_min_width"},
+                             *const step[3] = {"tile_sample_stride_num_frames",
+                                               "tile_sample_stride_height",
+                                               "tile_sample_stride_width"};
+    for (int i = 0; i < 3; i++) {
+        WEFT_TRY(weft_json_get_i64_or(p->json, size[i], p->config_file, 0, &tile->size[i]));
+        WEFT_TRY(weft_json_get_i64_or(p->json, step[i], p->config_file, 0, &tile->step[i]));
+    }
+    return WEFT_OK;
+}
+
+/* (B,T,Y,X,C) to the file's (B,C,T,Y,X). */
+static void to_theirs(const float *ours, int64_t places, int64_t channels, float *theirs)
+{
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = 0; i < places; i++)
+            theirs[c * places + i] = ours[i * channels + c];
+}
+
+typedef struct frames_of {
+    float *to;
+    int64_t frame;
+} frames_of;
+
+static weft_status_code keep(void *user, int64_t first, int64_t count, const float *frames)
+{
+    const frames_of *f = user;
+    memcpy(f->to + first * f->frame, frames, (size_t)(count * f->frame) * sizeof *frames);
+    return WEFT_OK;
+}
+
+/* Sample `b` of the input into ours, of the output from ours. */
+static weft_status run_one(weft_vae *vae, bool encodes, const float *in, const int64_t dim[5],
+                           float *out, int64_t frame)
+{
+    frames_of f = {out, frame};
+    return encodes ? weft_vae_encode(vae, in, dim[2], out)
+                   : weft_vae_decode(vae, in, dim[2], keep, &f);
+}
+
+static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft_stored_tensor *out,
+                               double *worst)
+{
+    const char *name = out->name + strlen("out.");
+    const bool encodes = strstr(name, "_moments") != NULL;
+    const weft_stored_tensor *in;
+    WEFT_TRY(weft_parity_need(p,
+                              encodes                 ? "in.sample"
+                              : strstr(name, "_long") ? "in.latents_long"
+                                                      : "in.latents",
+                              &in));
+    if (in->rank != 5 || out->rank != 5 || in->dim[0] != out->dim[0])
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" and \"%s\" are not videos of as many samples",
+                         p->file, in->name, out->name);
+    const weft_grid grid = weft_model_grid(&p->model);
+    const int64_t *pixels = encodes ? in->dim : out->dim;
+    weft_tile asked = *tile;
+    asked.on = !strncmp(name, "tiled", 5);
+    const weft_vae_options options = {.halves = encodes ? WEFT_VAE_ENCODER : WEFT_VAE_DECODER,
+                                      .frames =
+                                          encodes ? pixels[2] : weft_grid_frames(&grid, in->dim[2]),
+                                      .height = encodes ? pixels[3] : in->dim[3] * grid.factor[1],
+                                      .width = encodes ? pixels[4] : in->dim[4] * grid.factor[2],
+                                      .tile = &asked,
+                                      .raw = true};
+    const int64_t made[3] = {encodes ? weft_grid_latent_frames(&grid, in->dim[2]) : options.frames,
+                             options.height / (encodes ? grid.factor[1] : 1),
+                             options.width / (encodes ? grid.factor[2] : 1)};
+    const weft_model_size any = {1, 1, 1, 1, 0};
+    const int64_t video = weft_model_shape(&p->model, &any, WEFT_PORT_VIDEO).dim[4],
+                  moments = grid.channels * (weft_model_has(&p->model, WEFT_PORT_LOGVAR) ? 2 : 1);
+    if (memcmp(made, out->dim + 2, sizeof made) != 0 ||
+        in->dim[1] != (encodes ? video : grid.channels) ||
+        out->dim[1] != (encodes ? moments : video))
+        return weft_fail(WEFT_E_SHAPE, "%s: \"%s\" has not the size that \"%s\" makes", p->file,
+                         out->name, in->name);
+    weft_vae *vae;
+    WEFT_TRY(weft_vae_open_model(&p->model, &options, &vae));
+    const int64_t each = out->count / out->dim[0];
+    float *ours_in = NULL, *ours = weft_alloc(each * 4), *turned = weft_alloc(out->count * 4),
+          *theirs = weft_alloc(out->count * 4);
+    weft_status_code status = WEFT_OK;
+    if (!ours || !turned || !theirs)
+        WEFT_GO(weft_fail(WEFT_E_MEMORY, "%s: out of memory", p->file));
+    WEFT_GO(weft_parity_load(p, in->name, WEFT_PARITY_BCTYX, &ours_in));
+    WEFT_GO(weft_vae_bind_to(vae, p->store));
+    for (int64_t b = 0; b < in->dim[0]; b++) {
+        WEFT_GO(run_one(vae, encodes, ours_in + b * (in->count / in->dim[0]), in->dim, ours,
+                        each / out->dim[2]));
+        for (int64_t i = 0; i < each && p->model.family->clamps && !encodes; i++)
+            ours[i] = ours[i] < -1 ? -1 : ours[i] > 1 ? 1 : ours[i];
+        to_theirs(ours, each / out->dim[1], out->dim[1], turned + b * each);
+    }
+    weft_tensor_to_f32(out, theirs);
+    weft_parity_judge(p, "output", name, turned, theirs, out->count,
+                      weft_parity_norm(theirs, out->count), p->output_tolerance, worst);
+out:
+    weft_free(ours_in);
+    weft_free(ours);
+    weft_free(turned);
+    weft_free(theirs);
+    weft_vae_free(vae);
+    return status;
+}
+
+static weft_status compare_tiled(weft_parity *p)
+{
+    double worst = 0;
+    weft_tile tile = {0};
+    WEFT_TRY(weft_parity_open_model(p));
+    if (p->model.family->role != WEFT_ROLE_AUTOENCODER)
+        return weft_fail(WEFT_E_FORMAT, "%s: a %s does not work in tiles", p->config_file,
+                         weft_model_class(&p->model));
+    WEFT_TRY(read_tile(p, &tile));
+    const weft_model_size size = weft_model_smallest(&p->model);
+    weft_model_build(p->graph, &p->model, &size, false);
+    WEFT_TRY(weft_parity_compile(p));
+    for (int64_t i = 0; i < weft_tensors_count(p->golden); i++) {
+        const weft_stored_tensor *t = weft_tensors_at(p->golden, i);
+        if (!strncmp(t->name, "out.", 4))
+            WEFT_TRY(compare_one(p, &tile, t, &worst));
+    }
+    if (p->compared == 0)
+        return weft_fail(WEFT_E_FORMAT, "%s: no \"out.\" in it", p->file);
+    printf("%s: worst relative error of outputs %.2e (limit %.0e), %d tensors\n", p->file, worst,
+           p->output_tolerance, p->compared);
+    return WEFT_OK;
+}
+
+const weft_parity_kind weft_parity_tiled = {"tiled", is_tiled, compare_tiled};

@@ -1,0 +1,146 @@
+#include "model/tiling.h"
+
+static const char *const sides[3] = {"frames", "height", "width"};
+
+/* Sizes and steps in pixels, the family's own where nothing is asked for. */
+static void settle(const weft_tile_rule *rule, const weft_tile *asked, const int64_t factor[3],
+                   int64_t size[3], int64_t step[3])
+{
+    for (int i = 0; i < 3; i++) {
+        size[i] = asked->size[i] ? asked->size[i] : rule->size[i];
+        step[i] = asked->step[i] ? asked->step[i] : rule->step[i];
+        if (!asked->size[i] || asked->step[i] || !rule->size[i])
+            continue;
+        /* another size: as much of it overlaps, in whole latents */
+        step[i] = size[i] * rule->step[i] / rule->size[i] / factor[i] * factor[i];
+        step[i] = step[i] ? step[i] : factor[i];
+    }
+}
+
+/* A part of a tile, rounded down each time: how references with an overlap factor count. */
+static void by_parts(int64_t size, int64_t step, int64_t factor, bool decoder, weft_tile_side *side)
+{
+    const double part = (double)(size - step) / (double)size;
+    const int64_t latents = size / factor, from = decoder ? latents : size,
+                  to = decoder ? size : latents;
+    side->size = from;
+    side->step = (int64_t)((double)from * (1 - part));
+    side->blend = (int64_t)((double)to * part);
+    side->keep = to - side->blend;
+}
+
+/* A decoder's `cell` pixels come out as one with more channels, and an encoder's go in so: there
+ * sizes are counted in cells. */
+static void by_steps(int64_t size, int64_t step, int64_t factor, int64_t cell, bool decoder,
+                     weft_tile_side *side)
+{
+    const int64_t own = factor / cell; /* cells of a latent */
+    if (decoder)
+        *side = (weft_tile_side){size / factor, step / factor, (size / cell - step / cell) * cell,
+                                 step / cell * cell};
+    else
+        *side = (weft_tile_side){size * cell, step * cell, size / own - step / own, step / own};
+}
+
+static void in_time(int64_t size, int64_t step, int64_t factor, bool decoder, weft_tile_side *side)
+{
+    if (decoder)
+        *side = (weft_tile_side){size / factor + 1, step / factor, size - step, step};
+    else
+        *side = (weft_tile_side){size + 1, step, size / factor - step / factor, step / factor};
+}
+
+/* Tiles of whole latents (an encoder takes nothing else) that cover all and leave no gap. */
+static weft_status check(const weft_tiling *t, int i, bool decoder, bool parts, int64_t factor,
+                         int64_t size, int64_t step)
+{
+    const weft_tile_side *s = &t->side[i];
+    const int64_t last = weft_tiling_count(t, i) - 1, rest = weft_tiling_length(t, i, last);
+    const int64_t covered = last * s->keep + weft_tiling_made(t, i, rest);
+    if (s->size < 1 || s->step < 1 || s->keep < 1 || s->blend < 0 || step > size)
+        return weft_fail(
+            WEFT_E_ARG,
+            "tiles of %lld in %s with %lld from one to the next: a tile needs %lld and "
+            "more, and a step from %lld to the tile's size",
+            (long long)size, sides[i], (long long)step, (long long)factor, (long long)factor);
+    if (!decoder && (s->size - (i == 0)) % factor + s->step % factor)
+        return weft_fail(WEFT_E_ARG,
+                         "tiles of %lld in %s, %lld from one to the next: this encoder takes "
+                         "multiples of %lld",
+                         (long long)size, sides[i], (long long)step, (long long)factor);
+    /* a reference that takes parts of tiles lays those that do not fit into a larger picture */
+    const bool apart = parts && i && s->keep * t->down[i] != s->step * t->up[i];
+    return i == 0 || (covered >= t->out[i] && !apart)
+               ? WEFT_OK
+               : weft_fail(WEFT_E_ARG,
+                           "tiles of %lld in %s, %lld from one to the next, do not lie close: take "
+                           "multiples of %lld",
+                           (long long)size, sides[i], (long long)step, (long long)factor);
+}
+
+weft_status weft_tiling_of(const weft_model *model, const weft_tile *asked, bool decoder,
+                           const int64_t pixels[3], weft_tiling *tiling)
+{
+    const weft_grid grid = weft_model_grid(model);
+    const weft_tile_rule *rule = &model->family->tile;
+    weft_tiling t = {.causal = grid.causal, .cell = decoder && grid.cell ? grid.cell : 1};
+    int64_t size[3], step[3];
+    if (asked->size[0] && !rule->size[0])
+        return weft_fail(WEFT_E_UNSUPPORTED, "%s is not taken in tiles of time; leave out frames",
+                         weft_model_class(model));
+    settle(rule, asked, grid.factor, size, step);
+    for (int i = 0; i < 3; i++) {
+        const int64_t latents =
+            i ? pixels[i] / grid.factor[i] : weft_grid_latent_frames(&grid, pixels[i]);
+        t.in[i] = decoder ? latents : pixels[i];
+        t.out[i] = decoder ? pixels[i] : latents;
+        t.up[i] = decoder ? grid.factor[i] : 1;
+        t.down[i] = decoder ? 1 : grid.factor[i];
+        if (i == 0)
+            in_time(size[i], step[i], grid.factor[i], decoder, &t.side[i]);
+        else if (rule->parts)
+            by_parts(size[i], step[i], grid.factor[i], decoder, &t.side[i]);
+        else
+            by_steps(size[i], step[i], grid.factor[i], grid.cell ? grid.cell : 1, decoder,
+                     &t.side[i]);
+    }
+    for (int i = 1; i < 3; i++) { /* no tile has more to keep than comes out of it */
+        const int64_t made = weft_tiling_made(&t, i, t.side[i].size);
+        t.side[i].keep = t.side[i].keep < made ? t.side[i].keep : made;
+    }
+    t.in_time = size[0] > 0 && t.in[0] > t.side[0].size - 1;
+    t.in_space = asked->on && (t.in[1] > t.side[1].size || t.in[2] > t.side[2].size);
+    for (int i = 0; i < 3; i++)
+        if (i ? t.in_space : t.in_time)
+            WEFT_TRY(check(&t, i, decoder, rule->parts, grid.factor[i], size[i], step[i]));
+    *tiling = t;
+    return WEFT_OK;
+}
+
+static bool is_tiled(const weft_tiling *t, int side)
+{
+    return side ? t->in_space : t->in_time;
+}
+
+int64_t weft_tiling_count(const weft_tiling *t, int side)
+{
+    const int64_t step = t->side[side].step;
+    return is_tiled(t, side) && step > 0 ? (t->in[side] + step - 1) / step : 1;
+}
+
+int64_t weft_tiling_first(const weft_tiling *t, int side, int64_t index)
+{
+    return is_tiled(t, side) ? index * t->side[side].step : 0;
+}
+
+int64_t weft_tiling_length(const weft_tiling *t, int side, int64_t index)
+{
+    const int64_t rest = t->in[side] - weft_tiling_first(t, side, index);
+    return is_tiled(t, side) && rest > t->side[side].size ? t->side[side].size : rest;
+}
+
+int64_t weft_tiling_made(const weft_tiling *t, int side, int64_t length)
+{
+    return side || !t->causal ? length * t->up[side] / t->down[side]
+                              : 1 + (length - 1) * t->up[side] / t->down[side];
+}
