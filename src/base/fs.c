@@ -399,6 +399,15 @@ void weft_map_close(weft_map *map)
     *map = (weft_map){0};
 }
 
+void weft_map_forget(const void *data, int64_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data,
+                    first = (begin + page - 1) / page * page,
+                    end = (begin + (uintptr_t)bytes) / page * page;
+    if (end > first)
+        madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 static weft_status add_name(weft_names *names, const char *prefix, const char *name)
 {
     WEFT_TRY(weft_grow((void **)&names->name, names->count, &names->capacity, sizeof *names->name));

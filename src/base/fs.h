@@ -57,6 +57,9 @@ typedef struct weft_map {
 } weft_map;
 weft_status weft_map_open(const char *path, weft_map *map);
 void weft_map_close(weft_map *map);
+/* Part of a file's map that will hardly be looked at again: its whole pages count no longer as
+ * memory of this process, and come back from the file when they are; what was written stays. */
+void weft_map_forget(const void *data, int64_t bytes);
 
 /* Names in a folder, sorted by bytes, without "." and ".."; recursive gives paths relative to
  * `dir` of regular files only (symbolic links to files are followed, to folders are not); a folder

@@ -68,12 +68,3 @@ void weft_scratch_unmap(void *data, int64_t bytes)
     if (data)
         munmap(data, (size_t)bytes);
 }
-
-void weft_scratch_drop(const void *data, int64_t bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data,
-                    first = (begin + page - 1) / page * page,
-                    end = (begin + (uintptr_t)bytes) / page * page;
-    if (end > first)
-        madvise((void *)first, end - first, MADV_DONTNEED);
-}

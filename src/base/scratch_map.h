@@ -9,7 +9,5 @@
  * where that is too little. */
 weft_status weft_scratch_map(const char *dir, int64_t bytes, void **data);
 void weft_scratch_unmap(void *data, int64_t bytes); /* accepts NULL */
-/* The whole pages of [data, data + bytes) leave this process' memory; what is in them stays. */
-void weft_scratch_drop(const void *data, int64_t bytes);
 
 #endif

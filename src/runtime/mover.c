@@ -1,5 +1,6 @@
 #include "runtime/mover.h"
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/scratch_map.h"
 
@@ -30,7 +31,7 @@ static void copy(const weft_carry *m)
         const int64_t bytes = m->bytes - at < PIECE ? m->bytes - at : PIECE;
         memcpy((char *)m->to + at, (const char *)m->from + at, (size_t)bytes);
         if (m->mapped)
-            weft_scratch_drop((const char *)m->mapped + at, bytes);
+            weft_map_forget((const char *)m->mapped + at, bytes);
     }
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "base/convert.h"
+#include "base/fs.h"
 #include "base/scratch_map.h"
 #include "runtime/part.h"
 
@@ -53,7 +54,7 @@ void weft_store_keep_away(weft_store *store, const char *const *patterns, int co
 void weft_tensor_drop_part(const weft_tensor *tensor, int64_t at, int64_t bytes)
 {
     if (tensor->mapped && tensor->data)
-        weft_scratch_drop((const char *)tensor->data + at, bytes);
+        weft_map_forget((const char *)tensor->data + at, bytes);
 }
 
 void weft_tensor_drop(const weft_tensor *tensor)

@@ -1,6 +1,7 @@
 #include "runtime/weights.h"
 
 #include "base/convert.h"
+#include "base/fs.h"
 #include "base/listing.h"
 #include "format/safetensors.h"
 #include "runtime/part.h"
@@ -120,32 +121,40 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     return status;
 }
 
-/* Packed data at `whole`, expanded so many rows (along dim `d`) at a time that they take
- * CHUNK_BYTES, those rows alone that the own box has. */
-static weft_status expand_in(const weft_stored_tensor *from, const weft_box *whole, int d,
+/* What the file holds at `whole`, so many rows (along dim `d`) at a time that they are CHUNK
+ * elements, those rows alone that the own box has; packed data is expanded. What was copied out of
+ * the map is forgotten, or the file would be in memory a second time. */
+static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *whole, int d,
                              weft_tensor *to)
 {
-    enum { CHUNK_BYTES = 4 << 20 };
+    enum { CHUNK = 1 << 20 };
+    const bool rows_there = whole->shape.rank > d, plain = weft_stored_is_plain(from);
     const weft_box own = weft_box_of(to);
-    const bool rows_there = whole->shape.rank > d;
     const int64_t all = rows_there ? whole->shape.dim[d] : 1, each = from->count / all,
-                  most = CHUNK_BYTES / 4 / each > 0 ? CHUNK_BYTES / 4 / each : 1,
-                  begin = rows_there ? own.start[d] : 0,
-                  end = rows_there ? begin + own.shape.dim[d] : 1;
+                  most = CHUNK / each > 0 ? CHUNK / each : 1, begin = rows_there ? own.start[d] : 0,
+                  end = rows_there ? begin + own.shape.dim[d] : 1,
+                  bytes = weft_dtype_bytes(from->dtype);
     weft_box part = *whole;
-    float *rows = weft_alloc((most < all ? most : all) * each * 4);
-    if (!rows)
+    float *expanded = plain ? NULL : weft_alloc((most < all ? most : all) * each * 4);
+    if (!plain && !expanded)
         return weft_fail(WEFT_E_MEMORY, "%s: out of memory for \"%s\"", from->file, from->name);
     for (int64_t row = begin; row < end; row += most) {
         const int64_t here = end - row < most ? end - row : most;
-        weft_stored_read(from, row * each, here * each, rows);
+        const char *stored = (const char *)from->data + row * each * bytes; /* plain */
+        if (!plain)
+            weft_stored_read(from, row * each, here * each, expanded);
         if (rows_there) {
             part.start[d] = row;
             part.shape.dim[d] = here;
         }
-        weft_box_copy(&own, to->data, to->dtype, &part, rows, WEFT_F32);
+        weft_box_copy(&own, to->data, to->dtype, &part, plain ? (const void *)stored : expanded,
+                      plain ? from->dtype : WEFT_F32);
+        if (plain)
+            weft_map_forget(stored, here * each * bytes);
     }
-    weft_free(rows);
+    if (!plain)
+        weft_map_forget(from->data, from->bytes);
+    weft_free(expanded);
     return WEFT_OK;
 }
 
@@ -153,7 +162,6 @@ static weft_status expand_in(const weft_stored_tensor *from, const weft_box *who
 static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
                            weft_tensor *to)
 {
-    const weft_box own = weft_box_of(to);
     weft_box all = weft_box_whole(&to->whole);
     if (stack) {
         all.shape.dim[0] = 1;
@@ -164,10 +172,7 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
                          "%s: \"%s\" is %s in the file and %s in the model: no such conversion",
                          from->file, from->name, weft_stored_type(from),
                          weft_dtype_name(to->dtype));
-    if (from->count > 0 && !weft_stored_is_plain(from))
-        return expand_in(from, &all, stack ? 1 : 0, to);
-    weft_box_copy(&own, to->data, to->dtype, &all, from->data, from->dtype);
-    return WEFT_OK;
+    return from->count > 0 ? copy_rows(from, &all, stack ? 1 : 0, to) : WEFT_OK;
 }
 
 /* Where ranks share out parameters, the one that has the first of a model's parts; else each. */

@@ -26,7 +26,7 @@ struct weft_video_writer {
     AVFrame *frame;
     AVPacket *packet;
     struct SwsContext *scale;
-    uint8_t *rgb; /* for the float form */
+    uint8_t *rgb; /* what goes to libswscale */
     int64_t frames, last_pts;
     bool header_written, finished;
 };
@@ -200,8 +200,20 @@ static weft_status encode(weft_video_writer *w, double seconds)
     return drain(w);
 }
 
+/* The picture's own pixels, and what libswscale reads behind the last one. */
+static weft_status need_rgb(weft_video_writer *w)
+{
+    if (!w->rgb)
+        w->rgb = weft_alloc_aligned(w->options.width * w->options.height * 3 + 64);
+    return w->rgb ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "%s: out of memory", w->path);
+}
+
 static weft_status put_rgb(weft_video_writer *w, const uint8_t *rgb, int64_t stride, double seconds)
 {
+    const int64_t row = w->options.width * 3;
+    WEFT_TRY(need_rgb(w));
+    for (int64_t y = 0; y < w->options.height && rgb != w->rgb; y++)
+        memcpy(w->rgb + y * row, rgb + y * stride, (size_t)row);
     int error = av_frame_make_writable(w->frame);
     if (error < 0)
         return fail_av(w->path, "no frame buffer", error);
@@ -213,8 +225,8 @@ static weft_status put_rgb(weft_video_writer *w, const uint8_t *rgb, int64_t str
         return weft_fail(WEFT_E_MEMORY, "%s: no colour conversion", w->path);
     const int *matrix = sws_getCoefficients(SWS_CS_ITU709);
     sws_setColorspaceDetails(w->scale, matrix, 1, matrix, 0, 0, 1 << 16, 1 << 16);
-    const uint8_t *const from[4] = {rgb};
-    const int from_stride[4] = {(int)stride};
+    const uint8_t *const from[4] = {w->rgb};
+    const int from_stride[4] = {3 * width};
     sws_scale(w->scale, from, from_stride, 0, height, w->frame->data, w->frame->linesize);
     return encode(w, seconds);
 }
@@ -251,10 +263,7 @@ weft_status weft_video_writer_float(weft_video_writer *w, const float *red, cons
                                     const float *blue)
 {
     const int64_t area = w->options.width * w->options.height;
-    if (!w->rgb)
-        w->rgb = weft_alloc_aligned(area * 3 + 64);
-    if (!w->rgb)
-        return weft_fail(WEFT_E_MEMORY, "%s: out of memory", w->path);
+    WEFT_TRY(need_rgb(w));
     for (int64_t i = 0; i < area; i++) {
         w->rgb[i * 3] = weft_float_to_u8(red[i]);
         w->rgb[i * 3 + 1] = weft_float_to_u8(green[i]);
