@@ -86,13 +86,19 @@ static weft_shape shape(const void *config, const weft_model_size *size, weft_po
 static void build(weft_graph *g, const void *config, weft_call call, weft_ports *ports)
 {
     (void)call;
-    ports->at[WEFT_PORT_TEXT] = encode(g, config, ports->at[WEFT_PORT_TOKENS]);
+    const bytes_encoder *c = config;
+    const weft_value text = encode(g, c, ports->at[WEFT_PORT_TOKENS]);
+    ports->at[WEFT_PORT_TEXT] = text;
+    if (weft_value_ok(
+            text)) /* the mean over all places, padding among them: it is learnt with them */
+        ports->at[WEFT_PORT_POOLED] =
+            weft_reshape(g, weft_mean(g, text, 1u << 1), WEFT_SHAPE(weft_dim(g, text, 0), c->dim));
 }
 
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const bytes_encoder *c = config;
-    *text = (weft_text_shape){c->max_length, c->dim, c->max_length - 1, 0};
+    *text = (weft_text_shape){c->max_length, c->dim, c->max_length - 1, c->dim};
 }
 
 static int64_t four_dims(const void *config)
@@ -116,6 +122,7 @@ static const weft_field fields[] = {
 static const weft_port_row ports[] = {
     {WEFT_PORT_TOKENS, false, "input_ids"},
     {WEFT_PORT_TEXT,   true,  "last_hidden_state"},
+    {WEFT_PORT_POOLED, true,  "pooled", .optional = true},
 };
 
 static const weft_dialect dialects[] = {

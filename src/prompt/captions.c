@@ -84,6 +84,12 @@ static int64_t only_length(const weft_model *denoiser, weft_port port)
     return a == b ? a : 0;
 }
 
+/* Rows of the template before a text; bytes have none. */
+static int64_t crop_of(const weft_reader *reader)
+{
+    return reader->model.family->tokens ? 0 : reader->reading->crop;
+}
+
 static weft_status find_length(const weft_model *denoiser, const weft_reader_spec *spec,
                                const char *where, weft_reader *reader)
 {
@@ -124,7 +130,7 @@ static weft_status connect(const weft_model *denoiser, int r, const char *where,
     const weft_reading *reading = reader->reading;
     const weft_text_shape text = weft_model_text(&reader->model);
     const weft_model_size one = {1, 1, 1, 1, 1};
-    const int64_t rows = reader->length - reading->crop;
+    const int64_t rows = reader->length - crop_of(reader);
     if (reading->text && weft_model_takes(denoiser, reading->text)) {
         const weft_shape shape = weft_model_shape(denoiser, &one, reading->text);
         if (shape.dim[2] != text.width)
@@ -235,7 +241,7 @@ static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, 
 {
     const weft_reader *reader = &c->reader[r];
     const weft_reading *reading = reader->reading;
-    const int64_t rows = reader->length - reading->crop;
+    const int64_t rows = reader->length - crop_of(reader);
     weft_ports p = weft_ports_none();
     p.at[WEFT_PORT_TOKENS] = numbers(g, "tokens", r, batch, reader->length);
     if (weft_model_has(&reader->model, WEFT_PORT_TEXT_MASK))
@@ -249,8 +255,8 @@ static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, 
         weft_value text = p.at[WEFT_PORT_TEXT];
         if (stays)
             text = weft_unary(g, WEFT_OP_STOP, text);
-        if (reading->crop)
-            text = weft_slice(g, text, 1, reading->crop, rows);
+        if (crop_of(reader))
+            text = weft_slice(g, text, 1, crop_of(reader), rows);
         if (reading->zeros && weft_value_ok(real))
             text = weft_mul(
                 g, text, weft_reshape(g, weft_cast(g, real, WEFT_F32), WEFT_SHAPE(batch, rows, 1)));
@@ -352,7 +358,7 @@ weft_status weft_captions_spell(const weft_captions *c, weft_spelling *s, int r,
                                 weft_find_input *find, void *user, int64_t row, const char *text)
 {
     const weft_reader *reader = &c->reader[r];
-    const int64_t length = reader->length, crop = reader->reading->crop;
+    const int64_t length = reader->length, crop = crop_of(reader);
     int32_t *tokens = row_of(find, user, "tokens", r, row, length), *id = NULL;
     int32_t *seen = row_of(find, user, "seen", r, row, length),
             *real = row_of(find, user, "real", r, row, length - crop);

@@ -162,6 +162,8 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     const weft_noised level = process->level(g, &noised, key);
     p.at[WEFT_PORT_TIMESTEP] = level.time;
     p.at[WEFT_PORT_LATENTS] = process->input(g, &noised, x, noise, &level);
+    if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
+        p.at[WEFT_PORT_GUIDANCE] = weft_affine(g, level.time, 0, 1000 * run->guidance);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME)
         give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], level.time, &p);
     weft_model_call(g, model, forward, true, &p);
@@ -319,8 +321,9 @@ static weft_status check_length(const weft_run *run, const weft_run_models *m, c
 /* The denoiser between its autoencoder and its text encoders. */
 static weft_status check_denoiser(const weft_run *run, const weft_run_models *m, const char *path)
 {
-    weft_port given[2 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP};
-    int count = 2;
+    weft_port given[3 + WEFT_MAX_TOLD] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP,
+                                          WEFT_PORT_GUIDANCE};
+    int count = 3;
     for (int i = 0; i < m->captions.tolds; i++)
         given[count++] = m->captions.told[i].port;
     WEFT_TRY(weft_model_accepts(&m->denoiser, given, count, "train"));

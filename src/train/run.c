@@ -335,6 +335,11 @@ static const weft_key run_keys[] = {
     F64(weft_run, caption_dropout, "caption_dropout", "0.1", "",
         "share of samples whose caption is left away, so that guidance has an unconditional model",
         0, 1),
+    F64(weft_run, guidance, "guidance", "1", "",
+        "guidance scale that a transformer with an embedded one (HunyuanVideo, Flux dev) is told "
+        "in "
+        "training",
+        0, 1000),
     {"condition", WEFT_KEY_ENUM, offsetof(weft_run, condition), "none", "",
      "first_frame: the transformer is given the first frame of each clip without noise, in the way "
      "that its family and config have (weft generate --help), and makes videos from an image",

@@ -136,7 +136,8 @@ typedef struct weft_run {
     int process; /* index into weft_processes */
     weft_process_config noise;
     double caption_dropout;
-    int condition; /* weft_run_condition */
+    double guidance; /* scale that models which embed one are told */
+    int condition;   /* weft_run_condition */
     weft_optimizer_config optimizer;
     weft_section_list stages; /* weft_stage */
     weft_run_checkpoint checkpoint;

@@ -22,5 +22,9 @@ train LTXVideoTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attent
 train MochiTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16, pooled_projection_dim: 24}'
 train LatteTransformer3DModel '{num_layers: 2, num_attention_heads: 2, attention_head_dim: 16}'
 train OpenSoraT2V_v1_3 '{num_layers: 4, num_attention_heads: 2, attention_head_dim: 12, sparse_n: 2}'
+# two encoders, of which the second gives one vector; the embedded guidance scale is told
+sed -i 's/^optimizer:/  - {class: WeftBytesEncoder, config: {dim: 12, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}}\n&/' dit.yaml
+train HunyuanVideoTransformer3DModel '{num_layers: 1, num_single_layers: 1, num_refiner_layers: 1, num_attention_heads: 2, attention_head_dim: 16, rope_axes_dim: [4, 6, 6], pooled_projection_dim: 12}'
+sed -i '/config: {dim: 12, num_heads: 2/d' dit.yaml
 train STDiT3 '{depth: 2, num_heads: 2, hidden_size: 32, pred_sigma: false}'
 exit 0
