@@ -776,17 +776,31 @@ static int64_t tokens_of(const weft_generator *p)
     return tokens;
 }
 
+/* Level i of n: both halves meet with the same slope, and the last step ends at 0. */
+static double quadratic_level(int64_t i, int64_t n)
+{
+    const double slow = 0.025; /* of the way, which the first half of the steps goes */
+    const int64_t half = n / 2;
+    if (i <= half)
+        return half ? 1 - slow * (double)i / (double)half : 1;
+    const double bend = (double)(i - half) / (double)(n - half),
+                 rest = 1 - slow * (double)n / (double)half;
+    return 1 - slow * (double)i / (double)half - rest * bend * bend;
+}
+
 /* The scheduler's own levels, or those that the family's pipeline gives it. */
 static weft_status lay_levels(weft_generator *p)
 {
     const int64_t steps = p->options.steps;
-    const bool even = p->denoiser_model->family->even && p->scheduler.path == WEFT_PATH_FLOW;
+    const weft_own_levels levels =
+        p->scheduler.path == WEFT_PATH_FLOW ? p->denoiser_model->family->levels : WEFT_LEVELS_NONE;
     weft_walk walk = {steps, NULL, weft_scheduler_mu(&p->scheduler, tokens_of(p))};
-    double *sigma = even ? weft_alloc(steps * (int64_t)sizeof *sigma) : NULL;
-    if (even && !sigma)
+    double *sigma = levels ? weft_alloc(steps * (int64_t)sizeof *sigma) : NULL;
+    if (levels && !sigma)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld levels", (long long)steps);
-    for (int64_t i = 0; i < steps && even; i++)
-        sigma[i] = (double)(steps - i) / (double)steps;
+    for (int64_t i = 0; i < steps && levels; i++)
+        sigma[i] = levels == WEFT_LEVELS_EVEN ? (double)(steps - i) / (double)steps
+                                              : quadratic_level(i, steps);
     walk.sigma = sigma;
     const weft_status_code status = weft_scheduler_lay(&p->scheduler, &walk, p->leg);
     weft_free(sigma);

@@ -323,6 +323,13 @@ typedef struct weft_tile_rule {
     bool parts; /* the overlap is a part of a tile, rounded down on either side of the half */
 } weft_tile_rule;
 
+/* Levels that a pipeline gives its flow scheduler, of n steps. */
+typedef enum weft_own_levels {
+    WEFT_LEVELS_NONE,      /* the scheduler's own */
+    WEFT_LEVELS_EVEN,      /* from 1 to 1/n in even steps */
+    WEFT_LEVELS_QUADRATIC, /* Mochi's: a fortieth of the way in half of the steps, then a square */
+} weft_own_levels;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* another that is read as it; NULL: none */
@@ -361,7 +368,7 @@ struct weft_family {
     void (*given)(const void *config, weft_given_frames *given);
     const char *given_help; /* which, for which configs */
     double fps;             /* of its pipeline where nothing says one; 0: 16 */
-    bool even; /* its pipeline gives a flow scheduler levels from 1 to 1/steps in even steps */
+    weft_own_levels levels; /* that its pipeline gives a flow scheduler */
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
     /* those that need no tokenizer's files; NULL: text/tokenizer.h makes the tokens */

@@ -240,7 +240,7 @@ const weft_family weft_family_flux_dit = {
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
-    .reading = readings, .readings = sizeof readings / sizeof *readings, .even = true,
+    .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };

@@ -311,7 +311,7 @@ const weft_family weft_family_ltx_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid, .given = given,
     .given_help = "a first frame", .fps = 25,
-    .reading = readings, .readings = sizeof readings / sizeof *readings, .even = true,
+    .reading = readings, .readings = sizeof readings / sizeof *readings, .levels = WEFT_LEVELS_EVEN,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_across, .recipes = WEFT_SPLIT_CROSS_LISTS,
 };

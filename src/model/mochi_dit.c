@@ -398,6 +398,7 @@ const weft_family weft_family_mochi_dit = {
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
     .grid = grid,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
+    .levels = WEFT_LEVELS_QUADRATIC,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = weft_split_blocks, .recipes = WEFT_SPLIT_LISTS,
 };
