@@ -284,6 +284,12 @@ static weft_status lay_windows(weft_generator *p)
                          "--window %lld: this model makes %s frames; the nearest is %lld",
                          (long long)o->window, weft_grid_rule(&p->grid, rule),
                          (long long)weft_grid_frames(&p->grid, window > 1 ? window : 1));
+    if (!o->window_overlap && window >= p->latent[0])
+        return WEFT_OK;
+    if (window == 1)
+        return weft_fail(WEFT_E_ARG,
+                         "--window %lld: windows of one latent frame share none; at least %lld",
+                         (long long)o->window, (long long)weft_grid_frames(&p->grid, 2));
     if (!o->window_overlap)
         o->window_overlap = (window + 3) / 4 * f;
     if (o->window_overlap % f || o->window_overlap / f >= window)

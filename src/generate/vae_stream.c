@@ -570,14 +570,19 @@ static weft_status receive_pieces(const weft_vae *v, const work *w, int64_t fram
     return status;
 }
 
+/* Ranks that share the tiles: of a picture that is decoded. */
+static int ranks_of(const weft_vae *v, const half *h)
+{
+    return v->group && h->decoder && h->tiling.in_space ? weft_group_count(v->group) : 1;
+}
+
 /* Of several ranks every one makes the tiles whose turn is its own. One that is ahead waits until
  * the first has taken its tile: no more than one of each lies about. */
 static weft_status run_tile(weft_vae *v, const half *h, const float *in, const int64_t at[3],
                             weft_mosaic *mosaic)
 {
     const weft_tiling *t = &h->tiling;
-    const int ranks = v->group && h->decoder && t->in_space ? weft_group_count(v->group) : 1,
-              self = ranks > 1 ? weft_group_index(v->group) : 0;
+    const int ranks = ranks_of(v, h), self = ranks > 1 ? weft_group_index(v->group) : 0;
     const int64_t number =
         (at[0] * weft_tiling_count(t, 1) + at[1]) * weft_tiling_count(t, 2) + at[2];
     const int owner = (int)(number % ranks);
@@ -650,6 +655,8 @@ static weft_status run_tiles(weft_vae *v, const half *h, const float *in, weft_f
     const int64_t ch = channels(v, h, true);
     film f = {.mosaic = {0}};
     weft_status_code status = WEFT_OK;
+    if (!lays && ranks_of(v, h) == 1) /* tiles of time alone: all the first rank's */
+        return WEFT_OK;
     if (lays) {
         WEFT_GO(weft_mosaic_create(t, weft_tiling_made(t, 0, weft_tiling_length(t, 0, 0)), ch,
                                    &f.mosaic));

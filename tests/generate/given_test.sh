@@ -177,6 +177,7 @@ refuse '16 and 16 of 32 pixels leave 0 columns' --model "$wan" "${size[@]}" --vi
 refuse '--fit squeeze: known are stretch and crop' --model "$wan" "${size[@]}" --fit squeeze
 refuse '--window 6: this model makes 1 \+ 4 n frames; the nearest is 5' --model "$wan" "${size[@]}" --window 6
 refuse '--window-overlap 3: .*a multiple of 4 frames, at most 4' --model "$wan" "${size[@]}" --window 5 --window-overlap 3
+refuse '--window 1: windows of one latent frame share none; at least 5' --model "$wan" "${size[@]}" --window 1
 refuse '--window-overlap 8: of which windows' --model "$wan" "${size[@]}" --window-overlap 8
 # a video that is too short says what there is
 "$WEFT" generate --model "$wan" --prompt x "${square[@]}" --steps 1 --frames 5 --out short.mp4 >short.log 2>&1 || { cat short.log; fail "a short video"; }

@@ -86,4 +86,26 @@ grep -q "predicted peak" generate.log && fail "begun without the memory for it"
 refused "transformer and text encoders take" 1 --memory 100KiB
 refused "known are auto, on, off" 1 --tile 64
 refused "multiples of 8" 1 --height 128 --width 128 --tile 64x64+20
+# HunyuanVideo's autoencoder takes 17 frames in two tiles of time: alone they are the first rank's, with tiles of the picture all ranks'
+hunyuan() { # RANKS OUT OPTIONS...
+    local n=$1 out=$2
+    shift 2
+    ranks "$n" "$WEFT" generate --model "$SRC/tests/golden/pipelines/hunyuan" --prompt x --height 32 --width 32 --frames 17 --steps 1 \
+        --raw --out "$out" "$@" >generate.log 2>&1 || { cat generate.log; fail "tiles of time on $n ranks: $*"; }
+}
+hunyuan 1 time.mp4
+hunyuan 2 time2.mp4 --parallel tp=2
+hunyuan 1 both.mp4 --tile 24x24+8
+hunyuan 2 both2.mp4 --tile 24x24+8 --parallel tp=2
+python3 - <<'PY' || fail "tiles of time"
+import array, struct
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+for name in "time", "both":
+    a, b = load(name + ".npy"), load(name + "2.npy")
+    error = sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / sum(x * x for x in a) ** 0.5
+    print(name, error)
+    assert len(a) == len(b) == 17 * 32 * 32 * 3 and error <= 1e-5
+PY
 exit 0
