@@ -18,6 +18,7 @@ typedef struct narrowing {
     weft_value *wide, *narrow; /* by value of r.from: its copy in f32, in bf16 */
     bool *made_narrow;         /* by value: it is computed in bf16 */
     bool *weight;              /* by value: a parameter, or one that was only handed on */
+    bool *read_wide;           /* by value: of a weight, that somebody reads it in f32 */
     bool *stays;               /* by node: computed as it was */
 } narrowing;
 
@@ -86,6 +87,24 @@ static void keep_scores(const narrowing *c)
     }
 }
 
+/* Whoever reads a weight in f32 reads its own digits: what hands it on must not round it before.
+ *
+ *   param f32 ──> vary f32 ──> bias of a linear layer, row of a norm, scores of experts
+ *   param f32 ──> cast bf16 ──> vary bf16 ──> weight of a linear layer      (sums are narrow) */
+static void find_wide_reads(narrowing *c)
+{
+    const weft_graph *g = c->r.from;
+    for (int32_t n = weft_graph_node_count(g) - 1; n >= 0; n--) {
+        const weft_node *node = weft_graph_node(g, n);
+        const bool stays = !node->scope[0] || c->stays[n] || is_wide(node->op);
+        for (int i = 0; i < node->in_count; i++)
+            if (weft_value_ok(node->in[i]) &&
+                (hands_on(node->op) ? c->read_wide[node->out[0].id]
+                                    : stays || takes_wide(node->op, i)))
+                c->read_wide[node->in[i].id] = true;
+    }
+}
+
 /* The copy of `v` in `dtype`, cast in the scope of who reads it. */
 static weft_value in_type(narrowing *c, weft_value v, weft_dtype dtype, const char *scope)
 {
@@ -110,7 +129,7 @@ static bool becomes_narrow(const narrowing *c, int32_t n)
     const weft_node *node = weft_graph_node(c->r.from, n);
     if (!node->scope[0] || c->stays[n] || is_wide(node->op))
         return false;
-    const bool moves_weight = hands_on(node->op) && !c->sums;
+    const bool moves_weight = hands_on(node->op) && (!c->sums || c->read_wide[node->out[0].id]);
     for (int i = 0; i < node->in_count; i++) {
         const weft_value v = node->in[i];
         if (!is_float(c, v) || takes_wide(node->op, i))
@@ -175,8 +194,9 @@ weft_status weft_pass_narrow(const weft_graph *g, bool sums, weft_graph **out)
     c.narrow = weft_alloc(values * (int64_t)sizeof *c.narrow);
     c.made_narrow = weft_alloc(values);
     c.weight = weft_alloc(values);
+    c.read_wide = weft_alloc(values);
     c.stays = weft_alloc(nodes);
-    if (!c.wide || !c.narrow || !c.made_narrow || !c.weight || !c.stays) {
+    if (!c.wide || !c.narrow || !c.made_narrow || !c.weight || !c.read_wide || !c.stays) {
         weft_rewrite_abandon(&c.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass narrow");
         goto out;
@@ -184,6 +204,7 @@ weft_status weft_pass_narrow(const weft_graph *g, bool sums, weft_graph **out)
     for (int64_t v = 0; v < values; v++)
         c.wide[v] = c.narrow[v] = WEFT_NONE;
     keep_scores(&c);
+    find_wide_reads(&c);
     for (int32_t n = 0; n < weft_graph_node_count(g) && weft_graph_check(c.r.to) == WEFT_OK; n++)
         copy_node(&c, n);
     if (weft_graph_check(c.r.to) == WEFT_OK)
@@ -194,6 +215,7 @@ out:
     weft_free(c.narrow);
     weft_free(c.made_narrow);
     weft_free(c.weight);
+    weft_free(c.read_wide);
     weft_free(c.stays);
     return status;
 }

@@ -81,6 +81,8 @@ static int64_t summed(bool sums, weft_dtype dtype)
             bytes += weft_shape_count(&of->shape) * weft_dtype_bytes(dtype);
         if (node->op == WEFT_OP_ADAMW)
             cr_expect_eq(of->dtype, WEFT_F32);
+        if (node->op == WEFT_OP_VARY && of->shape.rank == 1)
+            cr_expect_eq(of->dtype, WEFT_F32, "a bias is rounded on its way to who reads it wide");
     }
     weft_graph_free(g);
     return bytes;
