@@ -618,12 +618,18 @@ static weft_tensor *input_of(trainer *t, int64_t index, int bucket, const char *
                      : weft_program_input(t->programs.bucket[bucket]->program, name);
 }
 
+static int64_t item_floats(const weft_tensor *to, int64_t count)
+{
+    return to && count ? weft_shape_count(&to->shape) / count : 0;
+}
+
 static void fill_latents(trainer *t, weft_tensor *to, const weft_batch *batch)
 {
     const weft_grid *grid = &t->models.grid;
     const double scale = weft_process_scale(weft_run_process(t->run), &t->run->noise);
     const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
-    const int64_t frames = to->shape.dim[1], frame = count / (to->shape.dim[0] * frames);
+    const int64_t frames = to->shape.dim[1];
+    const int64_t frame = item_floats(to, to->shape.dim[0] * frames); /* 0: no sample is ours */
     float *x = to->data;
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
@@ -691,11 +697,6 @@ static weft_batch part_of(const weft_batch *batch, int64_t first, int64_t count,
     part.part += batch->part ? first * floats : 0;
     part.extra += batch->extra ? first * extra : 0;
     return part;
-}
-
-static int64_t item_floats(const weft_tensor *to, int64_t count)
-{
-    return to && count ? weft_shape_count(&to->shape) / count : 0;
 }
 
 /* The discriminator does in the step that comes. */
