@@ -332,7 +332,7 @@ def cosmos2():
     made[:, :, :1] = (first - mean) / std
     pipe.save_pretrained = lambda folder: [getattr(pipe, part).save_pretrained(f"{folder}/{part}")
                                            for part in ("text_encoder", "tokenizer", "transformer", "vae", "scheduler")]
-    save(pipe, "cosmos2", begin, made.detach(), prompt=PROMPT, negative=NEGATIVE, frame_rate=12, guide="cosmos", **asked)
+    save(pipe, "cosmos2", begin, made.detach(), prompt=PROMPT, negative=NEGATIVE, frame_rate=12, **asked)
     given("cosmos2", image=image)
 
 

@@ -371,9 +371,12 @@ static weft_status open_given(weft_generator *p)
     return WEFT_OK;
 }
 
-/* A model that was distilled is told the scale. */
+/* That of its pipeline, where the scale is one that it guides by; what was distilled is told it. */
 static const weft_guidance *own_guidance(const weft_generator *p)
 {
+    const char *own = p->denoiser_model->family->guidance;
+    if (own && p->options.guidance > 1)
+        return weft_guidance_find(own);
     return weft_model_takes(p->denoiser_model, WEFT_PORT_GUIDANCE)
                ? weft_guidance_find("distilled")
                : weft_guidance_of(p->options.guidance);

@@ -368,6 +368,7 @@ struct weft_family {
     void (*given)(const void *config, weft_given_frames *given);
     const char *given_help; /* which, for which configs */
     double fps;             /* of its pipeline where nothing says one; 0: 16 */
+    const char *guidance;   /* of its pipeline (diffusion/guidance.h); NULL: told, or cfg */
     weft_own_levels levels; /* that its pipeline gives a flow scheduler */
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
