@@ -87,6 +87,7 @@ static weft_status refuse_existing(const char *out, bool folder)
 static weft_status split_out(const char *out, weft_conversion *c, char folder[1100], char stem[300])
 {
     const bool own = c->to == WEFT_TO_DIFFUSERS;
+    char index[1200];
     WEFT_TRY(refuse_existing(out, own));
     snprintf(folder, 1100, "%s", out);
     snprintf(stem, 300, "%s", c->model->family->stem);
@@ -99,6 +100,8 @@ static weft_status split_out(const char *out, weft_conversion *c, char folder[11
     if (length <= end || strcmp(base + length - end, ".safetensors"))
         return weft_fail(WEFT_E_ARG, "%s: a file is written; its name must end with .safetensors",
                          out);
+    snprintf(index, sizeof index, "%s.index.json", out);
+    WEFT_TRY(refuse_existing(index, false)); /* in parts */
     snprintf(stem, 300, "%.*s", (int)(length - end), base);
     snprintf(folder, 1100, "%.*s", base > out ? (int)(base - out) - 1 : 1, base > out ? out : ".");
     if (base == out + 1)
@@ -152,6 +155,18 @@ static weft_status scoped_graph(const weft_model *model, weft_graph **graph)
     return weft_graph_check(*graph);
 }
 
+/* What is asked for would silently not be done. */
+static weft_status refuse_options_of_models(const weft_args *args)
+{
+    int loras;
+    weft_args_list(args, "--lora", &loras);
+    return loras || strcmp(weft_args_string(args, "--to"), "diffusers") ||
+                   strcmp(weft_args_string(args, "--shard-size"), "0")
+               ? weft_fail(WEFT_E_ARG, "--for writes an adapter; --lora, --to and --shard-size are "
+                                       "of whole models: leave them out")
+               : WEFT_OK;
+}
+
 static weft_status convert_adapter(const weft_args *args, const weft_model *model, const char *in,
                                    const char *out)
 {
@@ -166,6 +181,7 @@ static weft_status convert_adapter(const weft_args *args, const weft_model *mode
     weft_status_code status = WEFT_OK;
     WEFT_TRY(one_of(args, "--for", weft_adapter_formats, &format));
     WEFT_TRY(one_of(args, "--dtype", types, &dtype));
+    WEFT_TRY(refuse_options_of_models(args));
     WEFT_TRY(refuse_existing(out, true));
     snprintf(prefix, sizeof prefix, "%s.", model->family->scope);
     WEFT_GO(scoped_graph(model, &g));

@@ -11,10 +11,13 @@
 #include "graph/graph.h"
 #include "model/dialect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { CHUNK = 1 << 19 }; /* elements that are converted at a time */
+/* From here on what is rounded to f16 is infinite. */
+#define F16_INFINITE 65520.0F
 
 /* A tensor of the new files: one or several of the model's, in the order of its rows. */
 typedef struct made {
@@ -187,6 +190,11 @@ static weft_status put_chunk(converting *v, const char *name, weft_dtype dtype, 
 {
     for (int64_t i = 0; dtype == WEFT_F8E4M3 && i < count; i++)
         from[i] = weft_f8e4m3_clamp(from[i]);
+    for (int64_t i = 0; dtype == WEFT_F16 && i < count; i++)
+        if (fabsf(from[i]) >= F16_INFINITE && isfinite(from[i]))
+            return weft_fail(WEFT_E_NUMERIC,
+                             "%s: %g in \"%s\" is more than f16 can hold (65504); --dtype bf16 can",
+                             v->c->in, (double)from[i], name);
     weft_convert(v->narrow, dtype, from, WEFT_F32, count);
     WEFT_TRY(weft_tensors_writer_some(v->writer, name, v->narrow, count * weft_dtype_bytes(dtype)));
     v->done += count;
@@ -199,17 +207,20 @@ static weft_status put_stored(converting *v, const char *name, weft_dtype dtype,
                               const weft_stored_tensor *t, int64_t first, int64_t count)
 {
     const bool as_it_is = weft_stored_is_plain(t) && t->dtype == dtype;
-    const int64_t each = weft_dtype_bytes(dtype);
+    const int64_t each = weft_dtype_bytes(dtype), own = weft_dtype_bytes(t->dtype);
     for (int64_t at = first; at < first + count; at += CHUNK) {
         const int64_t here = first + count - at < CHUNK ? first + count - at : CHUNK;
         if (as_it_is) {
             WEFT_TRY(weft_tensors_writer_some(v->writer, name, (const char *)t->data + at * each,
                                               here * each));
+            weft_map_forget((const char *)t->data + at * each, here * each);
             v->done += here;
             weft_progress_update(&v->progress, v->done >> 10, NULL);
             WEFT_TRY(weft_interrupt_check());
         } else {
             weft_stored_read(t, at, here, v->wide);
+            if (weft_stored_is_plain(t))
+                weft_map_forget((const char *)t->data + at * own, here * own);
             WEFT_TRY(put_chunk(v, name, dtype, v->wide, here));
         }
     }
@@ -288,6 +299,7 @@ static weft_status put_made(converting *v, const made *m)
         if (status == WEFT_OK && half)
             status = put_part(v, name, m, p, merged, 0, half);
         weft_free(merged);
+        weft_map_forget(m->part[p]->data, m->part[p]->bytes);
         WEFT_TRY(status);
     }
     return WEFT_OK;

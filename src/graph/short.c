@@ -226,7 +226,10 @@ static weft_value share_along(weft_graph *g, weft_value sum, uint32_t axes)
 weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int count)
 {
     weft_value total = WEFT_NONE;
-    uint32_t all = 0;
+    const int stages = weft_mesh_axis(&g->mesh, WEFT_STAGES_AXIS);
+    /* Each stage takes part in the sum along stages, also one that has nothing to add. */
+    const uint32_t apart = stages >= 0 && g->mesh.axis[stages].size > 1 ? 1u << stages : 0;
+    uint32_t all = apart;
     for (int i = 0; i < count; i++)
         all |= weft_value_ok(value[i]) ? split_axes(g, value[i]) : 0;
     for (uint32_t axes = 1; axes < 1u << g->mesh.axis_count && g->error == WEFT_OK; axes++) {
@@ -234,9 +237,10 @@ weft_value weft_sum_squares_all(weft_graph *g, const weft_value *value, int coun
         if (weft_value_ok(sum))
             total = add_up(g, total, share_along(g, sum, all & ~axes));
     }
+    if (apart && !weft_value_ok(total))
+        total = share_along(g, weft_fill(g, WEFT_F32, WEFT_SCALAR, 0), apart);
     /* Stages have parameters of their own, which other axes may split or not: the sum along stages
      * is of what every stage has added up. */
-    const int stages = weft_mesh_axis(&g->mesh, WEFT_STAGES_AXIS);
     for (int i = 0; weft_value_ok(total) && i <= g->mesh.axis_count; i++) {
         const int a = i < g->mesh.axis_count ? i : stages;
         if (a >= 0 && all >> a & 1 && (a != stages || i == g->mesh.axis_count))

@@ -125,6 +125,15 @@ refuse "the model .* has nothing for .* Is it an adapter for another model" "$wa
 refuse "whose adapter is" "$lora/peft" new --for kohya
 refuse "is a whole difference, no pair" "$lora/comfy_diff.safetensors" new --for kohya --config "$wan/diffusers"
 refuse "are no part of an adapter" "$wan/original.safetensors" new --for kohya --config "$wan/diffusers"
+for option in "--lora $lora/peft" "--to original" "--shard-size 4k"; do
+    refuse "--for writes an adapter; --lora, --to and --shard-size are of whole models" "$lora/peft" new --for kohya --config "$wan/diffusers" $option
+done
+convert "$wan/diffusers" parts.safetensors --to original --shard-size 60k
+before=$(cat parts* | md5sum)
+for size in 0 20k; do
+    refuse "parts.safetensors.index.json is there already" "$wan/diffusers" parts.safetensors --to original --shard-size $size
+done
+[ "$before" = "$(cat parts* | md5sum)" ] || fail "what was there has changed"
 python3 - "$lora/kohya.safetensors" <<'PY'
 import json, struct, sys
 data = open(sys.argv[1], "rb").read()
@@ -142,4 +151,50 @@ data = open(sys.argv[1], "rb").read()
 open("missing.safetensors", "wb").write(data.replace(b"blocks.1.ffn.2.bias", b"blocks.1.ffn.2.bied"))
 PY
 refuse "missing.safetensors: 1 of the parameters of this WanTransformer3DModel are missing: blocks.1.ffn.net.2.bias" missing.safetensors new --config "$wan/diffusers"
+python3 - "$wan/diffusers" <<'PY'
+import json, os, struct, sys
+data = bytearray(open(sys.argv[1] + "/diffusion_pytorch_model.safetensors", "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+at = 8 + n + json.loads(data[8:8 + n])["blocks.0.attn1.to_q.weight"]["data_offsets"][0]
+for name, value in ("most", 65519), ("more", 65520):
+    data[at:at + 4] = struct.pack("<f", value)
+    open(name + ".safetensors", "wb").write(data)
+PY
+refuse '65520 in "blocks.0.self_attn.q.weight" is more than f16 can hold' more.safetensors new.safetensors --to original --dtype f16 --config "$wan/diffusers"
+convert most.safetensors most --dtype f16 --config "$wan/diffusers"
+
+# a model of 256 MiB goes through a few of memory, whatever is made of it
+python3 - "$wan/diffusers" <<'PY'
+import json, os, struct, sys
+os.mkdir("large")
+config = json.load(open(sys.argv[1] + "/config.json"))
+data = open(sys.argv[1] + "/diffusion_pytorch_model.safetensors", "rb").read()
+h = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+h.pop("__metadata__", None)
+config["ffn_dim"], at = 1 << 19, 0
+for k, v in h.items():
+    if ".ffn." in k:
+        v["shape"] = [1 << 19 if n == 48 else n for n in v["shape"]]
+    size = 4
+    for n in v["shape"]:
+        size *= n
+    v["data_offsets"] = [at, at + size]
+    at += size
+json.dump(config, open("large/config.json", "w"))
+text = json.dumps(h).encode()
+text += b" " * (-len(text) % 8)
+with open("large/diffusion_pytorch_model.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text)
+    f.truncate(8 + len(text) + at)
+PY
+for dtype in own bf16 f8; do
+    rm -rf slim
+    python3 - "$WEFT" $dtype <<'PY' || fail "the memory that --dtype $dtype takes"
+import resource, subprocess, sys
+subprocess.run([sys.argv[1], "convert", "large", "slim", "--dtype", sys.argv[2]], check=True, stderr=subprocess.DEVNULL)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
+assert peak < 160, f"{peak} MiB"
+PY
+done
+rm -rf slim large
 exit 0
