@@ -168,8 +168,8 @@ typedef struct weft_program_options {
     bool no_overlap;    /* wait for every collective where it starts (to measure) */
     bool no_views;      /* every slice and concat copies */
     bool no_bundle;     /* every all_reduce is an exchange of its own (to measure) */
-    /* The axis along which ranks run other programs than this one, stages of a pipeline: nothing is
-     * exchanged on it, and nothing compared; NULL: none */
+    /* The axis along which ranks run other programs than this one, stages of a pipeline: a rank may
+     * have no exchange that another has, so only what is exchanged on it is compared; NULL: none */
     const char *apart;
     /* What graph op offload moves goes to an unnamed file in this folder (borrowed); NULL: to the
      * host's memory */

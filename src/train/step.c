@@ -82,6 +82,7 @@ static weft_program_options options_of(const weft_place_of_run *place)
 {
     return (weft_program_options){.backend = place->backend,
                                   .mesh = &place->mesh,
+                                  .apart = place->pipe ? WEFT_STAGES_AXIS : NULL,
                                   .away = place->away,
                                   .no_views = place->passes && !place->passes->views,
                                   .profile = place->profile,

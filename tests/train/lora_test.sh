@@ -68,19 +68,20 @@ mesh 2 --set parallel.pp=2
 mesh 2 --set parallel.cp=2
 
 # a stage of a pipeline on which nothing is trained, by matrices and by a part of the weights
-aside() { # NAME OPTIONS...
-    local name=$1
-    shift
+aside() { # NAME RANKS OPTIONS...
+    local name=$1 n=$2
+    shift 2
     train $name-one --set stages.0.steps=3 "$@"
     rm -rf runs/$name
-    ranks 2 "$WEFT" train lora.yaml --set out=runs/$name --set parallel.pp=2 --set stages.0.steps=3 "$@" >mesh.log 2>&1 || { cat mesh.log; fail "pp=2 $*"; }
+    [ $n = 2 ] || set -- "$@" --set parallel.zero=2
+    ranks $n "$WEFT" train lora.yaml --set out=runs/$name --set parallel.pp=2 --set stages.0.steps=3 "$@" >mesh.log 2>&1 || { cat mesh.log; fail "pp=2 $*"; }
     paste <(losses runs/$name-one) <(losses runs/$name) | awk '
         function off(a, b, by) {return (a > b ? a - b : b - a) > by * (a > 0 ? a : -a)}
         off($2, $5, 1e-5) || off($3, $6, 1e-4) {print; bad = 1} END {exit bad || NR != 3}' || fail "pp=2 $*: other losses"
 }
-aside first --set 'transformer.lora.targets=["blocks.0.*"]'
-aside last --set 'transformer.lora.targets=["blocks.1.*"]'
-aside part --set transformer.lora.rank=0 --set transformer.lora.alpha=0 --set 'transformer.train=["condition_embedder.*", "blocks.0.*"]'
+aside first 2 --set 'transformer.lora.targets=["blocks.0.*"]'
+aside last 4 --set 'transformer.lora.targets=["blocks.1.*"]'
+aside part 2 --set transformer.lora.rank=0 --set transformer.lora.alpha=0 --set 'transformer.train=["condition_embedder.*", "blocks.0.*"]'
 
 # generation with it, and with none of it
 video() { # NAME OPTIONS...
