@@ -50,6 +50,28 @@ static weft_value scalar_input(weft_graph *g, const char *name)
 
 /* ---- own parts (ZeRO) ------------------------------------------------------------------------ */
 
+/* A batch of one sample may leave a gradient whole on the axes of samples, where that of another
+ * batch is a term on each rank: it becomes equal terms, so that both add up in one state. */
+static weft_value as_term(weft_graph *g, weft_value param, weft_value term)
+{
+    static const char *const axes[] = {"dp", "fsdp", "ep"};
+    const weft_mesh *mesh = weft_graph_mesh(g);
+    for (int i = 0; mesh && weft_value_ok(term) && i < WEFT_COUNT(axes); i++) {
+        const int axis = weft_mesh_axis(mesh, axes[i]);
+        if (axis < 0 || mesh->axis[axis].size == 1 ||
+            weft_value_get(g, param)->layout[axis].kind == WEFT_S ||
+            weft_value_get(g, term)->layout[axis].kind != WEFT_R)
+            continue;
+        weft_layout layout[WEFT_MAX_AXES];
+        memcpy(layout, weft_value_get(g, term)->layout, sizeof layout);
+        layout[axis] = (weft_layout){.kind = WEFT_P};
+        term = weft_affine(g, term, 1.0 / mesh->axis[axis].size, 0);
+        if (weft_value_ok(term))
+            weft_graph_set_layout(g, term, layout);
+    }
+    return term;
+}
+
 /* The dim along which the ranks of zero.axis share the step of `param`; -1: each makes all of it.
  * `terms` is its gradient before it is summed. */
 static int shared_dim(const weft_graph *g, weft_value param, weft_value terms, weft_zero zero)
@@ -381,7 +403,8 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
     const int count = find_terms(g, loss, &alone, &params, &terms);
     stepped *p = new_stepped(g, count);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
-        const weft_value own = for_sum(g, terms[i], c);
+        const weft_value term = c->zero.level ? as_term(g, params[i], terms[i]) : terms[i];
+        const weft_value own = for_sum(g, term, c);
         if (!weft_value_ok(own))
             return;
         const int dim = shared_dim(g, params[i], own, c->zero);
@@ -481,11 +504,13 @@ static void accumulate(weft_graph *g, weft_value loss, const weft_stage_graph *s
         weft_value_ok(loss) ? weft_mul(g, loss, scalar_input(g, "optimizer.weight")) : WEFT_NONE;
     const int count = find_terms(g, share, stage, &params, &terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
-        if (weft_value_ok(terms[i]))
-            add_term(g, params[i], c->zero.level > 1 ? for_sum(g, terms[i], c) : terms[i], c->zero,
-                     stages, is_shared(stage, params[i]));
-        else
+        if (weft_value_ok(terms[i])) {
+            const weft_value term = as_term(g, params[i], terms[i]);
+            add_term(g, params[i], c->zero.level > 1 ? for_sum(g, term, c) : term, c->zero, stages,
+                     is_shared(stage, params[i]));
+        } else {
             add_nothing(g, params[i], c->zero, stages);
+        }
     add_loss(g, share, stages);
     if (weft_value_ok(loss))
         weft_output(g, "loss", loss);

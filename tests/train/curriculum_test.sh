@@ -50,10 +50,20 @@ sed 's/batch: [0-9]*, //g; s/images: 0.25/load: 150\n    tokens: 30/' run.yaml |
 grep -q "stage 0 images: 3 steps of 6 x 1x32x32" bound.log && grep -q "stage 2 clips: 3 steps of 2 x 9x32x32" bound.log ||
     { cat bound.log; fail "batches by tokens"; }
 grep -q "of 1 x 9x32x32.* 4 x 9x16x32.* 7 x 1x32x32" bound.log || { cat bound.log; fail "batches by load"; }
-# a bucket of one sample leaves nothing to the second rank
-ranks 2 "$WEFT" train bound.yaml --set out=runs/ranks >ranks.log 2>&1 || { cat ranks.log; fail "a batch of one on two ranks"; }
-paste <(losses runs/ranks) <(losses runs/bound) | awk '{d = $2 / $5 - 1; if (d * d > 1e-12) bad = 1} END {exit bad || NR != 26}' ||
-    fail "a batch of one on two ranks has other losses"
+# a bucket of one sample leaves nothing to the second rank: its gradients, which are whole, and terms of others' add up in one state
+twice="--set stages.1.accumulate=2"
+"$WEFT" train bound.yaml --set out=runs/twice $twice >twice.log 2>&1 || { cat twice.log; fail "two contributions"; }
+beside() { # NAME OF SETTINGS...
+    local name=$1 of=$2
+    shift 2
+    ranks 2 "$WEFT" train bound.yaml --set "out=runs/$name" "$@" >$name.log 2>&1 || { cat $name.log; fail "$name: a batch of one on two ranks"; }
+    paste <(losses "runs/$name") <(losses "runs/$of") | awk '{d = $2 / $5 - 1; e = $3 / $6 - 1; if (d * d > 1e-12 || e * e > 1e-10) bad = 1} END {exit bad || NR != 26}' ||
+        fail "$name: a batch of one on two ranks has other losses or gradients"
+}
+beside dp bound
+beside zero bound --set parallel.zero=1
+beside sums twice $twice
+beside parts twice $twice --set parallel.zero=2
 "$WEFT" inspect graph bound.yaml >inspect.log || fail "inspect"
 grep -q "^stage both: 20 steps of 7 x 1x32x32" inspect.log || { cat inspect.log; fail "inspect has other batches"; }
 refused() { # WORDS SETTINGS...
