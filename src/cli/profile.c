@@ -393,6 +393,7 @@ static weft_status add_layout(void *self, const weft_parallel *parallel)
     r->run.parallel = *parallel;
     weft_place_of_run place = weft_place_by(&r->run, &r->models);
     place.backend = r->p->place.backend;
+    place.profile = r->p->place.profile;
     if (!alone) {
         place.comm = r->p->comm;
         WEFT_TRY(weft_parallel_mesh(parallel, weft_comm_ranks(place.comm), r->path, &place.mesh));
