@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "video/exif.h"
 #include "video/pixels.h"
 #include "video/rate.h"
 #include "video/reader_inside.h"
@@ -16,6 +17,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -163,6 +165,22 @@ static int stream_rotation(AVStream *stream)
     return (int)((lround(angle / 90) % 4 + 4) % 4) * 90;
 }
 
+/* FFmpeg says a photograph's orientation only with its decoded frame; sizes are wanted before. */
+static int photo_rotation(const weft_video_reader *r)
+{
+    struct stat st;
+    if (r->from_memory)
+        return weft_exif_rotation(r->memory.data, r->memory.bytes);
+    FILE *f = stat(r->name, &st) == 0 && S_ISREG(st.st_mode) ? fopen(r->name, "rb") : NULL;
+    uint8_t *head = f ? weft_alloc(WEFT_EXIF_BYTES) : NULL;
+    const size_t bytes = head ? fread(head, 1, WEFT_EXIF_BYTES, f) : 0;
+    const int rotation = weft_exif_rotation(head, (int64_t)bytes);
+    weft_free(head);
+    if (f)
+        fclose(f);
+    return rotation;
+}
+
 static void fill_info(weft_video_reader *r, double fps)
 {
     AVStream *s = r->demux->streams[r->stream];
@@ -176,7 +194,8 @@ static void fill_info(weft_video_reader *r, double fps)
         info->seconds = (double)r->demux->duration / AV_TIME_BASE;
     info->frames = s->nb_frames > 0 ? s->nb_frames : llround(info->seconds * info->fps);
     info->bit_rate = par->bit_rate > 0 ? par->bit_rate : r->demux->bit_rate;
-    info->rotation = stream_rotation(s);
+    info->rotation = par->codec_id == AV_CODEC_ID_MJPEG && !stream_rotation(s) ? photo_rotation(r)
+                                                                               : stream_rotation(s);
     const AVRational sar =
         s->sample_aspect_ratio.num ? s->sample_aspect_ratio : par->sample_aspect_ratio;
     info->pixel_aspect = sar.num > 0 && sar.den > 0 ? av_q2d(sar) : 1;

@@ -5,11 +5,12 @@
  * &reader)); weft_video_frame frame; bool got; while ((status = weft_video_reader_next(reader,
  * &frame, &got)) == WEFT_OK && got) ... weft_video_reader_close(reader);
  *
- * Frames come upright (the rotation of the container is applied), with square pixels when the size
- * is left to the reader, as 8 bits of BT.709; HDR (PQ, HLG) is tone mapped, wide gamut (BT.2020,
- * P3) converted (video/tone.h); interlaced ones are deinterlaced, one for each. Frame numbers count
- * every decoded frame in presentation order from 0; nothing is dropped or repeated. The stream is
- * the one that ffmpeg would take: the largest, not an attached picture. */
+ * Frames come upright (the rotation of the container or the photograph is applied), with square
+ * pixels when the size is left to the reader, as 8 bits of BT.709; HDR (PQ, HLG) is tone mapped,
+ * wide gamut (BT.2020, P3) converted (video/tone.h); interlaced ones are deinterlaced, one for
+ * each. Frame numbers count every decoded frame in presentation order from 0; nothing is dropped
+ * or repeated. The stream is the one that ffmpeg would take: the largest, not an attached
+ * picture. */
 #ifndef WEFT_VIDEO_READER_H
 #define WEFT_VIDEO_READER_H
 
