@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "format/tensors_inside.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,10 +159,18 @@ static weft_status no_tensors(const char *path)
                          "does not read; `python -m torch.distributed.checkpoint.format_utils "
                          "dcp_to_torch %s model.pt` makes one file of it",
                          path, path);
+    static const char *const inside[] = {"adapter", "transformer", "model"};
+    char hint[600] = "";
+    for (int i = 0; i < WEFT_COUNT(inside) && !*hint; i++) {
+        char *folder = weft_path_join(path, inside[i]);
+        if (folder && weft_path_is_dir(folder))
+            snprintf(hint, sizeof hint, "; is it %.500s that is meant?", folder);
+        weft_free(folder);
+    }
     return weft_fail(WEFT_E_NOT_FOUND,
-                     "%s: no diffusion_pytorch_model.safetensors and no model.safetensors in this "
-                     "folder, nor the same of torch (.bin)",
-                     path);
+                     "%s: no diffusion_pytorch_model.safetensors, model.safetensors or "
+                     "adapter_model.safetensors in this folder, nor the same of torch (.bin)%s",
+                     path, hint);
 }
 
 static weft_status add_folder(weft_tensors *ts, const char *path)

@@ -4,6 +4,7 @@
 #include "base/convert.h"
 #include "base/fs.h"
 #include "base/listing.h"
+#include "base/log.h"
 #include "format/tensors.h"
 #include "model/adapter_names.h"
 
@@ -60,9 +61,11 @@ static weft_status read_config(weft_adapter *a)
     a->config_key = "";
     snprintf(a->config_file, sizeof a->config_file, "%.*sadapter_config.json", (int)(base - file),
              file);
-    if (!strncmp(base, "adapter_model.", strlen("adapter_model.")) &&
-        weft_path_exists(a->config_file))
+    const bool peft = !strncmp(base, "adapter_model.", strlen("adapter_model."));
+    if (peft && weft_path_exists(a->config_file))
         WEFT_TRY(weft_json_load(a->config_file, &a->config));
+    else if (peft && !header)
+        weft_warn("%s is not there beside %s: alpha is taken to be the rank", a->config_file, base);
     else if (header) {
         snprintf(a->config_file, sizeof a->config_file, "%.1100s (lora_adapter_metadata)", file);
         a->config_key = "transformer.";

@@ -686,6 +686,11 @@ weft_status weft_run_check(const weft_run *run, const char *path)
             path);
     if (!run->out[0])
         return weft_fail(WEFT_E_CONFIG, "%s: out: a folder for the run is needed", path);
+    if (run->gradient_sums && !run->precision)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: gradient_sums: gradients are f32 without precision: bf16, and are "
+                         "added up as such",
+                         path);
     WEFT_TRY(weft_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(check_buckets_given(run, path));
     WEFT_TRY(check_memory(run, path));

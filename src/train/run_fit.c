@@ -191,7 +191,8 @@ static weft_status too_little(const fit *f)
         (long long)f->least_stage, f->again ? " made again in its backward" : "",
         f->rate > 0 ? f->again ? " or moved away" : " moved away" : "",
         weft_format_bytes(f->fixed, text[2]), weft_format_bytes(f->staging, text[3]),
-        f->least_terms.data ? f->least_terms.data : "", f->rate > 0 ? "" : ", or memory.offload,");
+        f->least_terms.data ? f->least_terms.data : "",
+        f->rate > 0 || f->place->pipe ? "" : ", or memory.offload,");
 }
 
 /* Budgets between `low`, the least, and `high`, all; *best fits. */

@@ -112,6 +112,11 @@ cmp -s with.mp4 merged.mp4 || fail "another video with the adapter merged into t
 "$WEFT" generate --model runs/dit/model --prompt x --lora runs/vae/model/vae/diffusion_pytorch_model.safetensors --out x.mp4 >x.log 2>&1 &&
     fail "a file that is no adapter was taken"
 grep -q "are no part of an adapter" x.log || { cat x.log; fail "what was said of a file that is no adapter"; }
+mkdir lone && cp runs/peft/adapter/adapter_model.safetensors lone
+video lone --lora lone
+grep -q "lone/adapter_config.json is not there beside adapter_model.safetensors: alpha is taken to be the rank" generate.log || { cat generate.log; fail "a missing adapter_config.json is not told"; }
+"$WEFT" generate --model runs/dit/model --prompt x --lora runs/peft --out x.mp4 >x.log 2>&1 && fail "the run's folder was taken for an adapter"
+grep -q "is it runs/peft/adapter that is meant?" x.log || { cat x.log; fail "where the adapter is was not said"; }
 
 # the base in bf16: of weights that are bf16 already the same losses, in less memory
 "$WEFT" convert runs/dit/model/transformer narrow --dtype bf16 >convert.log 2>&1 || { cat convert.log; fail "weft convert --dtype bf16"; }

@@ -33,6 +33,7 @@ refuse "nothing to train: give autoencoder" vae.yaml --set 'autoencoder={}'
 refuse "autoencoder: give class and config .* or weights, but not both" vae.yaml --set autoencoder.weights=x
 refuse "autoencoder.class: a class is needed \(AutoencoderKLWan, .*\), or weights" vae.yaml --set autoencoder.class=
 refuse "autoencoder.class: \"WeftBytesEncoder\" is no video autoencoder that is built in; known are AutoencoderKLWan" vae.yaml --set autoencoder.class=WeftBytesEncoder
+refuse "gradient_sums: gradients are f32 without precision: bf16" dit.yaml --set gradient_sums=bf16
 refuse "text_encoders: a transformer needs one, 0 are given" dit.yaml --set 'text_encoders=[]'
 refuse "text_encoders: an autoencoder reads no captions" vae.yaml --set 'text_encoders=[{class: WeftBytesEncoder}]'
 sed 's/base_dim: 4,/base_dim: 4, base_dims: 4,/' vae.yaml >typo.yaml
