@@ -200,10 +200,10 @@ const weft_model *weft_run_trained(const weft_run_models *m)
 /* In the place of `g`, which is freed. */
 static weft_status tune(const weft_run *run, const weft_run_models *models, weft_graph **g)
 {
-    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(models)->family->scope);
     weft_graph *tuned = NULL;
-    if (!weft_tuning_given(&tuning))
+    if (!models->tuned)
         return WEFT_OK;
+    const weft_tuning tuning = weft_run_tuning(run, weft_run_trained(models)->family->scope);
     const weft_status_code status = weft_pass_tune(*g, &tuning, &tuned);
     weft_graph_free(*g);
     *g = tuned;
