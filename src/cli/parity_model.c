@@ -10,8 +10,7 @@
 
 typedef weft_parity parity;
 
-/* Golden videos are (B,C,T,Y,X), ours (B,T,Y,X,C). to_ours: golden -> ours, else back. */
-static void swap_layout(const float *from, const int64_t bctyx[5], bool to_ours, float *to)
+void weft_parity_turn(const float *from, const int64_t bctyx[5], bool to_ours, float *to)
 {
     const int64_t c_count = bctyx[1], rest = bctyx[2] * bctyx[3] * bctyx[4];
     for (int64_t b = 0; b < bctyx[0]; b++)
@@ -80,7 +79,7 @@ weft_status weft_parity_load(const parity *p, const char *name, weft_parity_form
                                 frames_first ? d[2] : d[1],
                                 frames_first || image ? 1 : d[2], /* an image is one frame */
                                 rows, columns};
-        swap_layout(raw, dim, true, ours);
+        weft_parity_turn(raw, dim, true, ours);
         weft_free(raw);
         raw = ours;
     } else {

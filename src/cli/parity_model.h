@@ -14,6 +14,8 @@ typedef enum weft_parity_form {
 } weft_parity_form;
 weft_parity_form weft_parity_form_of(const weft_port_row *row);
 
+/* Golden videos are (B,C,T,Y,X), ours (B,T,Y,X,C). to_ours: golden -> ours, else back. */
+void weft_parity_turn(const float *from, const int64_t bctyx[5], bool to_ours, float *to);
 /* A golden tensor as f32 in our layout (heap): of rank 5, an image of rank 4, or of rank 6 those of
  * several steps one behind the other. */
 weft_status weft_parity_load(const weft_parity *p, const char *name, weft_parity_form form,

@@ -30,33 +30,13 @@ static weft_status read_tile(const weft_parity *p, weft_tile *tile)
     return WEFT_OK;
 }
 
-/* (B,T,Y,X,C) to the file's (B,C,T,Y,X). */
-static void to_theirs(const float *ours, int64_t places, int64_t channels, float *theirs)
-{
-    for (int64_t c = 0; c < channels; c++)
-        for (int64_t i = 0; i < places; i++)
-            theirs[c * places + i] = ours[i * channels + c];
-}
-
-typedef struct frames_of {
-    float *to;
-    int64_t frame;
-} frames_of;
-
-static weft_status_code keep(void *user, int64_t first, int64_t count, const float *frames)
-{
-    const frames_of *f = user;
-    memcpy(f->to + first * f->frame, frames, (size_t)(count * f->frame) * sizeof *frames);
-    return WEFT_OK;
-}
-
 /* Sample `b` of the input into ours, of the output from ours. */
 static weft_status run_one(weft_vae *vae, bool encodes, const float *in, const int64_t dim[5],
                            float *out, int64_t frame)
 {
-    frames_of f = {out, frame};
+    weft_frames_to f = {out, frame};
     return encodes ? weft_vae_encode(vae, in, dim[2], out)
-                   : weft_vae_decode(vae, in, dim[2], keep, &f);
+                   : weft_vae_decode(vae, in, dim[2], weft_frames_collect, &f);
 }
 
 static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft_stored_tensor *out,
@@ -110,7 +90,8 @@ static weft_status compare_one(weft_parity *p, const weft_tile *tile, const weft
                         each / out->dim[2]));
         for (int64_t i = 0; i < each && p->model.family->clamps && !encodes; i++)
             ours[i] = ours[i] < -1 ? -1 : ours[i] > 1 ? 1 : ours[i];
-        to_theirs(ours, each / out->dim[1], out->dim[1], turned + b * each);
+        weft_parity_turn(ours, (int64_t[]){1, out->dim[1], out->dim[2], out->dim[3], out->dim[4]},
+                         false, turned + b * each);
     }
     weft_tensor_to_f32(out, theirs);
     weft_parity_judge(p, "output", name, turned, theirs, out->count,

@@ -310,7 +310,8 @@ static weft_status settle_memory(weft_generator *p)
         uint64_t machine; /* its name */
         int64_t free;
     } share;
-    int64_t *memory = &p->options.memory;
+    if (p->options.memory)
+        return WEFT_OK;
     const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
@@ -329,8 +330,7 @@ static weft_status settle_memory(weft_generator *p)
         const int64_t each = all[i].free / beside;
         least = each < least ? each : least;
     }
-    if (!*memory)
-        *memory = least;
+    p->options.memory = least;
     weft_free(all);
     return status;
 }

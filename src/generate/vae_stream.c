@@ -706,14 +706,9 @@ static weft_status run_half(weft_vae *v, half *h, const float *in, int64_t frame
     return run_pieces(v, h, h->work, in, (int64_t[]){0, 0, 0}, frames, hand_on, &to);
 }
 
-typedef struct collecting {
-    float *to;
-    int64_t frame;
-} collecting;
-
-static weft_status_code collect(void *user, int64_t first, int64_t count, const float *frames)
+weft_status_code weft_frames_collect(void *user, int64_t first, int64_t count, const float *frames)
 {
-    const collecting *c = user;
+    const weft_frames_to *c = user;
     memcpy(c->to + first * c->frame, frames, (size_t)(count * c->frame) * sizeof *frames);
     return WEFT_OK;
 }
@@ -721,10 +716,10 @@ static weft_status_code collect(void *user, int64_t first, int64_t count, const 
 weft_status weft_vae_encode(weft_vae *v, const float *video, int64_t frames, float *latents)
 {
     half *h = &v->half[0];
-    collecting c = {latents, h->tiling.out[1] * h->tiling.out[2] * channels(v, h, true)};
+    weft_frames_to c = {latents, h->tiling.out[1] * h->tiling.out[2] * channels(v, h, true)};
     WEFT_TRY(takes_frames(v, frames));
     WEFT_TRY(pieces_fit(v, h, weft_grid_latent_frames(&v->grid, frames)));
-    return run_half(v, h, video, frames, collect, &c);
+    return run_half(v, h, video, frames, weft_frames_collect, &c);
 }
 
 weft_status weft_vae_decode(weft_vae *v, const float *latents, int64_t latent_frames,

@@ -53,6 +53,12 @@ weft_status weft_vae_encode(weft_vae *vae, const float *video, int64_t frames, f
 /* Frames as they come, clamped to [-1,1]: (count, height, width, 3), valid during the call. */
 typedef weft_status_code weft_frames_fn(void *user, int64_t first_frame, int64_t count,
                                         const float *frames);
+/* One that puts them one behind the other: `user` is a weft_frames_to, with floats of a frame. */
+typedef struct weft_frames_to {
+    float *to;
+    int64_t frame;
+} weft_frames_to;
+weft_frames_fn weft_frames_collect;
 /* latents: (latent_frames, height/8, width/8, z), not normalised. A piece at a time where the
  * model can be cut into pieces (weft_grid.piece) and the picture is not tiled. */
 weft_status weft_vae_decode(weft_vae *vae, const float *latents, int64_t latent_frames,

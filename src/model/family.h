@@ -232,6 +232,9 @@ typedef struct weft_places {
     bool strict; /* a field that the table does not have is an error (and not a file of others) */
 } weft_places;
 const char *weft_places_of(const weft_places *places, const char *key);
+/* What rotates of a head, by frames, rows and columns: even numbers that make up the head. */
+weft_status weft_check_axes(const weft_places *places, const char *key, const int64_t axes[3],
+                            int64_t head_dim);
 
 typedef struct weft_family weft_family;
 /* Reads, checks and writes by the family's table. */

@@ -15,6 +15,18 @@ const char *weft_places_of(const weft_places *places, const char *key)
     return places->where;
 }
 
+weft_status weft_check_axes(const weft_places *places, const char *key, const int64_t axes[3],
+                            int64_t head_dim)
+{
+    const bool even = axes[0] % 2 == 0 && axes[1] % 2 == 0 && axes[2] % 2 == 0;
+    if (!even || axes[0] + axes[1] + axes[2] != head_dim)
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: \"%s\" must be three even numbers whose sum is "
+                         "\"attention_head_dim\" %lld",
+                         weft_places_of(places, key), key, (long long)head_dim);
+    return WEFT_OK;
+}
+
 static bool is_list(const weft_field *f)
 {
     return f->type == WEFT_FIELD_I64S || f->type == WEFT_FIELD_F64S ||

@@ -102,13 +102,7 @@ static weft_value forward(weft_graph *g, const flux *c, const weft_ports *in)
 static weft_status check(const void *config, const weft_places *places)
 {
     const flux *c = config;
-    const bool even = c->axes[0] % 2 == 0 && c->axes[1] % 2 == 0 && c->axes[2] % 2 == 0;
-    if (!even || c->axes[0] + c->axes[1] + c->axes[2] != c->head_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"axes_dims_rope\" must be three even numbers whose sum is "
-                         "\"attention_head_dim\" %lld",
-                         weft_places_of(places, "axes_dims_rope"), (long long)c->head_dim);
-    return WEFT_OK;
+    return weft_check_axes(places, "axes_dims_rope", c->axes, c->head_dim);
 }
 
 static void grid(const void *config, weft_grid *grid)

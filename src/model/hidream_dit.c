@@ -258,12 +258,7 @@ static weft_value forward(weft_graph *g, const hidream *c, const weft_ports *in)
 static weft_status check(const void *config, const weft_places *places)
 {
     const hidream *c = config;
-    const bool even = c->axes[0] % 2 == 0 && c->axes[1] % 2 == 0 && c->axes[2] % 2 == 0;
-    if (!even || c->axes[0] + c->axes[1] + c->axes[2] != c->head_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"axes_dims_rope\" must be three even numbers whose sum is "
-                         "\"attention_head_dim\" %lld",
-                         weft_places_of(places, "axes_dims_rope"), (long long)c->head_dim);
+    WEFT_TRY(weft_check_axes(places, "axes_dims_rope", c->axes, c->head_dim));
     if (c->llamas != c->layers + c->single_layers || c->llamas == 0)
         return weft_fail(WEFT_E_FORMAT,
                          "%s: \"llama_layers\" names %lld layers for %lld blocks: one each",

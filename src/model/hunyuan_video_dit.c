@@ -250,13 +250,7 @@ static weft_value forward(weft_graph *g, const hunyuan *c, const weft_ports *in)
 static weft_status check(const void *config, const weft_places *places)
 {
     const hunyuan *c = config;
-    const bool even = c->axes[0] % 2 == 0 && c->axes[1] % 2 == 0 && c->axes[2] % 2 == 0;
-    if (!even || c->axes[0] + c->axes[1] + c->axes[2] != c->head_dim)
-        return weft_fail(WEFT_E_FORMAT,
-                         "%s: \"rope_axes_dim\" must be three even numbers whose sum is "
-                         "\"attention_head_dim\" %lld",
-                         weft_places_of(places, "rope_axes_dim"), (long long)c->head_dim);
-    return WEFT_OK;
+    return weft_check_axes(places, "rope_axes_dim", c->axes, c->head_dim);
 }
 
 static weft_shape shape(const void *config, const weft_model_size *s, weft_port port)
