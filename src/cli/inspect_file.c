@@ -113,7 +113,7 @@ static void compare(const weft_graph *g, const weft_tensors *file, difference *d
         }
     }
     for (int64_t i = 0; i < weft_tensors_count(file); i++)
-        if (!weft_weights_known(g, weft_tensors_at(file, i)->name))
+        if (!weft_graph_knows(g, weft_tensors_at(file, i)->name))
             weft_listing_add(&d->extra, weft_tensors_at(file, i)->name);
 }
 

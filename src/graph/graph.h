@@ -67,6 +67,8 @@ void weft_stack_item(const char *name, int64_t i, char *out, size_t size);
 /* The other way: `name` with its number `which` (from 0, between dots) as '*', and that number;
  * false: it has no more. */
 bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t *item);
+/* `name` is a value of the graph, or an item of a stack that it has. */
+bool weft_graph_knows(const weft_graph *g, const char *name);
 /* The same, never trained: what checkpoints hold beside weights. */
 weft_value weft_buffer(weft_graph *g, const char *name, weft_dtype dtype, weft_shape shape,
                        weft_init init);

@@ -278,3 +278,18 @@ bool weft_stack_of(const char *name, int which, char *out, size_t size, int64_t 
     }
     return false;
 }
+
+bool weft_graph_knows(const weft_graph *g, const char *name)
+{
+    char stack[700];
+    int64_t item;
+    bool known = weft_value_ok(weft_graph_find(g, name));
+    for (int i = 0; !known && weft_stack_of(name, i, stack, sizeof stack, &item); i++) {
+        const weft_value v = weft_graph_find(g, stack);
+        const weft_node *made =
+            weft_value_ok(v) ? weft_graph_node(g, weft_value_get(g, v)->node) : NULL;
+        known = made && made->op == WEFT_OP_PARAM &&
+                item < ((const weft_attr_source *)made->attr)->global.dim[0];
+    }
+    return known;
+}

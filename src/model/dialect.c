@@ -281,13 +281,9 @@ typedef struct undoing {
 
 static bool is_param(const undoing *u, const char *name)
 {
-    char full[700], stack[700];
-    int64_t item;
+    char full[700];
     snprintf(full, sizeof full, "%s%s", u->scope, name);
-    bool is = weft_value_ok(weft_graph_find(u->graph, full));
-    for (int i = 0; !is && weft_stack_of(full, i, stack, sizeof stack, &item); i++)
-        is = weft_value_ok(weft_graph_find(u->graph, stack));
-    return is;
+    return weft_graph_knows(u->graph, full);
 }
 
 static void judge(undoing *u, const char *theirs, int replaced, int ones)

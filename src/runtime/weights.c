@@ -50,20 +50,6 @@ static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape
     return true;
 }
 
-bool weft_weights_known(const weft_graph *g, const char *full)
-{
-    char stack[600];
-    int64_t item;
-    bool known = weft_value_ok(weft_graph_find(g, full));
-    for (int i = 0; !known && weft_stack_of(full, i, stack, sizeof stack, &item); i++) {
-        const weft_value v = weft_graph_find(g, stack);
-        known = weft_value_ok(v) &&
-                weft_graph_node(g, weft_value_get(g, v)->node)->op == WEFT_OP_PARAM &&
-                item < weft_tensor_of(g, v).whole.dim[0];
-    }
-    return known;
-}
-
 static weft_status check(weft_store *store, const weft_graph *g, const char *prefix, bool partial,
                          const weft_tensors *file)
 {
@@ -93,7 +79,7 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
     for (int64_t i = 0; !partial && i < weft_tensors_count(file); i++) {
         weft_buf full = {0};
         weft_buf_printf(&full, "%s%s", prefix, weft_tensors_at(file, i)->name);
-        if (full.data && !weft_weights_known(g, full.data))
+        if (full.data && !weft_graph_knows(g, full.data))
             weft_listing_add(&extra, weft_tensors_at(file, i)->name);
         weft_buf_free(&full);
     }

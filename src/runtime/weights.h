@@ -14,10 +14,6 @@
 weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
                               weft_tensors *file, bool partial);
 
-/* A tensor of that name (with what stands before names in the graph) is a value of the graph, or an
- * item of a stack that it has. */
-bool weft_weights_known(const weft_graph *graph, const char *full);
-
 /* What to keep the file's matrices and kernels (rank 2 and more) in: BF16 or F16 if all of them
  * are, BF16 for what is packed in fewer bits, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);
