@@ -1,0 +1,154 @@
+#include "generate/generator_parts.h"
+#include "runtime/weights.h"
+
+/* Ports that are one number of a video, and which. */
+double weft_generator_number(const weft_generator *p, weft_port port)
+{
+    switch (port) {
+    case WEFT_PORT_FPS: return p->options.fps > 0 ? p->options.fps : p->fps;
+    case WEFT_PORT_HEIGHT: return (double)p->options.height;
+    case WEFT_PORT_WIDTH: return (double)p->options.width;
+    case WEFT_PORT_OFFSET: return 2; /* what CogVideoX 1.5 was trained with */
+    default: return 0;
+    }
+}
+const weft_port weft_generator_numbers[] = {WEFT_PORT_FPS, WEFT_PORT_HEIGHT, WEFT_PORT_WIDTH,
+                                            WEFT_PORT_OFFSET};
+
+/* Models of published folders are told what their pipelines tell them, those that weft trained what
+ * training told them. */
+static bool is_told(const weft_generator *p, weft_port port)
+{
+    return weft_model_takes(p->denoiser_model, port) && (p->published || port == WEFT_PORT_OFFSET);
+}
+
+/* LTX is told its rate as the distance of frames in seconds. */
+static bool told_spacing(const weft_generator *p)
+{
+    return p->options.fps > 0 && is_told(p, WEFT_PORT_SPACING);
+}
+
+/* The denoiser's recipe. What of it names nothing in the text encoder leaves that whole: ranks
+ * along such an axis all encode the same few prompts. */
+static weft_status lay_out(weft_generator *p)
+{
+    const weft_family *f = p->denoiser_model->family;
+    const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
+    if (p->options.parallel)
+        WEFT_TRY(weft_parallel_mesh_denoise(p->options.parallel, ranks, p->guidance->rows,
+                                            "--parallel", &p->mesh));
+    else
+        p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
+    WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
+    for (int i = 0; i < p->recipe.count; i++)
+        ((weft_recipe_row *)(uintptr_t)p->recipe.row)[i].optional = true;
+    return WEFT_OK;
+}
+
+static weft_status finish_part(weft_generator *p, weft_generator_part *s)
+{
+    WEFT_TRY(weft_graph_check(s->graph));
+    s->own = s->graph;
+    const bool several = p->comm && weft_comm_ranks(p->comm) > 1;
+    const weft_pass_setup setup = {.switches = p->options.passes,
+                                   .mesh = several ? &p->mesh : NULL,
+                                   .rank = several ? weft_comm_rank(p->comm) : 0,
+                                   .recipe = &p->recipe};
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
+    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
+    const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
+                                          .no_views =
+                                              p->options.passes && !p->options.passes->views};
+    return weft_program_compile(s->own, &options, &s->program);
+}
+
+static weft_status keep_weights(const weft_generator *p, weft_graph *g, const char *folder)
+{
+    weft_dtype dtype = p->options.weights == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
+    if (p->options.weights == WEFT_WEIGHTS_AS_STORED)
+        WEFT_TRY(weft_weights_dtype(folder, &dtype));
+    weft_graph_store_weights_as(g, dtype);
+    return WEFT_OK;
+}
+
+static weft_status begin_part(const weft_generator *p, const char *folder, weft_generator_part *s)
+{
+    s->graph = weft_graph_create();
+    if (!s->graph)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    return keep_weights(p, s->graph, folder);
+}
+
+int64_t weft_generator_times(const weft_generator *p)
+{
+    if (p->given.form == WEFT_GIVEN_CONDITION && p->scheduler.path == WEFT_PATH_FLOW_EDM)
+        return p->windows.window / p->patch.factor[0];
+    if (p->given.form != WEFT_GIVEN_TIMES)
+        return 1;
+    return p->windows.window / p->patch.factor[0] * (p->latent[1] / p->patch.factor[1]) *
+           (p->latent[2] / p->patch.factor[2]);
+}
+
+static weft_status build_denoiser(weft_generator *p, int expert)
+{
+    weft_graph *d = p->denoiser[expert].graph;
+    const weft_model *model = &p->denoiser_model[expert];
+    const weft_model_size size = {.batch = p->rows,
+                                  .frames = p->windows.window,
+                                  .height = p->latent[1],
+                                  .width = p->latent[2],
+                                  .text = weft_captions_length(&p->captions),
+                                  .image = p->given.image_tokens,
+                                  .times = weft_generator_times(p)};
+    weft_ports ports = weft_ports_none();
+    ports.at[WEFT_PORT_LATENTS] = weft_model_input(d, model, &size, WEFT_PORT_LATENTS, "batch.");
+    ports.at[WEFT_PORT_TIMESTEP] = weft_model_input(d, model, &size, WEFT_PORT_TIMESTEP, "batch.");
+    if (weft_model_takes(model, WEFT_PORT_GUIDANCE))
+        ports.at[WEFT_PORT_GUIDANCE] =
+            weft_model_input(d, model, &size, WEFT_PORT_GUIDANCE, "batch.");
+    static const weft_port given[] = {WEFT_PORT_IMAGE, WEFT_PORT_FRAME_MASK, WEFT_PORT_CONDITION};
+    const bool has[] = {p->given.image_tokens > 0, p->given.form == WEFT_GIVEN_FRAMES,
+                        p->given.form == WEFT_GIVEN_CONDITION};
+    for (int i = 0; i < WEFT_COUNT(given); i++)
+        if (has[i])
+            ports.at[given[i]] = weft_model_input(d, model, &size, given[i], "batch.");
+    for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++)
+        if (is_told(p, weft_generator_numbers[i]))
+            ports.at[weft_generator_numbers[i]] =
+                weft_model_input(d, model, &size, weft_generator_numbers[i], "batch.");
+    if (told_spacing(p)) {
+        const double fps = p->options.fps;
+        const float step[3] = {(float)((double)p->grid.factor[0] / fps), (float)p->grid.factor[1],
+                               (float)p->grid.factor[2]};
+        ports.at[WEFT_PORT_SPACING] = weft_constant(d, WEFT_F32, WEFT_SHAPE(3), step);
+    }
+    weft_captions_given(d, &p->captions, model, &size, &ports);
+    weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
+    weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
+    weft_graph_pop(d);
+    weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
+    return finish_part(p, &p->denoiser[expert]);
+}
+
+weft_status weft_generator_build(weft_generator *p)
+{
+    WEFT_TRY(lay_out(p));
+    for (int i = 0; i < p->captions.readers; i++) {
+        WEFT_TRY(begin_part(p, p->encoder_folder[i], &p->encoder[i]));
+        weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
+        WEFT_TRY(finish_part(p, &p->encoder[i]));
+    }
+    for (int i = 0; i < p->experts; i++) {
+        WEFT_TRY(begin_part(p, p->denoiser_folder[i], &p->denoiser[i]));
+        WEFT_TRY(build_denoiser(p, i));
+    }
+    return WEFT_OK;
+}
+
+void weft_generator_part_free(weft_generator_part *s)
+{
+    weft_program_free(s->program);
+    if (s->own != s->graph)
+        weft_graph_free(s->own);
+    weft_graph_free(s->graph);
+}

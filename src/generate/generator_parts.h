@@ -1,0 +1,73 @@
+/* What a generator is made of, for the files generator*.c alone:
+ *
+ *     generator_read.c    folder and options -> what is denoised, and how it is checked
+ *     generator_graphs.c  -> graphs and programs of text encoders and experts
+ *     generator.c         -> memory, weights, levels
+ *     generator_walk.c    prompts and noise -> latents -> frames */
+#ifndef WEFT_GENERATE_GENERATOR_PARTS_H
+#define WEFT_GENERATE_GENERATOR_PARTS_H
+
+#include "generate/generator.h"
+#include "generate/windows.h"
+#include "prompt/captions.h"
+
+/* A graph as this rank runs it. `graph` is the whole one, `own` the rank's (the same when there is
+ * one rank). */
+typedef struct weft_generator_part {
+    weft_graph *graph, *own;
+    weft_program *program;
+} weft_generator_part;
+
+struct weft_generator {
+    weft_generator_options options;
+    char *folder;
+    weft_comm *comm; /* borrowed; NULL: one rank */
+    weft_mesh mesh;
+    weft_recipe recipe; /* how the denoiser is split, and by the same names the encoder */
+    /* one denoiser, or an expert of high noise and one of low */
+    int experts;
+    weft_model denoiser_model[2];
+    weft_captions captions;
+    weft_spelling spelling;
+    char *denoiser_folder[2], *encoder_folder[WEFT_MAX_READERS], *vae_folder;
+    weft_grid patch; /* latents to tokens */
+    weft_grid grid;  /* pixels to latents */
+    weft_scheduler scheduler;
+    const weft_guidance *guidance;
+    double fps;
+    bool published;         /* no weft.json: told what its pipeline tells it */
+    weft_given_place place; /* of what is given; its pointers are into this */
+    weft_given given;
+    weft_windows windows;        /* over latent frames */
+    int64_t latent[3];           /* frames, height, width */
+    int64_t skipped;             /* steps before the one that a video begins at */
+    int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
+    weft_store *store;
+    weft_generator_part encoder[WEFT_MAX_READERS], denoiser[2];
+    float *noise; /* (noises, latents) to begin with; NULL: seeds' */
+    int64_t noises;
+    weft_vae *vae;
+    weft_leg *leg; /* [steps] */
+    /* x, other (batch,...): what is denoised, and what is said without the prompt; context (rows,
+     * told of a prompt) */
+    float *x, *work, *other, *context;
+};
+
+/* Of expert i, in graphs, and the folder of the second. */
+extern const char *const weft_generator_scopes[2];
+
+/* Reads `p->folder` and settles what p->options left open; nothing is built. */
+weft_status weft_generator_read(weft_generator *p);
+/* Graphs and programs of the text encoders and the experts, and how ranks split them. */
+weft_status weft_generator_build(weft_generator *p);
+void weft_generator_part_free(weft_generator_part *part);
+
+/* Inputs that are one number of a video. */
+enum { WEFT_GENERATOR_NUMBERS = 4 };
+extern const weft_port weft_generator_numbers[WEFT_GENERATOR_NUMBERS];
+double weft_generator_number(const weft_generator *p, weft_port port);
+/* Timesteps of a sample: one; where some frames are clean one for every token of a window, or
+ * (Cosmos 2) for every frame. */
+int64_t weft_generator_times(const weft_generator *p);
+
+#endif

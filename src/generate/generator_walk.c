@@ -1,0 +1,339 @@
+#include "base/log.h"
+#include "base/rng.h"
+#include "generate/generator_parts.h"
+#include "runtime/part.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where this rank's rows of a part's batch begin. */
+static int64_t own_rows(const weft_generator_part *s, const char *input, int64_t *first)
+{
+    const weft_tensor own = weft_tensor_of(s->own, weft_graph_find(s->own, input));
+    *first = own.start[0];
+    return own.shape.dim[0];
+}
+
+/* Rows 0..batch-1 are the prompts, rows batch.. what guidance leads away from. */
+static weft_status encode_text(weft_generator *p, const char *const *prompts, int64_t count)
+{
+    for (int i = 0; i < p->captions.readers; i++) {
+        weft_program *program = p->encoder[i].program;
+        int64_t first;
+        const int64_t rows =
+            own_rows(&p->encoder[i],
+                     i ? i > 1 ? "batch.tokens_3" : "batch.tokens_2" : "batch.tokens", &first);
+        for (int64_t r = 0; r < rows; r++) {
+            const int64_t row = first + r;
+            const char *text = row >= p->options.batch ? p->options.negative
+                               : row < count           ? prompts[row]
+                                                       : NULL;
+            WEFT_TRY(weft_captions_spell(&p->captions, &p->spelling, i, weft_captions_program_input,
+                                         program, r, text ? text : ""));
+        }
+        WEFT_TRY(weft_program_run(program));
+        weft_captions_take(&p->captions, i, program, p->rows, p->context);
+    }
+    return WEFT_OK;
+}
+
+/* What the model is told of rows of the batch that differ in their prompts alone. */
+typedef struct asking {
+    weft_program *program;
+    const weft_level *level;
+    int64_t frame; /* the window's first */
+} asking;
+
+/* Data of an input for row r; NULL: the program has none. */
+static float *row_of(const asking *a, const char *input, int64_t r)
+{
+    const weft_tensor *t = weft_program_input(a->program, input);
+    return t ? (float *)t->data + weft_shape_count(&t->shape) / t->shape.dim[0] * r : NULL;
+}
+
+/* Frames that are clean go into Cosmos scaled as almost clean ones, whatever the level; what it is
+ * told of them is that level's time (the second's). */
+static const double almost_clean = 0.001, almost_clean_time = 1e-4 / (1 + 1e-4);
+
+static double clean_scale(const weft_generator *p)
+{
+    const double least = almost_clean, data = p->scheduler.sigma_data;
+    return p->scheduler.path == WEFT_PATH_EDM ? 1 / sqrt(least * least + data * data) : 1;
+}
+
+/* The window of x, frames that are clean in their places, what follows behind it on channels. */
+static void fill_latents(const weft_generator *p, const asking *a, const float *x, float *to)
+{
+    const weft_given *g = &p->given;
+    const int64_t channels = p->grid.channels, area = p->latent[1] * p->latent[2],
+                  cells = p->windows.window * area, first = a->frame * area;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    const float clean = (float)(clean_scale(p) * data), in = (float)a->level->in;
+    if (!g->behind && !g->clean) {
+        memcpy(to, x + first * channels, (size_t)(cells * channels) * 4);
+        for (int64_t i = 0; a->level->in != 1 && i < cells * channels; i++)
+            to[i] *= in;
+        return;
+    }
+    for (int64_t i = 0; i < cells; i++, to += channels + g->behind) {
+        const int64_t cell = first + i;
+        const bool is_clean = g->clean && g->clean[cell / area];
+        for (int64_t c = 0; c < channels; c++)
+            to[c] = is_clean ? clean * g->known[cell * channels + c] : in * x[cell * channels + c];
+        if (g->behind)
+            memcpy(to + channels, g->follow + cell * g->behind, (size_t)g->behind * 4);
+    }
+}
+
+static void fill_times(const weft_generator *p, const asking *a, int64_t r)
+{
+    const int64_t times = weft_generator_times(p),
+                  tokens = times / (p->windows.window / p->patch.factor[0]);
+    const float given = p->given.form == WEFT_GIVEN_CONDITION ? (float)almost_clean_time : 0;
+    float *timestep = row_of(a, "batch.timestep", r);
+    if (times == 1)
+        *timestep = (float)a->level->time;
+    for (int64_t i = 0; times > 1 && i < times; i++)
+        timestep[i] = p->given.clean[a->frame + i / tokens * p->patch.factor[0]]
+                          ? given
+                          : (float)a->level->time;
+}
+
+/* Which frames are given, the image, rates and sizes. */
+static void fill_given(const weft_generator *p, const asking *a, int64_t r)
+{
+    const weft_given *g = &p->given;
+    const int64_t area = p->latent[1] * p->latent[2];
+    char name[64];
+    int32_t *mask = (int32_t *)row_of(a, "batch.frame_mask", r);
+    float *condition = row_of(a, "batch.condition", r), *image = row_of(a, "batch.image", r);
+    for (int64_t t = 0; mask && t < p->windows.window; t++)
+        mask[t] = !g->clean[a->frame + t];
+    for (int64_t i = 0; condition && i < p->windows.window * area; i++)
+        condition[i] = g->clean[a->frame + i / area];
+    if (image)
+        memcpy(image, g->image, (size_t)(g->image_tokens * g->image_width) * 4);
+    for (int i = 0; i < WEFT_GENERATOR_NUMBERS; i++) {
+        snprintf(name, sizeof name, "batch.%s", weft_port_name(weft_generator_numbers[i]));
+        float *number = row_of(a, name, r);
+        if (number)
+            *number = (float)weft_generator_number(p, weft_generator_numbers[i]);
+    }
+}
+
+static weft_status_code ask(weft_generator *p, const weft_generator_part *expert, const asking *a,
+                            const float *x)
+{
+    const int64_t batch = p->options.batch;
+    int64_t first;
+    const int64_t rows = own_rows(expert, "batch.latents", &first);
+    for (int64_t r = 0; r < rows; r++) {
+        fill_latents(p, a, x + (first + r) % batch * p->latent_floats,
+                     row_of(a, "batch.latents", r));
+        fill_times(p, a, r);
+        fill_given(p, a, r);
+        float *told = row_of(a, "batch.guidance", r);
+        if (told)
+            *told = (float)(1000 * p->options.guidance);
+        weft_captions_give(&p->captions, weft_captions_program_input, a->program, r,
+                           p->context + (first + r) * p->captions.floats);
+    }
+    return weft_program_run(a->program);
+}
+
+/* Adds what window i said of every video to `answer`: out (batch, window...). */
+static void blend(const weft_generator *p, int64_t i, const float *out, float *answer)
+{
+    const weft_windows *w = &p->windows;
+    const int64_t frame = p->latent_floats / p->latent[0], first = weft_windows_first(w, i);
+    for (int64_t k = 0; k < p->options.batch * w->window; k++) {
+        const int64_t at = first + k % w->window;
+        const float share = (float)weft_windows_share(w, i, at);
+        float *to = answer + k / w->window * p->latent_floats + at * frame;
+        for (int64_t c = 0; c < frame; c++)
+            to[c] += share * out[k * frame + c];
+    }
+}
+
+/* Where something is kept, the answer by which it ends as it is known: so every sampler stays on
+ * the line from its noise to it. */
+static void keep_known(const weft_generator *p, const float *x, const weft_level *level,
+                       float *answer)
+{
+    const weft_given *g = &p->given;
+    const int64_t channels = p->grid.channels;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    for (int64_t i = 0; i < p->options.batch * p->latent_floats; i++) {
+        const int64_t at = i % p->latent_floats;
+        if (g->keep[at / channels])
+            answer[i] =
+                (float)((data * (double)g->known[at] - level->skip * (double)x[i]) / level->out);
+    }
+}
+
+static weft_status_code answer_at(weft_generator *p, const float *x, const weft_level *level,
+                                  float *answer)
+{
+    const double time = level->time / (double)p->scheduler.times;
+    const weft_generator_part *expert = &p->denoiser[p->experts > 1 && time < p->options.boundary];
+    const int64_t all = p->options.batch * p->latent_floats;
+    float *other = p->other;
+    if (p->windows.count > 1) {
+        memset(answer, 0, (size_t)all * 4);
+        memset(other, 0, (size_t)all * 4);
+    }
+    for (int64_t i = 0; i < p->windows.count; i++) {
+        const asking a = {expert->program, level, weft_windows_first(&p->windows, i)};
+        WEFT_TRY(ask(p, expert, &a, x));
+        float *out = weft_program_output(expert->program, "prediction")->data;
+        const int64_t half = all / p->latent[0] * p->windows.window;
+        if (p->windows.count > 1) {
+            blend(p, i, out, answer);
+            if (p->guidance->rows > 1)
+                blend(p, i, out + half, other);
+        } else {
+            memcpy(answer, out, (size_t)all * 4);
+            other = out + half;
+        }
+    }
+    const weft_guiding guiding = {.scale = p->options.guidance,
+                                  .low_scale = p->options.guidance_low > 0 ? p->options.guidance_low
+                                                                           : p->options.guidance,
+                                  .boundary = p->options.boundary,
+                                  .rescale = p->options.guidance_rescale,
+                                  .each = p->latent_floats,
+                                  .time = time};
+    if (p->guidance->combine)
+        p->guidance->combine(&guiding, answer, other, all);
+    if (p->given.keep && p->given.known)
+        keep_known(p, x, level, answer);
+    return WEFT_OK;
+}
+
+typedef struct run_state {
+    weft_generator *generator;
+    const weft_generator_sink *sink;
+    const uint64_t *seeds; /* [count] */
+    int64_t first, prompt, count;
+} run_state;
+
+static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
+                                  float *answer)
+{
+    (void)step;
+    return answer_at(((run_state *)user)->generator, x, level, answer);
+}
+
+/* A function of the video's seed, the draw and the place in it: the same in any batch. */
+static weft_status_code on_noise(void *user, int64_t draw, float *noise)
+{
+    const run_state *r = user;
+    const int64_t each = r->generator->latent_floats, batch = r->generator->options.batch;
+    for (int64_t i = 0; i < batch * each; i++) {
+        const int64_t prompt = r->first + i / each;
+        const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+        noise[i] = weft_random_normal(seed, WEFT_RNG_SAMPLER, (uint64_t)(draw * each + i % each));
+    }
+    return WEFT_OK;
+}
+
+static weft_status_code on_step(void *user, int64_t done, int64_t steps)
+{
+    const run_state *r = user;
+    return r->sink->step ? r->sink->step(r->sink->user, r->first, done, steps) : WEFT_OK;
+}
+
+static weft_status_code on_frames(void *user, int64_t first_frame, int64_t count,
+                                  const float *frames)
+{
+    const run_state *r = user;
+    return r->sink->frames(r->sink->user, r->prompt, first_frame, count, frames);
+}
+
+static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
+{
+    const weft_grid *grid = &p->grid;
+    const bool first_rank = !p->comm || weft_comm_rank(p->comm) == 0;
+    const double scale = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    for (int64_t i = 0; i < count; i++) {
+        float *x = p->x + i * p->latent_floats;
+        int64_t dim[4];
+        weft_generator_latents(p, dim);
+        if (r->sink->latents && first_rank)
+            WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
+        const int64_t frame = p->latent_floats / p->latent[0];
+        for (int64_t k = 0; k < p->latent_floats; k++) {
+            const int64_t at = weft_grid_statistics_at(grid, k / frame) + k % grid->channels;
+            x[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
+        }
+        r->prompt = r->first + i;
+        WEFT_TRY(weft_vae_decode(p->vae, x, p->latent[0], on_frames, r));
+    }
+    return WEFT_OK;
+}
+
+/* A line for each encoder that does not take all of a prompt. */
+static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char *text)
+{
+    weft_buf out = {0};
+    const weft_status_code status = weft_captions_tell_cut(&p->captions, &p->spelling, text, &out);
+    for (char *line = out.data, *end; status == WEFT_OK && line && (end = strchr(line, '\n'));
+         line = end + 1)
+        weft_warn("prompt %lld %.*s", (long long)prompt + 1, (int)(end - line), line);
+    weft_buf_free(&out);
+    return status;
+}
+
+/* The noise of a video, scaled to where the walk begins, and there what of it is known. */
+static void begin_with(const weft_generator *p, const run_state *r, int64_t row, float *x)
+{
+    const weft_given *g = &p->given;
+    const int64_t prompt = r->first + row, channels = p->grid.channels;
+    /* rows beyond the last prompt are thrown away */
+    const uint64_t seed = prompt < r->count ? r->seeds[prompt] : 0;
+    const float *noise = prompt < p->noises ? p->noise + prompt * p->latent_floats : NULL;
+    const weft_level *from = &p->leg[p->skipped].from;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    const float begin = (float)weft_scheduler_first(&p->scheduler);
+    for (int64_t i = 0; i < p->latent_floats; i++) {
+        const float n = noise ? noise[i] : weft_random_normal(seed, WEFT_RNG_NOISE, (uint64_t)i);
+        const bool known = g->known && (p->skipped || g->keep[i / channels]);
+        x[i] = known ? (float)(from->alpha * data * (double)g->known[i] + from->sigma * (double)n)
+                     : begin * n;
+    }
+}
+
+/* What is kept is so to the last bit. */
+static void end_with(const weft_generator *p, float *x)
+{
+    const weft_given *g = &p->given;
+    const double data = p->scheduler.path == WEFT_PATH_EDM ? p->scheduler.sigma_data : 1;
+    for (int64_t i = 0; g->known && i < p->latent_floats; i++)
+        if (g->keep[i / p->grid.channels])
+            x[i] = (float)(data * (double)g->known[i]);
+}
+
+weft_status weft_generator_run(weft_generator *p, const char *const *prompts, const uint64_t *seeds,
+                               int64_t count, const weft_generator_sink *sink)
+{
+    const int64_t batch = p->options.batch, all = batch * p->latent_floats;
+    run_state r = {.generator = p, .sink = sink, .seeds = seeds, .count = count};
+    const weft_sampler_callbacks callbacks = {
+        .answer = on_answer, .noise = on_noise, .progress = on_step, .user = &r};
+    for (int64_t i = 0; i < count && (!p->comm || weft_comm_rank(p->comm) == 0); i++)
+        WEFT_TRY(tell_cut(p, i, prompts[i]));
+    for (r.first = 0; r.first < count; r.first += batch) {
+        const int64_t now = count - r.first < batch ? count - r.first : batch;
+        WEFT_TRY(encode_text(p, prompts + r.first, now));
+        for (int64_t i = 0; i < batch; i++)
+            begin_with(p, &r, i, p->x + i * p->latent_floats);
+        WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,
+                                  p->options.steps - p->skipped, p->x, all, p->latent_floats,
+                                  p->work, &callbacks));
+        for (int64_t i = 0; i < batch; i++)
+            end_with(p, p->x + i * p->latent_floats);
+        WEFT_TRY(decode_all(p, &r, now));
+    }
+    return WEFT_OK;
+}
