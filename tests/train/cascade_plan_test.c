@@ -1,0 +1,98 @@
+/* What is refused of a placed iteration, and the order in which ranks take its cascades. */
+#include "train/cascade_plan.h"
+
+#include <criterion/criterion.h>
+
+static const int32_t ranks[] = {2, 0, 1}, after_vae[] = {1}, after_dit[] = {2};
+enum { CASCADES = 4, RANKS = 3 };
+
+/* s0: vae on 2 0, dit on 2 0 1 behind it; s1: text on 1, dit on 1 behind it. */
+static const weft_placed_cascade given[CASCADES] = {
+    {{.id = "s0.dit",
+      .device = ranks,
+      .degree = 3,
+      .start = 1,
+      .seconds = 2,
+      .after = after_vae,
+      .after_count = 1},
+     0,
+     WEFT_CASCADE_DIT,
+     WEFT_SP_NONE},
+    {{.id = "s0.vae", .device = ranks, .degree = 2, .seconds = 1}, 0, WEFT_CASCADE_VAE, 0},
+    {{.id = "s1.text", .device = &ranks[2], .degree = 1, .seconds = 0}, 1, WEFT_CASCADE_TEXT, 0},
+    {{.id = "s1.dit",
+      .device = &ranks[2],
+      .degree = 1,
+      .seconds = 1,
+      .after = after_dit,
+      .after_count = 1},
+     1,
+     WEFT_CASCADE_DIT,
+     WEFT_SP_NONE},
+};
+
+typedef struct plan {
+    weft_placed_cascade cascade[CASCADES];
+    weft_placed_sample sample[2];
+    weft_placed_iteration all;
+} plan;
+
+static void make(plan *p)
+{
+    memcpy(p->cascade, given, sizeof given);
+    p->sample[0] = (weft_placed_sample){.clips = 1, .weight = 0.75};
+    p->sample[1] = (weft_placed_sample){.clips = 1, .weight = 0.25};
+    p->all = (weft_placed_iteration){
+        .sample = p->sample, .samples = 2, .cascade = p->cascade, .cascades = CASCADES};
+}
+
+static void refuses(const plan *p, const char *text)
+{
+    cr_expect_neq(weft_placed_check(&p->all, RANKS, "plan.json"), WEFT_OK, "%s", text);
+    cr_expect(strstr(weft_error_message(), text) != NULL, "%s: %s", text, weft_error_message());
+}
+
+Test(cascade_plan, order_is_by_start_and_then_by_index)
+{
+    plan p;
+    int32_t order[CASCADES];
+    make(&p);
+    cr_assert_eq(weft_placed_check(&p.all, RANKS, "plan.json"), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert_eq(weft_placed_order(&p.all, order), WEFT_OK);
+    static const int32_t wanted[] = {1, 2, 3, 0};
+    for (int i = 0; i < CASCADES; i++)
+        cr_expect_eq(order[i], wanted[i], "place %d: %d", i, (int)order[i]);
+}
+
+Test(cascade_plan, what_cannot_be_run_is_refused_by_name)
+{
+    static const int32_t twice[] = {1, 1};
+    plan p;
+    make(&p);
+    cr_expect_neq(weft_placed_check(&p.all, 2, "plan.json"), WEFT_OK);
+    cr_expect(strstr(weft_error_message(), "plan.json: s0.dit"), "%s", weft_error_message());
+    p.cascade[1].at.device = twice;
+    refuses(&p, "s0.vae is twice on rank 1");
+    make(&p);
+    p.cascade[1].at.start = 1.5;
+    refuses(&p, "s0.dit comes after s0.vae, which starts behind it");
+    make(&p);
+    p.cascade[2].at.id = "s0.text";
+    refuses(&p, "s0.text is s1.text");
+    p.cascade[2].sample = 0;
+    refuses(&p, "s1.dit comes after s0.text, which is of another sample");
+    make(&p);
+    p.cascade[2].module = WEFT_CASCADE_DIT;
+    p.cascade[2].at.id = "s1.dit";
+    refuses(&p, "s1.dit is there twice");
+    make(&p);
+    p.cascade[2].at.degree = 2;
+    refuses(&p, "captions are encoded on one");
+    make(&p);
+    p.all.cascades = 3;
+    refuses(&p, "sample 1 is trained by no cascade");
+    make(&p);
+    p.sample[0].weight = 0.5;
+    refuses(&p, "add up to 0.75, not 1");
+}
