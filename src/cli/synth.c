@@ -14,6 +14,9 @@ static const weft_option options[] = {
     {"--single-share", "SHARE", "0.15", "share of the shots that get a file of their own"},
     {"--radius", "R", "10", "mean radius of the shapes, in 64ths of the side"},
     {"--gradual-share", "SHARE", "0.2", "share of the boundaries that are dissolves or fades"},
+    {"--colour", "NAME", "",
+     "shapes of this colour only (red, green, blue, yellow, or purple, which other sets do not "
+     "have); empty: the first four"},
     {"--held-out", "N", "8", "combinations of colour, shape and direction kept out of training"},
     {"--held-out-clips", "N", "2", "clips of each held-out combination"},
     {"--seed", "N", "1", "the same seed and options give the same files"},
@@ -35,6 +38,8 @@ static weft_status run(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--held-out", 0, 40, &o.held_out));
     WEFT_TRY(weft_args_i64(args, "--held-out-clips", 0, 1000, &o.held_out_clips));
     WEFT_TRY(weft_args_i64(args, "--seed", 0, INT64_MAX, &seed));
+    const char *colour = weft_args_string(args, "--colour");
+    o.colour = *colour ? colour : NULL;
     o.seed = (uint64_t)seed;
     weft_synth_report r;
     const char *dir = weft_args_string(args, "--out");

@@ -17,8 +17,9 @@ typedef struct synth {
     const weft_synth_options *o;
     const char *dir;
     weft_rng rng;
-    bool held[WEFT_SHAPE_COMBINATIONS];
-    int order[WEFT_SHAPE_COMBINATIONS]; /* training combinations in shuffled rounds */
+    bool held[WEFT_SHAPE_ALL];
+    int first, end;            /* combinations that the set is of */
+    int order[WEFT_SHAPE_ALL]; /* training combinations in shuffled rounds */
     int order_count, order_at;
     weft_buf cuts;
     uint8_t *frame, *other;
@@ -35,26 +36,36 @@ static void shuffle(weft_rng *rng, int *list, int count)
     }
 }
 
-weft_status weft_synth_hold_out(int64_t count, uint64_t seed, bool chosen[48])
+/* Of all four colours, or of one. */
+static void range_of(int colour, int *first, int *end)
 {
-    int list[WEFT_SHAPE_COMBINATIONS];
+    const int each = WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS;
+    *first = colour < 0 ? 0 : colour * each;
+    *end = colour < 0 ? WEFT_SHAPE_COMBINATIONS : *first + each;
+}
+
+weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
+                                bool chosen[WEFT_SHAPE_ALL])
+{
+    int list[WEFT_SHAPE_ALL], first, end;
     /* Combinations in training of each pair of words: (colour, shape), (colour, direction),
      * (shape, direction). */
-    int cs[4][3], cd[4][4], sd[3][4];
-    for (int i = 0; i < 4; i++)
+    int cs[WEFT_SHAPE_PALETTE][3], cd[WEFT_SHAPE_PALETTE][4], sd[3][4];
+    for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
         for (int j = 0; j < 4; j++) {
             cs[i][j % 3] = WEFT_SHAPE_DIRECTIONS;
             cd[i][j] = WEFT_SHAPE_KINDS;
-            sd[i % 3][j] = WEFT_SHAPE_COLOURS;
+            /* of one colour: what a shape looks like when it moves is known from elsewhere */
+            sd[i % 3][j] = colour < 0 ? WEFT_SHAPE_COLOURS : WEFT_SHAPE_ALL;
         }
+    range_of(colour, &first, &end);
+    memset(chosen, 0, WEFT_SHAPE_ALL * sizeof *chosen);
     weft_rng rng = weft_rng_make(weft_seed_mix(seed, 0x68656c64), WEFT_RNG_SYNTH);
-    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++) {
-        list[i] = i;
-        chosen[i] = false;
-    }
-    shuffle(&rng, list, WEFT_SHAPE_COMBINATIONS);
+    for (int i = first; i < end; i++)
+        list[i - first] = i;
+    shuffle(&rng, list, end - first);
     int64_t left = count;
-    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS && left > 0; i++) {
+    for (int i = 0; i < end - first && left > 0; i++) {
         const weft_shape_words w = weft_shape_words_of(list[i]);
         int *pairs[3] = {&cs[w.colour][w.shape], &cd[w.colour][w.direction],
                          &sd[w.shape][w.direction]};
@@ -284,10 +295,10 @@ static weft_status write_held_out(synth *s)
     weft_status_code status = WEFT_OK;
     int64_t clip = 0;
     char name[32];
-    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
+    for (int i = s->first; i < s->end; i++)
         json_array_append_new(s->held[i] ? held : training, words_json(weft_shape_words_of(i)));
     for (int64_t round = 0; round < s->o->held_out_clips; round++)
-        for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++) {
+        for (int i = s->first; i < s->end; i++) {
             if (!s->held[i])
                 continue;
             snprintf(name, sizeof name, "h%03lld", (long long)clip++);
@@ -324,6 +335,15 @@ static weft_status check_options(const weft_synth_options *o)
         !(o->fps > 0 && o->fps <= 240) || !(o->single_share >= 0 && o->single_share <= 1) ||
         !(o->gradual_share >= 0 && o->gradual_share <= 1))
         return weft_fail(WEFT_E_ARG, "synth: a count, rate or share is outside its range");
+    if (o->colour && weft_shape_colour(o->colour) < 0) {
+        weft_buf known = {0};
+        for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
+            weft_buf_printf(&known, "%s%s", i ? ", " : "", weft_shape_colour_name(i));
+        const weft_status_code status = weft_fail(WEFT_E_ARG, "synth: no colour '%s'; there are %s",
+                                                  o->colour, known.data ? known.data : "");
+        weft_buf_free(&known);
+        return status;
+    }
     return WEFT_OK;
 }
 
@@ -353,9 +373,11 @@ weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
 {
     WEFT_TRY(check_options(options));
     synth s = {.o = options, .dir = dir, .rng = weft_rng_make(options->seed, WEFT_RNG_SYNTH)};
-    WEFT_TRY(weft_synth_hold_out(options->held_out, options->seed, s.held));
+    const int colour = options->colour ? weft_shape_colour(options->colour) : -1;
+    WEFT_TRY(weft_synth_hold_out(options->held_out, colour, options->seed, s.held));
+    range_of(colour, &s.first, &s.end);
     WEFT_TRY(make_folders(dir));
-    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
+    for (int i = s.first; i < s.end; i++)
         if (!s.held[i])
             s.order[s.order_count++] = i;
     s.order_at = s.order_count; /* the first use shuffles */

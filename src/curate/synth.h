@@ -3,6 +3,7 @@
 #define WEFT_CURATE_SYNTH_H
 
 #include "base/status.h"
+#include "video/shapes.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@ typedef struct weft_synth_options {
     double single_share;    /* of the shots that get a file of their own */
     double gradual_share;   /* of the boundaries that are dissolves or fades */
     int64_t held_out;       /* combinations kept out of the training set */
+    const char *colour;     /* of every shape, also one that no other set has; NULL: all four */
     int64_t held_out_clips; /* of each held-out combination */
     uint64_t seed;
     bool quiet; /* no progress line */
@@ -28,18 +30,24 @@ typedef struct weft_synth_report {
 } weft_synth_report;
 
 /* Writes under `dir` (made if missing; must hold no earlier set):
- *   train/v0000.mp4 + .json   several shots; {"shots":[{"start","end","caption",...}]}, frames, end
- *                             inclusive; frames of a gradual transition belong to no shot
+ *
+ *   train/v0000.mp4 + .json   several shots; {"shots": [{"start", "end", "caption", ...}]}, frames,
+ *                             end inclusive; frames of a gradual transition belong to no shot
  *   train/s0000.mp4 + .txt    one shot and its caption
  *   heldout/h000.mp4 + .txt   clips of the combinations that train/ never shows
- *   heldout.json {"held_out":[{"colour","shape","direction","caption"}],"training":[…]} cuts.jsonl
- * the boundaries of train/v*.mp4, in the form of `weft shots` Everything is a function of the
- * options. Every colour, shape and direction, and each pair of them, is still shown in training. */
+ *   heldout.json              {"held_out": [{"colour", "shape", "direction", "caption"}],
+ *                              "training": [...]}
+ *   cuts.jsonl                the boundaries of train/v*.mp4, in the form of `weft shots`
+ *
+ * Everything is a function of the options. Every colour, shape and direction, and each pair of
+ * them, is still shown in training; with a colour given each pair with it. */
 weft_status weft_synth_write(const char *dir, const weft_synth_options *options,
                              weft_synth_report *report);
 
-/* Chooses the held-out combinations: chosen[i] for 0 .. 47. WEFT_E_ARG when `count` leaves a pair
- * of words without a combination in training. */
-weft_status weft_synth_hold_out(int64_t count, uint64_t seed, bool chosen[48]);
+/* Chooses the held-out combinations of all four colours, or of the one with index `colour` (-1:
+ * all): chosen[i] for 0 .. WEFT_SHAPE_ALL - 1. WEFT_E_ARG when `count` leaves a pair of words
+ * without a combination in training. */
+weft_status weft_synth_hold_out(int64_t count, int colour, uint64_t seed,
+                                bool chosen[WEFT_SHAPE_ALL]);
 
 #endif

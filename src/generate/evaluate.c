@@ -216,28 +216,36 @@ typedef struct prompt_eval {
     weft_progress progress;
 } prompt_eval;
 
+/* The combinations of a list of captions; how many there are. */
+static weft_status read_combinations(const json_t *json, const char *key, const char *path,
+                                     bool is_there[WEFT_SHAPE_ALL], int64_t *count)
+{
+    const json_t *list = json_object_get(json, key);
+    *count = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *caption =
+            json_string_value(json_object_get(json_array_get(list, i), "caption"));
+        const weft_shape_words w =
+            caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
+        if (w.colour < 0 || w.shape < 0 || w.direction < 0)
+            return weft_fail(WEFT_E_FORMAT,
+                             "%s: %s[%zu] has no caption of a colour, a shape and a direction",
+                             path, key, i);
+        bool *there = &is_there[weft_shape_combination(w)];
+        *count += !*there;
+        *there = true;
+    }
+    return WEFT_OK;
+}
+
 /* Held-out combinations, each `repeats` times, then `seen` others, evenly from the rest. */
 static weft_status list_prompts(prompt_eval *e, const json_t *json)
 {
     const weft_prompt_eval_options *o = e->o;
-    const json_t *held = json_object_get(json, "held_out");
-    bool is_held[WEFT_SHAPE_COMBINATIONS] = {false};
-    int64_t held_count = 0;
-    for (size_t i = 0; i < json_array_size(held); i++) {
-        const char *caption =
-            json_string_value(json_object_get(json_array_get(held, i), "caption"));
-        const weft_shape_words w =
-            caption ? weft_shape_parse(caption) : (weft_shape_words){-1, -1, -1};
-        if (w.colour < 0 || w.shape < 0 || w.direction < 0)
-            return weft_fail(
-                WEFT_E_FORMAT,
-                "%s: held_out[%zu] has no caption of a colour, a shape and a direction", o->heldout,
-                i);
-        is_held[weft_shape_combination(w)] = true;
-    }
-    for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
-        held_count += is_held[i];
-    const int64_t others = WEFT_SHAPE_COMBINATIONS - held_count;
+    bool is_held[WEFT_SHAPE_ALL] = {false}, is_seen[WEFT_SHAPE_ALL] = {false};
+    int64_t held_count, others;
+    WEFT_TRY(read_combinations(json, "held_out", o->heldout, is_held, &held_count));
+    WEFT_TRY(read_combinations(json, "training", o->heldout, is_seen, &others));
     e->count = held_count * o->repeats + (others ? o->seen : 0);
     if (e->count == 0)
         return weft_fail(WEFT_E_FORMAT, "%s: no held-out combinations, and no others asked for",
@@ -249,15 +257,15 @@ static weft_status list_prompts(prompt_eval *e, const json_t *json)
         return weft_fail(WEFT_E_MEMORY, "out of memory for %lld prompts", (long long)e->count);
     int64_t n = 0;
     for (int64_t r = 0; r < o->repeats; r++)
-        for (int i = 0; i < WEFT_SHAPE_COMBINATIONS; i++)
+        for (int i = 0; i < WEFT_SHAPE_ALL; i++)
             if (is_held[i])
                 e->list[n++] = (prompt){.words = weft_shape_words_of(i), .held_out = true};
     for (int64_t k = 0; n < e->count;
          k++) { /* the k-th seen combination, spread over all of them */
         int64_t want = o->seen < others ? k * others / o->seen : k % others;
         int i = 0;
-        for (; i < WEFT_SHAPE_COMBINATIONS; i++)
-            if (!is_held[i] && want-- == 0)
+        for (; i < WEFT_SHAPE_ALL; i++)
+            if (is_seen[i] && want-- == 0)
                 break;
         e->list[n++] = (prompt){.words = weft_shape_words_of(i)};
     }

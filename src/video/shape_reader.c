@@ -208,8 +208,8 @@ static void find_object(analysis *a, const uint8_t *rgb, int64_t t)
 
 static void colour_words(const analysis *a, weft_shape_reading *out)
 {
-    /* Hues of red, green, blue, yellow in degrees. */
-    static const double hue_of[WEFT_SHAPE_COLOURS] = {0, 132, 228, 51};
+    /* Hues of red, green, blue, yellow, purple in degrees. */
+    static const double hue_of[WEFT_SHAPE_PALETTE] = {0, 132, 228, 51, 285};
     double c[3];
     for (int k = 0; k < 3; k++)
         c[k] = a->colour_weight > 0 ? a->colour[k] / a->colour_weight : 0;
@@ -217,7 +217,7 @@ static void colour_words(const analysis *a, weft_shape_reading *out)
     const double x = c[0] - 0.5 * (c[1] + c[2]), y = 0.8660254037844386 * (c[1] - c[2]);
     const double hue = atan2(y, x) * 57.29577951308232, chroma = sqrt(x * x + y * y);
     double best = 1e9, second = 1e9;
-    for (int k = 0; k < WEFT_SHAPE_COLOURS; k++) {
+    for (int k = 0; k < WEFT_SHAPE_PALETTE; k++) {
         const double d = fabs(remainder(hue - hue_of[k], 360));
         if (d < best) {
             second = best;

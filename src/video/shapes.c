@@ -4,15 +4,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const colour_names[WEFT_SHAPE_COLOURS] = {"red", "green", "blue", "yellow"};
+static const char *const colour_names[WEFT_SHAPE_PALETTE] = {"red", "green", "blue", "yellow",
+                                                             "purple"};
 static const char *const kind_names[WEFT_SHAPE_KINDS] = {"circle", "square", "triangle"};
 static const char *const direction_names[WEFT_SHAPE_DIRECTIONS] = {"left", "right", "up", "down"};
-static const float palette[WEFT_SHAPE_COLOURS][3] = {
-    {214, 44, 40}, {36, 164, 62}, {48, 84, 218}, {236, 206, 44}};
+static const float palette[WEFT_SHAPE_PALETTE][3] = {
+    {214, 44, 40}, {36, 164, 62}, {48, 84, 218}, {236, 206, 44}, {156, 52, 190}};
 
 const char *weft_shape_colour_name(int colour)
 {
     return colour_names[colour];
+}
+
+int weft_shape_colour(const char *name)
+{
+    for (int i = 0; i < WEFT_SHAPE_PALETTE; i++)
+        if (strcmp(name, colour_names[i]) == 0)
+            return i;
+    return -1;
 }
 
 const char *weft_shape_kind_name(int shape)
@@ -61,7 +70,7 @@ static int find_word(const char *text, const char *const *names, int count)
 
 weft_shape_words weft_shape_parse(const char *caption)
 {
-    return (weft_shape_words){find_word(caption, colour_names, WEFT_SHAPE_COLOURS),
+    return (weft_shape_words){find_word(caption, colour_names, WEFT_SHAPE_PALETTE),
                               find_word(caption, kind_names, WEFT_SHAPE_KINDS),
                               find_word(caption, direction_names, WEFT_SHAPE_DIRECTIONS)};
 }

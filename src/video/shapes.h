@@ -17,6 +17,9 @@ enum {
     WEFT_SHAPE_KINDS = 3,      /* circle, square, triangle */
     WEFT_SHAPE_DIRECTIONS = 4, /* left, right, up, down */
     WEFT_SHAPE_COMBINATIONS = WEFT_SHAPE_COLOURS * WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS,
+    /* Behind the four a colour that a set has only when it is asked for: to adapt a model to it. */
+    WEFT_SHAPE_PALETTE = 5, /* purple */
+    WEFT_SHAPE_ALL = WEFT_SHAPE_PALETTE * WEFT_SHAPE_KINDS * WEFT_SHAPE_DIRECTIONS,
 };
 
 /* Indices into the lists above. */
@@ -27,7 +30,9 @@ typedef struct weft_shape_words {
 const char *weft_shape_colour_name(int colour);
 const char *weft_shape_kind_name(int shape);
 const char *weft_shape_direction_name(int direction);
-/* Combination 0 .. 47 and back: (colour * 3 + shape) * 4 + direction. */
+/* Index of a colour of the palette; -1: there is none of this name. */
+int weft_shape_colour(const char *name);
+/* Combination 0 .. WEFT_SHAPE_ALL - 1 and back: (colour * 3 + shape) * 4 + direction. */
 weft_shape_words weft_shape_words_of(int combination);
 int weft_shape_combination(weft_shape_words words);
 /* "a red circle moving left" in text[64]; returns text. */

@@ -64,8 +64,8 @@ Test(synth, files_say_what_they_show, .timeout = 60)
     weft_names names = {0};
     cr_assert_eq(report.shots, 30);
     cr_assert_eq(weft_list_dir(train, false, &names), WEFT_OK);
-    bool held[48];
-    cr_assert_eq(weft_synth_hold_out(small.held_out, small.seed, held), WEFT_OK);
+    bool held[WEFT_SHAPE_ALL];
+    cr_assert_eq(weft_synth_hold_out(small.held_out, -1, small.seed, held), WEFT_OK);
     int64_t shots = 0, right = 0;
     for (int64_t i = 0; i < names.count; i++) {
         char *path = joined(train, "%s", names.name[i]);
@@ -143,8 +143,8 @@ Test(synth, the_same_seed_gives_the_same_files, .timeout = 60)
 Test(synth, every_pair_of_words_stays_in_training)
 {
     for (uint64_t seed = 0; seed < 50; seed++) {
-        bool held[48];
-        cr_assert_eq(weft_synth_hold_out(8, seed, held), WEFT_OK);
+        bool held[WEFT_SHAPE_ALL];
+        cr_assert_eq(weft_synth_hold_out(8, -1, seed, held), WEFT_OK);
         int count = 0;
         for (int i = 0; i < 48; i++)
             count += held[i];
@@ -157,6 +157,34 @@ Test(synth, every_pair_of_words_stays_in_training)
                 cr_assert(shown);
             }
     }
-    bool held[48];
-    cr_assert_eq(weft_synth_hold_out(47, 1, held), WEFT_E_ARG);
+    bool held[WEFT_SHAPE_ALL];
+    cr_assert_eq(weft_synth_hold_out(47, -1, 1, held), WEFT_E_ARG);
+}
+
+/* A set to adapt a model with: one colour that the others do not have. */
+Test(synth, a_set_of_one_colour, .timeout = 60)
+{
+    weft_synth_options o = small;
+    o.shots = 12;
+    o.colour = "purple";
+    o.held_out = 3;
+    weft_synth_report report;
+    char *dir = make_set(&o, "purple", &report), *path = joined(dir, "%s", "heldout.json");
+    json_t *root, *one;
+    cr_assert_eq(weft_json_load(path, &root), WEFT_OK);
+    cr_assert_eq(json_array_size(json_object_get(root, "held_out")), 3);
+    cr_assert_eq(json_array_size(json_object_get(root, "training")), 9);
+    size_t i;
+    json_array_foreach(json_object_get(root, "training"), i, one)
+        cr_assert_str_eq(json_string_value(json_object_get(one, "colour")), "purple");
+    char *video = joined(dir, "%s", "heldout/h000.mp4");
+    cr_assert_eq(read_words(video, 0, 18).colour, weft_shape_colour("purple"));
+    o.colour = "violet";
+    cr_assert_eq(weft_synth_write(dir, &o, &report), WEFT_E_ARG);
+    cr_assert(strstr(weft_error_message(), "red, green, blue, yellow, purple"));
+    json_decref(root);
+    weft_free(video);
+    weft_free(path);
+    cr_assert_eq(weft_remove_tree(dir), WEFT_OK);
+    weft_free(dir);
 }
