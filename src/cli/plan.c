@@ -143,7 +143,7 @@ const weft_verb weft_verb_plan = {
         "\"degree\", \"start\", \"end\", \"devices\"}, ...]}. \"proved\" means that no schedule "
         "is shorter.\n\n"
         "compare: plans many iterations and sets them beside the best static DP x CP, DP x "
-        "Ulysses and a FlexSP-like system with the same costs.\n\n"
+        "Ulysses, a FlexSP-like and a KnapFormer-like system with the same costs.\n\n"
         "pipeline: cuts a sequence of operators into stages so that the slowest is as fast as "
         "possible while operators that a skip joins share a device (PULSE), and lays the stages "
         "on devices and microbatches on steps. Skips that cannot be collocated are sent. With "

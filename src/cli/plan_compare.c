@@ -21,7 +21,7 @@ typedef struct tally {
 typedef struct comparison {
     tally cp[STATIC_MAX], ulysses[STATIC_MAX]; /* one per divisor of the devices */
     int64_t divisor[STATIC_MAX], divisors;
-    tally flexsp, at_once, weft;
+    tally flexsp, knapformer, at_once, weft;
     int64_t samples; /* of an iteration */
     double gap, gap_worst, planning, planning_worst, cp_each, ulysses_each;
     double best_gap; /* of the plan with every degree */
@@ -129,6 +129,8 @@ static weft_status one_iteration(const weft_plan_setup *s, uint64_t seed, compar
     all->ulysses_each += ulysses;
     WEFT_GO(weft_baseline_flexsp(&s->costs, &w, arena, &b));
     note(&all->flexsp, &b, all->sync);
+    WEFT_GO(weft_baseline_knapformer(&s->costs, &w, 0, arena, &b));
+    note(&all->knapformer, &b, all->sync);
     WEFT_GO(weft_baseline_at_once(&s->costs, &w, arena, &b));
     note(&all->at_once, &b, all->sync);
     all->samples = w.count;
@@ -223,6 +225,7 @@ static weft_status report(const weft_args *args, const weft_plan_setup *s, const
     row("best DP x Ulysses (DeepSpeed)", best_static(all->ulysses, all->divisors, all->iterations),
         all, rows);
     row("FlexSP-like", &all->flexsp, all, rows);
+    row("KnapFormer-like", &all->knapformer, all, rows);
     row("at once: DP x CP (Megatron)", one_each(s, all->cp, all), all, rows);
     row("at once: DP x Ulysses (DeepSpeed)", one_each(s, all->ulysses, all), all, rows);
     row("at once: FlexSP-like", &all->at_once, all, rows);

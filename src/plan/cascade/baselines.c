@@ -1,10 +1,117 @@
 /* The systems that Arachne compares with, as schedules with the same costs. */
+#include "plan/cascade/policy.h"
 #include "plan/cascade/workload.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_GROUPS = 4096 };
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
+}
+
+weft_status weft_workload_request(const weft_cascade_costs *c, const weft_workload *w,
+                                  const weft_cascade_list *list, weft_arena *arena,
+                                  weft_policy_request *out)
+{
+    weft_policy_request r = {.list = list,
+                             .samples = w->count,
+                             .devices = weft_cluster_devices(c->cluster),
+                             .heads = c->model->heads,
+                             .memory = (double)c->cluster->device.memory};
+    int32_t *sample = weft_arena_alloc(arena, list->count * (int64_t)sizeof *sample);
+    double *work = weft_arena_alloc(arena, w->count * (int64_t)sizeof *work);
+    if (!sample || !work)
+        return no_memory();
+    for (int64_t i = 0; i < list->count; i++)
+        sample[i] = (int32_t)(i / (list->count / w->count));
+    for (int64_t i = 0; i < w->count; i++) {
+        weft_dit_cost d;
+        WEFT_TRY(weft_dit_cost_of(c, &w->bucket[i], 1, WEFT_SP_NONE, 0, &d));
+        work[i] = d.flops;
+    }
+    r.sample = sample;
+    r.work = work;
+    *out = r;
+    return WEFT_OK;
+}
+
+/* Useful FLOPs of the DiT on every device, sigma / mean. */
+static weft_status variation_of(const weft_cascade_costs *c, const weft_workload *w,
+                                const weft_policy_request *r, const weft_placement *p,
+                                weft_arena *arena, double *out)
+{
+    double mean = 0, square = 0;
+    double *flops = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *flops);
+    if (!flops)
+        return no_memory();
+    for (int64_t i = 0; i < p->count; i++) {
+        if (!strstr(r->list->item[i].id, ".dit"))
+            continue;
+        weft_dit_cost d;
+        WEFT_TRY(weft_dit_cost_of(c, &w->bucket[r->sample[i]], p->first[i + 1] - p->first[i],
+                                  c->method, 0, &d));
+        for (int32_t j = p->first[i]; j < p->first[i + 1]; j++)
+            flops[p->devices[j]] += d.flops;
+    }
+    for (int64_t d = 0; d < r->devices; d++)
+        mean += flops[d] / (double)r->devices;
+    for (int64_t d = 0; d < r->devices; d++)
+        square += (flops[d] - mean) * (flops[d] - mean);
+    *out = mean > 0 ? sqrt(square / (double)r->devices) / mean : 0;
+    return WEFT_OK;
+}
+
+static const char *const names[WEFT_POLICY_COUNT] = {[WEFT_POLICY_STATIC] = "DP x CP",
+                                                     [WEFT_POLICY_ULYSSES] = "DP x Ulysses",
+                                                     [WEFT_POLICY_FLEXSP] = "FlexSP-like",
+                                                     [WEFT_POLICY_KNAPFORMER] = "KnapFormer-like"};
+
+/* As a schedule, or that there is none. */
+static weft_status place(const weft_cascade_costs *costs, const weft_workload *w,
+                         weft_policy policy, int64_t degree, weft_arena *arena, weft_baseline *out)
+{
+    weft_cascade_costs c = *costs;
+    weft_cascade_list list;
+    weft_policy_request request;
+    weft_placement p;
+    c.method = policy == WEFT_POLICY_STATIC                                        ? WEFT_SP_RING
+               : policy == WEFT_POLICY_ULYSSES || policy == WEFT_POLICY_KNAPFORMER ? WEFT_SP_ULYSSES
+                                                                                   : WEFT_SP_NONE;
+    *out = (weft_baseline){.name = names[policy], .degree = degree};
+    WEFT_TRY(weft_workload_cascades(&c, w, arena, &list));
+    WEFT_TRY(weft_workload_request(&c, w, &list, arena, &request));
+    request.degree = degree;
+    const weft_status_code status = weft_policy_place(policy, &request, arena, &p);
+    if (status == WEFT_E_INFEASIBLE)
+        return WEFT_OK;
+    WEFT_TRY(status);
+    out->degree = p.degree;
+    out->feasible = true;
+    out->makespan = p.makespan;
+    out->idle = p.idle;
+    return variation_of(&c, w, &request, &p, arena, &out->variation);
+}
+
+weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workload *w,
+                                 int64_t degree, weft_sp_method method, weft_arena *arena,
+                                 weft_baseline *out)
+{
+    return place(c, w, method == WEFT_SP_ULYSSES ? WEFT_POLICY_ULYSSES : WEFT_POLICY_STATIC, degree,
+                 arena, out);
+}
+
+weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workload *w,
+                                 weft_arena *arena, weft_baseline *out)
+{
+    return place(c, w, WEFT_POLICY_FLEXSP, 0, arena, out);
+}
+
+weft_status weft_baseline_knapformer(const weft_cascade_costs *c, const weft_workload *w,
+                                     int64_t degree, weft_arena *arena, weft_baseline *out)
+{
+    return place(c, w, WEFT_POLICY_KNAPFORMER, degree, arena, out);
+}
 
 /* One sample on one group: text, then VAE over its devices, then the DiT. */
 typedef struct unit {
@@ -12,10 +119,10 @@ typedef struct unit {
 } unit;
 
 static weft_status unit_cost(const weft_cascade_costs *c, const weft_plan_bucket *b, int64_t degree,
-                             weft_sp_method method, unit *out)
+                             unit *out)
 {
     weft_dit_cost d;
-    WEFT_TRY(weft_dit_cost_of(c, b, degree, method, 0, &d));
+    WEFT_TRY(weft_dit_cost_of(c, b, degree, WEFT_SP_NONE, 0, &d));
     double vae, text = 0;
     WEFT_TRY(weft_vae_seconds(c, b, degree, &vae));
     if (c->text)
@@ -42,143 +149,6 @@ static void summarise(const double *load, const double *flops, const int64_t *wi
     out->variation = mean > 0 ? sqrt(square / (double)devices) / mean : 0;
 }
 
-weft_status weft_baseline_static(const weft_cascade_costs *c, const weft_workload *w,
-                                 int64_t degree, weft_sp_method method, weft_arena *arena,
-                                 weft_baseline *out)
-{
-    const int64_t devices = weft_cluster_devices(c->cluster), groups = devices / degree;
-    weft_baseline r = {.degree = degree};
-    r.name = method == WEFT_SP_ULYSSES ? "DP x Ulysses" : "DP x CP";
-    if (devices % degree || (method == WEFT_SP_ULYSSES && c->model->heads % degree) ||
-        groups > MAX_GROUPS) {
-        *out = r;
-        return WEFT_OK;
-    }
-    double *load = weft_arena_alloc(arena, groups * (int64_t)sizeof *load);
-    double *flops = weft_arena_alloc(arena, groups * (int64_t)sizeof *flops);
-    int64_t *width = weft_arena_alloc(arena, groups * (int64_t)sizeof *width);
-    if (!load || !flops || !width)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
-    r.feasible = true;
-    for (int64_t i = 0; i < w->count; i++) {
-        unit u;
-        WEFT_TRY(unit_cost(c, &w->bucket[i], degree, method, &u));
-        r.feasible &= u.bytes <= (double)c->cluster->device.memory;
-        load[i % groups] += u.seconds;
-        flops[i % groups] += u.flops;
-    }
-    for (int64_t g = 0; g < groups; g++)
-        width[g] = degree;
-    summarise(load, flops, width, groups, devices, &r);
-    *out = r;
-    return WEFT_OK;
-}
-
-typedef struct flex {
-    const unit *unit; /* [samples][powers] */
-    const int64_t *order;
-    int64_t samples, devices, powers;
-    double memory, best;
-    int64_t best_count[24]; /* groups of 2^p devices */
-    int64_t count[24];
-    double *load, *flops; /* per group */
-    int64_t *width;
-    int64_t tried;
-} flex;
-
-/* Longest samples first, each to the group that would finish it first. Groups in falling width. */
-static double deal(flex *f, const int64_t *count, int64_t *groups_out)
-{
-    int64_t groups = 0;
-    for (int64_t p = f->powers - 1; p >= 0; p--)
-        for (int64_t i = 0; i < count[p]; i++) {
-            f->width[groups] = p;
-            f->load[groups] = f->flops[groups] = 0;
-            groups++;
-        }
-    double makespan = 0;
-    for (int64_t i = 0; i < f->samples; i++) {
-        const unit *u = f->unit + f->order[i] * f->powers;
-        int64_t best = -1;
-        double end = INFINITY;
-        for (int64_t g = 0; g < groups; g++) {
-            const unit *here = &u[f->width[g]];
-            if (here->bytes <= f->memory && f->load[g] + here->seconds < end) {
-                end = f->load[g] + here->seconds;
-                best = g;
-            }
-        }
-        if (best < 0)
-            return INFINITY;
-        f->load[best] = end;
-        f->flops[best] += u[f->width[best]].flops;
-        makespan = fmax(makespan, end);
-    }
-    *groups_out = groups;
-    return makespan;
-}
-
-/* All cuts of the rest into groups of at most 2^power. */
-static void cut(flex *f, int64_t power, int64_t rest)
-{
-    if (f->tried > 20000)
-        return;
-    if (power == 0) {
-        f->count[0] = rest;
-        f->tried++;
-        int64_t groups;
-        const double makespan = deal(f, f->count, &groups);
-        if (makespan < f->best) {
-            f->best = makespan;
-            memcpy(f->best_count, f->count, sizeof f->count);
-        }
-        return;
-    }
-    for (int64_t n = rest >> power; n >= 0; n--) {
-        f->count[power] = n;
-        cut(f, power - 1, rest - (n << power));
-    }
-}
-
-weft_status weft_baseline_flexsp(const weft_cascade_costs *c, const weft_workload *w,
-                                 weft_arena *arena, weft_baseline *out)
-{
-    flex f = {.samples = w->count, .devices = weft_cluster_devices(c->cluster), .best = INFINITY};
-    while ((1 << f.powers) <= f.devices)
-        f.powers++;
-    f.memory = (double)c->cluster->device.memory;
-    unit *units = weft_arena_alloc(arena, w->count * f.powers * (int64_t)sizeof *units);
-    int64_t *order = weft_arena_alloc(arena, w->count * (int64_t)sizeof *order);
-    f.load = weft_arena_alloc(arena, f.devices * (int64_t)sizeof *f.load);
-    f.flops = weft_arena_alloc(arena, f.devices * (int64_t)sizeof *f.flops);
-    f.width = weft_arena_alloc(arena, f.devices * (int64_t)sizeof *f.width);
-    if (!units || !order || !f.load || !f.flops || !f.width)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for the baseline");
-    for (int64_t i = 0; i < w->count; i++) {
-        for (int64_t p = 0; p < f.powers; p++)
-            WEFT_TRY(unit_cost(c, &w->bucket[i], (int64_t)1 << p, WEFT_SP_NONE,
-                               &units[i * f.powers + p]));
-        int64_t at = i; /* by falling work on one device */
-        for (; at > 0 && units[order[at - 1] * f.powers].seconds < units[i * f.powers].seconds;
-             at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-    f.unit = units;
-    f.order = order;
-    cut(&f, f.powers - 1, f.devices);
-    weft_baseline r = {.name = "FlexSP-like", .feasible = isfinite(f.best)};
-    if (r.feasible) {
-        int64_t groups;
-        deal(&f, f.best_count, &groups);
-        for (int64_t g = 0; g < groups; g++)
-            f.width[g] = (int64_t)1 << f.width[g];
-        summarise(f.load, f.flops, f.width, groups, f.devices, &r);
-    }
-    *out = r;
-    return WEFT_OK;
-}
-
 weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_workload *w,
                                   weft_arena *arena, weft_baseline *out)
 {
@@ -195,7 +165,7 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
     for (int64_t i = 0; i < w->count; i++) { /* as narrow as the memory allows */
         unit u = {.bytes = INFINITY};
         for (width[i] = 1; width[i] <= devices; width[i] *= 2) {
-            WEFT_TRY(unit_cost(c, &w->bucket[i], width[i], WEFT_SP_NONE, &u));
+            WEFT_TRY(unit_cost(c, &w->bucket[i], width[i], &u));
             if (u.bytes <= memory)
                 break;
         }
@@ -212,7 +182,7 @@ weft_status weft_baseline_at_once(const weft_cascade_costs *c, const weft_worklo
         wider = false;
         for (int64_t k = 2 * width[slow]; !wider && k <= width[slow] + rest; k *= 2) {
             unit u;
-            WEFT_TRY(unit_cost(c, &w->bucket[slow], k, WEFT_SP_NONE, &u));
+            WEFT_TRY(unit_cost(c, &w->bucket[slow], k, &u));
             if (u.seconds >= load[slow])
                 continue;
             rest -= k - width[slow];

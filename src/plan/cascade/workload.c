@@ -310,7 +310,7 @@ static void add_feasible(const weft_cascade_costs *c, const weft_plan_bucket *b,
     if (!dit->option_count || dit->option[dit->option_count - 1].bytes <= memory)
         return;
     for (int64_t k = widest + 1; k <= FAR_DEGREE; k++) {
-        const weft_dit_cost d = dit_cost(c, b, s, k, WEFT_SP_NONE, 0);
+        const weft_dit_cost d = dit_cost(c, b, s, k, c->method, 0);
         if (d.bytes > memory)
             continue;
         /* only named, never planned: nodes without a NIC would take forever */
@@ -369,7 +369,7 @@ weft_status weft_workload_cascades(const weft_cascade_costs *c, const weft_workl
             WEFT_TRY(weft_vae_seconds(c, b, k, &seconds));
             vae->option[vae->option_count++] =
                 (weft_cascade_option){k, seconds, states + clip->tile_bytes};
-            const weft_dit_cost d = dit_cost(c, b, &s, k, WEFT_SP_NONE, 0);
+            const weft_dit_cost d = dit_cost(c, b, &s, k, c->method, 0);
             dit->option[dit->option_count++] = (weft_cascade_option){k, d.seconds, d.bytes};
         }
         if (!dit->option_count)

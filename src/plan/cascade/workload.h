@@ -15,7 +15,7 @@
 #define WEFT_PLAN_WORKLOAD_H
 
 #include "base/config.h"
-#include "plan/cascade/cascade.h"
+#include "plan/cascade/policy.h"
 #include "plan/cluster/cluster.h"
 #include "plan/cost/model_work.h"
 
@@ -46,6 +46,7 @@ typedef struct weft_cascade_costs {
     int64_t zero;                 /* ZeRO stage: 0..3 */
     int64_t max_degree;           /* 0: all devices */
     weft_i64_list degrees;        /* empty: every integer */
+    weft_sp_method method;        /* of DiT cascades; NONE: the better of the two */
     bool text;                    /* text encoder cascades too */
 } weft_cascade_costs;
 
@@ -91,6 +92,14 @@ weft_status weft_baseline_static(const weft_cascade_costs *costs, const weft_wor
  * dealt longest first to the group that is done first; all groups start together. */
 weft_status weft_baseline_flexsp(const weft_cascade_costs *costs, const weft_workload *workload,
                                  weft_arena *arena, weft_baseline *out);
+/* KnapFormer-like: equal groups of `degree` (0: the best for this iteration), samples by falling
+ * FLOPs to the group with the fewest. */
+weft_status weft_baseline_knapformer(const weft_cascade_costs *costs, const weft_workload *workload,
+                                     int64_t degree, weft_arena *arena, weft_baseline *out);
+/* What plan/cascade/policy.h is asked about a list of weft_workload_cascades. */
+weft_status weft_workload_request(const weft_cascade_costs *costs, const weft_workload *workload,
+                                  const weft_cascade_list *list, weft_arena *arena,
+                                  weft_policy_request *out);
 /* As Arachne §III describes the systems before it: "all samples within an iteration launch
  * simultaneously", each on a group of its own (a power of two, the best for this iteration), which
  * waits for the slowest. */

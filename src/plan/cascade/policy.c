@@ -1,0 +1,394 @@
+#include "plan/cascade/policy.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_CUTS = 20000 };
+
+const char *const weft_policy_names[] = {"arachne", "static-dp-cp", "ulysses",
+                                         "flexsp",  "knapformer",   NULL};
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for the plan of an iteration");
+}
+
+/* ---- what a sample costs on a group --------------------------------------------------------- */
+
+/* The widest option of a cascade that a group of `width` has room for; -1: none fits. */
+static int32_t option_in(const weft_policy_request *r, int64_t cascade, int64_t width)
+{
+    const weft_cascade *c = &r->list->item[cascade];
+    int32_t best = -1;
+    for (int32_t i = 0; i < c->option_count && c->option[i].degree <= width; i++)
+        if (r->memory <= 0 || c->option[i].bytes <= r->memory)
+            best = i;
+    return best;
+}
+
+/* Seconds of every sample on a group of `width`; INFINITY: it does not fit there. */
+static void unit_seconds(const weft_policy_request *r, int64_t width, double *seconds)
+{
+    for (int64_t s = 0; s < r->samples; s++)
+        seconds[s] = 0;
+    for (int64_t c = 0; c < r->list->count; c++) {
+        const int32_t o = option_in(r, c, width);
+        seconds[r->sample[c]] += o < 0 ? (double)INFINITY : r->list->item[c].option[o].seconds;
+    }
+}
+
+/* Samples by falling key; equal ones as they come. */
+static void sort_falling(const double *key, int64_t count, int32_t *order)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = i;
+        for (; at > 0 && key[order[at - 1]] < key[i]; at--)
+            order[at] = order[at - 1];
+        order[at] = (int32_t)i;
+    }
+}
+
+/* Of every sample on its narrowest options, whether they fit or not. */
+static void device_seconds(const weft_policy_request *r, double *out)
+{
+    for (int64_t s = 0; s < r->samples; s++)
+        out[s] = 0;
+    for (int64_t c = 0; c < r->list->count; c++) {
+        const weft_cascade_option *o = r->list->item[c].option;
+        out[r->sample[c]] += o->seconds * (double)o->degree;
+    }
+}
+
+/* ---- groups and who is on them -------------------------------------------------------------- */
+
+/* Groups lie one behind the other on the devices. */
+typedef struct grouping {
+    int64_t groups;
+    int64_t *width; /* [groups] */
+    int32_t *of;    /* [samples] group */
+    int32_t *order; /* [samples] in which the groups take them */
+    double makespan;
+} grouping;
+
+static weft_status new_grouping(const weft_policy_request *r, weft_arena *arena, grouping *out)
+{
+    grouping g = {.makespan = INFINITY};
+    g.width = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *g.width);
+    g.of = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *g.of);
+    g.order = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *g.order);
+    *out = g;
+    return g.width && g.of && g.order ? WEFT_OK : no_memory();
+}
+
+static bool method_takes(weft_policy policy, const weft_policy_request *r, int64_t width)
+{
+    const bool heads = policy == WEFT_POLICY_ULYSSES || policy == WEFT_POLICY_KNAPFORMER;
+    return !heads || r->heads <= 0 || r->heads % width == 0;
+}
+
+/* Equal groups: dealt in turn, or by work. */
+static weft_status deal_equal(weft_policy policy, const weft_policy_request *r, int64_t width,
+                              weft_arena *arena, grouping *out)
+{
+    const int64_t groups = r->devices / width;
+    double *seconds = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *seconds);
+    double *work = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *work);
+    double *load = weft_arena_alloc(arena, groups * (int64_t)sizeof *load);
+    double *filled = weft_arena_alloc(arena, groups * (int64_t)sizeof *filled);
+    if (!seconds || !work || !load || !filled)
+        return no_memory();
+    unit_seconds(r, width, seconds);
+    out->groups = groups;
+    for (int64_t g = 0; g < groups; g++)
+        out->width[g] = width;
+    for (int64_t s = 0; s < r->samples; s++)
+        out->order[s] = (int32_t)s;
+    device_seconds(r, work);
+    if (policy == WEFT_POLICY_KNAPFORMER)
+        sort_falling(r->work ? r->work : work, r->samples, out->order);
+    out->makespan = 0;
+    for (int64_t i = 0; i < r->samples; i++) {
+        const int32_t s = out->order[i];
+        int64_t to = i % groups;
+        for (int64_t g = 0; g < groups && policy == WEFT_POLICY_KNAPFORMER; g++)
+            to = g == 0 || filled[g] < filled[to] ? g : to;
+        filled[to] += r->work ? r->work[s] : work[s];
+        load[to] += seconds[s];
+        out->of[s] = (int32_t)to;
+        out->makespan = fmax(out->makespan, load[to]);
+    }
+    return WEFT_OK;
+}
+
+static weft_status best_equal(weft_policy policy, const weft_policy_request *r, weft_arena *arena,
+                              grouping *out)
+{
+    for (int64_t k = 1; k <= r->devices; k++) {
+        grouping g;
+        if (r->devices % k || !method_takes(policy, r, k) || (r->degree > 0 && k != r->degree))
+            continue;
+        WEFT_TRY(new_grouping(r, arena, &g));
+        WEFT_TRY(deal_equal(policy, r, k, arena, &g));
+        if (!out->width || g.makespan < out->makespan)
+            *out = g;
+    }
+    if (out->width)
+        return WEFT_OK;
+    return weft_fail(
+        WEFT_E_INFEASIBLE, "%s: %lld devices cannot be cut into equal groups of %lld%s",
+        weft_policy_names[policy], (long long)r->devices, (long long)(r->degree ? r->degree : 1),
+        method_takes(policy, r, r->degree ? r->degree : 1)
+            ? ""
+            : ", which do not divide the attention's heads");
+}
+
+/* ---- FlexSP --------------------------------------------------------------------------------- */
+
+typedef struct flex {
+    const weft_policy_request *request;
+    const double *unit; /* [powers][samples] */
+    const int32_t *order;
+    int64_t powers, tried;
+    double best;
+    int64_t count[24], best_count[24]; /* groups of 2^p devices */
+    double *load;
+    int64_t *power; /* per group */
+    int32_t *of;
+} flex;
+
+/* Longest samples first, each to the group that would finish it first. Groups in falling width. */
+static double deal_flex(flex *f, const int64_t *count, int64_t *groups_out)
+{
+    const int64_t samples = f->request->samples;
+    int64_t groups = 0;
+    for (int64_t p = f->powers - 1; p >= 0; p--)
+        for (int64_t i = 0; i < count[p]; i++) {
+            f->power[groups] = p;
+            f->load[groups++] = 0;
+        }
+    double makespan = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t s = f->order[i];
+        int64_t best = -1;
+        double end = INFINITY;
+        for (int64_t g = 0; g < groups; g++) {
+            const double here = f->load[g] + f->unit[f->power[g] * samples + s];
+            if (here < end) {
+                end = here;
+                best = g;
+            }
+        }
+        if (best < 0)
+            return INFINITY;
+        f->load[best] = end;
+        f->of[s] = (int32_t)best;
+        makespan = fmax(makespan, end);
+    }
+    *groups_out = groups;
+    return makespan;
+}
+
+/* All cuts of the rest into groups of at most 2^power. */
+static void cut(flex *f, int64_t power, int64_t rest)
+{
+    if (f->tried > MOST_CUTS)
+        return;
+    if (power == 0) {
+        f->count[0] = rest;
+        f->tried++;
+        int64_t groups;
+        const double makespan = deal_flex(f, f->count, &groups);
+        if (makespan < f->best) {
+            f->best = makespan;
+            memcpy(f->best_count, f->count, sizeof f->count);
+        }
+        return;
+    }
+    for (int64_t n = rest >> power; n >= 0; n--) {
+        f->count[power] = n;
+        cut(f, power - 1, rest - (n << power));
+    }
+}
+
+static weft_status best_flex(const weft_policy_request *r, weft_arena *arena, grouping *out)
+{
+    flex f = {.request = r, .best = INFINITY};
+    WEFT_TRY(new_grouping(r, arena, out));
+    while ((int64_t)1 << f.powers <= r->devices)
+        f.powers++;
+    double *unit = weft_arena_alloc(arena, f.powers * r->samples * (int64_t)sizeof *unit);
+    double *work = weft_arena_alloc(arena, r->samples * (int64_t)sizeof *work);
+    f.load = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *f.load);
+    f.power = weft_arena_alloc(arena, r->devices * (int64_t)sizeof *f.power);
+    if (!unit || !work || !f.load || !f.power)
+        return no_memory();
+    for (int64_t p = 0; p < f.powers; p++)
+        unit_seconds(r, (int64_t)1 << p, unit + p * r->samples);
+    device_seconds(r, work);
+    sort_falling(work, r->samples, out->order);
+    f.unit = unit;
+    f.order = out->order;
+    f.of = out->of;
+    cut(&f, f.powers - 1, r->devices);
+    if (isfinite(f.best))
+        out->makespan = deal_flex(&f, f.best_count, &out->groups);
+    for (int64_t g = 0; g < out->groups; g++)
+        out->width[g] = (int64_t)1 << f.power[g];
+    return WEFT_OK;
+}
+
+/* ---- from groups to a plan ------------------------------------------------------------------ */
+
+/* The largest sample does not fit on the widest group that there may be. */
+static weft_status does_not_fit(weft_policy policy, const weft_policy_request *r)
+{
+    const weft_cascade *worst = NULL;
+    double least = 0;
+    for (int64_t c = 0; c < r->list->count; c++) {
+        const weft_cascade *item = &r->list->item[c];
+        double own = INFINITY;
+        for (int32_t i = 0; i < item->option_count && item->option[i].degree <= r->devices; i++)
+            own = fmin(own, item->option[i].bytes);
+        if (!worst || own > least) {
+            worst = item;
+            least = own;
+        }
+    }
+    char text[2][32];
+    return weft_fail(WEFT_E_INFEASIBLE,
+                     "%s: a sample fits on no group: %s takes at least %s on a device that has %s",
+                     weft_policy_names[policy], worst ? worst->id : "?",
+                     weft_format_bytes((int64_t)fmin(least, 9e18), text[0]),
+                     weft_format_bytes((int64_t)r->memory, text[1]));
+}
+
+static weft_status new_placement(weft_arena *arena, int64_t count, int64_t places,
+                                 weft_placement *out)
+{
+    weft_placement p = {.count = count};
+    p.option = weft_arena_alloc(arena, count * (int64_t)sizeof *p.option);
+    p.start = weft_arena_alloc(arena, count * (int64_t)sizeof *p.start);
+    p.end = weft_arena_alloc(arena, count * (int64_t)sizeof *p.end);
+    p.first = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *p.first);
+    p.devices = weft_arena_alloc(arena, (places + 1) * (int64_t)sizeof *p.devices);
+    *out = p;
+    return p.option && p.start && p.end && p.first && p.devices ? WEFT_OK : no_memory();
+}
+
+static void sum_up(weft_placement *p, int64_t devices)
+{
+    double busy = 0;
+    p->makespan = 0;
+    for (int64_t c = 0; c < p->count; c++) {
+        p->makespan = fmax(p->makespan, p->end[c]);
+        busy += (p->end[c] - p->start[c]) * (p->first[c + 1] - p->first[c]);
+    }
+    p->idle = p->makespan > 0 ? 1 - busy / (p->makespan * (double)devices) : 0;
+}
+
+static weft_status lay_out(const weft_policy_request *r, const grouping *g, weft_arena *arena,
+                           weft_placement *out)
+{
+    int64_t places = 0;
+    double *free_at = weft_arena_alloc(arena, (g->groups + 1) * (int64_t)sizeof *free_at);
+    int32_t *begins = weft_arena_alloc(arena, (g->groups + 1) * (int64_t)sizeof *begins);
+    if (!free_at || !begins)
+        return no_memory();
+    for (int64_t i = 0; i < g->groups; i++)
+        begins[i + 1] = begins[i] + (int32_t)g->width[i];
+    for (int64_t c = 0; c < r->list->count; c++)
+        places += g->width[g->of[r->sample[c]]];
+    WEFT_TRY(new_placement(arena, r->list->count, places, out));
+    for (int64_t c = 0; c < r->list->count; c++) {
+        const int32_t group = g->of[r->sample[c]];
+        out->option[c] = option_in(r, c, g->width[group]);
+        const int64_t degree = r->list->item[c].option[out->option[c]].degree;
+        out->first[c + 1] = out->first[c] + (int32_t)degree;
+        for (int64_t j = 0; j < degree; j++)
+            out->devices[out->first[c] + j] = begins[group] + (int32_t)j;
+    }
+    for (int64_t i = 0; i < r->samples; i++)
+        for (int64_t c = 0; c < r->list->count; c++) {
+            if (r->sample[c] != g->order[i])
+                continue;
+            double *at = &free_at[g->of[g->order[i]]];
+            out->start[c] = *at;
+            *at += r->list->item[c].option[out->option[c]].seconds;
+            out->end[c] = *at;
+        }
+    out->degree = g->width[0];
+    for (int64_t i = 1; i < g->groups; i++)
+        out->degree = g->width[i] == out->degree ? out->degree : 0;
+    sum_up(out, r->devices);
+    return WEFT_OK;
+}
+
+weft_status weft_policy_place(weft_policy policy, const weft_policy_request *request,
+                              weft_arena *arena, weft_placement *out)
+{
+    grouping g = {0};
+    if (policy == WEFT_POLICY_FLEXSP)
+        WEFT_TRY(best_flex(request, arena, &g));
+    else
+        WEFT_TRY(best_equal(policy, request, arena, &g));
+    if (isinf(g.makespan))
+        return does_not_fit(policy, request);
+    return lay_out(request, &g, arena, out);
+}
+
+/* ---- of any plan ---------------------------------------------------------------------------- */
+
+weft_status weft_placement_of(const weft_cascade_problem *p, const weft_cascade_schedule *s,
+                              int32_t *first, int32_t *devices, weft_arena *arena,
+                              weft_placement *out)
+{
+    WEFT_TRY(new_placement(arena, p->count, 0, out));
+    for (int64_t c = 0; c < p->count; c++) {
+        out->option[c] = p->source[s->option[c]];
+        out->start[c] = s->start[c];
+        out->end[c] = s->end[c];
+    }
+    out->first = first;
+    out->devices = devices;
+    sum_up(out, p->devices);
+    return WEFT_OK;
+}
+
+static bool share_a_device(const weft_placement *p, int64_t a, int64_t b)
+{
+    for (int32_t i = p->first[a]; i < p->first[a + 1]; i++)
+        for (int32_t j = p->first[b]; j < p->first[b + 1]; j++)
+            if (p->devices[i] == p->devices[j])
+                return true;
+    return false;
+}
+
+weft_status weft_placement_check(const weft_placement *p, const weft_cascade_list *list,
+                                 int64_t devices, double memory)
+{
+    const double slack = 1e-9 * (1 + p->makespan);
+    for (int64_t c = 0; c < p->count; c++) {
+        const weft_cascade *item = &list->item[c];
+        const weft_cascade_option *o = &item->option[p->option[c]];
+        if (p->first[c + 1] - p->first[c] != o->degree)
+            return weft_fail(WEFT_E_INTERNAL, "%s: degree %lld on %d devices", item->id,
+                             (long long)o->degree, p->first[c + 1] - p->first[c]);
+        if (memory > 0 && o->bytes > memory)
+            return weft_fail(WEFT_E_INTERNAL, "%s: %.0f bytes on a device of %.0f", item->id,
+                             o->bytes, memory);
+        for (int32_t i = p->first[c]; i < p->first[c + 1]; i++)
+            if (p->devices[i] < 0 || p->devices[i] >= devices)
+                return weft_fail(WEFT_E_INTERNAL, "%s: device %d of %lld", item->id, p->devices[i],
+                                 (long long)devices);
+        for (int32_t a = 0; a < item->after_count; a++)
+            if (p->end[item->after[a]] > p->start[c] + slack)
+                return weft_fail(WEFT_E_INTERNAL, "%s starts before %s ends", item->id,
+                                 list->item[item->after[a]].id);
+        for (int64_t b = 0; b < c; b++)
+            if (p->start[b] < p->end[c] - slack && p->start[c] < p->end[b] - slack &&
+                share_a_device(p, b, c))
+                return weft_fail(WEFT_E_INTERNAL, "%s and %s are on a device at the same time",
+                                 list->item[b].id, item->id);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,189 @@
+/* Plans by the rules of other systems: legal, what the rules say, and never shorter than what
+ * nothing can be shorter than. */
+#include "base/rng.h"
+#include "plan/cascade/policy.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+/* `samples` of text (degree 1), vae and dit; a sample of weight w takes w / k seconds and bytes on
+ * k devices. */
+static weft_cascade_list make_list(weft_arena *arena, const double *weight, int64_t samples,
+                                   int64_t devices, int32_t **sample)
+{
+    static const char *const modules[] = {"text", "vae", "dit"};
+    weft_cascade_list list = {.count = 3 * samples};
+    list.item = weft_arena_alloc(arena, list.count * (int64_t)sizeof *list.item);
+    *sample = weft_arena_alloc(arena, list.count * (int64_t)sizeof **sample);
+    for (int64_t i = 0; i < list.count; i++) {
+        weft_cascade *c = &list.item[i];
+        const int64_t s = i / 3, widest = i % 3 ? devices : 1;
+        (*sample)[i] = (int32_t)s;
+        c->id = weft_arena_printf(arena, "s%d.%s", (int)s, modules[i % 3]);
+        c->option = weft_arena_alloc(arena, widest * (int64_t)sizeof *c->option);
+        c->after = weft_arena_alloc(arena, 2 * (int64_t)sizeof *c->after);
+        for (int64_t k = 1; k <= widest; k++)
+            c->option[c->option_count++] = (weft_cascade_option){
+                k, (i % 3 == 2 ? 1 : 0.1) * weight[s] / (double)k, weight[s] / (double)k};
+        for (int64_t a = i - i % 3; i % 3 == 2 && a < i; a++)
+            c->after[c->after_count++] = (int32_t)a;
+    }
+    return list;
+}
+
+static weft_policy_request request_of(const weft_cascade_list *list, const int32_t *sample,
+                                      int64_t devices)
+{
+    return (weft_policy_request){
+        .list = list, .sample = sample, .samples = list->count / 3, .devices = devices};
+}
+
+Test(policy, plans_are_legal_and_not_below_the_bound)
+{
+    weft_rng rng = weft_rng_make(7, WEFT_RNG_PLAN);
+    for (int round = 0; round < 60; round++) {
+        weft_arena *arena = weft_arena_create();
+        double weight[12];
+        int32_t *sample;
+        const int64_t samples = 1 + (int64_t)weft_rng_below(&rng, 12),
+                      devices = 1 + (int64_t)weft_rng_below(&rng, 12);
+        for (int64_t s = 0; s < samples; s++)
+            weight[s] = 1 + 20 * weft_rng_f64(&rng);
+        const weft_cascade_list list = make_list(arena, weight, samples, devices, &sample);
+        weft_policy_request r = request_of(&list, sample, devices);
+        weft_cascade_problem p;
+        weft_cascade_bound bound;
+        cr_assert_eq(weft_cascade_problem_create(&list, devices, 0, &p), WEFT_OK);
+        cr_assert_eq(weft_cascade_lower_bound(&p, 1e9, &bound), WEFT_OK);
+        for (int policy = WEFT_POLICY_STATIC; policy < WEFT_POLICY_COUNT; policy++) {
+            weft_placement a, b;
+            cr_assert_eq(weft_policy_place(policy, &r, arena, &a), WEFT_OK, "%s",
+                         weft_error_message());
+            cr_assert_eq(weft_placement_check(&a, &list, devices, 0), WEFT_OK, "%s",
+                         weft_error_message());
+            cr_assert_geq(a.makespan, bound.value * (1 - 1e-9), "%s: %g below %g",
+                          weft_policy_names[policy], a.makespan, bound.value);
+            cr_assert(a.idle >= -1e-9 && a.idle < 1);
+            cr_assert_eq(weft_policy_place(policy, &r, arena, &b), WEFT_OK);
+            cr_assert_arr_eq(a.start, b.start, (size_t)a.count * sizeof *a.start);
+        }
+        weft_cascade_problem_free(&p);
+        weft_arena_free(arena);
+    }
+}
+
+/* Two groups of two devices: samples 0 and 2 on the first, 1 and 3 on the second. */
+Test(policy, static_groups_take_samples_in_turn)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample;
+    const weft_cascade_list list = make_list(arena, (const double[]){8, 2, 4, 6}, 4, 4, &sample);
+    weft_policy_request r = request_of(&list, sample, 4);
+    weft_placement p;
+    r.degree = 2;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
+    cr_assert_eq(p.degree, 2);
+    for (int64_t s = 0; s < 4; s++) {
+        cr_assert_eq(p.devices[p.first[3 * s + 2]], 2 * (s % 2));
+        cr_assert_eq(p.first[3 * s + 3] - p.first[3 * s + 2], 2);
+    }
+    /* texts on one device take 0.1 w, VAEs and DiTs half of 0.1 w and of w */
+    cr_assert_float_eq(p.makespan, (0.1 + 0.05 + 0.5) * 12, 1e-12);
+    cr_assert_float_eq(p.start[3 * 2], 0.65 * 8, 1e-12);
+    weft_arena_free(arena);
+}
+
+/* What lies in the way of turns: two long samples in a row. By work they part. */
+Test(policy, bags_are_filled_by_work)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample;
+    const weft_cascade_list list = make_list(arena, (const double[]){10, 1, 10, 1}, 4, 2, &sample);
+    weft_policy_request r = request_of(&list, sample, 2);
+    weft_placement turns, bags, flex;
+    r.degree = 1;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &turns), WEFT_OK);
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_KNAPFORMER, &r, arena, &bags), WEFT_OK);
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_FLEXSP, &r, arena, &flex), WEFT_OK);
+    cr_assert_float_eq(turns.makespan, 1.2 * 20, 1e-12);
+    cr_assert_float_eq(bags.makespan, 1.2 * 11, 1e-12);
+    cr_assert_leq(flex.makespan, bags.makespan + 1e-12);
+    /* a work that is told counts, and not the seconds */
+    r.work = (const double[]){1, 1, 1, 100};
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_KNAPFORMER, &r, arena, &bags), WEFT_OK);
+    cr_assert_float_eq(bags.makespan, 1.2 * 21, 1e-12);
+    weft_arena_free(arena);
+}
+
+Test(policy, heads_and_memory_decide_degrees)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample;
+    const weft_cascade_list list = make_list(arena, (const double[]){12, 2}, 2, 6, &sample);
+    weft_policy_request r = request_of(&list, sample, 6);
+    weft_placement p;
+    r.heads = 4;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_ULYSSES, &r, arena, &p), WEFT_OK);
+    cr_assert(p.degree == 1 || p.degree == 2, "3 and 6 do not divide 4 heads");
+    r.degree = 3;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_ULYSSES, &r, arena, &p), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "heads"), "%s", weft_error_message());
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
+    r.degree = 4;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_E_INFEASIBLE);
+    r.degree = 0;
+    r.memory = 12; /* text is on one device and has as many bytes */
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
+    cr_assert_eq(weft_placement_check(&p, &list, 6, 12), WEFT_OK, "%s", weft_error_message());
+    r.memory = 11;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_FLEXSP, &r, arena, &p), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "s0.text"), "%s", weft_error_message());
+    weft_arena_free(arena);
+}
+
+Test(policy, the_check_sees_what_is_wrong)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample;
+    const weft_cascade_list list = make_list(arena, (const double[]){4, 4}, 2, 2, &sample);
+    weft_policy_request r = request_of(&list, sample, 2);
+    weft_placement p;
+    r.degree = 1;
+    cr_assert_eq(weft_policy_place(WEFT_POLICY_STATIC, &r, arena, &p), WEFT_OK);
+    cr_assert_eq(weft_placement_check(&p, &list, 2, 0), WEFT_OK);
+    cr_assert_eq(weft_placement_check(&p, &list, 2, 1), WEFT_E_INTERNAL, "bytes");
+    cr_assert_eq(weft_placement_check(&p, &list, 1, 0), WEFT_E_INTERNAL, "a device that is not");
+    const double start = p.start[2];
+    p.start[2] = 0;
+    cr_assert_eq(weft_placement_check(&p, &list, 2, 0), WEFT_E_INTERNAL, "before its VAE");
+    p.start[2] = start;
+    p.devices[p.first[3]] = 0;
+    cr_assert_eq(weft_placement_check(&p, &list, 2, 0), WEFT_E_INTERNAL, "two on one device");
+    weft_arena_free(arena);
+}
+
+/* Weft's own plan in the same form: legal, and no longer than any of them. */
+Test(policy, the_search_is_not_longer_than_any_rule)
+{
+    weft_arena *arena = weft_arena_create();
+    int32_t *sample, *first, *devices;
+    const weft_cascade_list list = make_list(arena, (const double[]){9, 5, 3, 2, 1}, 5, 6, &sample);
+    weft_policy_request r = request_of(&list, sample, 6);
+    const weft_cascade_search search = {.seed = 1, .threads = 1};
+    weft_cascade_problem p;
+    weft_cascade_result result;
+    weft_placement own, other;
+    cr_assert_eq(weft_cascade_problem_create(&list, 6, 0, &p), WEFT_OK);
+    cr_assert_eq(weft_cascade_solve(&p, &search, arena, &result), WEFT_OK);
+    cr_assert_eq(weft_cascade_devices(&p, &result.schedule, arena, &first, &devices), WEFT_OK);
+    cr_assert_eq(weft_placement_of(&p, &result.schedule, first, devices, arena, &own), WEFT_OK);
+    cr_assert_eq(weft_placement_check(&own, &list, 6, 0), WEFT_OK, "%s", weft_error_message());
+    cr_assert_float_eq(own.makespan, result.schedule.makespan, 1e-12);
+    for (int policy = WEFT_POLICY_STATIC; policy < WEFT_POLICY_COUNT; policy++) {
+        cr_assert_eq(weft_policy_place(policy, &r, arena, &other), WEFT_OK);
+        cr_assert_leq(own.makespan, other.makespan * (1 + 1e-9), "%s", weft_policy_names[policy]);
+    }
+    weft_cascade_problem_free(&p);
+    weft_arena_free(arena);
+}
