@@ -2,6 +2,7 @@
 #include "base/fs.h"
 #include "cli/convert_model.h"
 #include "cli/inspect_file.h"
+#include "cli/lora_option.h"
 #include "cli/verb.h"
 #include "graph/graph.h"
 
@@ -50,23 +51,6 @@ static weft_status find_model(const weft_args *args, const char *in, weft_model 
                          weft_error_message());
     WEFT_TRY(status);
     return weft_model_open(size, model);
-}
-
-/* "FILE:WEIGHT" */
-static weft_status open_adapter(const char *text, const weft_model *model, const weft_graph *g,
-                                weft_adapter **adapter, double *weight)
-{
-    char path[1100];
-    const char *colon = strrchr(text, ':');
-    *weight = 1;
-    snprintf(path, sizeof path, "%s", text);
-    if (colon && !weft_path_exists(text)) {
-        if (!weft_parse_f64(colon + 1, weight))
-            return weft_fail(WEFT_E_ARG, "--lora %s: FILE:WEIGHT, and \"%s\" is no number", text,
-                             colon + 1);
-        snprintf(path, sizeof path, "%.*s", (int)(colon - text), text);
-    }
-    return weft_adapter_open(model->family, g, "", path, adapter);
 }
 
 static weft_status refuse_existing(const char *out, bool folder)
@@ -131,16 +115,22 @@ static weft_status convert_weights(const weft_args *args, const weft_model *mode
     if (loras > MOST_ADAPTERS)
         return weft_fail(WEFT_E_ARG, "--lora: at most %d", MOST_ADAPTERS);
     weft_status_code status = WEFT_OK;
-    for (int i = 0; i < loras && status == WEFT_OK; i++) {
-        status = open_adapter(lora[i], model, g, &adapter[i], &use[i].weight);
+    weft_arena *arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int i = 0; i < loras; i++) {
+        const char *path;
+        WEFT_GO(weft_args_weighted_file(lora[i], arena, &path, &use[i].weight));
+        WEFT_GO(weft_adapter_open(model->family, g, "", path, &adapter[i]));
         use[i].adapter = adapter[i];
     }
     c.adapter = use;
     c.adapters = loras;
-    if (status == WEFT_OK)
-        status = weft_convert_model(&c, g);
+    status = weft_convert_model(&c, g);
+out:
     for (int i = 0; i < loras; i++)
         weft_adapter_close(adapter[i]);
+    weft_arena_free(arena);
     return status;
 }
 

@@ -1,4 +1,5 @@
 #include "base/fs.h"
+#include "cli/lora_option.h"
 #include "cli/parallel_option.h"
 #include "cli/tile_option.h"
 #include "generate/evaluate.h"
@@ -91,6 +92,7 @@ static weft_status eval_prompts(const weft_args *args)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     WEFT_GO(weft_args_parallel(args, arena, &parallel));
     o.generator.parallel = &parallel;
+    WEFT_GO(weft_args_lora(args, arena, &o.generator.adapters, &o.generator.adapter_count));
     weft_tile tile;
     WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
@@ -169,6 +171,10 @@ static const weft_option options[] = {
      .value_name = "N",
      .fallback = "8",
      .help = "prompts: videos denoised together"},
+    {.name = "--lora",
+     .value_name = "FILE[:WEIGHT]",
+     .help = "prompts: an adapter, as for weft generate",
+     .repeated = true},
     {.name = "--parallel",
      .value_name = "KEY=VALUE",
      .help = "prompts: how ranks split the work, as for weft generate",

@@ -2,12 +2,12 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "cli/lora_option.h"
 #include "cli/parallel_option.h"
 #include "cli/tile_option.h"
 #include "format/npy.h"
 #include "generate/gallery.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,45 +173,6 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     WEFT_TRY(read_given(args, o));
     return find_rows(args, o);
-}
-
-/* "transformer_2=FILE:0.8": for one expert, at a weight; both may be left out. */
-static weft_status read_adapter(const char *text, weft_arena *arena, weft_adapter_choice *a)
-{
-    static const char *const experts[] = {"transformer=", "transformer_2="};
-    *a = (weft_adapter_choice){.weight = 1, .expert = -1};
-    for (int i = 0; i < WEFT_COUNT(experts); i++)
-        if (!strncmp(text, experts[i], strlen(experts[i]))) {
-            text += strlen(experts[i]);
-            a->expert = i;
-            break;
-        }
-    char *path = weft_arena_strdup(arena, text), *colon = path ? strrchr(path, ':') : NULL, *end;
-    if (!path)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --lora");
-    a->path = path;
-    if (!colon || strchr(colon, '/'))
-        return *path ? WEFT_OK : weft_fail(WEFT_E_ARG, "--lora: which file?");
-    a->weight = strtod(colon + 1, &end);
-    if (end == colon + 1 || *end || !isfinite(a->weight) || colon == path)
-        return weft_fail(WEFT_E_ARG, "--lora %s: FILE:WEIGHT, and \"%s\" is no number", text,
-                         colon + 1);
-    *colon = '\0';
-    return WEFT_OK;
-}
-
-static weft_status read_adapters(const weft_args *args, weft_arena *arena,
-                                 weft_generator_options *o)
-{
-    const char *const *text = weft_args_list(args, "--lora", &o->adapter_count);
-    weft_adapter_choice *list =
-        weft_arena_alloc(arena, o->adapter_count * (int64_t)sizeof *list + 1);
-    if (!list)
-        return weft_fail(WEFT_E_MEMORY, "out of memory for --lora");
-    for (int i = 0; i < o->adapter_count; i++)
-        WEFT_TRY(read_adapter(text[i], arena, &list[i]));
-    o->adapters = list;
-    return WEFT_OK;
 }
 
 typedef struct show {
@@ -382,7 +343,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(read_options(args, p.count, &o));
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
     WEFT_GO(read_passes(args, &passes));
-    WEFT_GO(read_adapters(args, arena, &o));
+    WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
     WEFT_GO(run_pipeline(args, generator, comm, &p));
@@ -534,13 +495,7 @@ static const weft_option options[] = {
      .fallback = "stored",
      .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, "
              "which halves those of f32 files and rounds them"},
-    {.name = "--lora",
-     .value_name = "FILE[:WEIGHT]",
-     .help =
-         "merges an adapter into the transformer's weights (LoRA of PEFT, diffusers, ComfyUI or "
-         "kohya; PEFT's folder), at a weight; several are added; transformer=FILE or "
-         "transformer_2=FILE: into one of two experts",
-     .repeated = true},
+    WEFT_LORA_OPTION,
     {.name = "--pass",
      .value_name = "NAME=off",
      .help = "leaves out a pass over the graphs (weft inspect graph --passes lists them)",
