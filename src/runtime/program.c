@@ -831,7 +831,8 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
     if (passing)
         *passing = (weft_passing){.users = 1, /* until the end of this function */
                                   .device = device,
-                                  .data = device->alloc(bytes)};
+                                  .data = device->alloc(bytes),
+                                  .bytes = bytes};
     if (!passing || !passing->data) {
         char text[32];
         weft_free(passing);
@@ -845,6 +846,44 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
         weft_program_unbind(programs[i]);
     leave_passing(passing);
     return status;
+}
+
+bool weft_program_fits(const weft_program *p, const weft_program *other)
+{
+    weft_program *own = (weft_program *)p; /* is only read */
+    bool moves = false;
+    for (int32_t i = 0; i < p->code_count; i++)
+        moves = moves || p->code[i].kind == INSTR_MOVE;
+    return p->passing_bytes <= other->passing->bytes && (!moves || other->passing->mover) &&
+           weft_programs_away_bytes(&own, 1) <= other->passing->away_bytes;
+}
+
+weft_status weft_program_bind_beside(weft_program *p, weft_store *store, weft_group *group,
+                                     const weft_program *other)
+{
+    WEFT_TRY(may_bind(p, other->device, store));
+    if (!weft_program_fits(p, other)) {
+        char text[2][32];
+        return weft_fail(WEFT_E_ARG, "a program of %s does not fit beside one that has %s",
+                         weft_format_bytes(p->passing_bytes, text[0]),
+                         weft_format_bytes(other->passing->bytes, text[1]));
+    }
+    const weft_status_code status = bind_one(p, store, group, other->passing);
+    if (status != WEFT_OK)
+        weft_program_unbind(p);
+    return status;
+}
+
+weft_status weft_program_move(weft_program *p, weft_group *group)
+{
+    if (!p->memory)
+        return weft_fail(WEFT_E_ARG, "a program that is bound nowhere cannot move");
+    p->compared = false;
+    if (group == p->base)
+        return WEFT_OK;
+    WEFT_TRY(join_group(p, group));
+    weft_program_point_views(p); /* another group may exchange by another algorithm */
+    return WEFT_OK;
 }
 
 weft_status weft_program_bind(weft_program *p, weft_store *store, weft_group *group)

@@ -56,6 +56,7 @@ typedef struct weft_passing {
     int users;
     const weft_device *device;
     char *data;
+    int64_t bytes;
     /* What is elsewhere, and who copies it; NULL: none of them has such a thing */
     char *away;
     int64_t away_bytes;

@@ -205,6 +205,17 @@ weft_status weft_programs_bind(weft_program *const *programs, int count, weft_st
 int64_t weft_programs_bytes(weft_program *const *programs, int count);
 /* Bytes elsewhere that they take when they are bound together (graph op offload). */
 int64_t weft_programs_away_bytes(weft_program *const *programs, int count);
+/* One more program that runs when none of those bound with `other` does: it passes through their
+ * memory and reserves what is its own. Of WEFT_E_ARG where that memory is too small for it, see
+ * weft_program_fits. */
+weft_status weft_program_bind_beside(weft_program *program, weft_store *store, weft_group *group,
+                                     const weft_program *other);
+/* The memory that `other`, which is bound, passes through is enough for `program`. */
+bool weft_program_fits(const weft_program *program, const weft_program *other);
+/* A bound program that is not running goes on as the same member of another group, with its memory
+ * as it is. The ranks of the group compare what they will exchange before it runs, also where this
+ * rank was in that group before: others may not have been. */
+weft_status weft_program_move(weft_program *program, weft_group *group);
 /* Gives that memory back; the program can be bound again. */
 void weft_program_unbind(weft_program *program);
 /* Local (this rank's) buffers, valid until free or unbind: inputs to fill, outputs to read after a

@@ -56,7 +56,8 @@ typedef struct weft_cascade_done {
     bool took_part;
     double start, end; /* from when its inputs were there to when its kernels were done */
     double waited;     /* before it: for inputs */
-    double compiled;   /* seconds of making its program; 0: it was in the cache */
+    double compiled;   /* seconds of making its program; 0: it was in the cache, */
+    double bound;      /* and of laying it over the group */
     int64_t in_place;  /* bytes that this rank had as a producer */
     int64_t received;  /* bytes that came from other ranks, */
     int64_t sent;      /* and that went to other ranks when it was done */

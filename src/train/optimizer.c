@@ -50,24 +50,36 @@ static weft_value scalar_input(weft_graph *g, const char *name)
 
 /* ---- own parts (ZeRO) ------------------------------------------------------------------------ */
 
+/* Where a term is whole on an axis, equal terms of it. */
+static weft_value as_term_on(weft_graph *g, weft_value term, int axis)
+{
+    weft_layout layout[WEFT_MAX_AXES];
+    memcpy(layout, weft_value_get(g, term)->layout, sizeof layout);
+    if (layout[axis].kind != WEFT_R)
+        return term;
+    layout[axis] = (weft_layout){.kind = WEFT_P};
+    term = weft_affine(g, term, 1.0 / weft_graph_mesh(g)->axis[axis].size, 0);
+    if (weft_value_ok(term))
+        weft_graph_set_layout(g, term, layout);
+    return term;
+}
+
 /* A batch of one sample may leave a gradient whole on the axes of samples, where that of another
- * batch is a term on each rank: it becomes equal terms, so that both add up in one state. */
-static weft_value as_term(weft_graph *g, weft_value param, weft_value term)
+ * batch is a term on each rank: it becomes equal terms, so that both add up in one state. So it
+ * does on any axis where terms of several groups add up (c->own). */
+static weft_value as_term(weft_graph *g, weft_value param, weft_value term,
+                          const weft_optimizer_config *c)
 {
     static const char *const axes[] = {"dp", "fsdp", "ep"};
     const weft_mesh *mesh = weft_graph_mesh(g);
-    for (int i = 0; mesh && weft_value_ok(term) && i < WEFT_COUNT(axes); i++) {
-        const int axis = weft_mesh_axis(mesh, axes[i]);
-        if (axis < 0 || mesh->axis[axis].size == 1 ||
-            weft_value_get(g, param)->layout[axis].kind == WEFT_S ||
-            weft_value_get(g, term)->layout[axis].kind != WEFT_R)
-            continue;
-        weft_layout layout[WEFT_MAX_AXES];
-        memcpy(layout, weft_value_get(g, term)->layout, sizeof layout);
-        layout[axis] = (weft_layout){.kind = WEFT_P};
-        term = weft_affine(g, term, 1.0 / mesh->axis[axis].size, 0);
-        if (weft_value_ok(term))
-            weft_graph_set_layout(g, term, layout);
+    for (int axis = 0; mesh && axis < mesh->axis_count && weft_value_ok(term); axis++) {
+        bool splits_samples = false;
+        for (int i = 0; i < WEFT_COUNT(axes); i++)
+            splits_samples |= axis == weft_mesh_axis(mesh, axes[i]);
+        const bool own_part =
+            weft_value_ok(param) && weft_value_get(g, param)->layout[axis].kind == WEFT_S;
+        if ((splits_samples || c->own) && mesh->axis[axis].size > 1 && !own_part)
+            term = as_term_on(g, term, axis);
     }
     return term;
 }
@@ -403,7 +415,7 @@ void weft_optimizer_build(weft_graph *g, weft_value loss, const weft_optimizer_c
     const int count = find_terms(g, loss, &alone, &params, &terms);
     stepped *p = new_stepped(g, count);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++) {
-        const weft_value term = c->zero.level ? as_term(g, params[i], terms[i]) : terms[i];
+        const weft_value term = c->zero.level ? as_term(g, params[i], terms[i], c) : terms[i];
         const weft_value own = for_sum(g, term, c);
         if (!weft_value_ok(own))
             return;
@@ -487,7 +499,7 @@ static void add_loss(weft_graph *g, weft_value share, int stages)
     const weft_value state =
         weft_state(g, loss_state, WEFT_F32, WEFT_SCALAR, (weft_init){.kind = WEFT_INIT_ZERO});
     if (weft_value_ok(state))
-        lay_out_state(g, state, state, stages, pending);
+        lay_out_state(g, state, weft_value_ok(share) ? share : state, stages, pending);
     if (!weft_value_ok(share) || !weft_value_ok(state))
         return;
     const weft_value sum = weft_add(g, state, share);
@@ -505,13 +517,15 @@ static void accumulate(weft_graph *g, weft_value loss, const weft_stage_graph *s
     const int count = find_terms(g, share, stage, &params, &terms);
     for (int i = 0; i < count && weft_graph_check(g) == WEFT_OK; i++)
         if (weft_value_ok(terms[i])) {
-            const weft_value term = as_term(g, params[i], terms[i]);
+            const weft_value term = as_term(g, params[i], terms[i], c);
             add_term(g, params[i], c->zero.level > 1 ? for_sum(g, term, c) : term, c->zero, stages,
                      is_shared(stage, params[i]));
         } else {
             add_nothing(g, params[i], c->zero, stages);
         }
-    add_loss(g, share, stages);
+    const weft_value whole =
+        c->own && weft_value_ok(share) ? as_term(g, WEFT_NONE, share, c) : share;
+    add_loss(g, whole, stages);
     if (weft_value_ok(loss))
         weft_output(g, "loss", loss);
 }
@@ -586,6 +600,60 @@ static weft_value take_state(weft_graph *g, const weft_graph *from, const char *
     }
     weft_graph_set_layout(g, state, layout);
     return state;
+}
+
+/* On the one axis of a mesh on which each rank has its own terms (weft_optimizer_update_own). */
+static weft_value lay_out_own(weft_graph *g, weft_value v, bool term)
+{
+    const weft_layout layout[WEFT_MAX_AXES] = {{.kind = term ? WEFT_P : WEFT_R}};
+    if (weft_value_ok(v) && weft_mesh_ranks(weft_graph_mesh(g)) > 1)
+        weft_graph_set_layout(g, v, layout);
+    return v;
+}
+
+static void build_update_own(weft_graph *g, const weft_graph *const *from, int graphs,
+                             const weft_optimizer_config *c)
+{
+    int64_t room = 0, count = 0;
+    for (int k = 0; k < graphs; k++)
+        room += weft_graph_node_count(from[k]);
+    stepped *p = new_stepped(g, room);
+    weft_value *states = new_values(g, room);
+    const weft_value loss = lay_out_own(g, take_source(g, from[0], loss_state), true);
+    for (int k = 0; k < graphs; k++)
+        for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
+            const weft_node *node = weft_graph_node(from[k], n);
+            const char *own = weft_value_get(from[k], node->out[0])->name, *name = own;
+            const bool gradient = is_gradient(from[k], n, &name);
+            if (weft_graph_check(g) != WEFT_OK)
+                return;
+            if ((node->op != WEFT_OP_PARAM && !gradient) || !strcmp(own, loss_state))
+                continue;
+            weft_value param = weft_graph_find(g, gradient ? name : own);
+            if (!weft_value_ok(param))
+                param = lay_out_own(g, take_source(g, from[k], gradient ? name : own), false);
+            if (!gradient || weft_value_ok(weft_graph_find(g, own)))
+                continue;
+            states[count] = lay_out_own(g, take_source(g, from[k], own), true);
+            p[count] = step_from(g, param, states[count], c->zero);
+            count++;
+        }
+    update_all(g, p, (int)count, reduce(g, weft_affine(g, loss, 1, 0), -1, c->zero), c);
+    for (int64_t i = 0; i < count; i++)
+        clear(g, states[i]);
+    clear(g, loss);
+}
+
+weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int count,
+                                      const weft_mesh *mesh, int rank,
+                                      const weft_optimizer_config *config)
+{
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return NULL;
+    weft_graph_set_mesh(g, mesh, rank);
+    build_update_own(g, gradients, count, config);
+    return g;
 }
 
 static void build_update(weft_graph *g, const weft_graph *const *from, int graphs,

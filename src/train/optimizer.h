@@ -37,6 +37,9 @@ typedef struct weft_optimizer_config {
     weft_zero zero; /* no key: of the run's mesh */
     /* No key: gradients in bf16 are added up over ranks as they are, else in f32. */
     bool narrow_sums;
+    /* No key: what is added to a gradient state is this rank's own term on every axis of the mesh,
+     * equal shares where all ranks have the same, so that contributions of any groups add up. */
+    bool own;
 } weft_optimizer_config;
 extern const weft_section weft_optimizer_section;
 
@@ -83,6 +86,16 @@ void weft_optimizer_accumulate_stage(const weft_stage_graph *stage, int axis,
  * graph. */
 weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
                                   const weft_optimizer_config *config);
+
+/* The same of contributions that were added with config->own by graphs of any meshes, none of which
+ * splits a parameter: on `mesh`, whose one axis has all ranks, each has its own terms. All that the
+ * graphs keep is named, also what is not stepped, so that a store is filled from it.
+ *
+ *     grad.* of a rank, from groups [0 1 2], [0], [2 3]      P on the axis
+ *     all_reduce, or with config->zero reduce_scatter        once over all ranks */
+weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int count,
+                                      const weft_mesh *mesh, int rank,
+                                      const weft_optimizer_config *config);
 
 /* Of gradients of stages: the program before the update that sums what every stage has a term of,
  * gradients of shared parameters and the loss. It is the same on all stages, so that they sum in

@@ -171,6 +171,7 @@ weft_optimizer_config weft_step_optimizer(const weft_optimizer_config *config,
     if (axis >= 0 && place->mesh.axis[axis].size > 1)
         own.zero = (weft_zero){place->zero, axis};
     own.narrow_sums = place->narrow_sums;
+    own.own = place->own;
     return own;
 }
 

@@ -78,6 +78,7 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               place->kind,
                               place->told,
                               place->zero,
+                              place->own,
                               place->away_states,
                               (double)place->room,
                               place->no_overlap,

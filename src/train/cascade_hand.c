@@ -1,0 +1,279 @@
+#include "train/cascade_hand.h"
+
+#include "runtime/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- who hands what to whom ------------------------------------------------------------------ */
+
+int weft_cascade_shares(weft_sp_method method, int64_t clips, int64_t degree)
+{
+    int64_t a = clips, b = degree;
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return method == WEFT_SP_NONE ? (int)a : 1;
+}
+
+static weft_item_range part_of(int64_t clips, int64_t parts, int64_t index)
+{
+    weft_item_range own;
+    weft_part(clips, (int)parts, (int)index, &own.first, &own.count);
+    return own;
+}
+
+/* What member `index` of a consumer works on. */
+static weft_item_range needs(const weft_placed_cascade *c, int64_t clips, int64_t index)
+{
+    const int shares = weft_cascade_shares(c->method, clips, c->at.degree);
+    return part_of(clips, shares, index / (c->at.degree / shares));
+}
+
+static weft_item_range common(weft_item_range a, weft_item_range b)
+{
+    const int64_t first = a.first > b.first ? a.first : b.first, end_a = a.first + a.count,
+                  end_b = b.first + b.count, end = end_a < end_b ? end_a : end_b;
+    return (weft_item_range){first, end > first ? end - first : 0};
+}
+
+int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_cascade *consumer,
+                        int64_t clips, weft_hand_move *moves)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < producer->at.degree; i++)
+        for (int64_t k = 0; k < consumer->at.degree; k++) {
+            const weft_item_range rows =
+                common(part_of(clips, producer->at.degree, i), needs(consumer, clips, k));
+            if (rows.count)
+                moves[count++] =
+                    (weft_hand_move){producer->at.device[i], consumer->at.device[k], rows};
+        }
+    return count;
+}
+
+/* ---- of an iteration ------------------------------------------------------------------------- */
+
+/* Rows that come from another rank. */
+typedef struct arrival {
+    weft_exchange *exchange;
+    struct arrival *next; /* of the same rows */
+    int64_t bytes;
+} arrival;
+
+/* Of a sample and module, where this rank makes or needs some. */
+typedef struct rows {
+    float *data; /* (clips, floats); NULL: none yet */
+    arrival *arrivals;
+    int64_t in_place; /* bytes */
+} rows;
+
+struct weft_hands {
+    weft_comm *comm;
+    weft_group *world;
+    const weft_placed_iteration *plan;
+    const int64_t *floats;
+    weft_arena *arena;
+    int32_t *consumer; /* by cascade: the one that comes after it; -1: none */
+    rows *rows;        /* [samples * modules] */
+    weft_hand_move *moves;
+};
+
+static rows *rows_of(weft_hands *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    return &h->rows[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+}
+
+static int64_t floats_of(const weft_hands *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    return h->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+}
+
+static weft_status reserve(weft_hands *h, int32_t index)
+{
+    rows *r = rows_of(h, index);
+    const int64_t clips = h->plan->sample[h->plan->cascade[index].sample].clips,
+                  bytes = clips * floats_of(h, index) * (int64_t)sizeof(float);
+    char text[32];
+    if (!r->data)
+        r->data = weft_alloc_aligned(bytes);
+    return r->data ? WEFT_OK
+                   : weft_fail(WEFT_E_MEMORY, "no memory for %s that %s hands on",
+                               weft_format_bytes(bytes, text), h->plan->cascade[index].at.id);
+}
+
+static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
+{
+    rows *r = rows_of(h, index);
+    const int64_t floats = floats_of(h, index),
+                  bytes = m->clips.count * floats * (int64_t)sizeof(float);
+    char what[96];
+    WEFT_TRY(reserve(h, index));
+    arrival *a = weft_arena_alloc(h->arena, sizeof *a);
+    if (!a)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a hand-off");
+    snprintf(what, sizeof what, "what %s hands on", h->plan->cascade[index].at.id);
+    WEFT_TRY(weft_exchange_create_recv(weft_group_count(h->world), weft_group_index(h->world),
+                                       m->from, bytes, WEFT_U8, what, &a->exchange));
+    a->bytes = bytes;
+    a->next = r->arrivals;
+    r->arrivals = a;
+    float *to = r->data + m->clips.first * floats;
+    WEFT_TRY(weft_exchange_attach(a->exchange, h->world, WEFT_CHANNEL_HANDOFF));
+    weft_exchange_bind(a->exchange, to, to, NULL);
+    weft_exchange_start(a->exchange);
+    return WEFT_OK;
+}
+
+/* All that comes to this rank, in the order in which it is sent. */
+static weft_status post_all(weft_hands *h, const int32_t *order)
+{
+    const int own = weft_comm_rank(h->comm);
+    for (int64_t i = 0; i < h->plan->cascades; i++) {
+        const int32_t index = order[i], to = h->consumer[index];
+        if (to < 0)
+            continue;
+        const weft_placed_cascade *c = &h->plan->cascade[index];
+        const int64_t count =
+            weft_hand_moves(c, &h->plan->cascade[to], h->plan->sample[c->sample].clips, h->moves);
+        for (int64_t k = 0; k < count; k++)
+            if (h->moves[k].to == own && h->moves[k].from != own)
+                WEFT_TRY(post(h, index, &h->moves[k]));
+    }
+    return WEFT_OK;
+}
+
+static weft_status find_consumers(weft_hands *h)
+{
+    const weft_placed_iteration *p = h->plan;
+    int64_t most = 0;
+    h->consumer = weft_arena_alloc(h->arena, (p->cascades + 1) * (int64_t)sizeof *h->consumer);
+    h->rows = weft_arena_alloc(h->arena,
+                               (p->samples * WEFT_CASCADE_MODULES + 1) * (int64_t)sizeof *h->rows);
+    if (!h->consumer || !h->rows)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    memset(h->rows, 0, (size_t)(p->samples * WEFT_CASCADE_MODULES) * sizeof *h->rows);
+    for (int64_t i = 0; i < p->cascades; i++)
+        h->consumer[i] = -1;
+    for (int32_t i = 0; i < p->cascades; i++)
+        for (int32_t k = 0; k < p->cascade[i].at.after_count; k++) {
+            const int32_t from = p->cascade[i].at.after[k];
+            const int64_t both = p->cascade[from].at.degree * p->cascade[i].at.degree;
+            if (p->cascade[i].module != WEFT_CASCADE_DIT)
+                continue; /* an order, and nothing handed on */
+            h->consumer[from] = i;
+            most = both > most ? both : most;
+        }
+    h->moves = weft_arena_alloc(h->arena, (most + 1) * (int64_t)sizeof *h->moves);
+    return h->moves ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+}
+
+weft_status weft_hands_open(weft_comm *comm, const weft_placed_iteration *plan,
+                            const int32_t *order, const int64_t *floats, weft_hands **hands)
+{
+    weft_hands *h = weft_alloc(sizeof *h);
+    if (!h)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    *h = (weft_hands){.comm = comm, .plan = plan, .floats = floats, .arena = weft_arena_create()};
+    weft_status_code status =
+        h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
+    if (status == WEFT_OK)
+        status = weft_comm_world(comm, &h->world);
+    if (status == WEFT_OK)
+        status = find_consumers(h);
+    if (status == WEFT_OK)
+        status = post_all(h, order);
+    if (status == WEFT_OK)
+        *hands = h;
+    else
+        weft_hands_close(h);
+    return status;
+}
+
+weft_status weft_hands_make(weft_hands *h, int32_t index, float **row)
+{
+    WEFT_TRY(reserve(h, index));
+    *row = rows_of(h, index)->data;
+    return WEFT_OK;
+}
+
+weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    const int own = weft_comm_rank(h->comm);
+    const int64_t floats = floats_of(h, index);
+    rows *r = rows_of(h, index);
+    bool needed = false;
+    const int64_t count = h->consumer[index] < 0
+                              ? 0
+                              : weft_hand_moves(c, &h->plan->cascade[h->consumer[index]],
+                                                h->plan->sample[c->sample].clips, h->moves);
+    for (int64_t k = 0; k < count; k++) {
+        const weft_hand_move *m = &h->moves[k];
+        const int64_t bytes = m->clips.count * floats * (int64_t)sizeof(float);
+        needed = needed || m->to == own;
+        if (m->from != own)
+            continue;
+        if (m->to == own) {
+            r->in_place += bytes;
+            continue;
+        }
+        WEFT_TRY(weft_group_send(h->world, WEFT_CHANNEL_HANDOFF, m->to,
+                                 r->data + m->clips.first * floats, bytes));
+        done->sent += bytes;
+    }
+    if (!needed) {
+        weft_free(r->data);
+        r->data = NULL;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_hands_take(weft_hands *h, int32_t index, weft_handed handed[WEFT_CASCADE_MODULES],
+                            weft_cascade_done *done)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    memset(handed, 0, WEFT_CASCADE_MODULES * sizeof *handed);
+    for (int32_t i = 0; i < c->at.after_count; i++) {
+        const int32_t from = c->at.after[i];
+        rows *r = rows_of(h, from);
+        for (arrival *a = r->arrivals; a; a = a->next) {
+            const weft_status_code status = weft_exchange_wait(a->exchange);
+            if (status != WEFT_OK)
+                return weft_fail_context(status, "%s", c->at.id);
+            done->received += a->bytes;
+        }
+        done->in_place += r->in_place;
+        handed[h->plan->cascade[from].module] = (weft_handed){r->data, floats_of(h, from)};
+    }
+    return WEFT_OK;
+}
+
+void weft_hands_drop(weft_hands *h, int32_t index)
+{
+    const weft_placed_cascade *c = &h->plan->cascade[index];
+    for (int32_t i = 0; i < c->at.after_count; i++) {
+        rows *r = rows_of(h, c->at.after[i]);
+        for (arrival *a = r->arrivals; a; a = a->next)
+            weft_exchange_free(a->exchange);
+        weft_free(r->data);
+        *r = (rows){0};
+    }
+}
+
+void weft_hands_close(weft_hands *h)
+{
+    if (!h)
+        return;
+    for (int64_t i = 0; h->rows && i < h->plan->samples * WEFT_CASCADE_MODULES; i++) {
+        for (arrival *a = h->rows[i].arrivals; a; a = a->next)
+            weft_exchange_free(a->exchange);
+        weft_free(h->rows[i].data);
+    }
+    weft_arena_free(h->arena);
+    weft_free(h);
+}

@@ -1,0 +1,61 @@
+/* Results of encoders on their way to the denoiser (Arachne, IV-D).
+ *
+ * What a module hands on of a sample is a row per clip. Its ranks make a part of the rows each; a
+ * rank of the DiT's group needs the rows of the clips that it works on: its own where the group
+ * splits clips, all of them where it splits tokens.
+ *
+ *     s0.vae on [0 1]              rank 0 made rows 0 1     needs 0 1 2 3     2 3 come from rank 1
+ *     s0.dit on [1 0 2], tokens    rank 1      rows 2 3           0 1 2 3     0 1 come from rank 0
+ *                                  rank 2                         0 1 2 3     all come
+ *
+ * Every row goes to a rank that lacks it, once, from the rank that made it, and stays where it is
+ * for one that has it: fewer bytes cannot do. Sends are fire and forget on the channel HAND_OFF;
+ * receives of an iteration are posted at its beginning, into the host's memory, in the order in
+ * which their senders take the cascades that make them. */
+#ifndef WEFT_TRAIN_CASCADE_HAND_H
+#define WEFT_TRAIN_CASCADE_HAND_H
+
+#include "runtime/runtime.h"
+#include "train/cascade_plan.h"
+
+/* Of one sample and module, on a rank that needs some of it. */
+typedef struct weft_handed {
+    const float *row; /* (clips, floats), of which this rank's are filled; NULL: nothing was */
+    int64_t floats;
+} weft_handed;
+
+/* Groups of ranks that share a cascade's clips out, each of as many clips and ranks: as many as
+ * divide both; within one the tokens of each clip are split. Where the plan names how tokens are
+ * split there is one of all ranks. */
+int weft_cascade_shares(weft_sp_method method, int64_t clips, int64_t degree);
+
+/* Rows from one rank to another, or to itself. */
+typedef struct weft_hand_move {
+    int from, to; /* ranks of the job */
+    weft_item_range clips;
+} weft_hand_move;
+/* What `producer` hands to `consumer` of a sample of `clips` clips, by the producer's members. Of a
+ * producer each member makes the rows that weft_part gives it. moves[] has room for the degrees'
+ * product; returns how many there are. */
+int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_cascade *consumer,
+                        int64_t clips, weft_hand_move *moves);
+
+/* The receives of an iteration, and what was received. */
+typedef struct weft_hands weft_hands;
+/* Posts those of this rank; floats[sample * WEFT_CASCADE_MODULES + module] of a row. `order`: of
+ * all cascades. All are borrowed until weft_hands_close. */
+weft_status weft_hands_open(weft_comm *comm, const weft_placed_iteration *plan,
+                            const int32_t *order, const int64_t *floats, weft_hands **hands);
+/* Where this rank, a member of cascade `index`, makes its rows: the whole sample's first. Freed by
+ * weft_hands_give. */
+weft_status weft_hands_make(weft_hands *hands, int32_t index, float **row);
+/* Sends them to those that need them, and keeps what this rank needs. */
+weft_status weft_hands_give(weft_hands *hands, int32_t index, weft_cascade_done *done);
+/* Waits for all that cascade `index` comes after; handed[] is valid until weft_hands_drop. */
+weft_status weft_hands_take(weft_hands *hands, int32_t index,
+                            weft_handed handed[WEFT_CASCADE_MODULES], weft_cascade_done *done);
+/* It has been used. */
+void weft_hands_drop(weft_hands *hands, int32_t index);
+void weft_hands_close(weft_hands *hands); /* accepts NULL */
+
+#endif

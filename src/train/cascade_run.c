@@ -1,0 +1,399 @@
+#include "train/cascade_run.h"
+
+#include "runtime/program_cache.h"
+
+#include <string.h>
+
+static const int64_t usual_cache = (int64_t)1 << 30;
+
+/* A program of a cascade, or the update, as the cache keeps it. */
+typedef struct entry {
+    weft_step step;
+    weft_cascade_run *run;
+    struct entry *next; /* of those that are bound */
+    bool bound;
+    double compiled; /* seconds; 0 once that was told */
+} entry;
+
+struct weft_cascade_run {
+    weft_cascade_setup setup;
+    weft_place_of_run place; /* of contributions; mesh and rank are set for each */
+    weft_program_cache *cache;
+    entry *bound, *update;
+    weft_group *world;
+    double compiling;
+    int32_t *order;  /* of the plan that runs: its cascades, */
+    int64_t *floats; /* and what a row of each sample and module has */
+    int64_t room;
+};
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+static void unbind(entry *e)
+{
+    entry **at = &e->run->bound;
+    while (*at && *at != e)
+        at = &(*at)->next;
+    if (*at)
+        *at = e->next;
+    if (e->bound)
+        weft_program_unbind(e->step.program);
+    e->bound = false;
+}
+
+static void release(void *value)
+{
+    entry *e = value;
+    unbind(e);
+    weft_step_free(&e->step);
+    weft_free(e);
+}
+
+static int64_t bytes_of(const entry *e)
+{
+    int64_t bytes =
+        weft_arena_bytes(weft_graph_arena(e->step.whole)) + weft_program_own_bytes(e->step.program);
+    if (e->step.graph != e->step.whole)
+        bytes += weft_arena_bytes(weft_graph_arena(e->step.graph));
+    return bytes;
+}
+
+weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64_t clips,
+                            int degree)
+{
+    const int shares = weft_cascade_shares(method, clips, degree), rest = degree / shares;
+    const weft_sp_method by = method == WEFT_SP_NONE ? context : method;
+    weft_mesh mesh = {0};
+    if (shares > 1) {
+        strcpy(mesh.axis[mesh.axis_count].name, "dp");
+        mesh.axis[mesh.axis_count++].size = shares;
+    }
+    if (rest > 1) {
+        strcpy(mesh.axis[mesh.axis_count].name, by == WEFT_SP_RING ? "ring" : "cp");
+        mesh.axis[mesh.axis_count++].size = rest;
+    }
+    return mesh;
+}
+
+/* What is planned and in the cache from now on, held once; frees `whole`. */
+static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, weft_graph *whole,
+                              const weft_place_of_run *place, entry **out)
+{
+    const double began = weft_now();
+    entry *e = weft_alloc(sizeof *e);
+    if (!e) {
+        weft_graph_free(whole);
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a program");
+    }
+    e->run = r;
+    const weft_status_code status = weft_step_plan(whole, r->setup.optimizer, place, &e->step);
+    if (status != WEFT_OK) {
+        weft_free(e);
+        return status;
+    }
+    e->compiled = weft_now() - began;
+    r->compiling += e->compiled;
+    WEFT_TRY(weft_program_cache_put(r->cache, key, e, bytes_of(e)));
+    *out = e;
+    return WEFT_OK;
+}
+
+/* Of a DiT cascade: held until it is dropped. */
+static weft_status take_entry(weft_cascade_run *r, int bucket, weft_sp_method method, int64_t clips,
+                              int degree, int index, entry **out)
+{
+    weft_place_of_run place = r->place;
+    weft_graph *whole;
+    place.mesh = weft_cascade_mesh(method, r->setup.context, clips, degree);
+    place.rank = index;
+    const weft_program_key key = {.graph = (uint64_t)bucket, .mesh = place.mesh, .index = index};
+    *out = weft_program_cache_take(r->cache, &key);
+    if (*out)
+        return WEFT_OK;
+    WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &whole));
+    return plan_entry(r, &key, whole, &place, out);
+}
+
+/* All pass through the memory of the first that was bound, which is the largest: a larger one takes
+ * its place, and the others come back to it when they run again. */
+static weft_status bind(weft_cascade_run *r, entry *e, weft_group *group)
+{
+    if (e->bound)
+        return group ? weft_program_move(e->step.program, group) : WEFT_OK;
+    while (r->bound && !weft_program_fits(e->step.program, r->bound->step.program))
+        unbind(r->bound);
+    WEFT_TRY(r->bound ? weft_program_bind_beside(e->step.program, r->setup.store, group,
+                                                 r->bound->step.program)
+                      : weft_program_bind(e->step.program, r->setup.store, group));
+    e->bound = true;
+    e->next = r->bound;
+    r->bound = e;
+    return WEFT_OK;
+}
+
+/* ---- the update ------------------------------------------------------------------------------ */
+
+/* The optimizer as contributions add to its states: nothing is shared out yet. */
+static weft_optimizer_config adding(const weft_cascade_run *r)
+{
+    weft_optimizer_config own = weft_step_optimizer(r->setup.optimizer, &r->place);
+    own.zero = (weft_zero){0};
+    return own;
+}
+
+/* A state beside sums of gradients is one that contributions themselves change, each rank its own
+ * way. */
+static weft_status check_states(const weft_graph *g)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const char *name = weft_value_get(g, node->out[0])->name;
+        if (node->op == WEFT_OP_STATE && strncmp(name, "grad.", 5))
+            return weft_fail(
+                WEFT_E_UNSUPPORTED,
+                "parallel.cascades: the model changes \"%s\" in every step by what all "
+                "ranks saw of it, and cascades of different groups would each change "
+                "it their way",
+                name);
+    }
+    return WEFT_OK;
+}
+
+/* What every bucket adds to, over whole shapes: only its sources count. */
+static weft_status adds(weft_cascade_run *r, int bucket, weft_graph **out)
+{
+    const weft_optimizer_config own = adding(r);
+    weft_graph *g;
+    WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &g));
+    const weft_value objective = weft_graph_find(g, "objective");
+    weft_optimizer_accumulate(g, objective, &own);
+    weft_status_code status = weft_graph_check(g);
+    if (status == WEFT_OK)
+        status = check_states(g);
+    if (status == WEFT_OK)
+        *out = g;
+    else
+        weft_graph_free(g);
+    return status;
+}
+
+static weft_status plan_update(weft_cascade_run *r)
+{
+    const weft_cascade_setup *s = &r->setup;
+    weft_place_of_run place = *s->place;
+    weft_graph **add = weft_alloc((s->buckets + 1) * (int64_t)sizeof *add), *whole = NULL;
+    weft_status_code status =
+        add ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for %d graphs", s->buckets);
+    for (int b = 0; b < s->buckets && status == WEFT_OK; b++)
+        status = adds(r, b, &add[b]);
+    place.kind = WEFT_STEP_UPDATE;
+    place.told = 0;
+    const weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &place);
+    const weft_program_key key = {.graph = ~(uint64_t)0};
+    if (status == WEFT_OK)
+        whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &place.mesh,
+                                          weft_place_rank(&place), &optimizer);
+    for (int b = 0; add && b < s->buckets; b++)
+        weft_graph_free(add[b]);
+    weft_free(add);
+    if (status == WEFT_OK && !whole)
+        status = weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
+    if (status == WEFT_OK)
+        status = plan_entry(r, &key, whole, &place, &r->update);
+    return status == WEFT_OK ? weft_store_init(s->store, r->update->step.graph, s->seed) : status;
+}
+
+weft_status weft_cascade_run_bind_update(weft_cascade_run *r, weft_step **update)
+{
+    WEFT_TRY(bind(r, r->update, r->world));
+    *update = &r->update->step;
+    return WEFT_OK;
+}
+
+/* ---- an iteration ---------------------------------------------------------------------------- */
+
+static int member_of(const weft_placed_cascade *c, int rank)
+{
+    for (int64_t i = 0; i < c->at.degree; i++)
+        if (c->at.device[i] == rank)
+            return (int)i;
+    return -1;
+}
+
+static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, weft_group **group)
+{
+    int *ranks = weft_alloc(c->at.degree * (int64_t)sizeof *ranks);
+    if (!ranks)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a group");
+    for (int64_t i = 0; i < c->at.degree; i++)
+        ranks[i] = c->at.device[i];
+    const weft_status_code status = weft_comm_group(r->setup.comm, ranks, (int)c->at.degree, group);
+    weft_free(ranks);
+    return status;
+}
+
+static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
+                           int member, weft_hands *hands, weft_cascade_done *done)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const weft_placed_sample *s = &plan->sample[c->sample];
+    weft_handed handed[WEFT_CASCADE_MODULES];
+    weft_group *group;
+    entry *e;
+    const double asked = weft_now();
+    WEFT_TRY(group_of(r, c, &group));
+    WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
+    weft_status_code status = bind(r, e, group);
+    done->compiled = e->compiled;
+    e->compiled = 0;
+    const double waits = weft_now();
+    if (status == WEFT_OK)
+        status = weft_hands_take(hands, index, handed, done);
+    if (status == WEFT_OK)
+        status = r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, handed);
+    done->start = weft_now();
+    done->waited = done->start - waits;
+    if (status == WEFT_OK) {
+        *(float *)weft_program_input(e->step.program, "optimizer.weight")->data = (float)s->weight;
+        done->peak = (double)weft_program_bytes(e->step.program);
+        status = weft_program_run(e->step.program);
+    }
+    done->end = weft_now();
+    done->bound = waits - asked - done->compiled;
+    weft_hands_drop(hands, index);
+    weft_program_cache_drop(r->cache, e);
+    return status;
+}
+
+static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
+                          int member, weft_hands *hands, weft_cascade_done *done)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const weft_placed_sample *s = &plan->sample[c->sample];
+    weft_item_range clips;
+    float *row;
+    weft_part(s->clips, (int)c->at.degree, member, &clips.first, &clips.count);
+    done->start = weft_now();
+    WEFT_TRY(weft_hands_make(hands, index, &row));
+    const int64_t floats = r->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
+    if (clips.count)
+        WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, clips,
+                                       row + clips.first * floats));
+    done->end = weft_now();
+    return weft_hands_give(hands, index, done);
+}
+
+/* Seconds since the iteration began. */
+static void from_begin(const weft_iteration_done *all, weft_cascade_done *done)
+{
+    done->took_part = true;
+    done->start -= all->begin;
+    done->end -= all->begin;
+}
+
+static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *plan,
+                            weft_hands *hands, weft_iteration_done *done)
+{
+    const int own = weft_comm_rank(r->setup.comm);
+    for (int64_t i = 0; i < plan->cascades; i++) {
+        const int32_t index = r->order[i];
+        const weft_placed_cascade *c = &plan->cascade[index];
+        const int member = member_of(c, own);
+        weft_cascade_done *d = &done->cascade[index];
+        if (member < 0)
+            continue;
+        const weft_status_code status = c->module == WEFT_CASCADE_DIT
+                                            ? denoise(r, plan, index, member, hands, d)
+                                            : encode(r, plan, index, member, hands, d);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "%s", c->at.id);
+        from_begin(done, d);
+    }
+    return WEFT_OK;
+}
+
+static weft_status make_room(weft_cascade_run *r, const weft_placed_iteration *plan)
+{
+    if (plan->cascades <= r->room && plan->samples <= r->room)
+        return WEFT_OK;
+    weft_free(r->order);
+    weft_free(r->floats);
+    r->room = 2 * (plan->cascades + plan->samples);
+    r->order = weft_alloc(r->room * (int64_t)sizeof *r->order);
+    r->floats = weft_alloc(r->room * WEFT_CASCADE_MODULES * (int64_t)sizeof *r->floats);
+    if (r->order && r->floats)
+        return WEFT_OK;
+    r->room = 0;
+    return weft_fail(WEFT_E_MEMORY, "out of memory for %lld cascades", (long long)plan->cascades);
+}
+
+weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_iteration *plan,
+                                       weft_iteration_done *done)
+{
+    weft_hands *hands = NULL;
+    done->begin = weft_now();
+    memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
+    WEFT_TRY(make_room(r, plan));
+    WEFT_TRY(weft_placed_order(plan, r->order));
+    for (int64_t s = 0; s < plan->samples; s++)
+        for (int m = 0; m < WEFT_CASCADE_DIT; m++)
+            r->floats[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.floats(
+                r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
+    WEFT_TRY(weft_hands_open(r->setup.comm, plan, r->order, r->floats, &hands));
+    const weft_status_code status = take_all(r, plan, hands, done);
+    if (status != WEFT_OK)
+        weft_comm_give_up(r->setup.comm); /* others may wait for what this rank hands on */
+    weft_hands_close(hands);
+    return status;
+}
+
+/* ---- beginning and end ----------------------------------------------------------------------- */
+
+weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **out)
+{
+    weft_cascade_run *r = weft_alloc(sizeof *r);
+    if (!r)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
+    *r = (weft_cascade_run){.setup = *setup, .place = *setup->place};
+    r->place.comm = NULL; /* a member of a group that is named when it is launched */
+    r->place.kind = WEFT_STEP_GRADIENTS;
+    r->place.own = true;
+    r->place.zero = 0;
+    r->place.bulletin = 0;
+    r->cache =
+        weft_program_cache_create(setup->cache_bytes ? setup->cache_bytes : usual_cache, release);
+    weft_status_code status =
+        r->cache ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
+    if (status == WEFT_OK)
+        status = weft_comm_world(setup->comm, &r->world);
+    if (status == WEFT_OK)
+        status = plan_update(r);
+    if (status == WEFT_OK)
+        *out = r;
+    else
+        weft_cascade_run_free(r);
+    return status;
+}
+
+void weft_cascade_run_free(weft_cascade_run *r)
+{
+    if (!r)
+        return;
+    weft_program_cache_free(r->cache);
+    weft_free(r->order);
+    weft_free(r->floats);
+    weft_free(r);
+}
+
+weft_cascade_counts weft_cascade_run_counts(const weft_cascade_run *r)
+{
+    const weft_program_cache_counts c = weft_program_cache_count(r->cache);
+    weft_cascade_counts counts = {.made = c.added,
+                                  .found = c.found,
+                                  .evicted = c.evicted,
+                                  .bytes = c.bytes,
+                                  .compiling = r->compiling};
+    for (const entry *e = r->bound; e; e = e->next)
+        counts.bound++;
+    return counts;
+}

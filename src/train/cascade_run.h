@@ -1,0 +1,75 @@
+/* Runs placed iterations of cascades (train/cascade_plan.h) on real ranks.
+ *
+ *     rank 0   [s0.vae ──]─┐ [s1.dit ────────────]            in the one order of all cascades;
+ *     rank 1   [s0.vae ──]─┤ [s0.dit ──]                      a rank takes those that it is in
+ *     rank 2               └>[s0.dit ──] [s2.dit ──]
+ *                hand-off    grad.* += own terms      update: one sum over all ranks
+ *
+ * A DiT cascade is a GRADIENTS program (train/step.h) of one sample's bucket, compiled for a mesh
+ * of as many ranks as the cascade has and for this rank's number among them, and bound to whichever
+ * ranks a plan names. Its gradient states hold this rank's own terms on every axis, so that after
+ * any grouping one sum over all ranks is the gradient of all samples (Arachne, IV-D).
+ *
+ * Programs are made when they are first needed and kept, the least recently used go when there are
+ * more bytes than allowed; all pass through one arena, of the largest. */
+#ifndef WEFT_TRAIN_CASCADE_RUN_H
+#define WEFT_TRAIN_CASCADE_RUN_H
+
+#include "train/cascade_hand.h"
+#include "train/step.h"
+
+/* What the executor asks of whoever knows models and data. */
+typedef struct weft_cascade_calls {
+    void *user;
+    /* What a sample of this bucket trains, over whole shapes, with output "objective". */
+    weft_status (*graph)(void *user, int bucket, weft_graph **graph);
+    /* Inputs "batch.*" of this rank's part of cascade `index`, clips step->slice_first to
+     * slice_count behind it, from what was handed on where it was. */
+    weft_status (*fill)(void *user, const weft_placed_iteration *plan, int32_t index,
+                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES]);
+    /* Floats of a clip that a module hands on, */
+    int64_t (*floats)(void *user, int bucket, weft_cascade_module module);
+    /* and those of some of the sample's clips, on this rank: encoders run. */
+    weft_status (*encode)(void *user, const weft_placed_iteration *plan, int32_t index,
+                          weft_item_range clips, float *to);
+} weft_cascade_calls;
+
+typedef struct weft_cascade_setup {
+    weft_comm *comm;   /* borrowed like all others */
+    weft_store *store; /* of what is trained */
+    /* How programs run; its mesh, kind and zero are those of the update: one axis "dp" of all
+     * ranks. */
+    const weft_place_of_run *place;
+    const weft_optimizer_config *optimizer;
+    weft_sp_method context; /* of a DiT on several ranks where a plan names none */
+    uint64_t seed;
+    int buckets;
+    int64_t cache_bytes; /* of programs and graphs; 0: a GiB */
+    weft_cascade_calls calls;
+} weft_cascade_setup;
+
+typedef struct weft_cascade_run weft_cascade_run;
+/* Plans the update and fills the store with what it and all buckets keep; nothing is bound. */
+weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **run);
+void weft_cascade_run_free(weft_cascade_run *run); /* accepts NULL */
+/* The cascades of this rank, one after the other. done->cascade has room for the plan's. The plan
+ * is one that weft_placed_check accepts and the same on all ranks. */
+weft_status weft_cascade_run_iteration(weft_cascade_run *run, const weft_placed_iteration *plan,
+                                       weft_iteration_done *done);
+/* Then the update, ready to be given its scalars and run; until the next iteration. */
+weft_status weft_cascade_run_bind_update(weft_cascade_run *run, weft_step **update);
+
+/* How `clips` clips are laid over the ranks of a cascade: see weft_cascade_shares; `context` is how
+ * tokens are split where `method` does not say. */
+weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64_t clips,
+                            int degree);
+
+typedef struct weft_cascade_counts {
+    int64_t made, found, evicted; /* programs */
+    int64_t bytes;                /* of those that are kept */
+    int64_t bound;                /* of those: in memory, ready to run */
+    double compiling;             /* seconds */
+} weft_cascade_counts;
+weft_cascade_counts weft_cascade_run_counts(const weft_cascade_run *run);
+
+#endif

@@ -1,0 +1,541 @@
+/* Random iterations of cascades on 2 to 8 ranks, as threads, against one rank that takes the same
+ * samples one after the other through the steps of `weft train` (train/step.h): a small Wan DiT
+ * whose sizes divide nothing, samples of four sizes, groups that are nested, disjoint, overlapping.
+ *
+ *   close    loss, every gradient and, after 10 iterations, all weights, to 1e-5 of one rank: sums
+ *            have another order
+ *   bitwise  the same plans again
+ *   equal    bytes handed on = the least possible, counted here row by row */
+#include "train/cascade_run.h"
+
+#include "../model_of.h"
+#include "base/rng.h"
+#include "runtime/part.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { RANKS = 8, STEPS = 10, CHANNELS = 3, TOKENS = 4, WIDTH = 6, BUCKETS = 4, SAMPLES = 5 };
+
+static const weft_bucket bucket[BUCKETS] = {{2, 3, 5, 7}, {1, 2, 3, 4}, {3, 1, 4, 5}, {4, 2, 2, 3}};
+
+static const char small[] =
+    "{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":5,"
+    "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
+    "\"ffn_dim\":22,\"num_layers\":2,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
+
+static weft_status make_graph(void *user, int b, weft_graph **out)
+{
+    const weft_model *model = user;
+    weft_graph *g = weft_graph_create();
+    const weft_bucket *s = &bucket[b];
+    const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, CHANNELS);
+    weft_ports p = weft_ports_none();
+    p.at[WEFT_PORT_LATENTS] = weft_input(g, "batch.latents", WEFT_F32, shape);
+    p.at[WEFT_PORT_TIMESTEP] = weft_input(g, "batch.timestep", WEFT_F32, WEFT_SHAPE(s->batch));
+    p.at[WEFT_PORT_TEXT] =
+        weft_input(g, "batch.text", WEFT_F32, WEFT_SHAPE(s->batch, TOKENS, WIDTH));
+    const weft_value target = weft_input(g, "batch.target", WEFT_F32, shape);
+    weft_model_call(g, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value error = weft_sub(g, p.at[WEFT_PORT_PREDICTION], target);
+    weft_output(g, "objective", weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, error)));
+    *out = g;
+    return weft_graph_check(g);
+}
+
+/* ---- data: a function of the sample and the element -------------------------------------------- */
+
+static const char *const names[] = {"batch.latents", "batch.timestep", "batch.text",
+                                    "batch.target"};
+
+static int64_t row_floats(int b, int input)
+{
+    const weft_bucket *s = &bucket[b];
+    return input == 1   ? 1
+           : input == 2 ? TOKENS * WIDTH
+                        : s->frames * s->height * s->width * CHANNELS;
+}
+
+static void fill_row(int64_t sample, int b, int input, int64_t clip, float *to)
+{
+    const uint64_t seed = weft_seed_mix(weft_seed_mix(77, (uint64_t)sample), (uint64_t)input);
+    const int64_t count = row_floats(b, input);
+    for (int64_t i = 0; i < count; i++) {
+        const double x = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)(clip * count + i));
+        to[i] = (float)(input == 1 ? 500 + 300 * tanh(x) : x);
+    }
+}
+
+static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
+                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
+{
+    const weft_placed_sample *s = &plan->sample[plan->cascade[index].sample];
+    (void)user;
+    for (int k = 0; k < 4; k++) {
+        const weft_tensor own = weft_tensor_of(step->graph, weft_graph_find(step->graph, names[k]));
+        weft_tensor *to = weft_program_input(step->program, names[k]);
+        const weft_handed *from = k == 0   ? &handed[WEFT_CASCADE_VAE]
+                                  : k == 2 ? &handed[WEFT_CASCADE_TEXT]
+                                           : NULL;
+        const int64_t floats = row_floats(s->bucket, k), clips = own.whole.dim[0];
+        float *whole = weft_alloc(clips * floats * (int64_t)sizeof *whole);
+        for (int64_t i = 0; i < clips; i++) {
+            if (!from || !from->row)
+                fill_row(s->batch, s->bucket, k, i, whole + i * floats);
+            else if (i >= step->slice_first && i < step->slice_first + step->slice_count)
+                memcpy(whole + i * floats, from->row + i * floats, (size_t)floats * sizeof *whole);
+        }
+        const weft_box part = weft_box_of(&own), all = weft_box_whole(&own.whole);
+        weft_box_copy(&part, to->data, to->dtype, &all, whole, WEFT_F32);
+        weft_free(whole);
+    }
+    return WEFT_OK;
+}
+
+static int64_t floats_of(void *user, int b, weft_cascade_module module)
+{
+    (void)user;
+    return row_floats(b, module == WEFT_CASCADE_VAE ? 0 : 2);
+}
+
+static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
+                          weft_item_range clips, float *to)
+{
+    const weft_placed_cascade *c = &plan->cascade[index];
+    const weft_placed_sample *s = &plan->sample[c->sample];
+    const int input = c->module == WEFT_CASCADE_VAE ? 0 : 2;
+    (void)user;
+    for (int64_t i = 0; i < clips.count; i++)
+        fill_row(s->batch, s->bucket, input, clips.first + i,
+                 to + i * row_floats(s->bucket, input));
+    return WEFT_OK;
+}
+
+/* ---- random plans ------------------------------------------------------------------------------ */
+
+typedef struct made_plan {
+    weft_placed_iteration all;
+    weft_placed_sample sample[SAMPLES];
+    weft_placed_cascade cascade[3 * SAMPLES];
+    int32_t device[3 * SAMPLES][RANKS], after[SAMPLES][2];
+    char id[3 * SAMPLES][16];
+} made_plan;
+
+static int draw(uint64_t *seed, int below)
+{
+    *seed = weft_seed_mix(*seed, 1);
+    return (int)(*seed >> 33) % below;
+}
+
+static weft_placed_cascade *add(made_plan *p, uint64_t *seed, int sample,
+                                weft_cascade_module module, int most, int ranks, double start)
+{
+    const int index = (int)p->all.cascades++, degree = 1 + draw(seed, most);
+    int32_t *list = p->device[index];
+    for (int r = 0; r < ranks; r++)
+        list[r] = r;
+    for (int r = 0; r < degree; r++) {
+        const int other = r + draw(seed, ranks - r);
+        const int32_t kept = list[r];
+        list[r] = list[other];
+        list[other] = kept;
+    }
+    snprintf(p->id[index], sizeof p->id[index], "s%d.%s", sample, weft_cascade_module_name(module));
+    p->cascade[index] = (weft_placed_cascade){
+        {.id = p->id[index], .device = list, .degree = degree, .start = start, .seconds = 1},
+        sample,
+        module,
+        module == WEFT_CASCADE_DIT ? (weft_sp_method)draw(seed, 3) : WEFT_SP_NONE};
+    return &p->cascade[index];
+}
+
+/* In any order of starts that keeps encoders before what reads them. */
+static void make_plan(made_plan *p, uint64_t seed, int64_t step, int ranks)
+{
+    double all = 0;
+    *p = (made_plan){.all = {.step = step, .sample = p->sample, .cascade = p->cascade}};
+    p->all.samples = 3 + draw(&seed, SAMPLES - 2);
+    for (int s = 0; s < p->all.samples; s++) {
+        const int b = draw(&seed, BUCKETS);
+        p->sample[s] = (weft_placed_sample){
+            .batch = 100 * step + s, .bucket = b, .clips = bucket[b].batch, .weight = 1 + s};
+        all += 1 + s;
+        const double start = draw(&seed, 5);
+        int after = 0;
+        if (draw(&seed, 2)) {
+            p->after[s][after++] = (int32_t)p->all.cascades;
+            add(p, &seed, s, WEFT_CASCADE_VAE, ranks, ranks, start);
+        }
+        if (draw(&seed, 2)) {
+            p->after[s][after++] = (int32_t)p->all.cascades;
+            add(p, &seed, s, WEFT_CASCADE_TEXT, 1, ranks, start + 1);
+        }
+        weft_placed_cascade *dit =
+            add(p, &seed, s, WEFT_CASCADE_DIT, ranks, ranks, start + 2 + draw(&seed, 3));
+        dit->at.after = p->after[s];
+        dit->at.after_count = after;
+    }
+    for (int s = 0; s < p->all.samples; s++)
+        p->sample[s].weight /= all;
+    cr_assert_eq(weft_placed_check(&p->all, ranks, "random"), WEFT_OK, "%s", weft_error_message());
+}
+
+/* ---- one run ----------------------------------------------------------------------------------- */
+
+static const weft_optimizer_config adamw = {.beta1 = 0.9,
+                                            .beta2 = 0.99,
+                                            .eps = 1e-3, /* else a step hides the gradient's size */
+                                            .weight_decay = 0.01,
+                                            .clip_norm = 0.5,
+                                            .ema_decay = 0.9};
+
+typedef struct job {
+    const made_plan *plan; /* [STEPS] */
+    const weft_model *model;
+    weft_comm *comm;
+    weft_store *store;
+    int ranks, rank, zero;
+    int64_t cache;
+    double loss[STEPS], norm[STEPS];
+    weft_store *grad[STEPS]; /* copies of gradient states before the update */
+    int64_t handed[STEPS], in_place[STEPS], sent[STEPS];
+    weft_cascade_counts counts;
+    char error[400];
+} job;
+
+static void set(const weft_step *step, const char *name, double value)
+{
+    *(float *)weft_program_input(step->program, name)->data = (float)value;
+}
+
+static weft_status keep_gradients(job *j, int step)
+{
+    j->grad[step] = weft_store_create();
+    for (int64_t i = 0; i < weft_store_count(j->store); i++) {
+        const weft_tensor *from = weft_store_at(j->store, i);
+        weft_tensor *to;
+        if (strncmp(from->name, "grad.", 5))
+            continue;
+        WEFT_TRY(weft_store_add_like(j->grad[step], from, &to));
+        memcpy(to->data, from->data, (size_t)weft_shape_count(&from->shape) * sizeof(float));
+    }
+    return WEFT_OK;
+}
+
+static weft_status update(job *j, const weft_step *step, int i)
+{
+    WEFT_TRY(keep_gradients(j, i));
+    set(step, "optimizer.lr", 1e-3);
+    set(step, "optimizer.step", i + 1);
+    set(step, "optimizer.loss_limit", 1e9);
+    set(step, "optimizer.norm_limit", 1e9);
+    WEFT_TRY(weft_program_run(step->program));
+    j->loss[i] = weft_step_scalar(step, "loss");
+    j->norm[i] = weft_step_scalar(step, "grad_norm");
+    return WEFT_OK;
+}
+
+static weft_status run_cascades(job *j, const weft_place_of_run *place)
+{
+    const weft_cascade_setup setup = {
+        .comm = j->comm,
+        .store = j->store,
+        .place = place,
+        .optimizer = &adamw,
+        .context = WEFT_SP_ULYSSES,
+        .seed = 7,
+        .buckets = BUCKETS,
+        .cache_bytes = j->cache,
+        .calls = {(void *)(uintptr_t)j->model, make_graph, fill, floats_of, encode}};
+    weft_cascade_done cascade[3 * SAMPLES];
+    weft_iteration_done done = {.cascade = cascade};
+    weft_cascade_run *run;
+    weft_step *step;
+    WEFT_TRY(weft_cascade_run_create(&setup, &run));
+    weft_step_begin_averages(j->store);
+    weft_status_code status = WEFT_OK;
+    for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
+        status = weft_cascade_run_iteration(run, &j->plan[i].all, &done);
+        for (int c = 0; c < j->plan[i].all.cascades; c++) {
+            j->handed[i] += cascade[c].received;
+            j->in_place[i] += cascade[c].in_place;
+            j->sent[i] += cascade[c].sent;
+        }
+        if (status == WEFT_OK)
+            status = weft_cascade_run_bind_update(run, &step);
+        if (status == WEFT_OK)
+            status = update(j, step, i);
+    }
+    j->counts = weft_cascade_run_counts(run);
+    weft_cascade_run_free(run);
+    return status;
+}
+
+static weft_status train(job *j)
+{
+    weft_place_of_run place = {.comm = j->comm,
+                               .backend = &weft_backend_cpu,
+                               .recipes = j->model->family->recipe,
+                               .recipe_count = j->model->family->recipes,
+                               .zero = j->zero};
+    if (j->ranks > 1) {
+        place.mesh.axis_count = 1;
+        strcpy(place.mesh.axis[0].name, "dp");
+        place.mesh.axis[0].size = j->ranks;
+    }
+    return run_cascades(j, &place);
+}
+
+static void *run_rank(void *user)
+{
+    job *j = user;
+    if (train(j) != WEFT_OK)
+        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
+    return NULL;
+}
+
+static void run(const weft_model *model, const made_plan *plan, int ranks, int zero, int64_t cache,
+                job *jobs)
+{
+    weft_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (job){.plan = plan,
+                        .model = model,
+                        .comm = comm[r],
+                        .store = weft_store_create(),
+                        .ranks = ranks,
+                        .rank = r,
+                        .zero = zero,
+                        .cache = cache};
+        weft_comm_set_deadline(comm[r], 60);
+        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        weft_comm_free(comm[r]);
+        cr_assert_str_empty(jobs[r].error, "rank %d of %d: %s", r, ranks, jobs[r].error);
+    }
+}
+
+static void end(job *jobs, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < STEPS; i++)
+            weft_store_free(jobs[r].grad[i]);
+        weft_store_free(jobs[r].store);
+    }
+}
+
+/* ---- one rank, sample after sample ------------------------------------------------------------- */
+
+static weft_status make_alone(job *j, weft_step *work, weft_step *last)
+{
+    weft_place_of_run place = {.backend = &weft_backend_cpu, .kind = WEFT_STEP_GRADIENTS};
+    const weft_graph *graph[BUCKETS];
+    for (int b = 0; b < BUCKETS; b++) {
+        weft_graph *g;
+        WEFT_TRY(make_graph((void *)(uintptr_t)j->model, b, &g));
+        WEFT_TRY(weft_step_make(g, &adamw, &place, j->store, 7, &work[b]));
+        graph[b] = work[b].graph;
+    }
+    place.kind = WEFT_STEP_UPDATE;
+    return weft_step_make(weft_optimizer_update(graph, BUCKETS, &adamw), &adamw, &place, j->store,
+                          7, last);
+}
+
+static weft_status train_alone(job *j)
+{
+    static const weft_handed none[WEFT_CASCADE_MODULES];
+    weft_step work[BUCKETS] = {0}, last = {0};
+    weft_status_code status = make_alone(j, work, &last);
+    if (status == WEFT_OK)
+        weft_step_begin_averages(j->store);
+    for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
+        const weft_placed_iteration *p = &j->plan[i].all;
+        for (int32_t c = 0; c < p->cascades && status == WEFT_OK; c++) {
+            const weft_placed_sample *s = &p->sample[p->cascade[c].sample];
+            if (p->cascade[c].module != WEFT_CASCADE_DIT)
+                continue;
+            WEFT_TRY(fill(NULL, p, c, &work[s->bucket], none));
+            set(&work[s->bucket], "optimizer.weight", s->weight);
+            status = weft_program_run(work[s->bucket].program);
+        }
+        if (status == WEFT_OK)
+            status = update(j, &last, i);
+    }
+    for (int b = 0; b < BUCKETS; b++)
+        weft_step_free(&work[b]);
+    weft_step_free(&last);
+    return status;
+}
+
+/* ---- comparison -------------------------------------------------------------------------------- */
+
+/* Largest difference of the sum of the ranks' terms, relative to the largest element. */
+static double gradient_distance(const job *many, int ranks, int step, weft_store *whole,
+                                const char **name)
+{
+    double worst = 0;
+    for (int64_t t = 0; t < weft_store_count(whole); t++) {
+        const weft_tensor *all = weft_store_at(whole, t);
+        const int64_t count = weft_shape_count(&all->shape);
+        double largest = 1e-6;
+        for (int64_t i = 0; i < count; i++)
+            largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
+        for (int64_t i = 0; i < count; i++) {
+            double sum = -(double)((const float *)all->data)[i];
+            for (int r = 0; r < ranks; r++)
+                sum += (double)((const float *)weft_store_find(many[r].grad[step], all->name)
+                                    ->data)[i];
+            if (!(fabs(sum) / largest <= worst)) {
+                worst = fabs(sum) / largest;
+                *name = all->name;
+            }
+        }
+    }
+    return worst;
+}
+
+static double weight_distance(weft_store *whole, weft_store *many, const char **name)
+{
+    double worst = 0;
+    for (int64_t t = 0; t < weft_store_count(many); t++) {
+        const weft_tensor *part = weft_store_at(many, t), *all = weft_store_find(whole, part->name);
+        const int64_t count = weft_shape_count(&part->shape);
+        if (part->replica < 0 || count == 0)
+            continue;
+        float *expected = weft_alloc(count * (int64_t)sizeof *expected);
+        const weft_box box = weft_box_of(part), full = weft_box_whole(&part->whole);
+        double largest = 1e-3;
+        weft_box_copy(&box, expected, WEFT_F32, &full, all->data, all->dtype);
+        for (int64_t i = 0; i < weft_shape_count(&all->shape); i++)
+            largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
+        for (int64_t i = 0; i < count; i++) {
+            const double off =
+                fabs((double)((const float *)part->data)[i] - (double)expected[i]) / largest;
+            if (!(off <= worst)) {
+                worst = off;
+                *name = part->name;
+            }
+        }
+        weft_free(expected);
+    }
+    return worst;
+}
+
+static bool same_bits(const job *a, const job *b)
+{
+    for (int64_t t = 0; t < weft_store_count(a->store); t++) {
+        const weft_tensor *x = weft_store_at(a->store, t), *y = weft_store_find(b->store, x->name);
+        if (memcmp(x->data, y->data, (size_t)weft_shape_count(&x->shape) * sizeof(float)))
+            return false;
+    }
+    return !memcmp(a->loss, b->loss, sizeof a->loss) && !memcmp(a->norm, b->norm, sizeof a->norm);
+}
+
+/* The least that has to go from rank to rank: rows that a rank needs and did not make. */
+static int64_t least_bytes(const made_plan *p, int rank, int64_t *in_place)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->all.cascades; i++) {
+        const weft_placed_cascade *c = &p->cascade[i];
+        const weft_placed_sample *s = &p->sample[c->sample];
+        const int64_t shares = weft_cascade_shares(c->method, s->clips, c->at.degree);
+        for (int64_t m = 0; m < c->at.degree; m++) {
+            if (c->at.device[m] != rank || c->module != WEFT_CASCADE_DIT)
+                continue;
+            const int64_t share = m / (c->at.degree / shares), each = s->clips / shares;
+            for (int32_t a = 0; a < c->at.after_count; a++)
+                for (int64_t clip = share * each; clip < (share + 1) * each; clip++) {
+                    const weft_placed_cascade *from = &p->cascade[c->at.after[a]];
+                    const int64_t part = (s->clips + from->at.degree - 1) / from->at.degree;
+                    const bool own = from->at.device[clip / part] == rank;
+                    *(own ? in_place : &bytes) +=
+                        4 * row_floats(s->bucket, from->module == WEFT_CASCADE_VAE ? 0 : 2);
+                }
+        }
+    }
+    return bytes;
+}
+
+static void compare_handed(const job *many, int ranks)
+{
+    for (int i = 0; i < STEPS; i++) {
+        int64_t sent = 0, received = 0;
+        for (int r = 0; r < ranks; r++) {
+            int64_t in_place = 0;
+            const int64_t least = least_bytes(&many[r].plan[i], r, &in_place);
+            cr_expect_eq(many[r].handed[i], least, "rank %d of %d, step %d: %lld bytes, least %lld",
+                         r, ranks, i, (long long)many[r].handed[i], (long long)least);
+            cr_expect_eq(many[r].in_place[i], in_place, "rank %d of %d, step %d: %lld in place", r,
+                         ranks, i, (long long)many[r].in_place[i]);
+            sent += many[r].sent[i];
+            received += many[r].handed[i];
+        }
+        cr_expect_eq(sent, received);
+    }
+}
+
+static void compare(uint64_t seed, int ranks, int zero)
+{
+    static const double near = 1e-5;
+    static made_plan plan[STEPS];
+    static job many[RANKS], again[RANKS];
+    const weft_model model = model_of(small);
+    job alone = {.plan = plan, .model = &model, .store = weft_store_create(), .ranks = 1};
+    for (int i = 0; i < STEPS; i++)
+        make_plan(&plan[i], weft_seed_mix(seed, (uint64_t)i), i, ranks);
+    cr_assert_eq(train_alone(&alone), WEFT_OK, "%s", weft_error_message());
+    run(&model, plan, ranks, zero, 0, many);
+    run(&model, plan, ranks, zero, 1, again); /* of which no program stays that is not in use */
+    for (int i = 0; i < STEPS; i++) {
+        const char *name = "";
+        const double off = gradient_distance(many, ranks, i, alone.grad[i], &name);
+        cr_expect(off <= near, "%d ranks, step %d: %s is off by %g", ranks, i, name, off);
+    }
+    for (int r = 0; r < ranks; r++) {
+        const char *name = "";
+        for (int i = 0; i < STEPS; i++) {
+            cr_expect(fabs(many[r].loss[i] - alone.loss[i]) <= near * fabs(alone.loss[i]),
+                      "rank %d of %d, step %d: loss %.9g, not %.9g", r, ranks, i, many[r].loss[i],
+                      alone.loss[i]);
+            cr_expect(fabs(many[r].norm[i] - alone.norm[i]) <= near * fabs(alone.norm[i]),
+                      "rank %d of %d, step %d: norm %.9g, not %.9g", r, ranks, i, many[r].norm[i],
+                      alone.norm[i]);
+        }
+        const double off = weight_distance(alone.store, many[r].store, &name);
+        cr_expect(off <= near, "rank %d of %d: %s is off by %g", r, ranks, name, off);
+        cr_expect(same_bits(&many[r], &again[r]), "rank %d of %d: other bits the second time", r,
+                  ranks);
+        cr_expect(again[r].counts.made >= many[r].counts.made && many[r].counts.evicted == 0);
+    }
+    compare_handed(many, ranks);
+    end(many, ranks);
+    end(again, ranks);
+    end(&alone, 1);
+}
+
+Test(cascade_run, random_iterations_on_two_ranks)
+{
+    compare(1, 2, 0);
+}
+
+Test(cascade_run, random_iterations_on_three_ranks_with_shared_states)
+{
+    compare(2, 3, 1);
+}
+
+Test(cascade_run, random_iterations_on_five_ranks_with_shared_states)
+{
+    compare(3, 5, 2);
+}
+
+Test(cascade_run, random_iterations_on_eight_ranks)
+{
+    compare(4, 8, 0);
+}
