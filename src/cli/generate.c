@@ -154,12 +154,12 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
     o->batch = o->batch < prompt_count ? o->batch : prompt_count;
-    static const char *const kinds[] = {"stored", "f32", "bf16"};
+    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
     const char *weights = weft_args_string(args, "--weights");
     while (o->weights < WEFT_COUNT(kinds) && strcmp(weights, kinds[o->weights]))
         o->weights++;
     if (o->weights == WEFT_COUNT(kinds))
-        return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32 and bf16", weights);
+        return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32, bf16 and gguf", weights);
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
@@ -493,8 +493,10 @@ static const weft_option options[] = {
     {.name = "--weights",
      .value_name = "TYPE",
      .fallback = "stored",
-     .help = "how the model's matrices are kept in memory: stored (as in its files), f32, or bf16, "
-             "which halves those of f32 files and rounds them"},
+     .help =
+         "how the model's matrices are kept in memory: stored (as in its files), f32, bf16, which "
+         "halves those of f32 files and rounds them, or gguf: quantised ones stay so and are "
+         "expanded one at a time where they are used"},
     WEFT_LORA_OPTION,
     {.name = "--pass",
      .value_name = "NAME=off",

@@ -167,10 +167,38 @@ static weft_status no_tensors(const char *path)
             snprintf(hint, sizeof hint, "; is it %.500s that is meant?", folder);
         weft_free(folder);
     }
-    return weft_fail(WEFT_E_NOT_FOUND,
-                     "%s: no diffusion_pytorch_model.safetensors, model.safetensors or "
-                     "adapter_model.safetensors in this folder, nor the same of torch (.bin)%s",
-                     path, hint);
+    return weft_fail(
+        WEFT_E_NOT_FOUND,
+        "%s: no diffusion_pytorch_model.safetensors, model.safetensors or "
+        "adapter_model.safetensors in this folder, nor the same of torch (.bin), nor a "
+        "file .gguf%s",
+        path, hint);
+}
+
+/* The one file of the folder that ends so: GGUF files have names of their own. */
+static weft_status add_gguf(weft_tensors *ts, const char *path)
+{
+    weft_names names = {0};
+    const char *found = NULL;
+    WEFT_TRY(weft_list_dir(path, false, &names));
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < names.count && status == WEFT_OK; i++) {
+        if (strcmp(weft_path_extension(names.name[i]), "gguf") != 0)
+            continue;
+        if (found)
+            status = weft_fail(WEFT_E_FORMAT, "%s: both %s and %s are there; leave one", path,
+                               found, names.name[i]);
+        found = names.name[i];
+    }
+    if (status == WEFT_OK && found) {
+        char *file = weft_path_join(path, found);
+        status = file ? add_file(ts, file) : weft_fail(WEFT_E_MEMORY, "%s: out of memory", path);
+        weft_free(file);
+    } else if (status == WEFT_OK) {
+        status = no_tensors(path);
+    }
+    weft_names_free(&names);
+    return status;
 }
 
 static weft_status add_folder(weft_tensors *ts, const char *path)
@@ -198,7 +226,7 @@ static weft_status add_folder(weft_tensors *ts, const char *path)
         if (there)
             return status;
     }
-    return no_tensors(path);
+    return add_gguf(ts, path);
 }
 
 weft_status weft_tensors_open(const char *path, weft_tensors **tensors)

@@ -10,11 +10,13 @@
 #include "pass/parallel.h"
 #include "pass/passes.h"
 
-/* As in the files; f32; rounded to bf16, which halves them. Computed with in f32 all the same. */
+/* As in the files; f32; rounded to bf16, which halves them; as GGUF files pack them, where they do.
+ * Computed with in f32 all the same. */
 typedef enum weft_weights_kind {
     WEFT_WEIGHTS_AS_STORED,
     WEFT_WEIGHTS_F32,
-    WEFT_WEIGHTS_BF16
+    WEFT_WEIGHTS_BF16,
+    WEFT_WEIGHTS_GGUF
 } weft_weights_kind;
 
 typedef struct weft_generator_options {

@@ -1,5 +1,8 @@
 #include "generate/generator_parts.h"
+#include "generate/packed.h"
 #include "runtime/weights.h"
+
+#include <stdio.h>
 
 /* Ports that are one number of a video, and which. */
 double weft_generator_number(const weft_generator *p, weft_port port)
@@ -49,12 +52,14 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s)
 {
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
+    if (s->packed)
+        WEFT_TRY(weft_packed_graph(s->packed, s->graph, s->prefix, s->folder, &s->own));
     const bool several = p->comm && weft_comm_ranks(p->comm) > 1;
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
                                    .recipe = &p->recipe};
-    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, true, &s->own, NULL));
+    WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .no_views =
@@ -62,21 +67,51 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s)
     return weft_program_compile(s->own, &options, &s->program);
 }
 
-static weft_status keep_weights(const weft_generator *p, weft_graph *g, const char *folder)
+static weft_status keep_weights(const weft_generator *p, const weft_model *model,
+                                weft_generator_part *s)
 {
-    weft_dtype dtype = p->options.weights == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
-    if (p->options.weights == WEFT_WEIGHTS_AS_STORED)
-        WEFT_TRY(weft_weights_dtype(folder, &dtype));
-    weft_graph_store_weights_as(g, dtype);
+    const int kind = p->options.weights;
+    weft_dtype dtype = kind == WEFT_WEIGHTS_BF16 ? WEFT_BF16 : WEFT_F32;
+    bool packed = false;
+    if (kind == WEFT_WEIGHTS_GGUF)
+        WEFT_TRY(weft_packed_has(s->folder, &packed));
+    s->packed = packed ? model->family : NULL;
+    if (kind == WEFT_WEIGHTS_AS_STORED || (kind == WEFT_WEIGHTS_GGUF && !packed))
+        WEFT_TRY(weft_weights_dtype(s->folder, &dtype));
+    weft_graph_store_weights_as(s->graph, dtype);
     return WEFT_OK;
 }
 
-static weft_status begin_part(const weft_generator *p, const char *folder, weft_generator_part *s)
+/* --weights gguf: something of the model must be packed, and nothing that is to be changed. */
+static weft_status check_packed(const weft_generator *p)
 {
+    bool any = p->options.weights != WEFT_WEIGHTS_GGUF;
+    for (int i = 0; i < p->captions.readers; i++)
+        any |= p->encoder[i].packed != NULL;
+    for (int i = 0; i < p->experts; i++) {
+        any |= p->denoiser[i].packed != NULL;
+        if (p->denoiser[i].packed && p->options.adapter_count)
+            return weft_fail(WEFT_E_UNSUPPORTED,
+                             "%s: --lora changes matrices, and --weights gguf keeps them packed; "
+                             "take --weights bf16 or f32 with it",
+                             p->denoiser[i].folder);
+    }
+    return any ? WEFT_OK
+               : weft_fail(WEFT_E_ARG,
+                           "%s: --weights gguf keeps the matrices of GGUF files packed, and none "
+                           "of this model's are; leave it out",
+                           p->folder);
+}
+
+static weft_status begin_part(const weft_generator *p, const weft_model *model, const char *scope,
+                              const char *folder, weft_generator_part *s)
+{
+    s->folder = folder;
+    snprintf(s->prefix, sizeof s->prefix, "%s.", scope);
     s->graph = weft_graph_create();
     if (!s->graph)
         return weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
-    return keep_weights(p, s->graph, folder);
+    return keep_weights(p, model, s);
 }
 
 int64_t weft_generator_times(const weft_generator *p)
@@ -134,15 +169,19 @@ weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(lay_out(p));
     for (int i = 0; i < p->captions.readers; i++) {
-        WEFT_TRY(begin_part(p, p->encoder_folder[i], &p->encoder[i]));
+        const weft_reader *reader = &p->captions.reader[i];
+        WEFT_TRY(begin_part(p, &reader->model, reader->reading->encoder, p->encoder_folder[i],
+                            &p->encoder[i]));
         weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
         WEFT_TRY(finish_part(p, &p->encoder[i]));
     }
     for (int i = 0; i < p->experts; i++) {
-        WEFT_TRY(begin_part(p, p->denoiser_folder[i], &p->denoiser[i]));
+        WEFT_TRY(begin_part(p, &p->denoiser_model[i],
+                            i ? weft_generator_scopes[1] : p->denoiser_model->family->scope,
+                            p->denoiser_folder[i], &p->denoiser[i]));
         WEFT_TRY(build_denoiser(p, i));
     }
-    return WEFT_OK;
+    return check_packed(p);
 }
 
 void weft_generator_part_free(weft_generator_part *s)

@@ -16,6 +16,10 @@
 typedef struct weft_generator_part {
     weft_graph *graph, *own;
     weft_program *program;
+    /* whose matrices stay as its files pack them, and where these are; NULL: none do */
+    const weft_family *packed;
+    const char *folder;
+    char prefix[64];
 } weft_generator_part;
 
 struct weft_generator {

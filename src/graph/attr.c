@@ -139,6 +139,14 @@ PRINT(gelu)
     weft_buf_printf(out, " {%s}", ((const weft_attr_gelu *)n->attr)->exact ? "erf" : "tanh");
 }
 
+PRINT(unpack)
+{
+    (void)g;
+    const weft_attr_unpack *a = n->attr;
+    weft_buf_printf(out, " {type=%lld %lld/%lld}", (long long)a->type, (long long)a->elements,
+                    (long long)a->bytes);
+}
+
 PRINT(sum)
 {
     (void)g;

@@ -592,6 +592,24 @@ bool weft_infer_embed(weft_graph *g, weft_op op, const weft_value *in, int in_co
     return legal_shape(g, op, &out[0].shape);
 }
 
+bool weft_infer_unpack(weft_graph *g, weft_op op, const weft_value *in, int in_count,
+                       const void *attr, weft_op_out *out, int *count)
+{
+    const weft_attr_unpack *a = attr;
+    const weft_shape *from = SHAPE(0);
+    const bool picks = in_count > 1 && weft_value_ok(in[1]);
+    if (INFO(0)->dtype != WEFT_U8 || from->rank < 2 || from->dim[from->rank - 1] != a->bytes)
+        return bad(g, op, in, in_count, "wants u8 (..., blocks, bytes of one)");
+    if (picks && (from->rank != 3 || INFO(1)->dtype != WEFT_I32 || SHAPE(1)->rank >= WEFT_MAX_RANK))
+        return bad(g, op, in, in_count, "wants u8 (R, blocks, bytes) and ids i32");
+    const int64_t elements = from->dim[from->rank - 2] * a->elements;
+    out[0] = (weft_op_out){WEFT_F32, picks ? *SHAPE(1) : *from};
+    out[0].shape.rank += picks ? 1 : -1;
+    out[0].shape.dim[out[0].shape.rank - 1] = elements;
+    *count = 1;
+    return legal_shape(g, op, &out[0].shape);
+}
+
 bool weft_infer_embed_grad(weft_graph *g, weft_op op, const weft_value *in, int in_count,
                            const void *attr, weft_op_out *out, int *count)
 {

@@ -636,6 +636,24 @@ RULE(embed) /* table (R,C), ids (...) -> (..., C) */
     return count;
 }
 
+/* Parts of the last dim are whole blocks: where chunks of blocks are those of elements. */
+RULE(unpack)
+{
+    const weft_shape *from = shape_of(g, n->in[0]), *to = shape_of(g, n->out[0]);
+    const weft_attr_unpack *a = n->attr;
+    const int last = to->rank - 1;
+    const int64_t blocks = from->dim[from->rank - 2];
+    const bool picks = has_input(n, 1),
+               fits = ranks == 0 || (blocks + ranks - 1) / ranks * a->elements ==
+                                        (to->dim[last] + ranks - 1) / ranks;
+    int count = 0;
+    for (int d = 0; d < last; d++)
+        add_product(choice, &count, picks ? whole : split(d), picks ? split(d) : whole, split(d));
+    if (fits)
+        add_product(choice, &count, split(from->rank - 2), whole, split(last));
+    return count;
+}
+
 RULE(embed_grad) /* ids, dy -> dtable */
 {
     (void)ranks;

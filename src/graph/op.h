@@ -169,6 +169,12 @@ typedef struct weft_attr_attention {
 typedef struct weft_attr_embed {
     int64_t rows;
 } weft_attr_embed;
+/* packed u8 (..., blocks, bytes): blocks of so many elements, as the GGUF type of that number packs
+ * them (format/packing.h) -> f32 (..., blocks * elements). With ids i32 only those rows of packed
+ * (R, blocks, bytes): (ids..., blocks * elements). */
+typedef struct weft_attr_unpack {
+    int64_t type, elements, bytes;
+} weft_attr_unpack;
 /* top_k: `count` of the last dim. With `groups` of equally many neighbours only those in the `kept`
  * groups that have the largest sum of their two best may be chosen; 0: no groups. */
 typedef struct weft_attr_top_k {
@@ -311,6 +317,7 @@ enum {
     WEFT_TRAITS_constant     = WEFT_TRAIT_GIVEN | WEFT_TRAIT_ANYWHERE,
     WEFT_TRAITS_anywhere     = WEFT_TRAIT_ANYWHERE,
     WEFT_TRAITS_view         = WEFT_TRAIT_ALIAS | WEFT_TRAIT_FITS,
+    WEFT_TRAITS_fits         = WEFT_TRAIT_FITS,
     WEFT_TRAITS_heavy        = WEFT_TRAIT_HEAVY,
     WEFT_TRAITS_windows      = WEFT_TRAIT_HEAVY | WEFT_TRAIT_FITS,
     WEFT_TRAITS_convert      = WEFT_TRAIT_CONVERTS,

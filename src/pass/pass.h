@@ -92,6 +92,14 @@ weft_status weft_pass_experts(const weft_graph *g, const weft_mesh *mesh, const 
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph **out);
 
+/* ---- pack ---------------------------------------------------------------------------------- */
+/* How a file packs the matrix `name` of this shape (graph/op.h); false: not at all. */
+typedef bool weft_pack_fn(void *user, const char *name, const weft_shape *shape,
+                          weft_attr_unpack *how);
+/* Such parameters become u8 (..., blocks, bytes), each expanded where it is used. Bitwise what they
+ * are when they are expanded in the store. Forward graphs of whole tensors. */
+weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, weft_graph **out);
+
 /* ---- narrow -------------------------------------------------------------------------------- */
 /* What models compute is kept in bf16; parameters, losses and what needs many digits stay f32, and
  * so do sums of gradients over ranks unless `sums`. Forward graphs of one rank. */

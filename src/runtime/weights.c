@@ -40,8 +40,25 @@ static const char *item_name(const char *name, int64_t i, char room[600])
     return room;
 }
 
-static bool same_shape(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
+/* The last dim of packed data is that of blocks, and one of their bytes (graph op unpack). */
+static bool same_packed(const weft_stored_tensor *stored, const weft_shape *shape, bool stack)
 {
+    const weft_packing *p = stored->packing;
+    if (!p || stored->scaling || stored->rank + stack + 1 != shape->rank ||
+        shape->dim[shape->rank - 1] != p->bytes ||
+        shape->dim[shape->rank - 2] * p->elements != stored->dim[stored->rank - 1])
+        return false;
+    for (int i = 0; i < stored->rank - 1; i++)
+        if (stored->dim[i] != shape->dim[i + stack])
+            return false;
+    return true;
+}
+
+static bool same_shape(const weft_stored_tensor *stored, const weft_tensor *t, bool stack)
+{
+    const weft_shape *shape = &t->whole;
+    if (t->dtype == WEFT_U8)
+        return same_packed(stored, shape, stack);
     if (stored->rank + stack != shape->rank)
         return false;
     for (int i = 0; i < stored->rank; i++)
@@ -68,7 +85,7 @@ static weft_status check(weft_store *store, const weft_graph *g, const char *pre
             params++;
             if (!stored)
                 weft_listing_add(&missing, own);
-            else if (!same_shape(stored, &t->whole, weft_name_is_stack(name)))
+            else if (!same_shape(stored, t, weft_name_is_stack(name)))
                 weft_listing_add(&wrong, own);
             else if (!weft_dtype_is_float(stored->dtype)) {
                 snprintf(text, sizeof text, "%s (%s)", own, weft_stored_type(stored));
@@ -144,6 +161,24 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
     return WEFT_OK;
 }
 
+/* Packed data as it lies: rows along dim `d` of the own box. */
+static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, int d,
+                        weft_tensor *to)
+{
+    const weft_box own = weft_box_of(to);
+    const int64_t rows = whole->shape.dim[d], half = rows / 2,
+                  each = weft_shape_count(&whole->shape) / rows;
+    const char *data = from->data;
+    weft_box part = *whole;
+    part.shape.dim[d] = 1;
+    for (int64_t row = own.start[d]; row < own.start[d] + own.shape.dim[d]; row++) {
+        const int64_t at = from->first + (!from->swapped ? row : (row + half) % rows);
+        part.start[d] = row;
+        weft_box_copy(&own, to->data, WEFT_U8, &part, data + at * each, WEFT_U8);
+    }
+    weft_map_forget(data + from->first * each, rows * each);
+}
+
 /* The own box of what the file holds whole; of a stack item `item` alone. */
 static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t item,
                            weft_tensor *to)
@@ -152,6 +187,10 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
     if (stack) {
         all.shape.dim[0] = 1;
         all.start[0] = item;
+    }
+    if (to->dtype == WEFT_U8 && from->packing) {
+        copy_packed(from, &all, stack ? 1 : 0, to);
+        return WEFT_OK;
     }
     if (!weft_dtype_is_float(to->dtype))
         return weft_fail(WEFT_E_UNSUPPORTED,

@@ -46,5 +46,5 @@ weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.sa
 assert wide - narrow > 0.4 * weights, (wide, narrow, weights) # half, but for the widened copy of the matrix at work
 PY
 "$WEFT" generate --model runs/dit/model --prompt x --weights fp4 >refused.log 2>&1 && fail "--weights fp4 was taken"
-grep -q -- "--weights fp4: known are stored, f32 and bf16" refused.log || { cat refused.log; fail "the refusal"; }
+grep -q -- "--weights fp4: known are stored, f32, bf16 and gguf" refused.log || { cat refused.log; fail "the refusal"; }
 exit 0

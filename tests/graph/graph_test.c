@@ -313,6 +313,8 @@ static const attr_member members[] = {
     MEMBER(ROPE_TABLE, rope_table, start),
     MEMBER(ROPE_TABLE, rope_table, len),
     MEMBER(EMBED_GRAD, embed, rows),
+    MEMBER(UNPACK, unpack, type),      MEMBER(UNPACK, unpack, elements),
+    MEMBER(UNPACK, unpack, bytes),
     MEMBER(TOP_K, top_k, count),       MEMBER(TOP_K, top_k, groups),
     MEMBER(TOP_K, top_k, kept),
     MEMBER(DISPATCH, experts, experts),

@@ -1,4 +1,5 @@
 /* Data movement (any dtype, by element size), sums, embedding. */
+#include "format/packing.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/simd.h"
 
@@ -291,6 +292,26 @@ CPU_KERNEL_WITH(embed, .narrow = CPU_ALL)
     for (int64_t i = 0; i < count; i++)
         cpu_widen(table->dtype, (const char *)table->data + view_get_int(ids, i) * width * bytes,
                   y + i * width, width);
+    return WEFT_OK;
+}
+
+/* Reads each byte once and writes 4 for each element; a row at a time per thread. */
+CPU_KERNEL_WITH(unpack, .narrow = CPU_ALL)
+{
+    const weft_attr_unpack *a = args->attr;
+    const weft_packing *p = weft_packing_gguf(a->type);
+    const weft_view *in = &args->in[0], *out = &args->out[0];
+    const bool picks = args->in_count > 1 && view_present(&args->in[1]);
+    const int64_t width = view_last(out), rows = width ? view_count(out) / width : 0,
+                  bytes = width / a->elements * a->bytes; /* of a row */
+    float *y = out->data;
+    if (picks)
+        WEFT_TRY(embed_check_ids(&args->in[1], in->shape.dim[0]));
+#pragma omp parallel for schedule(static) num_threads(cpu_threads(rows *width))
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t row = picks ? view_get_int(&args->in[1], r) : r;
+        weft_packing_expand(p, (const char *)in->data + row * bytes, 0, width, y + r * width);
+    }
     return WEFT_OK;
 }
 

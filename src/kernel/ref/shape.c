@@ -1,4 +1,5 @@
 /* Reductions and data movement. */
+#include "format/packing.h"
 #include "kernel/ref/ref.h"
 
 REF_KERNEL(sum)
@@ -111,6 +112,26 @@ REF_KERNEL(embed)
         for (int64_t c = 0; c < width; c++)
             view_set(&args->out[0], i * width + c,
                      view_get(table, view_get_int(ids, i) * width + c));
+    return WEFT_OK;
+}
+
+REF_KERNEL(unpack)
+{
+    const weft_attr_unpack *a = args->attr;
+    const weft_packing *p = weft_packing_gguf(a->type);
+    const weft_view *in = &args->in[0], *out = &args->out[0];
+    const bool picks = args->in_count > 1 && view_present(&args->in[1]);
+    const int64_t width = view_last(out), blocks = view_count(out) / a->elements,
+                  each = width / a->elements; /* blocks of a row */
+    float block[WEFT_PACKING_MOST];
+    if (picks)
+        WEFT_TRY(embed_check_ids(&args->in[1], in->shape.dim[0]));
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t row = picks ? view_get_int(&args->in[1], b / each) : b / each;
+        p->expand((const unsigned char *)in->data + (row * each + b % each) * a->bytes, block);
+        for (int64_t i = 0; i < a->elements; i++)
+            view_set(out, b * a->elements + i, (double)block[i]);
+    }
     return WEFT_OK;
 }
 

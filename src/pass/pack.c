@@ -1,0 +1,87 @@
+/* Packing: matrices stay as a file packs them, and each is expanded where it is used.
+ *
+ *   before   param w f32[N,K]            linear(x, w)
+ *   after    param w u8[N,blocks,bytes]  u = unpack(w); linear(x, u)   u is there for this
+ *
+ * Of a table only the rows that are looked up are expanded. The numbers are those of matrices that
+ * were expanded when they were loaded. */
+#include "pass/rewrite.h"
+
+typedef struct packing {
+    weft_rewrite rewrite;
+    const weft_graph *from;
+    weft_attr_unpack *how; /* [values]; elements 0: stays as it is */
+    weft_value *packed;    /* [values] */
+} packing;
+
+/* (..., K) becomes u8 (..., K / elements, bytes). */
+static void keep_packed(packing *p, int32_t n)
+{
+    const weft_value v = weft_graph_node(p->from, n)->out[0];
+    const weft_value_info *info = weft_value_get(p->from, v);
+    const weft_attr_unpack *how = &p->how[v.id];
+    weft_shape shape = info->shape;
+    shape.dim[shape.rank - 1] /= how->elements;
+    shape.dim[shape.rank++] = how->bytes;
+    p->packed[v.id] =
+        weft_param(p->rewrite.to, info->name, WEFT_U8, shape, (weft_init){WEFT_INIT_ZERO, 0});
+}
+
+static bool is_packed(const packing *p, weft_value v)
+{
+    return weft_value_ok(v) && p->how[v.id].elements > 0;
+}
+
+/* A node that reads packed matrices, each expanded before it. */
+static void use(packing *p, int32_t n)
+{
+    const weft_node *node = weft_graph_node(p->from, n);
+    weft_graph *to = p->rewrite.to;
+    weft_value *map = p->rewrite.map;
+    const bool looks_up = node->op == WEFT_OP_EMBED && is_packed(p, node->in[0]);
+    weft_graph_push(to, "%s", node->scope);
+    for (int i = 0; i < node->in_count && !looks_up; i++)
+        if (is_packed(p, node->in[i]))
+            map[node->in[i].id] = weft_emit(to, WEFT_OP_UNPACK, &p->packed[node->in[i].id], 1,
+                                            &p->how[node->in[i].id]);
+    if (looks_up) {
+        const weft_value in[2] = {p->packed[node->in[0].id], map[node->in[1].id]};
+        map[node->out[0].id] = weft_emit(to, WEFT_OP_UNPACK, in, 2, &p->how[node->in[0].id]);
+    }
+    weft_graph_pop(to);
+    if (!looks_up)
+        weft_rewrite_node(&p->rewrite, n, NULL);
+}
+
+weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, weft_graph **out)
+{
+    const int64_t values = weft_graph_value_count(g);
+    packing p = {.from = g,
+                 .how = weft_alloc((values + 1) * (int64_t)sizeof *p.how),
+                 .packed = weft_alloc((values + 1) * (int64_t)sizeof *p.packed)};
+    weft_status_code status =
+        p.how && p.packed ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "no memory for pass pack");
+    WEFT_GO(status);
+    WEFT_GO(weft_rewrite_begin(g, &p.rewrite));
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const weft_value v = node->out[0];
+        bool reads = false;
+        if (node->op == WEFT_OP_PARAM &&
+            of(user, weft_value_get(g, v)->name, &weft_value_get(g, v)->shape, &p.how[v.id])) {
+            keep_packed(&p, n);
+            continue;
+        }
+        for (int i = 0; i < node->in_count && !reads; i++)
+            reads = is_packed(&p, node->in[i]);
+        if (reads)
+            use(&p, n);
+        else
+            weft_rewrite_node(&p.rewrite, n, NULL);
+    }
+    status = weft_rewrite_finish(&p.rewrite, "pack", out);
+out:
+    weft_free(p.how);
+    weft_free(p.packed);
+    return status;
+}

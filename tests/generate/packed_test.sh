@@ -1,0 +1,91 @@
+#!/bin/bash
+# Matrices that stay as a GGUF file packs them: bit for bit the numbers of the same file expanded when it is loaded, in a
+# fraction of the memory, and what was predicted is what is reserved. Also split over ranks by samples, width and parameters.
+source "$SRC/tests/train/common.sh"
+make_shards
+write_configs
+sed -i 's/attention_head_dim: 12, ffn_dim: 48/attention_head_dim: 96, ffn_dim: 768/' dit.yaml
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+"$WEFT" train dit.yaml --set stages.0.steps=4 --set stages.1.steps=1 >dit.log 2>&1 || { cat dit.log; fail "weft train dit"; }
+cp -r runs/dit/model packed
+python3 - <<'PY' || fail "writing the GGUF file"
+import array, json, os, struct
+path = "packed/transformer/diffusion_pytorch_model.safetensors"
+data = open(path, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+head = json.loads(data[8:8 + size])
+head.pop("__metadata__", None)
+def q8(x):
+    d = max(map(abs, x)) / 127
+    return struct.pack("<e", d) + struct.pack("<32b", *(round(v / d) if d else 0 for v in x))
+def q4(x):
+    d = max(x, key=abs) / -8
+    q = [max(0, min(15, int((v / d if d else 0) + 8.5))) for v in x]
+    return struct.pack("<e", d) + bytes(q[i] | q[i + 16] << 4 for i in range(16))
+infos, blob = b"", b""
+for n, (name, t) in enumerate(sorted(head.items())):
+    at = t["data_offsets"]
+    x = array.array("f", data[8 + size + at[0]:8 + size + at[1]])
+    shape, kind = t["shape"], 0
+    if len(shape) == 2 and shape[1] % 32 == 0:
+        kind = 8 if n % 2 else 2
+        raw = b"".join((q8 if kind == 8 else q4)(x[i:i + 32]) for i in range(0, len(x), 32))
+    else:
+        raw = x.tobytes()
+    blob += b"\0" * (-len(blob) % 32)
+    infos += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(shape))
+    infos += b"".join(struct.pack("<Q", d) for d in reversed(shape)) + struct.pack("<IQ", kind, len(blob))
+    blob += raw
+out = b"GGUF" + struct.pack("<IQQ", 3, len(head), 0) + infos
+out += b"\0" * (-len(out) % 32) + blob
+os.remove(path)
+open("packed/transformer/small-Q8_0.gguf", "wb").write(out)
+PY
+generate() { # MODEL OUT OPTIONS...
+    local model=$1 out=$2
+    shift 2
+    ${LAUNCH:-} "$WEFT" generate --model "$model" --prompt "a red circle" --seed 3 --steps 3 --raw --out "$out.mp4" "$@" >"$out.log" 2>&1 ||
+        { cat "$out.log"; fail "weft generate $*"; }
+}
+generate packed wide --weights f32
+generate packed gguf --weights gguf
+cmp wide.npy gguf.npy || fail "matrices that stay packed give other numbers than the same ones expanded when loaded"
+generate runs/dit/model plain
+cmp -s plain.npy gguf.npy && fail "packed weights give the numbers of those they were rounded from"
+python3 - gguf wide <<'PY' || fail "predicted peaks"
+import os, re, sys
+unit = {"KiB": 1, "MiB": 1024, "GiB": 1 << 20}
+def peak(name):
+    size, of = re.search(r"predicted peak ([0-9.]+) (.iB)", open(name + ".log").read()).groups()
+    return float(size) * unit[of]
+narrow, wide = map(peak, sys.argv[1:])
+weights = os.path.getsize("runs/dit/model/transformer/diffusion_pytorch_model.safetensors") / 1024
+print(narrow, wide, weights)
+assert wide - narrow > 0.6 * weights, (wide, narrow, weights) # a quarter or an eighth, and one matrix at work
+PY
+if command -v mpirun >/dev/null; then
+    for lay in dp=2 tp=2 fsdp=2 cp=2; do
+        LAUNCH="mpirun -n 2" generate packed "many-$lay" --weights gguf --parallel $lay
+        python3 - "many-$lay" <<'PY' || fail "two ranks, $lay"
+import array, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+a, b = load("gguf.npy"), load(sys.argv[1] + ".npy")
+norm = sum(x * x for x in a) ** 0.5
+error = sum((x - y) ** 2 for x, y in zip(a, b)) ** 0.5 / norm
+print(error)
+assert len(a) == len(b) and error < 1e-5, error
+PY
+    done
+fi
+refused() { # WORDS OPTIONS...
+    local words=$1
+    shift
+    "$WEFT" generate --prompt x "$@" >refused.log 2>&1 && fail "weft generate $* was taken"
+    grep -q -- "$words" refused.log || { cat refused.log; fail "the refusal of $*"; }
+}
+refused "none of this model's are" --model runs/dit/model --weights gguf
+cp packed/transformer/small-Q8_0.gguf packed/transformer/other.gguf
+refused "both other.gguf and small-Q8_0.gguf are there" --model packed
+exit 0
