@@ -283,7 +283,7 @@ static void sum_up(weft_placement *p, int64_t devices)
         p->makespan = fmax(p->makespan, p->end[c]);
         busy += (p->end[c] - p->start[c]) * (p->first[c + 1] - p->first[c]);
     }
-    p->idle = p->makespan > 0 ? 1 - busy / (p->makespan * (double)devices) : 0;
+    p->idle = p->makespan > 0 ? fmax(0, 1 - busy / (p->makespan * (double)devices)) : 0;
 }
 
 static weft_status lay_out(const weft_policy_request *r, const grouping *g, weft_arena *arena,

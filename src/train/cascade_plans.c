@@ -1,0 +1,376 @@
+#include "train/cascade_plans.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLACED_FORMAT "weft.placed/1"
+
+static const char *const methods[] = {"", "ulysses", "ring"}; /* by weft_sp_method */
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for a plan");
+}
+
+void weft_plans_size(const weft_bucket *b, char text[64])
+{
+    snprintf(text, 64, "%lldx%lldx%lldx%lld", (long long)b->batch, (long long)b->frames,
+             (long long)b->height, (long long)b->width);
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+json_t *weft_plans_head(const weft_plans_stamp *s)
+{
+    json_t *sizes = json_array();
+    for (int i = 0; i < s->sizes; i++)
+        json_array_append_new(sizes, json_string(s->size[i]));
+    return json_pack("{s:s, s:i, s:s, s:s, s:o}", "format", PLACED_FORMAT, "ranks", s->ranks,
+                     "model", s->model, "name", s->name, "sizes", sizes);
+}
+
+static json_t *sample_json(const weft_placed_sample *s)
+{
+    json_t *items = json_array();
+    for (int64_t i = 0; i < s->clips && s->item; i++)
+        json_array_append_new(items, json_pack("[I, I, I]", (json_int_t)s->item[i].sample,
+                                               (json_int_t)s->item[i].epoch,
+                                               (json_int_t)s->item[i].place));
+    return json_pack("{s:I, s:i, s:I, s:f, s:o}", "batch", (json_int_t)s->batch, "bucket",
+                     s->bucket, "clips", (json_int_t)s->clips, "weight", s->weight, "items", items);
+}
+
+static json_t *cascade_json(const weft_placed_cascade *c)
+{
+    json_t *ranks = json_array(), *after = json_array();
+    for (int64_t i = 0; i < c->at.degree; i++)
+        json_array_append_new(ranks, json_integer(c->at.device[i]));
+    for (int32_t i = 0; i < c->at.after_count; i++)
+        json_array_append_new(after, json_integer(c->at.after[i]));
+    return json_pack("{s:s, s:i, s:s, s:o, s:f, s:f, s:o, s:s}", "id", c->at.id, "sample",
+                     (int)c->sample, "module", weft_cascade_module_name(c->module), "ranks", ranks,
+                     "start", c->at.start, "seconds", c->at.seconds, "after", after, "method",
+                     methods[c->method]);
+}
+
+json_t *weft_plans_line(const weft_placed_iteration *p, const char *policy, double idle)
+{
+    json_t *samples = json_array(), *cascades = json_array();
+    for (int64_t i = 0; i < p->samples; i++)
+        json_array_append_new(samples, sample_json(&p->sample[i]));
+    for (int64_t i = 0; i < p->cascades; i++)
+        json_array_append_new(cascades, cascade_json(&p->cascade[i]));
+    return json_pack("{s:I, s:s, s:f, s:f, s:f, s:o, s:o}", "step", (json_int_t)p->step, "policy",
+                     policy, "makespan", p->makespan, "lower_bound", p->lower_bound, "idle", idle,
+                     "samples", samples, "cascades", cascades);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static weft_status read_sample(const json_t *json, const char *where, weft_arena *arena,
+                               weft_placed_sample *s)
+{
+    int64_t bucket;
+    const json_t *items = json_object_get(json, "items");
+    WEFT_TRY(weft_json_get_i64(json, "batch", where, &s->batch));
+    WEFT_TRY(weft_json_get_i64(json, "bucket", where, &bucket));
+    WEFT_TRY(weft_json_get_i64(json, "clips", where, &s->clips));
+    WEFT_TRY(weft_json_get_f64(json, "weight", where, &s->weight));
+    const int64_t count = (int64_t)json_array_size(items);
+    if (bucket < 0 || bucket > INT16_MAX || s->clips < 1 || (count && count != s->clips))
+        return weft_fail(WEFT_E_FORMAT,
+                         "%s: a sample of bucket %lld with %lld clips and %lld items", where,
+                         (long long)bucket, (long long)s->clips, (long long)count);
+    weft_item *item = weft_arena_alloc(arena, (count + 1) * (int64_t)sizeof *item);
+    if (!item)
+        return no_memory();
+    s->bucket = (int)bucket;
+    for (int64_t i = 0; i < count; i++) {
+        const json_t *one = json_array_get(items, (size_t)i);
+        item[i] = (weft_item){.sample = json_integer_value(json_array_get(one, 0)),
+                              .epoch = json_integer_value(json_array_get(one, 1)),
+                              .place = json_integer_value(json_array_get(one, 2)),
+                              .bucket = s->bucket};
+        if (item[i].sample < 0 || item[i].epoch < 0 || item[i].place < 0)
+            return weft_fail(WEFT_E_FORMAT, "%s: an item below 0", where);
+    }
+    s->item = count ? item : NULL;
+    return WEFT_OK;
+}
+
+static weft_status read_numbers(const json_t *list, const char *where, weft_arena *arena,
+                                int32_t **out, int64_t *count)
+{
+    *count = (int64_t)json_array_size(list);
+    *out = weft_arena_alloc(arena, (*count + 1) * (int64_t)sizeof **out);
+    if (!*out)
+        return no_memory();
+    for (int64_t i = 0; i < *count; i++) {
+        const json_t *one = json_array_get(list, (size_t)i);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
+            json_integer_value(one) > INT32_MAX)
+            return weft_fail(WEFT_E_FORMAT, "%s: a list of ranks or cascades holds no number",
+                             where);
+        (*out)[i] = (int32_t)json_integer_value(one);
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_cascade(const json_t *json, const char *where, weft_arena *arena,
+                                weft_placed_cascade *c)
+{
+    const char *id, *module, *method;
+    int64_t sample, after;
+    int32_t *ranks, *before;
+    WEFT_TRY(weft_json_get_string(json, "id", where, &id));
+    WEFT_TRY(weft_json_get_string(json, "module", where, &module));
+    WEFT_TRY(weft_json_get_string_or(json, "method", where, "", &method));
+    WEFT_TRY(weft_json_get_i64(json, "sample", where, &sample));
+    WEFT_TRY(weft_json_get_f64(json, "start", where, &c->at.start));
+    WEFT_TRY(weft_json_get_f64(json, "seconds", where, &c->at.seconds));
+    WEFT_TRY(read_numbers(json_object_get(json, "ranks"), where, arena, &ranks, &c->at.degree));
+    WEFT_TRY(read_numbers(json_object_get(json, "after"), where, arena, &before, &after));
+    int m = 0, k = 0;
+    while (m < WEFT_CASCADE_MODULES && strcmp(weft_cascade_module_name(m), module))
+        m++;
+    while (k < WEFT_COUNT(methods) && strcmp(methods[k], method))
+        k++;
+    if (m == WEFT_CASCADE_MODULES || k == WEFT_COUNT(methods))
+        return weft_fail(WEFT_E_FORMAT, "%s: %s: module \"%s\", method \"%s\"", where, id, module,
+                         method);
+    c->at.id = weft_arena_strdup(arena, id);
+    c->at.device = ranks;
+    c->at.after = before;
+    c->at.after_count = (int32_t)after;
+    c->sample = sample < 0 || sample > INT32_MAX ? -1 : (int32_t)sample;
+    c->module = (weft_cascade_module)m;
+    c->method = (weft_sp_method)k;
+    return c->at.id ? WEFT_OK : no_memory();
+}
+
+weft_status weft_plans_parse(const json_t *line, const char *where, weft_arena *arena,
+                             weft_placed_iteration *out)
+{
+    weft_placed_iteration p = {0};
+    const json_t *samples = json_object_get(line, "samples"),
+                 *cascades = json_object_get(line, "cascades");
+    WEFT_TRY(weft_json_get_i64(line, "step", where, &p.step));
+    WEFT_TRY(weft_json_get_f64(line, "makespan", where, &p.makespan));
+    WEFT_TRY(weft_json_get_f64_or(line, "lower_bound", where, 0, &p.lower_bound));
+    p.samples = (int64_t)json_array_size(samples);
+    p.cascades = (int64_t)json_array_size(cascades);
+    if (p.samples < 1 || p.cascades < 1)
+        return weft_fail(WEFT_E_FORMAT, "%s: a plan of %lld samples and %lld cascades", where,
+                         (long long)p.samples, (long long)p.cascades);
+    p.sample = weft_arena_alloc(arena, p.samples * (int64_t)sizeof *p.sample);
+    p.cascade = weft_arena_alloc(arena, p.cascades * (int64_t)sizeof *p.cascade);
+    if (!p.sample || !p.cascade)
+        return no_memory();
+    for (int64_t i = 0; i < p.samples; i++)
+        WEFT_TRY(read_sample(json_array_get(samples, (size_t)i), where, arena, &p.sample[i]));
+    for (int64_t i = 0; i < p.cascades; i++)
+        WEFT_TRY(read_cascade(json_array_get(cascades, (size_t)i), where, arena, &p.cascade[i]));
+    *out = p;
+    return WEFT_OK;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+struct weft_plans {
+    weft_arena *arena;
+    weft_placed_iteration *item;
+    int64_t count, room;
+    /* while a file is read: */
+    const char *path;
+    const weft_plans_stamp *stamp;
+    int64_t line;
+};
+
+weft_status weft_plans_create(weft_plans **out)
+{
+    weft_plans *p = weft_alloc(sizeof *p);
+    if (p)
+        p->arena = weft_arena_create();
+    if (!p || !p->arena) {
+        weft_free(p);
+        return no_memory();
+    }
+    *out = p;
+    return WEFT_OK;
+}
+
+void weft_plans_close(weft_plans *p)
+{
+    if (!p)
+        return;
+    weft_arena_free(p->arena);
+    weft_free(p->item);
+    weft_free(p);
+}
+
+static weft_status append(weft_plans *p, const weft_placed_iteration *plan)
+{
+    WEFT_TRY(weft_grow((void **)&p->item, p->count, &p->room, sizeof *p->item));
+    p->item[p->count++] = *plan;
+    return WEFT_OK;
+}
+
+/* A copy by way of its text: one reader knows what a plan consists of. */
+weft_status weft_plans_add(weft_plans *p, const weft_placed_iteration *plan)
+{
+    weft_placed_iteration copy;
+    json_t *line = weft_plans_line(plan, "", 0);
+    if (!line)
+        return no_memory();
+    const weft_status_code status = weft_plans_parse(line, "plan", p->arena, &copy);
+    json_decref(line);
+    WEFT_TRY(status);
+    return append(p, &copy);
+}
+
+static void put_sizes(weft_buf *out, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        weft_buf_printf(out, "%s%s", i ? ", " : "", text ? text : "?");
+    }
+}
+
+static weft_status check_sizes(const weft_plans *p, const json_t *head)
+{
+    const json_t *sizes = json_object_get(head, "sizes");
+    bool same = (int)json_array_size(sizes) == p->stamp->sizes;
+    for (int i = 0; same && i < p->stamp->sizes; i++) {
+        const char *text = json_string_value(json_array_get(sizes, (size_t)i));
+        same = text && !strcmp(text, p->stamp->size[i]);
+    }
+    if (same)
+        return WEFT_OK;
+    weft_buf theirs = {0}, ours = {0};
+    put_sizes(&theirs, sizes);
+    for (int i = 0; i < p->stamp->sizes; i++)
+        weft_buf_printf(&ours, "%s%s", i ? ", " : "", p->stamp->size[i]);
+    const weft_status_code status =
+        weft_fail(WEFT_E_CONFIG,
+                  "%s: the plans are for samples of %s (clips x frames x height x width), and the "
+                  "stage has %s; plan again (plan: every-iteration)",
+                  p->path, theirs.data ? theirs.data : "?", ours.data ? ours.data : "?");
+    weft_buf_free(&theirs);
+    weft_buf_free(&ours);
+    return status;
+}
+
+static weft_status check_head(const weft_plans *p, const json_t *head)
+{
+    int64_t ranks;
+    const char *format, *model, *name;
+    WEFT_TRY(weft_json_get_string_or(head, "format", p->path, "", &format));
+    if (strcmp(format, PLACED_FORMAT))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: not plans that a run wrote: its first line says \"%s\", where "
+                         "\"" PLACED_FORMAT "\" stands in <out>/cascades/plans.jsonl",
+                         p->path, format);
+    WEFT_TRY(weft_json_get_i64(head, "ranks", p->path, &ranks));
+    WEFT_TRY(weft_json_get_string(head, "model", p->path, &model));
+    WEFT_TRY(weft_json_get_string_or(head, "name", p->path, "?", &name));
+    if (ranks != p->stamp->ranks)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: the plans are for %lld ranks, and %d run: start as many (mpirun -n "
+                         "%lld), or plan again (plan: every-iteration)",
+                         p->path, (long long)ranks, p->stamp->ranks, (long long)ranks);
+    if (strcmp(model, p->stamp->model))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: the plans are for another model: %s (%s), and the run has %s (%s); "
+                         "plan again (plan: every-iteration)",
+                         p->path, name, model, p->stamp->name, p->stamp->model);
+    return check_sizes(p, head);
+}
+
+static weft_status read_line(void *user, json_t *value)
+{
+    weft_plans *p = user;
+    weft_placed_iteration plan;
+    char where[600];
+    if (p->line++ == 0)
+        return check_head(p, value);
+    snprintf(where, sizeof where, "%s:%lld", p->path, (long long)p->line);
+    WEFT_TRY(weft_plans_parse(value, where, p->arena, &plan));
+    WEFT_TRY(weft_placed_check(&plan, p->stamp->ranks, where));
+    return append(p, &plan);
+}
+
+weft_status weft_plans_open(const char *path, const weft_plans_stamp *stamp, weft_plans **out)
+{
+    weft_plans *p;
+    WEFT_TRY(weft_plans_create(&p));
+    p->path = path;
+    p->stamp = stamp;
+    weft_status_code status = weft_json_lines(path, read_line, p);
+    if (status == WEFT_OK && p->count == 0)
+        status = weft_fail(WEFT_E_CONFIG, "%s: no plan in it", path);
+    if (status == WEFT_OK)
+        *out = p;
+    else
+        weft_plans_close(p);
+    return status;
+}
+
+/* ---- finding -------------------------------------------------------------------------------- */
+
+/* place[s] of the plan's samples takes sample s; each once, of the same bucket and clips. */
+static bool match(const weft_placed_iteration *plan, const weft_placed_sample *sample,
+                  int64_t samples, int32_t *place, bool *taken)
+{
+    if (plan->samples != samples)
+        return false;
+    memset(taken, 0, (size_t)samples);
+    for (int64_t s = 0; s < samples; s++) {
+        int64_t at = 0;
+        while (at < samples && (taken[at] || plan->sample[at].bucket != sample[s].bucket ||
+                                plan->sample[at].clips != sample[s].clips))
+            at++;
+        if (at == samples)
+            return false;
+        taken[at] = true;
+        place[s] = (int32_t)at;
+    }
+    return true;
+}
+
+/* The plan with these samples in the places of its own. */
+static weft_status put_in(const weft_placed_iteration *plan, int64_t step,
+                          const weft_placed_sample *sample, const int32_t *place, weft_arena *arena,
+                          weft_placed_iteration *out)
+{
+    *out = *plan;
+    out->step = step;
+    out->sample = weft_arena_alloc(arena, plan->samples * (int64_t)sizeof *out->sample);
+    if (!out->sample)
+        return no_memory();
+    for (int64_t s = 0; s < plan->samples; s++)
+        out->sample[place[s]] = sample[s];
+    return WEFT_OK;
+}
+
+weft_status weft_plans_find(const weft_plans *p, int64_t step, const weft_placed_sample *sample,
+                            int64_t samples, weft_arena *arena, weft_placed_iteration *out,
+                            bool *found)
+{
+    int32_t *place = weft_alloc((samples + 1) * (int64_t)sizeof *place);
+    bool *taken = weft_alloc(samples + 1);
+    weft_status_code status = place && taken ? WEFT_OK : no_memory();
+    *found = false;
+    /* those of the same step first: a run that goes on is then the run that was */
+    for (int own = 1; own >= 0 && !*found && status == WEFT_OK; own--)
+        for (int64_t i = p->count - 1; i >= 0 && !*found && status == WEFT_OK; i--) {
+            const weft_placed_iteration *plan = &p->item[i];
+            if ((own && plan->step != step) || !match(plan, sample, samples, place, taken))
+                continue;
+            *found = true;
+            status = put_in(plan, step, sample, place, arena, out);
+        }
+    weft_free(place);
+    weft_free(taken);
+    return status;
+}

@@ -1,0 +1,457 @@
+/* What is planned ahead: prices that are refitted, plans as files, and the same plan on all ranks. */
+#include "base/fs.h"
+#include "base/rng.h"
+#include "train/cascade_ahead.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUCKETS = 3, MOST = 8 };
+static const weft_bucket buckets[BUCKETS] = {{2, 1, 32, 32}, {1, 9, 32, 32}, {1, 17, 64, 64}};
+static const int64_t clips[BUCKETS] = {2, 1, 1}, tokens[BUCKETS] = {16, 48, 320};
+static const double work[BUCKETS] = {1, 2, 16};
+
+/* What is told is wrong by `off`; of the largest bucket 8 devices' worth of bytes. */
+typedef struct teller {
+    double off;
+    int asked;
+} teller;
+
+static weft_status tell(void *user, weft_cascade_module module, int bucket, int degree,
+                        weft_cascade_told *out)
+{
+    teller *t = user;
+    t->asked++;
+    const double whole = work[bucket] * (module == WEFT_CASCADE_DIT ? 1 : 0.1);
+    *out = (weft_cascade_told){.seconds = t->off * (whole / degree + 0.01 * (degree - 1)),
+                               .exchange = t->off * 0.01 * (degree - 1),
+                               .bytes = 100 + 1000 * work[bucket] / degree};
+    return WEFT_OK;
+}
+
+static weft_cascade_prices *prices_of(teller *t, int ranks)
+{
+    weft_cascade_prices *p;
+    const weft_cascade_facts facts = {BUCKETS, ranks, clips, tokens, t, tell};
+    cr_assert_eq(weft_cascade_prices_create(&facts, &p), WEFT_OK);
+    return p;
+}
+
+static void make_samples(weft_placed_sample *s, weft_item *item, int64_t count, uint64_t seed)
+{
+    weft_rng rng = weft_rng_make(seed, WEFT_RNG_PLAN);
+    for (int64_t i = 0; i < count; i++) {
+        const int b = (int)weft_rng_below(&rng, BUCKETS);
+        for (int64_t c = 0; c < clips[b]; c++)
+            item[2 * i + c] = (weft_item){.sample = 7 * i + c, .epoch = 1, .place = i, .bucket = b};
+        s[i] = (weft_placed_sample){.batch = 10 + i,
+                                    .bucket = b,
+                                    .clips = clips[b],
+                                    .item = &item[2 * i],
+                                    .weight = 1.0 / (double)count};
+    }
+}
+
+static weft_cascade_config config_of(int policy)
+{
+    return (weft_cascade_config){.plan = "every-iteration",
+                                 .policy = policy,
+                                 .cluster = "h100:1",
+                                 .inner = true,
+                                 .inter = true};
+}
+
+/* ---- prices --------------------------------------------------------------------------------- */
+
+Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
+{
+    teller t = {.off = 0.1}, truth = {.off = 1};
+    weft_cascade_prices *p = prices_of(&t, 4);
+    weft_placed_sample sample[2] = {{.bucket = 0, .clips = 2}, {.bucket = 2, .clips = 1}};
+    weft_placed_cascade cascade[2] = {{.at = {.id = "s0.dit", .degree = 1}, .sample = 0},
+                                      {.at = {.id = "s1.dit", .degree = 2}, .sample = 1}};
+    weft_placed_iteration plan = {
+        .sample = sample, .samples = 2, .cascade = cascade, .cascades = 2};
+    double seconds[2], bytes;
+    weft_cascade_fit fit;
+    weft_buf told = {0};
+    for (int c = 0; c < 2; c++) {
+        weft_cascade_told true_one;
+        cascade[c].module = WEFT_CASCADE_DIT;
+        cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, sample[c].bucket,
+                                             (int)cascade[c].at.degree, &cascade[c].at.seconds,
+                                             &bytes),
+                     WEFT_OK);
+        cr_assert_eq(
+            tell(&truth, WEFT_CASCADE_DIT, sample[c].bucket, (int)cascade[c].at.degree, &true_one),
+            WEFT_OK);
+        seconds[c] = true_one.seconds;
+    }
+    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, &fit), WEFT_OK);
+    cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0.9, 1e-9, "a tenth is 90 %% off");
+    cr_assert_float_eq(fit.factor, 10, 1e-9);
+    cr_assert(isnan(fit.planned[WEFT_CASCADE_VAE]));
+    weft_cascade_prices_odd(p, &told);
+    cr_assert(told.data && strstr(told.data, "10 times"), "%s", told.data ? told.data : "nothing");
+    told.len = 0;
+    weft_cascade_prices_odd(p, &told);
+    cr_assert_eq(told.len, 0, "once");
+    /* what was measured is known, its other degrees follow it, and other buckets the module */
+    double now;
+    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 2, 2, &now, &bytes), WEFT_OK);
+    cr_assert_float_eq(now, seconds[1], 1e-12);
+    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 2, 4, &now, &bytes), WEFT_OK);
+    cr_assert_float_eq(now, 16.0 / 4 + 0.03, 1e-9);
+    cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
+    cr_assert_float_eq(now, 2, 1e-9);
+    /* and the next iteration is as planned */
+    for (int c = 0; c < 2; c++)
+        cascade[c].at.seconds = seconds[c];
+    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, &fit), WEFT_OK);
+    cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0, 1e-12);
+    cr_assert_float_eq(fit.told[WEFT_CASCADE_DIT], 0.9, 1e-9);
+    weft_buf_free(&told);
+    weft_cascade_prices_free(p);
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+/* Every policy's plans of random iterations on two ranks that are threads: legal, the same on both. */
+typedef struct one_rank {
+    weft_comm *comm;
+    int policy;
+    weft_buf text;
+    weft_status_code status;
+    char error[400];
+} one_rank;
+
+static weft_status plan_some(one_rank *r)
+{
+    teller t = {.off = 1};
+    double memory;
+    weft_cluster cluster;
+    weft_arena *arena = weft_arena_create();
+    const weft_cascade_config config = config_of(r->policy);
+    weft_ahead *ahead;
+    WEFT_TRY(weft_cluster_load(arena, config.cluster, &cluster));
+    weft_ahead_cluster(&cluster, &config, 2, &memory);
+    weft_cascade_prices *prices = prices_of(&t, 2);
+    const weft_ahead_setup setup = {.config = &config,
+                                    .path = "run.yaml",
+                                    .cluster = &cluster,
+                                    .comm = r->comm,
+                                    .ranks = 2,
+                                    .memory = memory,
+                                    .prices = prices,
+                                    .buckets = BUCKETS,
+                                    .bucket = buckets,
+                                    .work = work,
+                                    .heads = 4,
+                                    .text = true,
+                                    .vae = true,
+                                    .seed = 3};
+    WEFT_TRY(weft_ahead_create(&setup, &ahead));
+    for (int64_t step = 0; step < 4; step++) {
+        weft_placed_sample sample[MOST];
+        weft_item item[2 * MOST];
+        const weft_placed_iteration *plan;
+        weft_ahead_news news;
+        const char *text;
+        const int64_t count = 2 + (5 * step) % 7;
+        make_samples(sample, item, count, (uint64_t)step);
+        WEFT_TRY(weft_ahead_look(ahead, step, sample, count));
+        WEFT_TRY(weft_ahead_take(ahead, &plan, &news, &text));
+        WEFT_TRY(weft_placed_check(plan, 2, "test"));
+        if (plan->step != step || plan->samples != count || plan->cascades != 3 * count ||
+            plan->sample[count - 1].item[0].sample != 7 * (count - 1) || !(news.idle >= 0) ||
+            !(plan->makespan >= plan->lower_bound * (1 - 1e-9)))
+            return weft_fail(WEFT_E_INTERNAL, "step %lld: another plan: %s", (long long)step, text);
+        weft_buf_printf(&r->text, "%s\n", text);
+    }
+    weft_ahead_free(ahead);
+    weft_cascade_prices_free(prices);
+    weft_arena_free(arena);
+    return WEFT_OK;
+}
+
+static void *run_rank(void *user)
+{
+    one_rank *r = user;
+    r->status = plan_some(r);
+    if (r->status != WEFT_OK) {
+        snprintf(r->error, sizeof r->error, "%s", weft_error_message());
+        weft_comm_give_up(r->comm);
+    }
+    return NULL;
+}
+
+Test(cascade_ahead, all_ranks_have_the_same_plan, .timeout = 120)
+{
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
+        weft_comm *comm[2];
+        pthread_t thread[2];
+        one_rank rank[2] = {{0}};
+        cr_assert_eq(weft_comm_open_fake(2, comm), WEFT_OK);
+        for (int r = 0; r < 2; r++) {
+            rank[r].comm = comm[r];
+            rank[r].policy = policy;
+            pthread_create(&thread[r], NULL, run_rank, &rank[r]);
+        }
+        for (int r = 0; r < 2; r++)
+            pthread_join(thread[r], NULL);
+        for (int r = 0; r < 2; r++)
+            cr_assert_eq(rank[r].status, WEFT_OK, "%s: %s", weft_policy_names[policy],
+                         rank[r].error);
+        cr_assert_str_eq(rank[0].text.data, rank[1].text.data);
+        for (int r = 0; r < 2; r++) {
+            weft_buf_free(&rank[r].text);
+            weft_comm_free(comm[r]);
+        }
+    }
+}
+
+/* One process plans for ranks that do not run. */
+typedef struct alone {
+    teller t;
+    weft_arena *arena;
+    weft_cluster cluster;
+    weft_cascade_config config;
+    weft_cascade_prices *prices;
+    weft_ahead *ahead;
+    weft_placed_sample sample[MOST];
+    weft_item item[2 * MOST];
+} alone;
+
+static void open_alone(alone *a, const char *plan, int policy, int64_t memory, int ranks,
+                       const weft_plans *replay)
+{
+    double limit;
+    *a = (alone){.t = {.off = 1}, .arena = weft_arena_create(), .config = config_of(policy)};
+    a->config.plan = plan;
+    a->config.memory = memory;
+    cr_assert_eq(weft_cluster_load(a->arena, a->config.cluster, &a->cluster), WEFT_OK);
+    weft_ahead_cluster(&a->cluster, &a->config, ranks, &limit);
+    a->prices = prices_of(&a->t, ranks);
+    const weft_ahead_setup setup = {.config = &a->config,
+                                    .path = "run.yaml",
+                                    .cluster = &a->cluster,
+                                    .ranks = ranks,
+                                    .memory = limit,
+                                    .prices = a->prices,
+                                    .buckets = BUCKETS,
+                                    .bucket = buckets,
+                                    .work = work,
+                                    .heads = 4,
+                                    .vae = true,
+                                    .seed = 3,
+                                    .replay = replay};
+    cr_assert_eq(weft_ahead_create(&setup, &a->ahead), WEFT_OK);
+}
+
+static void close_alone(alone *a)
+{
+    weft_ahead_free(a->ahead);
+    weft_cascade_prices_free(a->prices);
+    weft_arena_free(a->arena);
+}
+
+Test(cascade_ahead, a_sample_that_fits_nowhere_is_named_or_left_out)
+{
+    alone a;
+    const weft_placed_iteration *plan;
+    weft_ahead_news news;
+    const char *text;
+    /* the largest bucket takes 100 + 16000 / 4 bytes on all four */
+    open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 4000, 4, NULL);
+    make_samples(a.sample, a.item, 8, 1);
+    a.sample[5].bucket = 2;
+    a.sample[5].clips = 1;
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_E_INFEASIBLE);
+    cr_assert(strstr(weft_error_message(), "1x17x64x64") &&
+                  strstr(weft_error_message(), "memory: 4100 would do"),
+              "%s", weft_error_message());
+    a.config.unfit = WEFT_UNFIT_SKIP;
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK, "%s",
+                 weft_error_message());
+    cr_assert(news.left_out > 0 && plan->samples + news.left_out == 8);
+    for (int64_t s = 0; s < plan->samples; s++)
+        cr_assert_neq(plan->sample[s].bucket, 2);
+    close_alone(&a);
+    open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 4100, 4, NULL);
+    make_samples(a.sample, a.item, 8, 1);
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 8), WEFT_OK, "%s", weft_error_message());
+    close_alone(&a);
+}
+
+Test(cascade_ahead, equal_groups_keep_their_degree)
+{
+    alone a;
+    weft_placed_sample second[MOST];
+    weft_item items[2 * MOST];
+    const weft_placed_iteration *plan;
+    weft_ahead_news news;
+    const char *text;
+    open_alone(&a, "every-iteration", WEFT_POLICY_STATIC, 0, 4, NULL);
+    make_samples(a.sample, a.item, 8, 1);
+    make_samples(second, items, 3, 2);
+    const weft_placed_sample *const list[] = {a.sample, second};
+    cr_assert_eq(weft_ahead_settle(a.ahead, list, (const int64_t[]){8, 3}, 2), WEFT_OK);
+    int64_t degree = 0;
+    for (int64_t step = 0; step < 2; step++) {
+        cr_assert_eq(weft_ahead_look(a.ahead, step, list[step], step ? 3 : 8), WEFT_OK);
+        cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &text), WEFT_OK);
+        for (int64_t c = 0; c < plan->cascades; c++) {
+            if (plan->cascade[c].module != WEFT_CASCADE_DIT)
+                continue;
+            cr_assert(!degree || degree == plan->cascade[c].at.degree);
+            cr_assert_eq(plan->cascade[c].method, WEFT_SP_RING);
+            degree = plan->cascade[c].at.degree;
+        }
+    }
+    close_alone(&a);
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static weft_plans_stamp stamp_of(char text[BUCKETS][64], const char *size[BUCKETS])
+{
+    for (int i = 0; i < BUCKETS; i++) {
+        weft_plans_size(&buckets[i], text[i]);
+        size[i] = text[i];
+    }
+    return (weft_plans_stamp){4, "0123", "WanTransformer3DModel", size, BUCKETS};
+}
+
+Test(cascade_plans, what_was_written_is_replayed_and_what_is_not_of_it_refused)
+{
+    char path[] = "/tmp/weft-plans-XXXXXX", text[BUCKETS][64];
+    const char *size[BUCKETS], *line;
+    weft_plans_stamp stamp = stamp_of(text, size);
+    weft_buf file = {0}, first = {0};
+    weft_plans *plans;
+    alone a;
+    const weft_placed_iteration *plan;
+    weft_ahead_news news;
+    const int fd = mkstemp(path);
+    json_t *head = weft_plans_head(&stamp);
+    char *words = weft_json_line(head);
+    weft_buf_printf(&file, "%s\n", words);
+    weft_free(words);
+    json_decref(head);
+    open_alone(&a, "every-iteration", WEFT_POLICY_ARACHNE, 0, 4, NULL);
+    make_samples(a.sample, a.item, 6, 5);
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_OK);
+    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    weft_buf_printf(&file, "%s\n", line);
+    weft_buf_printf(&first, "%s", line);
+    close_alone(&a);
+    cr_assert_eq(write(fd, file.data, (size_t)file.len), file.len);
+    close(fd);
+
+    cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_OK, "%s", weft_error_message());
+    open_alone(&a, path, WEFT_POLICY_ARACHNE, 0, 4, plans);
+    make_samples(a.sample, a.item, 6, 5);
+    cr_assert_eq(weft_ahead_look(a.ahead, 0, a.sample, 6), WEFT_OK);
+    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    cr_assert_str_eq(line, first.data, "the plan of the file, to the last digit");
+    cr_assert(news.replayed);
+    /* the same sizes in another order, of another step */
+    const weft_placed_sample swap = a.sample[0];
+    a.sample[0] = a.sample[5];
+    a.sample[5] = swap;
+    cr_assert_eq(weft_ahead_look(a.ahead, 9, a.sample, 6), WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+    cr_assert_eq(plan->step, 9);
+    cr_assert_eq(weft_ahead_look(a.ahead, 10, a.sample, 5), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "no plan for the samples of step 10"), "%s",
+              weft_error_message());
+    close_alone(&a);
+    weft_plans_close(plans);
+
+    stamp.ranks = 3;
+    cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "for 4 ranks, and 3 run"), "%s", weft_error_message());
+    stamp.ranks = 4;
+    stamp.model = "abcd";
+    cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "another model"), "%s", weft_error_message());
+    stamp.model = "0123";
+    size[1] = "1x9x64x32";
+    cr_assert_eq(weft_plans_open(path, &stamp, &plans), WEFT_E_CONFIG);
+    cr_assert(strstr(weft_error_message(), "1x9x32x32") &&
+                  strstr(weft_error_message(), "1x9x64x32"),
+              "%s", weft_error_message());
+    unlink(path);
+    weft_buf_free(&file);
+    weft_buf_free(&first);
+}
+
+/* Sizes that were planned before take the plan that they had. */
+Test(cascade_ahead, a_static_plan_is_made_once)
+{
+    alone a;
+    const weft_placed_iteration *plan;
+    weft_ahead_news news;
+    const char *line;
+    open_alone(&a, "static", WEFT_POLICY_ARACHNE, 0, 4, NULL);
+    make_samples(a.sample, a.item, 6, 5);
+    for (int64_t step = 0; step < 3; step++) {
+        cr_assert_eq(weft_ahead_look(a.ahead, step, a.sample, 6), WEFT_OK);
+        cr_assert_eq(weft_ahead_take(a.ahead, &plan, &news, &line), WEFT_OK);
+        cr_assert_eq(news.replayed, step > 0);
+        cr_assert_eq(plan->step, step);
+    }
+    close_alone(&a);
+}
+
+/* ---- the config ----------------------------------------------------------------------------- */
+
+static weft_status parse_config(const char *text, int ranks, const char *beside)
+{
+    weft_cascade_config config;
+    weft_parallel parallel = weft_parallel_default;
+    weft_arena *arena = weft_arena_create();
+    weft_status_code status = weft_config_parse(arena, text, (int64_t)strlen(text), "run.yaml",
+                                                NULL, 0, &weft_cascade_section, &config);
+    if (beside)
+        parallel.tp = 2;
+    if (status == WEFT_OK)
+        status = weft_cascades_check(&config, &parallel, ranks, "run.yaml");
+    weft_arena_free(arena);
+    return status;
+}
+
+Test(cascade_config, nonsense_is_refused_with_its_place)
+{
+    const struct {
+        const char *text, *says;
+        int ranks;
+        bool beside;
+    } wrong[] = {
+        {"plan: every-iterations", "did you mean every-iteration", 0, false},
+        {"plan: static\npolicy: flexps", "run.yaml:2", 0, false},
+        {"plan: static\npolcy: flexsp", "policy", 0, false},
+        {"plan: static\ndegrees: [0, 2]", "run.yaml:2", 0, false},
+        {"plan: static\ndegrees: [2, 2]", "twice", 0, false},
+        {"plan: static\ndegrees: [4, 8]", "within the 2 ranks", 2, false},
+        {"plan: static\npolicy: ulysses\ndegree: 3", "do not make 4 ranks", 4, false},
+        {"plan: static\npolicy: arachne\ndegree: 2", "no equal groups", 4, false},
+        {"policy: flexsp", "nothing is planned without plan", 0, false},
+        {"plan: static", "parallel.tp", 0, true},
+    };
+    for (int i = 0; i < WEFT_COUNT(wrong); i++) {
+        cr_assert_eq(parse_config(wrong[i].text, wrong[i].ranks, wrong[i].beside ? "tp" : NULL),
+                     WEFT_E_CONFIG, "%s", wrong[i].text);
+        cr_assert(strstr(weft_error_message(), wrong[i].says), "%s: %s", wrong[i].text,
+                  weft_error_message());
+    }
+    cr_assert_eq(parse_config("plan: every-iteration\ndegrees: [1, 2, 3]\nmemory: 20GiB", 6, NULL),
+                 WEFT_OK, "%s", weft_error_message());
+    cr_assert_eq(parse_config("", 6, "tp"), WEFT_OK, "%s", weft_error_message());
+}
