@@ -138,7 +138,7 @@ static void put_string(weft_buf *out, const char *text)
 weft_status weft_trace_chrome(const weft_trace *t, int64_t devices_per_node, const double *start,
                               const double *end, weft_buf *out)
 {
-    static const char *const streams[] = {"compute", "communication", "host"};
+    static const char *const streams[] = {"compute", "communication", "host", "tasks"};
     weft_buf_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int64_t d = 0; d < t->devices; d++) {
         weft_buf_printf(

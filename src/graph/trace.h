@@ -29,6 +29,7 @@ typedef enum weft_trace_stream {
     WEFT_STREAM_COMPUTE,
     WEFT_STREAM_COMM,
     WEFT_STREAM_HOST, /* copies to and from the host, and hand-offs beside the collectives */
+    WEFT_STREAM_TASK, /* what those of the others belong to: programs, tasks of a pipeline */
     WEFT_STREAM_COUNT,
 } weft_trace_stream;
 

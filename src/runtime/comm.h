@@ -190,6 +190,10 @@ bool weft_exchange_done(const weft_exchange *exchange);
 /* Seconds that the last run took on the wire, and those that the caller spent in wait. */
 double weft_exchange_seconds(const weft_exchange *exchange, double *waited);
 
+/* Adds the last run of a send or a receive, which is over, and what it is for: "microbatch 3". */
+weft_status weft_timeline_add_exchange(weft_timeline *timeline, const weft_exchange *exchange,
+                                       const char *what);
+
 /* Collective over every group that `exchange` is attached to, and over `also` (NULL: none): the
  * ranks of each compare what they will exchange on it, in this order. WEFT_E_COMM on all of them
  * when two differ, with both lists around the first place where they do. */

@@ -1,4 +1,5 @@
-/* A run that took place, as a trace. */
+/* What took place, as a trace. */
+#include "base/log.h"
 #include "runtime/comm_internal.h"
 #include "runtime/program.h"
 
@@ -19,33 +20,79 @@ static weft_trace_kind kind_of(weft_op op)
     }
 }
 
+weft_timeline weft_timeline_open(int rank, int ranks)
+{
+    return (weft_timeline){
+        .trace = {.devices = ranks}, .origin = weft_now(), .rank = rank, .last = -1};
+}
+
+void weft_timeline_free(weft_timeline *t)
+{
+    weft_trace_free(&t->trace);
+    weft_free(t->start);
+    weft_free(t->end);
+    *t = (weft_timeline){0};
+}
+
+/* A step of the devices `member`, the first of which is this rank's. */
+static weft_status add_step(weft_timeline *t, weft_trace_step step, const char *name,
+                            const int32_t *member, int members, double begin, double end,
+                            const int32_t *after, int64_t after_count, int32_t *out)
+{
+    const int64_t count = t->trace.step_count;
+    WEFT_TRY(weft_grow((void **)&t->start, count, &t->start_room, sizeof *t->start));
+    WEFT_TRY(weft_grow((void **)&t->end, count, &t->end_room, sizeof *t->end));
+    WEFT_TRY(weft_trace_add_name(&t->trace, name, &step.name));
+    WEFT_TRY(weft_trace_add_group(&t->trace, member, members, &step.group));
+    step.owner = -1;
+    step.repeat = 1;
+    step.seconds = end > begin ? end - begin : 0;
+    WEFT_TRY(weft_trace_add_step(&t->trace, step, after, after_count, out));
+    t->start[count] = begin - t->origin;
+    t->end[count] = end - t->origin;
+    return WEFT_OK;
+}
+
+weft_status weft_timeline_add(weft_timeline *t, weft_trace_stream stream, const char *name,
+                              double begin, double end)
+{
+    const weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = (uint8_t)stream};
+    const bool computes = stream == WEFT_STREAM_COMPUTE;
+    const int32_t rank = t->rank, last = t->last;
+    return add_step(t, step, name, &rank, 1, begin, end, &last, computes && last >= 0,
+                    computes ? &t->last : NULL);
+}
+
+weft_status weft_timeline_add_exchange(weft_timeline *t, const weft_exchange *x, const char *what)
+{
+    const bool sends = x->op == WEFT_COMM_SEND;
+    const int peer = weft_group_rank(x->group, x->argument);
+    const int32_t pair[2] = {sends ? t->rank : peer, sends ? peer : t->rank};
+    const weft_trace_step step = {.kind = WEFT_TRACE_SEND,
+                                  .stream = WEFT_STREAM_HOST,
+                                  .bytes = (double)(x->count * x->element)};
+    char name[256];
+    snprintf(name, sizeof name, "%s, %s", x->what, what);
+    return add_step(t, step, name, pair, 2, x->started, x->finished, NULL, 0, NULL);
+}
+
 typedef struct recorder {
+    weft_timeline *to;
     const weft_program *program;
-    weft_trace *trace;
-    double *start, *end, origin;
-    int32_t group;
     int32_t *collective; /* by node: step of what was started there, copies too; -1: none */
-    int32_t last;        /* compute step before this one; -1: none */
 } recorder;
 
 static weft_status add(recorder *r, const instruction *code, weft_trace_step step,
-                       const char *before, double start, double end, const int32_t *after,
+                       const char *before, double begin, double end, const int32_t *after,
                        int64_t after_count, int32_t *out)
 {
     const weft_node *node = weft_graph_node(r->program->graph, code->node);
+    const int32_t rank = r->to->rank;
     char name[200];
     snprintf(name, sizeof name, "%s%s%s%s%s", before, weft_op_get(node->op)->name,
              node->scope && node->scope[0] ? " of " : "", node->scope ? node->scope : "",
              node->backward ? " (backward)" : "");
-    WEFT_TRY(weft_trace_add_name(r->trace, name, &step.name));
-    step.group = r->group;
-    step.owner = -1;
-    step.repeat = 1;
-    step.seconds = end - start;
-    WEFT_TRY(weft_trace_add_step(r->trace, step, after, after_count, out));
-    r->start[*out] = start - r->origin;
-    r->end[*out] = end - r->origin;
-    return WEFT_OK;
+    return add_step(r->to, step, name, &rank, 1, begin, end, after, after_count, out);
 }
 
 /* Start and wait become one step on the communication stream, and on the compute stream one for the
@@ -54,65 +101,51 @@ static weft_status add_instruction(recorder *r, int32_t i)
 {
     const instruction *code = &r->program->code[i];
     const double begin = r->program->begin[i], end = r->program->end[i];
-    const weft_trace_step compute = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE};
+    weft_trace_step step = {.kind = WEFT_TRACE_COMPUTE, .stream = WEFT_STREAM_COMPUTE};
     int32_t after[2];
     int64_t count = 0;
     if (code->kind == INSTR_JOIN)
         return WEFT_OK;
-    if (r->last >= 0)
-        after[count++] = r->last;
+    if (r->to->last >= 0)
+        after[count++] = r->to->last;
+    if (code->kind == INSTR_START || code->kind == INSTR_MOVE)
+        step.kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op);
     if (code->kind == INSTR_START) {
         const weft_exchange *x = code->exchange;
-        const weft_trace_step comm = {
-            .kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op),
-            .stream = WEFT_STREAM_COMM,
-            .bytes = (double)weft_exchange_wire_bytes(x)};
-        return add(r, code, comm, "", fmax(x->started, begin), fmax(x->finished, begin), after,
+        step.stream = WEFT_STREAM_COMM;
+        step.bytes = (double)weft_exchange_wire_bytes(x);
+        return add(r, code, step, "", fmax(x->started, begin), fmax(x->finished, begin), after,
                    count, &r->collective[code->node]);
     }
     if (code->kind == INSTR_MOVE) {
         const weft_carry *m = code->move;
-        const weft_trace_step copy = {
-            .kind = (uint8_t)kind_of(weft_graph_node(r->program->graph, code->node)->op),
-            .stream = WEFT_STREAM_HOST,
-            .bytes = (double)m->bytes};
-        return add(r, code, copy, "", fmax(m->started, begin), fmax(m->finished, begin), after,
+        step.stream = WEFT_STREAM_HOST;
+        step.bytes = (double)m->bytes;
+        return add(r, code, step, "", fmax(m->started, begin), fmax(m->finished, begin), after,
                    count, &r->collective[code->node]);
     }
     const bool waits = code->kind == INSTR_WAIT || code->kind == INSTR_MOVED;
     if (waits)
         after[count++] =
             r->collective[code->kind == INSTR_WAIT ? r->program->begins[code->node] : code->node];
-    return add(r, code, compute, waits ? "wait: " : "", begin, end, after, count, &r->last);
+    return add(r, code, step, waits ? "wait: " : "", begin, end, after, count, &r->to->last);
 }
 
-weft_status weft_program_trace(const weft_program *p, int rank, int ranks, weft_trace *trace,
-                               double **start, double **end)
+weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_program *p)
 {
     if (!p->begin || p->runs == 0)
         return weft_fail(WEFT_E_ARG,
                          "a trace needs a program that was compiled with `profile` and has run");
     const int64_t nodes = weft_graph_node_count(p->graph);
-    recorder r = {
-        .program = p, .trace = trace, .origin = p->code_count ? p->begin[0] : 0, .last = -1};
-    r.start = weft_alloc((p->code_count + 1) * (int64_t)sizeof *r.start);
-    r.end = weft_alloc((p->code_count + 1) * (int64_t)sizeof *r.end);
+    recorder r = {.to = timeline, .program = p};
     r.collective = weft_alloc((nodes + 1) * (int64_t)sizeof *r.collective);
-    weft_status_code status = WEFT_OK;
-    trace->devices = ranks;
-    if (!r.start || !r.end || !r.collective)
-        WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory for a trace"));
+    if (!r.collective)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a trace");
     for (int64_t n = 0; n < nodes; n++)
         r.collective[n] = -1;
-    WEFT_GO(weft_trace_add_group(trace, &(int32_t){rank}, 1, &r.group));
-    for (int32_t i = 0; i < p->code_count; i++)
-        WEFT_GO(add_instruction(&r, i));
-    *start = r.start;
-    *end = r.end;
-    r.start = r.end = NULL;
-out:
-    weft_free(r.start);
-    weft_free(r.end);
+    weft_status_code status = WEFT_OK;
+    for (int32_t i = 0; i < p->code_count && status == WEFT_OK; i++)
+        status = add_instruction(&r, i);
     weft_free(r.collective);
     return status;
 }

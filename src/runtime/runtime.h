@@ -233,12 +233,26 @@ weft_tensor *weft_program_next_input(weft_program *program, const char *name);
 void weft_program_swap_inputs(weft_program *program);
 /* profile: seconds and calls per node index. */
 const double *weft_program_seconds(const weft_program *program, int64_t *runs);
-/* profile: the last run as a trace of one device, rank `rank` of a job of `ranks`: kernels, waits
- * for collectives (named "wait: ..."), and the collectives themselves on their own stream, each
- * with what it was started after. start and end (owned by the caller, by step): seconds from the
- * run's begin. WEFT_E_ARG without profile or before a run. */
-weft_status weft_program_trace(const weft_program *program, int rank, int ranks, weft_trace *trace,
-                               double **start, double **end);
+/* What took place on one rank of a job, as a trace of one device and its times. Zero-initialise;
+ * everything heap, owned. */
+typedef struct weft_timeline {
+    weft_trace trace;
+    double *start, *end; /* by step of the trace: seconds since it was opened */
+    int64_t start_room, end_room;
+    double origin; /* when that was, by weft_now() */
+    int rank;
+    int32_t last; /* step of the compute stream; -1: none yet */
+} weft_timeline;
+weft_timeline weft_timeline_open(int rank, int ranks);
+void weft_timeline_free(weft_timeline *timeline);
+/* Something from `begin` to `end` (weft_now()) that has no program: a wait (on the compute stream),
+ * a task. */
+weft_status weft_timeline_add(weft_timeline *timeline, weft_trace_stream stream, const char *name,
+                              double begin, double end);
+/* profile: the last run of a program: kernels, waits for collectives (named "wait: ..."), and the
+ * collectives themselves on their own stream, each with what it was started after. WEFT_E_ARG
+ * without profile or before a run. */
+weft_status weft_timeline_add_program(weft_timeline *timeline, const weft_program *program);
 /* Of the last run: seconds that collectives took, and the part of them in which this rank's kernels
  * had to wait; the bytes this rank sends in a run, and in how many exchanges (a bundle is one). */
 typedef struct weft_comm_times {
@@ -247,6 +261,13 @@ typedef struct weft_comm_times {
     int exchanges;
 } weft_comm_times;
 weft_comm_times weft_program_comm_times(const weft_program *program);
+static inline void weft_comm_times_add(weft_comm_times *to, weft_comm_times more)
+{
+    to->busy += more.busy;
+    to->exposed += more.exposed;
+    to->wire_bytes += more.wire_bytes;
+    to->exchanges += more.exchanges;
+}
 /* Of the last run: bytes that were copied elsewhere and back, the seconds of the copies, and the
  * part of them that this rank's kernels had to wait. */
 typedef struct weft_away_times {
@@ -254,5 +275,12 @@ typedef struct weft_away_times {
     double busy, exposed;
 } weft_away_times;
 weft_away_times weft_program_away_times(const weft_program *program);
+static inline void weft_away_times_add(weft_away_times *to, weft_away_times more)
+{
+    to->out += more.out;
+    to->back += more.back;
+    to->busy += more.busy;
+    to->exposed += more.exposed;
+}
 
 #endif

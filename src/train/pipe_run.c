@@ -1,5 +1,6 @@
 #include "train/pipe_run.h"
 
+#include "base/log.h"
 #include "runtime/comm.h"
 #include "runtime/part.h"
 
@@ -37,7 +38,8 @@ typedef struct unit {
 /* What goes over a link between ranks, from or to one record. */
 typedef struct message {
     weft_exchange *exchange;
-    bool under_way;
+    bool under_way, sends;
+    int64_t microbatch; /* of what is under way */
 } message;
 
 /* A link that crosses ranks, at this rank's end. */
@@ -92,7 +94,8 @@ struct weft_pipe_run {
     int64_t tray_bytes;
     char *tray;
     const int *bucket_of;
-    double waited;
+    weft_pipe_times times;
+    weft_timeline *timeline; /* borrowed; NULL: nobody looks */
 };
 
 static weft_status no_memory(void)
@@ -423,6 +426,7 @@ static weft_status make_messages(weft_pipe_run *r, const border *at, bool gradie
         message *m = gradient ? &at->gradient[i] : &at->value[i];
         char *data = own->data + i * own->record + (gradient ? at->gradient_at : at->value_at);
         const int self = weft_group_index(pair);
+        m->sends = sends;
         WEFT_TRY(sends ? weft_exchange_create_send(2, self, !self, count, at->info.dtype, what,
                                                    &m->exchange)
                        : weft_exchange_create_recv(2, self, !self, count, at->info.dtype, what,
@@ -499,10 +503,23 @@ weft_tensor *weft_pipe_run_input(weft_pipe_run *r, int64_t microbatch, int index
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static void start(message *m)
+static void start(message *m, int64_t microbatch)
 {
     m->under_way = true;
+    m->microbatch = microbatch;
     weft_exchange_start(m->exchange);
+}
+
+/* A send, and the wait for it or for what was sent. */
+static weft_status trace_message(const weft_pipe_run *r, const message *m, double began)
+{
+    char what[64];
+    snprintf(what, sizeof what, "microbatch %lld", (long long)m->microbatch);
+    if (m->sends)
+        WEFT_TRY(weft_timeline_add_exchange(r->timeline, m->exchange, what));
+    snprintf(what, sizeof what, "wait: %s of microbatch %lld", m->sends ? "send" : "receive",
+             (long long)m->microbatch);
+    return weft_timeline_add(r->timeline, WEFT_STREAM_COMPUTE, what, began, weft_now());
 }
 
 static weft_status finish(weft_pipe_run *r, message *m)
@@ -510,11 +527,13 @@ static weft_status finish(weft_pipe_run *r, message *m)
     double waited;
     if (!m->under_way)
         return WEFT_OK;
+    const double began = weft_now();
     m->under_way = false;
     WEFT_TRY(weft_exchange_wait(m->exchange));
     weft_exchange_seconds(m->exchange, &waited);
-    r->waited += waited;
-    return WEFT_OK;
+    r->times.waited += waited;
+    r->times.sent += m->sends ? weft_exchange_wire_bytes(m->exchange) : 0;
+    return r->timeline ? trace_message(r, m, began) : WEFT_OK;
 }
 
 /* What still leaves from a record is awaited, of whichever bucket it was. */
@@ -557,7 +576,7 @@ static weft_status open_record(weft_pipe_run *r, int own, int64_t m)
     for (int i = 0; i < b->borders; i++) {
         const border *at = &b->border[i];
         if (at->own == own)
-            start(at->sends ? &at->gradient[slot] : &at->value[slot]);
+            start(at->sends ? &at->gradient[slot] : &at->value[slot], m);
     }
     return WEFT_OK;
 }
@@ -597,7 +616,7 @@ static weft_status exchange(weft_pipe_run *r, int own, int64_t m, bool gradient,
         if (at->own != own || sends != leave)
             continue;
         if (leave)
-            start(one);
+            start(one, m);
         else
             WEFT_TRY(finish(r, one));
     }
@@ -617,6 +636,16 @@ static weft_status run_program(weft_pipe_run *r, unit *u, int64_t m)
     return weft_program_run(u->program);
 }
 
+static weft_status trace_task(const weft_pipe_run *r, const weft_task *t, const unit *u,
+                              double began)
+{
+    char what[64];
+    snprintf(what, sizeof what, "%c of stage %d, microbatch %lld", "FBW"[t->kind], (int)t -> stage,
+             (long long)t -> microbatch);
+    WEFT_TRY(weft_timeline_add_program(r->timeline, u->program));
+    return weft_timeline_add(r->timeline, WEFT_STREAM_TASK, what, began, weft_now());
+}
+
 static weft_status run_task(weft_pipe_run *r, const weft_task *t)
 {
     const int own = own_index(r, t->stage);
@@ -626,7 +655,12 @@ static weft_status run_task(weft_pipe_run *r, const weft_task *t)
         WEFT_TRY(need_record(r, own, t->microbatch));
     if (t->kind != WEFT_TASK_W)
         WEFT_TRY(exchange(r, own, t->microbatch, gradient, false));
+    const double began = weft_now();
     WEFT_TRY(run_program(r, u, t->microbatch));
+    weft_comm_times_add(&r->times.inside, weft_program_comm_times(u->program));
+    weft_away_times_add(&r->times.moved, weft_program_away_times(u->program));
+    if (r->timeline)
+        WEFT_TRY(trace_task(r, t, u, began));
     return t->kind == WEFT_TASK_W ? WEFT_OK : exchange(r, own, t->microbatch, gradient, true);
 }
 
@@ -646,7 +680,12 @@ weft_status weft_pipe_run_step(weft_pipe_run *r, const int *bucket_of)
     return WEFT_OK;
 }
 
-double weft_pipe_run_waited(const weft_pipe_run *r)
+void weft_pipe_run_trace(weft_pipe_run *r, weft_timeline *timeline)
 {
-    return r->waited;
+    r->timeline = timeline;
+}
+
+weft_pipe_times weft_pipe_run_times(const weft_pipe_run *r)
+{
+    return r->times;
 }

@@ -37,7 +37,16 @@ weft_tensor *weft_pipe_run_input(weft_pipe_run *run, int64_t microbatch, int buc
                                  const char *name);
 /* `bucket_of`: by microbatch. */
 weft_status weft_pipe_run_step(weft_pipe_run *run, const int *bucket_of);
-/* Seconds that it has waited so far for other stages. */
-double weft_pipe_run_waited(const weft_pipe_run *run);
+/* From here on tasks, their programs (compiled with `profile`), what they send and what they wait
+ * for are added to `timeline` (borrowed); NULL: no longer. */
+void weft_pipe_run_trace(weft_pipe_run *run, weft_timeline *timeline);
+/* So far. */
+typedef struct weft_pipe_times {
+    int64_t sent;           /* bytes to stages of other ranks */
+    double waited;          /* seconds for those */
+    weft_comm_times inside; /* what the stages' programs exchanged, */
+    weft_away_times moved;  /* and what they moved elsewhere and back */
+} weft_pipe_times;
+weft_pipe_times weft_pipe_run_times(const weft_pipe_run *run);
 
 #endif

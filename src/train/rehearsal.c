@@ -19,9 +19,9 @@ weft_status weft_rehearsal_run_stages(weft_rehearsal *r, weft_pipe_run *run,
                                       weft_step *const *bucket, const int *bucket_of,
                                       int64_t microbatches)
 {
-    const double before = weft_pipe_run_waited(run);
+    const double before = weft_pipe_run_times(run).waited;
     WEFT_TRY(weft_pipe_run_step(run, bucket_of));
-    r->waited += weft_pipe_run_waited(run) - before;
+    r->waited += weft_pipe_run_times(run).waited - before;
     for (int64_t m = 0; m < microbatches; m++) {
         const weft_pipe_step *step = bucket[bucket_of[m]]->pipe;
         for (int i = 0; i < step->owns; i++)

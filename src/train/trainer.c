@@ -41,6 +41,8 @@ typedef struct trainer {
     bool hollow;         /* on a device without values: the run is only rehearsed */
     weft_run_lock *lock; /* the leader's, of run->out */
     weft_store *store;
+    weft_timeline timeline; /* of a stage's last step, with `trace` */
+    bool traced;            /* that step runs */
     weft_step_cache *steps;
     weft_buf yaml;
     weft_guard guard;
@@ -64,9 +66,10 @@ typedef struct trainer {
     double longest; /* step, in seconds */
     bool told_patience;
     int64_t process; /* bytes of it that were resident before it reserved any */
-    /* of the stage's steps so far; without stages of a pipeline */
+    /* of the stage's steps so far; what its pipeline does is in `stages` */
     weft_away_times moved;
     weft_comm_times sent;
+    double stepped; /* seconds */
     /* By stage: what memory.limit has become of what blocks keep; NULL: no limit */
     weft_fates *fates;
     /* of the stage that runs */
@@ -101,9 +104,6 @@ static weft_status read_models(trainer *t)
     WEFT_TRY(weft_run_models_read(run, t->path, &t->models));
     t->place.recipes = t->models.recipe;
     t->place.recipe_count = t->models.recipes;
-    if (t->pipe && run->trace)
-        return weft_fail(WEFT_E_CONFIG, "%s: trace: there is none of a pipeline yet (parallel.pp)",
-                         t->path);
     if (!weft_run_denoises(&t->models) && t->pipe)
         return weft_fail(WEFT_E_CONFIG,
                          "%s: parallel.pp: an autoencoder has no blocks to make stages of; dp and "
@@ -714,6 +714,9 @@ static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
         const double began = weft_now();
         WEFT_TRY(weft_loader_next(t->loader, &t->batch));
         t->loading += weft_now() - began;
+        if (t->traced)
+            WEFT_TRY(
+                weft_timeline_add(&t->timeline, WEFT_STREAM_TASK, "wait: data", began, weft_now()));
     }
     const weft_step *step = t->programs.bucket[t->batch.bucket];
     const int64_t count = step->slice_count;
@@ -781,29 +784,33 @@ static void write_bulletin(trainer *t, bool interrupted)
         memcpy(t->bulletin + at, &t->pace, sizeof t->pace);
 }
 
-static weft_status run_program(trainer *t, weft_program *program)
+static weft_status trace_program(trainer *t, const weft_program *program, const char *what,
+                                 double began)
 {
+    WEFT_TRY(weft_timeline_add_program(&t->timeline, program));
+    return weft_timeline_add(&t->timeline, WEFT_STREAM_TASK, what, began, weft_now());
+}
+
+/* `what` it is: for the trace. */
+static weft_status run_program(trainer *t, weft_program *program, const char *what)
+{
+    const double began = weft_now();
     WEFT_TRY(weft_program_run(program));
-    const weft_away_times moved = weft_program_away_times(program);
-    t->moved.out += moved.out;
-    t->moved.back += moved.back;
-    t->moved.busy += moved.busy;
-    t->moved.exposed += moved.exposed;
-    if (weft_comm_ranks(t->comm) == 1)
-        return WEFT_OK;
-    const weft_comm_times sent = weft_program_comm_times(program);
-    t->sent.busy += sent.busy;
-    t->sent.exposed += sent.exposed;
-    t->sent.wire_bytes += sent.wire_bytes;
+    if (t->traced)
+        WEFT_TRY(trace_program(t, program, what, began));
+    weft_away_times_add(&t->moved, weft_program_away_times(program));
+    if (weft_comm_ranks(t->comm) > 1)
+        weft_comm_times_add(&t->sent, weft_program_comm_times(program));
     return WEFT_OK;
 }
 
 /* Runs a program that trains, which may carry the bulletin on: `from` goes in, t->news comes out.
  */
-static weft_status run_with_news(trainer *t, const weft_step *step, const float *from)
+static weft_status run_with_news(trainer *t, const weft_step *step, const float *from,
+                                 const char *what)
 {
     const bool carried = weft_step_tell(step, from);
-    WEFT_TRY(run_program(t, step->program));
+    WEFT_TRY(run_program(t, step->program, what));
     if (carried)
         weft_step_hear(step, t->news);
     else if (from != t->news)
@@ -828,7 +835,7 @@ static weft_status run_update(trainer *t, const weft_step *step, double lr, cons
         set_scalar(step, "optimizer.discriminator_step", (float)(updates > 0 ? updates + 1 : 1));
         set_scalar(step, "optimizer.discriminator_limit", takes_part(t) ? HUGE_VALF : -1);
     }
-    WEFT_TRY(run_with_news(t, step, bulletin));
+    WEFT_TRY(run_with_news(t, step, bulletin, step == t->programs.update ? "update" : "step"));
     t->interrupted = t->news[0] > 0;
     return WEFT_OK;
 }
@@ -844,7 +851,7 @@ static weft_status run_in_turn(trainer *t, double all, weft_step_figures *f)
         const weft_step *step = t->programs.bucket[bucket];
         set_scalar(step, "optimizer.weight", (float)(step->weight / all));
         write_bulletin(t, interrupted || weft_interrupted());
-        WEFT_TRY(run_with_news(t, step, t->bulletin));
+        WEFT_TRY(run_with_news(t, step, t->bulletin, "gradients"));
         interrupted = t->news[0] > 0;
         add_figures(t, bucket, step->weight / all, f);
     }
@@ -866,7 +873,7 @@ static weft_status run_in_stages(trainer *t, double all, weft_step_figures *f)
     }
     write_bulletin(t, weft_interrupted());
     WEFT_TRY(weft_pipe_run_step(t->stages, t->bucket_of));
-    return weft_program_run(t->programs.share->program);
+    return run_program(t, t->programs.share->program, "sums over stages");
 }
 
 /* The contributions of a step's batches, and then the update. */
@@ -941,6 +948,7 @@ static weft_status run_step(trainer *t)
     f.seconds = weft_now() - started;
     note_pace(t, f.seconds, waited);
     t->longest = fmax(t->longest, f.seconds);
+    t->stepped += f.seconds;
     if (t->leader)
         WEFT_TRY(weft_meter_note(t->meter, &f));
     return verdict;
@@ -992,27 +1000,31 @@ static weft_status numeric_stop(trainer *t, weft_status_code status)
                      (long long)t->done, reason, t->run->out, (long long)last);
 }
 
-/* The last step of a stage as this rank saw it; of several buckets the largest one's. */
-static weft_status write_trace(const trainer *t)
+/* The step that runs is a stage's last: how this rank sees it is kept, */
+static void begin_trace(trainer *t)
+{
+    t->traced = true;
+    t->timeline = weft_timeline_open(weft_comm_rank(t->comm), weft_comm_ranks(t->comm));
+    if (t->stages)
+        weft_pipe_run_trace(t->stages, &t->timeline);
+}
+
+/* and written. */
+static weft_status end_trace(trainer *t)
 {
     char path[600];
-    const int rank = weft_comm_rank(t->comm);
-    const int large = weft_stage_largest(t->stage);
-    weft_trace trace = {0};
     weft_buf text = {0};
-    double *start = NULL, *end = NULL;
+    t->traced = false;
+    if (t->stages)
+        weft_pipe_run_trace(t->stages, NULL);
     snprintf(path, sizeof path, "%s/trace-%lld-%d.json", t->run->out, (long long)t->stage_index,
-             rank);
-    weft_status_code status = weft_program_trace(t->programs.bucket[large]->program, rank,
-                                                 weft_comm_ranks(t->comm), &trace, &start, &end);
-    if (status == WEFT_OK)
-        status = weft_trace_chrome(&trace, 0, start, end, &text);
+             weft_comm_rank(t->comm));
+    weft_status_code status =
+        weft_trace_chrome(&t->timeline.trace, 0, t->timeline.start, t->timeline.end, &text);
     if (status == WEFT_OK)
         status = weft_file_write_atomic(path, text.data, text.len);
     weft_buf_free(&text);
-    weft_trace_free(&trace);
-    weft_free(start);
-    weft_free(end);
+    weft_timeline_free(&t->timeline);
     return status;
 }
 
@@ -1042,6 +1054,8 @@ static weft_status run_steps(trainer *t)
     const int64_t every = t->run->checkpoint.every,
                   total = weft_run_first_step(t->run, t->run->stages.count);
     while (t->done < end) {
+        if (t->place.profile && t->done + 1 == end)
+            begin_trace(t);
         const weft_status_code status = run_step(t);
         if (status != WEFT_OK)
             return status == WEFT_E_NUMERIC ? numeric_stop(t, status) : status;
@@ -1056,8 +1070,8 @@ static weft_status run_steps(trainer *t)
             return stop_together(t);
         tell_patience(t);
     }
-    if (t->run->trace)
-        WEFT_TRY(write_trace(t));
+    if (t->traced)
+        WEFT_TRY(end_trace(t));
     WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
     tell_patience(t);
     return WEFT_OK;
@@ -1162,21 +1176,29 @@ static void tell_stage(const trainer *t)
  * waited for. */
 static void tell_moved(const trainer *t)
 {
-    const weft_away_times *m = &t->moved;
-    const weft_comm_times *c = &t->sent;
+    weft_away_times m = t->moved;
+    weft_comm_times c = t->sent;
     char text[2][32];
-    if (c->busy > 0)
-        weft_info(
-            "stage %lld: this rank sent %s; of the %.3g s that its exchanges took %.0f %% were "
-            "hidden behind the kernels",
-            (long long)t->stage_index, weft_format_bytes(c->wire_bytes, text[0]), c->busy,
-            100 * fmax(0, 1 - c->exposed / c->busy));
-    if (m->busy > 0)
+    if (t->stages) {
+        const weft_pipe_times p = weft_pipe_run_times(t->stages);
+        weft_comm_times_add(&c, p.inside);
+        weft_away_times_add(&m, p.moved);
+        weft_info("stage %lld: this rank sent %s to other stages of the pipeline, and waited for "
+                  "those %.0f %% of the time",
+                  (long long)t->stage_index, weft_format_bytes(p.sent, text[0]),
+                  100 * p.waited / fmax(t->stepped, 1e-9));
+    }
+    if (c.busy > 0)
+        weft_info("stage %lld: this rank sent %s%s; of the %.3g s that its exchanges took %.0f %% "
+                  "were hidden behind the kernels",
+                  (long long)t->stage_index, weft_format_bytes(c.wire_bytes, text[0]),
+                  t->stages ? " to others" : "", c.busy, 100 * fmax(0, 1 - c.exposed / c.busy));
+    if (m.busy > 0)
         weft_info(
             "stage %lld: %s were moved away and %s back; of the %.3g s that this took %.0f %% "
             "were hidden behind the kernels",
-            (long long)t->stage_index, weft_format_bytes(m->out, text[0]),
-            weft_format_bytes(m->back, text[1]), m->busy, 100 * fmax(0, 1 - m->exposed / m->busy));
+            (long long)t->stage_index, weft_format_bytes(m.out, text[0]),
+            weft_format_bytes(m.back, text[1]), m.busy, 100 * fmax(0, 1 - m.exposed / m.busy));
 }
 
 /* Where the checkpoint's loader stood; in other data, which is allowed then, at their beginning. */
@@ -1226,6 +1248,7 @@ static weft_status run_stage(trainer *t, int64_t index)
                                  t->run->log_every, t->peak_gflops, &t->meter));
     t->moved = (weft_away_times){0};
     t->sent = (weft_comm_times){0};
+    t->stepped = 0;
     WEFT_TRY(run_steps(t));
     if (t->leader)
         weft_captions_warn_cut(&t->models.captions, &t->spelling);
@@ -1371,6 +1394,7 @@ weft_status weft_train(const weft_run *run, const char *path)
         json_decref(t.part[i].config);
     json_decref(t.resume);
     json_decref(t.made_of);
+    weft_timeline_free(&t.timeline);
     weft_buf_free(&t.yaml);
     close_buckets(&t);
     weft_step_cache_free(t.steps);

@@ -51,20 +51,19 @@ static void fill(weft_tensor *t, float value)
 /* When the collectives of the last run ended. */
 static weft_status read_ends(rank_job *j, const weft_program *p)
 {
-    weft_trace trace = {0};
-    double *start, *end;
-    WEFT_TRY(weft_program_trace(p, j->rank, RANKS, &trace, &start, &end));
-    for (int64_t i = 0; i < trace.step_count; i++) {
-        const weft_trace_step *s = &trace.step[i];
+    weft_timeline t = weft_timeline_open(j->rank, RANKS);
+    weft_status_code status = weft_timeline_add_program(&t, p);
+    for (int64_t i = 0; i < t.trace.step_count; i++) {
+        const weft_trace_step *s = &t.trace.step[i];
         if (s->kind == WEFT_TRACE_ALL_GATHER)
-            j->gather_end = end[i];
+            j->gather_end = t.end[i];
         if (s->kind == WEFT_TRACE_ALL_REDUCE && s->bytes > 1e6)
-            j->sum_end = end[i];
+            j->sum_end = t.end[i];
     }
-    weft_trace_free(&trace);
-    weft_free(start);
-    weft_free(end);
-    return WEFT_OK;
+    if (status == WEFT_OK)
+        status = weft_trace_check(&t.trace);
+    weft_timeline_free(&t);
+    return status;
 }
 
 static weft_status run_program(rank_job *j, const weft_graph *g, weft_program *p, int index)

@@ -35,7 +35,26 @@ pipe() { # RANKS NAME DEGREES...
 }
 pipe 2 plain pp=2
 grep -q "stage  1  on pp=1  blocks" plain.log || fail "stages are not told"
-pipe 2 again pp=2
+grep -q "stage 0: this rank sent .* to other stages of the pipeline, and waited for those .* of the time" plain.log || { cat plain.log; fail "waits are not told"; }
+# and again, with the timeline of its last step: tasks in the table's order, their kernels inside them, what is sent and waited for
+ranks 2 "$WEFT" train pipe.yaml --set out=runs/again --set parallel.pp=2 --set trace=true >again.log 2>&1 || { cat again.log; fail "trace: true"; }
+python3 - <<'PY' || fail "the trace"
+import json
+for rank in (0, 1):
+    events = [e for e in json.load(open(f"runs/again/trace-0-{rank}.json"))["traceEvents"] if e["ph"] == "X"]
+    own = [e for e in events if e["pid"] == rank]
+    tasks = [e for e in own if e["tid"] == 3 and not e["name"].startswith("wait")]
+    assert [e["name"] for e in tasks[-2:]] == ["sums over stages", "update"], tasks[-2:]
+    names = [f"{e['name'][0]}{e['name'].split()[-1]}" for e in tasks[:-2]]
+    assert all(f"of stage {rank}," in e["name"] for e in tasks[:-2])
+    assert names == (["F0", "F1", "B0", "F2", "B1"] if rank == 0 else ["F0", "B0", "F1", "B1", "F2"]) + names[5:], names
+    assert len(names) == 2 * 6, names
+    kernels = sorted((e["ts"], e["ts"] + e["dur"]) for e in own if e["tid"] == 0)
+    assert all(a[1] <= b[0] + 0.01 for a, b in zip(kernels, kernels[1:])), "kernels overlap"
+    sends = [e for e in own if e["cat"] == "send" and e["tid"] == 2]
+    assert len(sends) >= 6 and all(e["name"].startswith("send of the gradient of value" if rank else "send of value") for e in sends), sends
+    assert any(e["name"].startswith("wait: receive of microbatch") for e in own if e["tid"] == 0)
+PY
 cmp runs/plain/model/transformer/*.safetensors runs/again/model/transformer/*.safetensors || fail "other bits the second time"
 diff <(losses runs/plain) <(losses runs/again) || fail "other losses the second time"
 pipe 3 bubble pp=3 schedule=zero-bubble microbatches=3
