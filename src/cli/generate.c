@@ -143,6 +143,27 @@ static weft_status read_given(const weft_args *args, weft_generator_options *o)
     return WEFT_OK;
 }
 
+/* "bf16", "stream", "bf16,stream". */
+static weft_status read_weights(const char *text, weft_generator_options *o)
+{
+    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
+    const char *comma = strchr(text, ',');
+    const size_t length = comma ? (size_t)(comma - text) : strlen(text);
+    o->stream = !strcmp(comma ? comma + 1 : text, "stream");
+    o->weights = WEFT_WEIGHTS_AS_STORED;
+    if (o->stream && !comma)
+        return WEFT_OK;
+    while (o->weights < WEFT_COUNT(kinds) &&
+           (strlen(kinds[o->weights]) != length || strncmp(text, kinds[o->weights], length) != 0))
+        o->weights++;
+    if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
+        return weft_fail(WEFT_E_ARG,
+                         "--weights %s: known are stored, f32, bf16 and gguf, and stream, by "
+                         "itself or behind one of them: bf16,stream",
+                         text);
+    return WEFT_OK;
+}
+
 static weft_status read_options(const weft_args *args, int64_t prompt_count,
                                 weft_generator_options *o)
 {
@@ -154,12 +175,7 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
     o->batch = o->batch < prompt_count ? o->batch : prompt_count;
-    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
-    const char *weights = weft_args_string(args, "--weights");
-    while (o->weights < WEFT_COUNT(kinds) && strcmp(weights, kinds[o->weights]))
-        o->weights++;
-    if (o->weights == WEFT_COUNT(kinds))
-        return weft_fail(WEFT_E_ARG, "--weights %s: known are stored, f32, bf16 and gguf", weights);
+    WEFT_TRY(read_weights(weft_args_string(args, "--weights"), o));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
@@ -173,6 +189,21 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     WEFT_TRY(read_given(args, o));
     return find_rows(args, o);
+}
+
+/* Where weights that are streamed and are not so in their files lie: beside what is made. */
+static weft_status read_away(const weft_args *args, weft_arena *arena, weft_generator_options *o)
+{
+    const char *out = weft_args_string(args, "--out"), *slash = strrchr(out, '/');
+    const size_t length = strlen(out);
+    const bool file = length > 4 && !strcmp(out + length - 4, ".mp4");
+    char *dir = weft_arena_strdup(arena, file && !slash ? "." : out);
+    if (!dir)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a path");
+    if (file && slash)
+        dir[slash == out ? 1 : slash - out] = '\0';
+    o->away = dir;
+    return WEFT_OK;
 }
 
 typedef struct show {
@@ -344,6 +375,7 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
     WEFT_GO(read_passes(args, &passes));
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
+    WEFT_GO(read_away(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
     WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
     WEFT_GO(run_pipeline(args, generator, comm, &p));
@@ -496,7 +528,8 @@ static const weft_option options[] = {
      .help =
          "how the model's matrices are kept in memory: stored (as in its files), f32, bf16, which "
          "halves those of f32 files and rounds them, or gguf: quantised ones stay so and are "
-         "expanded one at a time where they are used"},
+         "expanded one at a time where they are used; stream, or TYPE,stream: not in memory but "
+         "read from the files for each use, a block ahead of the work"},
     WEFT_LORA_OPTION,
     {.name = "--pass",
      .value_name = "NAME=off",

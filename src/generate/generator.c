@@ -62,7 +62,8 @@ static weft_status open_vae(weft_generator *p)
         return weft_fail(
             WEFT_E_MEMORY,
             "%s: transformer and text encoders take %s a rank, and there are %s; take "
-            "fewer or smaller frames, --weights bf16, more ranks with --parallel fsdp, "
+            "fewer or smaller frames, --weights bf16 or stream, more ranks with --parallel "
+            "fsdp, "
             "or say with --memory what may be taken",
             p->folder, weft_format_bytes(beside, needs), weft_format_bytes(limit, has));
     return weft_vae_open_within(p->vae_folder, &o, limit - beside, &p->vae, &chosen);
@@ -89,6 +90,14 @@ static weft_status check_adapters(const weft_generator *p)
     return WEFT_OK;
 }
 
+static weft_status check_stream(const weft_generator_options *o)
+{
+    if (o->stream && o->passes && !o->passes->stream)
+        return weft_fail(WEFT_E_ARG, "--weights stream and --pass stream=off: the weights are "
+                                     "streamed by that pass; leave one of them out");
+    return WEFT_OK;
+}
+
 weft_status weft_generator_open(const char *folder, const weft_generator_options *options,
                                 weft_comm *comm, weft_generator **generator)
 {
@@ -106,6 +115,8 @@ weft_status weft_generator_open(const char *folder, const weft_generator_options
         status = weft_fail(WEFT_E_MEMORY, "out of memory");
         goto out;
     }
+    weft_store_keep_away(p->store, NULL, 0, options->away);
+    WEFT_GO(check_stream(options));
     WEFT_GO(weft_generator_read(p));
     WEFT_GO(weft_generator_build(p));
     WEFT_GO(open_vae(p));
@@ -156,6 +167,10 @@ static weft_status load_part(weft_generator *p, weft_generator_part *s, const we
 {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "%s.", scope);
+    if (p->options.stream && !p->options.adapter_count) { /* they write into the weights */
+        WEFT_TRY(weft_dialect_open(model->family, s->graph, prefix, folder, &s->file));
+        WEFT_TRY(weft_weights_lend(p->store, s->own, prefix, s->file));
+    }
     WEFT_TRY(weft_store_init(p->store, s->own, 0));
     weft_tensors *file;
     WEFT_TRY(weft_dialect_open(model->family, s->graph, prefix, folder, &file));

@@ -38,6 +38,10 @@ typedef struct weft_generator_options {
     const weft_parallel *parallel;    /* read while it is opened; NULL: all ranks on dp */
     /* weft_weights_kind: how the transformer's and the text encoder's matrices are kept */
     int weights;
+    /* Large matrices stay in the files and are read for each use, or, where they have to be
+     * converted or adapters change them, in unnamed files of the folder `away` (NULL: in memory) */
+    bool stream;
+    const char *away;
     const weft_adapter_choice *adapters; /* [adapter_count], read while it is bound */
     int adapter_count;
     weft_given_files given; /* read until it is bound */

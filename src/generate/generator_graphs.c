@@ -58,7 +58,8 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s)
     const weft_pass_setup setup = {.switches = p->options.passes,
                                    .mesh = several ? &p->mesh : NULL,
                                    .rank = several ? weft_comm_rank(p->comm) : 0,
-                                   .recipe = &p->recipe};
+                                   .recipe = &p->recipe,
+                                   .stream = p->options.stream};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
     WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
@@ -187,6 +188,7 @@ weft_status weft_generator_build(weft_generator *p)
 void weft_generator_part_free(weft_generator_part *s)
 {
     weft_program_free(s->program);
+    weft_tensors_close(s->file);
     if (s->own != s->graph)
         weft_graph_free(s->own);
     weft_graph_free(s->graph);

@@ -7,6 +7,7 @@
 #ifndef WEFT_GENERATE_GENERATOR_PARTS_H
 #define WEFT_GENERATE_GENERATOR_PARTS_H
 
+#include "format/tensors.h"
 #include "generate/generator.h"
 #include "generate/windows.h"
 #include "prompt/captions.h"
@@ -16,6 +17,7 @@
 typedef struct weft_generator_part {
     weft_graph *graph, *own;
     weft_program *program;
+    weft_tensors *file; /* of weights that are streamed from it; NULL: none are */
     /* whose matrices stay as its files pack them, and where these are; NULL: none do */
     const weft_family *packed;
     const char *folder;

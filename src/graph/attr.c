@@ -72,6 +72,7 @@ PRINT(source)
         put_number(out, " ", a->init.value);
         put_shape(out,
                   a->slot     ? " slot global="
+                  : a->away   ? " away global="
                   : a->frozen ? " frozen global="
                               : " global=",
                   &a->global);

@@ -456,7 +456,7 @@ weft_value weft_state_like(weft_graph *g, const char *name, weft_value like, int
     weft_attr_source attr = *(const weft_attr_source *)g->node[info->node]->attr;
     attr.dtype = WEFT_F32;
     attr.init = init;
-    attr.frozen = false;
+    attr.frozen = attr.away = false;
     if (dim >= 0) {
         int coordinate[WEFT_MAX_AXES];
         int64_t start;

@@ -58,6 +58,7 @@ typedef struct weft_attr_source {
     weft_init init;               /* param, state */
     bool frozen;                  /* param: no gradient */
     bool slot;                    /* state: in a record of the caller's, not in the store */
+    bool away;                    /* param: lies elsewhere, and is fetched for each use of it */
     weft_shape global;            /* whole shape; equals the value's before sharding */
     int64_t start[WEFT_MAX_RANK]; /* where this rank's part begins in `global` */
 } weft_attr_source;

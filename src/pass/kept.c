@@ -20,8 +20,7 @@ typedef struct finder {
     bool *handed;  /* by node: a parameter, or one under another name or gathered */
 } finder;
 
-/* Length of "transformer.blocks.3" in the scope of what that block does; 0: in no block. */
-static size_t block_length(const char *scope)
+size_t weft_scope_block(const char *scope)
 {
     for (const char *c = scope; *c; c++)
         if (isdigit((unsigned char)*c) && (c == scope || c[-1] == '.')) {
@@ -41,7 +40,7 @@ static uint64_t key_of(const weft_node *node)
 /* and without the number of the block. */
 static uint64_t likeness_of(const weft_node *node)
 {
-    const size_t length = block_length(node->scope);
+    const size_t length = weft_scope_block(node->scope);
     size_t stem = length;
     while (stem && isdigit((unsigned char)node->scope[stem - 1]))
         stem--;
@@ -76,7 +75,7 @@ static weft_status set_keys(finder *f)
         return weft_fail(WEFT_E_MEMORY, "no memory for what the backward reads");
     for (int32_t n = 0; n < f->count; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
-        const size_t length = block_length(node->scope);
+        const size_t length = weft_scope_block(node->scope);
         if (length == 0 || weft_op_has(node->op, WEFT_TRAIT_GIVEN))
             continue;
         f->kept[n].block = XXH3_64bits(node->scope, length) | 1;

@@ -9,19 +9,10 @@
  * fetched before what updates them, and their new values leave at once.
  *
  * Both directions are under way beside the kernels. How much may be under way, or back before its
- * time, is bounded in bytes: `room`, or what the two largest need. A fetch begins as early as that
- * allows, just before the node at which what was fetched before it is in use. */
+ * time, is bounded in bytes: `room`, or what the two largest need (pass/ahead.c). */
 #include "pass/rewrite.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-typedef struct need {
-    int32_t value;  /* that leaves */
-    int32_t reader; /* the first node that wants it back */
-    int32_t start;  /* the node before which it is fetched */
-    int64_t bytes;
-} need;
 
 typedef struct offload {
     weft_rewrite r;
@@ -33,7 +24,7 @@ typedef struct offload {
     bool *leaves;            /* by root */
     bool *comes;             /* by value: the new value of a state that leaves */
     weft_value *away, *late; /* by value: elsewhere; what nodes from `begin` on read */
-    need *needs;
+    weft_need *needs;
     int64_t count, capacity, room;
 } offload;
 
@@ -71,9 +62,9 @@ static void look(offload *o)
 static weft_status add_need(offload *o, int32_t value)
 {
     WEFT_TRY(weft_grow((void **)&o->needs, o->count, &o->capacity, sizeof *o->needs));
-    o->needs[o->count++] = (need){.value = value,
-                                  .reader = o->reader[value],
-                                  .bytes = weft_value_bytes(o->g, (weft_value){value})};
+    o->needs[o->count++] = (weft_need){.value = value,
+                                       .reader = o->reader[value],
+                                       .bytes = weft_value_bytes(o->g, (weft_value){value})};
     o->leaves[value] = true;
     return WEFT_OK;
 }
@@ -128,32 +119,6 @@ static weft_status choose_states(offload *o, const char *const *patterns, int co
         o->comes[v] = true;
     }
     return WEFT_OK;
-}
-
-static int by_reader(const void *a, const void *b)
-{
-    const need *x = a, *y = b;
-    const int order = (x->reader > y->reader) - (x->reader < y->reader);
-    return order ? order : (x->value > y->value) - (x->value < y->value);
-}
-
-/* needs[old .. k) are back or on their way, and not in use yet. */
-static void set_starts(offload *o)
-{
-    int64_t ahead = 0, old = 0, most = 0;
-    int32_t at = o->begin;
-    qsort(o->needs, (size_t)o->count, sizeof *o->needs, by_reader);
-    for (int64_t k = 0; k < o->count; k++)
-        most = o->needs[k].bytes > most ? o->needs[k].bytes : most;
-    o->room = o->room ? o->room : 2 * most;
-    for (int64_t k = 0; k < o->count; k++) {
-        while (old < k && (ahead + o->needs[k].bytes > o->room || o->needs[old].reader <= at)) {
-            at = o->needs[old].reader > at ? o->needs[old].reader : at;
-            ahead -= o->needs[old++].bytes;
-        }
-        o->needs[k].start = at;
-        ahead += o->needs[k].bytes;
-    }
 }
 
 /* ---- the new graph --------------------------------------------------------------------------- */
@@ -231,7 +196,7 @@ static void copy_nodes(offload *o)
     for (int32_t n = 0; n < o->nodes && weft_graph_check(o->r.to) == WEFT_OK; n++) {
         if (n >= o->begin)
             for (; k < o->count && o->needs[k].start == n; k++) {
-                const need *at = &o->needs[k];
+                const weft_need *at = &o->needs[k];
                 o->late[at->value] = emit(o, WEFT_OP_FETCH, o->away[at->value],
                                           weft_graph_node(o->g, at->reader), true);
             }
@@ -272,7 +237,7 @@ weft_status weft_pass_offload(const weft_graph *g, const char *const *states, in
         weft_rewrite_abandon(&o.r);
         goto out;
     }
-    set_starts(&o);
+    weft_needs_start(o.needs, o.count, o.begin, &o.room);
     copy_nodes(&o);
     status = weft_rewrite_finish(&o.r, "offload", out);
 out:

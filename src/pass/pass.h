@@ -167,6 +167,13 @@ weft_status weft_pass_offload(const weft_graph *g, const char *const *patterns, 
 /* A state of that name and size is elsewhere. */
 bool weft_offload_state(const char *const *patterns, int count, const char *name, int64_t bytes);
 
+/* ---- stream -------------------------------------------------------------------------------- */
+/* Parameters of WEFT_OFFLOAD_LEAST bytes on lie elsewhere (weft_attr_source.away) and each block
+ * that reads one fetches it, `room` bytes ahead of its use; 0: as much as the largest block has.
+ * Tables whose rows are looked up are read where they lie. Forward graphs, last of all passes.
+ * Bitwise. */
+weft_status weft_pass_stream(const weft_graph *g, int64_t room, weft_graph **out);
+
 /* ---- schedule: when collectives run -------------------------------------------------------- */
 /* By node, for a collective or a copy elsewhere: the node before which it is waited for, the first
  * that reads what it makes (aliases read nothing), or one before that where operands of those under
@@ -224,7 +231,8 @@ typedef struct weft_memory_plan {
     int64_t arena_bytes;     /* activations: the peak, exactly what is reserved */
     int64_t live_bytes;      /* the most bytes live at one node: what no placement can beat */
     int64_t workspace_bytes; /* the largest kernel workspace, reserved once */
-    int64_t source_bytes;    /* params and states of this graph on this rank */
+    int64_t source_bytes;    /* params and states of this graph on this rank, but for */
+    int64_t streamed_bytes;  /* params that lie elsewhere (pass stream) */
     int64_t input_bytes;
     int64_t constant_bytes;
     int64_t away_bytes; /* of memory elsewhere */

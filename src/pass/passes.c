@@ -85,6 +85,16 @@ static weft_status run_offload(const weft_graph *g, const weft_pass_setup *s, we
     return weft_pass_offload(g, s->away_states, s->away_state_count, s->room, out);
 }
 
+static bool is_streamed(const weft_pass_setup *s)
+{
+    return s->stream;
+}
+
+static weft_status run_stream(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
+{
+    return weft_pass_stream(g, s->room, out);
+}
+
 /* Nodes that run while collectives are under way, a node once for each of them. */
 static weft_status covered(const weft_graph *g, int64_t *nodes, int64_t *collectives)
 {
@@ -155,6 +165,7 @@ static const row rows[] = {
     {SWITCHED(fuse), NULL, run_fuse, NULL},
     {SWITCHED(order), NULL, run_order, say_order},
     {SWITCHED(offload), has_away, run_offload, NULL},
+    {SWITCHED(stream), is_streamed, run_stream, NULL},
     {SWITCHED(views), NULL, NULL, say_views},
 };
 

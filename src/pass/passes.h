@@ -6,7 +6,7 @@
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
- *      | recompute, regather, fuse, order, offload    WEFT_PASS_RANK
+ *      | recompute, regather, fuse, order, offload, stream    WEFT_PASS_RANK
  *   what a program is compiled from
  *      | views: when its memory is planned (weft_program_options.no_views)
  */
@@ -25,6 +25,7 @@
     ROW(fuse, true, "puts an activation into the linear before it, where nothing else reads that") \
     ROW(order, true, "starts collectives early, puts work behind them, drops dead nodes")          \
     ROW(offload, true, "copies what memory.offload names elsewhere, and back before it is read")   \
+    ROW(stream, true, "fetches large weights from their files for each use (--weights stream)")    \
     ROW(views, true, "slices and concats of rows that lie together copy nothing")
 
 /* True: the pass runs. The config section `passes` of weft_pass_section. */
@@ -53,6 +54,7 @@ typedef struct weft_pass_setup {
     const weft_fates *fates; /* what memory.limit has become of what blocks keep; NULL: nothing */
     const char *const *away_states; /* patterns of states that are elsewhere between runs */
     int away_state_count;
+    bool stream; /* parameters are fetched for each use */
     /* bytes of copies under way in one direction, and of parameters gathered ahead of their use; 0:
      * what the two largest need */
     int64_t room;

@@ -26,6 +26,20 @@ int32_t weft_rewrite_backward(const weft_graph *g);
 weft_status weft_rewrite_again(const weft_graph *g, const bool *chosen, const bool *away,
                                const char *pass, weft_graph **out);
 
+/* Something that is fetched from elsewhere. */
+typedef struct weft_need {
+    int32_t value;  /* that is elsewhere */
+    int32_t reader; /* the first node that wants it */
+    int32_t start;  /* the node before which it is fetched */
+    int64_t bytes;
+} weft_need;
+/* Sorts them by readers and sets the starts, at `begin` at the earliest, so that no more than *room
+ * bytes (0: what the two largest need, which it is set to) are there before their use. */
+void weft_needs_start(weft_need *needs, int64_t count, int32_t begin, int64_t *room);
+
+/* Length of "transformer.blocks.3" in the scope of what that block does; 0: in no block. */
+size_t weft_scope_block(const char *scope);
+
 /* In the graph's type. */
 int64_t weft_value_bytes(const weft_graph *g, weft_value v);
 /* '*' is any text, also none. */

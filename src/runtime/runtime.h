@@ -147,7 +147,8 @@ weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, we
 int64_t weft_store_bytes(const weft_store *store); /* but those elsewhere, */
 int64_t weft_store_away_bytes(const weft_store *store);
 /* From here on states whose names match one of `patterns` (borrowed) and that are large enough
- * (pass/pass.h, weft_offload_state) are kept in files of the folder `dir` (borrowed). */
+ * (pass/pass.h, weft_offload_state), and parameters that the pass stream says so of, are kept in
+ * files of the folder `dir` (borrowed; NULL: in memory). */
 void weft_store_keep_away(weft_store *store, const char *const *patterns, int count,
                           const char *dir);
 /* Somebody has read or written its data: they leave this process' memory if they are a file's. */

@@ -155,8 +155,9 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     WEFT_TRY(
         weft_grow((void **)&store->tensor, store->count, &store->capacity, sizeof *store->tensor));
     const int64_t bytes = tensor_bytes(like);
-    const bool away = weft_offload_state(store->away, store->away_count, name, bytes),
-               mapped = away && store->device == &weft_device_host;
+    const bool away =
+                   like->mapped || weft_offload_state(store->away, store->away_count, name, bytes),
+               mapped = away && store->device == &weft_device_host && store->dir;
     weft_tensor *tensor = weft_alloc(sizeof *tensor);
     char *copy = weft_strdup(name);
     void *data = NULL;
@@ -183,7 +184,7 @@ weft_status weft_store_add_like(weft_store *store, const weft_tensor *like, weft
     *tensor = *like;
     tensor->name = copy;
     tensor->data = data;
-    tensor->mapped = away;
+    tensor->mapped = store->device == &weft_device_host ? mapped : away;
     store->slot[slot_of(store, name)] = store->count + 1;
     store->tensor[store->count++] = tensor;
     *out = tensor;
@@ -256,6 +257,7 @@ weft_tensor weft_tensor_of(const weft_graph *graph, weft_value value)
         tensor.whole = source->global;
     memcpy(tensor.start, source->start, sizeof tensor.start);
     tensor.frozen = source->frozen;
+    tensor.mapped = source->away;
     return tensor;
 }
 
@@ -310,7 +312,7 @@ static weft_status check_memory(weft_store *store, const weft_graph *graph)
     int64_t bytes = weft_store_bytes(store);
     for (int32_t n = 0; n < weft_graph_node_count(graph); n++) {
         const weft_node *node = weft_graph_node(graph, n);
-        if (!weft_store_keeps(node))
+        if (!weft_store_keeps(node) || ((const weft_attr_source *)node->attr)->away)
             continue;
         const weft_value_info *info = weft_value_get(graph, node->out[0]);
         if (!weft_store_find(store, info->name))
@@ -335,8 +337,10 @@ weft_status weft_store_init_value(weft_store *store, const weft_graph *graph, we
         return WEFT_OK;
     WEFT_TRY(weft_store_add_like(store, &needed, &tensor));
     const weft_init init = ((const weft_attr_source *)node->attr)->init;
-    if (init.kind != WEFT_INIT_ZERO && !store->device->hollow)
+    if (init.kind != WEFT_INIT_ZERO && !store->device->hollow) {
         fill(tensor, init, weft_seed_mix(seed, XXH64(needed.name, strlen(needed.name), 0)));
+        weft_tensor_drop(tensor);
+    }
     return WEFT_OK;
 }
 

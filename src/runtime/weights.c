@@ -154,6 +154,7 @@ static weft_status copy_rows(const weft_stored_tensor *from, const weft_box *who
                       plain ? from->dtype : WEFT_F32);
         if (plain)
             weft_map_forget(stored, here * each * bytes);
+        weft_tensor_drop(to);
     }
     if (!plain)
         weft_map_forget(from->data, from->bytes);
@@ -200,6 +201,40 @@ static weft_status copy_in(const weft_stored_tensor *from, bool stack, int64_t i
     return from->count > 0 ? copy_rows(from, &all, stack ? 1 : 0, to) : WEFT_OK;
 }
 
+/* Bytes of the file where the own part begins; NULL: they are no part of it as they lie. */
+static const char *part_of_file(const weft_stored_tensor *from, const weft_tensor *to)
+{
+    const int64_t each = weft_dtype_bytes(to->dtype);
+    const bool packed = to->dtype == WEFT_U8;
+    if (!from || from->count == 0 || from->swapped || !same_shape(from, to, false) ||
+        (!packed && (from->dtype != to->dtype || !weft_stored_is_plain(from))))
+        return NULL;
+    for (int i = 1; i < to->whole.rank; i++)
+        if (to->shape.dim[i] != to->whole.dim[i])
+            return NULL;
+    const int64_t row = to->whole.rank ? weft_shape_count(&to->whole) / to->whole.dim[0] : 0;
+    const char *data = (const char *)from->data + (from->first + to->start[0]) * row * each;
+    return (uintptr_t)data % (uintptr_t)each ? NULL : data;
+}
+
+weft_status weft_weights_lend(weft_store *store, const weft_graph *g, const char *prefix,
+                              const weft_tensors *file)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        if (node->op != WEFT_OP_PARAM || !((const weft_attr_source *)node->attr)->away)
+            continue;
+        weft_tensor t = weft_tensor_of(g, node->out[0]);
+        const size_t len = strlen(prefix);
+        if (strncmp(t.name, prefix, len) != 0 || weft_store_find(store, t.name))
+            continue;
+        t.data = (void *)(uintptr_t)part_of_file(weft_tensors_find(file, t.name + len), &t);
+        if (t.data)
+            WEFT_TRY(weft_store_lend(store, &t));
+    }
+    return WEFT_OK;
+}
+
 /* Where ranks share out parameters, the one that has the first of a model's parts; else each. */
 static bool verifies(weft_store *store, const weft_graph *g, const char *prefix)
 {
@@ -222,7 +257,8 @@ weft_status weft_weights_load(weft_store *store, const weft_graph *g, const char
     for (int32_t n = 0; status == WEFT_OK && n < weft_graph_node_count(g); n++) {
         const char *name;
         weft_tensor *t = param_at(store, g, n, prefix, &name);
-        for (int64_t i = 0; t && status == WEFT_OK && i < items_of(t, name); i++) {
+        const bool there = t && t->lent && t->mapped; /* weft_weights_lend */
+        for (int64_t i = 0; t && !there && status == WEFT_OK && i < items_of(t, name); i++) {
             char room[600];
             status = copy_in(weft_tensors_find(file, item_name(name, i, room)),
                              weft_name_is_stack(name), i, t);

@@ -14,6 +14,13 @@
 weft_status weft_weights_load(weft_store *store, const weft_graph *graph, const char *prefix,
                               weft_tensors *file, bool partial);
 
+/* Adds those params of `graph` under `prefix` that lie elsewhere (weft_attr_source.away) and that
+ * `file` has as the graph wants them, of their type and with this rank's rows together: their data
+ * stays in the file's map, which must be open as long as the store. weft_weights_load then leaves
+ * them alone. */
+weft_status weft_weights_lend(weft_store *store, const weft_graph *graph, const char *prefix,
+                              const weft_tensors *file);
+
 /* What to keep the file's matrices and kernels (rank 2 and more) in: BF16 or F16 if all of them
  * are, BF16 for what is packed in fewer bits, else F32. */
 weft_status weft_weights_dtype(const char *path, weft_dtype *dtype);

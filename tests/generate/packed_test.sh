@@ -50,6 +50,8 @@ generate() { # MODEL OUT OPTIONS...
 generate packed wide --weights f32
 generate packed gguf --weights gguf
 cmp wide.npy gguf.npy || fail "matrices that stay packed give other numbers than the same ones expanded when loaded"
+generate packed stream --weights gguf,stream
+cmp gguf.npy stream.npy || fail "packed matrices that are streamed give other numbers"
 generate runs/dit/model plain
 cmp -s plain.npy gguf.npy && fail "packed weights give the numbers of those they were rounded from"
 python3 - gguf wide <<'PY' || fail "predicted peaks"
