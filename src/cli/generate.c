@@ -370,6 +370,7 @@ static weft_status run_generate(const weft_args *args)
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
     WEFT_GO(weft_args_parallel(args, arena, &parallel));
+    WEFT_GO(weft_args_slices(args, &parallel.slices));
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
     WEFT_GO(weft_args_tile(args, &tile, &o.tile, &o.memory));
@@ -541,6 +542,12 @@ static const weft_option options[] = {
              "training config's section parallel (tp=2, context=ring); cfg=2 splits the guidance "
              "halves, dp, what is left, the prompts of each",
      .repeated = true},
+    {.name = "--slices",
+     .value_name = "SPEC",
+     .fallback = "",
+     .help = "with cp, of models with spatial and temporal layers: how many slices a layer is cut "
+             "into whose exchanges run behind kernels, and of how many parts are exchanged a layer "
+             "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), auto, or off"},
     {.name = "--batch",
      .value_name = "N",
      .fallback = "1",

@@ -1,6 +1,7 @@
 /* weft inspect: what a model or a run costs, before anything is allocated. */
 #include "cli/inspect_file.h"
 #include "cli/inspect_run.h"
+#include "cli/parallel_option.h"
 #include "cli/plan_models.h"
 #include "cli/verb.h"
 
@@ -27,6 +28,7 @@ typedef struct request {
     const char *const *recompute;
     int recompute_count;
     weft_mesh mesh;
+    weft_slices slices;
 } request;
 
 static const weft_option options[] = {
@@ -44,6 +46,8 @@ static const weft_option options[] = {
      "a whole training step: forward, backward, AdamW with clipping and EMA"},
     {"--recompute", "PATTERN", NULL,
      "make what matches (scope or op, '*' any text) again in the backward", .repeated = true},
+    {"--slices", "SPEC", "",
+     "model: slices of layers whose groups do not see each other, as of weft generate"},
     {"--mesh", "AXES", "",
      "as rank 0 of a mesh sees it, e.g. dp=2,tp=4: axes as in a config of weft train"},
     {"--rank", "N", "0",
@@ -110,14 +114,15 @@ static void add_port(weft_recipe *r, weft_recipe_row *row, const char *port,
 }
 
 /* The family's own, where the model stands alone: its inputs have the names of ports. */
-static weft_status recipe_of(const weft_model *model, const weft_mesh *mesh, weft_recipe *out)
+static weft_status recipe_of(const weft_model *model, const weft_mesh *mesh,
+                             const weft_slices *slices, weft_recipe *out)
 {
     const weft_family *f = model->family;
     weft_recipe composed;
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, mesh, &composed));
     weft_recipe_row *row =
         weft_alloc((int64_t)(composed.count + 1) * (f->ports + 1) * (int64_t)sizeof *row);
-    weft_recipe r = {.name = composed.name, .row = row};
+    weft_recipe r = {.name = composed.name, .row = row, .slices = slices};
     for (int i = 0; i < composed.count && row; i++) {
         const weft_recipe_row *from = &composed.row[i];
         if (strcmp(from->pattern, "batch.*")) {
@@ -164,7 +169,7 @@ static weft_status build(const request *r, const weft_model *model, weft_graph *
     weft_recipe recipe;
     const weft_mesh mesh = r->pipeline ? own_axes(model, &r->mesh) : r->mesh;
     WEFT_TRY(model_size(r, model, &size));
-    WEFT_TRY(recipe_of(model, &mesh, &recipe));
+    WEFT_TRY(recipe_of(model, &mesh, &r->slices, &recipe));
     weft_graph *g = weft_graph_create();
     const weft_pass_setup setup = {.mesh = &mesh,
                                    .recipe = &recipe,
@@ -576,7 +581,8 @@ static weft_status run_inspect(const weft_args *args)
     request r = {.args = args,
                  .latents = weft_args_flag(args, "--latents"),
                  .train = weft_args_flag(args, "--train"),
-                 .print = weft_args_flag(args, "--graph")};
+                 .print = weft_args_flag(args, "--graph"),
+                 .slices = weft_slices_default};
     r.recompute = weft_args_list(args, "--recompute", &r.recompute_count);
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 1 << 20, &r.video.batch));
     WEFT_TRY(weft_args_i64(args, "--frames", 1, 1 << 20, &r.video.frames));
@@ -584,6 +590,7 @@ static weft_status run_inspect(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--width", 1, 1 << 20, &r.video.width));
     WEFT_TRY(weft_args_i64(args, "--text", 1, 1 << 20, &r.video.text));
     WEFT_TRY(weft_mesh_parse(weft_args_string(args, "--mesh"), &r.mesh));
+    WEFT_TRY(weft_args_slices(args, &r.slices));
     const bool model = !strcmp(words[0], "model");
     if (!model && strcmp(words[0], "graph"))
         return weft_fail(WEFT_E_ARG, "weft inspect \"%s\": the first word must be graph or model",

@@ -1,9 +1,35 @@
 #include "cli/parallel_option.h"
 
+#include <string.h>
+
 weft_status weft_args_parallel(const weft_args *args, weft_arena *arena, weft_parallel *parallel)
 {
     int count;
     const char *const *text = weft_args_list(args, "--parallel", &count);
     return weft_config_parse(arena, "", 0, "--parallel", text, count, &weft_parallel_section,
                              parallel);
+}
+
+weft_status weft_args_slices(const weft_args *args, weft_slices *slices)
+{
+    const char *given = weft_args_string(args, "--slices");
+    weft_arena *arena;
+    if (!given || !*given)
+        return WEFT_OK;
+    arena = weft_arena_create();
+    if (!arena)
+        return weft_fail(WEFT_E_MEMORY, "no memory for --slices");
+    char *rest = weft_arena_printf(arena, "%s%s", strchr(given, '=') ? "" : "kind=", given);
+    const char *text[8];
+    int count = 0;
+    while (rest && count < WEFT_COUNT(text)) {
+        text[count++] = rest;
+        rest = strchr(rest, ',');
+        if (rest)
+            *rest++ = '\0';
+    }
+    const weft_status_code status =
+        weft_config_parse(arena, "", 0, "--slices", text, count, &weft_slices_section, slices);
+    weft_arena_free(arena);
+    return status;
 }

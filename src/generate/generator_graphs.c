@@ -43,6 +43,7 @@ static weft_status lay_out(weft_generator *p)
     else
         p->mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", ranks}}};
     WEFT_TRY(weft_recipe_compose(f->recipe, f->recipes, &p->mesh, &p->recipe));
+    p->recipe.slices = p->options.parallel ? &p->options.parallel->slices : NULL;
     for (int i = 0; i < p->recipe.count; i++)
         ((weft_recipe_row *)(uintptr_t)p->recipe.row)[i].optional = true;
     return WEFT_OK;

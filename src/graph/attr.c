@@ -316,7 +316,7 @@ PRINT(comm)
         weft_buf_printf(out, " dim=%d of %lld", a->dim, (long long)a->global);
     if (a->global2)
         weft_buf_printf(out, " to dim=%d of %lld", a->dim2, (long long)a->global2);
-    weft_buf_printf(out, "%s}", a->invariant ? " invariant" : "");
+    weft_buf_printf(out, "%s%s}", a->invariant ? " invariant" : "", a->late ? " late" : "");
 }
 
 /* ---- parts --------------------------------------------------------------------------------- */

@@ -259,13 +259,15 @@ RULE(permute)
     return count;
 }
 
-/* The dims beside `dim` of an op that works along it. */
-static int beside_rows(const weft_graph *g, const weft_node *n, int dim, weft_layout_choice *choice)
+/* The dims beside `dim` of an op that works along it; of parts that are there already each rank
+ * may cut and join its own. */
+static int beside_rows(const weft_graph *g, const weft_node *n, int dim, int ranks,
+                       weft_layout_choice *choice)
 {
     int count = 0;
     for (int d = 0; d <= shape_of(g, n->out[0])->rank; d++) {
         const bool last = d == shape_of(g, n->out[0])->rank;
-        if (d == dim)
+        if (d == dim && ranks > 0)
             continue;
         weft_layout_choice *row = add_row(choice, &count);
         for (int i = 0; i < n->in_count && i < WEFT_MAX_INPUTS; i++)
@@ -277,20 +279,17 @@ static int beside_rows(const weft_graph *g, const weft_node *n, int dim, weft_la
 
 RULE(slice)
 {
-    (void)ranks;
-    return beside_rows(g, n, ((const weft_attr_slice *)n->attr)->dim, choice);
+    return beside_rows(g, n, ((const weft_attr_slice *)n->attr)->dim, ranks, choice);
 }
 
 RULE(pad)
 {
-    (void)ranks;
-    return beside_rows(g, n, ((const weft_attr_pad *)n->attr)->dim, choice);
+    return beside_rows(g, n, ((const weft_attr_pad *)n->attr)->dim, ranks, choice);
 }
 
 RULE(concat)
 {
-    (void)ranks;
-    return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, choice);
+    return beside_rows(g, n, ((const weft_attr_concat *)n->attr)->dim, ranks, choice);
 }
 
 /* ---- contractions -------------------------------------------------------------------------- */

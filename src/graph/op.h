@@ -219,6 +219,7 @@ typedef struct weft_attr_comm {
      * is r - held - shift; blocks may differ in size. */
     int shift, held;
     bool invariant; /* all_gather: the result is R, not V: its gradient is the same on all ranks */
+    bool late;      /* is not started before the nodes that stand before it (pass/order) */
 } weft_attr_comm;
 
 /* ---- the row ------------------------------------------------------------------------------- */

@@ -281,6 +281,6 @@ const weft_family weft_family_latte_dit = {
     .grid = grid,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
-    .recipe = weft_split_groups, .recipes = WEFT_SPLIT_GROUPS_LISTS,
+    .recipe = weft_split_latte, .recipes = WEFT_SPLIT_LATTE_LISTS,
 };
 /* clang-format on */

@@ -55,9 +55,19 @@ static const weft_recipe_row ring_rows[] = {
 
 /* Between a spatial and a temporal block an all-to-all turns the split of frames into one of places
  * in a frame, and back (Zhao et al., dynamic sequence parallelism). */
-static const weft_recipe_row groups_rows[] = {
-    {"*blocks.*:layer_norm",        "cp", TOKENS},
-};
+#define GROUPS(temporal, spatial, axis)                                                       \
+    {temporal ":layer_norm",        axis, TOKENS, .cut = WEFT_CUT_SPACE},                      \
+    {spatial ":layer_norm",         axis, TOKENS, .cut = WEFT_CUT_TIME},                       \
+    /* of slices: what a layer begins with, and what goes from one to the next (pass/slice.c) */ \
+    {"*.enter:slice",               axis, TOKENS, .optional = true},                           \
+    {"*.enter:pad",                 axis, TOKENS, .optional = true},                           \
+    {"*.exchange:slice",            axis, {WEFT_S, 2}, .optional = true},                      \
+    {"*.exchange:pad",              axis, {WEFT_S, 2}, .optional = true},                      \
+    {"*.late:slice",                axis, {WEFT_S, 2}, .optional = true, .held = true},        \
+    {"*.late:pad",                  axis, {WEFT_S, 2}, .optional = true, .held = true}
+static const weft_recipe_row
+    stdit_rows[] = {GROUPS("*temporal_blocks.*", "*spatial_blocks.*", "cp")},
+    latte_rows[] = {GROUPS("*temporal_transformer_blocks.*", "*transformer_blocks.*", "cp")};
 
 /* Experts whole on their ranks: samples are split as over dp, and tokens go to their experts and
  * back (Lepikhin et al., GShard). */
@@ -86,7 +96,8 @@ static const weft_recipe_list
     ring    = LIST("ring", "context parallel, keys go round",     ring_rows),
     cp      = LIST("cp",   "context parallel, tokens into heads", cp_rows),
     sp      = LIST("sp",   "tensor parallel, tokens in between",  sp_rows),
-    groups  = LIST("cp",   "context parallel, frames into places", groups_rows),
+    stdit   = LIST("cp",   "context parallel, frames into places", stdit_rows),
+    latte   = LIST("cp",   "context parallel, frames into places", latte_rows),
     sp_norm = LIST("sp",   "tensor parallel, tokens in between",  sp_norm_rows);
 
 const weft_recipe_list
@@ -101,6 +112,6 @@ const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_LISTS] 
     &tp_norm, &weft_split_experts_tp, &ring, &cp, &sp_norm, &weft_split_experts_sp,
     &weft_split_experts};
 const weft_recipe_list *const weft_split_per_head[WEFT_SPLIT_CROSS_LISTS] = {&tp, &ring, &cp, &sp};
-const weft_recipe_list *const weft_split_groups[WEFT_SPLIT_GROUPS_LISTS] = {&tp, &groups};
-const weft_recipe_list *const weft_split_groups_cp[1] = {&groups};
+const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS] = {&tp, &latte};
+const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS] = {&stdit};
 /* clang-format on */

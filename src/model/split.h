@@ -24,8 +24,8 @@ extern const weft_recipe_list *const weft_split_with_experts[WEFT_SPLIT_EXPERTS_
 
 /* Of families whose spatial and temporal blocks work on (B,G,S,C), G groups that do not see each
  * other: tp and cp, which splits the groups; cp alone. */
-enum { WEFT_SPLIT_GROUPS_LISTS = 2 };
-extern const weft_recipe_list *const weft_split_groups[WEFT_SPLIT_GROUPS_LISTS];
-extern const weft_recipe_list *const weft_split_groups_cp[1];
+enum { WEFT_SPLIT_LATTE_LISTS = 2, WEFT_SPLIT_STDIT_LISTS = 1 };
+extern const weft_recipe_list *const weft_split_latte[WEFT_SPLIT_LATTE_LISTS];
+extern const weft_recipe_list *const weft_split_stdit[WEFT_SPLIT_STDIT_LISTS];
 
 #endif

@@ -476,6 +476,6 @@ const weft_family weft_family_stdit3 = {
     .given_help = "a first frame, where its autoencoder is causal", .fps = 24, .begin = begin,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
-    .recipe = weft_split_groups_cp, .recipes = 1,
+    .recipe = weft_split_stdit, .recipes = WEFT_SPLIT_STDIT_LISTS,
 };
 /* clang-format on */

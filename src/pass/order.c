@@ -214,6 +214,14 @@ static bool waits(order *o, int32_t n, bool wait)
     return any;
 }
 
+/* A collective that waits for its place in the old order. */
+static bool is_late(const order *o, int32_t n)
+{
+    const weft_node *node = weft_graph_node(o->from, n);
+    return weft_op_is_collective(node->op) && ((const weft_attr_comm *)node->attr)->late &&
+           n != o->first;
+}
+
 /* Places what costs nothing and is ready, then collectives that are ready. True if anything was. */
 static bool start_ready(order *o)
 {
@@ -224,7 +232,7 @@ static bool start_ready(order *o)
             continue;
         seen++;
         const weft_op op = weft_graph_node(o->from, n)->op;
-        if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)))
+        if (o->unready[n] || !(weft_op_is_collective(op) || is_free(op)) || is_late(o, n))
             continue;
         if (weft_op_is_collective(op) &&
             (waits(o, n, false) || (o->ahead_now && o->ahead_now + o->ahead[n] > o->ahead_most)))
@@ -235,7 +243,7 @@ static bool start_ready(order *o)
     int32_t kept = 0;
     for (int32_t i = 0; i < o->due_count; i++) {
         const int32_t n = o->due[i];
-        if (!o->done[n] && waits(o, n, false)) {
+        if (!o->done[n] && (is_late(o, n) || waits(o, n, false))) {
             o->due[kept++] = n;
         } else if (!o->done[n]) {
             place(o, n);

@@ -32,6 +32,33 @@ static const weft_section context_section = {
     WEFT_COUNT(context_keys),
     .single = "kind"};
 
+static const char *const slices_names[] = {"on", "auto", "off", NULL};
+#define SLICES(member, fallback_, least, help_)                                                    \
+    {                                                                                              \
+#member, WEFT_KEY_I64, offsetof(weft_slices, member), fallback_, "slices", help_,          \
+            .min = least, .max = 1 << 20                                                           \
+    }
+static const weft_key slices_keys[] = {
+    {"kind", WEFT_KEY_ENUM, offsetof(weft_slices, kind), "on", "",
+     "on: as many as the other keys say, and no more than there are; auto: by what layers and "
+     "links "
+     "cost; off: layers are exchanged whole, sample by sample",
+     .choices = slices_names},
+    SLICES(time, "4", 1, "of spatial layers, along time, of all samples of a rank together"),
+    SLICES(space, "4", 1, "of temporal layers, along space"),
+    SLICES(lift_time, "1", 0,
+           "of the first slices of a spatial layer parts are exchanged during the layer before it"),
+    SLICES(lift_space, "3", 0, "the same of temporal layers"),
+};
+const weft_section weft_slices_section = {
+    "slices",
+    "of models with spatial and temporal layers, whose exchanges run behind kernels: on, auto, "
+    "off, or {time: 4, space: 4, lift_time: 1, lift_space: 3}",
+    sizeof(weft_slices),
+    slices_keys,
+    WEFT_COUNT(slices_keys),
+    .single = "kind"};
+
 static const weft_key parallel_keys[] = {
     DEGREE(dp, "dp", "data_parallel_replicate_degree", "0",
            "replicas, each with its share of the samples; 0: as many as the other degrees leave"),
@@ -50,6 +77,7 @@ static const weft_key parallel_keys[] = {
     DEGREE(cp, "cp", "context_parallel_degree", "0",
            "tokens in parts, attention as `context` says; 0: what `context` makes"),
     {"context", WEFT_KEY_SECTION, offsetof(weft_parallel, context), .section = &context_section},
+    {"slices", WEFT_KEY_SECTION, offsetof(weft_parallel, slices), .section = &weft_slices_section},
     DEGREE(ep, "ep", "expert_parallel_degree", "1",
            "experts of a mixture over ranks that split samples, too: tokens go to them and back"),
     DEGREE(pp, "pp", "pipeline_parallel_degree", "1",
@@ -79,7 +107,14 @@ const weft_section weft_parallel_section = {
     sizeof(weft_parallel), parallel_keys, WEFT_COUNT(parallel_keys)};
 
 const weft_parallel weft_parallel_default = {
-    .cfg = 1, .fsdp = 1, .ep = 1, .tp = 1, .pp = 1, .schedule = "1f1b", .plan = ""};
+    .cfg = 1,
+    .fsdp = 1,
+    .ep = 1,
+    .tp = 1,
+    .pp = 1,
+    .schedule = "1f1b",
+    .plan = "",
+    .slices = {.kind = WEFT_SLICES_ON, .time = 4, .space = 4, .lift_time = 1, .lift_space = 3}};
 
 /* ---- mesh ---------------------------------------------------------------------------------- */
 

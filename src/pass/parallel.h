@@ -28,6 +28,7 @@ typedef struct weft_parallel {
     bool sequence; /* tp also splits tokens between its layers */
     int64_t cp;    /* 0: as `context` says */
     weft_context context;
+    weft_slices slices;     /* of layers between which cp's split changes (pass/slice.c) */
     int64_t pp;             /* ranks with stages of a pipeline (pass/stage.h) */
     const char *schedule;   /* of them: a name or a file (train/pipe.h) */
     int64_t virtual_stages; /* on each rank; 0: what the schedule needs */
@@ -35,7 +36,7 @@ typedef struct weft_parallel {
     weft_string_list order; /* of pp, dp, fsdp, ep, cp, tp: slowest first */
     const char *plan; /* file of `weft plan layout --for`, instead of all the above; "": none */
 } weft_parallel;
-extern const weft_section weft_parallel_section;
+extern const weft_section weft_parallel_section, weft_slices_section;
 /* The degrees of one rank. */
 extern const weft_parallel weft_parallel_default;
 

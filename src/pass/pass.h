@@ -25,15 +25,38 @@ typedef struct weft_recipe_row {
     bool gather;   /* params: split in memory only, gathered where they are used (FSDP) */
     bool optional; /* recipes that several models share: the graph need not have such a name */
     bool params;   /* it is about params only, whatever else has such a name */
+    bool held;     /* what is exchanged here is not started before its place in the graph */
+    /* Of a "scope:layer_norm" with which such a layer begins, S(1): a layer on (B,G,S,C) whose G
+     * groups do not see each other (pass/slice.c) */
+    int cut;
     /* Nodes: the expansion to compute them by, of those that the op's rule offers ("ring"); NULL:
      * the cheapest of all that it lists */
     const char *by;
 } weft_recipe_row;
 enum { WEFT_ANY_DIM = -1 };
+/* What the groups of a layer are: frames, or places in a frame. */
+enum { WEFT_CUT_NONE, WEFT_CUT_TIME, WEFT_CUT_SPACE };
+
+/* Spatial layers in `time` slices of frames, temporal layers in `space` slices of places, of all
+ * samples of a rank together and at least one of each, with exchanges of their own; parts of the
+ * first lift_* slices of such a layer are exchanged while the layer before it is under way. No more
+ * than there are groups for each rank. */
+typedef enum weft_slices_kind {
+    WEFT_SLICES_ON,
+    WEFT_SLICES_AUTO, /* by what the layers and the links cost; whoever lays a run out decides */
+    WEFT_SLICES_OFF   /* one slice of each sample, nothing is lifted */
+} weft_slices_kind;
+typedef struct weft_slices {
+    int kind; /* weft_slices_kind */
+    int64_t time, space, lift_time, lift_space;
+} weft_slices;
+extern const weft_slices weft_slices_default; /* 4, 4, 1, 3 */
+
 typedef struct weft_recipe {
     const char *name;
     const weft_recipe_row *row;
     int count;
+    const weft_slices *slices; /* borrowed; NULL: layers stay whole */
 } weft_recipe;
 
 /* One parallelism: the rows of one axis. A model family has a list of its own for each axis that it
@@ -99,6 +122,16 @@ typedef bool weft_pack_fn(void *user, const char *name, const weft_shape *shape,
 /* Such parameters become u8 (..., blocks, bytes), each expanded where it is used. Bitwise what they
  * are when they are expanded in the store. Forward graphs of whole tensors. */
 weft_status weft_pass_pack(const weft_graph *g, weft_pack_fn *of, void *user, weft_graph **out);
+
+/* ---- slice --------------------------------------------------------------------------------- */
+/* The axis with rows that cut and more than one rank; NULL: there is none. */
+const char *weft_slices_axis(const weft_recipe *recipe, const weft_mesh *mesh);
+/* What the shard pass does before it splits that axis, last of all: layers that the recipe's rows
+ * name run slice by slice, and what changes its split between them is taken apart likewise. Values
+ * are the same, to the bit where kernels do not look at how many groups there are. *out NULL: ranks
+ * of another axis have different samples, so that layers are not alike. */
+weft_status weft_pass_slice(const weft_graph *g, const weft_recipe *recipe,
+                            const weft_slices *slices, weft_graph **out);
 
 /* ---- narrow -------------------------------------------------------------------------------- */
 /* What models compute is kept in bf16; parameters, losses and what needs many digits stay f32, and

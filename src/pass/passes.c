@@ -30,9 +30,30 @@ static bool has_patterns(const weft_pass_setup *s)
     return s->recompute_count > 0 || (s->fates && s->fates->count > 0);
 }
 
+static const weft_pass_switches *switches_of(const weft_pass_setup *s)
+{
+    return s->switches ? s->switches : &weft_pass_defaults;
+}
+
+/* Layers are sliced before their axis is split, and pieces emitted where they are to start. */
 static weft_status run_shard(const weft_graph *g, const weft_pass_setup *s, weft_graph **out)
 {
-    return weft_pass_shard(g, s->mesh, s->rank, s->recipe, out);
+    weft_recipe recipe = *s->recipe;
+    weft_slices slices = recipe.slices ? *recipe.slices : (weft_slices){0};
+    if (!switches_of(s)->lift)
+        slices.lift_time = slices.lift_space = 0;
+    recipe.slices = recipe.slices && switches_of(s)->slice ? &slices : NULL;
+    return weft_pass_shard(g, s->mesh, s->rank, &recipe, out);
+}
+
+static bool has_slices(const weft_pass_setup *s)
+{
+    return has_several_ranks(s) && s->recipe->slices && weft_slices_axis(s->recipe, s->mesh);
+}
+
+static bool has_lift(const weft_pass_setup *s)
+{
+    return has_slices(s) && switches_of(s)->slice && s->recipe->slices->kind != WEFT_SLICES_OFF;
 }
 
 static bool is_narrow(const weft_pass_setup *s)
@@ -127,6 +148,42 @@ static weft_status say_order(const weft_graph *before, const weft_graph *after,
     return WEFT_OK;
 }
 
+/* Exchanges between layers: those behind a layer, and those that start in it. */
+static void count_pieces(const weft_graph *g, int64_t *late, int64_t *lifted)
+{
+    *late = *lifted = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_node *node = weft_graph_node(g, n);
+        const char *last = strrchr(node->scope, '.');
+        if (node->op != WEFT_OP_ALL_TO_ALL || !last || node->backward)
+            continue;
+        *late += !strcmp(last, ".late");
+        *lifted += !strcmp(last, ".exchange");
+    }
+}
+
+static weft_status say_slice(const weft_graph *before, const weft_graph *after,
+                             weft_pass_report *report)
+{
+    int64_t late, lifted;
+    (void)before;
+    count_pieces(after, &late, &lifted);
+    snprintf(report->changed, sizeof report->changed, "%lld exchanges between layers",
+             (long long)(late + lifted));
+    return WEFT_OK;
+}
+
+static weft_status say_lift(const weft_graph *before, const weft_graph *after,
+                            weft_pass_report *report)
+{
+    int64_t late, lifted;
+    (void)before;
+    count_pieces(after, &late, &lifted);
+    snprintf(report->changed, sizeof report->changed,
+             "%lld of them start while the layer before them is under way", (long long)lifted);
+    return WEFT_OK;
+}
+
 static weft_status say_views(const weft_graph *before, const weft_graph *after,
                              weft_pass_report *report)
 {
@@ -153,13 +210,17 @@ static weft_status say_views(const weft_graph *before, const weft_graph *after,
 #define HELP_OF(name, fallback, help) static const char name##_help[] = help;
 WEFT_PASS_LIST(HELP_OF)
 #undef HELP_OF
-#define SWITCHED(name) #name, name##_help, WEFT_PASS_RANK, offsetof(weft_pass_switches, name)
+#define SWITCHED_IN(stage, name) #name, name##_help, stage, offsetof(weft_pass_switches, name)
+#define SWITCHED(name) SWITCHED_IN(WEFT_PASS_RANK, name)
 
 static const row rows[] = {
     {"shard", "the graph of one rank: own parts of tensors, and collectives between them",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, has_several_ranks, run_shard, NULL},
     {"narrow", "what models compute is kept in bf16; parameters and sums stay f32",
      WEFT_PASS_WHOLE, (size_t)NEVER_OFF, is_narrow, run_narrow, NULL},
+    /* of shard's doing */
+    {SWITCHED_IN(WEFT_PASS_WHOLE, slice), has_slices, NULL, say_slice},
+    {SWITCHED_IN(WEFT_PASS_WHOLE, lift), has_lift, NULL, say_lift},
     {SWITCHED(recompute), has_patterns, run_recompute, NULL},
     {SWITCHED(regather), hands_parameters_on, run_regather, NULL},
     {SWITCHED(fuse), NULL, run_fuse, NULL},

@@ -2,7 +2,7 @@
  * generation and inspection go through it, so that what is inspected is what runs.
  *
  *   graph of whole tensors
- *      | shard, narrow                            WEFT_PASS_WHOLE
+ *      | shard, in it slice and lift; narrow          WEFT_PASS_WHOLE
  *   graph of one rank, forward
  *      | the caller: gradients, optimizer
  *   graph of one rank
@@ -18,6 +18,9 @@
 
 /* ROW(name, default, what it does), in the order of running. */
 #define WEFT_PASS_LIST(ROW)                                                                        \
+    ROW(slice, true,                                                                               \
+        "cuts layers whose groups do not see each other into slices with an exchange each")        \
+    ROW(lift, true, "starts exchanges of the first slices during the layer before theirs")         \
     ROW(recompute, true,                                                                           \
         "makes what `recompute` names, or memory.limit asks for, again in the backward")           \
     ROW(regather, true,                                                                            \

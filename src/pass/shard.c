@@ -13,6 +13,7 @@
  * parts are uneven. */
 #include "pass/pass.h"
 #include "pass/rewrite.h"
+#include "pass/stage.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ typedef struct axis_pass {
     const weft_graph *smallest;   /* like `from`, of the last rank */
     weft_layout_choice *plan;     /* by node of `from` */
     bool decides;                 /* writes `plan`; else follows it */
+    bool held;                    /* what is exchanged now is started where it stands */
 } axis_pass;
 
 static int slot_of(weft_layout l)
@@ -109,6 +111,7 @@ static weft_value emit_comm(axis_pass *p, weft_op op, weft_value of, weft_value 
                             weft_attr_comm attr, weft_layout to)
 {
     attr.axis = p->axis;
+    attr.late = p->held;
     const weft_value made = weft_emit(p->to, op, &in, 1, &attr);
     put_version(p, of, to, made);
     return made;
@@ -420,7 +423,9 @@ static void shard_node(axis_pass *p, const weft_node *n, weft_layout_choice *cho
         emit_node(p, n, in, choice->out);
     if (row && weft_graph_check(p->to) == WEFT_OK &&
         check_row(p, row, row->layout, n->scope, info_of(p, n->out[0])->shape.rank)) {
+        p->held = row->held;
         convert(p, n->out[0], row->layout);
+        p->held = false;
         p->home[n->out[0].id] = row->layout;
     }
 }
@@ -584,19 +589,30 @@ static weft_status copy_whole(const weft_graph *g, const weft_mesh *mesh, int ra
 
 /* ---- the pass ------------------------------------------------------------------------------ */
 
-/* Axes of more than one rank in the order in which the recipe first names them; the others leave
- * all values R. */
+/* The axis before which layers are sliced; -1: they are not. Stages hand over one value. */
+static int recipe_cuts(const weft_recipe *recipe, const weft_mesh *mesh)
+{
+    const char *axis = recipe->slices ? weft_slices_axis(recipe, mesh) : NULL;
+    const int stages = weft_mesh_axis(mesh, WEFT_STAGES_AXIS);
+    return axis && (stages < 0 || mesh->axis[stages].size == 1) ? weft_mesh_axis(mesh, axis) : -1;
+}
+
+/* Axes of more than one rank in the order in which the recipe first names them, and last that of
+ * slices, so that they are cut of what a rank has; the others leave all values R. */
 static int axis_order(const weft_mesh *mesh, const weft_recipe *recipe, int order[WEFT_MAX_AXES])
 {
     int count = 0;
+    const int cut = recipe_cuts(recipe, mesh);
     for (int r = 0; r < recipe->count; r++) {
         const int axis = weft_mesh_axis(mesh, recipe->row[r].axis);
-        bool known = axis < 0 || mesh->axis[axis].size == 1;
+        bool known = axis < 0 || mesh->axis[axis].size == 1 || axis == cut;
         for (int i = 0; i < count; i++)
             known |= order[i] == axis;
         if (!known)
             order[count++] = axis;
     }
+    if (cut >= 0)
+        order[count++] = cut;
     return count;
 }
 
@@ -651,6 +667,24 @@ static weft_status team_step(team *t, const weft_mesh *mesh, int axis, const wef
     return status;
 }
 
+/* All of the team alike; where axes before have left some ranks fewer samples, none. */
+static weft_status team_slice(team *t, const weft_recipe *recipe)
+{
+    weft_status_code status = WEFT_OK;
+    weft_graph *sliced[3] = {NULL};
+    bool alike = true;
+    for (int i = 0; i < t->count && status == WEFT_OK; i++) {
+        status = weft_pass_slice(t->graph[i], recipe, recipe->slices, &sliced[i]);
+        alike = alike && status == WEFT_OK && sliced[i] &&
+                weft_graph_node_count(sliced[i]) == weft_graph_node_count(sliced[0]);
+    }
+    for (int i = 0; i < t->count; i++) {
+        weft_graph_free(alike ? t->graph[i] : sliced[i]);
+        t->graph[i] = alike ? sliced[i] : t->graph[i];
+    }
+    return status;
+}
+
 weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank,
                             const weft_recipe *recipe, weft_graph **out)
 {
@@ -673,8 +707,12 @@ weft_status weft_pass_shard(const weft_graph *g, const weft_mesh *mesh, int rank
         status = t.graph[i] ? copy_whole(g, mesh, t.rank[i], recipe, t.graph[i])
                             : weft_fail(WEFT_E_MEMORY, "out of memory sharding a graph");
     }
-    for (int i = 0; i < axes && status == WEFT_OK; i++)
-        status = team_step(&t, mesh, order[i], recipe);
+    for (int i = 0; i < axes && status == WEFT_OK; i++) {
+        if (order[i] == recipe_cuts(recipe, mesh))
+            status = team_slice(&t, recipe);
+        if (status == WEFT_OK)
+            status = team_step(&t, mesh, order[i], recipe);
+    }
     const int own = axes > 1 && rank > 0 ? t.count - 1 : 0;
     if (status == WEFT_OK)
         status = weft_graph_verify(t.graph[own]);

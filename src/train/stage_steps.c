@@ -13,6 +13,7 @@ weft_place_of_run weft_place_by(const weft_run *run, const weft_run_models *mode
                                .passes = &run->passes,
                                .narrow = run->precision == WEFT_PRECISION_BF16,
                                .narrow_sums = run->gradient_sums == WEFT_PRECISION_BF16,
+                               .slices = &run->parallel.slices,
                                .zero = (int)run->parallel.zero};
     if (!models)
         return place;

@@ -67,6 +67,8 @@ static weft_status compose(const weft_place_of_run *place, weft_recipe *recipe)
     const weft_status_code status =
         weft_recipe_compose(all, count + (place->pipe != NULL), &place->mesh, recipe);
     weft_free(all);
+    if (status == WEFT_OK)
+        recipe->slices = place->slices;
     return status;
 }
 

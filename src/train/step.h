@@ -45,8 +45,9 @@ typedef struct weft_place_of_run {
     bool narrow, narrow_sums; /* programs that train compute in bf16 (pass/passes.h) */
     int zero; /* optimizer states (1), and gradients (2), in parts over the axis dp */
     bool own; /* of programs that add: terms of changing groups (weft_optimizer_config.own) */
-    weft_pipe *pipe;   /* borrowed; stages of the mesh: of programs that add. NULL: none */
-    const char *trunk; /* with `pipe`: the scope whose blocks are cut into stages */
+    const weft_slices *slices; /* of layers (pass/slice.c); NULL: they stay whole */
+    weft_pipe *pipe;           /* borrowed; stages of the mesh: of programs that add. NULL: none */
+    const char *trunk;         /* with `pipe`: the scope whose blocks are cut into stages */
 } weft_place_of_run;
 
 /* This rank, or the one that is planned for. */

@@ -62,6 +62,7 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                                const weft_place_of_run *place)
 {
     const weft_pass_switches *passes = place->passes ? place->passes : &weft_pass_defaults;
+    const weft_slices *slices = place->slices;
     const double numbers[] = {o->beta1,
                               o->beta2,
                               o->eps,
@@ -82,6 +83,11 @@ static weft_program_key key_of(const weft_graph *whole, const weft_optimizer_con
                               place->away_states,
                               (double)place->room,
                               place->no_overlap,
+                              slices ? slices->kind : -1,
+                              slices ? (double)slices->time : 0,
+                              slices ? (double)slices->space : 0,
+                              slices ? (double)slices->lift_time : 0,
+                              slices ? (double)slices->lift_space : 0,
                               (double)place->bulletin};
     weft_program_key key = {.graph = weft_graph_hash(whole),
                             .options = XXH3_64bits(passes, sizeof *passes),

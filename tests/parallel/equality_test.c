@@ -39,8 +39,14 @@ static const char *const models[] = {
     MOE(",\"num_routed_experts\":6,\"scoring_func\":\"sigmoid\",\"score_correction_bias\":true,"
         "\"n_group\":3,\"topk_group\":2,\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,"
         "\"capacity_factor\":0.75"),
+    /* layers over frames and over places, in slices */
+    "{\"_class_name\":\"STDiT3\",\"hidden_size\":24,\"num_heads\":3,\"in_channels\":3,"
+    "\"pred_sigma\":false,\"depth\":2,\"caption_channels\":6,\"input_sq_size\":32}",
+    "{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":8,\"in_channels\":3,\"num_layers\":2,\"sample_size\":4,"
+    "\"patch_size\":1,\"caption_channels\":6}",
 };
-enum { DENSE, DROPLESS, CAPACITY, MODELS };
+enum { DENSE, DROPLESS, CAPACITY, STDIT, LATTE, MODELS };
 
 static weft_graph *whole_graph(const weft_model *model)
 {
@@ -182,6 +188,7 @@ static weft_status train(job *j)
                                .mesh = j->mesh,
                                .backend = &weft_backend_cpu,
                                .zero = j->layout->zero,
+                               .slices = &weft_slices_default,
                                .bulletin = weft_bulletin_floats(weft_mesh_ranks(&j->mesh))};
     weft_status_code status = make_steps(j, &place, &work, &update);
     int64_t messages, before = 0, after = 0;
@@ -455,4 +462,18 @@ Test(equality, experts_on_all_ranks)
     COMPARE({"dp=2", .model = DROPLESS}, {"tp=2", .model = DROPLESS}, {"cp=2", .model = DROPLESS},
             {"fsdp=2", .model = CAPACITY}, {"tp=3", .model = CAPACITY},
             {"cp=2", .model = CAPACITY});
+}
+
+/* ---- spatial and temporal layers, in slices (pass/slice.c) ------------------------------------ */
+
+Test(equality, layers_in_slices)
+{
+    COMPARE({"cp=2", .model = STDIT}, {"cp=3", .model = LATTE}, {"cp=4", .model = STDIT},
+            {"cp=2", .parts = true, .model = LATTE});
+}
+
+Test(equality, layers_in_slices_and_one_axis)
+{
+    COMPARE({"dp=2,cp=2", .model = STDIT}, {"dp=2,cp=2", 1, .model = LATTE},
+            {"fsdp=2,cp=2", .model = STDIT}, {"cp=2,tp=2", .model = LATTE});
 }

@@ -1,0 +1,277 @@
+/* Spatial and temporal layers in slices (pass/slice.c): forward of small STDiT3 and Latte on ranks
+ * as threads, whose frames, places and samples divide nothing.
+ *
+ *   close    outputs of any number of slices to 1e-5 of one rank's, and to 1e-6 of those of whole
+ *            layers (slices: off): matrix products take other kernels for fewer rows
+ *   bitwise  those of whole layers by ref, whose products do not
+ *   less     bytes sent: one exchange of the activations between two layers, and nothing else */
+#include "../model_of.h"
+#include "base/rng.h"
+#include "pass/passes.h"
+#include "runtime/comm.h"
+#include "runtime/part.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { RANKS = 4, TEXT = 4, WIDTH = 6 };
+
+static const char stdit[] =
+    "{\"_class_name\":\"STDiT3\",\"hidden_size\":24,\"num_heads\":3,\"in_channels\":3,"
+    "\"pred_sigma\":false,\"depth\":2,\"caption_channels\":6,\"input_sq_size\":32}";
+static const char latte[] =
+    "{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":3,"
+    "\"attention_head_dim\":8,\"in_channels\":3,\"num_layers\":2,\"sample_size\":4,"
+    "\"caption_channels\":6}";
+
+typedef struct setting {
+    const char *model, *mesh;
+    int64_t batch, frames, height, width;
+    bool mask; /* frames that are given: rows of their own in each layer */
+    weft_slices slices;
+    bool exact; /* f64 */
+} setting;
+
+typedef struct job {
+    const setting *of;
+    weft_mesh mesh;
+    weft_comm *comm;
+    int rank;
+    float *out; /* the whole prediction */
+    int64_t count, sent, arena;
+    char error[400];
+} job;
+
+static float value_of(const char *name, int64_t index)
+{
+    uint64_t seed = 99;
+    for (const char *c = name; *c; c++)
+        seed = weft_seed_mix(seed, (uint64_t)*c);
+    const double normal = weft_random_normal(seed, WEFT_RNG_TEST, (uint64_t)index);
+    if (!strcmp(name, "batch.x_mask"))
+        return normal > 0;
+    return (float)(!strcmp(name, "batch.timestep") ? 500 + 300 * tanh(normal)
+                   : strncmp(name, "batch.", 6)    ? 0.3 * normal
+                                                   : normal);
+}
+
+static weft_graph *whole_graph(const setting *s)
+{
+    const weft_model model = model_of(s->model);
+    weft_graph *g = weft_graph_create();
+    const weft_model_size size = {s->batch, s->frames, s->height, s->width, TEXT};
+    weft_ports p = weft_ports_none();
+    static const weft_port in[] = {WEFT_PORT_LATENTS, WEFT_PORT_TIMESTEP, WEFT_PORT_TEXT};
+    for (int i = 0; i < WEFT_COUNT(in); i++)
+        p.at[in[i]] = weft_model_input(g, &model, &size, in[i], "batch.");
+    if (s->mask)
+        p.at[WEFT_PORT_FRAME_MASK] =
+            weft_model_input(g, &model, &size, WEFT_PORT_FRAME_MASK, "batch.");
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    weft_output(g, "sample", p.at[WEFT_PORT_PREDICTION]);
+    return g;
+}
+
+static void fill(const weft_tensor *t)
+{
+    const weft_box own = weft_box_of(t), all = weft_box_whole(&t->whole);
+    const int64_t count = weft_shape_count(&t->whole);
+    float *whole = weft_alloc((count + 1) * (int64_t)sizeof *whole);
+    for (int64_t i = 0; i < count; i++)
+        whole[i] = value_of(t->name, i);
+    weft_box_copy(&own, t->data, t->dtype, &all, whole, WEFT_F32);
+    weft_free(whole);
+}
+
+static void fill_inputs(const weft_graph *g, weft_program *program)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++) {
+        const weft_value v = weft_graph_node(g, n)->out[0];
+        if (weft_graph_node(g, n)->op != WEFT_OP_INPUT)
+            continue;
+        weft_tensor t = weft_tensor_of(g, v);
+        t.data = weft_program_input(program, weft_value_get(g, v)->name)->data;
+        fill(&t);
+    }
+}
+
+static weft_status forward(job *j)
+{
+    const weft_model model = model_of(j->of->model);
+    weft_graph *g = whole_graph(j->of);
+    weft_program *program = NULL;
+    weft_recipe recipe = {0};
+    weft_store *store = weft_store_create();
+    weft_status_code status = WEFT_OK;
+    WEFT_GO(weft_recipe_compose(model.family->recipe, model.family->recipes, &j->mesh, &recipe));
+    recipe.slices = &j->of->slices;
+    const weft_pass_setup setup = {.mesh = &j->mesh, .rank = j->rank, .recipe = &recipe};
+    WEFT_GO(weft_passes_run(WEFT_PASS_WHOLE, &setup, false, &g, NULL));
+    WEFT_GO(weft_passes_run(WEFT_PASS_RANK, &setup, false, &g, NULL));
+    const weft_program_options options = {.backend = j->of->exact ? &weft_backend_ref : NULL,
+                                          .mesh = &j->mesh,
+                                          .guard = true,
+                                          .threads = 1};
+    WEFT_GO(weft_program_compile(g, &options, &program));
+    WEFT_GO(weft_store_init(store, g, 7));
+    weft_group *world = NULL;
+    if (j->comm)
+        WEFT_GO(weft_comm_world(j->comm, &world));
+    WEFT_GO(weft_program_bind(program, store, world));
+    for (int64_t t = 0; t < weft_store_count(store); t++)
+        fill(weft_store_at(store, t));
+    fill_inputs(g, program);
+    WEFT_GO(weft_program_run(program));
+    const weft_tensor *out = weft_program_output(program, "sample");
+    j->count = weft_shape_count(&out->shape);
+    j->out = weft_alloc(j->count * (int64_t)sizeof *j->out);
+    memcpy(j->out, out->data, (size_t)j->count * sizeof *j->out);
+    j->sent = weft_program_comm_times(program).wire_bytes;
+    j->arena = weft_program_plan(program)->arena_bytes;
+out:
+    weft_program_free(program);
+    weft_recipe_free(&recipe);
+    weft_store_free(store);
+    weft_graph_free(g);
+    return status;
+}
+
+static void *run_rank(void *user)
+{
+    job *j = user;
+    if (forward(j) != WEFT_OK)
+        snprintf(j->error, sizeof j->error, "%s", weft_error_message());
+    return NULL;
+}
+
+static int run(const setting *of, job *jobs)
+{
+    weft_mesh mesh;
+    weft_comm *comm[RANKS];
+    pthread_t thread[RANKS];
+    cr_assert_eq(weft_mesh_parse(of->mesh, &mesh), WEFT_OK, "%s", weft_error_message());
+    const int ranks = weft_mesh_ranks(&mesh);
+    cr_assert(ranks <= RANKS, "%s", of->mesh);
+    cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
+    for (int r = 0; r < ranks; r++) {
+        jobs[r] = (job){.of = of, .mesh = mesh, .comm = ranks > 1 ? comm[r] : NULL, .rank = r};
+        weft_comm_set_deadline(comm[r], 120);
+        pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
+    }
+    for (int r = 0; r < ranks; r++)
+        pthread_join(thread[r], NULL);
+    for (int r = 0; r < ranks; r++) {
+        weft_comm_free(comm[r]);
+        cr_assert_str_empty(jobs[r].error, "%s, rank %d: %s", of->mesh, r, jobs[r].error);
+    }
+    return ranks;
+}
+
+static void end(job *jobs, int ranks)
+{
+    for (int r = 0; r < ranks; r++)
+        weft_free(jobs[r].out);
+}
+
+static double distance(const job *a, const job *b)
+{
+    double worst = 0, largest = 0;
+    cr_assert_eq(a->count, b->count);
+    for (int64_t i = 0; i < a->count; i++) {
+        largest = fmax(largest, fabs((double)a->out[i]));
+        worst = fmax(worst, fabs((double)a->out[i] - (double)b->out[i]));
+        if (!(fabs((double)b->out[i]) < 1e9))
+            return INFINITY;
+    }
+    return worst / largest;
+}
+
+#define SLICES(t, s, lt, ls)                                                                       \
+    {                                                                                              \
+        WEFT_SLICES_ON, t, s, lt, ls                                                               \
+    }
+static const weft_slices off = {.kind = WEFT_SLICES_OFF};
+
+/* All slices of one setting against one rank, and against whole layers. */
+static void compare(const char *model, const char *mesh, const int64_t size[4], bool mask)
+{
+    static const weft_slices slices[] = {SLICES(2, 2, 0, 0), SLICES(4, 4, 1, 3), SLICES(3, 2, 2, 1),
+                                         SLICES(100, 100, 100, 100)};
+    setting at = {model, "", size[0], size[1], size[2], size[3], mask, off, false};
+    job one[RANKS], plain[RANKS], many[RANKS];
+    for (int exact = 0; exact < 2; exact++) {
+        at.slices = off;
+        at.exact = exact;
+        at.mesh = "";
+        run(&at, one);
+        at.mesh = mesh;
+        const int ranks = run(&at, plain);
+        for (int r = 0; r < ranks; r++)
+            cr_expect(distance(one, &plain[r]) <= 1e-5, "%s, rank %d: off by %g", mesh, r,
+                      distance(one, &plain[r]));
+        for (int i = exact; i < WEFT_COUNT(slices); i += 1 + exact) {
+            at.slices = slices[i];
+            run(&at, many);
+            for (int r = 0; r < ranks; r++)
+                cr_expect(distance(&plain[r], &many[r]) <= (exact ? 0 : 1e-6),
+                          "%s, %lld x %lld slices, rank %d: off by %g", mesh,
+                          (long long)slices[i].time, (long long)slices[i].space, r,
+                          distance(&plain[r], &many[r]));
+            end(many, ranks);
+        }
+        end(plain, ranks);
+        end(one, 1);
+    }
+}
+
+Test(slices, frames_and_places_divide)
+{
+    compare(stdit, "cp=2", (int64_t[]){1, 8, 8, 8}, false);
+    compare(latte, "cp=2", (int64_t[]){1, 8, 8, 8}, false);
+}
+
+Test(slices, samples_are_cut_too)
+{
+    compare(stdit, "cp=2", (int64_t[]){2, 16, 8, 8}, false);
+    compare(latte, "cp=4", (int64_t[]){3, 8, 8, 8}, false);
+}
+
+Test(slices, nothing_divides)
+{
+    compare(stdit, "cp=2", (int64_t[]){2, 7, 6, 10}, true);
+    compare(stdit, "cp=3", (int64_t[]){1, 5, 7, 9}, true);
+    compare(stdit, "cp=4", (int64_t[]){2, 3, 2, 6}, false);
+    compare(latte, "cp=3", (int64_t[]){2, 7, 6, 10}, false);
+    compare(latte, "cp=4", (int64_t[]){1, 5, 2, 6}, false);
+}
+
+/* Groups of one frame: nothing to slice between. */
+Test(slices, a_picture)
+{
+    compare(stdit, "cp=2", (int64_t[]){2, 1, 6, 10}, false);
+    compare(latte, "cp=2", (int64_t[]){1, 1, 6, 10}, false);
+}
+
+Test(slices, beside_other_axes)
+{
+    compare(stdit, "dp=2,cp=2", (int64_t[]){4, 7, 6, 10}, false);
+    compare(stdit, "dp=2,cp=2", (int64_t[]){3, 7, 6, 10}, false);
+    compare(stdit, "fsdp=2,cp=2", (int64_t[]){2, 7, 6, 10}, true);
+    compare(latte, "cp=2,tp=2", (int64_t[]){2, 7, 6, 10}, false);
+}
+
+/* Between two layers each rank sends what others need of its activations once. */
+Test(slices, sent_once)
+{
+    const setting at = {stdit, "cp=2", 2, 8, 8, 8, false, SLICES(4, 4, 1, 3)};
+    job many[RANKS];
+    const int ranks = run(&at, many);
+    const int64_t activations = (int64_t)2 * 8 * 16 * 24 * 4;
+    for (int r = 0; r < ranks; r++) /* the last has the prediction's 12 channels; it is gathered */
+        cr_expect_eq(many[r].sent,
+                     3 * activations / 4 + activations / 8 + 2 * 8 * 8 * 8 * 3 * 4 / 2, "%lld",
+                     (long long)many[r].sent);
+    end(many, ranks);
+}
