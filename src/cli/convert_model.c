@@ -287,21 +287,29 @@ static void name_of(const converting *v, const made *m, char name[400])
     snprintf(name, 400, "%s%s", v->prefix, m->is.name);
 }
 
+/* Part `p` as it stands in `m`: all of it, its halves exchanged, or (0, 1) one of them. */
+static weft_status put_halves(converting *v, const char *name, const made *m, int p, int only)
+{
+    float *merged;
+    const int64_t count = m->part[p]->count, half = m->is.turned || only >= 0 ? count / 2 : 0;
+    WEFT_TRY(merge(v, m, p, &merged));
+    weft_status_code status = WEFT_OK;
+    if (only != 0)
+        status = put_part(v, name, m, p, merged, half, count - half);
+    if (status == WEFT_OK && half && only != 1)
+        status = put_part(v, name, m, p, merged, 0, half);
+    weft_free(merged);
+    weft_map_forget(m->part[p]->data, m->part[p]->bytes);
+    return status;
+}
+
 static weft_status put_made(converting *v, const made *m)
 {
     char name[400];
     name_of(v, m, name);
-    for (int p = 0; p < m->is.parts; p++) {
-        float *merged;
-        const int64_t count = m->part[p]->count, half = m->is.turned ? count / 2 : 0;
-        WEFT_TRY(merge(v, m, p, &merged));
-        weft_status_code status = put_part(v, name, m, p, merged, half, count - half);
-        if (status == WEFT_OK && half)
-            status = put_part(v, name, m, p, merged, 0, half);
-        weft_free(merged);
-        weft_map_forget(m->part[p]->data, m->part[p]->bytes);
-        WEFT_TRY(status);
-    }
+    for (int i = 0; i < (m->is.in_turn ? 2 : 1); i++)
+        for (int p = 0; p < m->is.parts; p++)
+            WEFT_TRY(put_halves(v, name, m, p, m->is.in_turn ? i : -1));
     return WEFT_OK;
 }
 

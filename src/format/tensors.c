@@ -344,6 +344,21 @@ weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor
     return weft_tensors_append(to, &t);
 }
 
+weft_status weft_tensors_part(weft_tensors *to, int64_t row, int64_t second, int64_t half)
+{
+    weft_stored_tensor *t = &to->tensor[to->count - 1];
+    const int64_t each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : 1;
+    if (t->rank < 1 || t->first || t->swapped || row < 0 || second < row + half ||
+        second + half > t->dim[0])
+        return weft_fail(WEFT_E_INTERNAL, "%s: no two times %lld rows of \"%s\"", t->file,
+                         (long long)half, t->name);
+    t->first = row;
+    t->between = second - row - half;
+    t->dim[0] = 2 * half;
+    t->count = 2 * half * each;
+    return WEFT_OK;
+}
+
 void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim)
 {
     weft_stored_tensor *t = &to->tensor[to->count - 1];
@@ -400,12 +415,13 @@ static void read_straight(const weft_stored_tensor *t, int64_t first, int64_t co
 void weft_stored_read(const weft_stored_tensor *t, int64_t first, int64_t count, float *to)
 {
     const int64_t each = t->rank > 0 && t->dim[0] > 0 ? t->count / t->dim[0] : t->count;
-    const int64_t begin = t->first * each, half = t->count / 2;
+    const bool halves = t->swapped || t->between;
+    const int64_t half = t->count / 2;
     while (count > 0) {
-        const int64_t left = t->swapped && first < half ? half - first : t->count - first;
+        const int64_t left = halves && first < half ? half - first : t->count - first;
         const int64_t here = count < left ? count : left;
         const int64_t at = !t->swapped ? first : first < half ? first + half : first - half;
-        read_straight(t, begin + at, here, to);
+        read_straight(t, (t->first + (at < half ? 0 : t->between)) * each + at, here, to);
         first += here;
         to += here;
         count -= here;

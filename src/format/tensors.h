@@ -35,16 +35,23 @@ typedef struct weft_stored_tensor {
     const char *file; /* for messages */
     const weft_packing *packing; /* NULL: `data` are elements of dtype */
     const weft_scaling *scaling; /* NULL: none */
-    /* A view of some rows (along dim 0) of a stored tensor: where they begin in `data`, and whether
-     * the halves of them change places. */
-    int64_t first;
+    /* A view of some rows (along dim 0) of a stored tensor: where they begin in `data`, how many of
+     * others lie between their halves, and whether these change places. */
+    int64_t first, between;
     bool swapped;
 } weft_stored_tensor;
 
 /* Elements of dtype in C order at `data`, nothing to be done to them. */
 static inline bool weft_stored_is_plain(const weft_stored_tensor *t)
 {
-    return !t->packing && !t->scaling && !t->swapped && t->first == 0;
+    return !t->packing && !t->scaling && !t->swapped && t->first == 0 && t->between == 0;
+}
+/* Where row `row` of the view is in what is stored. */
+static inline int64_t weft_stored_row(const weft_stored_tensor *t, int64_t row)
+{
+    const int64_t half = t->dim[0] / 2;
+    const int64_t at = t->swapped ? (row + half) % t->dim[0] : row;
+    return t->first + at + (at < half ? 0 : t->between);
 }
 /* "bf16", "Q4_K". */
 const char *weft_stored_type(const weft_stored_tensor *t);
@@ -77,6 +84,9 @@ weft_status weft_tensors_review(weft_tensors *tensors, weft_tensors_viewer with,
 /* For a viewer: `tensor`, or `rows` rows of it from `row` on, under `name`. */
 weft_status weft_tensors_view(weft_tensors *to, const weft_stored_tensor *tensor, const char *name,
                               int64_t row, int64_t rows, bool swapped);
+/* The rows of the last one that was added become two halves of `half` rows, the first from `row`
+ * on, the second from `second` on. */
+weft_status weft_tensors_part(weft_tensors *to, int64_t row, int64_t second, int64_t half);
 /* The last one that was added has these dims, of as many elements. */
 void weft_tensors_reshape(weft_tensors *to, int rank, const int64_t *dim);
 

@@ -178,6 +178,8 @@ static weft_status make_all(writing *w)
     snprintf(scope, sizeof scope, "%s.", w->file->scope);
     if (w->form->original)
         d = weft_dialect_named(w->file->family, w->file->graph, scope, "original");
+    if (d && d->no_adapters)
+        d = NULL;
     for (int64_t i = 0; i < w->count; i++)
         WEFT_TRY(make(w, &w->pair[i], d));
     return WEFT_OK;

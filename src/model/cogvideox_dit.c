@@ -379,8 +379,39 @@ static const weft_port_row ports[] = {
     {WEFT_PORT_PREDICTION, true,  "sample", .form = WEFT_VIDEO_BTCYX},
 };
 
+/* Those of SwissArmyTransformer: what the blocks share with others, and beside them "mixins". The
+ * modulation of both streams is one: video's six and text's six, three of each in turn. */
+static const weft_rename_rule original[] = {
+    {"mixins.adaln_layer.adaLN_modulations.#.1",    "transformer_blocks.#.%{norm1,norm2}.linear"},
+    {"mixins.adaln_layer.query_layernorm_list.#",   "transformer_blocks.#.attn1.norm_q"},
+    {"mixins.adaln_layer.key_layernorm_list.#",     "transformer_blocks.#.attn1.norm_k"},
+    {"transformer.layers.#.input_layernorm",        "transformer_blocks.#.norm1.norm"},
+    {"transformer.layers.#.post_attention_layernorm", "transformer_blocks.#.norm2.norm"},
+    {"transformer.layers.#.attention.query_key_value",
+     "transformer_blocks.#.attn1.{to_q,to_k,to_v}"},
+    {"transformer.layers.#.attention.dense",        "transformer_blocks.#.attn1.to_out.0"},
+    {"transformer.layers.#.mlp.dense_h_to_4h",      "transformer_blocks.#.ff.net.0.proj"},
+    {"transformer.layers.#.mlp.dense_4h_to_h",      "transformer_blocks.#.ff.net.2"},
+    {"time_embed.0",                                "time_embedding.linear_1"},
+    {"time_embed.2",                                "time_embedding.linear_2"},
+    {"ofs_embed.0",                                 "ofs_embedding.linear_1"},
+    {"ofs_embed.2",                                 "ofs_embedding.linear_2"},
+    {"mixins.patch_embed",                          "patch_embed"},
+    {"mixins.final_layer.norm_final",               "norm_out.norm"},
+    {"transformer.final_layernorm",                 "norm_final"},
+    {"mixins.final_layer.linear",                   "proj_out"},
+    {"mixins.final_layer.adaLN_modulation.1",       "norm_out.linear"},
+    {"mixins.pos_embed.pos_embedding",              "{patch_embed.pos_embedding}"},
+    {"mixins.pos_embed.freqs_sin",                  ""}, /* computed */
+    {"mixins.pos_embed.freqs_cos",                  ""},
+    {"transformer.word_embeddings",                 ""}, /* of no use to it */
+    {"transformer.position_embeddings",             ""},
+};
+
 static const weft_dialect dialects[] = {
     {"diffusers", "patch_embed.text_proj.weight", NULL, 0},
+    {"original", "mixins.patch_embed.text_proj.weight", original,
+     sizeof original / sizeof *original, .no_adapters = true},
 };
 
 static const weft_reading readings[] = {

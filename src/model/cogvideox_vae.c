@@ -341,8 +341,25 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+/* Those of SwissArmyTransformer, which are latent diffusion's with norms of their own. */
+static const weft_rename_rule original[] = {
+    {"decoder.up.0",         "decoder.up_blocks.3"},
+    {"decoder.up.1",         "decoder.up_blocks.2"},
+    {"decoder.up.2",         "decoder.up_blocks.1"},
+    {"decoder.up.3",         "decoder.up_blocks.0"},
+    {"encoder.down.#",       "encoder.down_blocks.#"},
+    {"block",                "resnets"},
+    {"downsample",           "downsamplers.0"},
+    {"upsample",             "upsamplers.0"},
+    {"nin_shortcut",         "conv_shortcut"},
+    {"mid.block_1",          "mid_block.resnets.0"},
+    {"mid.block_2",          "mid_block.resnets.1"},
+    {"loss",                 ""}, /* of its training */
+};
 static const weft_dialect dialects[] = {
     {"diffusers", "decoder.up_blocks.0.resnets.0.norm1.conv_y.conv.weight", NULL, 0},
+    {"original", "decoder.up.0.block.0.norm1.conv_y.conv.weight", original,
+     sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_cogvideox_vae = {

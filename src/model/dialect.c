@@ -87,12 +87,22 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
     return true;
 }
 
-bool weft_dialect_turned(char *name)
+static bool take_mark(char *name, char sign)
 {
-    char *mark = strchr(name, '~');
+    char *mark = strchr(name, sign);
     if (mark)
         memmove(mark, mark + 1, strlen(mark));
     return mark != NULL;
+}
+
+bool weft_dialect_turned(char *name)
+{
+    return take_mark(name, '~');
+}
+
+bool weft_dialect_in_turn(char *name)
+{
+    return take_mark(name, '%');
 }
 
 /* Alternative `index` of "before{a,b,c}behind", the brackets being `pair`, into out. */
@@ -208,6 +218,30 @@ static weft_status add(const adoption *a, weft_tensors *to, const weft_stored_te
     return WEFT_OK;
 }
 
+/* The first halves of the rows of all parts, then the second ones. */
+static weft_status add_halves(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
+                              const char *names)
+{
+    char name[700];
+    int64_t all = 0, half = 0, at = 0;
+    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++) {
+        const weft_shape *shape = shape_of(a, name);
+        if (!shape)
+            return WEFT_OK;
+        all += shape->rank > 0 ? shape->dim[0] : 0;
+    }
+    if (t->rank < 1 || t->dim[0] != all)
+        return weft_fail(WEFT_E_SHAPE,
+                         "%s: \"%s\" has %lld rows, its parts in the model (%s) other than these",
+                         t->file, t->name, (long long)(t->rank > 0 ? t->dim[0] : 0), names);
+    for (int i = 0; weft_dialect_part(names, i, name, sizeof name); i++, at += half) {
+        half = shape_of(a, name)->dim[0] / 2;
+        WEFT_TRY(weft_tensors_view(to, t, name, 0, t->dim[0], false));
+        WEFT_TRY(weft_tensors_part(to, at, all / 2 + at, half));
+    }
+    return WEFT_OK;
+}
+
 /* A fused tensor: the rows of each part are those of the model's param. */
 static weft_status add_cut(const adoption *a, weft_tensors *to, const weft_stored_tensor *t,
                            const char *names)
@@ -242,6 +276,8 @@ static weft_status adopt_tensor(void *user, const weft_stored_tensor *t, weft_te
     if (name[0] == '.' || !name[0]) /* its beginning became "" */
         return WEFT_OK;
     settle(a, name, sizeof name);
+    if (weft_dialect_in_turn(name))
+        return add_halves(a, to, t, name);
     if (strchr(name, '{'))
         return add_cut(a, to, t, name);
     const bool turned = weft_dialect_turned(name);
@@ -260,6 +296,7 @@ static bool read_as(const weft_dialect *d, const weft_graph *g, const char *scop
         return false;
     settle(&a, ours, sizeof ours);
     theirs->turned = weft_dialect_turned(ours);
+    theirs->in_turn = weft_dialect_in_turn(ours);
     theirs->parts = 0;
     while (
         theirs->parts < WEFT_DIALECT_PARTS &&
@@ -313,6 +350,7 @@ static void undo(undoing *u, int rule, const char *name, int replaced, int ones)
         char ours[300], one[300], alternative[300], made[600];
         snprintf(ours, sizeof ours, "%s", r->ours);
         weft_dialect_turned(ours);
+        weft_dialect_in_turn(ours);
         for (int i = 0; choose(ours, "{}", i, one, sizeof one); i++)
             for (int k = 0; choose(one, "[]", k, alternative, sizeof alternative); k++) {
                 snprintf(made, sizeof made, "%s", name);

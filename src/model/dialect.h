@@ -17,6 +17,8 @@ bool weft_dialect_rename(const weft_dialect *d, const char *name, char *out, siz
 bool weft_dialect_part(const char *name, int index, char *out, size_t size);
 /* Takes the mark of a turned tensor out of the name; false: there is none. */
 bool weft_dialect_turned(char *name);
+/* The same of parts whose halves lie in turn. */
+bool weft_dialect_in_turn(char *name);
 
 /* Makes the tensors of `file` those of params of `g` (of a model of the family, whose names begin
  * with `prefix` there): renamed, fused ones cut, halves exchanged, dims of 1 as the model has them.
@@ -40,8 +42,9 @@ typedef struct weft_their_tensor {
     char name[300];
     char part[WEFT_DIALECT_PARTS][300]; /* the model's names, one behind the other along dim 0 */
     int parts;
-    bool turned; /* the halves of its rows change places */
-    int ones;    /* dims of 1 that a matrix has behind the model's */
+    bool turned;  /* the halves of its rows change places */
+    bool in_turn; /* the first halves of all parts, then the second ones */
+    int ones;     /* dims of 1 that a matrix has behind the model's */
 } weft_their_tensor;
 
 /* The tensor of the dialect that holds the model's `name` (of an item, where that is one of a

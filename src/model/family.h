@@ -258,8 +258,9 @@ typedef struct weft_named_config {
 /* One way of naming a checkpoint's tensors. The rules are tried in order, and each replaces every
  * `theirs` that stands between dots or ends of the name. "#" in `theirs` is any number, and in
  * `ours` the same one (the second the second). "{a,b,c}" in `ours`: theirs is these tensors one
- * after the other along dim 0; "[a,b]": the one of these that the model has; "~": its halves along
- * dim 0 change places. "" for the beginning of a name: the model does not have the tensor. */
+ * after the other along dim 0, "%{a,b}" the first halves of all and then the second ones; "[a,b]":
+ * the one of these that the model has; "~": its halves along dim 0 change places. "" for the
+ * beginning of a name: the model does not have the tensor. */
 typedef struct weft_rename_rule {
     const char *theirs, *ours;
     int ones; /* dims of 1 that their matrices have behind ours */
@@ -270,6 +271,7 @@ typedef struct weft_dialect {
     const weft_rename_rule *rule;
     int rules;
     int spellings; /* the first so many rules are other spellings of theirs: read, never written */
+    bool no_adapters; /* their readers want the model's own names: none is written in these */
 } weft_dialect;
 
 typedef struct weft_text_shape {

@@ -226,8 +226,30 @@ static const weft_named_config sizes[] = {
     {NULL, NULL},
 };
 
+/* Its authors' files have diffusers' names; ComfyUI's are those of latent diffusion. */
+static const weft_rename_rule original[] = {
+    {"decoder.up.0",         "decoder.up_blocks.3"},
+    {"decoder.up.1",         "decoder.up_blocks.2"},
+    {"decoder.up.2",         "decoder.up_blocks.1"},
+    {"decoder.up.3",         "decoder.up_blocks.0"},
+    {"encoder.down.#",       "encoder.down_blocks.#"},
+    {"block",                "resnets"},
+    {"downsample",           "downsamplers.0"},
+    {"upsample",             "upsamplers.0"},
+    {"nin_shortcut",         "conv_shortcut"},
+    {"mid.block_1",          "mid_block.resnets.0"},
+    {"mid.block_2",          "mid_block.resnets.1"},
+    {"mid.attn_1.norm",      "mid_block.attentions.0.group_norm"},
+    {"mid.attn_1.q",         "mid_block.attentions.0.to_q", 3},
+    {"mid.attn_1.k",         "mid_block.attentions.0.to_k", 3},
+    {"mid.attn_1.v",         "mid_block.attentions.0.to_v", 3},
+    {"mid.attn_1.proj_out",  "mid_block.attentions.0.to_out.0", 3},
+    {"norm_out",             "conv_norm_out"},
+};
 static const weft_dialect dialects[] = {
     {"diffusers", "decoder.up_blocks.0.upsamplers.0.conv.conv.weight", NULL, 0},
+    {"original", "decoder.up.1.upsample.conv.conv.weight", original,
+     sizeof original / sizeof *original},
 };
 
 const weft_family weft_family_hunyuan_vae = {

@@ -167,17 +167,16 @@ static void copy_packed(const weft_stored_tensor *from, const weft_box *whole, i
                         weft_tensor *to)
 {
     const weft_box own = weft_box_of(to);
-    const int64_t rows = whole->shape.dim[d], half = rows / 2,
-                  each = weft_shape_count(&whole->shape) / rows;
+    const int64_t rows = whole->shape.dim[d], each = weft_shape_count(&whole->shape) / rows;
     const char *data = from->data;
     weft_box part = *whole;
     part.shape.dim[d] = 1;
     for (int64_t row = own.start[d]; row < own.start[d] + own.shape.dim[d]; row++) {
-        const int64_t at = from->first + (!from->swapped ? row : (row + half) % rows);
         part.start[d] = row;
-        weft_box_copy(&own, to->data, WEFT_U8, &part, data + at * each, WEFT_U8);
+        weft_box_copy(&own, to->data, WEFT_U8, &part, data + weft_stored_row(from, row) * each,
+                      WEFT_U8);
     }
-    weft_map_forget(data + from->first * each, rows * each);
+    weft_map_forget(data + from->first * each, (rows + from->between) * each);
 }
 
 /* The own box of what the file holds whole; of a stack item `item` alone. */

@@ -174,6 +174,41 @@ def ldm_unet(n):
     return "model.diffusion_model." + n
 
 
+def sat(n):
+    n = sub(n, (r"^norm_final", "transformer.final_layernorm"), (r"^norm_out\.norm", "mixins.final_layer.norm_final"),
+            (r"^norm_out\.linear", "mixins.final_layer.adaLN_modulation.1"), (r"^proj_out", "mixins.final_layer.linear"),
+            (r"^patch_embed\.pos_embedding", "mixins.pos_embed.pos_embedding"), (r"^patch_embed", "mixins.patch_embed"),
+            (r"^time_embedding\.linear_1", "time_embed.0"), (r"^time_embedding\.linear_2", "time_embed.2"),
+            (r"^ofs_embedding\.linear_1", "ofs_embed.0"), (r"^ofs_embedding\.linear_2", "ofs_embed.2"))
+    block = re.match(r"transformer_blocks\.(\d+)\.(.*)\.(weight|bias)", n)
+    if block:
+        i, what, kind = block.groups()
+        if what.endswith(".linear"):
+            return f"model.diffusion_model.mixins.adaln_layer.adaLN_modulations.{i}.1.{kind}", int(what[4]) - 1, "in turn"
+        if what.startswith("attn1.to_") and len(what) == 10:
+            return f"model.diffusion_model.transformer.layers.{i}.attention.query_key_value.{kind}", "qkv".index(what[-1])
+        if what.startswith("attn1.norm"):
+            n = f"mixins.adaln_layer.{'query' if what[-1] == 'q' else 'key'}_layernorm_list.{i}.{kind}"
+        else:
+            n = f"transformer.layers.{i}." + {"attn1.to_out.0": "attention.dense", "ff.net.0.proj": "mlp.dense_h_to_4h",
+                                              "ff.net.2": "mlp.dense_4h_to_h", "norm1.norm": "input_layernorm",
+                                              "norm2.norm": "post_attention_layernorm"}[what] + "." + kind
+    return "model.diffusion_model." + n
+
+
+def video_ldm_vae(n):
+    n = sub(n, (r"mid_block\.resnets\.0", "mid.block_1"), (r"mid_block\.resnets\.1", "mid.block_2"), (r"conv_shortcut", "nin_shortcut"),
+            (r"down_blocks\.(\d)\.resnets", r"down.\1.block"), (r"down_blocks\.(\d)\.downsamplers\.0", r"down.\1.downsample"))
+    up = re.match(r"decoder\.up_blocks\.(\d)\.(resnets|upsamplers\.0)(.*)", n)
+    return f"decoder.up.{3 - int(up[1])}.{'block' if up[2] == 'resnets' else 'upsample'}{up[3]}" if up else n
+
+
+def comfy_hunyuan_vae(n):
+    return sub(video_ldm_vae(n), (r"conv_norm_out", "norm_out"), (r"mid_block\.attentions\.0\.group_norm", "mid.attn_1.norm"),
+               (r"mid_block\.attentions\.0\.to_([qkv])", r"mid.attn_1.\1"),
+               (r"mid_block\.attentions\.0\.to_out\.0", "mid.attn_1.proj_out"))
+
+
 TINY_DIT = {"num_attention_heads": 2, "attention_head_dim": 16}
 FAMILIES = {
     "wan_vae": (wan21, {"_class_name": "AutoencoderKLWan", "base_dim": 4, "z_dim": 4}),
@@ -191,6 +226,18 @@ FAMILIES = {
                       "in_channels": 4, "text_embed_dim": 24, "time_embed_dim": 32, "max_sequence_length": 8}),
     "flux": (flux, {"_class_name": "FluxTransformer2DModel", **TINY_DIT, "num_layers": 2, "num_single_layers": 2, "in_channels": 8,
                     "joint_attention_dim": 20, "pooled_projection_dim": 12, "guidance_embeds": True, "axes_dims_rope": [4, 6, 6]}),
+    "cog": (sat, {"_class_name": "CogVideoXTransformer3DModel", **TINY_DIT, "num_layers": 2, "text_embed_dim": 12, "in_channels": 4,
+                  "out_channels": 4, "time_embed_dim": 16, "max_text_seq_length": 6}),
+    "cog_i2v": (sat, {"_class_name": "CogVideoXTransformer3DModel", **TINY_DIT, "num_layers": 1, "text_embed_dim": 12, "in_channels": 8,
+                      "out_channels": 4, "time_embed_dim": 16, "max_text_seq_length": 6, "sample_height": 8, "sample_width": 8,
+                      "sample_frames": 5, "use_rotary_positional_embeddings": True, "use_learned_positional_embeddings": True}),
+    "cog15_i2v": (sat, {"_class_name": "CogVideoXTransformer3DModel", **TINY_DIT, "num_layers": 1, "text_embed_dim": 12,
+                        "in_channels": 8, "out_channels": 4, "time_embed_dim": 16, "ofs_embed_dim": 16, "patch_size_t": 2,
+                        "patch_bias": False, "use_rotary_positional_embeddings": True}),
+    "cog_vae": (video_ldm_vae, {"_class_name": "AutoencoderKLCogVideoX", "block_out_channels": [8, 8, 12, 16], "layers_per_block": 1,
+                                "norm_num_groups": 4, "latent_channels": 4}),
+    "hunyuan_vae": (comfy_hunyuan_vae, {"_class_name": "AutoencoderKLHunyuanVideo", "block_out_channels": [8, 12, 16, 16],
+                                        "layers_per_block": 1, "norm_num_groups": 4, "latent_channels": 4}),
     "sd_vae": (ldm_vae, {"_class_name": "AutoencoderKL", "block_out_channels": [8, 16, 24, 24], "layers_per_block": 2,
                          "norm_num_groups": 4}),
     "sd_unet": (ldm_unet, {"_class_name": "UNet2DConditionModel", "sample_size": 8, "block_out_channels": [8, 12, 16, 16],
@@ -229,18 +276,27 @@ def make(weft, key, theirs_of, config):
         truth["param." + name] = (shape, data)
         new = theirs_of(name)
         if isinstance(new, tuple):
-            fused.setdefault(new[0], {})[new[1]] = (shape, data)
+            half = len(data) // 2 if len(new) > 2 else len(data)  # in turn: all first halves, then all second ones
+            of = fused.setdefault(new[0], {})
+            of[new[1]] = (shape, data[:half])
+            of[new[1] + 9] = ([0], data[half:])
             continue
         if "~" in new:
             new = new.replace("~", "")
             data = data[len(data) // 2:] + data[:len(data) // 2]
         if key == "sd_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
             shape = shape + [1, 1]
+        if key == "hunyuan_vae" and re.search(r"attn_1\.(q|k|v|proj_out)\.weight", new):
+            shape = shape + [1, 1, 1]
         assert new not in theirs, name
         theirs[new] = (shape, data)
     for name, parts in fused.items():
         parts = [parts[i] for i in sorted(parts)]
         theirs[name] = ([sum(s[0] for s, _ in parts)] + parts[0][0][1:], b"".join(d for _, d in parts))
+    if key == "cog":  # a table that is computed
+        theirs["model.diffusion_model.mixins.pos_embed.pos_embedding"] = ([1, 3, 32], bytes(4 * 96))
+    if key == "cog_vae":
+        theirs["loss.discriminator.weight"] = ([4], bytes(16))
     if key.startswith("cosmos"):  # what is beside the model's
         theirs["net.pos_embedder.seq"] = ([4], bytes(16))
     if key == "cosmos1":
