@@ -13,6 +13,8 @@ all). Nothing else of weft needs them.
     ltx_i2v   an image in its place, at 12 frames per second
     mochi     T5 with a mask, levels of Mochi's own, told the other way round
     cog_i2v   an image's latents behind the noisy ones, without marks
+    cog15     tokens of two latent frames: three are made of four
+    cog15_i2v the same with an image, whose latents are scaled the other way, and its offset
     cosmos2   an image in its place, told by a mask, a time per frame; at 12 frames per second. Its first frame is set to the image's latents:
               the pipeline ends a last level before them
 """
@@ -27,7 +29,7 @@ import torch
 from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
                        CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel,
-                       CogVideoXImageToVideoPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
+                       CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
                        MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
@@ -282,18 +284,25 @@ def mochi():
     save(pipe, "mochi", begin, made.frames, prompt=PROMPT, negative=NEGATIVE, height=8, width=12, num_frames=7, **asked)
 
 
+def cog_vae(**more):
+    return weights(AutoencoderKLCogVideoX(down_block_types=("CogVideoXDownBlock3D",) * 4, up_block_types=("CogVideoXUpBlock3D",) * 4,
+                                          block_out_channels=(4, 4, 4, 4), latent_channels=4, layers_per_block=1, norm_num_groups=2,
+                                          temporal_compression_ratio=4, **more), 4)
+
+
+def cog_levels():
+    return CogVideoXDDIMScheduler(rescale_betas_zero_snr=True, snr_shift_scale=1.0, prediction_type="v_prediction",
+                                  timestep_spacing="trailing")
+
+
 def cog_i2v():
     transformer = weights(CogVideoXTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=8, out_channels=4,
                                                       time_embed_dim=16, text_embed_dim=16, num_layers=1, sample_width=4, sample_height=4,
                                                       sample_frames=9, patch_size=2, max_text_seq_length=226,
                                                       use_rotary_positional_embeddings=True), 1)
-    vae = weights(AutoencoderKLCogVideoX(down_block_types=("CogVideoXDownBlock3D",) * 4, up_block_types=("CogVideoXUpBlock3D",) * 4,
-                                         block_out_channels=(4, 4, 4, 4), latent_channels=4, layers_per_block=1, norm_num_groups=2,
-                                         temporal_compression_ratio=4), 4)
+    vae = cog_vae()
     pipe = CogVideoXImageToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer,
-                                         vae=vae, scheduler=CogVideoXDDIMScheduler(rescale_betas_zero_snr=True, snr_shift_scale=1.0,
-                                                                                   prediction_type="v_prediction",
-                                                                                   timestep_spacing="trailing"))
+                                         vae=vae, scheduler=cog_levels())
     vae.encode = (lambda encode: lambda x: type("Encoded", (), {"latents": encode(x).latent_dist.mode()})())(vae.encode)
     begin, image = noise(4, 3, 4, 4), picture(32, 32, 1)
     asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
@@ -302,6 +311,36 @@ def cog_i2v():
     del vae.encode
     save(pipe, "cog_i2v", begin, made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, **asked)
     given("cog_i2v", image=image)
+
+
+def cog15():
+    transformer = weights(CogVideoXTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=4, out_channels=4,
+                                                      time_embed_dim=16, text_embed_dim=16, num_layers=1, sample_width=12, sample_height=12,
+                                                      sample_frames=9, patch_size=2, patch_size_t=2, patch_bias=False,
+                                                      max_text_seq_length=226, use_rotary_positional_embeddings=True), 1)
+    pipe = CogVideoXPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer, vae=cog_vae(),
+                             scheduler=cog_levels())
+    begin = noise(4, 4, 4, 4)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone().permute(0, 2, 1, 3, 4), output_type="latent", **asked).frames
+    save(pipe, "cog15", begin, made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, **asked)
+
+
+def cog15_i2v():
+    transformer = weights(CogVideoXTransformer3DModel(num_attention_heads=2, attention_head_dim=16, in_channels=8, out_channels=4,
+                                                      time_embed_dim=16, ofs_embed_dim=16, text_embed_dim=16, num_layers=1, sample_width=12,
+                                                      sample_height=12, sample_frames=9, patch_size=2, patch_size_t=2, patch_bias=False,
+                                                      max_text_seq_length=226, use_rotary_positional_embeddings=True), 1)
+    pipe = CogVideoXImageToVideoPipeline(tokenizer=unigram(), text_encoder=umt5(T5EncoderModel, T5Config), transformer=transformer,
+                                         vae=cog_vae(invert_scale_latents=True), scheduler=cog_levels())
+    pipe.vae.encode = (lambda encode: lambda x: type("Encoded", (), {"latents": encode(x).latent_dist.mode()})())(pipe.vae.encode)
+    begin, image = noise(4, 4, 4, 4), picture(32, 32, 1)
+    asked = dict(height=32, width=32, num_frames=9, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(image=image, prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone().permute(0, 2, 1, 3, 4),
+                output_type="latent", **asked).frames
+    del pipe.vae.encode
+    save(pipe, "cog15_i2v", begin, made.permute(0, 2, 1, 3, 4), prompt=PROMPT, negative=NEGATIVE, **asked)
+    given("cog15_i2v", image=image)
 
 
 class Anything:
@@ -337,6 +376,6 @@ def cosmos2():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cosmos2:
+for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

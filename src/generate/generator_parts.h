@@ -44,9 +44,10 @@ struct weft_generator {
     bool published;         /* no weft.json: told what its pipeline tells it */
     weft_given_place place; /* of what is given; its pointers are into this */
     weft_given given;
-    weft_windows windows;        /* over latent frames */
-    int64_t latent[3];           /* frames, height, width */
-    int64_t skipped;             /* steps before the one that a video begins at */
+    weft_windows windows; /* over latent frames */
+    int64_t latent[3];    /* frames, height, width */
+    int64_t before;       /* of the frames, those that only fill a token, and go at the end */
+    int64_t skipped;      /* steps before the one that a video begins at */
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
     weft_generator_part encoder[WEFT_MAX_READERS], denoiser[2];

@@ -175,6 +175,8 @@ static weft_status check_sizes(weft_generator *p)
         given[OWN + i] = p->captions.told[i].port;
     WEFT_TRY(weft_model_accepts(p->denoiser_model, given, OWN + p->captions.tolds, "generate"));
     p->latent[0] = weft_grid_latent_frames(&p->grid, p->options.frames);
+    p->before = (p->patch.factor[0] - p->latent[0] % p->patch.factor[0]) % p->patch.factor[0];
+    p->latent[0] += p->before;
     p->latent[1] = p->options.height / p->grid.factor[1];
     p->latent[2] = p->options.width / p->grid.factor[2];
     const int64_t denoised = weft_model_denoised(p->denoiser_model);
@@ -270,7 +272,7 @@ static weft_status open_given(weft_generator *p)
     p->place.vae_folder = p->vae_folder;
     p->place.denoiser = p->denoiser_model;
     p->place.grid = &p->grid;
-    p->place.frames = o->frames;
+    p->place.frames = o->frames + p->before * p->grid.factor[0];
     p->place.height = o->height;
     p->place.width = o->width;
     p->place.tile = o->tile;
@@ -281,6 +283,12 @@ static weft_status open_given(weft_generator *p)
                          o->strength);
     if (!o->given.video)
         return WEFT_OK;
+    if (p->before)
+        return weft_fail(WEFT_E_ARG,
+                         "--frames %lld: over a video this model makes whole tokens of %lld latent "
+                         "frames; %lld frames are such",
+                         (long long)o->frames, (long long)p->patch.factor[0],
+                         (long long)weft_grid_frames(&p->grid, p->latent[0]));
     const int64_t *around = o->given.outpaint;
     const bool painted = o->given.mask || around[0] || around[1] || around[2] || around[3];
     if (!(o->strength > 0))

@@ -264,11 +264,13 @@ static weft_status decode_all(weft_generator *p, run_state *r, int64_t count)
             WEFT_TRY(r->sink->latents(r->sink->user, r->first + i, dim, x));
         const int64_t frame = p->latent_floats / p->latent[0];
         for (int64_t k = 0; k < p->latent_floats; k++) {
-            const int64_t at = weft_grid_statistics_at(grid, k / frame) + k % grid->channels;
+            const int64_t late = k / frame > p->before ? k / frame - p->before : 0;
+            const int64_t at = weft_grid_statistics_at(grid, late) + k % grid->channels;
             x[k] = x[k] * (float)(grid->deviation[at] / scale) + (float)grid->mean[at];
         }
         r->prompt = r->first + i;
-        WEFT_TRY(weft_vae_decode(p->vae, x, p->latent[0], on_frames, r));
+        WEFT_TRY(
+            weft_vae_decode(p->vae, x + p->before * frame, p->latent[0] - p->before, on_frames, r));
     }
     return WEFT_OK;
 }

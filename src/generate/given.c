@@ -390,12 +390,13 @@ int64_t weft_given_work_bytes(const weft_given *g)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* x (frames, rows, columns, channels) */
-static void normalise(const work *w, const weft_given *g, int64_t frames, float *x)
+static void normalise(const work *w, const weft_given *g, int64_t frames, bool inverted, float *x)
 {
     const int64_t channels = g->channels, area = g->latent[1] * g->latent[2];
     for (int64_t i = 0; i < frames * area * channels; i++) {
         const int64_t at = weft_grid_statistics_at(&w->grid, i / (area * channels)) + i % channels;
-        x[i] = (x[i] - (float)w->grid.mean[at]) / (float)w->grid.deviation[at];
+        const double deviation = w->grid.deviation[at];
+        x[i] = (x[i] - (float)w->grid.mean[at]) / (float)(inverted ? 1 / deviation : deviation);
     }
 }
 
@@ -403,13 +404,14 @@ static void normalise(const work *w, const weft_given *g, int64_t frames, float 
 static weft_status encode(const work *w, weft_vae **vae, const float *video, int64_t frames,
                           const weft_given *g, float *latents)
 {
+    const bool inverted = w->grid.inverted && vae == &w->image_vae;
     weft_status_code status = weft_vae_bind(*vae);
     if (status == WEFT_OK)
         status = weft_vae_encode(*vae, video, frames, latents);
     weft_vae_free(*vae);
     *vae = NULL;
     if (status == WEFT_OK)
-        normalise(w, g, weft_grid_latent_frames(&w->grid, frames), latents);
+        normalise(w, g, weft_grid_latent_frames(&w->grid, frames), inverted, latents);
     return status;
 }
 

@@ -26,7 +26,7 @@ typedef struct cogvideox_vae {
     int64_t layers, z, groups;
     double eps;
     weft_statistics latents;
-    bool quant, post_quant;
+    bool quant, post_quant, inverted;
 } cogvideox_vae;
 _Static_assert(sizeof(cogvideox_vae) <= WEFT_MODEL_CONFIG_BYTES,
                "the config must fit into a weft_model");
@@ -290,6 +290,7 @@ static void grid(const void *config, weft_grid *grid)
     grid->piece = PIECE;
     grid->factor[1] = grid->factor[2] = (int64_t)1 << (c->levels - 1);
     grid->channels = grid->out_channels = c->z;
+    grid->inverted = c->inverted;
 }
 
 static int64_t levels_of(const void *config)
@@ -332,7 +333,8 @@ static const weft_field fields[] = {
     {"use_quant_conv", WEFT_FIELD_BOOL, AT(quant), "false", .help = "a 1x1 behind the encoder"},
     {"use_post_quant_conv", WEFT_FIELD_BOOL, AT(post_quant), "false",
      .help = "a 1x1 before the decoder"},
-    {"invert_scale_latents", WEFT_FIELD_FIXED, .fallback = "false"}, /* 1.5, image to video */
+    {"invert_scale_latents", WEFT_FIELD_BOOL, AT(inverted), "false",
+     .help = "images that are given are divided by the scale (1.5, image to video)"},
 };
 
 static const weft_named_config sizes[] = {

@@ -144,6 +144,9 @@ typedef struct weft_grid {
     /* autoencoder: of its latents, by channel, and frame by frame of the first `own_frames` if that
      * is not 0: then it has none of later ones */
     int64_t own_frames;
+    /* autoencoder: a frame that is given is multiplied by the deviation, not divided, as its
+     * denoiser was trained (CogVideoX 1.5) */
+    bool inverted;
     double mean[WEFT_MAX_STATISTICS], deviation[WEFT_MAX_STATISTICS];
 } weft_grid;
 /* Where in them the numbers of a latent frame begin. */
