@@ -53,11 +53,15 @@ static weft_status find_model(const weft_args *args, const char *in, weft_model 
     return weft_model_open(size, model);
 }
 
+/* What a killed run left there goes. */
 static weft_status refuse_existing(const char *out, bool folder)
 {
     weft_names names = {0};
     bool there = weft_path_exists(out);
+    if (!folder)
+        WEFT_TRY(weft_remove_leftovers_of(out));
     if (there && folder && weft_path_is_dir(out)) {
+        WEFT_TRY(weft_remove_leftovers(out, false));
         WEFT_TRY(weft_list_dir(out, false, &names));
         there = names.count > 0;
         weft_names_free(&names);
@@ -172,6 +176,11 @@ static weft_status convert_adapter(const weft_args *args, const weft_model *mode
     WEFT_TRY(one_of(args, "--for", weft_adapter_formats, &format));
     WEFT_TRY(one_of(args, "--dtype", types, &dtype));
     WEFT_TRY(refuse_options_of_models(args));
+    if (!strcmp(weft_path_extension(out), "safetensors"))
+        return weft_fail(WEFT_E_ARG,
+                         "%s: --for writes a folder, with the names of files that its reader looks "
+                         "for; give it one",
+                         out);
     WEFT_TRY(refuse_existing(out, true));
     snprintf(prefix, sizeof prefix, "%s.", model->family->scope);
     WEFT_GO(scoped_graph(model, &g));

@@ -602,6 +602,8 @@ weft_status weft_checkpoints_load(weft_checkpoints *c, json_t **state, char path
             continue;
         snprintf(path, 512, "%s/%s", c->folder, names.name[i]);
         WEFT_GO(try_checkpoint(c, names.name[i], state, &why, &whole));
+        if (whole && c->spec.look)
+            status = c->spec.look(c->spec.look_user, *state, path);
         for (int k = 0; k < c->sets && whole && status == WEFT_OK; k++)
             status = weft_part_set_load(c->spec.store, &c->set[k], path);
         if (whole && status == WEFT_OK)

@@ -53,6 +53,9 @@ typedef struct weft_checkpoint_spec {
     double deadline; /* seconds without progress after which a rank's share is given up; 0: 120 */
     int64_t staging; /* bytes; 0: WEFT_CHECKPOINT_STAGING */
     int64_t shard_bytes; /* of a file at most; 0: 4 GiB */
+    /* Is shown the state of what is to be loaded before its tensors are; may be NULL */
+    weft_status (*look)(void *user, const json_t *state, const char *folder);
+    void *look_user;
 } weft_checkpoint_spec;
 
 typedef struct weft_checkpoints weft_checkpoints;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the data ------------------------------------------------------------------------------ */
@@ -124,6 +125,18 @@ static json_t *hash_stage(const weft_stage *stage)
     return hash_text(hash);
 }
 
+/* What the matrices beside a transformer's layers are. */
+static json_t *lora_of(const weft_run_lora *lora)
+{
+    json_t *targets = json_array();
+    for (int64_t i = 0; i < lora->targets.count && lora->rank; i++)
+        json_array_append_new(targets, json_string(lora->targets.item[i]));
+    const double alpha = lora->alpha > 0 ? lora->alpha : (double)lora->rank;
+    return json_pack("{s:I, s:f, s:b, s:o}", "rank", (json_int_t)lora->rank, "alpha",
+                     lora->rank ? alpha : 0, "rslora", lora->rank && lora->rooted, "targets",
+                     targets);
+}
+
 weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uint64_t fingerprint,
                          json_t **made_of)
 {
@@ -138,6 +151,7 @@ weft_status weft_made_of(const weft_run *run, const weft_run_models *models, uin
         WEFT_GO(hash_model(weft_run_trained_from(run, models)->weights, &hash));
         json_object_set_new(m, "base", hash);
     }
+    json_object_set_new(m, "lora", lora_of(&run->transformer.lora));
     if (weft_run_perceives(run)) {
         WEFT_GO(hash_lpips(&run->loss.lpips, &hash));
         json_object_set_new(m, "lpips", hash);
@@ -175,6 +189,24 @@ static void compare_stages(const json_t *before, const json_t *now, weft_buf *ch
                             i < json_array_size(now) ? "has another batch or size" : "is gone");
 }
 
+static void compare_lora(const json_t *before, const json_t *now, weft_buf *changes)
+{
+    const char *key;
+    json_t *is;
+    json_object_foreach((json_t *)(uintptr_t)now, key, is)
+    {
+        const json_t *was = json_object_get(before, key);
+        if (!was || json_equal(was, is))
+            continue;
+        char *a = json_dumps(was, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)),
+             *b = json_dumps(is, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        weft_buf_printf(changes, "\n  transformer.lora.%s was %s and is %s", key, a ? a : "?",
+                        b ? b : "?");
+        free(a);
+        free(b);
+    }
+}
+
 weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool allowed,
                                  const char *where)
 {
@@ -199,6 +231,7 @@ weft_status weft_made_of_compare(const json_t *before, const json_t *now, bool a
         if (a || b ? !a || !b || !json_equal(a, b) : false)
             weft_buf_printf(&changes, "\n  %s", named[i].what);
     }
+    compare_lora(json_object_get(before, "lora"), json_object_get(now, "lora"), &changes);
     compare_stages(json_object_get(before, "stages"), json_object_get(now, "stages"), &changes);
     weft_status_code status = weft_buf_check(&changes);
     if (status == WEFT_OK && changes.len > 0 && !allowed)

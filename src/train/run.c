@@ -71,6 +71,10 @@ static const weft_key lora_keys[] = {
     {"alpha", WEFT_KEY_F64, offsetof(weft_run_lora, alpha), "0", "",
      "what they add is scaled by alpha / rank; 0: by 1", .min = 0, .max = 1e6,
      .also = "lora_alpha"},
+    {"rslora", WEFT_KEY_BOOL, offsetof(weft_run_lora, rooted), "false", "",
+     "scaled by alpha over the root of the rank instead; the finished file has the alpha that says "
+     "so",
+     .also = "use_rslora"},
     {"targets", WEFT_KEY_STRING_LIST, offsetof(weft_run_lora, targets),
      "[to_q, to_k, to_v, to_out.0]", "",
      "linear layers, by their names, ends of names or patterns with *; all-linear: every one",
@@ -524,7 +528,8 @@ weft_tuning weft_run_tuning(const weft_run *run, const char *scope)
                          .train = m->trained,
                          .freeze = m->freeze,
                          .rank = m->lora.rank,
-                         .alpha = m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank,
+                         .alpha = (m->lora.alpha > 0 ? m->lora.alpha : (double)m->lora.rank) *
+                                  (m->lora.rooted ? sqrt((double)m->lora.rank) : 1),
                          .targets = m->lora.targets,
                          .narrow = m->lora.base == WEFT_MODEL_BF16};
 }

@@ -31,6 +31,7 @@ typedef enum weft_lr_kind { WEFT_LR_CONSTANT, WEFT_LR_COSINE } weft_lr_kind;
 typedef struct weft_run_lora {
     int64_t rank; /* 0: none */
     double alpha; /* 0: the rank */
+    bool rooted;  /* alpha is divided by the root of the rank (rsLoRA) */
     weft_string_list targets;
     int base;   /* weft_model_dtype: of the weights of linear layers beside them */
     int format; /* weft_adapter_format: of the finished file */

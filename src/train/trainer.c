@@ -450,6 +450,16 @@ static weft_status fill_store(trainer *t)
     return status;
 }
 
+/* Another run's is refused for what is other in it, not for the tensors that come of that. */
+static weft_status look_at_state(void *user, const json_t *state, const char *folder)
+{
+    const trainer *t = user;
+    const json_t *made_of = json_object_get(state, "made_of");
+    return t->leader && json_is_object(made_of)
+               ? weft_made_of_compare(made_of, t->made_of, t->run->checkpoint.allow_changes, folder)
+               : WEFT_OK;
+}
+
 static weft_status open_checkpoints(trainer *t)
 {
     weft_checkpoint_spec spec = {.run = t->run->out,
@@ -458,7 +468,9 @@ static weft_status open_checkpoints(trainer *t)
                                  .parts = t->parts,
                                  .config_yaml = t->yaml.data,
                                  .keep = t->run->checkpoint.keep,
-                                 .deadline = t->run->deadline};
+                                 .deadline = t->run->deadline,
+                                 .look = look_at_state,
+                                 .look_user = t};
     memcpy(spec.part, t->part, sizeof t->part);
     return weft_checkpoints_open(&spec, &t->checkpoints);
 }
@@ -880,14 +892,15 @@ static weft_status run_in_stages(trainer *t, double all, weft_step_figures *f)
 static weft_status run_batches(trainer *t, double lr, weft_step_figures *f)
 {
     double all = 0;
+    int bucket = -1;
     for (int64_t i = 0; i < t->programs.runs; i++) {
-        int bucket;
         WEFT_TRY(weft_loader_peek(t->loader, i / t->programs.parts, &bucket, NULL, NULL));
         all += t->programs.bucket[bucket]->weight;
     }
     WEFT_TRY(t->stages ? run_in_stages(t, all, f) : run_in_turn(t, all, f));
     f->flops += t->flops[t->programs.count - 1];
-    f->bucket = -1;
+    /* of a batch that was cut into parts */
+    f->bucket = t->buckets > 1 && t->programs.runs == t->programs.parts ? bucket : -1;
     if (!t->programs.told) /* of what contributions knew, that somebody was told to stop */
         t->bulletin[0] = t->stages ? t->bulletin[0] : t->news[0];
     return run_update(t, t->programs.update, lr, t->programs.told ? t->news : t->bulletin);
@@ -1133,8 +1146,6 @@ static weft_status resume(trainer *t)
     WEFT_TRY(weft_guard_restore(&t->guard, json_object_get(state, "guard"), folder));
     WEFT_TRY(read_rest(t, state, folder));
     if (t->leader) {
-        WEFT_TRY(weft_made_of_compare(json_object_get(state, "made_of"), t->made_of,
-                                      t->run->checkpoint.allow_changes, folder));
         weft_info("going on from %s", folder);
         tell_changes(t, folder);
     }

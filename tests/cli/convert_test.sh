@@ -106,6 +106,14 @@ for json in dialect_original_*.json; do
     same theirs.safetensors dialects/$name/original.safetensors
 done
 
+# what a killed run left goes with the next
+mkdir killed
+: >killed/diffusion_pytorch_model.safetensors.tmp.4194303
+: >killed.safetensors.tmp.4194303
+convert "$wan/diffusers" killed
+convert "$wan/diffusers" killed.safetensors --to original
+[ -z "$(ls -d killed*.tmp.* killed/*.tmp.* 2>/dev/null)" ] || fail "what a killed run left is there still"
+
 # what is refused, with nothing left behind
 refuse() { # PATTERN ARGUMENTS...
     local pattern=$1
@@ -115,6 +123,7 @@ refuse() { # PATTERN ARGUMENTS...
     [ ! -e new ] && [ ! -e new.safetensors ] || fail "$*: something was written"
 }
 refuse "no such file" nowhere new
+refuse "writes a folder" "$lora/kohya.safetensors" new.safetensors --for diffusers --config "$wan/diffusers"
 refuse "merged is there already" "$wan/diffusers" merged
 refuse "must end with .safetensors" "$wan/diffusers" new --to original
 refuse "no published size; give its config: --config" "$wan/original.safetensors" new

@@ -21,4 +21,7 @@ int fuzz_metrics(const uint8_t *data, size_t size);
 int fuzz_tokenizer(const uint8_t *data, size_t size);
 int fuzz_spiece(const uint8_t *data, size_t size);
 
+/* Inputs that a reader of foreign models has taken so far. */
+extern int64_t fuzz_taken;
+
 #endif

@@ -70,6 +70,36 @@ static void run_corpus(const char *name, int (*target)(const uint8_t *, size_t))
     weft_names_free(&names);
 }
 
+/* Each seed of a reader of foreign models is one that it takes, so that mutations begin behind its
+ * first checks. */
+static void takes(const char *name, int (*target)(const uint8_t *, size_t))
+{
+    char folder[512];
+    const char *source = getenv("SRC");
+    snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus/%s", source ? source : ".", name);
+    weft_names names = {0};
+    cr_assert_eq(weft_list_dir(folder, false, &names), WEFT_OK, "%s", weft_error_message());
+    for (int64_t i = 0; i < names.count; i++) {
+        char *path = weft_path_join(folder, names.name[i]), *data;
+        int64_t bytes;
+        cr_assert_eq(weft_file_read(path, 1 << 20, &data, &bytes), WEFT_OK);
+        fuzz_taken = 0;
+        target((const uint8_t *)data, (size_t)bytes);
+        cr_expect_eq(fuzz_taken, 1, "%s: %s", path, weft_error_message());
+        weft_free(data);
+        weft_free(path);
+    }
+    weft_names_free(&names);
+}
+
+Test(fuzz, seeds_are_taken)
+{
+    takes("gguf", fuzz_gguf);
+    takes("torch", fuzz_torch);
+    takes("tokenizer", fuzz_tokenizer);
+    takes("spiece", fuzz_spiece);
+}
+
 Test(fuzz, safetensors)
 {
     run_corpus("safetensors", fuzz_safetensors);

@@ -83,6 +83,9 @@ save("gguf", "two", gguf([("a.weight", [2, 32], 2, bytes(range(36))), ("a.bias",
                          [("general.architecture", 8, struct.pack("<Q", 3) + b"wan"), ("general.alignment", 4, struct.pack("<I", 32))]))
 save("gguf", "blocks", gguf([("q4", [1, 256], 12, bytes(144)), ("q6", [256], 14, bytes(210)), ("conv", [2, 1, 1, 2, 2], 0, bytes(32))],
                             [("comfy.gguf.orig_shape.q4", 9, struct.pack("<IQii", 5, 2, 16, 16)), ("split", 7, b"\x01")]))
+BLOCK = {2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176),
+         14: (256, 210), 20: (32, 18), 23: (256, 136), 24: (1, 1), 25: (1, 2), 0: (1, 4), 1: (1, 2), 30: (1, 2)}
+save("gguf", "kinds", gguf([(f"t{kind}", [1, n], kind, bytes(range(1, size + 1))) for kind, (n, size) in BLOCK.items()]))
 save("torch", "zip", torch_zip([("a.weight", [2, 3]), ("a.bias", [2])]))
 save("torch", "nested", torch_zip([("a.weight", [64])], "state_dict"))
 save("torch", "older", torch_older([("a.weight", [2, 3]), ("b", [64])]))

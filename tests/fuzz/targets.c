@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+int64_t fuzz_taken;
+
 /* Formats that are read by path: the bytes as a file of this process. */
 static const char *as_file(const uint8_t *data, size_t size, const char *extension)
 {
@@ -43,6 +45,7 @@ int fuzz_safetensors(const uint8_t *data, size_t size)
     weft_tensors *tensors;
     const char *path = as_file(data, size, "safetensors");
     if (weft_tensors_open(path, &tensors) == WEFT_OK) {
+        fuzz_taken++;
         for (int64_t i = 0; i < weft_tensors_count(tensors); i++) {
             const weft_stored_tensor *t = weft_tensors_at(tensors, i);
             if (weft_tensors_find(tensors, t->name) != t)
@@ -270,6 +273,7 @@ static int tokenizer(const uint8_t *data, size_t size, const char *extension)
     static const char text[] = "ab <s>Ab  12\xc3\xa9'\xff\n";
     const char *path = as_file(data, size, extension);
     if (weft_tokenizer_open(path, &t) == WEFT_OK) {
+        fuzz_taken++;
         int32_t *id;
         int64_t count;
         if (weft_tokenizer_encode(t, text, (int64_t)sizeof text - 1, 6, &id, &count, NULL) ==

@@ -49,6 +49,13 @@ train half --set stages.0.steps=5
 train half
 grep -q "going on from runs/half/checkpoints/step-00000005" half.log || fail "not gone on"
 cmp runs/half/adapter/pytorch_lora_weights.safetensors $adapter || fail "other matrices after a stop"
+# not with another adapter, and what is other is named
+"$WEFT" train lora.yaml --set out=runs/half --set stages.0.steps=12 --set transformer.lora.rank=8 --set 'transformer.lora.targets=[to_q]' >other.log 2>&1 &&
+    fail "gone on with another rank"
+grep -q "transformer.lora.rank was 4 and is 8" other.log && grep -q 'transformer.lora.targets was \["to_q"' other.log || { cat other.log; fail "what is other"; }
+# by the root of the rank: 4 / sqrt(4) is 8 / 4
+train rooted --set transformer.lora.alpha=4 --set transformer.lora.rslora=true
+cmp runs/rooted/adapter/pytorch_lora_weights.safetensors $adapter || fail "rslora"
 # over ranks
 mesh() { # RANKS OPTIONS...
     local n=$1
