@@ -22,10 +22,15 @@ struct weft_cascade_run {
     entry *bound, *update;
     weft_group *world;
     double compiling;
-    int32_t *order;  /* of the plan that runs: its cascades, */
-    int64_t *floats; /* and what a row of each sample and module has */
+    weft_cover cover; /* of the plan that runs; with representatives */
+    int64_t reduced;  /* bytes that this rank sent for sums in it */
+    int32_t *order;   /* of the plan that runs: its cascades, */
+    int64_t *floats;  /* and what a row of each sample and module has */
     int64_t room;
 };
+
+/* Keys of programs behind those of the buckets. */
+enum { KEY_UPDATE, KEY_SUM, KEY_GIVE };
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
@@ -188,8 +193,9 @@ static weft_status plan_update(weft_cascade_run *r)
         status = adds(r, b, &add[b]);
     place.kind = WEFT_STEP_UPDATE;
     place.told = 0;
-    const weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &place);
-    const weft_program_key key = {.graph = ~(uint64_t)0};
+    weft_optimizer_config optimizer = weft_step_optimizer(s->optimizer, &place);
+    optimizer.own = !s->representative;
+    const weft_program_key key = {.graph = (uint64_t)s->buckets + KEY_UPDATE};
     if (status == WEFT_OK)
         whole = weft_optimizer_update_own((const weft_graph *const *)add, s->buckets, &place.mesh,
                                           weft_place_rank(&place), &optimizer);
@@ -208,6 +214,92 @@ weft_status weft_cascade_run_bind_update(weft_cascade_run *r, weft_step **update
     WEFT_TRY(bind(r, r->update, r->world));
     *update = &r->update->step;
     return WEFT_OK;
+}
+
+/* ---- sums by representatives ---------------------------------------------------------------- */
+
+/* Gradient states are summed over `list`; this rank keeps the sum, or begins anew. */
+static weft_status sum_over(weft_cascade_run *r, const int *list, int count, bool keeps)
+{
+    weft_place_of_run place = r->place;
+    weft_group *group;
+    entry *e;
+    WEFT_TRY(weft_comm_group(r->setup.comm, list, count, &group));
+    place.mesh = (weft_mesh){.axis_count = 1, .axis = {{"dp", count}}};
+    place.rank = weft_group_index(group);
+    place.kind = WEFT_STEP_SHARE;
+    const weft_program_key key = {.graph =
+                                      (uint64_t)r->setup.buckets + (keeps ? KEY_SUM : KEY_GIVE),
+                                  .mesh = place.mesh,
+                                  .index = place.rank};
+    e = weft_program_cache_take(r->cache, &key);
+    if (!e)
+        WEFT_TRY(plan_entry(
+            r, &key, weft_optimizer_sum(r->update->step.graph, &place.mesh, place.rank, keeps),
+            &place, &e));
+    weft_status_code status = bind(r, e, group);
+    if (status == WEFT_OK)
+        status = weft_program_run(e->step.program);
+    if (status == WEFT_OK)
+        r->reduced += weft_program_comm_times(e->step.program).wire_bytes;
+    weft_program_cache_drop(r->cache, e);
+    return status;
+}
+
+/* What ranks that were not chosen have added of a cascade goes to one that was. */
+static weft_status hand_terms(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index)
+{
+    const int own = weft_comm_rank(r->setup.comm);
+    int *list = weft_alloc(plan->cascade[index].at.degree * (int64_t)sizeof *list);
+    if (!list)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for a group");
+    const int count = weft_cover_group(&r->cover, plan, index, list);
+    weft_status_code status = WEFT_OK;
+    if (count > 1 && (list[0] == own || !r->cover.chosen[own]))
+        status = sum_over(r, list, count, list[0] == own);
+    weft_free(list);
+    return status;
+}
+
+/* The whole sums from a chosen rank, list[0], to the others. */
+static weft_status broadcast(weft_cascade_run *r, const int *list, int count)
+{
+    weft_group *group;
+    WEFT_TRY(weft_comm_group(r->setup.comm, list, count, &group));
+    for (int64_t i = 0; i < weft_store_count(r->setup.store); i++) {
+        const weft_tensor *t = weft_store_at(r->setup.store, i);
+        if (strncmp(t->name, "grad.", 5))
+            continue;
+        const int64_t bytes = weft_shape_count(&t->shape) * weft_dtype_bytes(t->dtype);
+        WEFT_TRY(weft_group_broadcast(group, t->data, bytes, 0));
+        r->reduced += weft_group_index(group) < count - 1 ? bytes : 0; /* down a line, or a tree */
+    }
+    return WEFT_OK;
+}
+
+/* Among the chosen ones, and from each to those whose peer it is. */
+static weft_status finish_sums(weft_cascade_run *r)
+{
+    const weft_cover *c = &r->cover;
+    const int own = weft_comm_rank(r->setup.comm), peer = c->peer[own];
+    int *list = weft_alloc(c->ranks * (int64_t)sizeof *list), count = 0;
+    if (!list)
+        return weft_fail(WEFT_E_MEMORY, "out of memory for %d ranks", c->ranks);
+    weft_status_code status = WEFT_OK;
+    for (int k = 0; k < c->ranks; k++)
+        if (c->chosen[k])
+            list[count++] = k;
+    if (c->chosen[own] && count > 1)
+        status = sum_over(r, list, count, true);
+    count = 0;
+    list[count++] = peer;
+    for (int k = 0; k < c->ranks; k++)
+        if (c->peer[k] == peer && k != peer)
+            list[count++] = k;
+    if (status == WEFT_OK && count > 1)
+        status = broadcast(r, list, count);
+    weft_free(list);
+    return status;
 }
 
 /* ---- an iteration ---------------------------------------------------------------------------- */
@@ -308,6 +400,8 @@ static weft_status take_all(weft_cascade_run *r, const weft_placed_iteration *pl
         if (status != WEFT_OK)
             return weft_fail_context(status, "%s", c->at.id);
         from_begin(done, d);
+        if (r->setup.representative && c->module == WEFT_CASCADE_DIT)
+            WEFT_TRY(hand_terms(r, plan, index));
     }
     return WEFT_OK;
 }
@@ -339,8 +433,15 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
         for (int m = 0; m < WEFT_CASCADE_DIT; m++)
             r->floats[s * WEFT_CASCADE_MODULES + m] = r->setup.calls.floats(
                 r->setup.calls.user, plan->sample[s].bucket, (weft_cascade_module)m);
+    r->reduced = 0;
+    weft_cover_free(&r->cover);
+    if (r->setup.representative)
+        WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
     WEFT_TRY(weft_hands_open(r->setup.comm, plan, r->order, r->floats, &hands));
-    const weft_status_code status = take_all(r, plan, hands, done);
+    weft_status_code status = take_all(r, plan, hands, done);
+    if (status == WEFT_OK && r->setup.representative)
+        status = finish_sums(r);
+    done->reduced_bytes = r->reduced + weft_program_comm_times(r->update->step.program).wire_bytes;
     if (status != WEFT_OK)
         weft_comm_give_up(r->setup.comm); /* others may wait for what this rank hands on */
     weft_hands_close(hands);
@@ -351,6 +452,11 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
 
 weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **out)
 {
+    if (setup->representative && setup->place->zero)
+        return weft_fail(WEFT_E_CONFIG,
+                         "parallel.zero: %d shares out the sums that accumulation: representative "
+                         "hands to every rank; zero goes with accumulation: own",
+                         setup->place->zero);
     weft_cascade_run *r = weft_alloc(sizeof *r);
     if (!r)
         return weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
@@ -380,6 +486,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
     if (!r)
         return;
     weft_program_cache_free(r->cache);
+    weft_cover_free(&r->cover);
     weft_free(r->order);
     weft_free(r->floats);
     weft_free(r);

@@ -15,6 +15,7 @@
 #ifndef WEFT_TRAIN_CASCADE_RUN_H
 #define WEFT_TRAIN_CASCADE_RUN_H
 
+#include "train/cascade_grads.h"
 #include "train/cascade_hand.h"
 #include "train/step.h"
 
@@ -42,6 +43,10 @@ typedef struct weft_cascade_setup {
     const weft_place_of_run *place;
     const weft_optimizer_config *optimizer;
     weft_sp_method context; /* of a DiT on several ranks where a plan names none */
+    /* Sums of gradients go by way of representatives (train/cascade_grads.h), in every iteration
+     * before the update, which sums nothing and is the same on all ranks; zero does not go with it.
+     * False: each rank keeps its own terms until the update, which sums them. */
+    bool representative;
     uint64_t seed;
     int buckets;
     int64_t cache_bytes; /* of programs and graphs; 0: a GiB */

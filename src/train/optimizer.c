@@ -619,7 +619,7 @@ static void build_update_own(weft_graph *g, const weft_graph *const *from, int g
         room += weft_graph_node_count(from[k]);
     stepped *p = new_stepped(g, room);
     weft_value *states = new_values(g, room);
-    const weft_value loss = lay_out_own(g, take_source(g, from[0], loss_state), true);
+    const weft_value loss = lay_out_own(g, take_source(g, from[0], loss_state), c->own);
     for (int k = 0; k < graphs; k++)
         for (int32_t n = 0; n < weft_graph_node_count(from[k]); n++) {
             const weft_node *node = weft_graph_node(from[k], n);
@@ -634,7 +634,7 @@ static void build_update_own(weft_graph *g, const weft_graph *const *from, int g
                 param = lay_out_own(g, take_source(g, from[k], gradient ? name : own), false);
             if (!gradient || weft_value_ok(weft_graph_find(g, own)))
                 continue;
-            states[count] = lay_out_own(g, take_source(g, from[k], own), true);
+            states[count] = lay_out_own(g, take_source(g, from[k], own), c->own);
             p[count] = step_from(g, param, states[count], c->zero);
             count++;
         }
@@ -692,6 +692,27 @@ weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
     if (weft_graph_mesh(gradients[0]))
         weft_graph_set_mesh(g, weft_graph_mesh(gradients[0]), weft_graph_rank(gradients[0]));
     build_update(g, gradients, count, config);
+    return g;
+}
+
+weft_graph *weft_optimizer_sum(const weft_graph *update, const weft_mesh *mesh, int rank,
+                               bool keeps)
+{
+    weft_graph *g = weft_graph_create();
+    if (!g)
+        return NULL;
+    weft_graph_set_mesh(g, mesh, rank);
+    for (int32_t n = 0; n < weft_graph_node_count(update) && weft_graph_check(g) == WEFT_OK; n++) {
+        const weft_node *node = weft_graph_node(update, n);
+        const char *name = weft_value_get(update, node->out[0])->name;
+        if (node->op != WEFT_OP_STATE || strncmp(name, grad_prefix, sizeof grad_prefix - 1))
+            continue;
+        const weft_value state = lay_out_own(g, take_source(g, update, name), true);
+        if (!weft_value_ok(state))
+            continue;
+        const weft_value sum = reduce(g, state, -1, (weft_zero){0});
+        weft_update(g, state, weft_affine(g, sum, keeps, 0)); /* alike: all bundle the same */
+    }
     return g;
 }
 

@@ -92,10 +92,18 @@ weft_graph *weft_optimizer_update(const weft_graph *const *gradients, int count,
  * graphs keep is named, also what is not stepped, so that a store is filled from it.
  *
  *     grad.* of a rank, from groups [0 1 2], [0], [2 3]      P on the axis
- *     all_reduce, or with config->zero reduce_scatter        once over all ranks */
+ *     all_reduce, or with config->zero reduce_scatter        once over all ranks
+ *
+ * Without config->own every rank has the whole sums already. */
 weft_graph *weft_optimizer_update_own(const weft_graph *const *gradients, int count,
                                       const weft_mesh *mesh, int rank,
                                       const weft_optimizer_config *config);
+
+/* Gradient states of `update` are summed over the ranks of `mesh`, which has one axis; `keeps`:
+ * this rank has the sum behind it, else zeros. NULL: out of memory; other errors stick to the
+ * graph. */
+weft_graph *weft_optimizer_sum(const weft_graph *update, const weft_mesh *mesh, int rank,
+                               bool keeps);
 
 /* Of gradients of stages: the program before the update that sums what every stage has a term of,
  * gradients of shared parameters and the loss. It is the same on all stages, so that they sum in

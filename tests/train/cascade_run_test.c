@@ -17,7 +17,16 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { RANKS = 8, STEPS = 10, CHANNELS = 3, TOKENS = 4, WIDTH = 6, BUCKETS = 4, SAMPLES = 5 };
+enum {
+    REPRESENTATIVE = -1,
+    RANKS = 8,
+    STEPS = 10,
+    CHANNELS = 3,
+    TOKENS = 4,
+    WIDTH = 6,
+    BUCKETS = 4,
+    SAMPLES = 5
+};
 
 static const weft_bucket bucket[BUCKETS] = {{2, 3, 5, 7}, {1, 2, 3, 4}, {3, 1, 4, 5}, {4, 2, 2, 3}};
 
@@ -26,9 +35,8 @@ static const char small[] =
     "\"attention_head_dim\":6,\"in_channels\":3,\"out_channels\":3,\"text_dim\":6,\"freq_dim\":8,"
     "\"ffn_dim\":22,\"num_layers\":2,\"patch_size\":[1,1,1],\"rope_max_seq_len\":16}";
 
-static weft_status make_graph(void *user, int b, weft_graph **out)
+static weft_status make_graph_of(const weft_model *model, int b, weft_graph **out)
 {
-    const weft_model *model = user;
     weft_graph *g = weft_graph_create();
     const weft_bucket *s = &bucket[b];
     const weft_shape shape = WEFT_SHAPE(s->batch, s->frames, s->height, s->width, CHANNELS);
@@ -196,8 +204,10 @@ typedef struct job {
     const weft_model *model;
     weft_comm *comm;
     weft_store *store;
-    int ranks, rank, zero;
+    int ranks, rank, zero; /* REPRESENTATIVE: none, and sums go by way of representatives */
     int64_t cache;
+    double deadline;
+    int dies; /* phase in which this rank is killed; 0: it is not */
     double loss[STEPS], norm[STEPS];
     weft_store *grad[STEPS]; /* copies of gradient states before the update */
     int64_t handed[STEPS], in_place[STEPS], sent[STEPS];
@@ -237,6 +247,38 @@ static weft_status update(job *j, const weft_step *step, int i)
     return WEFT_OK;
 }
 
+/* Phases in which a rank may be killed: before it takes part in a plan, while it encodes, before
+ * and behind a denoiser's inputs, before the sums. */
+enum { LIVES, DIES_AT_PLAN, DIES_ENCODING, DIES_AT_INPUTS, DIES_AT_SUMS, PHASES };
+
+static weft_status die_at(job *j, int phase)
+{
+    if (j->dies != phase)
+        return WEFT_OK;
+    weft_comm_fake_kill(j->comm);
+    return weft_fail(WEFT_E_INTERNAL, "killed");
+}
+
+static weft_status make_graph(void *user, int b, weft_graph **out)
+{
+    return make_graph_of(((const job *)user)->model, b, out);
+}
+
+static weft_status fill_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
+                               const weft_step *step,
+                               const weft_handed handed[WEFT_CASCADE_MODULES])
+{
+    WEFT_TRY(die_at(user, DIES_AT_INPUTS));
+    return fill(user, plan, index, step, handed);
+}
+
+static weft_status encode_or_die(void *user, const weft_placed_iteration *plan, int32_t index,
+                                 weft_item_range clips, float *to)
+{
+    WEFT_TRY(die_at(user, DIES_ENCODING));
+    return encode(user, plan, index, clips, to);
+}
+
 static weft_status run_cascades(job *j, const weft_place_of_run *place)
 {
     const weft_cascade_setup setup = {
@@ -245,10 +287,11 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
         .place = place,
         .optimizer = &adamw,
         .context = WEFT_SP_ULYSSES,
+        .representative = j->zero < 0,
         .seed = 7,
         .buckets = BUCKETS,
         .cache_bytes = j->cache,
-        .calls = {(void *)(uintptr_t)j->model, make_graph, fill, floats_of, encode}};
+        .calls = {j, make_graph, fill_or_die, floats_of, encode_or_die}};
     weft_cascade_done cascade[3 * SAMPLES];
     weft_iteration_done done = {.cascade = cascade};
     weft_cascade_run *run;
@@ -257,12 +300,16 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
     weft_step_begin_averages(j->store);
     weft_status_code status = WEFT_OK;
     for (int i = 0; i < STEPS && status == WEFT_OK; i++) {
-        status = weft_cascade_run_iteration(run, &j->plan[i].all, &done);
+        status = die_at(j, DIES_AT_PLAN);
+        if (status == WEFT_OK)
+            status = weft_cascade_run_iteration(run, &j->plan[i].all, &done);
         for (int c = 0; c < j->plan[i].all.cascades; c++) {
             j->handed[i] += cascade[c].received;
             j->in_place[i] += cascade[c].in_place;
             j->sent[i] += cascade[c].sent;
         }
+        if (status == WEFT_OK)
+            status = die_at(j, DIES_AT_SUMS);
         if (status == WEFT_OK)
             status = weft_cascade_run_bind_update(run, &step);
         if (status == WEFT_OK)
@@ -279,7 +326,7 @@ static weft_status train(job *j)
                                .backend = &weft_backend_cpu,
                                .recipes = j->model->family->recipe,
                                .recipe_count = j->model->family->recipes,
-                               .zero = j->zero};
+                               .zero = j->zero < 0 ? 0 : j->zero};
     if (j->ranks > 1) {
         place.mesh.axis_count = 1;
         strcpy(place.mesh.axis[0].name, "dp");
@@ -296,30 +343,37 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-static void run(const weft_model *model, const made_plan *plan, int ranks, int zero, int64_t cache,
-                job *jobs)
+static void run_all(job *jobs, int ranks)
 {
     weft_comm *comm[RANKS];
     pthread_t thread[RANKS];
     cr_assert_eq(weft_comm_open_fake(ranks, comm), WEFT_OK);
     for (int r = 0; r < ranks; r++) {
-        jobs[r] = (job){.plan = plan,
-                        .model = model,
-                        .comm = comm[r],
-                        .store = weft_store_create(),
-                        .ranks = ranks,
-                        .rank = r,
-                        .zero = zero,
-                        .cache = cache};
-        weft_comm_set_deadline(comm[r], 60);
+        jobs[r].comm = comm[r];
+        weft_comm_set_deadline(comm[r], jobs[r].deadline);
         pthread_create(&thread[r], NULL, run_rank, &jobs[r]);
     }
     for (int r = 0; r < ranks; r++)
         pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < ranks; r++)
         weft_comm_free(comm[r]);
+}
+
+static void run(const weft_model *model, const made_plan *plan, int ranks, int zero, int64_t cache,
+                job *jobs)
+{
+    for (int r = 0; r < ranks; r++)
+        jobs[r] = (job){.plan = plan,
+                        .model = model,
+                        .store = weft_store_create(),
+                        .ranks = ranks,
+                        .rank = r,
+                        .zero = zero,
+                        .deadline = 60,
+                        .cache = cache};
+    run_all(jobs, ranks);
+    for (int r = 0; r < ranks; r++)
         cr_assert_str_empty(jobs[r].error, "rank %d of %d: %s", r, ranks, jobs[r].error);
-    }
 }
 
 static void end(job *jobs, int ranks)
@@ -339,7 +393,7 @@ static weft_status make_alone(job *j, weft_step *work, weft_step *last)
     const weft_graph *graph[BUCKETS];
     for (int b = 0; b < BUCKETS; b++) {
         weft_graph *g;
-        WEFT_TRY(make_graph((void *)(uintptr_t)j->model, b, &g));
+        WEFT_TRY(make_graph_of(j->model, b, &g));
         WEFT_TRY(weft_step_make(g, &adamw, &place, j->store, 7, &work[b]));
         graph[b] = work[b].graph;
     }
@@ -389,9 +443,12 @@ static double gradient_distance(const job *many, int ranks, int step, weft_store
             largest = fmax(largest, fabs((double)((const float *)all->data)[i]));
         for (int64_t i = 0; i < count; i++) {
             double sum = -(double)((const float *)all->data)[i];
-            for (int r = 0; r < ranks; r++)
-                sum += (double)((const float *)weft_store_find(many[r].grad[step], all->name)
-                                    ->data)[i];
+            for (int r = 0; r < ranks; r++) {
+                const double term =
+                    (double)((const float *)weft_store_find(many[r].grad[step], all->name)
+                                 ->data)[i];
+                sum += many[r].zero < 0 ? term / ranks : term;
+            }
             if (!(fabs(sum) / largest <= worst)) {
                 worst = fabs(sum) / largest;
                 *name = all->name;
@@ -538,4 +595,80 @@ Test(cascade_run, random_iterations_on_five_ranks_with_shared_states)
 Test(cascade_run, random_iterations_on_eight_ranks)
 {
     compare(4, 8, 0);
+}
+
+/* Sums by way of representatives: each rank has all of them before the update. */
+Test(cascade_run, representatives_of_four_ranks)
+{
+    compare(5, 4, REPRESENTATIVE);
+}
+
+Test(cascade_run, representatives_of_seven_ranks)
+{
+    compare(6, 7, REPRESENTATIVE);
+}
+
+Test(cascade_run, shared_states_do_not_go_with_representatives)
+{
+    const weft_place_of_run place = {.backend = &weft_backend_cpu, .zero = 1};
+    const weft_cascade_setup setup = {.place = &place, .representative = true};
+    weft_cascade_run *run;
+    cr_expect_eq(weft_cascade_run_create(&setup, &run), WEFT_E_CONFIG);
+}
+
+/* The smallest sets by trying all of them. */
+Test(cascade_run, no_set_of_representatives_is_smaller)
+{
+    for (int trial = 0; trial < 200; trial++) {
+        made_plan p;
+        weft_cover cover;
+        const int ranks = 2 + trial % (RANKS - 1);
+        int least = ranks;
+        make_plan(&p, (uint64_t)(1000 + trial), 0, ranks);
+        for (int set = 1; set < 1 << ranks; set++) {
+            bool all = true;
+            for (int32_t c = 0; c < p.all.cascades; c++) {
+                bool one = p.cascade[c].module != WEFT_CASCADE_DIT;
+                for (int64_t k = 0; k < p.cascade[c].at.degree; k++)
+                    one = one || set >> p.cascade[c].at.device[k] & 1;
+                all = all && one;
+            }
+            const int size = __builtin_popcount((unsigned)set);
+            least = all && size < least ? size : least;
+        }
+        cr_assert_eq(weft_cover_find(&p.all, ranks, &cover), WEFT_OK);
+        cr_expect_eq(cover.count, least, "trial %d: %d, not %d", trial, cover.count, least);
+        cr_expect(cover.smallest);
+        for (int r = 0; r < ranks; r++)
+            cr_expect(cover.chosen[cover.peer[r]] && (!cover.chosen[r] || cover.peer[r] == r));
+        weft_cover_free(&cover);
+    }
+}
+
+/* Whenever a rank dies, all others end within the deadline and say which it was. */
+Test(cascade_run, a_killed_rank_is_named)
+{
+    static made_plan plan[STEPS];
+    const weft_model model = model_of(small);
+    for (int dies = LIVES + 1; dies < PHASES; dies++) {
+        enum { FEW = 4, VICTIM = 2 };
+        job jobs[FEW];
+        for (int i = 0; i < STEPS; i++)
+            make_plan(&plan[i], weft_seed_mix(9, (uint64_t)i), i, FEW);
+        for (int r = 0; r < FEW; r++)
+            jobs[r] = (job){.plan = plan,
+                            .model = &model,
+                            .store = weft_store_create(),
+                            .ranks = FEW,
+                            .rank = r,
+                            .deadline = 3,
+                            .dies = r == VICTIM ? dies : LIVES};
+        run_all(jobs, FEW);
+        for (int r = 0; r < FEW; r++) {
+            cr_expect(strstr(jobs[r].error, r == VICTIM ? "killed" : "rank 2"),
+                      "phase %d, rank %d: %s", dies, r, jobs[r].error);
+            cr_expect_eq(jobs[r].loss[STEPS - 1], 0, "phase %d, rank %d: it went on", dies, r);
+        }
+        end(jobs, FEW);
+    }
 }
