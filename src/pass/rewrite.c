@@ -1,5 +1,6 @@
 #include "pass/rewrite.h"
 
+
 weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *r)
 {
     WEFT_TRY(weft_graph_check(from));
@@ -39,13 +40,18 @@ void weft_rewrite_node(weft_rewrite *r, int32_t n, weft_value *map)
 weft_status weft_rewrite_finish(weft_rewrite *r, const char *pass, weft_graph **out)
 {
     int count;
-    weft_status_code status = WEFT_OK;
     const weft_named *output = weft_graph_outputs(r->from, &count);
     for (int i = 0; i < count; i++)
         weft_output(r->to, output[i].name, r->map[output[i].value.id]);
     const weft_pair *update = weft_graph_updates(r->from, &count);
     for (int i = 0; i < count; i++)
         weft_update(r->to, r->map[update[i].source.id], r->map[update[i].value.id]);
+    return weft_rewrite_check(r, pass, out);
+}
+
+weft_status weft_rewrite_check(weft_rewrite *r, const char *pass, weft_graph **out)
+{
+    weft_status_code status = WEFT_OK;
     WEFT_GO(weft_graph_check(r->to));
 #ifndef NDEBUG
     WEFT_GO(weft_graph_verify(r->to));
@@ -55,6 +61,16 @@ weft_status weft_rewrite_finish(weft_rewrite *r, const char *pass, weft_graph **
 out:
     weft_rewrite_abandon(r);
     return status == WEFT_OK ? WEFT_OK : weft_fail_context(status, "pass %s", pass);
+}
+
+weft_value weft_rewrite_slot(weft_graph *to, const char *name, const weft_value_info *like)
+{
+    const weft_attr_source attr = {
+        .dtype = like->dtype, .shape = like->shape, .global = like->shape, .slot = true};
+    const weft_value v = weft_source(to, WEFT_OP_STATE, name, &attr);
+    if (weft_value_ok(v))
+        weft_graph_set_layout(to, v, like->layout);
+    return v;
 }
 
 int64_t weft_value_bytes(const weft_graph *g, weft_value v)

@@ -17,7 +17,11 @@ weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *rewrite);
 void weft_rewrite_node(weft_rewrite *rewrite, int32_t node, weft_value *map);
 /* Outputs and updates; checks the new graph (verified where assert is on). Frees all but *out. */
 weft_status weft_rewrite_finish(weft_rewrite *rewrite, const char *pass, weft_graph **out);
+/* The same without these: the caller has made its own. */
+weft_status weft_rewrite_check(weft_rewrite *rewrite, const char *pass, weft_graph **out);
 void weft_rewrite_abandon(weft_rewrite *rewrite);
+/* A state that is no store's (weft_attr_source.slot), of this type and shape, laid out so. */
+weft_value weft_rewrite_slot(weft_graph *to, const char *name, const weft_value_info *like);
 
 /* The first node of the backward; the node count: there is none. */
 int32_t weft_rewrite_backward(const weft_graph *g);

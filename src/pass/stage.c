@@ -192,16 +192,6 @@ typedef struct cutter {
     weft_stage_graph *out;
 } cutter;
 
-static weft_value slot(weft_graph *to, const char *name, const weft_value_info *like)
-{
-    const weft_attr_source attr = {
-        .dtype = like->dtype, .shape = like->shape, .global = like->shape, .slot = true};
-    const weft_value v = weft_source(to, WEFT_OP_STATE, name, &attr);
-    if (weft_value_ok(v))
-        weft_graph_set_layout(to, v, like->layout);
-    return v;
-}
-
 static weft_value slot_of_link(cutter *c, const weft_stage_link *link, bool gradient)
 {
     char name[WEFT_STAGE_NAME];
@@ -209,7 +199,8 @@ static weft_value slot_of_link(cutter *c, const weft_stage_link *link, bool grad
     const weft_value there = weft_graph_find(c->r.to, name);
     return weft_value_ok(there)
                ? there
-               : slot(c->r.to, name, weft_value_get(c->s->graph, (weft_value){link->value}));
+               : weft_rewrite_slot(c->r.to, name,
+                                   weft_value_get(c->s->graph, (weft_value){link->value}));
 }
 
 static weft_status reserve(cutter *c)
@@ -445,7 +436,7 @@ static weft_value slot_of_value(splitter *t, int32_t v)
     else
         snprintf(name, sizeof name, "slot.k%d", (int)v);
     const weft_value there = weft_graph_find(t->r.to, name);
-    return weft_value_ok(there) ? there : slot(t->r.to, name, info);
+    return weft_value_ok(there) ? there : weft_rewrite_slot(t->r.to, name, info);
 }
 
 /* True: this program makes the value, another reads it, and no update hands it over already. */
