@@ -188,6 +188,16 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_i64(args, "--window", 0, 100000, &o->window));
     WEFT_TRY(weft_args_i64(args, "--window-overlap", 0, 100000, &o->window_overlap));
     WEFT_TRY(read_given(args, o));
+    WEFT_TRY(weft_args_f64(args, "--guidance-from", 0, 1, &o->guided[0]));
+    WEFT_TRY(weft_args_f64(args, "--guidance-until", 0, 1, &o->guided[1]));
+    if (o->guided[0] == 0 && o->guided[1] == 1)
+        o->guided[1] = 0;
+    else if (o->guided[0] >= o->guided[1])
+        return weft_fail(WEFT_E_ARG,
+                         "--guidance-from %g --guidance-until %g: there is no step between them; "
+                         "--guidance 1 is no guidance at all",
+                         o->guided[0], o->guided[1]);
+    o->cache = weft_args_string(args, "--cache");
     return find_rows(args, o);
 }
 
@@ -287,6 +297,16 @@ static weft_status read_noise(const char *path, weft_generator *generator, int64
     return status;
 }
 
+/* A line for each denoiser. */
+static void tell_cache(const weft_generator *generator)
+{
+    weft_buf out = {0};
+    if (weft_generator_tell_cache(generator, &out) == WEFT_OK && out.len)
+        for (char *line = out.data, *end; (end = strchr(line, '\n')); line = end + 1)
+            weft_info("%.*s", (int)(end - line), line);
+    weft_buf_free(&out);
+}
+
 static weft_status run_pipeline(const weft_args *args, weft_generator *generator, weft_comm *comm,
                                 const prompts *p)
 {
@@ -330,6 +350,7 @@ static weft_status run_pipeline(const weft_args *args, weft_generator *generator
     if (status == WEFT_OK && s.first_rank) {
         weft_progress_end(&s.progress, rounds * steps, "");
         status = weft_gallery_finish(s.gallery);
+        tell_cache(generator);
     }
     weft_gallery_free(s.gallery);
     return status;
@@ -494,6 +515,20 @@ static const weft_option options[] = {
      .fallback = "0",
      .help = "part of the times (0..1) below which transformer_2 works, where there is one, and "
              "--guidance-low is the scale; 0: the model's own, or nowhere"},
+    {.name = "--guidance-from",
+     .value_name = "S",
+     .fallback = "0",
+     .help = "share of the steps (0..1) before guidance begins: those before it cost half"},
+    {.name = "--guidance-until",
+     .value_name = "S",
+     .fallback = "1",
+     .help = "share of the steps at which guidance ends; those behind it cost half"},
+    {.name = "--cache",
+     .value_name = "RULE",
+     .fallback = "off",
+     .help = "steps take again what blocks added in a step before, where little has changed: off, "
+             "conservative or fast (thresholds of the model's family), or a rule, listed in "
+             "docs/generation.md: block:T, teacache:T, every:N, attention:N"},
     {.name = "--sampler",
      .value_name = "NAME",
      .fallback = "",

@@ -12,15 +12,32 @@ static int64_t host_floats(const weft_generator *p)
            p->rows * p->captions.floats;
 }
 
+int weft_generator_denoisers(const weft_generator *p,
+                             const weft_generator_part *list[WEFT_GENERATOR_DENOISERS])
+{
+    int count = 0;
+    for (int i = 0; i < p->experts; i++) {
+        list[count++] = &p->denoiser[i];
+        if (p->alone[i].graph)
+            list[count++] = &p->alone[i];
+    }
+    return count;
+}
+
 /* All of them, which run one at a time; how many. */
-enum { MAX_PROGRAMS = 2 + WEFT_MAX_READERS };
+enum { MAX_PROGRAMS = WEFT_GENERATOR_DENOISERS * (1 + WEFT_CACHE_PROGRAMS) + WEFT_MAX_READERS };
 static int programs_of(const weft_generator *p, weft_program *list[MAX_PROGRAMS])
 {
     int count = 0;
     for (int i = 0; i < p->captions.readers; i++)
         list[count++] = p->encoder[i].program;
-    for (int i = 0; i < p->experts; i++)
-        list[count++] = p->denoiser[i].program;
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts; i++) {
+        list[count++] = part[i]->program;
+        if (part[i]->cache)
+            count += weft_cache_programs(part[i]->cache, list + count);
+    }
     return count;
 }
 
@@ -30,8 +47,14 @@ static int64_t bytes_beside(const weft_generator *p)
     weft_program *programs[MAX_PROGRAMS];
     const int count = programs_of(p, programs);
     int64_t bytes = host_floats(p) * (int64_t)sizeof(float) + weft_programs_bytes(programs, count);
-    for (int i = 0; i < count; i++)
-        bytes += weft_program_plan(programs[i])->source_bytes;
+    for (int i = 0; i < p->captions.readers; i++)
+        bytes += weft_program_plan(p->encoder[i].program)->source_bytes;
+    for (int i = 0; i < p->experts; i++)
+        bytes += weft_program_plan(p->denoiser[i].program)->source_bytes;
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts; i++)
+        bytes += part[i]->cache ? weft_cache_bytes(part[i]->cache) : 0;
     return bytes;
 }
 
@@ -138,6 +161,7 @@ void weft_generator_free(weft_generator *p)
     }
     for (int i = 0; i < 2; i++) {
         weft_generator_part_free(&p->denoiser[i]);
+        weft_generator_part_free(&p->alone[i]);
         weft_free(p->denoiser_folder[i]);
     }
     weft_spelling_close(&p->spelling);
@@ -249,6 +273,11 @@ weft_status weft_generator_bind(weft_generator *p)
     }
     for (int i = 0; i < p->experts; i++)
         WEFT_TRY(load_expert(p, i));
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts; i++)
+        if (part[i]->cache)
+            WEFT_TRY(weft_cache_reserve(part[i]->cache));
     weft_program *programs[MAX_PROGRAMS]; /* the results of each are copied at once */
     const int count = programs_of(p, programs);
     weft_group *group = NULL;
@@ -257,6 +286,50 @@ weft_status weft_generator_bind(weft_generator *p)
     WEFT_TRY(weft_programs_bind(programs, count, p->store, group));
     weft_vae_share(p->vae, group);
     return weft_vae_bind(p->vae);
+}
+
+weft_status weft_generator_tell_cache(const weft_generator *p, weft_buf *out)
+{
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts && p->cached; i++) {
+        const weft_cache_report r = weft_cache_tell(part[i]->cache);
+        const bool second = part[i] == &p->denoiser[1] || part[i] == &p->alone[1];
+        if (!r.runs)
+            continue;
+        weft_buf_printf(out, "cache ");
+        weft_cache_name(&p->cache, out);
+        weft_buf_printf(out,
+                        "%s%s: %lld of %lld runs left out %d of %d %s; %.2f x by FLOPs, %.2f x "
+                        "by the clock; steps %s\n",
+                        second ? ", transformer_2" : "",
+                        part[i]->graph == p->alone[second].graph ? ", without guidance" : "",
+                        (long long)r.reused, (long long)r.runs, r.left,
+                        p->cache.what == WEFT_REUSE_ATTENTION ? r.left : r.blocks,
+                        p->cache.what == WEFT_REUSE_ATTENTION ? "attentions" : "blocks",
+                        r.predicted, r.measured, r.steps);
+    }
+    return weft_buf_check(out);
+}
+
+weft_generator_saved weft_generator_cache(const weft_generator *p)
+{
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    weft_generator_saved all = {.predicted = 1, .measured = 1};
+    double predicted = 0, measured = 0; /* what is left of the time, weighed by runs */
+    for (int i = 0; i < parts && p->cached; i++) {
+        const weft_cache_report r = weft_cache_tell(part[i]->cache);
+        all.runs += r.runs;
+        all.reused += r.reused;
+        predicted += (double)r.runs / r.predicted;
+        measured += (double)r.runs / r.measured;
+    }
+    if (all.runs) {
+        all.predicted = (double)all.runs / predicted;
+        all.measured = (double)all.runs / measured;
+    }
+    return all;
 }
 
 const weft_generator_options *weft_generator_settings(const weft_generator *p)

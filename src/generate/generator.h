@@ -51,6 +51,9 @@ typedef struct weft_generator_options {
     /* Frames that are denoised together, and that two windows share; 0: all, and a quarter. */
     int64_t window, window_overlap;
     double fps; /* that the model is told, where it takes one; 0: as trained */
+    /* Shares of the steps from which on and until which there is guidance; both 0: in all */
+    double guided[2];
+    const char *cache; /* as weft_cache_choose takes it; NULL: off */
 } weft_generator_options;
 
 typedef struct weft_generator weft_generator;
@@ -81,6 +84,16 @@ void weft_generator_latents(const weft_generator *generator, int64_t dim[4]);
 /* What the first `count` prompts begin with instead of their seeds' noise: (count, latents), heap,
  * taken. */
 void weft_generator_begin_with(weft_generator *generator, float *noise, int64_t count);
+
+/* What the caches between steps have left out so far: a line for each denoiser, empty without. */
+weft_status weft_generator_tell_cache(const weft_generator *generator, weft_buf *out);
+/* Of all of them: steps that were denoised and those that took again, how much sooner by FLOPs and
+ * by the clock. */
+typedef struct weft_generator_saved {
+    int64_t runs, reused;
+    double predicted, measured;
+} weft_generator_saved;
+weft_generator_saved weft_generator_cache(const weft_generator *generator);
 
 typedef struct weft_generator_sink {
     /* Denoising step `done` of `steps` for prompts first..; may be NULL. */

@@ -49,7 +49,8 @@ static weft_status lay_out(weft_generator *p)
     return WEFT_OK;
 }
 
-static weft_status finish_part(weft_generator *p, weft_generator_part *s)
+/* `rows` of a denoiser's batch; 0: it is none. */
+static weft_status finish_part(weft_generator *p, weft_generator_part *s, int64_t rows)
 {
     WEFT_TRY(weft_graph_check(s->graph));
     s->own = s->graph;
@@ -62,10 +63,22 @@ static weft_status finish_part(weft_generator *p, weft_generator_part *s)
                                    .recipe = &p->recipe,
                                    .stream = p->options.stream};
     WEFT_TRY(weft_passes_run(WEFT_PASS_WHOLE, &setup, s->own == s->graph, &s->own, NULL));
-    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     const weft_program_options options = {.mesh = several ? &p->mesh : NULL,
                                           .no_views =
                                               p->options.passes && !p->options.passes->views};
+    const weft_cache_place place = {.graph = s->own,
+                                    .setup = &setup,
+                                    .options = &options,
+                                    .rows = rows,
+                                    .windows = p->windows.count,
+                                    .comm = several ? p->comm : NULL};
+    if (rows && p->cached) {
+        const weft_status_code status = weft_cache_open(&p->cache, &place, &s->cache);
+        if (status != WEFT_OK)
+            return weft_fail_context(status, "--cache with %s",
+                                     weft_model_class(p->denoiser_model));
+    }
+    WEFT_TRY(weft_passes_run(WEFT_PASS_RANK, &setup, s->own == s->graph, &s->own, NULL));
     return weft_program_compile(s->own, &options, &s->program);
 }
 
@@ -126,11 +139,15 @@ int64_t weft_generator_times(const weft_generator *p)
            (p->latent[2] / p->patch.factor[2]);
 }
 
-static weft_status build_denoiser(weft_generator *p, int expert)
+static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
+                                  weft_generator_part *part)
 {
-    weft_graph *d = p->denoiser[expert].graph;
+    WEFT_TRY(begin_part(p, &p->denoiser_model[expert],
+                        expert ? weft_generator_scopes[1] : p->denoiser_model->family->scope,
+                        p->denoiser_folder[expert], part));
+    weft_graph *d = part->graph;
     const weft_model *model = &p->denoiser_model[expert];
-    const weft_model_size size = {.batch = p->rows,
+    const weft_model_size size = {.batch = rows,
                                   .frames = p->windows.window,
                                   .height = p->latent[1],
                                   .width = p->latent[2],
@@ -164,30 +181,32 @@ static weft_status build_denoiser(weft_generator *p, int expert)
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
     weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
-    return finish_part(p, &p->denoiser[expert]);
+    return finish_part(p, part, rows);
 }
 
 weft_status weft_generator_build(weft_generator *p)
 {
     WEFT_TRY(lay_out(p));
+    WEFT_TRY(weft_cache_choose(p->options.cache, p->denoiser_model,
+                               p->options.height * p->options.width, &p->cache, &p->cached));
     for (int i = 0; i < p->captions.readers; i++) {
         const weft_reader *reader = &p->captions.reader[i];
         WEFT_TRY(begin_part(p, &reader->model, reader->reading->encoder, p->encoder_folder[i],
                             &p->encoder[i]));
         weft_captions_build(p->encoder[i].graph, &p->captions, i, p->rows);
-        WEFT_TRY(finish_part(p, &p->encoder[i]));
+        WEFT_TRY(finish_part(p, &p->encoder[i], 0));
     }
     for (int i = 0; i < p->experts; i++) {
-        WEFT_TRY(begin_part(p, &p->denoiser_model[i],
-                            i ? weft_generator_scopes[1] : p->denoiser_model->family->scope,
-                            p->denoiser_folder[i], &p->denoiser[i]));
-        WEFT_TRY(build_denoiser(p, i));
+        WEFT_TRY(build_denoiser(p, i, p->rows, &p->denoiser[i]));
+        if (p->options.guided[1] > 0 && p->guidance->rows > 1)
+            WEFT_TRY(build_denoiser(p, i, p->options.batch, &p->alone[i]));
     }
     return check_packed(p);
 }
 
 void weft_generator_part_free(weft_generator_part *s)
 {
+    weft_cache_free(s->cache);
     weft_program_free(s->program);
     weft_tensors_close(s->file);
     if (s->own != s->graph)

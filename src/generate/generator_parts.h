@@ -8,6 +8,7 @@
 #define WEFT_GENERATE_GENERATOR_PARTS_H
 
 #include "format/tensors.h"
+#include "generate/cache.h"
 #include "generate/generator.h"
 #include "generate/windows.h"
 #include "prompt/captions.h"
@@ -22,6 +23,7 @@ typedef struct weft_generator_part {
     const weft_family *packed;
     const char *folder;
     char prefix[64];
+    weft_cache *cache; /* runs in the place of `program`; NULL: none */
 } weft_generator_part;
 
 struct weft_generator {
@@ -51,6 +53,10 @@ struct weft_generator {
     int64_t latent_floats, rows; /* rows: of the denoising batch, prompts x halves */
     weft_store *store;
     weft_generator_part encoder[WEFT_MAX_READERS], denoiser[2];
+    /* of the steps outside of options.guided: without the second half; no graph: none */
+    weft_generator_part alone[2];
+    weft_cache_rule cache;
+    bool cached;  /* by that rule */
     float *noise; /* (noises, latents) to begin with; NULL: seeds' */
     int64_t noises;
     weft_vae *vae;
@@ -68,6 +74,15 @@ weft_status weft_generator_read(weft_generator *p);
 /* Graphs and programs of the text encoders and the experts, and how ranks split them. */
 weft_status weft_generator_build(weft_generator *p);
 void weft_generator_part_free(weft_generator_part *part);
+
+/* Those with a denoiser, and how many there are. */
+enum { WEFT_GENERATOR_DENOISERS = 4 };
+int weft_generator_denoisers(const weft_generator *p,
+                             const weft_generator_part *list[WEFT_GENERATOR_DENOISERS]);
+/* Guidance is given in that step of the walk. */
+bool weft_generator_guides(const weft_generator *p, int64_t step);
+/* Which of the experts answers at that level. */
+int weft_generator_expert(const weft_generator *p, const weft_level *level);
 
 /* Inputs that are one number of a video. */
 enum { WEFT_GENERATOR_NUMBERS = 4 };

@@ -92,9 +92,9 @@ static void fill_times(const weft_generator *p, const asking *a, int64_t r)
                   tokens = times / (p->windows.window / p->patch.factor[0]);
     const float given = p->given.form == WEFT_GIVEN_CONDITION ? (float)almost_clean_time : 0;
     float *timestep = row_of(a, "batch.timestep", r);
-    if (times == 1)
+    if (times == 1 && timestep)
         *timestep = (float)a->level->time;
-    for (int64_t i = 0; times > 1 && i < times; i++)
+    for (int64_t i = 0; times > 1 && timestep && i < times; i++)
         timestep[i] = p->given.clean[a->frame + i / tokens * p->patch.factor[0]]
                           ? given
                           : (float)a->level->time;
@@ -129,8 +129,9 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
     int64_t first;
     const int64_t rows = own_rows(expert, "batch.latents", &first);
     for (int64_t r = 0; r < rows; r++) {
-        fill_latents(p, a, x + (first + r) % batch * p->latent_floats,
-                     row_of(a, "batch.latents", r));
+        float *latents = row_of(a, "batch.latents", r);
+        if (latents)
+            fill_latents(p, a, x + (first + r) % batch * p->latent_floats, latents);
         fill_times(p, a, r);
         fill_given(p, a, r);
         float *told = row_of(a, "batch.guidance", r);
@@ -139,7 +140,22 @@ static weft_status_code ask(weft_generator *p, const weft_generator_part *expert
         weft_captions_give(&p->captions, weft_captions_program_input, a->program, r,
                            p->context + (first + r) * p->captions.floats);
     }
-    return weft_program_run(a->program);
+    return WEFT_OK;
+}
+
+/* Window i of x in the own step `step` of this denoiser; *out: what it answers. */
+static weft_status_code answer_window(weft_generator *p, const weft_generator_part *part,
+                                      const weft_level *level, int64_t step, int64_t i,
+                                      const float *x, float **out)
+{
+    asking a = {part->program, level, weft_windows_first(&p->windows, i)};
+    if (part->cache)
+        WEFT_TRY(weft_cache_first(part->cache, i, step, &a.program));
+    WEFT_TRY(ask(p, part, &a, x));
+    WEFT_TRY(part->cache ? weft_cache_finish(part->cache, &a.program)
+                         : weft_program_run(a.program));
+    *out = weft_program_output(a.program, "prediction")->data;
+    return WEFT_OK;
 }
 
 /* Adds what window i said of every video to `answer`: out (batch, window...). */
@@ -172,25 +188,52 @@ static void keep_known(const weft_generator *p, const float *x, const weft_level
     }
 }
 
-static weft_status_code answer_at(weft_generator *p, const float *x, const weft_level *level,
-                                  float *answer)
+int weft_generator_expert(const weft_generator *p, const weft_level *level)
+{
+    return p->experts > 1 && level->time / (double)p->scheduler.times < p->options.boundary;
+}
+
+bool weft_generator_guides(const weft_generator *p, int64_t step)
+{
+    const double *guided = p->options.guided, steps = (double)p->options.steps;
+    const double at = (double)(p->skipped + step);
+    return !(guided[1] > 0) || (at >= guided[0] * steps - 1e-9 && at < guided[1] * steps - 1e-9);
+}
+
+static weft_generator_part *denoiser_at(weft_generator *p, const weft_level *level, int64_t step)
+{
+    const int expert = weft_generator_expert(p, level);
+    return p->alone[expert].graph && !weft_generator_guides(p, step) ? &p->alone[expert]
+                                                                     : &p->denoiser[expert];
+}
+
+/* Steps of the walk that this one makes before `until`. */
+static int64_t own_steps(weft_generator *p, const weft_generator_part *part, int64_t until)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < until; i++)
+        count += denoiser_at(p, &p->leg[p->skipped + i].from, i) == part;
+    return count;
+}
+
+static weft_status_code answer_at(weft_generator *p, int64_t step, const float *x,
+                                  const weft_level *level, float *answer)
 {
     const double time = level->time / (double)p->scheduler.times;
-    const weft_generator_part *expert = &p->denoiser[p->experts > 1 && time < p->options.boundary];
-    const int64_t all = p->options.batch * p->latent_floats;
-    float *other = p->other;
+    const weft_generator_part *part = denoiser_at(p, level, step);
+    const int64_t all = p->options.batch * p->latent_floats, own = own_steps(p, part, step);
+    const bool guided = p->guidance->rows > 1 && part != p->alone && part != p->alone + 1;
+    float *other = p->other, *out;
     if (p->windows.count > 1) {
         memset(answer, 0, (size_t)all * 4);
         memset(other, 0, (size_t)all * 4);
     }
     for (int64_t i = 0; i < p->windows.count; i++) {
-        const asking a = {expert->program, level, weft_windows_first(&p->windows, i)};
-        WEFT_TRY(ask(p, expert, &a, x));
-        float *out = weft_program_output(expert->program, "prediction")->data;
+        WEFT_TRY(answer_window(p, part, level, own, i, x, &out));
         const int64_t half = all / p->latent[0] * p->windows.window;
         if (p->windows.count > 1) {
             blend(p, i, out, answer);
-            if (p->guidance->rows > 1)
+            if (guided)
                 blend(p, i, out + half, other);
         } else {
             memcpy(answer, out, (size_t)all * 4);
@@ -204,7 +247,7 @@ static weft_status_code answer_at(weft_generator *p, const float *x, const weft_
                                   .rescale = p->options.guidance_rescale,
                                   .each = p->latent_floats,
                                   .time = time};
-    if (p->guidance->combine)
+    if (p->guidance->combine && (guided || p->guidance->rows == 1))
         p->guidance->combine(&guiding, answer, other, all);
     if (p->given.keep && p->given.known)
         keep_known(p, x, level, answer);
@@ -221,8 +264,7 @@ typedef struct run_state {
 static weft_status_code on_answer(void *user, int64_t step, const float *x, const weft_level *level,
                                   float *answer)
 {
-    (void)step;
-    return answer_at(((run_state *)user)->generator, x, level, answer);
+    return answer_at(((run_state *)user)->generator, step, x, level, answer);
 }
 
 /* A function of the video's seed, the draw and the place in it: the same in any batch. */
@@ -287,6 +329,16 @@ static weft_status tell_cut(const weft_generator *p, int64_t prompt, const char 
     return status;
 }
 
+/* Nothing that other prompts left is taken again. */
+static void begin_caches(weft_generator *p)
+{
+    const weft_generator_part *part[WEFT_GENERATOR_DENOISERS];
+    const int parts = weft_generator_denoisers(p, part);
+    for (int i = 0; i < parts; i++)
+        if (part[i]->cache)
+            weft_cache_begin(part[i]->cache, own_steps(p, part[i], weft_generator_steps(p)));
+}
+
 /* The noise of a video, scaled to where the walk begins, and there what of it is known. */
 static void begin_with(const weft_generator *p, const run_state *r, int64_t row, float *x)
 {
@@ -328,6 +380,7 @@ weft_status weft_generator_run(weft_generator *p, const char *const *prompts, co
     for (r.first = 0; r.first < count; r.first += batch) {
         const int64_t now = count - r.first < batch ? count - r.first : batch;
         WEFT_TRY(encode_text(p, prompts + r.first, now));
+        begin_caches(p);
         for (int64_t i = 0; i < batch; i++)
             begin_with(p, &r, i, p->x + i * p->latent_floats);
         WEFT_TRY(weft_sampler_run(p->options.sampler, &p->scheduler.solver, p->leg + p->skipped,

@@ -418,9 +418,45 @@ static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 226, .sees_padding = true},
 };
 
+/* What steps may take again: TeaCache's polynomials and thresholds as published, of what is told of
+ * the time; of other sizes how far the first block's part moves (DBCache's default, and twice
+ * that). */
+static bool is_2b(const void *config)
+{
+    const cogvideox *c = config;
+    return c->layers == 30 && c->heads == 30 && !c->rotary;
+}
+static bool is_5b(const void *config)
+{
+    const cogvideox *c = config;
+    return c->layers == 42 && c->heads == 48 && !c->patch_t;
+}
+static bool is_15_i2v(const void *config)
+{
+    const cogvideox *c = config;
+    return c->layers == 42 && c->patch_t && c->in_channels > c->out_channels;
+}
+static bool is_15(const void *config)
+{
+    const cogvideox *c = config;
+    return c->layers == 42 && c->heads == 48 && c->patch_t;
+}
+static const weft_cache_row caches[] = {
+    {is_2b, 0, WEFT_SIGNAL_TIME,
+     {-3.10658903e1, 2.54732368e1, -5.92380459e0, 1.75769064e0, -3.61568434e-3}, 0.1, 0.2, 0},
+    {is_5b, 0, WEFT_SIGNAL_TIME,
+     {-1.53880483e3, 8.43202495e2, -1.34363087e2, 7.97131516e0, -5.23162339e-2}, 0.1, 0.2, 0},
+    {is_15_i2v, 0, WEFT_SIGNAL_TIME,
+     {1.22842302e2, -1.04088754e2, 2.62981677e1, -3.06009921e-1, 3.71213220e-2}, 0.1, 0.2, 0},
+    {is_15, 0, WEFT_SIGNAL_TIME,
+     {2.50210439e2, -1.65061612e2, 3.57804877e1, -7.81551492e-1, 3.58559703e-2}, 0.1, 0.2, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_cogvideox_dit = {
     .class_name = "CogVideoXTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "CogVideoXPipeline",
     .marks = {"use_rotary_positional_embeddings", "time_embed_dim"},
     .config_bytes = sizeof(cogvideox), .field = fields, .fields = sizeof fields / sizeof *fields,

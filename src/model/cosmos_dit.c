@@ -519,9 +519,23 @@ static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, .length = 512, .zeros = true},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
+ * far the first block's part moves (DBCache's default, and twice that). */
+static bool is_7b(const void *config)
+{
+    const cosmos *c = config;
+    return c->layers == 28 && c->heads == 32;
+}
+static const weft_cache_row caches[] = {
+    {is_7b, 0, WEFT_SIGNAL_INPUT,
+     {2.71156237e2, -9.19775607e1, 2.24437250e0, 2.08355751e0, 1.41776330e-1}, 0.1, 0.2, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_cosmos_dit = {
     .class_name = "CosmosTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "CosmosTextToWorldPipeline",
     .marks = {"adaln_lora_dim", "rope_scale"},
     .config_bytes = sizeof(cosmos), .field = fields, .fields = sizeof fields / sizeof *fields,

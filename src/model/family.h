@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "graph/graph.h"
 #include "pass/pass.h"
+#include "pass/reuse.h"
 
 typedef enum weft_role {
     WEFT_ROLE_DENOISER,
@@ -338,6 +339,19 @@ typedef enum weft_own_levels {
     WEFT_LEVELS_QUADRATIC, /* Mochi's: a fortieth of the way in half of the steps, then a square */
 } weft_own_levels;
 
+/* A rule for what a step of denoising may take again (generate/cache.h), with thresholds as they
+ * were published or measured. The first row that fits is taken. */
+typedef struct weft_cache_row {
+    bool (*fits)(const void *config); /* NULL: any config of the family */
+    int64_t pixels;                   /* of a frame, from which on it holds */
+    /* BLOCK: the change of what the first block adds, as it is. Others: through the polynomial,
+     * highest power first, and added up from step to step (TeaCache) */
+    weft_reuse_signal signal;
+    double coefficient[5];
+    double conservative, fast; /* thresholds */
+    double warm;               /* share of the steps before it is used */
+} weft_cache_row;
+
 struct weft_family {
     const char *class_name; /* "_class_name" in config.json */
     const char *also;       /* another that is read as it; NULL: none */
@@ -374,10 +388,12 @@ struct weft_family {
     int readings;
     /* how frames are given; NULL: they are not */
     void (*given)(const void *config, weft_given_frames *given);
-    const char *given_help; /* which, for which configs */
-    double fps;             /* of its pipeline where nothing says one; 0: 16 */
-    const char *guidance;   /* of its pipeline (diffusion/guidance.h); NULL: told, or cfg */
-    weft_own_levels levels; /* that its pipeline gives a flow scheduler */
+    const char *given_help;      /* which, for which configs */
+    double fps;                  /* of its pipeline where nothing says one; 0: 16 */
+    const char *guidance;        /* of its pipeline (diffusion/guidance.h); NULL: told, or cfg */
+    weft_own_levels levels;      /* that its pipeline gives a flow scheduler */
+    const weft_cache_row *cache; /* NULL: none is known */
+    int caches;
     /* text encoders */
     void (*text)(const void *config, weft_text_shape *text);
     /* those that need no tokenizer's files; NULL: text/tokenizer.h makes the tokens */

@@ -225,9 +225,23 @@ static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", .pooled = WEFT_PORT_POOLED, .length = 77},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
+ * far the first block's part moves (FBCache's thresholds). */
+static bool is_published(const void *config)
+{
+    const flux *c = config;
+    return c->layers == 19 && c->single_layers == 38;
+}
+static const weft_cache_row caches[] = {
+    {is_published, 0, WEFT_SIGNAL_INPUT,
+     {4.98651651e2, -2.83781631e2, 5.58554382e1, -3.82021401e0, 2.64230861e-1}, 0.25, 0.4, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.12, 0},
+};
+
 const weft_family weft_family_flux_dit = {
     .class_name = "FluxTransformer2DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "FluxPipeline", .autoencoder = "AutoencoderKL",
     .marks = {"joint_attention_dim", "num_single_layers"},
     .config_bytes = sizeof(flux), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -437,9 +437,23 @@ static const weft_reading readings[] = {
     {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 77},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
+ * far the first block's part moves (FBCache's threshold, and twice that). */
+static bool is_published(const void *config)
+{
+    const hunyuan *c = config;
+    return c->layers == 20 && c->single_layers == 40 && c->heads == 24;
+}
+static const weft_cache_row caches[] = {
+    {is_published, 0, WEFT_SIGNAL_INPUT,
+     {7.33226126e2, -4.01131952e2, 6.75869174e1, -3.14987800e0, 9.61237896e-2}, 0.1, 0.15, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.06, 0.12, 0},
+};
+
 const weft_family weft_family_hunyuan_video_dit = {
     .class_name = "HunyuanVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "HunyuanVideoPipeline",
     .marks = {"num_refiner_layers", "num_single_layers"},
     .config_bytes = sizeof(hunyuan), .field = fields, .fields = sizeof fields / sizeof *fields,

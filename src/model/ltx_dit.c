@@ -301,9 +301,23 @@ static const weft_reading readings[] = {
      .sees_padding = true},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
+ * far the first block's part moves (DBCache's default, and twice that). */
+static bool is_2b(const void *config)
+{
+    const ltx *c = config;
+    return c->layers == 28 && c->heads == 32;
+}
+static const weft_cache_row caches[] = {
+    {is_2b, 0, WEFT_SIGNAL_INPUT,
+     {2.14700694e1, -1.28016453e1, 2.31279151e0, 7.92487521e-1, 9.69274326e-3}, 0.03, 0.05, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_ltx_dit = {
     .class_name = "LTXVideoTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "LTXPipeline",
     .marks = {"attention_out_bias", "caption_channels"},
     .config_bytes = sizeof(ltx), .field = fields, .fields = sizeof fields / sizeof *fields,

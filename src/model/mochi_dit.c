@@ -388,9 +388,23 @@ static const weft_reading readings[] = {
     {"text_encoder", "tokenizer", WEFT_PORT_TEXT, WEFT_PORT_TEXT_MASK, .length = 256},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published; of other sizes how
+ * far the first block's part moves (DBCache's default, and twice that). */
+static bool is_published(const void *config)
+{
+    const mochi *c = config;
+    return c->layers == 48 && c->heads == 24;
+}
+static const weft_cache_row caches[] = {
+    {is_published, 0, WEFT_SIGNAL_INPUT,
+     {-3.51241319e3, 8.11675948e2, -6.09400215e1, 2.42429681e0, 3.05291719e-3}, 0.06, 0.09, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_mochi_dit = {
     .class_name = "MochiTransformer3DModel", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "diffusers", .pipeline = "MochiPipeline",
     .marks = {"pooled_projection_dim", "max_sequence_length"},
     .config_bytes = sizeof(mochi), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -464,9 +464,23 @@ static const weft_reading readings[] = {
      .clean = WEFT_CLEAN_LOWER},
 };
 
+/* What steps may take again: TeaCache's polynomial and thresholds as published for Open-Sora 1.2;
+ * of other sizes how far the first block's part moves (DBCache's default, and twice that). */
+static bool is_xl(const void *config)
+{
+    const stdit3 *c = config;
+    return c->depth == 28 && c->width == 1152;
+}
+static const weft_cache_row caches[] = {
+    {is_xl, 0, WEFT_SIGNAL_INPUT,
+     {2.17546007e2, -1.18329252e2, 2.68662585e1, -4.59364272e-2, 4.84426240e-2}, 0.1, 0.2, 0},
+    {NULL, 0, WEFT_SIGNAL_BLOCK, {0}, 0.08, 0.16, 0},
+};
+
 const weft_family weft_family_stdit3 = {
     .class_name = "STDiT3", .also = "STDiT3_XL_2", .role = WEFT_ROLE_DENOISER,
     .scope = "transformer", .stem = "diffusion_pytorch_model",
+    .cache = caches, .caches = sizeof caches / sizeof *caches,
     .library = "weft", .pipeline = "STDiT3Pipeline",
     .marks = {"input_sq_size", "caption_channels"},
     .config_bytes = sizeof(stdit3), .field = fields, .fields = sizeof fields / sizeof *fields,

@@ -8,6 +8,7 @@
 typedef struct finder {
     const weft_graph *g;
     const weft_reuse_setup *setup;
+    int front; /* blocks that always run */
     weft_arena *arena;
     int32_t nodes, values;
     bool *hot, *given,
@@ -58,7 +59,7 @@ static weft_status reserve(finder *f)
     return WEFT_OK;
 }
 
-/* ---- what depends on what --------------------------------------------------------------------- */
+/* ---- what depends on what ------------------------------------------------------------------- */
 
 static void set_dependence(finder *f)
 {
@@ -106,6 +107,7 @@ static int block_of_scope(const finder *f, const char *scope)
 
 static weft_status find_blocks(finder *f)
 {
+    f->blocks = 0;
     for (int32_t n = 0; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (!is_hot_attention(f, node) || !weft_scope_block(node->scope) ||
@@ -120,24 +122,44 @@ static weft_status find_blocks(finder *f)
         if (f->block[n] < 0)
             continue;
         f->begin = f->begin < 0 ? n : f->begin;
-        f->start = f->start < 0 && f->block[n] >= f->setup->front ? n : f->start;
+        f->start = f->start < 0 && f->block[n] >= f->front ? n : f->start;
         f->end = n;
     }
-    if (f->blocks > f->setup->front)
+    if (f->blocks > f->front)
         return WEFT_OK;
     return weft_fail(WEFT_E_UNSUPPORTED,
                      "the model has %d blocks with attention over what is denoised, and %d of them "
                      "always run: nothing is left to take again",
-                     f->blocks, f->setup->front);
+                     f->blocks, f->front);
 }
 
-/* ---- what goes through the blocks ------------------------------------------------------------- */
+/* ---- what goes through the blocks ----------------------------------------------------------- */
 
 static bool alike(const finder *f, weft_value a, weft_value b)
 {
     const weft_value_info *x = weft_value_get(f->g, a), *y = weft_value_get(f->g, b);
     return x->dtype == y->dtype && weft_shape_equal(&x->shape, &y->shape) &&
            !memcmp(x->layout, y->layout, sizeof x->layout);
+}
+
+/* It is made before node `before`, or of what is by nothing but another form or split. */
+static bool is_there(const finder *f, weft_value v, int32_t before)
+{
+    const weft_node *node = weft_graph_node(f->g, maker(f, v));
+    while (maker(f, v) >= before) {
+        switch (node->op) {
+        case WEFT_OP_RESHAPE:
+        case WEFT_OP_PERMUTE:
+        case WEFT_OP_VARY:
+        case WEFT_OP_SLICE_OWN:
+        case WEFT_OP_ALL_GATHER:
+        case WEFT_OP_ALL_TO_ALL: break;
+        default: return false;
+        }
+        v = node->in[0];
+        node = weft_graph_node(f->g, maker(f, v));
+    }
+    return true;
 }
 
 /* Back along sums, from `v` to what was there before node `before` and is like `like`. */
@@ -147,17 +169,20 @@ static weft_value trace(finder *f, weft_value v, weft_value like, int32_t before
         return WEFT_NONE;
     f->seen[v.id] = true;
     const weft_node *node = weft_graph_node(f->g, maker(f, v));
-    if (maker(f, v) < before)
-        return alike(f, v, like) ? v : WEFT_NONE;
+    if (is_there(f, v, before) && alike(f, v, like))
+        return v;
     int ways = 0;
     switch (node->op) {
-    case WEFT_OP_GATED_ADD:
     case WEFT_OP_RESHAPE:
     case WEFT_OP_PERMUTE:
-    case WEFT_OP_SLICE:
-    case WEFT_OP_VARY: ways = 1; break;
-    case WEFT_OP_ADD: ways = 2; break;
-    case WEFT_OP_CONCAT: ways = node->in_count; break;
+    case WEFT_OP_VARY:
+    case WEFT_OP_SLICE_OWN:
+    case WEFT_OP_ALL_GATHER:
+    case WEFT_OP_ALL_TO_ALL: ways = 1; break; /* the same, in another form: also before that node */
+    case WEFT_OP_GATED_ADD:
+    case WEFT_OP_SLICE: ways = maker(f, v) >= before; break;
+    case WEFT_OP_ADD: ways = maker(f, v) >= before ? 2 : 0; break;
+    case WEFT_OP_CONCAT: ways = maker(f, v) >= before ? node->in_count : 0; break;
     default: break;
     }
     for (int i = 0; i < ways; i++) {
@@ -174,8 +199,14 @@ static weft_value trace_back(finder *f, weft_value v, int32_t before)
     return trace(f, v, v, before);
 }
 
-/* Behind node `end` it is read by nothing but slices: a part of it may be what goes through. */
-static bool only_sliced(const finder *f, weft_value v)
+/* Another form, or a part, of what it reads. */
+static bool forms(const weft_node *node)
+{
+    return node->op == WEFT_OP_SLICE || node->op == WEFT_OP_PERMUTE || node->op == WEFT_OP_RESHAPE;
+}
+
+/* Behind node `end` nothing else reads it: what goes through the blocks may be those. */
+static bool only_formed(const finder *f, weft_value v)
 {
     int count;
     const weft_named *output = weft_graph_outputs(f->g, &count);
@@ -185,7 +216,7 @@ static bool only_sliced(const finder *f, weft_value v)
     for (int32_t n = f->end + 1; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         for (int i = 0; i < node->in_count; i++)
-            if (weft_value_ok(node->in[i]) && node->in[i].id == v.id && node->op != WEFT_OP_SLICE)
+            if (weft_value_ok(node->in[i]) && node->in[i].id == v.id && !forms(node))
                 return false;
     }
     return true;
@@ -195,12 +226,12 @@ static void keep(finder *f, weft_value v)
 {
     f->base[v.id] = trace_back(f, v, f->start);
     f->kept[v.id] = true;
-    if (weft_value_ok(f->base[v.id]) || !only_sliced(f, v))
+    if (weft_value_ok(f->base[v.id]) || !only_formed(f, v))
         return;
     f->kept[v.id] = false;
     for (int32_t n = f->end + 1; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
-        if (node->op != WEFT_OP_SLICE || node->in[0].id != v.id)
+        if (!forms(node) || node->in[0].id != v.id)
             continue;
         f->base[node->out[0].id] = trace_back(f, node->out[0], f->start);
         f->kept[node->out[0].id] = true;
@@ -212,11 +243,12 @@ static bool left_out(const finder *f, weft_value v)
     return maker(f, v) >= f->start && maker(f, v) <= f->end && f->hot[v.id] && !f->kept[v.id];
 }
 
-/* What was made between start and end and is read behind. */
-static weft_status find_added(finder *f)
+/* What was made between start and end and is read behind; whether any of it is a sum. */
+static bool find_ends(finder *f)
 {
     int count;
     const weft_named *output = weft_graph_outputs(f->g, &count);
+    memset(f->kept, 0, (size_t)f->values);
     for (int32_t n = f->end + 1; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         for (int i = 0; i < node->in_count; i++)
@@ -227,17 +259,30 @@ static weft_status find_added(finder *f)
         if (left_out(f, output[i].value))
             keep(f, output[i].value);
     for (int32_t v = 0; v < f->values; v++)
-        if (f->kept[v] && weft_value_ok(f->base[v])) {
-            f->left = f->blocks - f->setup->front;
+        if (f->kept[v] && weft_value_ok(f->base[v]))
+            return true;
+    return false;
+}
+
+/* Where blocks take turns over space and time, what goes through them has the shape that it ends
+ * with behind some of them only: then the front is longer than asked for. */
+static weft_status find_added(finder *f)
+{
+    const int asked = f->front;
+    do {
+        WEFT_TRY(find_blocks(f));
+        if (find_ends(f)) {
+            f->left = f->blocks - f->front;
             return WEFT_OK;
         }
+    } while (asked && ++f->front < f->blocks);
     return weft_fail(WEFT_E_UNSUPPORTED,
                      "what goes through the model's %d blocks is no sum to which each adds, so "
                      "there is nothing to add again; attention can be kept: attention:3",
                      f->blocks);
 }
 
-/* ---- attention -------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------ */
 
 static bool in_scope(const char *scope, const char *outer)
 {
@@ -253,16 +298,22 @@ static bool has_partial(const finder *f, weft_value v)
     return false;
 }
 
-/* What module `scope` makes and others read; where there is no module of its own, what the attention
- * makes. What is still to be summed over ranks is kept behind the sum, the next node. */
+/* What module `scope` makes and others read; where there is no module of its own, what the
+ * attention makes. What is still to be summed over ranks is kept behind the sum, the next node. */
 static void keep_module(finder *f, const weft_node *attention)
 {
     const char *scope = attention->scope;
-    f->left++;
     if (strlen(scope) == weft_scope_block(scope)) {
         f->kept[attention->out[0].id] = true;
+        f->left++;
         return;
     }
+    for (int32_t n = maker(f, attention->out[0]) - 1; n >= 0; n--) {
+        const weft_node *node = weft_graph_node(f->g, n);
+        if (is_hot_attention(f, node) && !strcmp(node->scope, scope))
+            return; /* a part of a module that is kept */
+    }
+    f->left++;
     for (int32_t n = 0; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (in_scope(node->scope, scope))
@@ -278,6 +329,7 @@ static void keep_module(finder *f, const weft_node *attention)
 
 static weft_status find_attention(finder *f)
 {
+    WEFT_TRY(find_blocks(f));
     for (int32_t n = 0; n < f->nodes; n++) {
         const weft_node *node = weft_graph_node(f->g, n);
         if (is_hot_attention(f, node) && f->block[n] >= 0)
@@ -286,7 +338,7 @@ static weft_status find_attention(finder *f)
     return WEFT_OK;
 }
 
-/* ---- the signal ------------------------------------------------------------------------------- */
+/* ---- the signal ----------------------------------------------------------------------------- */
 
 static weft_value first_input(const finder *f)
 {
@@ -310,6 +362,24 @@ static weft_value told_of_time(const finder *f)
     return WEFT_NONE;
 }
 
+/* What goes through the blocks behind the front, or before that in another form, and from what. */
+static void find_front_sum(finder *f)
+{
+    weft_value v = WEFT_NONE;
+    for (int32_t k = 0; k < f->values && !weft_value_ok(v); k++)
+        if (f->kept[k])
+            v = f->base[k];
+    while (weft_value_ok(v) && maker(f, v) >= f->begin) {
+        const weft_node *node = weft_graph_node(f->g, maker(f, v));
+        f->signal = v;
+        f->signal_base = trace_back(f, v, f->begin);
+        if (weft_value_ok(f->signal_base))
+            return;
+        v = forms(node) || node->op == WEFT_OP_ADD ? node->in[0] : WEFT_NONE;
+    }
+    f->signal = WEFT_NONE;
+}
+
 static weft_status find_signal(finder *f)
 {
     f->signal = f->signal_base = WEFT_NONE;
@@ -317,12 +387,7 @@ static weft_status find_signal(finder *f)
     switch (f->setup->signal) {
     case WEFT_SIGNAL_NONE: return WEFT_OK;
     case WEFT_SIGNAL_BLOCK:
-        for (int32_t v = 0; v < f->values && !weft_value_ok(f->signal); v++)
-            if (f->kept[v] && weft_value_ok(f->base[v]))
-                f->signal = f->base[v];
-        f->signal_base = trace_back(f, f->signal, f->begin);
-        if (!weft_value_ok(f->signal_base))
-            f->signal = WEFT_NONE;
+        find_front_sum(f);
         what = "what its first block adds";
         break;
     case WEFT_SIGNAL_INPUT:
@@ -344,7 +409,7 @@ static weft_status find_signal(finder *f)
     return WEFT_OK;
 }
 
-/* ---- the graphs ------------------------------------------------------------------------------- */
+/* ---- the graphs ----------------------------------------------------------------------------- */
 
 typedef enum part { PROBE, REFRESH, REUSE } part;
 
@@ -515,11 +580,10 @@ static weft_status write_part(finder *f, part which, bool *handed_on, weft_graph
 
 weft_status weft_pass_reuse(const weft_graph *g, const weft_reuse_setup *setup, weft_reuse *out)
 {
-    weft_reuse_setup own = *setup;
-    if (own.what == WEFT_REUSE_ATTENTION || own.signal)
-        own.front = own.signal == WEFT_SIGNAL_BLOCK;
+    const bool given = setup->what == WEFT_REUSE_BLOCKS && !setup->signal;
     finder f = {.g = g,
-                .setup = &own,
+                .setup = setup,
+                .front = given ? setup->front : setup->signal == WEFT_SIGNAL_BLOCK,
                 .nodes = weft_graph_node_count(g),
                 .values = weft_graph_value_count(g)};
     weft_reuse made = {0};
@@ -530,14 +594,13 @@ weft_status weft_pass_reuse(const weft_graph *g, const weft_reuse_setup *setup, 
     if (!handed_on)
         WEFT_GO(no_memory());
     set_dependence(&f);
-    WEFT_GO(find_blocks(&f));
-    WEFT_GO(own.what == WEFT_REUSE_BLOCKS ? find_added(&f) : find_attention(&f));
+    WEFT_GO(setup->what == WEFT_REUSE_BLOCKS ? find_added(&f) : find_attention(&f));
     WEFT_GO(find_signal(&f));
     made.blocks = f.blocks;
     made.left = f.left;
     WEFT_GO(write_part(&f, REFRESH, handed_on, &made.refresh));
     WEFT_GO(write_part(&f, REUSE, handed_on, &made.reuse));
-    if (own.signal)
+    if (setup->signal)
         WEFT_GO(write_part(&f, PROBE, handed_on, &made.probe));
     *out = made;
     made = (weft_reuse){0};

@@ -1,10 +1,10 @@
 /* Doing less in a step of denoising because a step before did nearly the same: from the forward
  * graph of one rank the programs of steps that keep something and of steps that take it again.
  *
- *     WHAT: BLOCKS (Aquarius §6, TeaCache, first-block caches)         ATTENTION (Aquarius §6)
+ *     BLOCKS (Aquarius §6, TeaCache, first-block caches)       ATTENTION (Aquarius §6)
  *
- *     latents ─ embed ─ [0] ─ x ─ [1] ─ ... ─ [n] ─ y ─ head           [i]: x ─ norm ─ attn ─ a ─ + ..
- *                             └───── y = x + kept ────┘                                    └ kept
+ *     latents ─ embed ─ [0] ─ x ─ [1] ─ ... ─ [n] ─ y ─ head   [i]: x ─ norm ─ attn ─ a ─ + ..
+ *                             └───── y = x + kept ────┘                            └ kept
  *               front: always     refresh: kept = y - x
  *
  *     refresh   everything; what the blocks behind the front have added (what an attention has
@@ -35,10 +35,10 @@
 
 typedef enum weft_reuse_what { WEFT_REUSE_BLOCKS, WEFT_REUSE_ATTENTION } weft_reuse_what;
 
-/* What a rule looks at; with one, front is 1 for BLOCK and else 0. */
+/* What a rule looks at; with one, the front is the first block for BLOCK and none else. */
 typedef enum weft_reuse_signal {
     WEFT_SIGNAL_NONE,
-    WEFT_SIGNAL_BLOCK, /* what the first block adds */
+    WEFT_SIGNAL_BLOCK, /* what the front adds */
     WEFT_SIGNAL_INPUT, /* what its first linear layer reads: the modulated latents */
     WEFT_SIGNAL_TIME,  /* what it is told of the time */
 } weft_reuse_signal;
@@ -47,7 +47,10 @@ typedef struct weft_reuse_setup {
     const char *latents, *time; /* inputs: "batch.latents", "batch.timestep" */
     weft_reuse_what what;
     weft_reuse_signal signal; /* BLOCKS only */
-    int front;                /* BLOCKS without a signal: blocks that always run */
+    /* BLOCKS without a signal: blocks that always run. A front is longer than that where what goes
+     * through the blocks has the shape that it ends with only behind more of them (blocks over
+     * space and over time that take turns) */
+    int front;
 } weft_reuse_setup;
 
 /* Owned; `probe` is NULL without a signal. */

@@ -1,6 +1,5 @@
 #include "pass/rewrite.h"
 
-
 weft_status weft_rewrite_begin(const weft_graph *from, weft_rewrite *r)
 {
     WEFT_TRY(weft_graph_check(from));

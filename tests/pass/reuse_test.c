@@ -1,0 +1,359 @@
+/* Programs of steps that take again what one before has added (pass/reuse.h), for models of every
+ * family: refreshing is bitwise the model; taking again at once what was kept is the model to
+ * rounding; what is left out is; signals are what rules expect. */
+#include "../model_of.h"
+#include "pass/reuse.h"
+#include "runtime/runtime.h"
+
+#include "base/rng.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+
+typedef struct example {
+    const char *config;
+    weft_model_size size;
+    int blocks, attentions;
+    bool told; /* its blocks read what depends on the time alone */
+} example;
+
+#define GIVEN(port) (1u << WEFT_PORT_##port)
+
+/* clang-format off */
+static const example families[] = {
+    {"{\"_class_name\":\"WanTransformer3DModel\",\"num_attention_heads\":2,\"attention_head_dim\":6,"
+     "\"in_channels\":2,\"text_dim\":5,\"freq_dim\":4,\"ffn_dim\":10,\"num_layers\":3}",
+     {2, 2, 4, 4, 3}, 3, 6, true},
+    {"{\"_class_name\":\"CogVideoXTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":16,\"in_channels\":2,\"out_channels\":2,\"time_embed_dim\":6,"
+     "\"text_embed_dim\":5,\"num_layers\":3,\"sample_width\":4,\"sample_height\":4,"
+     "\"max_text_seq_length\":3}",
+     {2, 2, 4, 4, 3}, 3, 3, true},
+    {"{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"num_refiner_layers\":1,\"text_embed_dim\":5,"
+     "\"pooled_projection_dim\":3,\"rope_axes_dim\":[2,2,2]}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 4, 4, false},
+    {"{\"_class_name\":\"CosmosTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":12,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"text_embed_dim\":5,\"adaln_lora_dim\":3,\"extra_pos_embed_type\":null}",
+     {2, 2, 4, 4, 3}, 3, 6, true},
+    {"{\"_class_name\":\"LTXVideoTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":8,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"caption_channels\":5}",
+     {2, 2, 2, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+    {"{\"_class_name\":\"MochiTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":3,\"time_embed_dim\":4,"
+     "\"text_embed_dim\":8,\"pooled_projection_dim\":5}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 3, false},
+    {"{\"_class_name\":\"LatteTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"num_layers\":2,\"sample_size\":4,"
+     "\"caption_channels\":5}",
+     {1, 2, 4, 4, 3}, 4, 6, true},
+    {"{\"_class_name\":\"STDiT3\",\"hidden_size\":12,\"num_heads\":2,\"in_channels\":2,"
+     "\"depth\":2,\"caption_channels\":5,\"input_sq_size\":32}",
+     {1, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK) | GIVEN(FPS)}, 4, 8, false},
+    {"{\"_class_name\":\"AllegroTransformer3DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":3,"
+     "\"caption_channels\":5}",
+     {2, 2, 4, 4, 5, .given = GIVEN(TEXT_MASK)}, 3, 6, true},
+    {"{\"_class_name\":\"OpenSoraT2V_v1_3\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":2,\"out_channels\":2,\"num_layers\":4,"
+     "\"caption_channels\":5,\"sparse_n\":2}",
+     {2, 2, 4, 6, 5}, 4, 8, true},
+    {"{\"_class_name\":\"FluxTransformer2DModel\",\"num_attention_heads\":2,"
+     "\"attention_head_dim\":6,\"in_channels\":8,\"out_channels\":4,\"num_layers\":2,"
+     "\"num_single_layers\":2,\"joint_attention_dim\":5,\"pooled_projection_dim\":3,"
+     "\"guidance_embeds\":true,\"axes_dims_rope\":[2,2,2]}",
+     {2, 1, 4, 8, 4}, 4, 4, false},
+};
+/* What goes through them is no sum. */
+static const example others[] = {
+    {"{\"_class_name\":\"UViT\",\"img_size\":4,\"embed_dim\":8,\"depth\":2,\"num_heads\":2,"
+     "\"in_chans\":2,\"clip_dim\":3,\"num_clip_token\":3,\"mlp_time_embed\":true}",
+     {2, 1, 4, 4, 3}, 0, 0, false},
+    {"{\"_class_name\":\"UNet2DConditionModel\",\"down_block_types\":[\"CrossAttnDownBlock2D\","
+     "\"DownBlock2D\"],\"up_block_types\":[\"UpBlock2D\",\"CrossAttnUpBlock2D\"],"
+     "\"block_out_channels\":[4,6],\"layers_per_block\":1,\"norm_num_groups\":2,"
+     "\"in_channels\":2,\"out_channels\":2,\"cross_attention_dim\":3,\"attention_head_dim\":2}",
+     {2, 1, 4, 3, 3}, 0, 0, false},
+};
+/* clang-format on */
+
+static weft_graph *build(const example *s)
+{
+    const weft_model model = model_of(s->config);
+    const weft_family *f = model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    for (int i = 0; i < f->ports; i++) {
+        const weft_port port = f->port[i].port;
+        if (!f->port[i].output && weft_model_takes(&model, port) &&
+            (!f->port[i].optional || s->size.given >> port & 1))
+            p.at[port] = weft_model_input(g, &model, &s->size, port, "batch.");
+    }
+    weft_model_call(g, &model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, true, &p);
+    weft_output(g, "prediction", p.at[WEFT_PORT_PREDICTION]);
+    cr_assert_eq(weft_graph_check(g), WEFT_OK, "%s", weft_error_message());
+    return g;
+}
+
+enum { FULL, PROBE, REFRESH, REUSE, PROGRAMS };
+
+/* The model and its programs over one store, and records of their states. */
+typedef struct bench {
+    weft_graph *g;
+    weft_reuse r;
+    weft_program *program[PROGRAMS];
+    weft_store *store;
+    struct {
+        const char *name;
+        void *data;
+    } room[512];
+    int rooms;
+} bench;
+
+static void fill_params(weft_store *store)
+{
+    for (int64_t i = 0; i < weft_store_count(store); i++) {
+        weft_tensor *t = weft_store_at(store, i);
+        const bool norm = strstr(t->name, "norm") && strstr(t->name, ".weight");
+        for (int64_t k = 0; t->dtype == WEFT_F32 && k < weft_shape_count(&t->shape); k++)
+            ((float *)t->data)[k] =
+                norm + 0.3f * weft_random_normal((uint64_t)i, WEFT_RNG_TEST, (uint64_t)k);
+    }
+}
+
+/* `time`: of the walk; latents move with it. */
+static void fill_inputs(const bench *b, weft_program *p, double time)
+{
+    for (int32_t n = 0; n < weft_graph_node_count(b->g); n++) {
+        const weft_node *node = weft_graph_node(b->g, n);
+        if (node->op != WEFT_OP_INPUT)
+            continue;
+        const char *name = weft_value_get(b->g, node->out[0])->name;
+        weft_tensor *t = weft_program_input(p, name);
+        for (int64_t k = 0; t && k < weft_shape_count(&t->shape); k++)
+            if (t->dtype == WEFT_I32)
+                ((int32_t *)t->data)[k] = k % 5 < 3;
+            else if (!strcmp(name, "batch.timestep"))
+                ((float *)t->data)[k] = (float)(1000 * time);
+            else
+                ((float *)t->data)[k] =
+                    weft_random_normal(strlen(name), WEFT_RNG_TEST, (uint64_t)k) *
+                    (strcmp(name, "batch.latents") ? 1 : (float)(0.5 + time));
+    }
+}
+
+static void point(bench *b, weft_program *p)
+{
+    int count;
+    weft_tensor *slot = weft_program_slots(p, &count);
+    for (int i = 0; i < count; i++) {
+        int at = 0;
+        while (at < b->rooms && strcmp(b->room[at].name, slot[i].name))
+            at++;
+        if (at == b->rooms) {
+            cr_assert_lt(b->rooms, 512);
+            b->room[b->rooms].name = slot[i].name;
+            b->room[b->rooms++].data = weft_alloc_aligned(weft_shape_count(&slot[i].shape) * 4);
+        }
+        slot[i].data = b->room[at].data;
+    }
+    weft_program_point(p);
+}
+
+static void open_bench(bench *b, const example *s, weft_reuse_what what, weft_reuse_signal signal,
+                       int front)
+{
+    const weft_reuse_setup setup = {"batch.latents", "batch.timestep", what, signal, front};
+    *b = (bench){.g = build(s), .store = weft_store_create()};
+    cr_assert_eq(weft_pass_reuse(b->g, &setup, &b->r), WEFT_OK, "%.50s: %s", s->config,
+                 weft_error_message());
+    cr_expect_eq(b->r.probe != NULL, signal != WEFT_SIGNAL_NONE);
+    const weft_graph *graph[] = {b->g, b->r.probe, b->r.refresh, b->r.reuse};
+    weft_program *list[PROGRAMS];
+    int count = 0;
+    cr_assert_eq(weft_store_init(b->store, b->g, 3), WEFT_OK);
+    fill_params(b->store);
+    for (int i = 0; i < PROGRAMS; i++) {
+        if (!graph[i])
+            continue;
+        cr_assert_eq(weft_graph_verify(graph[i]), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(
+            weft_program_compile(graph[i], &(weft_program_options){.threads = 1}, &b->program[i]),
+            WEFT_OK, "%s", weft_error_message());
+        list[count++] = b->program[i];
+    }
+    cr_assert_eq(weft_programs_bind(list, count, b->store, NULL), WEFT_OK, "%s",
+                 weft_error_message());
+}
+
+static void close_bench(bench *b)
+{
+    for (int i = 0; i < PROGRAMS; i++)
+        weft_program_free(b->program[i]);
+    for (int i = 0; i < b->rooms; i++)
+        weft_free(b->room[i].data);
+    weft_store_free(b->store);
+    weft_reuse_free(&b->r);
+    weft_graph_free(b->g);
+}
+
+/* A step by program `which`; what it predicts (heap). */
+static float *step(bench *b, int which, double time)
+{
+    if (b->program[PROBE] && which != FULL) {
+        fill_inputs(b, b->program[PROBE], time);
+        point(b, b->program[PROBE]);
+        cr_assert_eq(weft_program_run(b->program[PROBE]), WEFT_OK, "%s", weft_error_message());
+    }
+    fill_inputs(b, b->program[which], time);
+    point(b, b->program[which]);
+    cr_assert_eq(weft_program_run(b->program[which]), WEFT_OK, "%s", weft_error_message());
+    const weft_tensor *t = weft_program_output(b->program[which], "prediction");
+    const int64_t bytes = weft_shape_count(&t->shape) * 4;
+    float *copy = weft_alloc(bytes);
+    memcpy(copy, t->data, (size_t)bytes);
+    return copy;
+}
+
+static double apart(const bench *b, const float *x, const float *y)
+{
+    const weft_value v = weft_graph_find(b->g, "prediction");
+    double sum = 0, norm = 0;
+    for (int64_t i = 0; i < weft_shape_count(&weft_value_get(b->g, v)->shape); i++) {
+        sum += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        norm += (double)y[i] * y[i];
+    }
+    return sqrt(sum / norm);
+}
+
+static int count_attention(const weft_graph *g)
+{
+    int count = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(g); n++)
+        count += weft_graph_node(g, n)->op == WEFT_OP_ATTENTION;
+    return count;
+}
+
+static void check_steps(const example *s, weft_reuse_what what, weft_reuse_signal signal, int front)
+{
+    bench b;
+    open_bench(&b, s, what, signal, front);
+    cr_expect_eq(b.r.blocks, s->blocks, "%.50s: %d blocks", s->config, b.r.blocks);
+    cr_expect_eq(b.r.left, what == WEFT_REUSE_ATTENTION ? s->attentions : s->blocks - front,
+                 "%.50s: %d left out", s->config, b.r.left);
+    cr_expect(count_attention(b.r.reuse) <
+                  count_attention(b.r.refresh) + (b.r.probe ? count_attention(b.r.probe) : 0),
+              "%.50s", s->config);
+    float *full = step(&b, FULL, 0.8), *refreshed = step(&b, REFRESH, 0.8),
+          *again = step(&b, REUSE, 0.8), *later = step(&b, FULL, 0.7999),
+          *reused = step(&b, REUSE, 0.7999);
+    cr_expect_eq(apart(&b, refreshed, full), 0, "%.50s: refreshed is %g apart", s->config,
+                 apart(&b, refreshed, full));
+    cr_expect_lt(apart(&b, again, full), 1e-6, "%.50s: %g", s->config, apart(&b, again, full));
+    /* a little later it is near, and not the same */
+    cr_expect(apart(&b, reused, later) > 1e-7 && apart(&b, reused, later) < 0.5, "%.50s: %g",
+              s->config, apart(&b, reused, later));
+    weft_free(full);
+    weft_free(refreshed);
+    weft_free(again);
+    weft_free(later);
+    weft_free(reused);
+    close_bench(&b);
+}
+
+Test(reuse, blocks_of_every_family)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 0);
+        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_NONE, 2);
+    }
+}
+
+Test(reuse, attention_of_every_family)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_steps(&families[i], WEFT_REUSE_ATTENTION, WEFT_SIGNAL_NONE, 0);
+}
+
+Test(reuse, signals_of_every_family)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_BLOCK, 1);
+        check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_INPUT, 0);
+        if (families[i].told)
+            check_steps(&families[i], WEFT_REUSE_BLOCKS, WEFT_SIGNAL_TIME, 0);
+    }
+}
+
+static double sum_of(const bench *b, const char *name)
+{
+    const weft_tensor *t = weft_program_output(b->program[PROBE], name);
+    double sum = 0;
+    for (int64_t i = 0; i < weft_shape_count(&t->shape); i++)
+        sum += (double)((float *)t->data)[i];
+    return sum;
+}
+
+static void *room_of(const bench *b, const char *name)
+{
+    for (int i = 0; i < b->rooms; i++)
+        if (!strcmp(b->room[i].name, name))
+            return b->room[i].data;
+    cr_assert_fail("no state %s", name);
+    return NULL;
+}
+
+/* The sums are those of the states, and grow with the distance in time. */
+Test(reuse, what_has_moved_is_measured)
+{
+    for (int signal = WEFT_SIGNAL_BLOCK; signal <= WEFT_SIGNAL_TIME; signal++) {
+        bench b;
+        open_bench(&b, &families[0], WEFT_REUSE_BLOCKS, (weft_reuse_signal)signal, 0);
+        weft_free(step(&b, REFRESH, 0.8));
+        int count;
+        const weft_tensor *slot = weft_program_slots(b.program[PROBE], &count);
+        int64_t floats = 0;
+        for (int i = 0; i < count; i++)
+            if (!strcmp(slot[i].name, "reuse.now"))
+                floats = weft_shape_count(&slot[i].shape);
+        float *now = room_of(&b, "reuse.now"), *before = room_of(&b, "reuse.before");
+        double size = 0, last = 0;
+        for (int64_t i = 0; i < floats; i++) {
+            before[i] = now[i];
+            size += fabs((double)now[i]);
+        }
+        for (int k = 0; k < 4; k++) {
+            weft_free(step(&b, REUSE, 0.8 - 0.0001 * k));
+            double moved = 0;
+            for (int64_t i = 0; i < floats; i++)
+                moved += fabs((double)now[i] - before[i]);
+            cr_expect_float_eq(sum_of(&b, "reuse.size"), size, 1e-5 * size);
+            cr_expect_float_eq(sum_of(&b, "reuse.moved"), moved, 1e-5 * size);
+            cr_expect(k ? moved > last : moved == 0, "signal %d: %g after %g", signal, moved, last);
+            last = moved;
+        }
+        close_bench(&b);
+    }
+}
+
+Test(reuse, what_is_no_sum_is_refused)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        weft_graph *g = build(&others[i]);
+        weft_reuse r;
+        const weft_reuse_setup setup = {.latents = "batch.latents", .time = "batch.timestep"};
+        cr_expect_eq(weft_pass_reuse(g, &setup, &r), WEFT_E_UNSUPPORTED, "%.50s", others[i].config);
+        weft_graph_free(g);
+    }
+    weft_graph *g = build(&families[0]);
+    weft_reuse r;
+    const weft_reuse_setup setup = {
+        .latents = "batch.latents", .time = "batch.timestep", .front = 3};
+    cr_expect_eq(weft_pass_reuse(g, &setup, &r), WEFT_E_UNSUPPORTED);
+    cr_expect(strstr(weft_error_message(), "3 blocks"), "%s", weft_error_message());
+    weft_graph_free(g);
+}
