@@ -1,5 +1,27 @@
+#include "base/fs.h"
 #include "cli/verb.h"
+#include "train/cascade_dry.h"
 #include "train/trainer.h"
+
+#include <stdio.h>
+
+static weft_status dry_run(const weft_args *args, const weft_run *run, const char *path)
+{
+    int64_t ranks, iterations;
+    weft_buf svg = {0}, text = {0};
+    const char *to = weft_args_string(args, "--svg");
+    WEFT_TRY(weft_args_i64(args, "--ranks", 0, 1 << 16, &ranks));
+    WEFT_TRY(weft_args_i64(args, "--iterations", 1, 1000, &iterations));
+    weft_status_code status =
+        weft_cascade_dry_run(run, path, (int)ranks, (int)iterations, to ? &svg : NULL, &text);
+    if (status == WEFT_OK && to)
+        status = weft_file_write_atomic(to, svg.data, svg.len);
+    if (status == WEFT_OK)
+        fwrite(text.data, 1, (size_t)text.len, stdout);
+    weft_buf_free(&svg);
+    weft_buf_free(&text);
+    return status;
+}
 
 static weft_status run_train(const weft_args *args)
 {
@@ -11,15 +33,30 @@ static weft_status run_train(const weft_args *args)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     weft_status_code status = weft_args_config(args, arena, path, &run);
     if (status == WEFT_OK)
-        status = weft_train(&run, path);
+        status =
+            weft_args_flag(args, "--dry-run") ? dry_run(args, &run, path) : weft_train(&run, path);
     weft_arena_free(arena);
     return status;
 }
 
+static const weft_option options[] = {
+    {.name = "--dry-run",
+     .help = "print the first iterations' plans of parallel.cascades, and start nothing"},
+    {.name = "--ranks",
+     .value_name = "N",
+     .fallback = "0",
+     .help = "with --dry-run: that it would be started with; 0: devices of the cluster"},
+    {.name = "--iterations",
+     .value_name = "N",
+     .fallback = "3",
+     .help = "with --dry-run: so many of each stage"},
+    {.name = "--svg", .value_name = "FILE", .help = "with --dry-run: chart of the first one"},
+};
+
 const weft_verb weft_verb_train = {
     .name = "train",
     .summary = "train the video autoencoder or the diffusion transformer",
-    .usage = "CONFIG [--set KEY=VALUE]...",
+    .usage = "CONFIG [--set KEY=VALUE]... [--dry-run [--ranks N]]",
     .details =
         "Trains what the config describes, stage after stage, on shards that `weft shard` wrote, "
         "and writes the\n"
@@ -54,9 +91,15 @@ const weft_verb weft_verb_train = {
         "step_seconds, samples_per_second,\n"
         "gflops, skipped), and TensorBoard shows the same folder. A step whose loss or gradient "
         "norm is not finite or far out of the\n"
-        "ordinary changes nothing and is counted; guard.patience of them in a row end the run.\n",
+        "ordinary changes nothing and is counted; guard.patience of them in a row end the run.\n\n"
+        "With parallel.cascades each step is an iteration of cascades: samples of several sizes, "
+        "each on a group of ranks of its own\n"
+        "size (docs/cascades.md). --dry-run prints the first plans with predicted times and peaks "
+        "and starts nothing.\n",
     .examples = "weft train examples/demo/vae.yaml\n"
                 "mpirun -n 2 weft train examples/demo/dit.yaml --set stages.0.steps=500\n",
+    .options = options,
+    .option_count = WEFT_COUNT(options),
     .config = &weft_run_section,
     .more = weft_help_families,
     .min_positional = 1,

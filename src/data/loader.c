@@ -593,18 +593,12 @@ static weft_status read_item(const weft_loader *l, slot *s, int64_t i, reading *
         WEFT_TRY(weft_dataset_caption(l->dataset, sample, l->config.verify, &s->text[i]));
         s->caption[i] = s->text[i].data;
     }
+    if (!s->data)
+        return WEFT_OK;
     WEFT_TRY(read_data(l, &item, r, s->data + i * a->item_floats));
     return l->config.extra ? read_array(l, sample, l->config.extra, l->config.extra_floats, r,
                                         s->extra + i * l->config.extra_floats)
                            : WEFT_OK;
-}
-
-weft_status weft_loader_take(weft_loader *l, const weft_item *item, float *to)
-{
-    reading r = {.bytes = {0}};
-    const weft_status_code status = read_data(l, item, &r, to);
-    weft_free(r.bytes.data);
-    return status;
 }
 
 /* A sample that cannot be used is replaced by the next one of its bucket: deterministic, since the
@@ -643,6 +637,28 @@ static weft_status decode_item(weft_loader *l, slot *s, int64_t i, reading *r)
         s->replaced[i] = true;
     }
     return weft_fail_context(status, "%d samples in a row cannot be used", TRIES);
+}
+
+weft_status weft_loader_take(weft_loader *l, const weft_item *item, float *to, float *extra,
+                             weft_taken *taken)
+{
+    reading r = {.bytes = {0}};
+    int64_t epoch, place;
+    slot one = {.bucket = item->bucket,
+                .count = 1,
+                .id = &taken->id,
+                .epoch = &epoch,
+                .place = &place,
+                .sample = &taken->sample,
+                .caption = &taken->caption,
+                .text = &taken->text,
+                .replaced = &taken->replaced,
+                .data = to,
+                .extra = extra};
+    set_item(l, &one, 0, item);
+    const weft_status_code status = decode_item(l, &one, 0, &r);
+    weft_free(r.bytes.data);
+    return status;
 }
 
 /* The earliest batch with an item that nobody has taken. */

@@ -136,10 +136,19 @@ typedef struct weft_item {
  * turns out unusable is replaced later. */
 weft_status weft_loader_peek(weft_loader *loader, int64_t ahead, int *bucket, weft_item *out,
                              int64_t *count);
-/* Decodes one item now, in the caller's thread, into `to` (a bucket's floats): on the rank that
- * needs it, whichever that is. The same floats that weft_loader_next gives; a sample that cannot be
- * used is an error. */
-weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to);
+/* One item, taken by itself. */
+typedef struct weft_taken {
+    int64_t sample; /* index in the dataset */
+    uint64_t id;
+    bool replaced;        /* that stands in for another one */
+    const char *caption;  /* "" when dropped or absent; valid until the next take */
+    weft_part_bytes text; /* behind it: begin with zeros, weft_free(text.data) at the end */
+} weft_taken;
+/* Decodes one item now, in the caller's thread, into `to` (a bucket's floats), and its extra part
+ * into `extra` (extra_floats): on the rank that needs it, whichever that is. The same as
+ * weft_loader_next gives. `to` NULL: its caption only. */
+weft_status weft_loader_take(weft_loader *loader, const weft_item *item, float *to, float *extra,
+                             weft_taken *taken);
 
 /* Where the next batch stands: a small JSON object (new reference). Restoring needs the same
  * shards, buckets and seed (checked by a fingerprint) but not the same ranks. */

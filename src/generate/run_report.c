@@ -5,6 +5,7 @@
 #include "format/html.h"
 #include "format/metrics.h"
 #include "format/svg.h"
+#include "generate/run_cascades.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,6 +77,8 @@ static weft_status write_runs(const weft_report_sources *s, weft_buf *page)
             status = plot_metric(page, path, curves[c].metric, title, curves[c].log_y);
         }
         weft_free(path);
+        if (status == WEFT_OK)
+            status = weft_report_cascades(*name ? name : folder, folder, page);
         WEFT_TRY(status);
     }
     return WEFT_OK;

@@ -1,15 +1,15 @@
 #include "pass/parallel.h"
 
 #include "base/log.h"
+#include "pass/parallel_keys.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define DEGREE(member, name_, other, fallback_, help_)                                             \
-    {                                                                                              \
-        name_, WEFT_KEY_I64, offsetof(weft_parallel, member), fallback_, "ranks", help_,           \
-            .min = 0, .max = 1 << 20, .also = other                                                \
-    }
+/* A section by itself: the struct is nothing else. */
+typedef struct weft_parallel_alone {
+    weft_parallel p;
+} weft_parallel_alone;
 
 static const char *const context_names[] = {"ulysses", "ring", "auto", NULL};
 static const weft_key context_keys[] = {
@@ -24,7 +24,7 @@ static const weft_key context_keys[] = {
      "of the cp ranks those among which keys and values go round, outside", .min = 0,
      .max = 1 << 20},
 };
-static const weft_section context_section = {
+const weft_section weft_context_section = {
     "context",
     "how cp splits attention: ulysses, ring, auto, or both as {ulysses: 2, ring: 2}",
     sizeof(weft_context),
@@ -59,47 +59,7 @@ const weft_section weft_slices_section = {
     WEFT_COUNT(slices_keys),
     .single = "kind"};
 
-static const weft_key parallel_keys[] = {
-    DEGREE(dp, "dp", "data_parallel_replicate_degree", "0",
-           "replicas, each with its share of the samples; 0: as many as the other degrees leave"),
-    DEGREE(
-        cfg, "cfg", NULL, "1",
-        "of generation: the guidance halves, with the prompt and without, on ranks of their own"),
-    DEGREE(fsdp, "fsdp", "data_parallel_shard_degree", "1",
-           "parameters, gradients and optimizer in parts over ranks that split samples (ZeRO-3)"),
-    {"zero", WEFT_KEY_I64, offsetof(weft_parallel, zero), "0", "",
-     "over the dp ranks: 1 keeps optimizer states in parts, 2 sums of gradients too (level 3 is "
-     "fsdp)",
-     .min = 0, .max = 2},
-    DEGREE(tp, "tp", "tensor_parallel_degree", "1", "the width of layers in parts"),
-    {"sequence", WEFT_KEY_BOOL, offsetof(weft_parallel, sequence), "false", "",
-     "the tp ranks also split tokens where layers are whole: norms and residuals"},
-    DEGREE(cp, "cp", "context_parallel_degree", "0",
-           "tokens in parts, attention as `context` says; 0: what `context` makes"),
-    {"context", WEFT_KEY_SECTION, offsetof(weft_parallel, context), .section = &context_section},
-    {"slices", WEFT_KEY_SECTION, offsetof(weft_parallel, slices), .section = &weft_slices_section},
-    DEGREE(ep, "ep", "expert_parallel_degree", "1",
-           "experts of a mixture over ranks that split samples, too: tokens go to them and back"),
-    DEGREE(pp, "pp", "pipeline_parallel_degree", "1",
-           "blocks of the transformer in stages, one rank behind the other"),
-    {"schedule", WEFT_KEY_STRING, offsetof(weft_parallel, schedule), "1f1b", "",
-     "of pp: gpipe, 1f1b, interleaved, wave, zero-bubble, or a file: a plan of "
-     "`weft plan pipeline` (.json), or PyTorch's table of computations (.csv)",
-     .also = "pipeline_parallel_schedule"},
-    {"virtual_stages", WEFT_KEY_I64, offsetof(weft_parallel, virtual_stages), "0", "",
-     "stages on each of the pp ranks; 0: 2 for interleaved and wave, else 1", .min = 0,
-     .max = 1024},
-    {"microbatches", WEFT_KEY_I64, offsetof(weft_parallel, microbatches), "0", "",
-     "parts that each batch is cut into, which follow one another; 0: with pp the most up to 4 for "
-     "each of its ranks that divide the batch and leave no replica without samples, else 1",
-     .min = 0, .max = 1 << 20},
-    {"order", WEFT_KEY_STRING_LIST, offsetof(weft_parallel, order), "[]", "",
-     "axes, slowest first: ranks that differ in the last are neighbours; those left out come in "
-     "the order pp, dp, fsdp, ep, cp, tp"},
-    {"plan", WEFT_KEY_STRING, offsetof(weft_parallel, plan), "", "",
-     "instead of all of the above: the file that `weft plan layout --for` wrote for this run and "
-     "its number of ranks"},
-};
+static const weft_key parallel_keys[] = {WEFT_PARALLEL_KEYS(weft_parallel_alone, p)};
 const weft_section weft_parallel_section = {
     "parallel",
     "how the run is laid over its ranks: degrees that make their number; heads, tokens, samples "

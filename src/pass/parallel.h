@@ -36,7 +36,7 @@ typedef struct weft_parallel {
     weft_string_list order; /* of pp, dp, fsdp, ep, cp, tp: slowest first */
     const char *plan; /* file of `weft plan layout --for`, instead of all the above; "": none */
 } weft_parallel;
-extern const weft_section weft_parallel_section, weft_slices_section;
+extern const weft_section weft_parallel_section, weft_context_section, weft_slices_section;
 /* The degrees of one rank. */
 extern const weft_parallel weft_parallel_default;
 

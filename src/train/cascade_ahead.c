@@ -594,7 +594,7 @@ static weft_status fetch(weft_ahead *a, weft_placed_iteration *plan, weft_ahead_
         return weft_fail(WEFT_E_INTERNAL, "no iteration is being planned");
     pthread_mutex_lock(&a->lock);
     job *j = a->job;
-    while (!j->there && !j->done)
+    while ((!j->there || a->s.patient) && !j->done)
         pthread_cond_wait(&a->change, &a->lock);
     a->wanted = j;
     const weft_placement best = j->best;

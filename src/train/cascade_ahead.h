@@ -29,6 +29,7 @@ typedef struct weft_ahead_setup {
     int64_t heads;
     bool text, vae; /* modules beside the DiT */
     uint64_t seed;
+    bool patient; /* a take waits for the best plan, not for the first */
     const weft_plans *replay; /* plan: FILE */
 } weft_ahead_setup;
 

@@ -121,6 +121,13 @@ weft_status weft_cascades_check(const weft_cascade_config *c, const weft_paralle
     }
     WEFT_TRY(check_plan(c, path));
     WEFT_TRY(check_beside(parallel, path));
+    if (c->accumulation == WEFT_ACCUMULATE_REPRESENTATIVE && parallel->zero)
+        return weft_fail(
+            WEFT_E_CONFIG,
+            "%s: parallel.cascades.accumulation: representatives hand the whole sum to "
+            "every rank, and zero: %lld keeps parts of it; give accumulation: own, or "
+            "zero: 0",
+            path, (long long)parallel->zero);
     const bool equal = c->policy == WEFT_POLICY_STATIC || c->policy == WEFT_POLICY_ULYSSES ||
                        c->policy == WEFT_POLICY_KNAPFORMER;
     if (c->degree && !equal)

@@ -9,6 +9,7 @@ typedef struct price {
     weft_cascade_told told;
     double measured;
     int64_t count; /* of measurements */
+    bool cold;     /* the only one was the first run of a program */
 } price;
 
 struct weft_cascade_prices {
@@ -87,15 +88,22 @@ weft_status weft_cascade_prices_get(weft_cascade_prices *p, weft_cascade_module 
 
 /* ---- what was measured ---------------------------------------------------------------------- */
 
-static void measure(weft_cascade_prices *p, weft_cascade_module module, price *x, double seconds)
+static void measure(weft_cascade_prices *p, weft_cascade_module module, price *x, double seconds,
+                    bool cold)
 {
     enum { EVENLY = 3 };
+    if (cold && x->count)
+        return;
+    if (x->cold)
+        x->count = 0;
     const double share = x->count < EVENLY ? 1 / (double)(x->count + 1) : 0.3;
-    if (x->count == 0 && x->told.seconds > 0 && seconds > 0) {
-        p->factor[module] += log(seconds / x->told.seconds);
-        p->factors[module]++;
+    if (x->count == 0 && x->told.seconds > 0) {
+        const double before = x->cold ? log(x->measured / x->told.seconds) : 0;
+        p->factor[module] += log(seconds / x->told.seconds) - before;
+        p->factors[module] += !x->cold;
     }
-    x->measured += share * (seconds - x->measured);
+    x->measured = x->count ? x->measured + share * (seconds - x->measured) : seconds;
+    x->cold = cold;
     x->count++;
 }
 
@@ -129,7 +137,7 @@ static weft_status fit_line(const weft_cascade_prices *p, double *error)
 }
 
 weft_status weft_cascade_prices_note(weft_cascade_prices *p, const weft_placed_iteration *plan,
-                                     const double *seconds, weft_cascade_fit *fit)
+                                     const double *seconds, const bool *cold, weft_cascade_fit *fit)
 {
     double planned[WEFT_CASCADE_MODULES] = {0}, told[WEFT_CASCADE_MODULES] = {0}, all = 0;
     int64_t count[WEFT_CASCADE_MODULES] = {0}, counted = 0;
@@ -144,7 +152,7 @@ weft_status weft_cascade_prices_note(weft_cascade_prices *p, const weft_placed_i
         planned[c->module] += pow(c->at.seconds / seconds[i] - 1, 2);
         told[c->module] += pow(x->told.seconds / seconds[i] - 1, 2);
         count[c->module]++;
-        measure(p, c->module, x, seconds[i]);
+        measure(p, c->module, x, seconds[i], cold && cold[i]);
     }
     for (int m = 0; m < WEFT_CASCADE_MODULES; m++) {
         fit->planned[m] = count[m] ? sqrt(planned[m] / (double)count[m]) : (double)NAN;

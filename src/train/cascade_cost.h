@@ -42,9 +42,11 @@ typedef struct weft_cascade_fit {
     double eq9;    /* Arachne's line, fitted to all DiT cascades so far; NAN: too few */
     double factor; /* of all: measured over told */
 } weft_cascade_fit;
-/* `seconds` by cascade of the plan, as executed; NAN: not known. */
+/* `seconds` by cascade of the plan, as executed; NAN: not known. `cold` (NULL: none): the first run
+ * of a program, which counts only until there is another. */
 weft_status weft_cascade_prices_note(weft_cascade_prices *prices, const weft_placed_iteration *plan,
-                                     const double *seconds, weft_cascade_fit *fit);
+                                     const double *seconds, const bool *cold,
+                                     weft_cascade_fit *fit);
 /* A line on what was told and is more than 3 times off, once a run; else nothing. */
 void weft_cascade_prices_odd(weft_cascade_prices *prices, weft_buf *out);
 

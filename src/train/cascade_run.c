@@ -20,6 +20,8 @@ struct weft_cascade_run {
     weft_place_of_run place; /* of contributions; mesh and rank are set for each */
     weft_program_cache *cache;
     entry *bound, *update;
+    entry *forward; /* that was asked for last, held */
+    entry **alone;  /* [buckets] on one rank, held; NULL: not yet */
     weft_group *world;
     double compiling;
     weft_cover cover; /* of the plan that runs; with representatives */
@@ -80,8 +82,9 @@ weft_mesh weft_cascade_mesh(weft_sp_method method, weft_sp_method context, int64
     return mesh;
 }
 
-/* What is planned and in the cache from now on, held once; frees `whole`. */
+/* What is planned and in the cache from now on, held once; takes `whole`. */
 static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, weft_graph *whole,
+                              const weft_optimizer_config *optimizer,
                               const weft_place_of_run *place, entry **out)
 {
     const double began = weft_now();
@@ -91,7 +94,7 @@ static weft_status plan_entry(weft_cascade_run *r, const weft_program_key *key, 
         return weft_fail(WEFT_E_MEMORY, "out of memory for a program");
     }
     e->run = r;
-    const weft_status_code status = weft_step_plan(whole, r->setup.optimizer, place, &e->step);
+    const weft_status_code status = weft_step_plan(whole, optimizer, place, &e->step);
     if (status != WEFT_OK) {
         weft_free(e);
         return status;
@@ -116,23 +119,57 @@ static weft_status take_entry(weft_cascade_run *r, int bucket, weft_sp_method me
     if (*out)
         return WEFT_OK;
     WEFT_TRY(r->setup.calls.graph(r->setup.calls.user, bucket, &whole));
-    return plan_entry(r, &key, whole, &place, out);
+    return plan_entry(r, &key, whole, r->setup.optimizer, &place, out);
 }
 
 /* All pass through the memory of the first that was bound, which is the largest: a larger one takes
  * its place, and the others come back to it when they run again. */
-static weft_status bind(weft_cascade_run *r, entry *e, weft_group *group)
+static weft_status bind(weft_cascade_run *r, entry *e, weft_store *store, weft_group *group)
 {
     if (e->bound)
         return group ? weft_program_move(e->step.program, group) : WEFT_OK;
     while (r->bound && !weft_program_fits(e->step.program, r->bound->step.program))
         unbind(r->bound);
-    WEFT_TRY(r->bound ? weft_program_bind_beside(e->step.program, r->setup.store, group,
-                                                 r->bound->step.program)
-                      : weft_program_bind(e->step.program, r->setup.store, group));
+    WEFT_TRY(r->bound
+                 ? weft_program_bind_beside(e->step.program, store, group, r->bound->step.program)
+                 : weft_program_bind(e->step.program, store, group));
     e->bound = true;
     e->next = r->bound;
     r->bound = e;
+    return WEFT_OK;
+}
+
+weft_status weft_cascade_run_alone(weft_cascade_run *r, int bucket, const weft_step **step)
+{
+    entry *e;
+    if (!r->alone[bucket]) {
+        WEFT_TRY(take_entry(r, bucket, WEFT_SP_NONE, r->setup.clips[bucket], 1, 0, &e));
+        r->alone[bucket] = e;
+    }
+    *step = &r->alone[bucket]->step;
+    return WEFT_OK;
+}
+
+weft_status weft_cascade_run_forward(weft_cascade_run *r, uint64_t number, weft_store *store,
+                                     weft_status (*make)(void *user, weft_graph **graph),
+                                     void *user, const weft_step **step)
+{
+    weft_place_of_run place = r->place;
+    const weft_program_key key = {.graph = number, .options = 1};
+    weft_graph *whole;
+    place.kind = WEFT_STEP_WHOLE;
+    place.fates = NULL; /* nothing is kept for a backward */
+    place.recompute_count = 0;
+    if (r->forward)
+        weft_program_cache_drop(r->cache, r->forward);
+    r->forward = weft_program_cache_take(r->cache, &key);
+    if (!r->forward) {
+        WEFT_TRY(make(user, &whole));
+        WEFT_TRY(plan_entry(r, &key, whole, NULL, &place, &r->forward));
+        WEFT_TRY(weft_store_init(store, r->forward->step.graph, 0));
+    }
+    WEFT_TRY(bind(r, r->forward, store, NULL));
+    *step = &r->forward->step;
     return WEFT_OK;
 }
 
@@ -205,13 +242,18 @@ static weft_status plan_update(weft_cascade_run *r)
     if (status == WEFT_OK && !whole)
         status = weft_fail(WEFT_E_MEMORY, "out of memory for a graph");
     if (status == WEFT_OK)
-        status = plan_entry(r, &key, whole, &place, &r->update);
+        status = plan_entry(r, &key, whole, s->optimizer, &place, &r->update);
     return status == WEFT_OK ? weft_store_init(s->store, r->update->step.graph, s->seed) : status;
+}
+
+weft_step *weft_cascade_run_update(weft_cascade_run *r)
+{
+    return &r->update->step;
 }
 
 weft_status weft_cascade_run_bind_update(weft_cascade_run *r, weft_step **update)
 {
-    WEFT_TRY(bind(r, r->update, r->world));
+    WEFT_TRY(bind(r, r->update, r->setup.store, r->world));
     *update = &r->update->step;
     return WEFT_OK;
 }
@@ -236,8 +278,8 @@ static weft_status sum_over(weft_cascade_run *r, const int *list, int count, boo
     if (!e)
         WEFT_TRY(plan_entry(
             r, &key, weft_optimizer_sum(r->update->step.graph, &place.mesh, place.rank, keeps),
-            &place, &e));
-    weft_status_code status = bind(r, e, group);
+            r->setup.optimizer, &place, &e));
+    weft_status_code status = bind(r, e, r->setup.store, group);
     if (status == WEFT_OK)
         status = weft_program_run(e->step.program);
     if (status == WEFT_OK)
@@ -335,7 +377,7 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     const double asked = weft_now();
     WEFT_TRY(group_of(r, c, &group));
     WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
-    weft_status_code status = bind(r, e, group);
+    weft_status_code status = bind(r, e, r->setup.store, group);
     done->compiled = e->compiled;
     e->compiled = 0;
     const double waits = weft_now();
@@ -464,12 +506,14 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     r->place.comm = NULL; /* a member of a group that is named when it is launched */
     r->place.kind = WEFT_STEP_GRADIENTS;
     r->place.own = true;
+    r->place.mesh = (weft_mesh){0};
     r->place.zero = 0;
     r->place.bulletin = 0;
+    r->alone = weft_alloc((setup->buckets + 1) * (int64_t)sizeof *r->alone);
     r->cache =
         weft_program_cache_create(setup->cache_bytes ? setup->cache_bytes : usual_cache, release);
     weft_status_code status =
-        r->cache ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
+        r->cache && r->alone ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for cascades");
     if (status == WEFT_OK)
         status = weft_comm_world(setup->comm, &r->world);
     if (status == WEFT_OK)
@@ -487,6 +531,7 @@ void weft_cascade_run_free(weft_cascade_run *r)
         return;
     weft_program_cache_free(r->cache);
     weft_cover_free(&r->cover);
+    weft_free(r->alone);
     weft_free(r->order);
     weft_free(r->floats);
     weft_free(r);

@@ -49,7 +49,8 @@ typedef struct weft_cascade_setup {
     bool representative;
     uint64_t seed;
     int buckets;
-    int64_t cache_bytes; /* of programs and graphs; 0: a GiB */
+    const int64_t *clips; /* [buckets] of a sample */
+    int64_t cache_bytes;  /* of programs and graphs; 0: a GiB */
     weft_cascade_calls calls;
 } weft_cascade_setup;
 
@@ -57,6 +58,17 @@ typedef struct weft_cascade_run weft_cascade_run;
 /* Plans the update and fills the store with what it and all buckets keep; nothing is bound. */
 weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **run);
 void weft_cascade_run_free(weft_cascade_run *run); /* accepts NULL */
+/* The program of a bucket's samples on one rank, which stays as long as `run`: its whole graph,
+ * what it takes and the weight of its loss. Not bound. */
+weft_status weft_cascade_run_alone(weft_cascade_run *run, int bucket, const weft_step **step);
+/* A program of one rank that trains nothing, an encoder's: `make` builds the graph where the cache
+ * has none of this key (any number that the caller gives it). Ready to run over `store`, which gets
+ * what it lacks, until the next program is asked for. */
+weft_status weft_cascade_run_forward(weft_cascade_run *run, uint64_t key, weft_store *store,
+                                     weft_status (*make)(void *user, weft_graph **graph),
+                                     void *user, const weft_step **step);
+/* The program that updates, whether it is bound or not. */
+weft_step *weft_cascade_run_update(weft_cascade_run *run);
 /* The cascades of this rank, one after the other. done->cascade has room for the plan's. The plan
  * is one that weft_placed_check accepts and the same on all ranks. */
 weft_status weft_cascade_run_iteration(weft_cascade_run *run, const weft_placed_iteration *plan,

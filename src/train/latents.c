@@ -94,8 +94,7 @@ static weft_status open_loader(encoding *e)
     return WEFT_OK;
 }
 
-/* Of text encoder r, whose matrices stay in the type of their files. NULL: no memory. */
-static weft_graph *text_graph(const weft_run *run, const weft_captions *c, int r, int64_t batch)
+weft_graph *weft_text_graph(const weft_run *run, const weft_captions *c, int r, int64_t batch)
 {
     weft_graph *g = weft_graph_create();
     weft_dtype dtype = WEFT_F32;
@@ -124,8 +123,8 @@ static weft_status bind_encoders(encoding *e, const weft_model *vae, weft_store 
         programs[i] = e->step[i].program;
     }
     for (int i = 0; e->captions && i < e->captions->readers; i++)
-        WEFT_GO(weft_step_make(text_graph(e->run, e->captions, i, e->batch), NULL, &e->here, store,
-                               0, &e->text[i]));
+        WEFT_GO(weft_step_make(weft_text_graph(e->run, e->captions, i, e->batch), NULL, &e->here,
+                               store, 0, &e->text[i]));
     if (e->here.comm)
         WEFT_GO(weft_comm_world(e->here.comm, &group));
     WEFT_GO(weft_programs_bind(programs, e->buckets, store, group));
@@ -179,7 +178,8 @@ weft_status weft_latents_bytes(const weft_run *run, const weft_run_models *model
         sum += weft_program_plan(programs[0])->source_bytes;
     for (int r = 0; models->text_given && r < models->captions.readers; r++) {
         weft_step *step = &steps[count + r];
-        WEFT_GO(weft_step_plan(text_graph(run, &models->captions, r, batch), NULL, &here, step));
+        WEFT_GO(
+            weft_step_plan(weft_text_graph(run, &models->captions, r, batch), NULL, &here, step));
         sum += weft_program_bytes(step->program) + weft_program_plan(step->program)->source_bytes;
     }
     *bytes = sum;
@@ -191,8 +191,8 @@ out:
     return status;
 }
 
-static weft_status load_weights(weft_store *store, const char *scope, const weft_family *family,
-                                const weft_graph *g, const char *path)
+weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
+                              const weft_graph *g, const char *path)
 {
     char prefix[64];
     weft_tensors *file;
@@ -205,8 +205,8 @@ static weft_status open_captions(encoding *e, weft_store *store)
 {
     const weft_captions *c = e->captions;
     for (int i = 0; i < c->readers; i++)
-        WEFT_TRY(load_weights(store, c->reader[i].reading->encoder, c->reader[i].model.family,
-                              e->text[i].whole, weft_run_text(e->run, i)->weights));
+        WEFT_TRY(weft_encoder_load(store, c->reader[i].reading->encoder, c->reader[i].model.family,
+                                   e->text[i].whole, weft_run_text(e->run, i)->weights));
     e->told = weft_alloc(e->batch * c->floats * (int64_t)sizeof *e->told);
     if (!e->told)
         return weft_fail(WEFT_E_MEMORY, "out of memory for embeddings");
@@ -231,8 +231,8 @@ static weft_status open_encoding(encoding *e, const weft_model *vae, const weft_
     }
     WEFT_TRY(bind_encoders(e, vae, store));
     if (e->store)
-        WEFT_TRY(load_weights(store, vae->family->scope, vae->family, e->step->whole,
-                              e->run->autoencoder.weights));
+        WEFT_TRY(weft_encoder_load(store, vae->family->scope, vae->family, e->step->whole,
+                                   e->run->autoencoder.weights));
     if (e->captions)
         WEFT_TRY(open_captions(e, store));
     return open_loader(e);

@@ -30,6 +30,14 @@ weft_status weft_latents_ensure(const weft_run *run, const weft_run_models *mode
 /* What is told of the empty caption, from that folder: f32 (count), owned by the caller. */
 weft_status weft_latents_no_text(const char *folder, int64_t count, float **told);
 
+/* The graph of text encoder r over `batch` captions, matrices in the type of their files. NULL: no
+ * memory. */
+weft_graph *weft_text_graph(const weft_run *run, const weft_captions *captions, int r,
+                            int64_t batch);
+/* Weights of an encoder whose graph is `g`, from its files; the store has its parameters. */
+weft_status weft_encoder_load(weft_store *store, const char *scope, const weft_family *family,
+                              const weft_graph *g, const char *path);
+
 /* Mean and standard deviation of each latent channel over up to `samples` samples of the training
  * set. WEFT_E_CANCELLED as above. */
 weft_status weft_latents_measure(const weft_run *run, const weft_model *autoencoder,

@@ -2,8 +2,8 @@
 
 #include "base/fs.h"
 #include "plan/cost/graph_list.h"
-#include "runtime/foresee.h"
 #include "train/bulletin.h"
+#include "train/program_price.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -179,46 +179,6 @@ static weft_status fit_memory(pricing *w)
 
 /* ---- seconds -------------------------------------------------------------------------------- */
 
-/* Members of an axis that share a node with its first; ranks fill one node after the other. */
-static int64_t together(const weft_pricer *p, const weft_mesh *mesh, int axis)
-{
-    int64_t stride = 1;
-    const int64_t size = mesh->axis[axis].size, devices = p->cluster->devices;
-    for (int a = mesh->axis_count - 1; a > axis; a--)
-        stride *= mesh->axis[a].size;
-    if (p->cluster->nodes == 1)
-        return size;
-    const int64_t near = (devices + stride - 1) / stride;
-    return near < 1 ? 1 : near > size ? size : near;
-}
-
-static double exchange_seconds(const pricing *w, const char *op, weft_collective kind, int axis,
-                               int64_t bytes)
-{
-    const weft_rates *rates = w->p->cluster->device.rates;
-    const int64_t ranks = w->out->mesh.axis[axis].size;
-    const double measured =
-        rates ? weft_rates_wire_seconds(rates, op, ranks, (double)bytes) : (double)NAN;
-    return isnan(measured)
-               ? weft_cluster_collective_seconds(w->p->cluster, kind, ranks,
-                                                 together(w->p, &w->out->mesh, axis), (double)bytes)
-               : measured;
-}
-
-static double collective_seconds(const void *self, int axis, weft_comm_op op, int64_t bytes)
-{
-    static const weft_collective kinds[WEFT_COMM_OP_COUNT] = {
-        [WEFT_COMM_ALL_REDUCE] = WEFT_COLL_ALL_REDUCE,
-        [WEFT_COMM_ALL_GATHER] = WEFT_COLL_ALL_GATHER,
-        [WEFT_COMM_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
-        [WEFT_COMM_ALL_TO_ALL] = WEFT_COLL_ALL_TO_ALL,
-        [WEFT_COMM_BROADCAST] = WEFT_COLL_BROADCAST,
-        [WEFT_COMM_RING_SHIFT] = WEFT_COLL_SEND,
-        [WEFT_COMM_SEND] = WEFT_COLL_SEND,
-        [WEFT_COMM_RECV] = WEFT_COLL_SEND};
-    return exchange_seconds(self, weft_comm_op_name(op), kinds[op], axis, bytes);
-}
-
 /* Of one run of a program. */
 typedef struct spent {
     double seconds, forward, update, exposed, hidden;
@@ -239,8 +199,6 @@ static void add(spent *to, const spent *x, double times)
 static weft_status spend(const pricing *w, const weft_graph *g, const weft_program *program,
                          bool updates, spent *out)
 {
-    const weft_device_type *d = &w->p->cluster->device;
-    const weft_rates *rates = d->rates;
     const int32_t nodes = weft_graph_node_count(g);
     double *seconds = weft_alloc((nodes + 1) * (int64_t)sizeof *seconds);
     weft_graph_part *part = weft_alloc((nodes + 1) * (int64_t)sizeof *part);
@@ -250,12 +208,8 @@ static weft_status spend(const pricing *w, const weft_graph *g, const weft_progr
     if (status == WEFT_OK)
         status = weft_graph_node_times(g, &w->p->cluster->device, seconds, part, exact);
     if (status == WEFT_OK) {
-        const weft_part_times times = {.kernel = seconds,
-                                       .exchange = collective_seconds,
-                                       .self = w,
-                                       .copy = 2 / (d->memory_bandwidth * d->memory_fraction),
-                                       .drag = rates ? rates->drag : 0};
-        status = weft_program_foresee(program, &times, &run);
+        const weft_priced_links links = {w->p->cluster, &w->out->mesh};
+        status = weft_program_price(&links, program, seconds, &run);
     }
     *out = (spent){.seconds = run.seconds, .exposed = run.exposed};
     out->hidden = fmax(0, run.busy - run.exposed);
@@ -329,6 +283,7 @@ static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage
 /* Values of a microbatch to the next stage, and gradients back. */
 static void time_sends(const pricing *w, int64_t stage, stage_times *t)
 {
+    const weft_priced_links links = {w->p->cluster, &w->out->mesh};
     const weft_stage_steps *s = &w->seat[0].stage[stage];
     for (int b = 0; b < s->buckets; b++) {
         const weft_stages *stages = &s->bucket[b]->pipe->stages;
@@ -339,7 +294,7 @@ static void time_sends(const pricing *w, int64_t stage, stage_times *t)
             if (link->local)
                 continue;
             const double seconds =
-                exchange_seconds(w, "send", WEFT_COLL_SEND, w->seat[0].pipe->axis, bytes) /
+                weft_exchange_price(&links, "send", WEFT_COLL_SEND, w->seat[0].pipe->axis, bytes) /
                 s->buckets;
             t->send[link->from] += seconds;
             t->send_back[link->from] += seconds;

@@ -4,6 +4,7 @@
 #include "model/adapter.h"
 #include "model/dialect.h"
 #include "model/patchgan.h"
+#include "pass/parallel_keys.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -176,6 +177,7 @@ static const weft_section loss_section = {"loss", "objective of the autoencoder"
                                           sizeof(weft_run_loss), loss_keys, WEFT_COUNT(loss_keys)};
 
 static const char *const embedding_names[] = {"cached", "step", NULL};
+static const char *const samples_names[] = {"latents", "pixels", NULL};
 static const weft_key data_keys[] = {
     {"path", WEFT_KEY_STRING, offsetof(weft_run_data, path), NULL, "",
      "shards that `weft shard` wrote: a folder, or a pattern with {000..012}"},
@@ -201,6 +203,10 @@ static const weft_key data_keys[] = {
      "captions by text encoders that are not trained: cached with the latents, or made in every "
      "step, which keeps the encoders in memory; the numbers are the same",
      .choices = embedding_names},
+    {"samples_from", WEFT_KEY_ENUM, offsetof(weft_run_data, samples_from), "latents", "",
+     "a transformer's: latents from the cache, which all ranks fill before a stage; or pixels, "
+     "encoded inside of each step, with parallel.cascades",
+     .choices = samples_names},
 };
 static const weft_section data_section = {"data", "what to train on", sizeof(weft_run_data),
                                           data_keys, WEFT_COUNT(data_keys)};
@@ -310,6 +316,16 @@ static const weft_section straggler_section = {"stragglers", "when a rank counts
                                                sizeof(weft_straggler_config), straggler_keys,
                                                WEFT_COUNT(straggler_keys)};
 
+static const weft_key parallel_keys[] = {
+    WEFT_PARALLEL_KEYS(weft_run, parallel),
+    {"cascades", WEFT_KEY_SECTION, offsetof(weft_run, cascades), .section = &weft_cascade_section},
+};
+static const weft_section parallel_section = {
+    "parallel",
+    "how the run is laid over its ranks: degrees that make their number; heads, tokens, samples "
+    "and widths need not divide by any",
+    sizeof(weft_run), parallel_keys, WEFT_COUNT(parallel_keys)};
+
 const char *const weft_condition_names[] = {"none", "first_frame", NULL};
 static const weft_key run_keys[] = {
     {"out", WEFT_KEY_STRING, offsetof(weft_run, out), NULL, "",
@@ -362,7 +378,7 @@ static const weft_key run_keys[] = {
     {"backend", WEFT_KEY_STRING, offsetof(weft_run, backend), "cpu", "",
      "cpu; ref: the slow f64 reference; virtual: a rehearsal on a modelled GPU, which computes and "
      "writes nothing and tells step time and memory"},
-    {"parallel", WEFT_KEY_SECTION, offsetof(weft_run, parallel), .section = &weft_parallel_section},
+    {"parallel", WEFT_KEY_SECTION, 0, .section = &parallel_section}, /* of the run itself */
     F64(weft_run, deadline, "deadline", "120", "s",
         "a wait for other ranks that takes longer fails and names them", 1, 1e6),
     {"stragglers", WEFT_KEY_SECTION, offsetof(weft_run, stragglers), .section = &straggler_section},
@@ -681,6 +697,23 @@ static weft_status check_loss(const weft_run *run, const char *path)
     return WEFT_OK;
 }
 
+static weft_status check_cascades(const weft_run *run, const char *path)
+{
+    const bool planned = weft_cascades_planned(&run->cascades) != WEFT_CASCADES_NONE;
+    WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, 0, path));
+    if (run->data.samples_from == WEFT_FROM_PIXELS && !planned)
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: data.samples_from: pixels are encoded by cascades; add parallel: "
+                         "{cascades: {plan: every-iteration}}, or leave it out",
+                         path);
+    if (planned && !weft_run_model_given(&run->transformer))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: parallel.cascades: they are of a transformer's samples; an "
+                         "autoencoder is trained with dp or fsdp",
+                         path);
+    return WEFT_OK;
+}
+
 weft_status weft_run_check(const weft_run *run, const char *path)
 {
     if (run->stages.count == 0)
@@ -698,6 +731,7 @@ weft_status weft_run_check(const weft_run *run, const char *path)
                          path);
     WEFT_TRY(weft_process_check(weft_run_process(run), &run->noise, path));
     WEFT_TRY(check_buckets_given(run, path));
+    WEFT_TRY(check_cascades(run, path));
     WEFT_TRY(check_memory(run, path));
     WEFT_TRY(check_models(run, path));
     WEFT_TRY(check_loss(run, path));

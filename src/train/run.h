@@ -9,6 +9,7 @@
 #include "pass/passes.h"
 #include "pass/tune.h"
 #include "prompt/captions.h"
+#include "train/cascade_config.h"
 #include "train/optimizer.h"
 #include "train/stragglers.h"
 
@@ -19,6 +20,8 @@ typedef enum weft_run_embeddings {
     WEFT_EMBEDDINGS_CACHED,
     WEFT_EMBEDDINGS_STEP
 } weft_run_embeddings;
+/* What a transformer's samples are read as. */
+typedef enum weft_run_samples { WEFT_FROM_LATENTS, WEFT_FROM_PIXELS } weft_run_samples;
 /* What a transformer is given beside the noise (model/family.h): nothing, or a video's first frame,
  * so that the model makes videos from an image. */
 typedef enum weft_run_condition {
@@ -86,6 +89,7 @@ typedef struct weft_run_data {
     bool verify;         /* what is read is held against the shards' checksums */
     const char *latents; /* folder of the cache of latents; "": <out>/latents */
     int embeddings;      /* weft_run_embeddings */
+    int samples_from;    /* weft_run_samples */
 } weft_run_data;
 
 typedef struct weft_stage {
@@ -148,7 +152,8 @@ typedef struct weft_run {
     weft_pass_switches passes;
     const char *backend;
     weft_parallel parallel;
-    double deadline; /* seconds */
+    weft_cascade_config cascades; /* parallel.cascades */
+    double deadline;              /* seconds */
     weft_straggler_config stragglers;
     int64_t log_every;
     bool trace;

@@ -12,9 +12,11 @@
 #include "runtime/weights.h"
 #include "train/account.h"
 #include "train/bulletin.h"
+#include "train/cascade_train.h"
 #include "train/checkpoint.h"
 #include "train/export.h"
 #include "train/guard.h"
+#include "train/inputs.h"
 #include "train/latents.h"
 #include "train/made_of.h"
 #include "train/meter.h"
@@ -76,13 +78,14 @@ typedef struct trainer {
     const weft_stage *stage;
     int64_t stage_index;
     int buckets;
-    weft_stage_steps programs; /* of `steps` */
-    weft_pipe *pipe;           /* stages of the mesh; NULL: none */
-    weft_pipe_run *stages;     /* runs those of `programs` */
-    double *flops;             /* of a run over all ranks, by bucket */
-    int *bucket_of;            /* by contribution of a step through stages */
-    char latents[512];         /* folder of a denoiser's */
-    weft_spelling spelling;    /* of a denoiser's captions that are encoded in the step */
+    weft_stage_steps programs;    /* of `steps` */
+    weft_cascade_train *cascades; /* steps are iterations of cascades; NULL: they are not */
+    weft_pipe *pipe;              /* stages of the mesh; NULL: none */
+    weft_pipe_run *stages;        /* runs those of `programs` */
+    double *flops;                /* of a run over all ranks, by bucket */
+    int *bucket_of;               /* by contribution of a step through stages */
+    char latents[512];            /* folder of a denoiser's */
+    weft_spelling spelling;       /* of a denoiser's captions that are encoded in the step */
     /* of captions that are left away, packed; NULL: captions are encoded in the step */
     float *no_text;
     weft_loader *loader;
@@ -158,6 +161,7 @@ static weft_status open_ranks(trainer *t)
     WEFT_TRY(settle(t));
     run = t->run;
     t->place = weft_place_by(run, NULL);
+    WEFT_TRY(weft_cascades_check(&run->cascades, &run->parallel, ranks, t->path));
     WEFT_TRY(weft_parallel_mesh(&run->parallel, ranks, t->path, &t->place.mesh));
     WEFT_TRY(
         weft_pipe_open(&run->parallel, &t->place.mesh, weft_comm_rank(t->comm), t->path, &t->pipe));
@@ -166,6 +170,11 @@ static weft_status open_ranks(trainer *t)
         return weft_fail(WEFT_E_CONFIG, "%s: backend: '%s' is not one of %s", t->path, run->backend,
                          weft_backend_names());
     t->hollow = t->place.backend->device->hollow;
+    if (t->hollow && weft_run_cascades(run))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: backend: a rehearsal has no samples to plan iterations of cascades "
+                         "for; `weft train --dry-run` plans them and starts nothing",
+                         t->path);
     t->place.comm = t->comm;
     t->place.profile = run->trace && !t->hollow;
     const weft_run_place away = weft_run_away(run);
@@ -276,7 +285,6 @@ static weft_status use_latents(trainer *t, weft_loader_config *config, weft_buck
 {
     config->shards = t->latents;
     config->split = NULL;
-    config->caption_dropout = t->run->caption_dropout;
     for (int i = 0; i < t->buckets; i++) {
         const weft_model_size latents = weft_run_latent_size(&t->models, &buckets[i]);
         buckets[i].frames = latents.frames;
@@ -293,7 +301,8 @@ static weft_status use_latents(trainer *t, weft_loader_config *config, weft_buck
 static weft_status open_loader(trainer *t)
 {
     const weft_run_data *d = &t->run->data;
-    const bool video = !weft_run_denoises(&t->models);
+    const bool trained = !weft_run_denoises(&t->models),
+               video = trained || d->samples_from == WEFT_FROM_PIXELS;
     weft_bucket *buckets = weft_alloc(t->buckets * (int64_t)sizeof *buckets);
     weft_item_range *own = weft_alloc(t->buckets * (int64_t)sizeof *own);
     bool *image = weft_alloc(t->buckets);
@@ -311,9 +320,10 @@ static weft_status open_loader(trainer *t)
                                  .prefetch = d->prefetch,
                                  .image = t->stage->images >= 0 ? image : NULL,
                                  .images = t->stage->images,
-                                 .random_start = d->random_start,
-                                 .random_crop = d->random_crop,
+                                 .random_start = trained && d->random_start,
+                                 .random_crop = trained && d->random_crop,
                                  .shuffle = video ? d->shuffle : 0,
+                                 .caption_dropout = trained ? 0 : t->run->caption_dropout,
                                  .verify = d->verify};
     config.seed = (int64_t)(weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->stage_index) >> 1);
     for (int i = 0; i < t->buckets; i++) {
@@ -323,6 +333,8 @@ static weft_status open_loader(trainer *t)
         /* microbatches are alike: of each a rank has as many samples, one part behind the other */
         own[i] = (weft_item_range){step->slice_first * t->programs.parts,
                                    step->slice_count * t->programs.parts};
+        if (t->cascades) /* whichever rank needs a clip takes it */
+            own[i] = (weft_item_range){0, 0};
     }
     if (!video)
         WEFT_GO(use_latents(t, &config, buckets));
@@ -330,7 +342,7 @@ static weft_status open_loader(trainer *t)
                              video ? NULL : WEFT_LATENT_PART, t->models.grid.channels, &t->loader));
     t->fps = d->fps > 0 ? d->fps : weft_dataset_at(weft_loader_dataset(t->loader), 0)->fps;
     WEFT_GO(tell_data(t, "data"));
-    if (!video && t->leader)
+    if (!trained && t->leader)
         tell_captions(t);
 out:
     weft_free(own);
@@ -426,6 +438,38 @@ static weft_status begin_weights(trainer *t, const weft_graph *whole)
     return WEFT_OK;
 }
 
+static weft_status open_cascades(trainer *t, int64_t index)
+{
+    const weft_cascade_train_setup setup = {.run = t->run,
+                                            .path = t->path,
+                                            .models = &t->models,
+                                            .place = &t->place,
+                                            .store = t->store,
+                                            .spelling = &t->spelling,
+                                            .stage = index};
+    weft_cascade_train_free(t->cascades);
+    t->cascades = NULL;
+    return weft_cascade_train_open(&setup, &t->cascades);
+}
+
+/* What each stage's cascades and their update keep, and the weights. */
+static weft_status fill_cascades(trainer *t)
+{
+    weft_stage_steps s = {0};
+    weft_status_code status = WEFT_OK;
+    for (int64_t i = 0; i < t->run->stages.count && status == WEFT_OK; i++)
+        status = open_cascades(t, i);
+    if (status == WEFT_OK)
+        status = weft_cascade_train_steps(t->cascades, &s);
+    if (status == WEFT_OK)
+        status = begin_weights(t, s.bucket[0]->whole);
+    weft_memory_trim();
+    weft_stage_steps_free(&s);
+    if (status == WEFT_OK)
+        weft_step_begin_averages(t->store);
+    return status;
+}
+
 /* The parameters and states that any stage reaches are in the store from the first step on: a stage
  * of single frames has no gradient for temporal convolutions, but a checkpoint of the next stage
  * has their moments and averages. */
@@ -434,6 +478,8 @@ static weft_status fill_store(trainer *t)
     const weft_stage *stages = t->run->stages.item;
     weft_stage_steps s = {0};
     weft_status_code status = WEFT_OK;
+    if (weft_run_cascades(t->run))
+        return fill_cascades(t);
     for (int64_t i = 0; i < t->run->stages.count && status == WEFT_OK; i++) {
         weft_stage_steps_free(&s);
         status = weft_stage_steps_plan(t->steps, t->run, &t->models, &stages[i], &t->place, &s);
@@ -541,7 +587,8 @@ static weft_status watch_pace(trainer *t)
     weft_stragglers_free(t->stragglers);
     t->stragglers = NULL;
     t->pace = (weft_pace){0};
-    if (ranks == 1 || !t->run->stragglers.steps || t->hollow)
+    /* what a rank works in an iteration of cascades is its plan's */
+    if (ranks == 1 || !t->run->stragglers.steps || t->hollow || t->cascades)
         return WEFT_OK;
     double own = 0, *all = weft_alloc(ranks * (int64_t)sizeof *all);
     if (!all)
@@ -559,8 +606,13 @@ static weft_status open_stage(trainer *t)
 {
     close_buckets(t);
     t->buckets = weft_stage_bucket_count(t->stage);
-    WEFT_TRY(
-        weft_stage_steps_plan(t->steps, t->run, &t->models, t->stage, &t->place, &t->programs));
+    if (weft_run_cascades(t->run)) {
+        WEFT_TRY(open_cascades(t, t->stage_index));
+        WEFT_TRY(weft_cascade_train_steps(t->cascades, &t->programs));
+    } else {
+        WEFT_TRY(
+            weft_stage_steps_plan(t->steps, t->run, &t->models, t->stage, &t->place, &t->programs));
+    }
     const int count = t->programs.count;
     t->flops = weft_alloc(count * (int64_t)sizeof *t->flops);
     t->bucket_of = weft_alloc((t->programs.runs + 1) * (int64_t)sizeof *t->bucket_of);
@@ -593,6 +645,8 @@ static weft_status bind_stages(trainer *t)
 /* The encoder and the programs that train are never in memory together. */
 static weft_status bind_stage(trainer *t)
 {
+    if (t->cascades && t->run->data.samples_from == WEFT_FROM_PIXELS)
+        return WEFT_OK;
     if (weft_run_denoises(&t->models)) {
         weft_step_cache_unbind(t->steps);
         const weft_status_code status =
@@ -602,6 +656,8 @@ static weft_status bind_stage(trainer *t)
         WEFT_TRY(status);
         weft_memory_trim();
     }
+    if (t->cascades)
+        return WEFT_OK;
     WEFT_TRY(weft_step_cache_bind(t->steps, t->programs.bucket, t->programs.count, t->store,
                                   (uint64_t)t->run->seed));
     return t->pipe ? bind_stages(t) : WEFT_OK;
@@ -630,25 +686,6 @@ static weft_tensor *input_of(trainer *t, int64_t index, int bucket, const char *
                      : weft_program_input(t->programs.bucket[bucket]->program, name);
 }
 
-static int64_t item_floats(const weft_tensor *to, int64_t count)
-{
-    return to && count ? weft_shape_count(&to->shape) / count : 0;
-}
-
-static void fill_latents(trainer *t, weft_tensor *to, const weft_batch *batch)
-{
-    const weft_grid *grid = &t->models.grid;
-    const double scale = weft_process_scale(weft_run_process(t->run), &t->run->noise);
-    const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
-    const int64_t frames = to->shape.dim[1];
-    const int64_t frame = item_floats(to, to->shape.dim[0] * frames); /* 0: no sample is ours */
-    float *x = to->data;
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
-        x[i] = (float)(scale * (batch->part[i] - grid->mean[at]) / grid->deviation[at]);
-    }
-}
-
 /* Where a contribution's inputs are found by their names. */
 typedef struct place_of_inputs {
     trainer *t;
@@ -660,38 +697,6 @@ static weft_tensor *find_input(void *user, const char *name)
 {
     const place_of_inputs *p = user;
     return input_of(p->t, p->index, p->bucket, name);
-}
-
-/* Captions as tokens, or as the embeddings that were made of them. */
-static weft_status fill_text(trainer *t, int64_t index, int bucket, const weft_batch *batch)
-{
-    const weft_captions *c = &t->models.captions;
-    place_of_inputs inputs = {t, index, bucket};
-    for (int64_t i = 0; i < batch->count; i++) {
-        if (t->no_text)
-            weft_captions_give(c, find_input, &inputs, i,
-                               batch->caption[i][0] ? batch->extra + i * c->floats : t->no_text);
-        for (int r = 0; r < c->readers && !t->no_text; r++)
-            WEFT_TRY(
-                weft_captions_spell(c, &t->spelling, r, find_input, &inputs, i, batch->caption[i]));
-    }
-    return WEFT_OK;
-}
-
-/* All randomness of a sample is keyed by (seed, step, sample), and by its epoch: a batch over the
- * border of two epochs may hold a sample twice. What stands in for a sample that does not decode
- * may be there a second time in its own epoch; it goes by its place in the batch. */
-static void fill_keys(const trainer *t, int64_t *key, const weft_batch *batch)
-{
-    const uint64_t step_seed = weft_seed_mix((uint64_t)t->run->seed, (uint64_t)t->done);
-    for (int64_t i = 0; i < batch->count; i++) {
-        uint64_t mixed = weft_seed_mix(step_seed, batch->id[i]);
-        if (batch->epoch[i] > 0)
-            mixed = weft_seed_mix(mixed, (uint64_t)batch->epoch[i]);
-        if (batch->replaced[i])
-            mixed = weft_seed_mix(mixed, ~(uint64_t)(batch->first + i));
-        key[i] = (int64_t)mixed;
-    }
 }
 
 /* Items [first, first + count) of a batch, whose parts have `floats` elements. */
@@ -738,20 +743,16 @@ static weft_status fill_batch(trainer *t, int64_t index, int *bucket)
                          "the loader gave %lld samples, this rank's input takes %lld",
                          (long long)t->batch.count, (long long)(count * parts));
     const bool denoises = weft_run_denoises(&t->models);
-    weft_tensor *key = input_of(t, index, *bucket, "batch.key"),
-                *to = input_of(t, index, *bucket, denoises ? "batch.latents" : "batch.video");
-    const weft_batch part = part_of(&t->batch, at * count, count, item_floats(to, count),
-                                    t->no_text ? t->models.captions.floats : 0);
-    if (key)
-        fill_keys(t, key->data, &part);
+    weft_tensor *to = input_of(t, index, *bucket, denoises ? "batch.latents" : "batch.video");
+    const int64_t floats = to && count ? weft_shape_count(&to->shape) / count : 0;
+    const weft_batch part =
+        part_of(&t->batch, at * count, count, floats, t->no_text ? t->models.captions.floats : 0);
     weft_tensor *fights = input_of(t, index, *bucket, "loss.adversarial");
     if (fights)
         *(float *)fights->data = takes_part(t) ? 1 : 0;
-    if (to && denoises)
-        fill_latents(t, to, &part);
-    else if (to)
-        memcpy(to->data, part.video, (size_t)(weft_shape_count(&to->shape) * 4));
-    return denoises ? fill_text(t, index, *bucket, &part) : WEFT_OK;
+    const weft_inputs inputs = {t->run, &t->models, &t->spelling, t->no_text};
+    place_of_inputs place = {t, index, *bucket};
+    return weft_inputs_fill(&inputs, t->done, &part, find_input, &place);
 }
 
 static void set_scalar(const weft_step *step, const char *name, float value)
@@ -937,7 +938,13 @@ static weft_status run_step(trainer *t)
         weft_stage_lr(t->stage, t->done - weft_run_first_step(t->run, t->stage_index));
     weft_step_figures f = {.stage = t->stage->name, .lr = lr};
     const weft_step *last = t->programs.update;
-    if (last) {
+    if (t->cascades) {
+        weft_step *update;
+        WEFT_TRY(weft_cascade_train_run(t->cascades, t->done, &update, &f));
+        write_bulletin(t, weft_interrupted());
+        WEFT_TRY(run_update(t, update, lr, t->bulletin));
+        WEFT_TRY(weft_cascade_train_note(t->cascades));
+    } else if (last) {
         WEFT_TRY(run_batches(t, lr, &f));
     } else {
         int bucket;
@@ -1087,7 +1094,7 @@ static weft_status run_steps(trainer *t)
         WEFT_TRY(end_trace(t));
     WEFT_TRY(weft_checkpoints_wait(t->checkpoints));
     tell_patience(t);
-    return WEFT_OK;
+    return t->cascades ? weft_cascade_train_end(t->cascades) : WEFT_OK;
 }
 
 /* ---- resuming ------------------------------------------------------------------------------ */
@@ -1234,9 +1241,9 @@ static weft_status run_stage(trainer *t, int64_t index)
     if (first)
         WEFT_TRY(keep_below_limit(t));
     WEFT_TRY(open_stage(t));
-    if (first)
+    if (first && !t->cascades)
         WEFT_TRY(tell_memory(t));
-    if (first && t->leader)
+    if (first && t->leader && !t->cascades)
         WEFT_TRY(tell_layout(t));
     if (first && t->leader)
         WEFT_TRY(look_at_data(t));
@@ -1260,6 +1267,8 @@ static weft_status run_stage(trainer *t, int64_t index)
     t->moved = (weft_away_times){0};
     t->sent = (weft_comm_times){0};
     t->stepped = 0;
+    if (t->cascades)
+        WEFT_TRY(weft_cascade_train_begin(t->cascades, t->loader, t->no_text, t->done));
     WEFT_TRY(run_steps(t));
     if (t->leader)
         weft_captions_warn_cut(&t->models.captions, &t->spelling);
@@ -1352,6 +1361,8 @@ static weft_status finish(trainer *t)
 {
     WEFT_TRY(find_fps(t));
     weft_step_cache_unbind(t->steps);
+    if (t->cascades)
+        weft_program_unbind(t->programs.update->program);
     if (t->run->optimizer.ema_decay > 0) /* from here on the weights are their averages */
         WEFT_TRY(weft_step_end_averages(
             t->programs.update ? t->programs.update : t->programs.bucket[0], &t->place, t->store));
@@ -1408,6 +1419,7 @@ weft_status weft_train(const weft_run *run, const char *path)
     weft_timeline_free(&t.timeline);
     weft_buf_free(&t.yaml);
     close_buckets(&t);
+    weft_cascade_train_free(t.cascades);
     weft_step_cache_free(t.steps);
     weft_spelling_close(&t.spelling);
     weft_pipe_free(t.pipe);

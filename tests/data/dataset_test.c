@@ -488,6 +488,7 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
     static weft_item item[2 * CLIPS + 1], later[2 * CLIPS + 1];
     int64_t count;
     const int64_t floats = FRAMES * SIDE * SIDE * 3;
+    weft_taken taken = {0};
     float *pixels = malloc((size_t)floats * 4);
     int in;
     cr_assert_eq(weft_loader_peek(l, 2, &in, later, &count), WEFT_OK);
@@ -504,9 +505,13 @@ Test(loader_reading, looking_ahead, .init = setup, .fini = teardown)
             for (int64_t k = 0; k < i; k++)
                 cr_assert_neq(b.place[i], b.place[k]);
         }
-        cr_assert_eq(weft_loader_take(l, &item[4], pixels), WEFT_OK, "%s", weft_error_message());
+        cr_assert_eq(weft_loader_take(l, &item[4], pixels, NULL, &taken), WEFT_OK, "%s",
+                     weft_error_message());
         cr_assert_eq(memcmp(pixels, b.video + 4 * floats, (size_t)floats * 4), 0);
+        cr_assert(taken.id == b.id[4] && !taken.replaced);
+        cr_assert_str_eq(taken.caption, b.caption[4]);
     }
+    weft_free(taken.text.data);
     free(pixels);
     weft_loader_close(l);
 }

@@ -92,7 +92,7 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
             WEFT_OK);
         seconds[c] = true_one.seconds;
     }
-    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, &fit), WEFT_OK);
+    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0.9, 1e-9, "a tenth is 90 %% off");
     cr_assert_float_eq(fit.factor, 10, 1e-9);
     cr_assert(isnan(fit.planned[WEFT_CASCADE_VAE]));
@@ -112,10 +112,34 @@ Test(cascade_cost, what_is_told_ten_times_off_is_refitted_and_told_once)
     /* and the next iteration is as planned */
     for (int c = 0; c < 2; c++)
         cascade[c].at.seconds = seconds[c];
-    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, &fit), WEFT_OK);
+    cr_assert_eq(weft_cascade_prices_note(p, &plan, seconds, NULL, &fit), WEFT_OK);
     cr_assert_float_eq(fit.planned[WEFT_CASCADE_DIT], 0, 1e-12);
     cr_assert_float_eq(fit.told[WEFT_CASCADE_DIT], 0.9, 1e-9);
     weft_buf_free(&told);
+    weft_cascade_prices_free(p);
+}
+
+/* Memory that is touched and kernels that are made for the first time are not what a cascade takes. */
+Test(cascade_cost, the_first_run_of_a_program_counts_until_there_is_another)
+{
+    teller t = {.off = 1};
+    weft_cascade_prices *p = prices_of(&t, 4);
+    weft_placed_sample sample[1] = {{.bucket = 1, .clips = 1}};
+    weft_placed_cascade cascade[1] = {
+        {.at = {.id = "s0.dit", .degree = 1, .seconds = 2}, .module = WEFT_CASCADE_DIT}};
+    const weft_placed_iteration plan = {
+        .sample = sample, .samples = 1, .cascade = cascade, .cascades = 1};
+    const double took[] = {10, 2.5, 9};
+    const bool cold[] = {true, false, true};
+    const double knows[] = {10, 2.5, 2.5};
+    weft_cascade_fit fit;
+    for (int i = 0; i < 3; i++) {
+        double now, bytes;
+        cr_assert_eq(weft_cascade_prices_note(p, &plan, &took[i], &cold[i], &fit), WEFT_OK);
+        cr_assert_eq(weft_cascade_prices_get(p, WEFT_CASCADE_DIT, 1, 1, &now, &bytes), WEFT_OK);
+        cr_assert_float_eq(now, knows[i], 1e-12, "%g after %d", now, i);
+    }
+    cr_assert_float_eq(fit.factor, 2.5 / 2, 1e-9);
     weft_cascade_prices_free(p);
 }
 

@@ -281,6 +281,9 @@ static weft_status encode_or_die(void *user, const weft_placed_iteration *plan, 
 
 static weft_status run_cascades(job *j, const weft_place_of_run *place)
 {
+    int64_t clips[BUCKETS];
+    for (int b = 0; b < BUCKETS; b++)
+        clips[b] = bucket[b].batch;
     const weft_cascade_setup setup = {
         .comm = j->comm,
         .store = j->store,
@@ -290,6 +293,7 @@ static weft_status run_cascades(job *j, const weft_place_of_run *place)
         .representative = j->zero < 0,
         .seed = 7,
         .buckets = BUCKETS,
+        .clips = clips,
         .cache_bytes = j->cache,
         .calls = {j, make_graph, fill_or_die, floats_of, encode_or_die}};
     weft_cascade_done cascade[3 * SAMPLES];

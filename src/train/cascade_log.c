@@ -1,0 +1,443 @@
+#include "train/cascade_log.h"
+
+#include "base/fs.h"
+#include "plan/cascade/cascade.h"
+#include "plan/simulate/gantt.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static weft_status no_memory(void)
+{
+    return weft_fail(WEFT_E_MEMORY, "out of memory for the log of an iteration");
+}
+
+/* ---- all ranks' sides of an iteration ------------------------------------------------------- */
+
+/* What a rank tells beside its cascades. */
+typedef struct figures {
+    double all, reduce;
+    int64_t reduced;
+} figures;
+
+static const weft_cascade_done *side(const weft_executed *e, int rank, int64_t cascade)
+{
+    return &e->of[rank * e->cascades + cascade];
+}
+
+/* A cascade is under way once all its ranks are there. */
+static void sum_cascades(const weft_placed_iteration *plan, weft_executed *e)
+{
+    for (int64_t c = 0; c < e->cascades; c++) {
+        e->start[c] = e->end[c] = NAN;
+        for (int r = 0; r < e->ranks; r++) {
+            const weft_cascade_done *d = side(e, r, c);
+            if (!d->took_part)
+                continue;
+            e->start[c] = fmax(e->start[c], d->start); /* of a NAN and a number the number */
+            e->end[c] = fmax(e->end[c], d->end);
+            e->cold[c] |= d->compiled > 0;
+        }
+        e->seconds[c] = e->end[c] - e->start[c];
+        e->makespan = fmax(e->makespan, e->end[c]);
+        if (isfinite(e->seconds[c]))
+            e->module[plan->cascade[c].module] +=
+                e->seconds[c] * (double)plan->cascade[c].at.degree;
+    }
+}
+
+static void sum_ranks(weft_executed *e)
+{
+    for (int r = 0; r < e->ranks; r++) {
+        double busy = 0, compiled = 0;
+        for (int64_t c = 0; c < e->cascades; c++) {
+            const weft_cascade_done *d = side(e, r, c);
+            if (!d->took_part)
+                continue;
+            busy += isfinite(e->seconds[c]) ? e->seconds[c] : 0;
+            compiled += d->compiled;
+            e->in_place += d->in_place;
+            e->received += d->received;
+            e->sent += d->sent;
+            e->peak = fmax(e->peak, d->peak);
+        }
+        e->compiled = fmax(e->compiled, compiled);
+        e->idle[r] = e->makespan > 0 ? fmax(0, 1 - busy / e->makespan) : 0;
+    }
+}
+
+weft_status weft_cascade_gather(weft_comm *comm, const weft_placed_iteration *plan,
+                                const weft_iteration_done *done, weft_executed *out)
+{
+    const int ranks = weft_comm_ranks(comm);
+    const int64_t n = plan->cascades, bytes = n * (int64_t)sizeof(weft_cascade_done);
+    const int64_t f64 = (int64_t)sizeof(double);
+    weft_executed e = {.ranks = ranks, .cascades = n};
+    figures own = {done->seconds, done->reduce, done->reduced_bytes},
+            *all = weft_alloc(ranks * (int64_t)sizeof *all);
+    e.of = weft_alloc(ranks * bytes + 1);
+    e.start = weft_alloc((3 * n + ranks + WEFT_CASCADE_MODULES) * f64);
+    e.cold = weft_alloc(n + 1);
+    weft_status_code status = all && e.of && e.start && e.cold ? WEFT_OK : no_memory();
+    WEFT_GO(status);
+    e.end = e.start + n;
+    e.seconds = e.end + n;
+    e.idle = e.seconds + n;
+    e.module = e.idle + ranks;
+    WEFT_GO(weft_comm_all_gather(comm, done->cascade, bytes, e.of));
+    WEFT_GO(weft_comm_all_gather(comm, &own, sizeof own, all));
+    for (int r = 0; r < ranks; r++) {
+        e.all = fmax(e.all, all[r].all);
+        e.reduce = fmax(e.reduce, all[r].reduce);
+        e.reduced += all[r].reduced;
+    }
+    sum_cascades(plan, &e);
+    sum_ranks(&e);
+    *out = e;
+    e = (weft_executed){0};
+out:
+    weft_free(all);
+    weft_executed_free(&e);
+    return status;
+}
+
+void weft_executed_free(weft_executed *e)
+{
+    weft_free(e->of);
+    weft_free(e->start);
+    weft_free(e->cold);
+    *e = (weft_executed){0};
+}
+
+/* ---- one iteration for readers -------------------------------------------------------------- */
+
+static void put_ranks(const weft_assigned *at, weft_buf *out)
+{
+    for (int64_t j = 0; j < at->degree;) { /* runs as a-b */
+        int64_t k = j;
+        while (k + 1 < at->degree && at->device[k + 1] == at->device[k] + 1)
+            k++;
+        weft_buf_printf(out, k > j ? "%s%d-%d" : "%s%d", j ? "," : " ", at->device[j],
+                        at->device[k]);
+        j = k + 1;
+    }
+}
+
+void weft_placed_print(const weft_placed_iteration *p, weft_buf *out)
+{
+    weft_buf_printf(out, "%-12s %6s %6s %12s %12s  %s\n", "cascade", "bucket", "degree", "start",
+                    "end", "ranks");
+    for (int64_t c = 0; c < p->cascades; c++) {
+        const weft_assigned *at = &p->cascade[c].at;
+        weft_buf_printf(out, "%-12s %6d %6lld %12.6g %12.6g ", at->id,
+                        p->sample[p->cascade[c].sample].bucket, (long long)at->degree, at->start,
+                        at->start + at->seconds);
+        put_ranks(at, out);
+        weft_buf_printf(out, "\n");
+    }
+    weft_buf_printf(out, "makespan %.6g s, lower bound %.6g s, gap %.2f %%\n", p->makespan,
+                    p->lower_bound, 100 * weft_cascade_gap(p->makespan, p->lower_bound));
+}
+
+/* `e` NULL: as planned. */
+static weft_status draw(const char *title, const weft_placed_iteration *p, int ranks,
+                        const weft_executed *e, double seconds, weft_buf *svg)
+{
+    int64_t places = 0, count = 0;
+    for (int64_t c = 0; c < p->cascades; c++)
+        places += p->cascade[c].at.degree;
+    weft_gantt_bar *bar = weft_alloc((places + 1) * (int64_t)sizeof *bar);
+    if (!bar)
+        return no_memory();
+    for (int64_t c = 0; c < p->cascades; c++) {
+        const weft_assigned *at = &p->cascade[c].at;
+        const double start = e ? e->start[c] : at->start,
+                     end = e ? e->end[c] : at->start + at->seconds;
+        for (int64_t i = 0; i < at->degree && isfinite(start); i++)
+            bar[count++] = (weft_gantt_bar){at->device[i],
+                                            start,
+                                            end,
+                                            weft_gantt_colour(at->id, (int)c),
+                                            p->cascade[c].module == WEFT_CASCADE_DIT ? 0 : 0.5,
+                                            at->id};
+    }
+    const weft_status_code status = weft_gantt_svg(title, bar, count, ranks, seconds, 0, svg);
+    weft_free(bar);
+    return status;
+}
+
+weft_status weft_placed_svg(const char *title, const weft_placed_iteration *p, int ranks,
+                            const weft_executed *e, weft_buf *svg)
+{
+    weft_buf above = {0}, below = {0};
+    double width = 0, height = 0;
+    if (!e)
+        return draw(title, p, ranks, NULL, p->makespan, svg);
+    const double seconds = fmax(p->makespan, e->makespan);
+    weft_status_code status = draw(title, p, ranks, NULL, seconds, &above);
+    if (status == WEFT_OK)
+        status = draw("as executed", p, ranks, e, seconds, &below);
+    if (status == WEFT_OK &&
+        sscanf(above.data, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%lf\" height=\"%lf\"",
+               &width, &height) == 2)
+        weft_buf_printf(svg,
+                        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\">\n%s"
+                        "<g transform=\"translate(0,%g)\">%s</g></svg>\n",
+                        width, 2 * height, above.data, height, below.data);
+    weft_buf_free(&above);
+    weft_buf_free(&below);
+    return status == WEFT_OK ? weft_buf_check(svg) : status;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+struct weft_cascade_log {
+    char *folder;
+    FILE *plans, *iterations;
+    weft_buf svg;
+    char *trace;
+};
+
+static weft_status cannot(const char *path)
+{
+    return weft_fail(WEFT_E_IO, "%s: cannot be written", path);
+}
+
+/* The lines of a file that are of steps before `step`, and those of none. */
+static weft_status cut_lines(const char *path, int64_t step)
+{
+    char *text;
+    int64_t bytes;
+    weft_buf kept = {0};
+    if (!weft_path_exists(path))
+        return WEFT_OK;
+    WEFT_TRY(weft_file_read(path, INT64_MAX - 1, &text, &bytes));
+    for (char *at = text; at < text + bytes;) {
+        char *stop = memchr(at, '\n', (size_t)(text + bytes - at));
+        json_t *line = NULL;
+        if (!stop) /* a kill cut it */
+            break;
+        const bool whole = weft_json_parse(at, stop - at, path, &line) == WEFT_OK;
+        const json_t *of = whole ? json_object_get(line, "step") : NULL;
+        if (whole && (!of || json_integer_value(of) < step))
+            weft_buf_append(&kept, at, stop + 1 - at);
+        json_decref(line);
+        at = stop + 1;
+    }
+    weft_free(text);
+    weft_status_code status = weft_buf_check(&kept);
+    if (status == WEFT_OK)
+        status = weft_file_write_atomic(path, kept.data ? kept.data : "", kept.len);
+    weft_buf_free(&kept);
+    return status;
+}
+
+static weft_status open_lines(const weft_cascade_log *log, const char *name, int64_t step,
+                              FILE **out)
+{
+    char *path = weft_path_join(log->folder, name);
+    if (!path)
+        return no_memory();
+    weft_status_code status = cut_lines(path, step);
+    if (status == WEFT_OK) {
+        *out = fopen(path, "a");
+        status = *out ? WEFT_OK : cannot(path);
+    }
+    weft_free(path);
+    return status;
+}
+
+static weft_status put_line(FILE *to, json_t *line)
+{
+    char *text = line ? weft_json_line(line) : NULL;
+    json_decref(line);
+    if (!text)
+        return no_memory();
+    const bool written = fprintf(to, "%s\n", text) > 0 && fflush(to) == 0;
+    weft_free(text);
+    return written ? WEFT_OK : weft_fail(WEFT_E_IO, "the log of cascades cannot be written");
+}
+
+static void free_log(weft_cascade_log *log)
+{
+    if (log->plans)
+        fclose(log->plans);
+    if (log->iterations)
+        fclose(log->iterations);
+    weft_buf_free(&log->svg);
+    weft_free(log->trace);
+    weft_free(log->folder);
+    weft_free(log);
+}
+
+weft_status weft_cascade_log_open(const char *run, const weft_plans_stamp *stamp, int64_t step,
+                                  weft_cascade_log **out)
+{
+    weft_cascade_log *log = weft_alloc(sizeof *log);
+    weft_status_code status = log ? WEFT_OK : no_memory();
+    if (log)
+        log->folder = weft_path_join(run, "cascades");
+    if (status == WEFT_OK)
+        status = log->folder ? weft_make_dirs(log->folder) : no_memory();
+    if (status == WEFT_OK)
+        status = open_lines(log, "plans.jsonl", step, &log->plans);
+    if (status == WEFT_OK)
+        status = open_lines(log, "iterations.jsonl", step, &log->iterations);
+    if (status == WEFT_OK && ftell(log->plans) == 0)
+        status = put_line(log->plans, weft_plans_head(stamp));
+    if (status == WEFT_OK)
+        *out = log;
+    else if (log)
+        free_log(log);
+    return status;
+}
+
+/* ---- a line --------------------------------------------------------------------------------- */
+
+/* NAN is no JSON. */
+static json_t *real(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static json_t *cascade_line(const weft_placed_iteration *p, const weft_executed *e, int64_t c)
+{
+    const weft_placed_cascade *item = &p->cascade[c];
+    json_t *ranks = json_array();
+    double waited = 0, compiled = 0, peak = 0;
+    int64_t received = 0, in_place = 0;
+    for (int64_t i = 0; i < item->at.degree; i++) {
+        const weft_cascade_done *d = side(e, item->at.device[i], c);
+        json_array_append_new(ranks, json_integer(item->at.device[i]));
+        waited = fmax(waited, d->waited);
+        compiled = fmax(compiled, d->compiled);
+        peak = fmax(peak, d->peak);
+        received += d->received;
+        in_place += d->in_place;
+    }
+    return json_pack("{s:s, s:s, s:i, s:i, s:o, s:[f, f], s:[o, o], s:f, s:f, s:I, s:I, s:f}", "id",
+                     item->at.id, "module", weft_cascade_module_name(item->module), "sample",
+                     (int)item->sample, "bucket", p->sample[item->sample].bucket, "ranks", ranks,
+                     "planned", item->at.start, item->at.start + item->at.seconds, "executed",
+                     real(e->start[c]), real(e->end[c]), "waited", waited, "compiled", compiled,
+                     "received", (json_int_t)received, "in_place", (json_int_t)in_place, "peak",
+                     peak);
+}
+
+static json_t *fit_line(const weft_cascade_fit *fit)
+{
+    json_t *all = json_object();
+    for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
+        if (isfinite(fit->planned[m]))
+            json_object_set_new(all, weft_cascade_module_name((weft_cascade_module)m),
+                                json_pack("{s:o, s:o}", "planned", real(fit->planned[m]), "told",
+                                          real(fit->told[m])));
+    json_object_set_new(all, "eq9", real(fit->eq9));
+    json_object_set_new(all, "factor", real(fit->factor));
+    return all;
+}
+
+static json_t *iteration_line(const weft_placed_iteration *p, const weft_ahead_news *news,
+                              const weft_cascade_fit *fit, const weft_executed *e)
+{
+    json_t *cascades = json_array(), *idle = json_array(), *modules = json_object();
+    double all_idle = 0;
+    for (int64_t c = 0; c < p->cascades; c++)
+        json_array_append_new(cascades, cascade_line(p, e, c));
+    for (int r = 0; r < e->ranks; r++) {
+        json_array_append_new(idle, real(e->idle[r]));
+        all_idle += e->idle[r] / e->ranks;
+    }
+    for (int m = 0; m < WEFT_CASCADE_MODULES; m++)
+        json_object_set_new(modules, weft_cascade_module_name((weft_cascade_module)m),
+                            real(e->module[m]));
+    return json_pack(
+        "{s:I, s:I, s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f, s:f, s:f}, s:{s:I, s:I, s:I, s:I}, "
+        "s:{s:f, s:f, s:I, s:b, s:b, s:I}, s:o, s:o, s:o, s:f, s:o}",
+        "step", (json_int_t)p->step, "samples", (json_int_t)p->samples, "planned", "makespan",
+        p->makespan, "idle", news->idle, "lower_bound", p->lower_bound, "gap",
+        weft_cascade_gap(p->makespan, p->lower_bound), "executed", "makespan", e->makespan, "idle",
+        all_idle, "reduce", e->reduce, "seconds", e->all, "compiled", e->compiled, "bytes",
+        "in_place", (json_int_t)e->in_place, "received", (json_int_t)e->received, "sent",
+        (json_int_t)e->sent, "reduced", (json_int_t)e->reduced, "planner", "seconds", news->seconds,
+        "late", news->late, "rounds", (json_int_t)news->rounds, "proved", news->proved, "replayed",
+        news->replayed, "left_out", (json_int_t)news->left_out, "fit", fit_line(fit), "modules",
+        modules, "idle", idle, "peak", e->peak, "cascades", cascades);
+}
+
+/* ---- pictures ------------------------------------------------------------------------------- */
+
+static void add_event(json_t *events, const char *name, int process, int rank, double start,
+                      double end)
+{
+    if (isfinite(start))
+        json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name,
+                                                "ph", "X", "pid", process, "tid", rank, "ts",
+                                                1e6 * start, "dur", 1e6 * (end - start)));
+}
+
+static char *chrome(const weft_placed_iteration *p, const weft_executed *e)
+{
+    static const char *const names[] = {"planned", "executed"};
+    json_t *events = json_array();
+    for (int i = 0; i < WEFT_COUNT(names); i++)
+        json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:{s:s}}", "name", "process_name",
+                                                "ph", "M", "pid", i, "args", "name", names[i]));
+    for (int64_t c = 0; c < p->cascades; c++) {
+        const weft_assigned *at = &p->cascade[c].at;
+        for (int64_t i = 0; i < at->degree; i++) {
+            const weft_cascade_done *d = side(e, at->device[i], c);
+            add_event(events, at->id, 0, at->device[i], at->start, at->start + at->seconds);
+            if (d->took_part)
+                add_event(events, at->id, 1, at->device[i], d->start, d->end);
+        }
+    }
+    json_t *root = json_pack("{s:o}", "traceEvents", events);
+    char *text = root ? weft_json_line(root) : NULL;
+    json_decref(root);
+    return text;
+}
+
+weft_status weft_cascade_log_note(weft_cascade_log *log, const weft_placed_iteration *plan,
+                                  const char *text, const weft_ahead_news *news,
+                                  const weft_cascade_fit *fit, const weft_executed *executed)
+{
+    char title[160];
+    if (fprintf(log->plans, "%s\n", text) < 0 || fflush(log->plans))
+        return cannot(log->folder);
+    WEFT_TRY(put_line(log->iterations, iteration_line(plan, news, fit, executed)));
+    snprintf(title, sizeof title, "iteration %lld as planned: %.4g s; below as executed: %.4g s",
+             (long long)plan->step, plan->makespan, executed->makespan);
+    log->svg.len = 0;
+    WEFT_TRY(weft_placed_svg(title, plan, executed->ranks, executed, &log->svg));
+    weft_free(log->trace);
+    log->trace = chrome(plan, executed);
+    return log->trace ? WEFT_OK : no_memory();
+}
+
+static weft_status write_file(const weft_cascade_log *log, const char *name, const char *text,
+                              int64_t bytes)
+{
+    char *path = weft_path_join(log->folder, name);
+    if (!path)
+        return no_memory();
+    const weft_status_code status = weft_file_write_atomic(path, text, bytes);
+    weft_free(path);
+    return status;
+}
+
+weft_status weft_cascade_log_close(weft_cascade_log *log)
+{
+    weft_status_code status = WEFT_OK;
+    if (!log)
+        return status;
+    if (log->trace) {
+        status = write_file(log, "timeline.svg", log->svg.data, log->svg.len);
+        if (status == WEFT_OK)
+            status = write_file(log, "trace.json", log->trace, (int64_t)strlen(log->trace));
+    }
+    free_log(log); /* each line was flushed when it was written */
+    return status;
+}

@@ -1,0 +1,65 @@
+#include "train/inputs.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+
+static void fill_latents(const weft_inputs *in, weft_tensor *to, const weft_batch *batch)
+{
+    const weft_grid *grid = &in->models->grid;
+    const double scale = weft_process_scale(weft_run_process(in->run), &in->run->noise);
+    const int64_t count = weft_shape_count(&to->shape), z = grid->channels;
+    const int64_t frames = to->shape.dim[1], all = to->shape.dim[0] * frames,
+                  frame = all ? count / all : 0; /* 0: no sample is ours */
+    float *x = to->data;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = weft_grid_statistics_at(grid, i / frame % frames) + i % z;
+        x[i] = (float)(scale * (batch->part[i] - grid->mean[at]) / grid->deviation[at]);
+    }
+}
+
+/* Captions as tokens, or as the embeddings that were made of them. */
+static weft_status fill_text(const weft_inputs *in, const weft_batch *batch, weft_find_input *find,
+                             void *user)
+{
+    const weft_captions *c = &in->models->captions;
+    for (int64_t i = 0; i < batch->count; i++) {
+        if (in->no_text)
+            weft_captions_give(c, find, user, i,
+                               batch->caption[i][0] ? batch->extra + i * c->floats : in->no_text);
+        for (int r = 0; r < c->readers && !in->no_text; r++)
+            WEFT_TRY(weft_captions_spell(c, in->spelling, r, find, user, i, batch->caption[i]));
+    }
+    return WEFT_OK;
+}
+
+/* All randomness of a sample is keyed by (seed, step, sample), and by its epoch: a batch over the
+ * border of two epochs may hold a sample twice. What stands in for a sample that does not decode
+ * may be there a second time in its own epoch; it goes by its place in the batch. */
+static void fill_keys(const weft_inputs *in, int64_t step, int64_t *key, const weft_batch *batch)
+{
+    const uint64_t step_seed = weft_seed_mix((uint64_t)in->run->seed, (uint64_t)step);
+    for (int64_t i = 0; i < batch->count; i++) {
+        uint64_t mixed = weft_seed_mix(step_seed, batch->id[i]);
+        if (batch->epoch[i] > 0)
+            mixed = weft_seed_mix(mixed, (uint64_t)batch->epoch[i]);
+        if (batch->replaced[i])
+            mixed = weft_seed_mix(mixed, ~(uint64_t)(batch->first + i));
+        key[i] = (int64_t)mixed;
+    }
+}
+
+weft_status weft_inputs_fill(const weft_inputs *in, int64_t step, const weft_batch *batch,
+                             weft_find_input *find, void *user)
+{
+    const bool denoises = weft_run_denoises(in->models);
+    weft_tensor *key = find(user, "batch.key"),
+                *to = find(user, denoises ? "batch.latents" : "batch.video");
+    if (key)
+        fill_keys(in, step, key->data, batch);
+    if (to && denoises)
+        fill_latents(in, to, batch);
+    else if (to)
+        memcpy(to->data, batch->video, (size_t)(weft_shape_count(&to->shape) * 4));
+    return denoises ? fill_text(in, batch, find, user) : WEFT_OK;
+}

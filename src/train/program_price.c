@@ -1,0 +1,57 @@
+#include "train/program_price.h"
+
+#include "plan/cost/rates.h"
+
+#include <math.h>
+
+/* Members of an axis that share a node with its first; ranks fill one node after the other. */
+static int64_t together(const weft_cluster *cluster, const weft_mesh *mesh, int axis)
+{
+    int64_t stride = 1;
+    const int64_t size = mesh->axis[axis].size, devices = cluster->devices;
+    for (int a = mesh->axis_count - 1; a > axis; a--)
+        stride *= mesh->axis[a].size;
+    if (cluster->nodes == 1)
+        return size;
+    const int64_t near = (devices + stride - 1) / stride;
+    return near < 1 ? 1 : near > size ? size : near;
+}
+
+double weft_exchange_price(const weft_priced_links *l, const char *op, weft_collective kind,
+                           int axis, int64_t bytes)
+{
+    const weft_rates *rates = l->cluster->device.rates;
+    const int64_t ranks = l->mesh->axis[axis].size;
+    const double measured =
+        rates ? weft_rates_wire_seconds(rates, op, ranks, (double)bytes) : (double)NAN;
+    return isnan(measured)
+               ? weft_cluster_collective_seconds(l->cluster, kind, ranks,
+                                                 together(l->cluster, l->mesh, axis), (double)bytes)
+               : measured;
+}
+
+static double collective_seconds(const void *self, int axis, weft_comm_op op, int64_t bytes)
+{
+    static const weft_collective kinds[WEFT_COMM_OP_COUNT] = {
+        [WEFT_COMM_ALL_REDUCE] = WEFT_COLL_ALL_REDUCE,
+        [WEFT_COMM_ALL_GATHER] = WEFT_COLL_ALL_GATHER,
+        [WEFT_COMM_REDUCE_SCATTER] = WEFT_COLL_REDUCE_SCATTER,
+        [WEFT_COMM_ALL_TO_ALL] = WEFT_COLL_ALL_TO_ALL,
+        [WEFT_COMM_BROADCAST] = WEFT_COLL_BROADCAST,
+        [WEFT_COMM_RING_SHIFT] = WEFT_COLL_SEND,
+        [WEFT_COMM_SEND] = WEFT_COLL_SEND,
+        [WEFT_COMM_RECV] = WEFT_COLL_SEND};
+    return weft_exchange_price(self, weft_comm_op_name(op), kinds[op], axis, bytes);
+}
+
+weft_status weft_program_price(const weft_priced_links *links, const weft_program *program,
+                               const double *kernel, weft_foreseen *out)
+{
+    const weft_device_type *d = &links->cluster->device;
+    const weft_part_times times = {.kernel = kernel,
+                                   .exchange = collective_seconds,
+                                   .self = links,
+                                   .copy = 2 / (d->memory_bandwidth * d->memory_fraction),
+                                   .drag = d->rates ? d->rates->drag : 0};
+    return weft_program_foresee(program, &times, out);
+}

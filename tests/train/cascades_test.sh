@@ -1,0 +1,125 @@
+#!/bin/bash
+# `weft train` with parallel.cascades: losses, norms and weights of one rank without them (close: 1e-5) on 1, 2 and 3 ranks,
+# under every policy, from latents and from pixels; the same bits when plans are replayed, also after going on in the
+# middle; what a run writes of it; plans that are not of the run and samples that fit nowhere are refused.
+source "$SRC/tests/train/common.sh"
+make_shards
+make_mixed_shards
+write_configs
+"$WEFT" train vae.yaml >vae.log 2>&1 || { cat vae.log; fail "weft train vae"; }
+cat >c.yaml <<'Y'
+out: runs/c
+autoencoder: {weights: runs/vae/model/vae}
+data: {path: mixed, shuffle: 0}
+transformer:
+  class: WanTransformer3DModel
+  config: {num_layers: 2, num_attention_heads: 2, attention_head_dim: 12, ffn_dim: 48, freq_dim: 32}
+text_encoders:
+  - class: WeftBytesEncoder
+    config: {dim: 16, num_heads: 2, num_layers: 1, ffn_dim: 32, max_length: 32}
+optimizer: {ema_decay: 0.9}
+checkpoint: {every: 3, keep: 3}
+stages:
+  - steps: 6
+    accumulate: 5
+    lr: 2e-3
+    warmup: 2
+    buckets: [{batch: 2, frames: 1, height: 32, width: 32}, {batch: 1, frames: 9, height: 32, width: 64}, {batch: 2, frames: 9, height: 64, width: 64}]
+Y
+cat >compare.py <<'PY'
+import glob, json, struct, sys
+def metrics(run):
+    return [json.loads(l) for l in open(run + "/metrics.jsonl")]
+def weights(run):
+    out = []
+    for path in sorted(glob.glob(run + "/model/**/diffusion_pytorch_model.safetensors", recursive=True)):
+        data = open(path, "rb").read()
+        n = struct.unpack("<Q", data[:8])[0]
+        out += struct.unpack(f"<{(len(data) - 8 - n) // 4}f", data[8 + n:])
+    return out
+a, b = sys.argv[1:3]
+x, y = metrics(a), metrics(b)
+assert len(x) == len(y) == 6, (len(x), len(y))
+worst = max(abs(p[n] - q[n]) / abs(p[n]) for p, q in zip(x, y) for n in ("loss", "grad_norm"))
+u, v = weights(a), weights(b)
+difference = (sum((s - t) ** 2 for s, t in zip(u, v)) / sum(s * s for s in u)) ** 0.5
+print(f"{b}: losses and norms within {worst:.1e}, weights within {difference:.1e}")
+assert len(u) == len(v) > 0 and worst <= 1e-5 and difference <= 1e-5
+PY
+plans="--set parallel.cascades.plan=every-iteration"
+"$WEFT" train c.yaml >c.log 2>&1 || { cat c.log; fail "the run without cascades"; }
+run() { # run NAME RANKS OPTION...
+    ranks "$2" "$WEFT" train c.yaml --set "out=runs/$1" $plans "${@:3}" >"$1.log" 2>&1 || { cat "$1.log"; fail "$1"; }
+    python3 compare.py runs/c "runs/$1" || fail "$1 is not the run without cascades"
+}
+run one 1
+run two 2
+run three 3
+run static 2 --set parallel.cascades.policy=static-dp-cp
+run ulysses 2 --set parallel.cascades.policy=ulysses
+run flexsp 3 --set parallel.cascades.policy=flexsp
+run knapformer 2 --set parallel.cascades.policy=knapformer
+run kept 2 --set parallel.cascades.plan=static
+run pixels 3 --set data.samples_from=pixels
+[ ! -e runs/pixels/latents ] || fail "latents were cached in a run from pixels"
+run zero 2 --set parallel.zero=1
+run covered 3 --set parallel.cascades.accumulation=representative
+
+# a line per iteration, with every cascade as planned and as executed
+python3 - <<'PY' || fail "what the run from pixels wrote"
+import json
+lines = [json.loads(l) for l in open("runs/pixels/cascades/iterations.jsonl")]
+plans = [json.loads(l) for l in open("runs/pixels/cascades/plans.jsonl")]
+assert [l["step"] for l in lines] == list(range(6)) and len(plans) == 7 and plans[0]["ranks"] == 3
+for line, plan in zip(lines, plans[1:]):
+    assert line["planned"]["makespan"] == plan["makespan"] and line["planned"]["gap"] >= -1e-9
+    assert len(line["idle"]) == 3 and 0 <= line["executed"]["idle"] < 1
+    assert {c["id"] for c in line["cascades"]} == {c["id"] for c in plan["cascades"]} and len(line["cascades"]) == 10
+    for c in line["cascades"]:
+        assert c["executed"][1] > c["executed"][0] >= 0, c
+    ends = {c["id"]: c["executed"][1] for c in line["cascades"]}
+    for c in line["cascades"]:
+        if c["module"] == "dit":
+            assert c["executed"][0] >= ends[c["id"].replace("dit", "vae")] - 1e-3, c
+    assert line["bytes"]["received"] == line["bytes"]["sent"] and "dit" in line["fit"] and "vae" in line["fit"]
+items = [i[0] for s in plans[1]["samples"] for i in s["items"]]
+assert len(items) == len(set(items)) == 8 or len(items) >= 5, items
+trace = json.load(open("runs/pixels/cascades/trace.json"))["traceEvents"]
+assert {e["pid"] for e in trace} == {0, 1}
+assert open("runs/pixels/cascades/timeline.svg").read().count("<svg") == 3
+PY
+"$WEFT" report --run pixels=runs/pixels --out report.html >/dev/null && grep -q "Cascades: pixels" report.html && grep -q "as executed" report.html ||
+    fail "the page of a run of cascades"
+
+# replayed: the same bits; after going on from the middle too
+replay="--set parallel.cascades.plan=runs/three/cascades/plans.jsonl"
+plans=$replay run again 3
+diff <(losses runs/three) <(losses runs/again) || fail "other losses from the same plans"
+cp -r runs/three cut
+rm -r cut/model cut/checkpoints/step-00000006
+ranks 3 "$WEFT" train c.yaml --set out=cut $replay >cut.log 2>&1 || { cat cut.log; fail "going on"; }
+grep -q "going on from cut/checkpoints/step-00000003" cut.log || { cat cut.log; fail "it did not go on from step 3"; }
+diff <(losses runs/three) <(losses cut) || fail "other losses after going on"
+[ "$(grep -c '"step"' cut/cascades/iterations.jsonl)" = 6 ] || fail "lines of iterations after going on"
+
+# refused, with what differs
+refused() { # refused WORDS RANKS OPTION...
+    ranks "$2" "$WEFT" train c.yaml --set out=runs/refused "${@:3}" >refused.log 2>&1 && fail "not refused: $1"
+    grep -q -- "$1" refused.log || { cat refused.log; fail "it does not say: $1"; }
+}
+refused "the plans are for 3 ranks, and 2 run" 2 $replay
+refused "for another model" 3 $replay --set transformer.config.ffn_dim=40
+refused "2x9x64x64" 3 $replay --set stages.0.buckets.2.batch=1
+refused "did you mean every-iteration" 1 --set parallel.cascades.plan=every-iterations
+refused "fits on no degree" 2 $plans --set parallel.cascades.memory=1MiB
+refused "would do" 2 $plans --set parallel.cascades.memory=1MiB
+refused "encoded by cascades" 1 --set data.samples_from=pixels
+refused "representatives hand the whole" 2 $plans --set parallel.zero=1 --set parallel.cascades.accumulation=representative
+refused "parallel.tp" 2 $plans --set parallel.tp=2
+refused "start nothing\|starts nothing" 1 $plans --set backend=virtual
+
+# and planned without running
+"$WEFT" train c.yaml --dry-run --ranks 4 --set out=runs/dry $plans --set data.samples_from=pixels --iterations 2 --svg dry.svg >dry.txt 2>&1 ||
+    { cat dry.txt; fail "a dry run"; }
+[ "$(grep -c '^s[0-4]\.dit' dry.txt)" = 10 ] && grep -q "lower bound" dry.txt && grep -q "takes most" dry.txt && [ -s dry.svg ] || { cat dry.txt; fail "what a dry run says"; }
+[ ! -e runs/dry ] || fail "a dry run wrote something"
