@@ -474,6 +474,7 @@ weft_status weft_exchange_start_forgotten(weft_exchange *x)
 {
     weft_comm *comm = x->comm;
     x->forgotten = true;
+    tell_time(x);
     if (enqueue(x))
         return WEFT_OK;
     forget(x);

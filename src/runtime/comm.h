@@ -177,6 +177,11 @@ int64_t weft_exchange_wire_bytes(const weft_exchange *exchange);
  * messages have their sizes, for link models and counts, and no content. */
 void weft_exchange_set_device(weft_exchange *exchange, const weft_device *device,
                               weft_device_stream *stream);
+/* weft_group_send of bytes of the host that leave when `stream` has come to them: on a device with
+ * a clock the message takes its time. `stream` NULL: at once. */
+weft_status weft_group_send_on(weft_group *group, weft_channel channel, int peer, const void *data,
+                               int64_t bytes, const weft_device *device,
+                               weft_device_stream *stream);
 /* Buffers, before the first start; they stay the same. `in` may be `out` for all_reduce. */
 void weft_exchange_bind(weft_exchange *exchange, const void *in, void *out, void *scratch);
 /* The same for a bundle: its scratch, and then each piece. */

@@ -64,8 +64,8 @@ weft_status weft_group_sum(weft_group *group, double *values, int64_t count)
     return run_now(group, WEFT_CHANNEL_CONTROL, x, values, values);
 }
 
-weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
-                            int64_t bytes)
+weft_status weft_group_send_on(weft_group *group, weft_channel channel, int peer, const void *data,
+                               int64_t bytes, const weft_device *device, weft_device_stream *stream)
 {
     weft_exchange *x;
     WEFT_TRY(weft_exchange_create_send(group->count, group->own, peer, bytes, WEFT_U8, "some bytes",
@@ -80,8 +80,16 @@ weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, c
         return status;
     }
     memcpy(x->copy, data, (size_t)bytes);
+    if (stream)
+        weft_exchange_set_device(x, device, stream);
     weft_exchange_bind(x, x->copy, x->copy, NULL);
     return weft_exchange_start_forgotten(x);
+}
+
+weft_status weft_group_send(weft_group *group, weft_channel channel, int peer, const void *data,
+                            int64_t bytes)
+{
+    return weft_group_send_on(group, channel, peer, data, bytes, NULL, NULL);
 }
 
 weft_status weft_group_recv(weft_group *group, weft_channel channel, int peer, void *data,

@@ -71,7 +71,7 @@ typedef struct rows {
 } rows;
 
 struct weft_hands {
-    weft_comm *comm;
+    weft_hands_place place;
     weft_group *world;
     const weft_placed_iteration *plan;
     const int64_t *floats;
@@ -124,6 +124,8 @@ static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
     r->arrivals = a;
     float *to = r->data + m->clips.first * floats;
     WEFT_TRY(weft_exchange_attach(a->exchange, h->world, WEFT_CHANNEL_HANDOFF));
+    if (h->place.stream)
+        weft_exchange_set_device(a->exchange, h->place.device, h->place.stream);
     weft_exchange_bind(a->exchange, to, to, NULL);
     weft_exchange_start(a->exchange);
     return WEFT_OK;
@@ -132,7 +134,7 @@ static weft_status post(weft_hands *h, int32_t index, const weft_hand_move *m)
 /* All that comes to this rank, in the order in which it is sent. */
 static weft_status post_all(weft_hands *h, const int32_t *order)
 {
-    const int own = weft_comm_rank(h->comm);
+    const int own = weft_comm_rank(h->place.comm);
     for (int64_t i = 0; i < h->plan->cascades; i++) {
         const int32_t index = order[i], to = h->consumer[index];
         if (to < 0)
@@ -172,17 +174,18 @@ static weft_status find_consumers(weft_hands *h)
     return h->moves ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
 }
 
-weft_status weft_hands_open(weft_comm *comm, const weft_placed_iteration *plan,
+weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
                             const int32_t *order, const int64_t *floats, weft_hands **hands)
 {
     weft_hands *h = weft_alloc(sizeof *h);
     if (!h)
         return weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
-    *h = (weft_hands){.comm = comm, .plan = plan, .floats = floats, .arena = weft_arena_create()};
+    *h =
+        (weft_hands){.place = *place, .plan = plan, .floats = floats, .arena = weft_arena_create()};
     weft_status_code status =
         h->arena ? WEFT_OK : weft_fail(WEFT_E_MEMORY, "out of memory for hand-offs");
     if (status == WEFT_OK)
-        status = weft_comm_world(comm, &h->world);
+        status = weft_comm_world(place->comm, &h->world);
     if (status == WEFT_OK)
         status = find_consumers(h);
     if (status == WEFT_OK)
@@ -204,7 +207,7 @@ weft_status weft_hands_make(weft_hands *h, int32_t index, float **row)
 weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *done)
 {
     const weft_placed_cascade *c = &h->plan->cascade[index];
-    const int own = weft_comm_rank(h->comm);
+    const int own = weft_comm_rank(h->place.comm);
     const int64_t floats = floats_of(h, index);
     rows *r = rows_of(h, index);
     bool needed = false;
@@ -222,8 +225,9 @@ weft_status weft_hands_give(weft_hands *h, int32_t index, weft_cascade_done *don
             r->in_place += bytes;
             continue;
         }
-        WEFT_TRY(weft_group_send(h->world, WEFT_CHANNEL_HANDOFF, m->to,
-                                 r->data + m->clips.first * floats, bytes));
+        WEFT_TRY(weft_group_send_on(h->world, WEFT_CHANNEL_HANDOFF, m->to,
+                                    r->data + m->clips.first * floats, bytes, h->place.device,
+                                    h->place.stream));
         done->sent += bytes;
     }
     if (!needed) {

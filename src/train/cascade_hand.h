@@ -42,9 +42,15 @@ int64_t weft_hand_moves(const weft_placed_cascade *producer, const weft_placed_c
 
 /* The receives of an iteration, and what was received. */
 typedef struct weft_hands weft_hands;
+typedef struct weft_hands_place {
+    weft_comm *comm;
+    /* Of a device with a clock, on which messages take their time; NULL: there is none. */
+    const weft_device *device;
+    weft_device_stream *stream;
+} weft_hands_place;
 /* Posts those of this rank; floats[sample * WEFT_CASCADE_MODULES + module] of a row. `order`: of
  * all cascades. All are borrowed until weft_hands_close. */
-weft_status weft_hands_open(weft_comm *comm, const weft_placed_iteration *plan,
+weft_status weft_hands_open(const weft_hands_place *place, const weft_placed_iteration *plan,
                             const int32_t *order, const int64_t *floats, weft_hands **hands);
 /* Where this rank, a member of cascade `index`, makes its rows: the whole sample's first. Freed by
  * weft_hands_give. */

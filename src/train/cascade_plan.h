@@ -66,7 +66,7 @@ typedef struct weft_cascade_done {
 
 typedef struct weft_iteration_done {
     weft_cascade_done *cascade; /* [cascades], of this rank; the caller's */
-    double begin;               /* weft_now of seconds 0 */
+    double begin;               /* second 0: of weft_now, or of the modelled device's clock */
     double reduce;              /* seconds from the last cascade's end here to the update's end */
     double seconds;             /* of all of it */
     int64_t reduced_bytes;      /* that this rank sent for sums of gradients */

@@ -23,6 +23,9 @@ struct weft_cascade_run {
     entry *forward; /* that was asked for last, held */
     entry **alone;  /* [buckets] on one rank, held; NULL: not yet */
     weft_group *world;
+    weft_hands_place hands;
+    weft_device_stream *stream; /* of what is handed on */
+    const double *clock;        /* modelled seconds; NULL: weft_now()'s */
     double compiling;
     weft_cover cover; /* of the plan that runs; with representatives */
     int64_t reduced;  /* bytes that this rank sent for sums in it */
@@ -366,6 +369,11 @@ static weft_status group_of(weft_cascade_run *r, const weft_placed_cascade *c, w
     return status;
 }
 
+static double now(const weft_cascade_run *r)
+{
+    return r->clock ? *r->clock : weft_now();
+}
+
 static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *plan, int32_t index,
                            int member, weft_hands *hands, weft_cascade_done *done)
 {
@@ -374,25 +382,25 @@ static weft_status denoise(weft_cascade_run *r, const weft_placed_iteration *pla
     weft_handed handed[WEFT_CASCADE_MODULES];
     weft_group *group;
     entry *e;
-    const double asked = weft_now();
+    const double asked = now(r);
     WEFT_TRY(group_of(r, c, &group));
     WEFT_TRY(take_entry(r, s->bucket, c->method, s->clips, (int)c->at.degree, member, &e));
     weft_status_code status = bind(r, e, r->setup.store, group);
     done->compiled = e->compiled;
     e->compiled = 0;
-    const double waits = weft_now();
+    const double waits = now(r);
     if (status == WEFT_OK)
         status = weft_hands_take(hands, index, handed, done);
     if (status == WEFT_OK)
         status = r->setup.calls.fill(r->setup.calls.user, plan, index, &e->step, handed);
-    done->start = weft_now();
+    done->start = now(r);
     done->waited = done->start - waits;
     if (status == WEFT_OK) {
         *(float *)weft_program_input(e->step.program, "optimizer.weight")->data = (float)s->weight;
         done->peak = (double)weft_program_bytes(e->step.program);
         status = weft_program_run(e->step.program);
     }
-    done->end = weft_now();
+    done->end = now(r);
     done->bound = waits - asked - done->compiled;
     weft_hands_drop(hands, index);
     weft_program_cache_drop(r->cache, e);
@@ -407,13 +415,13 @@ static weft_status encode(weft_cascade_run *r, const weft_placed_iteration *plan
     weft_item_range clips;
     float *row;
     weft_part(s->clips, (int)c->at.degree, member, &clips.first, &clips.count);
-    done->start = weft_now();
+    done->start = now(r);
     WEFT_TRY(weft_hands_make(hands, index, &row));
     const int64_t floats = r->floats[c->sample * WEFT_CASCADE_MODULES + (int)c->module];
     if (clips.count)
         WEFT_TRY(r->setup.calls.encode(r->setup.calls.user, plan, index, clips,
                                        row + clips.first * floats));
-    done->end = weft_now();
+    done->end = now(r);
     return weft_hands_give(hands, index, done);
 }
 
@@ -467,7 +475,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
                                        weft_iteration_done *done)
 {
     weft_hands *hands = NULL;
-    done->begin = weft_now();
+    done->begin = now(r);
     memset(done->cascade, 0, (size_t)plan->cascades * sizeof *done->cascade);
     WEFT_TRY(make_room(r, plan));
     WEFT_TRY(weft_placed_order(plan, r->order));
@@ -479,7 +487,7 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
     weft_cover_free(&r->cover);
     if (r->setup.representative)
         WEFT_TRY(weft_cover_find(plan, weft_comm_ranks(r->setup.comm), &r->cover));
-    WEFT_TRY(weft_hands_open(r->setup.comm, plan, r->order, r->floats, &hands));
+    WEFT_TRY(weft_hands_open(&r->hands, plan, r->order, r->floats, &hands));
     weft_status_code status = take_all(r, plan, hands, done);
     if (status == WEFT_OK && r->setup.representative)
         status = finish_sums(r);
@@ -491,6 +499,24 @@ weft_status weft_cascade_run_iteration(weft_cascade_run *r, const weft_placed_it
 }
 
 /* ---- beginning and end ----------------------------------------------------------------------- */
+
+/* On a device with a clock that is what all times are of, and messages move it. */
+static weft_status find_clock(weft_cascade_run *r)
+{
+    const weft_backend *backend = r->place.backend;
+    const weft_device *device = backend->device;
+    weft_device_clock clock;
+    r->hands.comm = r->setup.comm;
+    if (!device->clock)
+        return WEFT_OK;
+    WEFT_TRY(device->open(backend, &r->stream));
+    if (!device->clock(r->stream, &clock))
+        return WEFT_OK;
+    r->clock = clock.now;
+    r->hands.device = device;
+    r->hands.stream = r->stream;
+    return WEFT_OK;
+}
 
 weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascade_run **out)
 {
@@ -517,6 +543,8 @@ weft_status weft_cascade_run_create(const weft_cascade_setup *setup, weft_cascad
     if (status == WEFT_OK)
         status = weft_comm_world(setup->comm, &r->world);
     if (status == WEFT_OK)
+        status = find_clock(r);
+    if (status == WEFT_OK)
         status = plan_update(r);
     if (status == WEFT_OK)
         *out = r;
@@ -532,6 +560,8 @@ void weft_cascade_run_free(weft_cascade_run *r)
     weft_program_cache_free(r->cache);
     weft_cover_free(&r->cover);
     weft_free(r->alone);
+    if (r->stream)
+        r->place.backend->device->close(r->stream);
     weft_free(r->order);
     weft_free(r->floats);
     weft_free(r);
