@@ -5,6 +5,13 @@
  *   before   g1  R1  n1(R1)  g2  R2  n2(R2)  ...        R: a collective, n(R): reads its result
  *   after    g1  R1  g2  R2  ...  n1(R1)  n2(R2)
  *
+ * What goes round a ring is read by the second attention from there, and takes longer than most of
+ * what can be done until then: so what leads to it (keys and values) comes before what does not
+ * (queries).
+ *
+ *   before   q  k  v  S(k)  S(v)  attention(q, k, v)  attention(q, S(k), S(v))
+ *   after    k  S(k)  v  S(v)  q  attention(q, k, v)  attention(q, S(k), S(v))
+ *
  * Collectives that need only sources (a gathered parameter) start ahead of their use, as long as
  * what is there before its time is no more than `room`, or the two largest of them.
  *
@@ -15,9 +22,10 @@
 #include <string.h>
 
 enum {
-    AHEAD = 96,    /* nodes of the old order that are looked at for something to do */
-    COVER = 24,    /* work after which a collective counts as finished */
-    HEAVY_WORK = 8 /* of a contraction, an attention, a convolution; other nodes are 1 */
+    AHEAD = 96,       /* nodes of the old order that are looked at for something to do */
+    COVER = 24,       /* work after which a collective counts as finished */
+    HEAVY_WORK = 8,   /* of a contraction, an attention, a convolution; other nodes are 1 */
+    NEAR = HEAVY_WORK /* work between a node and the ring that it leads to, less than that */
 };
 
 typedef struct order {
@@ -25,8 +33,9 @@ typedef struct order {
     const weft_graph *from;
     int32_t nodes;
     bool *alive, *done;
-    bool *early;                /* by node: depends on sources only */
-    int32_t *unready;           /* by node: producers not placed yet */
+    bool *early;      /* by node: depends on sources only */
+    int32_t *lead;    /* by node: work behind it until a ring begins; NEAR: there is none */
+    int32_t *unready; /* by node: producers not placed yet */
     int32_t *first_user, *user; /* users of node n: user[first_user[n] .. first_user[n + 1]) */
     /* By collective: work until it counts as finished; 0: finished, or not started. */
     int32_t *producer; /* of the node that is looked at */
@@ -114,6 +123,21 @@ static void link_users(order *o)
             o->user[o->first_user[producer[k]] + at[producer[k]]++] = n;
     }
     memset(at, 0, (size_t)o->nodes * sizeof *at);
+}
+
+static void find_leads(order *o)
+{
+    for (int32_t n = o->nodes - 1; n >= 0; n--) {
+        o->lead[n] = NEAR;
+        for (int32_t u = o->first_user[n]; u < o->first_user[n + 1]; u++) {
+            const int32_t user = o->user[u];
+            const weft_op op = weft_graph_node(o->from, user)->op;
+            const int32_t way = op == WEFT_OP_RING_SHIFT    ? 0
+                                : weft_op_is_collective(op) ? NEAR
+                                                            : o->lead[user] + work(op);
+            o->lead[n] = way < o->lead[n] ? way : o->lead[n];
+        }
+    }
 }
 
 /* Bytes of the whole tensor that an early collective hands on: the same on all ranks. */
@@ -254,6 +278,23 @@ static bool start_ready(order *o)
     return any;
 }
 
+/* What leads to a ring, can be done now and is the nearest to it; else `chosen`. */
+static int32_t leading(order *o, int32_t chosen)
+{
+    int32_t seen = 0, least = NEAR;
+    for (int32_t n = chosen; n >= 0 && n < o->nodes && seen < AHEAD; n++) {
+        if (!o->alive[n] || o->done[n])
+            continue;
+        seen++;
+        if (o->lead[n] >= least || o->unready[n] ||
+            weft_op_is_collective(weft_graph_node(o->from, n)->op) || waits(o, n, false))
+            continue;
+        least = o->lead[n];
+        chosen = n;
+    }
+    return chosen;
+}
+
 static void schedule(order *o)
 {
     while (o->first < o->nodes && weft_graph_check(o->r.to) == WEFT_OK) {
@@ -268,6 +309,7 @@ static void schedule(order *o)
                 !waits(o, n, false))
                 chosen = n;
         }
+        chosen = leading(o, chosen);
         if (chosen < 0) {
             chosen = o->first;
             waits(o, chosen, true);
@@ -295,6 +337,7 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.alive = weft_alloc(nodes);
     o.done = weft_alloc(nodes);
     o.early = weft_alloc(nodes);
+    o.lead = weft_alloc(nodes * word);
     o.unready = weft_alloc(nodes * word);
     o.first_user = weft_alloc(nodes * word);
     o.user = weft_alloc((count_inputs(g) + 1) * word);
@@ -304,14 +347,15 @@ weft_status weft_pass_order(const weft_graph *g, int64_t room, weft_graph **out)
     o.queue = weft_alloc(nodes * word);
     o.due = weft_alloc(nodes * word);
     o.ahead = weft_alloc(nodes * (int64_t)sizeof *o.ahead);
-    if (!o.alive || !o.done || !o.early || !o.unready || !o.first_user || !o.user || !o.producer ||
-        !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
+    if (!o.alive || !o.done || !o.early || !o.lead || !o.unready || !o.first_user || !o.user ||
+        !o.producer || !o.left || !o.behind || !o.queue || !o.due || !o.ahead) {
         weft_rewrite_abandon(&o.r);
         status = weft_fail(WEFT_E_MEMORY, "no memory for pass order");
         goto out;
     }
     mark_alive(&o);
     link_users(&o);
+    find_leads(&o);
     measure_early(&o, room);
     memset(o.behind, 0xff, (size_t)values * sizeof *o.behind);
     while (o.first < o.nodes && !o.alive[o.first])
@@ -322,6 +366,7 @@ out:
     weft_free(o.alive);
     weft_free(o.done);
     weft_free(o.early);
+    weft_free(o.lead);
     weft_free(o.unready);
     weft_free(o.first_user);
     weft_free(o.user);

@@ -303,6 +303,47 @@ Test(rewrite, order_puts_work_behind_collectives)
     weft_graph_free(ordered);
 }
 
+/* Keys and values leave before queries are made, which nobody waits for on another rank. */
+Test(rewrite, order_begins_rings_first)
+{
+    weft_graph *g = weft_graph_create(), *ordered;
+    const weft_mesh mesh = {.axis_count = 1, .axis[0] = {"ring", 2}};
+    const weft_attr_comm shift = {.axis = 0, .dim = 1, .global = 8, .shift = 1};
+    weft_value part[3], moved[3], near[WEFT_MAX_OUTPUTS], far[WEFT_MAX_OUTPUTS];
+    weft_graph_set_mesh(g, &mesh, 0);
+    const weft_value x = weft_input(g, "x", WEFT_F32, WEFT_SHAPE(1, 4, 2, 8));
+    weft_graph_set_layout(g, x, (weft_layout[WEFT_MAX_AXES]){{WEFT_S, 1}});
+    for (int i = 0; i < 3; i++) /* queries, keys, values, as a model has them */
+        part[i] = weft_matmul(
+            g, x, weft_input(g, (const char *[]){"q", "k", "v"}[i], WEFT_F32, WEFT_SHAPE(8, 8)),
+            false, false);
+    part[1] = weft_affine(g, part[1], 2, 0);
+    for (int i = 1; i < 3; i++)
+        moved[i] = weft_emit(g, WEFT_OP_RING_SHIFT, &part[i], 1, &shift);
+    moved[0] = part[0];
+    weft_emit_all(g, WEFT_OP_ATTENTION, part, 3, &(weft_attr_attention){.scale = 1}, near);
+    weft_emit_all(g, WEFT_OP_ATTENTION, moved, 3, &(weft_attr_attention){.scale = 1}, far);
+    weft_output(g, "near", near[0]);
+    weft_output(g, "far", far[0]);
+    cr_assert_eq(weft_pass_order(g, 0, &ordered), WEFT_OK, "%s", weft_error_message());
+    static const weft_op expected[] = {WEFT_OP_MATMUL,    WEFT_OP_RING_SHIFT, WEFT_OP_MATMUL,
+                                       WEFT_OP_AFFINE,    WEFT_OP_RING_SHIFT, WEFT_OP_MATMUL,
+                                       WEFT_OP_ATTENTION, WEFT_OP_ATTENTION};
+    int at = 0;
+    for (int32_t n = 0; n < weft_graph_node_count(ordered); n++) {
+        const weft_op op = weft_graph_node(ordered, n)->op;
+        if (op == WEFT_OP_INPUT)
+            continue;
+        cr_assert_lt(at, WEFT_COUNT(expected));
+        cr_expect_eq(op, expected[at], "%d: %s, expected %s", at, weft_op_get(op)->name,
+                     weft_op_get(expected[at])->name);
+        at++;
+    }
+    cr_expect_eq(at, WEFT_COUNT(expected));
+    weft_graph_free(g);
+    weft_graph_free(ordered);
+}
+
 Test(rewrite, fuse_is_close_and_leaves_training_alone)
 {
     weft_graph *g = forward_graph(2), *fused, *training = training_graph(2, 4), *same;
