@@ -6,6 +6,7 @@ all). Nothing else of weft needs them.
     wan22     two experts with a boundary, UMT5 with zeros behind the text, a negative prompt
     hunyuan   Llama in its template and CLIP's pooled vector, a guidance that the model is told
     flux      a picture: T5 and CLIP's pooled vector, guidance, levels shifted by resolution
+    hidream   a picture: two CLIPs' pooled vectors, T5, and all layers of Llama; not square; the answer's sign is the other one
     wan_i2v   an image: CLIP's tokens, marks and latents behind the noisy ones; the picture is of another size and aspect
     wan_flf   the same from a first frame to a last one
     wan_ti2v  the image's latents in their place, a timestep per token
@@ -28,14 +29,16 @@ import numpy as np
 import torch
 from diffusers import (AutoencoderKL, AutoencoderKLCogVideoX, AutoencoderKLHunyuanVideo, AutoencoderKLLTXVideo, AutoencoderKLMochi,
                        AutoencoderKLWan,
-                       CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel,
+                       CogVideoXDDIMScheduler, CosmosTransformer3DModel, FluxPipeline, FluxTransformer2DModel, HiDreamImagePipeline,
+                       HiDreamImageTransformer2DModel,
                        CogVideoXImageToVideoPipeline, CogVideoXPipeline, CogVideoXTransformer3DModel, FlowMatchEulerDiscreteScheduler, HunyuanVideoPipeline,
                        HunyuanVideoTransformer3DModel, LTXImageToVideoPipeline, LTXVideoTransformer3DModel,
                        MochiPipeline, MochiTransformer3DModel, UniPCMultistepScheduler,
                        WanImageToVideoPipeline, WanPipeline, WanTransformer3DModel, WanVideoToVideoPipeline)
 from diffusers.pipelines.cosmos import pipeline_cosmos2_video2world
 from PIL import Image
-from transformers import (CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPVisionConfig, CLIPVisionModel, LlamaConfig, LlamaModel,
+from transformers import (CLIPImageProcessor, CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModel,
+                          LlamaConfig, LlamaForCausalLM, LlamaModel,
                           PreTrainedTokenizerFast, T5Config, T5EncoderModel, UMT5Config, UMT5EncoderModel)
 
 OUT = "tests/golden/pipelines"
@@ -177,6 +180,34 @@ def flux():
     made = pipe(prompt=PROMPT, latents=packed, output_type="latent", **asked).images
     made = FluxPipeline._unpack_latents(made, 64, 96, pipe.vae_scale_factor)[:, :, None]
     save(pipe, "flux", begin, made, prompt=PROMPT, num_frames=1, **asked)
+
+
+def hidream():
+    transformer = weights(HiDreamImageTransformer2DModel(patch_size=2, in_channels=4, out_channels=4, num_layers=1, num_single_layers=1,
+                                                         attention_head_dim=16, num_attention_heads=2, caption_channels=[16, 16],
+                                                         text_emb_dim=20, num_routed_experts=2, num_activated_experts=1,
+                                                         axes_dims_rope=(8, 4, 4), max_resolution=(16, 16), llama_layers=[1, 2]), 1)
+    vae = weights(AutoencoderKL(block_out_channels=(4, 4, 4, 4), down_block_types=("DownEncoderBlock2D",) * 4,
+                                up_block_types=("UpDecoderBlock2D",) * 4, layers_per_block=1, latent_channels=4, norm_num_groups=2,
+                                scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False), 2)
+
+    def pooled(width, seed):
+        return weights(CLIPTextModelWithProjection(CLIPTextConfig(vocab_size=262, hidden_size=8, intermediate_size=16, num_hidden_layers=1,
+                                                                  num_attention_heads=2, eos_token_id=4, bos_token_id=1, pad_token_id=0,
+                                                                  max_position_embeddings=248, projection_dim=width)), seed)
+    text = weights(LlamaForCausalLM(LlamaConfig(vocab_size=262, hidden_size=16, intermediate_size=32, num_hidden_layers=3,
+                                                num_attention_heads=2, num_key_value_heads=1, rms_norm_eps=1e-5)), 5)
+    words = llama()
+    words.eos_token = "<|eot_id|>"
+    t5 = umt5(T5EncoderModel, T5Config)
+    pipe = HiDreamImagePipeline(scheduler=unipc(), vae=vae, text_encoder=pooled(8, 3), tokenizer=llama(), text_encoder_2=pooled(12, 4),
+                                tokenizer_2=llama(), text_encoder_3=t5, tokenizer_3=unigram(), text_encoder_4=text, tokenizer_4=words,
+                                transformer=transformer)
+    pipe.default_sample_size = (64 * 96) ** 0.5 / 8 * 1.0001  # pictures are made as large as this
+    begin = noise(4, 1, 8, 12)
+    asked = dict(height=64, width=96, num_inference_steps=4, guidance_scale=3.0)
+    made = pipe(prompt=PROMPT, negative_prompt=NEGATIVE, latents=begin.clone()[:, :, 0], output_type="latent", **asked).images[:, :, None]
+    save(pipe, "hidream", begin, made, prompt=PROMPT, negative=NEGATIVE, num_frames=1, **asked)
 
 
 def picture(width, height, seed):
@@ -376,6 +407,6 @@ def cosmos2():
 
 
 os.makedirs(OUT, exist_ok=True)
-for make in wan22, hunyuan, flux, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
+for make in wan22, hunyuan, flux, hidream, wan_i2v, wan_flf, wan_ti2v, wan_over, ltx_i2v, mochi, cog_i2v, cog15, cog15_i2v, cosmos2:
     if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
         make()

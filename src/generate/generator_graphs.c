@@ -180,7 +180,7 @@ static weft_status build_denoiser(weft_generator *p, int expert, int64_t rows,
     weft_graph_push(d, "%s", expert ? weft_generator_scopes[1] : model->family->scope);
     weft_model_call(d, model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &ports);
     weft_graph_pop(d);
-    weft_output(d, "prediction", ports.at[WEFT_PORT_PREDICTION]);
+    weft_output(d, "prediction", weft_model_answer(d, model, &ports));
     return finish_part(p, part, rows);
 }
 

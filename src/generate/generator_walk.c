@@ -21,9 +21,9 @@ static weft_status encode_text(weft_generator *p, const char *const *prompts, in
     for (int i = 0; i < p->captions.readers; i++) {
         weft_program *program = p->encoder[i].program;
         int64_t first;
+        char name[32];
         const int64_t rows =
-            own_rows(&p->encoder[i],
-                     i ? i > 1 ? "batch.tokens_3" : "batch.tokens_2" : "batch.tokens", &first);
+            own_rows(&p->encoder[i], weft_captions_input("tokens", i, name), &first);
         for (int64_t r = 0; r < rows; r++) {
             const int64_t row = first + r;
             const char *text = row >= p->options.batch ? p->options.negative

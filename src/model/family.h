@@ -282,6 +282,7 @@ typedef struct weft_text_shape {
     int64_t length, width; /* tokens of a prompt, width of an embedding */
     int64_t bytes;         /* of a prompt that are read; 0: as many as the tokens hold */
     int64_t pooled;        /* width of the one vector of a prompt; 0: it gives none */
+    int64_t layers;        /* that it tells as WEFT_PORT_TEXT_LAYERS, (B,N,L,D) here; 0: none */
 } weft_text_shape;
 
 /* What is done to a text before it is cut into tokens (text/clean.h). */
@@ -301,6 +302,7 @@ typedef struct weft_reading {
     weft_cleaning clean;
     bool sees_padding; /* the encoder is not told which tokens are padding */
     bool zeros;        /* embeddings behind the text are zeros */
+    weft_port layers;  /* of the denoiser: all layers of the encoder are given as it */
 } weft_reading;
 
 /* How a denoiser is told frames that are given: an image that a video begins or ends with. */
@@ -378,6 +380,7 @@ struct weft_family {
     /* Reads its inputs from `ports` and leaves its outputs there. */
     void (*build)(weft_graph *g, const void *config, weft_call call, weft_ports *ports);
 
+    bool negative; /* denoisers: the negative of the answer is what processes and samplers mean */
     void (*grid)(const void *config, weft_grid *grid); /* denoisers and autoencoders */
     weft_tile_rule tile;                               /* autoencoders */
     size_t statistics; /* autoencoders: where the config has its weft_statistics */

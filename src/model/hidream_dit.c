@@ -406,10 +406,12 @@ static const weft_recipe_list *const recipes[] = {
     &tp, &weft_split_experts_tp, &cp, &sp, &weft_split_experts_sp, &weft_split_experts,
 };
 
-/* The third of its encoders. What the others give is no row's: two pooled vectors side by side, and
- * all layers of Llama. */
+/* Two pooled vectors side by side, T5's text and all layers of Llama. */
 static const weft_reading readings[] = {
+    {"text_encoder", "tokenizer", .pooled = WEFT_PORT_POOLED, .length = 128},
+    {"text_encoder_2", "tokenizer_2", .pooled = WEFT_PORT_POOLED, .length = 128},
     {"text_encoder_3", "tokenizer_3", WEFT_PORT_TEXT, .length = 128},
+    {"text_encoder_4", "tokenizer_4", .layers = WEFT_PORT_TEXT_LAYERS, .length = 128},
 };
 
 const weft_family weft_family_hidream_dit = {
@@ -420,7 +422,7 @@ const weft_family weft_family_hidream_dit = {
     .config_bytes = sizeof(hidream), .field = fields, .fields = sizeof fields / sizeof *fields,
     .check = check, .sizes = sizes,
     .port = ports, .ports = sizeof ports / sizeof *ports, .shape = shape, .build = build,
-    .grid = grid,
+    .grid = grid, .negative = true,
     .reading = readings, .readings = sizeof readings / sizeof *readings,
     .dialect = dialects, .dialects = sizeof dialects / sizeof *dialects,
     .recipe = recipes, .recipes = sizeof recipes / sizeof *recipes,

@@ -102,15 +102,25 @@ static void encode(weft_graph *g, const llama *c, bool bias, weft_ports *p)
     };
     weft_value rope[WEFT_MAX_OUTPUTS];
     weft_emit_all(g, WEFT_OP_ROPE_TABLE, NULL, 0, &attr, rope);
-    weft_value x = embed(g, c, tokens_bs);
+    weft_value x = embed(g, c, tokens_bs), *layer = weft_alloc(c->layers * (int64_t)sizeof *layer);
+    if (!layer) {
+        weft_graph_fail(g, WEFT_E_MEMORY, "out of memory for %lld layers", (long long)c->layers);
+        return;
+    }
+    const weft_shape one =
+        WEFT_SHAPE(weft_dim(g, tokens_bs, 0), 1, length, c->width); /* of what is told as a stack */
     for (int64_t i = 0; i < c->layers; i++) {
         if (i == c->layers - c->skipped)
             p->at[WEFT_PORT_TEXT] = x;
         weft_graph_push(g, "layers.%d", (int)i);
         x = block(g, c, bias, x, rope, hidden);
         weft_graph_pop(g);
+        layer[i] = weft_reshape(g, x, one);
     }
     x = weft_nn_rms_norm(g, "norm", x, c->eps);
+    layer[c->layers - 1] = weft_reshape(g, x, one);
+    p->at[WEFT_PORT_TEXT_LAYERS] = weft_concat(g, layer, (int)c->layers, 1);
+    weft_free(layer);
     p->at[WEFT_PORT_LAST_HIDDEN] = x;
     if (c->skipped == 0)
         p->at[WEFT_PORT_TEXT] = x;
@@ -152,7 +162,7 @@ static void build_qwen(weft_graph *g, const void *config, weft_call call, weft_p
 static void text_shape(const void *config, weft_text_shape *text)
 {
     const llama *c = config;
-    *text = (weft_text_shape){c->max_length, c->width, 0, 0};
+    *text = (weft_text_shape){.length = c->max_length, .width = c->width, .layers = c->layers};
 }
 
 static int64_t even_share(const void *config)

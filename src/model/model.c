@@ -479,6 +479,12 @@ void weft_model_call(weft_graph *g, const weft_model *model, weft_call call, boo
         weft_graph_pop(g);
 }
 
+weft_value weft_model_answer(weft_graph *g, const weft_model *model, const weft_ports *called)
+{
+    const weft_value answer = called->at[WEFT_PORT_PREDICTION];
+    return model->family->negative ? weft_affine(g, answer, -1, 0) : answer;
+}
+
 /* Encoded, sampled, decoded. */
 static void build_autoencoder(weft_graph *g, const weft_model *model, const weft_model_size *size,
                               bool scoped)

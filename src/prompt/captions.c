@@ -117,10 +117,64 @@ static weft_status find_length(const weft_model *denoiser, const weft_reader_spe
     return WEFT_OK;
 }
 
-static void add_told(weft_captions *c, weft_port port, int r, int64_t rows, int64_t width)
+/* Floats of a port in a packed caption. */
+static int64_t floats_of(const weft_captions *c, weft_port port)
 {
-    c->told[c->tolds++] = (weft_told){port, r, rows, width, c->floats};
+    int64_t floats = 0;
+    for (int i = 0; i < c->tolds; i++)
+        floats += c->told[i].port == port ? c->told[i].rows * c->told[i].width : 0;
+    return floats;
+}
+
+static weft_told *add_told(weft_captions *c, weft_port port, int r, int64_t rows, int64_t width)
+{
+    weft_told *told = &c->told[c->tolds];
+    *told = (weft_told){port, r, rows, width, c->floats, .inside = floats_of(c, port)};
+    c->tolds++;
     c->floats += rows * width;
+    return told;
+}
+
+/* The pooled vector of reader r, alone or behind those of others. */
+static weft_status connect_pooled(const weft_model *denoiser, int r, const char *where,
+                                  weft_captions *c)
+{
+    const weft_reader *reader = &c->reader[r];
+    const weft_port port = reader->reading->pooled;
+    const weft_text_shape text = weft_model_text(&reader->model);
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const int64_t takes = weft_model_shape(denoiser, &one, port).dim[1],
+                  there = floats_of(c, port) + text.pooled;
+    bool last = true;
+    for (int k = r + 1; k < weft_captions_needed(denoiser); k++)
+        last = last && weft_captions_reading(denoiser, k)->pooled != port;
+    if (!text.pooled || (last ? there != takes : there > takes))
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s gives %s vector for a whole text, the transformer takes one of "
+                         "%lld%s; CLIP's encoders give such",
+                         where, weft_model_class(&reader->model), text.pooled ? "another" : "no",
+                         (long long)takes,
+                         there > text.pooled || !last ? " of several encoders together" : "");
+    add_told(c, port, r, 1, text.pooled);
+    return WEFT_OK;
+}
+
+static weft_status connect_layers(const weft_model *denoiser, int r, const char *where,
+                                  weft_captions *c)
+{
+    const weft_reader *reader = &c->reader[r];
+    const weft_text_shape text = weft_model_text(&reader->model);
+    const weft_model_size one = {1, 1, 1, 1, 1};
+    const weft_shape shape = weft_model_shape(denoiser, &one, reader->reading->layers);
+    if (text.layers < shape.dim[0] || text.width != shape.dim[3])
+        return weft_fail(WEFT_E_CONFIG,
+                         "%s: %s tells %lld layers of width %lld, the transformer takes %lld of "
+                         "%lld; a Llama tells all of its",
+                         where, weft_model_class(&reader->model), (long long)text.layers,
+                         (long long)text.width, (long long)shape.dim[0], (long long)shape.dim[3]);
+    add_told(c, reader->reading->layers, r, text.layers * reader->length, text.width)->layers =
+        text.layers;
+    return WEFT_OK;
 }
 
 /* What reader r tells, of the widths that the denoiser takes. */
@@ -141,16 +195,10 @@ static weft_status connect(const weft_model *denoiser, int r, const char *where,
     }
     if (reading->mask && weft_model_takes(denoiser, reading->mask) && reader->tokenizer[0])
         add_told(c, reading->mask, r, rows, 1);
-    if (reading->pooled && weft_model_takes(denoiser, reading->pooled)) {
-        const weft_shape shape = weft_model_shape(denoiser, &one, reading->pooled);
-        if (shape.dim[1] != text.pooled)
-            return weft_fail(WEFT_E_CONFIG,
-                             "%s: %s gives %s vector for a whole text, the transformer takes one "
-                             "of %lld; CLIP's encoders give such",
-                             where, weft_model_class(&reader->model),
-                             text.pooled ? "another" : "no", (long long)shape.dim[1]);
-        add_told(c, reading->pooled, r, 1, text.pooled);
-    }
+    if (reading->pooled && weft_model_takes(denoiser, reading->pooled))
+        WEFT_TRY(connect_pooled(denoiser, r, where, c));
+    if (reading->layers && weft_model_takes(denoiser, reading->layers))
+        WEFT_TRY(connect_layers(denoiser, r, where, c));
     return WEFT_OK;
 }
 
@@ -164,7 +212,9 @@ weft_status weft_captions_read(const weft_model *denoiser, const weft_reader_spe
         for (int r = 0; r < needed; r++) {
             const weft_reading *reading = weft_captions_reading(denoiser, r);
             weft_buf_printf(&which, "%s%s", r ? ", then " : "",
-                            reading->text ? "one for the text" : "one for its pooled vector");
+                            reading->text     ? "one for the text"
+                            : reading->layers ? "one for the text by all its layers"
+                                              : "one for its pooled vector");
         }
         const weft_status_code status =
             weft_fail(WEFT_E_CONFIG, "%s: %s takes %d text encoder%s (%s), %d are given", where,
@@ -203,7 +253,7 @@ int64_t weft_captions_length(const weft_captions *c)
 /* ---- graphs --------------------------------------------------------------------------------- */
 
 /* "batch.tokens", "batch.tokens_2" */
-static const char *input_name(const char *what, int r, char name[32])
+const char *weft_captions_input(const char *what, int r, char name[32])
 {
     if (r == 0)
         snprintf(name, 32, "batch.%s", what);
@@ -215,14 +265,31 @@ static const char *input_name(const char *what, int r, char name[32])
 static weft_value numbers(weft_graph *g, const char *what, int r, int64_t batch, int64_t length)
 {
     char name[32];
-    return weft_input(g, input_name(what, r, name), WEFT_I32, WEFT_SHAPE(batch, length));
+    return weft_input(g, weft_captions_input(what, r, name), WEFT_I32, WEFT_SHAPE(batch, length));
+}
+
+/* (B,N,L,D) to (N,B,L,D): samples come first in what is split among ranks, layers in the port. */
+static weft_value layers_first(weft_graph *g, weft_value x)
+{
+    const weft_attr_permute swap = {.perm = {1, 0, 2, 3}};
+    return weft_emit(g, WEFT_OP_PERMUTE, &x, 1, &swap);
 }
 
 void weft_captions_given(weft_graph *g, const weft_captions *c, const weft_model *denoiser,
                          const weft_model_size *size, weft_ports *ports)
 {
-    for (int i = 0; i < c->tolds; i++)
-        ports->at[c->told[i].port] = weft_model_input(g, denoiser, size, c->told[i].port, "batch.");
+    for (int i = 0; i < c->tolds; i++) {
+        const weft_told *t = &c->told[i];
+        char name[32];
+        if (t->inside)
+            continue;
+        if (t->layers)
+            ports->at[t->port] = layers_first(
+                g, weft_input(g, weft_captions_input(weft_port_name(t->port), 0, name), WEFT_F32,
+                              WEFT_SHAPE(size->batch, t->layers, t->rows / t->layers, t->width)));
+        else
+            ports->at[t->port] = weft_model_input(g, denoiser, size, t->port, "batch.");
+    }
 }
 
 static bool tells(const weft_captions *c, weft_port port)
@@ -264,9 +331,17 @@ static void encode(weft_graph *g, const weft_captions *c, int r, int64_t batch, 
     }
     if (tells(c, reading->mask))
         ports->at[reading->mask] = real;
-    if (tells(c, reading->pooled))
+    if (tells(c, reading->pooled)) {
+        const weft_value pooled = stays ? weft_unary(g, WEFT_OP_STOP, p.at[WEFT_PORT_POOLED])
+                                        : p.at[WEFT_PORT_POOLED],
+                         before = ports->at[reading->pooled];
         ports->at[reading->pooled] =
-            stays ? weft_unary(g, WEFT_OP_STOP, p.at[WEFT_PORT_POOLED]) : p.at[WEFT_PORT_POOLED];
+            weft_value_ok(before) ? weft_concat(g, (weft_value[]){before, pooled}, 2, 1) : pooled;
+    }
+    if (tells(c, reading->layers)) /* (B,N,L,D) */
+        ports->at[reading->layers] = stays
+                                         ? weft_unary(g, WEFT_OP_STOP, p.at[WEFT_PORT_TEXT_LAYERS])
+                                         : p.at[WEFT_PORT_TEXT_LAYERS];
 }
 
 void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, uint32_t stays,
@@ -274,6 +349,9 @@ void weft_captions_encode(weft_graph *g, const weft_captions *c, int64_t batch, 
 {
     for (int r = 0; r < c->readers; r++)
         encode(g, c, r, batch, stays >> r & 1, ports);
+    for (int i = 0; i < c->tolds; i++)
+        if (c->told[i].layers)
+            ports->at[c->told[i].port] = layers_first(g, ports->at[c->told[i].port]);
 }
 
 void weft_captions_build(weft_graph *g, const weft_captions *c, int r, int64_t batch)
@@ -350,7 +428,7 @@ static int32_t *row_of(weft_find_input *find, void *user, const char *what, int 
                        int64_t length)
 {
     char name[32];
-    const weft_tensor *to = find(user, input_name(what, r, name));
+    const weft_tensor *to = find(user, weft_captions_input(what, r, name));
     return to ? (int32_t *)to->data + row * length : NULL;
 }
 
@@ -388,14 +466,16 @@ void weft_captions_give(const weft_captions *c, weft_find_input *find, void *use
 {
     for (int i = 0; i < c->tolds; i++) {
         const weft_told *told = &c->told[i];
-        const int64_t count = told->rows * told->width;
+        const int64_t count = told->rows * told->width, all = floats_of(c, told->port);
         char name[32];
-        const weft_tensor *to = find(user, input_name(weft_port_name(told->port), 0, name));
+        const weft_tensor *to =
+            find(user, weft_captions_input(weft_port_name(told->port), 0, name));
         const float *from = packed + told->at;
         if (to && to->dtype == WEFT_F32)
-            memcpy((float *)to->data + row * count, from, (size_t)count * sizeof *from);
+            memcpy((float *)to->data + row * all + told->inside, from,
+                   (size_t)count * sizeof *from);
         for (int64_t k = 0; to && to->dtype == WEFT_I32 && k < count; k++)
-            ((int32_t *)to->data)[row * count + k] = from[k] != 0;
+            ((int32_t *)to->data)[row * all + k] = from[k] != 0;
     }
 }
 

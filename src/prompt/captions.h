@@ -13,8 +13,8 @@
  *     batch.real    batch.real_2    i32 (B,L')  1: a token of the text, 0: padding
  *
  * and what the denoiser is told of captions, where it is given, as its ports: batch.text,
- * batch.text_mask, batch.pooled. Packed, as caches have it, it is a row of f32 a caption: the
- * pieces in this order, a mask as 0 and 1. */
+ * batch.text_mask, batch.pooled, batch.text_layers (B,N,L,D). Packed, as caches have it, it is a
+ * row of f32 a caption: the pieces in this order, a mask as 0 and 1. */
 #ifndef WEFT_PROMPT_CAPTIONS_H
 #define WEFT_PROMPT_CAPTIONS_H
 
@@ -22,7 +22,7 @@
 #include "runtime/runtime.h"
 #include "text/tokenizer.h"
 
-enum { WEFT_MAX_READERS = 3, WEFT_MAX_TOLD = 6 };
+enum { WEFT_MAX_READERS = 4, WEFT_MAX_TOLD = 8 };
 
 typedef struct weft_reader {
     const weft_reading *reading; /* of the denoiser's family */
@@ -31,11 +31,14 @@ typedef struct weft_reader {
     int64_t length;      /* tokens that the encoder is given, with those of the template */
 } weft_reader;
 
-/* A piece of what a denoiser is told: (rows, width) of a caption, behind `at` others. */
+/* A piece of what a denoiser is told: (rows, width) of a caption, behind `at` others. Pooled
+ * vectors of several encoders are one behind the other in their port. */
 typedef struct weft_told {
     weft_port port;
     int reader;
     int64_t rows, width, at; /* of a mask the width is 1, of one vector the rows are */
+    int64_t layers; /* of an encoder all of whose layers are told: rows are theirs; else 0 */
+    int64_t inside; /* of the port's, what others tell before it */
 } weft_told;
 
 typedef struct weft_captions {
@@ -63,6 +66,9 @@ const weft_reading *weft_captions_reading(const weft_model *denoiser, int r);
 const weft_told *weft_captions_told(const weft_captions *c, weft_port port); /* NULL: none */
 /* Tokens of "text" that the denoiser is told. */
 int64_t weft_captions_length(const weft_captions *captions);
+
+/* The name of an input of reader r in graphs: "batch.tokens_2". */
+const char *weft_captions_input(const char *what, int r, char name[32]);
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 

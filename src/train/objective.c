@@ -167,7 +167,7 @@ static weft_value denoiser_loss(weft_graph *g, const weft_run *run, const weft_r
     if (run->condition == WEFT_CONDITION_FIRST_FRAME)
         give_first_frame(g, m, x, p.at[WEFT_PORT_LATENTS], level.time, &p);
     weft_model_call(g, model, forward, true, &p);
-    weft_value answer = p.at[WEFT_PORT_PREDICTION];
+    weft_value answer = weft_model_answer(g, model, &p);
     if (run->condition == WEFT_CONDITION_FIRST_FRAME &&
         weft_model_given(model).form != WEFT_GIVEN_CHANNELS) {
         x = behind_first(g, x);
