@@ -1,7 +1,8 @@
 #include "base/fs.h"
 #include "cli/lora_option.h"
-#include "cli/parallel_option.h"
+#include "cli/parallel_choice.h"
 #include "cli/tile_option.h"
+#include "cli/weights_option.h"
 #include "generate/evaluate.h"
 #include "generate/gallery.h"
 
@@ -84,18 +85,23 @@ static weft_status eval_prompts(const weft_args *args)
     WEFT_TRY(weft_args_i64(args, "--steps", 1, 10000, &o.generator.steps));
     WEFT_TRY(weft_args_i64(args, "--batch", 1, 4096, &o.generator.batch));
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o.generator.guidance));
+    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), &o.generator));
+    o.generator.away = o.out;
     weft_parallel parallel;
+    bool choose;
     json_t *r = NULL;
     weft_status_code status = WEFT_OK;
     weft_arena *arena = weft_arena_create();
     if (!arena)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
-    WEFT_GO(weft_args_parallel(args, arena, &parallel));
+    WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     o.generator.parallel = &parallel;
     WEFT_GO(weft_args_lora(args, arena, &o.generator.adapters, &o.generator.adapter_count));
     weft_tile tile;
     WEFT_GO(weft_args_tile(args, &tile, &o.generator.tile, &o.generator.memory));
     WEFT_GO(weft_comm_open_mpi(&o.comm));
+    if (choose)
+        WEFT_GO(weft_args_choose_layout(args, arena, o.model, o.comm, &o.generator, &parallel));
     WEFT_GO(weft_evaluate_prompts(&o, &r));
     if (r) {
         print_prompts(r);
@@ -179,6 +185,8 @@ static const weft_option options[] = {
      .value_name = "KEY=VALUE",
      .help = "prompts: how ranks split the work, as for weft generate",
      .repeated = true},
+    WEFT_LAYOUT_OPTIONS,
+    WEFT_WEIGHTS_OPTION,
     {.name = "--out",
      .value_name = "DIR",
      .fallback = "evaluated",

@@ -3,8 +3,10 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "cli/lora_option.h"
+#include "cli/parallel_choice.h"
 #include "cli/parallel_option.h"
 #include "cli/tile_option.h"
+#include "cli/weights_option.h"
 #include "format/npy.h"
 #include "generate/gallery.h"
 
@@ -143,27 +145,6 @@ static weft_status read_given(const weft_args *args, weft_generator_options *o)
     return WEFT_OK;
 }
 
-/* "bf16", "stream", "bf16,stream". */
-static weft_status read_weights(const char *text, weft_generator_options *o)
-{
-    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
-    const char *comma = strchr(text, ',');
-    const size_t length = comma ? (size_t)(comma - text) : strlen(text);
-    o->stream = !strcmp(comma ? comma + 1 : text, "stream");
-    o->weights = WEFT_WEIGHTS_AS_STORED;
-    if (o->stream && !comma)
-        return WEFT_OK;
-    while (o->weights < WEFT_COUNT(kinds) &&
-           (strlen(kinds[o->weights]) != length || strncmp(text, kinds[o->weights], length) != 0))
-        o->weights++;
-    if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
-        return weft_fail(WEFT_E_ARG,
-                         "--weights %s: known are stored, f32, bf16 and gguf, and stream, by "
-                         "itself or behind one of them: bf16,stream",
-                         text);
-    return WEFT_OK;
-}
-
 static weft_status read_options(const weft_args *args, int64_t prompt_count,
                                 weft_generator_options *o)
 {
@@ -175,7 +156,7 @@ static weft_status read_options(const weft_args *args, int64_t prompt_count,
     WEFT_TRY(weft_args_f64(args, "--guidance", 0, 100, &o->guidance));
     WEFT_TRY(weft_args_f64(args, "--shift", 0, 100, &o->shift));
     o->batch = o->batch < prompt_count ? o->batch : prompt_count;
-    WEFT_TRY(read_weights(weft_args_string(args, "--weights"), o));
+    WEFT_TRY(weft_weights_option(weft_args_string(args, "--weights"), o));
     WEFT_TRY(weft_args_f64(args, "--guidance-rescale", 0, 1, &o->guidance_rescale));
     WEFT_TRY(weft_args_f64(args, "--guidance-low", 0, 100, &o->guidance_low));
     WEFT_TRY(weft_args_f64(args, "--boundary", 0, 1, &o->boundary));
@@ -382,6 +363,7 @@ static weft_status run_generate(const weft_args *args)
     prompts p = {0};
     weft_pass_switches passes;
     weft_parallel parallel;
+    bool choose;
     weft_tile tile;
     weft_generator_options o = {.passes = &passes, .parallel = &parallel};
     weft_arena *arena = weft_arena_create();
@@ -390,7 +372,7 @@ static weft_status run_generate(const weft_args *args)
     weft_status_code status = WEFT_OK;
     if (!arena)
         WEFT_GO(weft_fail(WEFT_E_MEMORY, "out of memory"));
-    WEFT_GO(weft_args_parallel(args, arena, &parallel));
+    WEFT_GO(weft_args_layout(args, arena, &parallel, &choose));
     WEFT_GO(weft_args_slices(args, &parallel.slices));
     WEFT_GO(read_prompts(args, &p));
     WEFT_GO(read_options(args, p.count, &o));
@@ -399,6 +381,9 @@ static weft_status run_generate(const weft_args *args)
     WEFT_GO(weft_args_lora(args, arena, &o.adapters, &o.adapter_count));
     WEFT_GO(read_away(args, arena, &o));
     WEFT_GO(weft_comm_open_mpi(&comm));
+    if (choose)
+        WEFT_GO(weft_args_choose_layout(args, arena, weft_args_string(args, "--model"), comm, &o,
+                                        &parallel));
     WEFT_GO(weft_generator_open(weft_args_string(args, "--model"), &o, comm, &generator));
     WEFT_GO(run_pipeline(args, generator, comm, &p));
     if (weft_comm_rank(comm) == 0)
@@ -558,14 +543,7 @@ static const weft_option options[] = {
      .fallback = "0",
      .help = "frame rate of the files, and what published models that take one are told (Cosmos, "
              "LTX, STDiT3); 0: as trained"},
-    {.name = "--weights",
-     .value_name = "TYPE",
-     .fallback = "stored",
-     .help =
-         "how the model's matrices are kept in memory: stored (as in its files), f32, bf16, which "
-         "halves those of f32 files and rounds them, or gguf: quantised ones stay so and are "
-         "expanded one at a time where they are used; stream, or TYPE,stream: not in memory but "
-         "read from the files for each use, a block ahead of the work"},
+    WEFT_WEIGHTS_OPTION,
     WEFT_LORA_OPTION,
     {.name = "--pass",
      .value_name = "NAME=off",
@@ -575,7 +553,8 @@ static const weft_option options[] = {
      .value_name = "KEY=VALUE",
      .help = "how ranks split the work: cfg, dp, fsdp, tp, sequence, cp, context, order of a "
              "training config's section parallel (tp=2, context=ring); cfg=2 splits the guidance "
-             "halves, dp, what is left, the prompts of each",
+             "halves, dp, what is left, the prompts of each; auto: what costs least by the prices "
+             "of weft plan generate",
      .repeated = true},
     {.name = "--slices",
      .value_name = "SPEC",
@@ -583,6 +562,7 @@ static const weft_option options[] = {
      .help = "with cp, of models with spatial and temporal layers: how many slices a layer is cut "
              "into whose exchanges run behind kernels, and of how many parts are exchanged a layer "
              "ahead: time=4,space=4,lift_time=1,lift_space=3 (which it is), auto, or off"},
+    WEFT_LAYOUT_OPTIONS,
     {.name = "--batch",
      .value_name = "N",
      .fallback = "1",

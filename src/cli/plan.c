@@ -16,22 +16,25 @@ static const plan_command commands[] = {
     {"pipeline", weft_plan_pipeline_run, &weft_plan_pipeline_section},
     {"layout", weft_plan_layout_run, &weft_plan_layout_section},
     {"memory", weft_plan_memory_run, &weft_plan_memory_section},
+    {"generate", weft_plan_generate_run, &weft_plan_generate_section},
 };
 
 static const weft_option options[] = {
     {"--costs", "FILE.json", NULL, "bare numbers instead of a config: solve just these"},
     {"--devices", "N", "0",
      "number of devices for --costs; pipeline: 0: as many as the stages can use; layout --for: "
-     "ranks, 0: as many as the cluster has or the profile was measured with"},
+     "ranks, 0: as many as the cluster has or the profile was measured with; generate: ranks, 0: "
+     "as "
+     "many as the cluster has"},
     {"--for", "RUN.yaml", NULL,
      "layout: of this run (a config of weft train), by its own graphs: --set then sets its keys"},
     {"--cluster", "SPEC", "local",
-     "layout --for: a profile of weft profile --out, a preset, a YAML file; local: "
+     "layout --for, generate: a profile of weft profile --out, a preset, a YAML file; local: "
      "OUT/profile.json "
-     "if it is there, else this machine's figures"},
+     "if it is there, else this machine's figures; generate: local is this machine"},
     {"--memory", "BYTES", "0",
      "bytes per device; 0: no limit for --costs (80GiB is understood); layout --for: of a rank, "
-     "where the run has no memory.limit; 0: what the cluster has for it"},
+     "where the run has no memory.limit, generate: of a rank; 0: what the cluster has for it"},
     {"--stages", "P", "0", "pipeline: number of stages"},
     {"--microbatches", "M", "0", "pipeline: per iteration; 0: as many as devices"},
     {"--skips", "MODE", "auto",
@@ -130,7 +133,7 @@ static weft_status run_plan(const weft_args *args)
 const weft_verb weft_verb_plan = {
     .name = "plan",
     .summary = "decide how a training job is laid over the devices, before renting one",
-    .usage = "cascades|compare|pipeline|layout|memory [CONFIG] [options]",
+    .usage = "cascades|compare|pipeline|layout|memory|generate [CONFIG] [options]",
     .details =
         "cascades: lays the samples of one iteration over the devices (Arachne). Every (sample, "
         "module) is a cascade: text encoder, VAE, DiT forward and backward. The plan chooses each "
@@ -169,6 +172,10 @@ const weft_verb weft_verb_plan = {
         "With --costs FILE.json and --memory BYTES: {\"items\": [{\"name\", \"bytes\", "
         "\"recompute\", \"offload\", \"count\"}, ...], \"window\": seconds that transfers can "
         "hide behind}.\n\n"
+        "generate: how ranks split the making of videos (weft generate --parallel): seconds of a "
+        "step and of a video, the peak of a rank, the bytes that it sends, for every layout of "
+        "--devices ranks, by the model's own programs and a profile's or a cluster's figures. "
+        "Weights that do not fit are tried with --weights stream.\n\n"
         "Exit status 0: a plan was found. What does not fit is said with the numbers and the "
         "smallest degree that would.",
     .examples =
@@ -180,7 +187,9 @@ const weft_verb weft_verb_plan = {
         "weft plan pipeline examples/plan-pipeline.yaml --set microbatch=16\n"
         "weft plan layout examples/plan-layout.yaml\n"
         "weft plan layout --for examples/dit.yaml --devices 2 --out layout.json --explain\n"
-        "weft plan memory examples/plan-memory.yaml --set limit=40GiB\n",
+        "weft plan memory examples/plan-memory.yaml --set limit=40GiB\n"
+        "weft plan generate --set model=Wan2.1-T2V-14B --set frames=81 --set height=720 --set "
+        "width=1280 --devices 8 --cluster h100 --explain\n",
     .options = options,
     .option_count = WEFT_COUNT(options),
     .min_positional = 1,

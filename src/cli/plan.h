@@ -12,8 +12,9 @@ weft_status weft_plan_pipeline_run(const weft_args *args);
 weft_status weft_plan_layout_run(const weft_args *args);
 weft_status weft_plan_run_layout_run(const weft_args *args); /* layout --for */
 weft_status weft_plan_memory_run(const weft_args *args);
+weft_status weft_plan_generate_run(const weft_args *args);
 extern const weft_section weft_plan_pipeline_section, weft_plan_layout_section,
-    weft_plan_memory_section;
+    weft_plan_memory_section, weft_plan_generate_section;
 
 /* What `pipeline` and `layout` plan for; first in their configs. */
 typedef struct weft_plan_target {

@@ -23,13 +23,13 @@ typedef enum weft_spacing {
     WEFT_SPACING_TRAILING
 } weft_spacing;
 
-typedef enum weft_path {
+typedef enum weft_noise_path {
     WEFT_PATH_FLOW, /* alpha = 1 - sigma */
     WEFT_PATH_VP,   /* alpha^2 + sigma^2 = 1 */
     WEFT_PATH_EDM,  /* alpha = 1, preconditioned */
     /* alpha = 1 around a model that was trained on the straight path (Cosmos 2) */
     WEFT_PATH_FLOW_EDM,
-} weft_path;
+} weft_noise_path;
 
 typedef struct weft_scheduler weft_scheduler;
 /* What a walk from noise to data is asked for, beside what the file says. */
@@ -52,7 +52,7 @@ extern const weft_scheduler_class weft_scheduler_classes[];
 
 struct weft_scheduler {
     const weft_scheduler_class *kind;
-    weft_path path;
+    weft_noise_path path;
     int64_t times; /* num_train_timesteps: the model is told up to this */
     int prediction;
     weft_solver solver;

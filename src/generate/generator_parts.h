@@ -71,6 +71,9 @@ extern const char *const weft_generator_scopes[2];
 
 /* Reads `p->folder` and settles what p->options left open; nothing is built. */
 weft_status weft_generator_read(weft_generator *p);
+/* 0 becomes what each rank may take: the ranks of a machine share what it has free; all ranks take
+ * the least share of any, and so the same tiles. Collective. `comm` may be NULL. */
+weft_status weft_generator_share(weft_comm *comm, int64_t *bytes);
 /* Graphs and programs of the text encoders and the experts, and how ranks split them. */
 weft_status weft_generator_build(weft_generator *p);
 void weft_generator_part_free(weft_generator_part *part);

@@ -226,17 +226,15 @@ static weft_status lay_windows(weft_generator *p)
     return WEFT_OK;
 }
 
-/* The ranks of a machine share what it has free; all ranks take the least share of any, and so the
- * same tiles. */
-static weft_status settle_memory(weft_generator *p)
+weft_status weft_generator_share(weft_comm *comm, int64_t *bytes)
 {
     typedef struct share {
         uint64_t machine; /* its name */
         int64_t free;
     } share;
-    if (p->options.memory)
+    if (*bytes)
         return WEFT_OK;
-    const int ranks = p->comm ? weft_comm_ranks(p->comm) : 1;
+    const int ranks = comm ? weft_comm_ranks(comm) : 1;
     char name[256] = "";
     (void)gethostname(name, sizeof name - 1);
     share own = {XXH3_64bits(name, strlen(name)), weft_memory_available()};
@@ -245,7 +243,7 @@ static weft_status settle_memory(weft_generator *p)
         return weft_fail(WEFT_E_MEMORY, "out of memory");
     all[0] = own;
     const weft_status_code status =
-        p->comm ? weft_comm_all_gather(p->comm, &own, sizeof own, all) : WEFT_OK;
+        comm ? weft_comm_all_gather(comm, &own, sizeof own, all) : WEFT_OK;
     int64_t least = INT64_MAX;
     for (int i = 0; i < ranks && status == WEFT_OK; i++) {
         int beside = 0;
@@ -254,7 +252,7 @@ static weft_status settle_memory(weft_generator *p)
         const int64_t each = all[i].free / beside;
         least = each < least ? each : least;
     }
-    p->options.memory = least;
+    *bytes = least;
     weft_free(all);
     return status;
 }
@@ -315,7 +313,7 @@ static const weft_guidance *own_guidance(const weft_generator *p)
 /* What the guidance needs of the model, and of the levels. */
 static weft_status check_guidance(const weft_generator *p)
 {
-    const weft_path path = p->scheduler.path;
+    const weft_noise_path path = p->scheduler.path;
     if (p->guidance->told && !weft_model_takes(p->denoiser_model, WEFT_PORT_GUIDANCE))
         return weft_fail(WEFT_E_UNSUPPORTED,
                          "--guide %s: %s has no input for a guidance scale; use cfg",
@@ -404,7 +402,7 @@ weft_status weft_generator_read(weft_generator *p)
     WEFT_TRY(check_pixels(p));
     WEFT_TRY(check_sizes(p));
     WEFT_TRY(lay_windows(p));
-    WEFT_TRY(settle_memory(p));
+    WEFT_TRY(weft_generator_share(p->comm, &p->options.memory));
     WEFT_TRY(open_given(p));
     p->guidance = p->options.guide ? p->options.guide : own_guidance(p);
     WEFT_TRY(check_guidance(p));

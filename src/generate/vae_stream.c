@@ -608,6 +608,37 @@ static weft_status run_tile(weft_vae *v, const half *h, const float *in, const i
     return self ? weft_group_recv(v->group, WEFT_CHANNEL_HANDOFF, 0, &taken, 1) : WEFT_OK;
 }
 
+/* FIRST once, NEXT as often as pieces follow. */
+static weft_status visit_tile(const half *h, const int64_t at[3], weft_vae_work_fn *with,
+                              void *user)
+{
+    const weft_tiling *t = &h->tiling;
+    int64_t size[3];
+    for (int i = 0; i < 3; i++)
+        size[i] = weft_tiling_length(t, i, at[i]);
+    const work *w = find_work(h, size);
+    const int64_t rows = weft_tiling_count(t, 1), columns = weft_tiling_count(t, 2),
+                  tile = t->in_space ? (at[0] * rows + at[1]) * columns + at[2] : 0;
+    if (!w)
+        return weft_fail(WEFT_E_INTERNAL, "a tile of a size without a program");
+    WEFT_TRY(with(user, tile, w->stage[0].program, 1));
+    return w->latents[1] ? with(user, tile, w->stage[1].program,
+                                (size[0] - w->stage[0].in_frames) / w->stage[1].in_frames)
+                         : WEFT_OK;
+}
+
+weft_status weft_vae_works(const weft_vae *v, weft_vae_half which, weft_vae_work_fn *with,
+                           void *user)
+{
+    const half *h = &v->half[which == WEFT_VAE_DECODER];
+    const weft_tiling *t = &h->tiling;
+    for (int64_t f = 0; f < weft_tiling_count(t, 0); f++)
+        for (int64_t r = 0; r < weft_tiling_count(t, 1); r++)
+            for (int64_t c = 0; c < weft_tiling_count(t, 2); c++)
+                WEFT_TRY(visit_tile(h, (int64_t[]){f, r, c}, with, user));
+    return WEFT_OK;
+}
+
 /* What is made of a tile of time, and of the one before it what this one fades over. */
 typedef struct film {
     weft_mosaic mosaic;

@@ -37,6 +37,12 @@ const weft_grid *weft_vae_grid(const weft_vae *vae);
 const char *weft_vae_tiles(const weft_vae *vae, char text[64]);
 /* Bytes that binding reserves: programs, weights, caches, and what tiles are laid on. */
 int64_t weft_vae_bytes(const weft_vae *vae);
+/* Calls `with` for every program of one video, tile by tile in the order in which ranks take them,
+ * and how often it runs. */
+typedef weft_status_code weft_vae_work_fn(void *user, int64_t tile, const weft_program *program,
+                                          int64_t times);
+weft_status weft_vae_works(const weft_vae *vae, weft_vae_half half, weft_vae_work_fn *with,
+                           void *user);
 /* Reserves memory and loads the weights. */
 weft_status weft_vae_bind(weft_vae *vae);
 /* The same with the weights that `store` has; borrowed. */

@@ -279,6 +279,7 @@ void weft_parallel_name(const weft_parallel *p, weft_buf *out)
 {
     weft_buf own = {0};
     const int64_t ulysses = p->context.ulysses, ring = p->context.ring;
+    put_degree(&own, "cfg", p->cfg, 1);
     put_degree(&own, "dp", p->dp, 1);
     put_degree(&own, "zero", p->zero, 0);
     put_degree(&own, "fsdp", p->fsdp, 1);

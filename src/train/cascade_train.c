@@ -3,11 +3,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "plan/cost/graph_list.h"
+#include "runtime/program_price.h"
 #include "train/cascade_log.h"
 #include "train/cascade_stage.h"
 #include "train/latents.h"
 #include "train/layout_price.h"
-#include "train/program_price.h"
 #include "train/run_memory.h"
 
 #include <math.h>

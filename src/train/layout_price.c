@@ -1,9 +1,8 @@
 #include "train/layout_price.h"
 
 #include "base/fs.h"
-#include "plan/cost/graph_list.h"
+#include "runtime/program_price.h"
 #include "train/bulletin.h"
-#include "train/program_price.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -179,74 +178,42 @@ static weft_status fit_memory(pricing *w)
 
 /* ---- seconds -------------------------------------------------------------------------------- */
 
-/* Of one run of a program. */
-typedef struct spent {
-    double seconds, forward, update, exposed, hidden;
-    double exact; /* seconds */
-} spent;
-
-static void add(spent *to, const spent *x, double times)
+static weft_priced_links links_of(const pricing *w)
 {
-    to->seconds += times * x->seconds;
-    to->forward += times * x->forward;
-    to->update += times * x->update;
-    to->exposed += times * x->exposed;
-    to->hidden += times * x->hidden;
-    to->exact += times * x->exact;
+    return (weft_priced_links){w->p->cluster, &w->out->mesh};
 }
 
-/* `updates`: all of it is the update. */
-static weft_status spend(const pricing *w, const weft_graph *g, const weft_program *program,
-                         bool updates, spent *out)
+static weft_status spend(const pricing *w, const weft_program *program, bool updates,
+                         weft_program_cost *out)
 {
-    const int32_t nodes = weft_graph_node_count(g);
-    double *seconds = weft_alloc((nodes + 1) * (int64_t)sizeof *seconds);
-    weft_graph_part *part = weft_alloc((nodes + 1) * (int64_t)sizeof *part);
-    bool *exact = weft_alloc(nodes + 1);
-    weft_foreseen run = {0};
-    weft_status_code status = seconds && part && exact ? WEFT_OK : no_memory();
-    if (status == WEFT_OK)
-        status = weft_graph_node_times(g, &w->p->cluster->device, seconds, part, exact);
-    if (status == WEFT_OK) {
-        const weft_priced_links links = {w->p->cluster, &w->out->mesh};
-        status = weft_program_price(&links, program, seconds, &run);
-    }
-    *out = (spent){.seconds = run.seconds, .exposed = run.exposed};
-    out->hidden = fmax(0, run.busy - run.exposed);
-    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
-        out->exact += exact[n] ? seconds[n] : 0;
-        if (updates || part[n] == WEFT_GRAPH_UPDATE)
-            out->update += seconds[n];
-    }
-    out->forward = run.kernels - out->update;
-    weft_free(seconds);
-    weft_free(part);
-    weft_free(exact);
-    return status;
+    const weft_priced_links links = links_of(w);
+    return weft_program_cost_of(&links, program, updates, out);
 }
 
-static weft_status spend_step(const pricing *w, const weft_step *step, bool updates, spent *out)
+static weft_status spend_step(const pricing *w, const weft_step *step, bool updates,
+                              weft_program_cost *out)
 {
-    return spend(w, step->graph, step->program, updates, out);
+    return spend(w, step->program, updates, out);
 }
 
 /* What follows the batches of a step. */
-static weft_status spend_behind(const pricing *w, const weft_stage_steps *s, spent *out)
+static weft_status spend_behind(const pricing *w, const weft_stage_steps *s, weft_program_cost *out)
 {
     for (int i = s->buckets; i < s->count; i++) {
-        spent one;
+        weft_program_cost one;
         WEFT_TRY(spend_step(w, s->bucket[i], true, &one));
-        add(out, &one, 1);
+        weft_program_cost_add(out, &one, 1);
     }
     return WEFT_OK;
 }
 
-static weft_status price_in_turn(const pricing *w, const weft_stage_steps *s, spent *out)
+static weft_status price_in_turn(const pricing *w, const weft_stage_steps *s,
+                                 weft_program_cost *out)
 {
     for (int b = 0; b < s->buckets; b++) {
-        spent one;
+        weft_program_cost one;
         WEFT_TRY(spend_step(w, s->bucket[b], false, &one));
-        add(out, &one, (double)s->runs / s->buckets);
+        weft_program_cost_add(out, &one, (double)s->runs / s->buckets);
     }
     return spend_behind(w, s, out);
 }
@@ -255,7 +222,7 @@ static weft_status price_in_turn(const pricing *w, const weft_stage_steps *s, sp
 
 typedef struct stage_times {
     double *forward, *backward, *weight, *send, *send_back; /* by stage, of one microbatch */
-    spent *device;                                          /* of all microbatches */
+    weft_program_cost *device;                              /* of all microbatches */
 } stage_times;
 
 static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage_times *t)
@@ -267,14 +234,14 @@ static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage
             for (int k = 0; k < WEFT_PIPE_KINDS; k++) {
                 const weft_pipe_stage *own = &step->own[i];
                 const int q = own->stage;
-                spent one;
+                weft_program_cost one;
                 if (!own->program[k])
                     continue;
-                WEFT_TRY(spend(w, own->graph[k], own->program[k], false, &one));
+                WEFT_TRY(spend(w, own->program[k], false, &one));
                 const double mean = one.seconds / s->buckets;
                 *(k == WEFT_STAGE_F ? &t->forward[q] : &t->backward[q]) += mean;
                 t->weight[q] += k == WEFT_STAGE_W ? mean : 0;
-                add(&t->device[d], &one, (double)s->runs / s->buckets);
+                weft_program_cost_add(&t->device[d], &one, (double)s->runs / s->buckets);
             }
     }
     return WEFT_OK;
@@ -283,7 +250,7 @@ static weft_status time_own_stages(const pricing *w, int64_t stage, int d, stage
 /* Values of a microbatch to the next stage, and gradients back. */
 static void time_sends(const pricing *w, int64_t stage, stage_times *t)
 {
-    const weft_priced_links links = {w->p->cluster, &w->out->mesh};
+    const weft_priced_links links = links_of(w);
     const weft_stage_steps *s = &w->seat[0].stage[stage];
     for (int b = 0; b < s->buckets; b++) {
         const weft_stages *stages = &s->bucket[b]->pipe->stages;
@@ -318,7 +285,8 @@ static weft_status time_table(const pricing *w, int64_t runs, const stage_times 
     return status;
 }
 
-static weft_status price_in_stages(const pricing *w, int64_t stage, spent *out, double *bubble)
+static weft_status price_in_stages(const pricing *w, int64_t stage, weft_program_cost *out,
+                                   double *bubble)
 {
     const int64_t stages = w->seat[0].pipe->stages, f64 = (int64_t)sizeof(double);
     double *room = weft_alloc((5 * stages + 1) * f64), seconds = 0;
@@ -329,7 +297,7 @@ static weft_status price_in_stages(const pricing *w, int64_t stage, spent *out, 
                      room + 4 * stages,
                      weft_alloc((w->seats + 1) * (int64_t)sizeof *t.device)};
     weft_status_code status = room && t.device ? WEFT_OK : no_memory();
-    spent behind = {0};
+    weft_program_cost behind = {0};
     int most = 0;
     for (int d = 0; d < w->seats && status == WEFT_OK; d++)
         status = time_own_stages(w, stage, d, &t);
@@ -338,7 +306,7 @@ static weft_status price_in_stages(const pricing *w, int64_t stage, spent *out, 
     if (status == WEFT_OK)
         status = time_table(w, w->seat[0].stage[stage].runs, &t, &seconds);
     for (int d = 0; d < w->seats && status == WEFT_OK; d++) {
-        spent own = {0};
+        weft_program_cost own = {0};
         status = spend_behind(w, &w->seat[d].stage[stage], &own);
         behind = own.seconds > behind.seconds ? own : behind;
         most = t.device[d].seconds > t.device[most].seconds ? d : most;
@@ -347,7 +315,7 @@ static weft_status price_in_stages(const pricing *w, int64_t stage, spent *out, 
         *bubble = seconds - t.device[most].seconds;
         *out = t.device[most];
         out->seconds = seconds;
-        add(out, &behind, 1);
+        weft_program_cost_add(out, &behind, 1);
     }
     weft_free(room);
     weft_free(t.device);
@@ -361,7 +329,7 @@ static weft_status find_seconds(pricing *w)
     const double all = (double)weft_run_first_step(&w->run, w->run.stages.count);
     double kernels = 0, exact = 0;
     for (int64_t i = 0; i < w->run.stages.count; i++) {
-        spent s = {0};
+        weft_program_cost s = {0};
         double bubble = 0;
         WEFT_TRY(w->seat[0].pipe ? price_in_stages(w, i, &s, &bubble)
                                  : price_in_turn(w, &w->seat[0].stage[i], &s));

@@ -1,7 +1,7 @@
 /* Seconds of a compiled program on one rank: kernels by a device's rates, exchanges by a cluster's
  * links, put on a clock as the program runs them (runtime/foresee.h). */
-#ifndef WEFT_TRAIN_PROGRAM_PRICE_H
-#define WEFT_TRAIN_PROGRAM_PRICE_H
+#ifndef WEFT_RUNTIME_PROGRAM_PRICE_H
+#define WEFT_RUNTIME_PROGRAM_PRICE_H
 
 #include "plan/cluster/cluster.h"
 #include "runtime/foresee.h"
@@ -18,5 +18,15 @@ double weft_exchange_price(const weft_priced_links *links, const char *op, weft_
 /* `kernel`: seconds by node of the program's graph. */
 weft_status weft_program_price(const weft_priced_links *links, const weft_program *program,
                                const double *kernel, weft_foreseen *out);
+
+/* Of one run. */
+typedef struct weft_program_cost {
+    double seconds, forward, update, exposed, hidden;
+    double exact; /* seconds of kernels that were measured at these shapes */
+} weft_program_cost;
+/* By the rates of the cluster's device, or its figures. `updates`: all of it is the update. */
+weft_status weft_program_cost_of(const weft_priced_links *links, const weft_program *program,
+                                 bool updates, weft_program_cost *cost);
+void weft_program_cost_add(weft_program_cost *to, const weft_program_cost *cost, double times);
 
 #endif

@@ -1,6 +1,7 @@
-#include "train/program_price.h"
+#include "runtime/program_price.h"
 
-#include "plan/cost/rates.h"
+#include "plan/cost/graph_list.h"
+#include "runtime/program.h"
 
 #include <math.h>
 
@@ -54,4 +55,44 @@ weft_status weft_program_price(const weft_priced_links *links, const weft_progra
                                    .copy = 2 / (d->memory_bandwidth * d->memory_fraction),
                                    .drag = d->rates ? d->rates->drag : 0};
     return weft_program_foresee(program, &times, out);
+}
+
+weft_status weft_program_cost_of(const weft_priced_links *links, const weft_program *program,
+                                 bool updates, weft_program_cost *out)
+{
+    const weft_graph *g = program->graph;
+    const int32_t nodes = weft_graph_node_count(g);
+    double *seconds = weft_alloc((nodes + 1) * (int64_t)sizeof *seconds);
+    weft_graph_part *part = weft_alloc((nodes + 1) * (int64_t)sizeof *part);
+    bool *exact = weft_alloc(nodes + 1);
+    weft_foreseen run = {0};
+    weft_status_code status = seconds && part && exact
+                                  ? WEFT_OK
+                                  : weft_fail(WEFT_E_MEMORY, "no memory for the cost of a program");
+    if (status == WEFT_OK)
+        status = weft_graph_node_times(g, &links->cluster->device, seconds, part, exact);
+    if (status == WEFT_OK)
+        status = weft_program_price(links, program, seconds, &run);
+    *out = (weft_program_cost){.seconds = run.seconds, .exposed = run.exposed};
+    out->hidden = fmax(0, run.busy - run.exposed);
+    for (int32_t n = 0; n < nodes && status == WEFT_OK; n++) {
+        out->exact += exact[n] ? seconds[n] : 0;
+        if (updates || part[n] == WEFT_GRAPH_UPDATE)
+            out->update += seconds[n];
+    }
+    out->forward = run.kernels - out->update;
+    weft_free(seconds);
+    weft_free(part);
+    weft_free(exact);
+    return status;
+}
+
+void weft_program_cost_add(weft_program_cost *to, const weft_program_cost *x, double times)
+{
+    to->seconds += times * x->seconds;
+    to->forward += times * x->forward;
+    to->update += times * x->update;
+    to->exposed += times * x->exposed;
+    to->hidden += times * x->hidden;
+    to->exact += times * x->exact;
 }

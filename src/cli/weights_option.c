@@ -1,0 +1,23 @@
+#include "cli/weights_option.h"
+
+#include <string.h>
+
+weft_status weft_weights_option(const char *text, weft_generator_options *o)
+{
+    static const char *const kinds[] = {"stored", "f32", "bf16", "gguf"};
+    const char *comma = strchr(text, ',');
+    const size_t length = comma ? (size_t)(comma - text) : strlen(text);
+    o->stream = !strcmp(comma ? comma + 1 : text, "stream");
+    o->weights = WEFT_WEIGHTS_AS_STORED;
+    if (o->stream && !comma)
+        return WEFT_OK;
+    while (o->weights < WEFT_COUNT(kinds) &&
+           (strlen(kinds[o->weights]) != length || strncmp(text, kinds[o->weights], length) != 0))
+        o->weights++;
+    if (o->weights == WEFT_COUNT(kinds) || (comma && !o->stream))
+        return weft_fail(WEFT_E_ARG,
+                         "--weights %s: known are stored, f32, bf16 and gguf, and stream, by "
+                         "itself or behind one of them: bf16,stream",
+                         text);
+    return WEFT_OK;
+}

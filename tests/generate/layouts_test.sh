@@ -1,0 +1,73 @@
+#!/bin/bash
+# Layouts of generation: priced by weft plan generate, chosen by --parallel auto, taken from a config; any number of ranks gives one rank's numbers.
+set -u
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+MPIRUN="$(command -v mpirun.openmpi || command -v mpirun)"
+fail() { echo "FAILED: $*"; exit 1; }
+python3 "$SRC/tests/generate/enlarge.py" model 192 256 2 128 128 2 200 || fail "a model"
+size=(--set model=model --set frames=5 --set height=32 --set width=48)
+plan() { "$WEFT" plan generate "${size[@]}" "$@" >plan.log 2>&1 || { cat plan.log; fail "weft plan generate $*"; }; }
+plan --devices 4 --out four.json --explain
+grep -q "19 layouts of 4 ranks" plan.log || { cat plan.log; fail "how many layouts"; }
+plan --devices 7 --out seven.json
+plan --devices 2 --memory 9MiB --out short.json
+plan --devices 3 --cluster h100:2 --set batch=2 --out three.json
+python3 - <<'P' || fail "the plans"
+import json
+def read(name): return json.load(open(name + ".json"))["candidates"]
+four, seven, short, three = map(read, ("four", "seven", "short", "three"))
+for plan in four, seven, short, three:
+    fits = [c for c in plan if c["fits"]]
+    assert fits and plan[:len(fits)] == fits and all(a["video"] <= b["video"] for a, b in zip(fits, fits[1:])), plan
+    assert all(c["why"] for c in plan[1:])
+    for c in fits:
+        assert abs(c["video"] - (c["text"] + 30 * c["step"]) / (2 if plan is three else 1) - c["decode"]) < 1e-6 * c["video"] + c["text"], c
+names = {c["layout"]: c for c in four}
+assert "cfg=2 tp=2" in names and "fsdp=4" in names and "cp=4 context={ulysses: 2, ring: 2}" in names, list(names)
+assert names["fsdp=4"]["peak_bytes"] < names["cp=4 context=ring"]["peak_bytes"]
+assert names["cfg=2 cp=2 context=ring"]["sent_bytes"] < names["fsdp=4"]["sent_bytes"]
+assert {c["layout"] for c in seven} == {"fsdp=7", "tp=7", "tp=7 sequence=true", "cp=7 context=ulysses", "cp=7 context=ring"}, seven
+assert any("weights stream" in c["layout"] for c in short) and any(not c["fits"] and "does not fit" in c["why"] for c in short), short
+assert "dp=3" not in {c["layout"] for c in read("seven")} and "dp=3" in {c["layout"] for c in three}  # four rows, of which three ranks have two, one, one
+P
+generate() { # RANKS OUT OPTIONS...
+    local n=$1 out=$2
+    shift 2
+    local run=()
+    [ "$n" = 1 ] || run=("$MPIRUN" --oversubscribe -n "$n")
+    "${run[@]}" "$WEFT" generate --model model --prompt "a red cat" --seed 3 --steps 2 --frames 5 --height 32 --width 48 --latents --out "$out.mp4" "$@" \
+        >"$out.log" 2>&1 || { cat "$out.log"; fail "weft generate on $n ranks: $*"; }
+}
+generate 1 one
+generate 2 auto --parallel auto
+grep -q "layout of 2 ranks: .*, the best of 6: .* a step, .* a video; next .* slower, by" auto.log || { cat auto.log; fail "auto does not say why"; }
+generate 2 short --parallel auto --memory 9MiB
+grep -q "weights stream" short.log || { cat short.log; fail "auto does not stream what does not fit"; }
+printf 'parallel: {tp: 3}\n' >run.yaml
+generate 3 config --config run.yaml
+generate 3 other --config run.yaml --parallel tp=1 --parallel cp=3 --parallel context=ring
+generate 5 five --parallel fsdp=5
+generate 7 seven --parallel cp=7 --parallel context=ring
+python3 - <<'P' || fail "one rank and several differ"
+import array, struct
+def load(name):
+    data = open(name + ".latents.npy", "rb").read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+one = load("one")
+for name in "auto", "short", "config", "other", "five", "seven":
+    error = sum((x - y) ** 2 for x, y in zip(one, load(name))) ** 0.5 / sum(x * x for x in one) ** 0.5
+    print(name, error)
+    assert error <= 1e-5, (name, error)
+P
+refused() { # WORDS COMMAND...
+    local words=$1
+    shift
+    "$@" >refused.log 2>&1 && fail "$*: not refused"
+    grep -q -- "$words" refused.log || { cat refused.log; fail "$*: not told: $words"; }
+}
+refused "of which model? --set model=DIR" "$WEFT" plan generate
+refused "no layout of 2 ranks fits; the nearest" "$WEFT" plan generate "${size[@]}" --devices 2 --memory 1MiB
+refused "auto chooses all degrees: leave the other --parallel out" "$WEFT" generate --model model --prompt x --parallel auto --parallel tp=2
+refused "auto chooses all degrees: leave --config out" "$WEFT" generate --model model --prompt x --parallel auto --config run.yaml
+refused "tp 3 need 3 ranks, but 1 run" "$WEFT" generate --model model --prompt x --frames 5 --height 32 --width 48 --config run.yaml
+exit 0
