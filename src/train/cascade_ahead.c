@@ -72,10 +72,10 @@ void weft_ahead_cluster(weft_cluster *c, const weft_cascade_config *config, int 
     *memory = (double)c->device.memory;
 }
 
-weft_sp_method weft_ahead_method(const weft_cascade_config *config)
+weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring)
 {
     switch (config->policy) {
-    case WEFT_POLICY_STATIC: return WEFT_SP_RING;
+    case WEFT_POLICY_STATIC: return ring ? WEFT_SP_RING : WEFT_SP_ULYSSES;
     case WEFT_POLICY_ULYSSES:
     case WEFT_POLICY_KNAPFORMER: return WEFT_SP_ULYSSES;
     default: return WEFT_SP_NONE;
@@ -153,7 +153,8 @@ static weft_status add_cascade(weft_ahead *a, job *j, int64_t sample, weft_casca
         .at = {.id = c->id, .after = c->after, .after_count = c->after_count},
         .sample = (int32_t)sample,
         .module = module,
-        .method = module == WEFT_CASCADE_DIT ? weft_ahead_method(a->s.config) : WEFT_SP_NONE};
+        .method =
+            module == WEFT_CASCADE_DIT ? weft_ahead_method(a->s.config, a->s.ring) : WEFT_SP_NONE};
     return add_options(a, j, module, j->sample[sample].bucket, c);
 }
 

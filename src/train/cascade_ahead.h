@@ -27,9 +27,10 @@ typedef struct weft_ahead_setup {
     const weft_bucket *bucket; /* in pixels, with a sample's clips */
     const double *work;        /* FLOPs of a sample, by bucket */
     int64_t heads;
+    bool ring;      /* the model's tokens may go round in parts */
     bool text, vae; /* modules beside the DiT */
     uint64_t seed;
-    bool patient; /* a take waits for the best plan, not for the first */
+    bool patient;             /* a take waits for the best plan, not for the first */
     const weft_plans *replay; /* plan: FILE */
 } weft_ahead_setup;
 
@@ -37,8 +38,9 @@ typedef struct weft_ahead_setup {
  * device share its memory. *memory: bytes of a rank; the config's where it says some. */
 void weft_ahead_cluster(weft_cluster *cluster, const weft_cascade_config *config, int ranks,
                         double *memory);
-/* How a policy splits the tokens of a DiT cascade; NONE: as the executor chooses. */
-weft_sp_method weft_ahead_method(const weft_cascade_config *config);
+/* How a policy splits the tokens of a DiT cascade; NONE: as the executor chooses. `ring`: the model
+ * knows how to. */
+weft_sp_method weft_ahead_method(const weft_cascade_config *config, bool ring);
 
 typedef struct weft_ahead weft_ahead;
 /* Borrows what the setup points to. */

@@ -30,6 +30,7 @@ struct weft_cascade_train {
     int64_t *clips, *tokens, *elements; /* [buckets] elements of a clip's latents */
     double *work;
     int64_t heads;
+    bool ring; /* the model knows how tokens go round */
     weft_loader *loader;
     /* planning: */
     weft_arena *arena;
@@ -164,6 +165,7 @@ weft_status weft_cascade_train_open(const weft_cascade_train_setup *setup, weft_
     t->leader = weft_comm_rank(t->comm) == 0;
     t->pixels = setup->run->data.samples_from == WEFT_FROM_PIXELS;
     t->buckets = weft_stage_bucket_count(t->stage);
+    t->ring = weft_recipe_list_find(setup->place->recipes, setup->place->recipe_count, "ring");
     t->arena = weft_arena_create();
     weft_status_code status = t->arena ? open_all(t) : no_memory();
     if (status == WEFT_OK)
@@ -236,8 +238,8 @@ static weft_status price_dit(const weft_cascade_train *t, int bucket, int degree
     place.own = true;
     place.zero = 0;
     place.bulletin = 0;
-    place.mesh = weft_cascade_mesh(weft_ahead_method(&t->run->cascades), context_of(t->run),
-                                   t->clips[bucket], degree);
+    place.mesh = weft_cascade_mesh(weft_ahead_method(&t->run->cascades, t->ring),
+                                   context_of(t->run), t->clips[bucket], degree);
     WEFT_TRY(weft_objective_make(t->run, t->s.models, &t->size[bucket], &g));
     WEFT_TRY(weft_step_plan(g, &t->run->optimizer, &place, &step));
     const weft_status_code status = price_step(t, &place.mesh, &step, &run);
@@ -375,6 +377,7 @@ static weft_status open_planner(weft_cascade_train *t)
                                     .bucket = t->size,
                                     .work = t->work,
                                     .heads = t->heads,
+                                    .ring = t->ring,
                                     .text = t->pixels && t->s.models->text_given,
                                     .vae = t->pixels,
                                     .seed = (uint64_t)t->run->seed,

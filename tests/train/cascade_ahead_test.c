@@ -271,6 +271,7 @@ static void open_alone(alone *a, const char *plan, int policy, int64_t memory, i
                                     .bucket = buckets,
                                     .work = work,
                                     .heads = 4,
+                                    .ring = true,
                                     .vae = true,
                                     .seed = 3,
                                     .replay = replay};

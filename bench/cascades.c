@@ -1,0 +1,511 @@
+/* Iterations of cascades executed on modelled clocks, beside their plans: HunyuanVideo 13B on H100 nodes, Arachne's three
+ * stages, weft's plans and four baselines through the same executor (docs/cascades.md).
+ *
+ *     bench/cascades [NODES [STAGE [ITERATIONS [LINKS]]]]      LINKS: "fast" (NVLink, 400 Gbit/s a rank) or "slow" (10 Gbit/s)
+ *
+ * Each rank is a thread with a device and a clock of its own; programs, groups, hand-offs and collectives are those of a run,
+ * messages move the clocks. The transformer has a tenth of its blocks (2 double, 4 single of 20 and 40) and encoders a tenth
+ * of their seconds, so that graphs are compiled in a tenth of the time; planned and executed are of the same. A cascade's
+ * seconds are profiled first: every size and degree once, alone. Of what is handed on there is a tenth, too.
+ *
+ * Printed: means over the iterations in modelled seconds (of the whole model: ten times), the largest and mean deviation of
+ * executed from planned makespans, idle shares, and the executor's own real time on this machine. */
+#include "cli/plan_models.h"
+#include "kernel/virtual/virtual.h"
+#include "model/family.h"
+#include "model/model.h"
+#include "plan/cascade/assign.h"
+#include "runtime/comm.h"
+#include "train/cascade_run.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 64, MOST_CASCADES = 256, MOST_BUCKETS = 16, FOLD = 10 };
+
+static const char folded[] =
+    "{\"_class_name\":\"HunyuanVideoTransformer3DModel\",\"num_layers\":2,\"num_single_layers\":4}";
+
+static void check(weft_status_code status)
+{
+    if (status == WEFT_OK)
+        return;
+    fprintf(stderr, "%s\n", weft_error_message());
+    exit(1);
+}
+
+/* What all threads see. The main one plans between two turns at the barrier. */
+static struct {
+    int ranks, buckets;
+    weft_bucket size[MOST_BUCKETS]; /* in pixels */
+    weft_model model;
+    weft_cluster cluster;
+    weft_virtual_rates rates;
+    pthread_barrier_t turn;
+    const weft_placed_iteration *plan; /* NULL: the end */
+    double encode[MOST_CASCADES];      /* modelled seconds of an encoder on its slowest rank */
+    double begin;                      /* of the iteration on all clocks, which only go forward */
+    double *clock[MOST_RANKS];
+    weft_cascade_done done[MOST_RANKS][MOST_CASCADES];
+    double real[MOST_RANKS], compiled[MOST_RANKS];
+} all;
+
+typedef struct rank {
+    int index;
+    weft_comm *comm;
+    double clock;
+    weft_backend *backend;
+} rank;
+
+/* ---- what the executor asks ----------------------------------------------------------------- */
+
+static weft_status make_graph(void *user, int bucket, weft_graph **out)
+{
+    const weft_bucket *b = &all.size[bucket];
+    weft_model_size size = {.batch = b->batch,
+                            .frames = (b->frames - 1) / 4 + 1,
+                            .height = (b->height + 15) / 16 * 2,
+                            .width = (b->width + 15) / 16 * 2,
+                            .text = 256};
+    const weft_family *f = all.model.family;
+    weft_graph *g = weft_graph_create();
+    weft_ports p = weft_ports_none();
+    (void)user;
+    if (!g)
+        return weft_fail(WEFT_E_MEMORY, "out of memory");
+    for (int i = 0; i < f->ports; i++)
+        if (!f->port[i].output && weft_model_takes(&all.model, f->port[i].port) &&
+            !f->port[i].optional)
+            p.at[f->port[i].port] =
+                weft_model_input(g, &all.model, &size, f->port[i].port, "batch.");
+    weft_model_call(g, &all.model, (weft_call){WEFT_CALL_FORWARD, WEFT_STREAM_ALONE}, false, &p);
+    const weft_value y = p.at[WEFT_PORT_PREDICTION];
+    const weft_value target = weft_input(g, "batch.target", WEFT_F32, weft_value_get(g, y)->shape);
+    weft_output(g, "objective",
+                weft_mean_all(g, weft_unary(g, WEFT_OP_SQUARE, weft_sub(g, y, target))));
+    *out = g;
+    return weft_graph_check(g);
+}
+
+static weft_status fill(void *user, const weft_placed_iteration *plan, int32_t index,
+                        const weft_step *step, const weft_handed handed[WEFT_CASCADE_MODULES])
+{
+    (void)user, (void)plan, (void)index, (void)step, (void)handed;
+    return WEFT_OK;
+}
+
+/* A tenth of a clip's latents in bf16. */
+static int64_t floats_of(void *user, int bucket, weft_cascade_module module)
+{
+    const weft_bucket *b = &all.size[bucket];
+    (void)user;
+    return module == WEFT_CASCADE_VAE
+               ? ((b->frames - 1) / 4 + 1) * (b->height / 8) * (b->width / 8) * 16 / 2 / FOLD
+               : 256 * 4096 / 2 / FOLD;
+}
+
+static weft_status encode(void *user, const weft_placed_iteration *plan, int32_t index,
+                          weft_item_range clips, float *to)
+{
+    rank *r = user;
+    (void)plan, (void)clips, (void)to;
+    r->clock += all.encode[index];
+    return WEFT_OK;
+}
+
+/* ---- a rank --------------------------------------------------------------------------------- */
+
+static void iterate(rank *r, weft_cascade_run *run)
+{
+    weft_iteration_done done = {.cascade = all.done[r->index]};
+    const double began = weft_now(), before = weft_cascade_run_counts(run).compiling;
+    r->clock = all.begin;
+    check(weft_cascade_run_iteration(run, all.plan, &done));
+    all.compiled[r->index] = weft_cascade_run_counts(run).compiling - before;
+    all.real[r->index] = weft_now() - began - all.compiled[r->index];
+}
+
+static void *run_rank(void *user)
+{
+    rank *r = user;
+    weft_virtual_rates rates = all.rates;
+    weft_cascade_run *run;
+    int64_t clips[MOST_BUCKETS];
+    const weft_optimizer_config adamw = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .clip_norm = 1};
+    for (int b = 0; b < all.buckets; b++)
+        clips[b] = all.size[b].batch;
+    rates.clock = &r->clock;
+    rates.scale = 1;
+    check(weft_backend_virtual_create(&rates, &r->backend));
+    weft_store *store = weft_store_create_on(r->backend->device);
+    const weft_place_of_run place = {.comm = r->comm,
+                                     .backend = r->backend,
+                                     .mesh = {.axis_count = 1, .axis = {{"dp", all.ranks}}},
+                                     .recipes = all.model.family->recipe,
+                                     .recipe_count = all.model.family->recipes};
+    const weft_cascade_setup setup = {.comm = r->comm,
+                                      .store = store,
+                                      .place = &place,
+                                      .optimizer = &adamw,
+                                      .context = WEFT_SP_ULYSSES,
+                                      .buckets = all.buckets,
+                                      .clips = clips,
+                                      .calls = {r, make_graph, fill, floats_of, encode}};
+    weft_comm_set_deadline(r->comm, 3600);
+    check(weft_cascade_run_create(&setup, &run));
+    for (;;) {
+        pthread_barrier_wait(&all.turn);
+        if (!all.plan)
+            break;
+        iterate(r, run);
+        pthread_barrier_wait(&all.turn);
+    }
+    weft_cascade_run_free(run);
+    weft_store_free(store);
+    weft_backend_virtual_free(r->backend);
+    return NULL;
+}
+
+/* ---- one iteration by all ------------------------------------------------------------------- */
+
+typedef struct executed {
+    double makespan, idle;
+    double real; /* seconds of this machine, of the slowest rank, not compiling */
+} executed;
+
+static executed execute(const weft_placed_iteration *plan)
+{
+    executed e = {0};
+    double busy = 0;
+    for (int r = 0; r < all.ranks; r++)
+        all.begin = fmax(all.begin, *all.clock[r]);
+    all.plan = plan;
+    pthread_barrier_wait(&all.turn);
+    pthread_barrier_wait(&all.turn);
+    for (int64_t c = 0; c < plan->cascades; c++) {
+        double start = 0, end = 0;
+        for (int64_t i = 0; i < plan->cascade[c].at.degree; i++) {
+            const weft_cascade_done *d = &all.done[plan->cascade[c].at.device[i]][c];
+            start = fmax(start, d->start);
+            end = fmax(end, d->end);
+        }
+        busy += (end - start) * (double)plan->cascade[c].at.degree;
+        e.makespan = fmax(e.makespan, end);
+    }
+    for (int r = 0; r < all.ranks; r++)
+        e.real = fmax(e.real, all.real[r]);
+    e.idle = 1 - busy / (e.makespan * all.ranks);
+    return e;
+}
+
+/* ---- plans ---------------------------------------------------------------------------------- */
+
+typedef struct planner {
+    weft_arena *arena;
+    weft_cascade_costs costs;
+    weft_model_work work;
+    double seconds[3][MOST_BUCKETS][MOST_RANKS + 1]; /* of a DiT by method, profiled; 0: not yet */
+} planner;
+
+static int bucket_of(const weft_plan_bucket *b)
+{
+    for (int i = 0; i < all.buckets; i++)
+        if (all.size[i].frames == b->frames && all.size[i].height == b->height &&
+            all.size[i].batch == b->batch)
+            return i;
+    return -1;
+}
+
+/* `item` by list, first, devices: as the executor takes it. */
+static void place(const weft_placement *p, const weft_cascade_list *list, const int32_t *sample_of,
+                  const weft_workload *w, weft_sp_method method, weft_arena *arena,
+                  weft_placed_iteration *out)
+{
+    *out = (weft_placed_iteration){
+        .samples = w->count, .cascades = list->count, .makespan = p->makespan};
+    out->sample = weft_arena_alloc(arena, w->count * (int64_t)sizeof *out->sample);
+    out->cascade = weft_arena_alloc(arena, list->count * (int64_t)sizeof *out->cascade);
+    for (int64_t s = 0; s < w->count; s++)
+        out->sample[s] = (weft_placed_sample){.bucket = bucket_of(&w->bucket[s]),
+                                              .clips = w->bucket[s].batch,
+                                              .weight = 1.0 / (double)w->count};
+    for (int64_t c = 0; c < list->count; c++) {
+        const weft_cascade *item = &list->item[c];
+        const char *module = strchr(item->id, '.') + 1;
+        out->cascade[c] =
+            (weft_placed_cascade){.at = {.id = item->id,
+                                         .device = p->devices + p->first[c],
+                                         .degree = p->first[c + 1] - p->first[c],
+                                         .start = p->start[c],
+                                         .seconds = item->option[p->option[c]].seconds,
+                                         .after = item->after,
+                                         .after_count = item->after_count},
+                                  .sample = sample_of[c],
+                                  .module = !strcmp(module, "dit")   ? WEFT_CASCADE_DIT
+                                            : !strcmp(module, "vae") ? WEFT_CASCADE_VAE
+                                                                     : WEFT_CASCADE_TEXT,
+                                  .method = strcmp(module, "dit") ? WEFT_SP_NONE : method};
+        all.encode[c] = out->cascade[c].at.seconds;
+    }
+    check(weft_placed_check(out, all.ranks, "bench"));
+}
+
+/* One sample's DiT alone on the first ranks. */
+static double profile(planner *p, weft_sp_method method, int bucket, int degree)
+{
+    int32_t ranks[MOST_RANKS];
+    weft_placed_sample sample = {.bucket = bucket, .clips = all.size[bucket].batch, .weight = 1};
+    weft_placed_cascade cascade = {
+        .at = {.id = "s0.dit", .device = ranks, .degree = degree, .seconds = 1},
+        .module = WEFT_CASCADE_DIT,
+        .method = method};
+    const weft_placed_iteration plan = {
+        .sample = &sample, .samples = 1, .cascade = &cascade, .cascades = 1, .makespan = 1};
+    for (int r = 0; r < degree; r++)
+        ranks[r] = r;
+    double *known = &p->seconds[method][bucket][degree];
+    if (!*known)
+        *known = execute(&plan).makespan;
+    return *known;
+}
+
+static bool profiled(int64_t degree)
+{
+    return degree <= 4 || degree == 6 || degree == 8 || degree == 12 || degree == 24 ||
+           (degree % 8 == 0 && (degree & (degree - 1)) == 0);
+}
+
+/* Degrees that are profiled and fit; seconds of a tenth of the model. */
+static void make_list(planner *p, const weft_workload *w, weft_sp_method method, weft_arena *arena,
+                      weft_cascade_list *list)
+{
+    p->costs.method = method;
+    check(weft_workload_cascades(&p->costs, w, arena, list));
+    for (int64_t c = 0; c < list->count; c++) {
+        weft_cascade *item = &list->item[c];
+        const int64_t sample = c / (list->count / w->count);
+        const bool dit = strstr(item->id, ".dit");
+        int32_t kept = 0;
+        for (int32_t o = 0; o < item->option_count; o++) {
+            weft_cascade_option one = item->option[o];
+            const bool heads = !dit || method == WEFT_SP_RING || 24 % one.degree == 0;
+            if (!profiled(one.degree) || one.degree > all.ranks || !heads ||
+                one.bytes > (double)all.cluster.device.memory)
+                continue;
+            one.seconds = dit ? profile(p, method, bucket_of(&w->bucket[sample]), (int)one.degree)
+                              : one.seconds / FOLD;
+            item->option[kept++] = one;
+        }
+        item->option_count = kept;
+    }
+}
+
+static void by_search(const weft_cascade_list *list, uint64_t seed, weft_arena *arena,
+                      weft_placement *out, double *bound)
+{
+    const weft_cascade_search search = {.seed = seed, .threads = 1};
+    const weft_assign_options options = {true, true};
+    weft_cascade_problem problem;
+    weft_cascade_result result;
+    int32_t *first, *devices;
+    check(
+        weft_cascade_problem_create(list, all.ranks, (double)all.cluster.device.memory, &problem));
+    problem.per_node = all.cluster.nodes > 1 ? all.cluster.devices : 0;
+    check(weft_cascade_solve(&problem, &search, arena, &result));
+    check(weft_assign(&problem, &result.schedule, &all.cluster, options, arena, &first, &devices));
+    check(weft_placement_of(&problem, &result.schedule, first, devices, arena, out));
+    *bound = result.bound.value;
+    weft_cascade_problem_free(&problem);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+typedef struct tally {
+    double planned, executed, idle_planned, idle, off, worst, real, planning, bound;
+    int done;
+} tally;
+
+static void note(tally *t, const weft_placement *p, const executed *e, double planning)
+{
+    const double off = e->makespan / p->makespan - 1;
+    t->planned += p->makespan;
+    t->executed += e->makespan;
+    t->idle_planned += p->idle;
+    t->idle += e->idle;
+    t->off += off;
+    t->worst = fabs(off) > fabs(t->worst) ? off : t->worst;
+    t->real += e->real;
+    t->planning += planning;
+    t->done++;
+}
+
+/* Megatron's context parallelism is a ring, where the model knows it; the others exchange heads. */
+static weft_sp_method method_of(int policy)
+{
+    const bool ring =
+        weft_recipe_list_find(all.model.family->recipe, all.model.family->recipes, "ring");
+    return policy == WEFT_POLICY_STATIC && ring ? WEFT_SP_RING : WEFT_SP_ULYSSES;
+}
+
+static int64_t best_degree(weft_policy policy, planner *p, const weft_workload *stage,
+                           int64_t samples, int iterations)
+{
+    int64_t best = 0;
+    double least = INFINITY;
+    for (int64_t k = 1; k <= all.ranks; k++) {
+        double sum = 0;
+        if (all.ranks % k || !profiled(k) || (policy != WEFT_POLICY_STATIC && 24 % k))
+            continue;
+        for (int i = 0; i < iterations && isfinite(sum); i++) {
+            weft_arena *arena = weft_arena_create();
+            weft_workload w;
+            weft_cascade_list list;
+            weft_policy_request request;
+            weft_placement placed;
+            check(weft_workload_draw(arena, stage, samples, 1 + (uint64_t)i, &w));
+            make_list(p, &w, method_of(policy), arena, &list);
+            check(weft_workload_request(&p->costs, &w, &list, arena, &request));
+            request.degree = k;
+            sum += weft_policy_place(policy, &request, arena, &placed) == WEFT_OK
+                       ? placed.makespan
+                       : (double)INFINITY;
+            weft_arena_free(arena);
+        }
+        if (sum < least) {
+            least = sum;
+            best = k;
+        }
+    }
+    return best;
+}
+
+static void iteration(planner *p, const weft_workload *stage, int64_t samples, uint64_t seed,
+                      const int64_t *degree, tally *t)
+{
+    weft_arena *arena = weft_arena_create();
+    weft_workload w;
+    weft_cascade_list list;
+    weft_policy_request request;
+    check(weft_workload_draw(arena, stage, samples, seed, &w));
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
+        const weft_sp_method method = method_of(policy);
+        weft_placement placed;
+        weft_placed_iteration plan;
+        double bound = 0;
+        make_list(p, &w, method, arena, &list);
+        check(weft_workload_request(&p->costs, &w, &list, arena, &request));
+        const double began = weft_now();
+        request.degree = degree[policy];
+        if (policy == WEFT_POLICY_ARACHNE)
+            by_search(&list, seed, arena, &placed, &bound);
+        else if (weft_policy_place((weft_policy)policy, &request, arena, &placed) != WEFT_OK)
+            continue;
+        const double planning = weft_now() - began;
+        place(&placed, &list, request.sample, &w, method, arena, &plan);
+        const executed e = execute(&plan);
+        t[policy].bound += bound;
+        note(&t[policy], &placed, &e, planning);
+    }
+    weft_arena_free(arena);
+}
+
+static void print(const tally *t, const int64_t *degree)
+{
+    const double own = t[0].executed / t[0].done;
+    printf("%-14s %6s %10s %10s %8s %8s %9s %9s %8s %9s\n", "policy", "degree", "planned s",
+           "executed", "off %", "worst %", "idle p %", "idle x %", "shorter", "real s");
+    for (int policy = 0; policy < WEFT_POLICY_COUNT; policy++) {
+        const tally *x = &t[policy];
+        const double n = x->done;
+        if (!x->done)
+            continue;
+        printf("%-14s %6lld %10.3f %10.3f %8.2f %8.2f %9.1f %9.1f %7.1f%% %9.3f\n",
+               weft_policy_names[policy], (long long)degree[policy], FOLD * x->planned / n,
+               FOLD * x->executed / n, 100 * x->off / n, 100 * x->worst, 100 * x->idle_planned / n,
+               100 * x->idle / n, 100 * (1 - own / (x->executed / n)), x->real / n);
+    }
+    printf("weft: planned in %.3f s, %.2f %% over the lower bound\n\n", t[0].planning / t[0].done,
+           100 * (t[0].planned / t[0].bound - 1));
+}
+
+static void begin(int nodes, const char *stage, const char *links, planner *p, weft_workload *w,
+                  rank *ranks, pthread_t *thread)
+{
+    char spec[32];
+    json_t *json;
+    const bool slow = !strcmp(links, "slow");
+    weft_link_model model = {.between = {slow ? 1.25e9 : 50e9, 5e-6},
+                             .inside = {450e9, 2e-6},
+                             .per_node = 8,
+                             .clocked = true};
+    weft_comm *comm[MOST_RANKS];
+    snprintf(spec, sizeof spec, "h100:%d", nodes);
+    p->arena = weft_arena_create();
+    check(weft_cluster_load(p->arena, spec, &all.cluster));
+    const weft_device_type *d = &all.cluster.device;
+    all.ranks = (int)weft_cluster_devices(&all.cluster);
+    all.rates = (weft_virtual_rates){.flops = d->flops * d->gemm,
+                                     .bytes = d->memory_bandwidth * d->memory_fraction,
+                                     .launch = 5e-6};
+    check(weft_workload_stage(p->arena, stage, w));
+    for (int64_t i = 0; i < w->count; i++)
+        all.size[i] = (weft_bucket){w->bucket[i].batch, w->bucket[i].frames, w->bucket[i].height,
+                                    w->bucket[i].width};
+    all.buckets = (int)w->count;
+    check(weft_json_parse(folded, (int64_t)strlen(folded), "bench", &json));
+    check(weft_model_read(json, "bench", &all.model));
+    json_decref(json);
+    check(weft_plan_model_work(p->arena, "hunyuanvideo-13b", w, d, &p->work));
+    p->costs = (weft_cascade_costs){.cluster = &all.cluster,
+                                    .model = &p->work,
+                                    .zero = 3,
+                                    .text = true,
+                                    .method = WEFT_SP_ULYSSES};
+    pthread_barrier_init(&all.turn, NULL, (unsigned)all.ranks + 1);
+    check(weft_comm_open_fake_linked(all.ranks, &model, comm));
+    for (int r = 0; r < all.ranks; r++) {
+        ranks[r] = (rank){.index = r, .comm = comm[r]};
+        all.clock[r] = &ranks[r].clock;
+        pthread_create(&thread[r], NULL, run_rank, &ranks[r]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static planner p;
+    static rank ranks[MOST_RANKS];
+    pthread_t thread[MOST_RANKS];
+    weft_workload stage;
+    tally t[WEFT_POLICY_COUNT] = {{0}};
+    int64_t degree[WEFT_POLICY_COUNT] = {0};
+    const int nodes = argc > 1 ? atoi(argv[1]) : 2, iterations = argc > 3 ? atoi(argv[3]) : 20;
+    const char *name = argc > 2 ? argv[2] : "720p", *links = argc > 4 ? argv[4] : "fast";
+    if (nodes < 1 || nodes > MOST_RANKS / 8 || iterations < 1) {
+        fprintf(stderr, "bench/cascades [NODES [STAGE [ITERATIONS [fast|slow]]]], up to %d nodes\n",
+                MOST_RANKS / 8);
+        return 1;
+    }
+    begin(nodes, name, links, &p, &stage, ranks, thread);
+    const int64_t samples = all.ranks / 4;
+    static const weft_policy equal[] = {WEFT_POLICY_STATIC, WEFT_POLICY_ULYSSES,
+                                        WEFT_POLICY_KNAPFORMER};
+    for (int i = 0; i < WEFT_COUNT(equal); i++)
+        degree[equal[i]] =
+            best_degree(equal[i], &p, &stage, samples, iterations < 5 ? iterations : 5);
+    for (int i = 0; i < iterations; i++)
+        iteration(&p, &stage, samples, 1 + (uint64_t)i, degree, t);
+    printf("%s on %d ranks, %lld samples, %d iterations, links %s\n", name, all.ranks,
+           (long long)samples, iterations, links);
+    print(t, degree);
+    all.plan = NULL;
+    pthread_barrier_wait(&all.turn);
+    for (int r = 0; r < all.ranks; r++) {
+        pthread_join(thread[r], NULL);
+        weft_comm_free(ranks[r].comm);
+    }
+    weft_arena_free(p.arena);
+    return 0;
+}
